@@ -12,7 +12,7 @@ from penstock.database.migrations import upgrade
 from penstock.database.settings import DatabaseLimits
 from penstock.eventlog import OffsetBounds
 from penstock.lake import commits
-from penstock.lake.catalog import announce_file, current
+from penstock.lake.catalog import announce_files, current
 from penstock.lake.commits import (
     CoveredSegment,
     LedgerCounts,
@@ -56,7 +56,7 @@ def commits_per_second(postgres: PostgresServer, writers: int) -> float:
             together.wait()
             for number in range(_COMMITS_EACH):
                 name = f"events/{partition}-{number}.parquet"
-                announce_file(database, name, partition, claim.owner, claim.epoch)
+                announce_files(database, [name], partition, claim.owner, claim.epoch)
                 change = _change(name, number + 1)
                 claim = commits.advance(database, claim, change, lease_s=_LEASE_SECONDS)
 

@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from penstock.lake import commits
-from penstock.lake.catalog import announce_file
+from penstock.lake.catalog import announce_files
 from penstock.lake.commits import (
     CoveredSegment,
     LedgerCounts,
@@ -72,7 +72,7 @@ def _rows(number: int) -> pa.Table:
 
 def _store(lake: Lake, claim: PartitionClaim, rows: pa.Table) -> PartitionClaim:
     name = new_name("default", 0, "made")
-    announce_file(lake.database, name, 0, claim.owner, claim.epoch)
+    announce_files(lake.database, [name], 0, claim.owner, claim.epoch)
     writer = SegmentWriter(lake.store, name, "default", ROW_GROUPS, lake.summariser)
     with writer:
         writer.write(rows)

@@ -283,23 +283,6 @@ CREATE TABLE imported_source (
 	reading BLOB,
 	CONSTRAINT pk_imported_source PRIMARY KEY (tenant, digest)
 );
-CREATE TABLE job (
-	id VARCHAR(64) NOT NULL,
-	family VARCHAR(64) NOT NULL,
-	function TEXT NOT NULL,
-	snap BIGINT NOT NULL,
-	buckets INTEGER NOT NULL,
-	started_at BIGINT NOT NULL,
-	finished_at BIGINT,
-	CONSTRAINT pk_job PRIMARY KEY (id)
-);
-CREATE TABLE job_result (
-	job VARCHAR(64) NOT NULL,
-	bucket INTEGER NOT NULL,
-	result BLOB NOT NULL,
-	committed_at BIGINT NOT NULL,
-	CONSTRAINT pk_job_result PRIMARY KEY (job, bucket)
-);
 CREATE TABLE judge_answer (
 	"key" VARCHAR(64) NOT NULL,
 	answer TEXT NOT NULL,
@@ -693,7 +676,6 @@ CREATE INDEX ix_checkpoint_shard_shard ON checkpoint_shard (tenant, shard);
 CREATE INDEX ix_consent_decision_subject ON consent_decision (tenant, kind, subject);
 CREATE INDEX ix_erasure_state ON erasure (state);
 CREATE INDEX ix_follow_up_label_session ON follow_up_label (tenant, session_id);
-CREATE INDEX ix_job_family ON job (family);
 CREATE INDEX ix_lake_commit_committed_at ON lake_commit (committed_at);
 CREATE INDEX ix_live_look_channel ON live_look (tenant, channel, since_version);
 CREATE INDEX ix_rejected_file ON rejected (file);

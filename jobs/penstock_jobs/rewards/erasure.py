@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 
 from penstock.lake.buckets import SessionId, of_sessions
-from penstock.lake.catalog import claim_files, withdraw_intent
+from penstock.lake.catalog import claim_files, withdraw_intents
 from penstock.lake.commits import next_snap
 from penstock.lake.errors import CompactionConflict, FileLost
 from penstock.lake.lake import Lake
@@ -120,7 +120,7 @@ def _swap(
         if connection.execute(old).rowcount != 1:
             raise CompactionConflict
         if written is not None:
-            if not withdraw_intent(connection, written.name):
+            if not withdraw_intents(connection, [written.name]):
                 raise FileLost(name=written.name)
             connection.execute(sa.insert(reward_file).values(**asdict(written), **place))
         return True

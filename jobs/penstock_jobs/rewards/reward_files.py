@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.database.engine import Database
-from penstock.lake.catalog import NO_PARTITION, announce_file, pinned, visible_at, withdraw_intent
+from penstock.lake.catalog import NO_PARTITION, announce_files, pinned, visible_at, withdraw_intents
 from penstock.lake.commits import next_snap
 from penstock.lake.errors import CompactionConflict, FileLost
 from penstock.lake.lake import Lake
@@ -65,7 +65,7 @@ def write_rewards(
 ) -> RewardFile:
     """Writes both files of a tenant's rows, sorted; no query sees them before `add_rewards`."""
     name = f"rewards/{tenant_folder(tenant)}/{version}/{uuid.uuid4().hex[:16]}.parquet"
-    announce_file(lake.database, name, NO_PARTITION, owner=uuid.uuid4().hex)
+    announce_files(lake.database, [name], NO_PARTITION, owner=uuid.uuid4().hex)
     written = _write(lake.store, name, rewards.cast(REWARD_FILE_ROWS), _REWARD_ORDER)
     beside = _write(
         lake.store, sessions_name(name), outcomes.cast(OUTCOME_FILE_ROWS), _OUTCOME_ORDER
@@ -122,7 +122,7 @@ def read_rows(store: ObjectStore, name: str, columns: Sequence[str] | None = Non
 
 def add_rewards(connection: Connection, file: RewardFile, snap: int | None = None) -> int:
     """The file is part of the lake from the end of this transaction on. Raises FileLost."""
-    if not withdraw_intent(connection, file.name):
+    if not withdraw_intents(connection, [file.name]):
         raise FileLost(name=file.name)
     snap = next_snap(connection, "rewards") if snap is None else snap
     connection.execute(sa.insert(reward_file).values(**asdict(file), added_snap=snap))

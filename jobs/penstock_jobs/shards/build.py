@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import pairwise
+from math import inf
 
 import numpy as np
 import pyarrow as pa
@@ -22,8 +23,9 @@ from msgspec.structs import replace
 from penstock.audit.entry import OPERATOR
 from penstock.errors import InvalidInput
 from penstock.execution import Executor
-from penstock.lake.buckets import SessionId, SessionSearch
+from penstock.lake.buckets import SessionId, bucket_of_sessions
 from penstock.lake.catalog import intents_kept, name_snap, pinned
+from penstock.lake.duplicates import SessionFilters
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 from penstock.privacy.consents import SessionDecisions, newest_decision
@@ -308,7 +310,7 @@ def slice_tasks(
         min(sizes.row_group_bytes or defaults.row_group_bytes_max, defaults.row_group_bytes_max),
     )
     as_of_us = sessions.snapshot_us()
-    search = SessionSearch(sessions.lake, sessions.pin)
+    filters = SessionFilters(sessions.lake.database, bytes_max=inf)
     for number, (start, end) in enumerate(pairwise(bounds)):
         piece = plan.rows(start, end)
         names = piece["session_id"].to_pylist()
@@ -326,7 +328,7 @@ def slice_tasks(
             tokens=recipe.tokens,
             directory=recipe.directory.resolve(),
             chosen=piece,
-            bucket=search.bucket_of(number, read),
+            bucket=bucket_of_sessions(sessions.pin, number, read, filters),
             chains={name: links.chain(name) for name in chain},
             consents=consents,
             copies={name: plan.copies[name] for name in chain if name in plan.copies},

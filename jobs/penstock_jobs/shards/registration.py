@@ -18,7 +18,7 @@ from penstock.database.engine import Database, insert_new, insert_of, now_us
 from penstock.events.event import session_key
 from penstock.lake import segments
 from penstock.lake.buckets import SessionId, ids_by_tenant
-from penstock.lake.catalog import NO_PARTITION, announce_file
+from penstock.lake.catalog import NO_PARTITION, announce_files
 from penstock.lake.commits import SHARD, next_snap
 from penstock.lake.errors import FileLost
 from penstock.lake.lake import Lake
@@ -45,7 +45,7 @@ class AnnouncingStore:
     owner: str
 
     def create(self, name: str) -> AbstractContextManager[BinaryIO]:
-        announce_file(self.database, name, NO_PARTITION, self.owner)
+        announce_files(self.database, [name], NO_PARTITION, self.owner)
         return self.store.create(name)
 
 

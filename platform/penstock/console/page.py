@@ -65,7 +65,8 @@ class Visitor:
         self._count_query()
         said = None if as_of is None else str(as_of)
         note_query(self.lake, self.caller, sql, said, "console")
-        return self.lake.query(sql, as_of=as_of, tenant=self.grant.tenant).table_at()
+        [table], written = self.lake.query(sql, as_of=as_of, tenant=self.grant.tenant).tables_at()
+        return table, written
 
     def own_rows(
         self,

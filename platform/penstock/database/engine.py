@@ -1,6 +1,6 @@
 """Connections, transactions and statements, on SQLite and PostgreSQL alike."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Protocol, Self, TypeVar
@@ -23,8 +23,6 @@ T = TypeVar("T")
 
 
 class _Backend(Protocol):
-    """What the modules `sqlite` and `postgresql` provide."""
-
     ONE_STATE: Mapping[str, Any]
     READ_ONLY: Mapping[str, Any]
 
@@ -70,8 +68,8 @@ class Database:
             transaction.rollback()
 
     def scrub(self) -> None:
-        """Have what was deleted leave the files too. SQLite writes its file anew; PostgreSQL gives
-        the room free, and overwrites it as it goes on. Raises DatabaseUnreachable."""
+        """Have what was deleted leave the files too. PostgreSQL only gives the room free. Raises
+        DatabaseUnreachable."""
         with self._connect({"isolation_level": "AUTOCOMMIT"}) as connection:
             self._backend.scrub(connection)
 
@@ -109,9 +107,8 @@ def parse_database_address(url: str) -> sa.URL:
 
 
 def lock_table(connection: Connection, table: Table, *, alone: bool) -> None:
-    """Until the transaction ends, nobody locks this table alone while others lock it too. Call
-    it first: what `one_state` shows is then what the transactions before have left. On SQLite a
-    transaction that writes has the whole database anyway."""
+    """Until the transaction ends, nobody locks this table alone while others lock it too. Call it
+    first, so that `one_state` shows what earlier transactions left."""
     if connection.dialect.name == "postgresql":
         # Both modes let others read the table, and insert into every other table.
         mode = "SHARE ROW EXCLUSIVE" if alone else "ROW EXCLUSIVE"
@@ -133,6 +130,26 @@ def insert_new(connection: Connection, table: Table, row: Mapping[str, Any]) -> 
     return connection.execute(insert.returning(*table.primary_key)).first() is not None
 
 
+def put_rows(
+    connection: Connection,
+    table: Table,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    added: Collection[str] = (),
+) -> None:
+    """Insert rows, or change those with the same primary key; columns `added` are added up."""
+    if not rows:
+        return
+    insert, keys = insert_of(connection)(table), table.primary_key.columns
+    changed = {
+        name: table.c[name] + insert.excluded[name] if name in added else insert.excluded[name]
+        for name in rows[0]
+        if name not in keys
+    }
+    put = insert.on_conflict_do_update(index_elements=keys, set_=changed)
+    connection.execute(put, [dict(row) for row in rows])
+
+
 def portions(values: Iterable[T]) -> Iterator[list[T]]:
     """As many at a time as one statement may name."""
     rest = iter(values)
@@ -146,9 +163,9 @@ def now_us(seconds_from_now: float = 0) -> ColumnElement[int]:
     return clock + round(seconds_from_now * 1_000_000) if seconds_from_now else clock
 
 
-def clock_us(connection: Connection) -> int:
-    """The same as a number, for what is written down twice."""
-    return int(connection.execute(sa.select(now_us())).scalar_one())
+def clock_us(connection: Connection, seconds_from_now: float = 0) -> int:
+    """The same as a number."""
+    return int(connection.execute(sa.select(now_us(seconds_from_now))).scalar_one())
 
 
 class _DatabaseClock(sa.sql.functions.FunctionElement[int]):

@@ -1,9 +1,10 @@
-"""Leases: work that only one process may do at a time.
+"""Leases: work that only one process may do at a time, by the database's clock.
 
-A lease is held by the database's clock, and a thread renews it while the work goes on. A
-process that hangs loses it; what it does when it wakes up must be safe by itself."""
+A process that hangs loses its lease; what it does when it wakes up must be safe by itself."""
 
 import threading
+import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -14,6 +15,7 @@ from penstock.database.errors import DatabaseUnreachable
 from penstock.database.tables import lease
 
 _RENEWALS_A_LEASE = 3
+_LOOK_SECONDS = 0.1
 
 
 @contextmanager
@@ -52,6 +54,18 @@ def leased(database: Database, name: str, owner: str, lease_s: float) -> Iterato
         # Where the database cannot be reached, the lease runs out.
         with suppress(DatabaseUnreachable), database.write() as connection:
             connection.execute(mine.values(until=0))
+
+
+@contextmanager
+def waited_lease(database: Database, name: str, lease_s: float, wait_s: float) -> Iterator[bool]:
+    """Wait so long for a lease; whether this process has it until the block ends."""
+    owner, deadline_s = uuid.uuid4().hex, time.monotonic() + wait_s
+    while True:
+        with leased(database, name, owner, lease_s) as mine:
+            if mine or time.monotonic() >= deadline_s:
+                yield mine
+                return
+        time.sleep(_LOOK_SECONDS)
 
 
 @contextmanager

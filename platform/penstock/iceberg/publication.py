@@ -1,15 +1,13 @@
 """Publication: each tenant's Iceberg table follows its segments."""
 
-import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from penstock.database.engine import insert_of, now_us
-from penstock.database.leases import leased
+from penstock.database.engine import clock_us, put_rows
+from penstock.database.leases import waited_lease
 from penstock.errors import ExtraMissing
 from penstock.iceberg.event_table import (
     IcebergBusy,
@@ -29,7 +27,6 @@ from penstock.privacy.orders import CONTENT, ErasedPart, ErasureOrder, ErasureSt
 
 _LEASE_SECONDS = 30.0
 _WAIT_SECONDS_MAX = 60.0
-_LOOK_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -73,7 +70,10 @@ def publish(lake: Lake, tenant: str, *, history: bool = True) -> Publication:
             change = TableChange(0, 0)
             remove_table(lake, tenant)
         count = sum(row.rows for row in live)
-        _note(lake, tenant, {"snap": snap, "files": len(live), "rows": count})
+        with lake.database.write() as connection:
+            row = {"tenant": tenant, "snap": snap, "files": len(live), "rows": count}
+            row["published_at"] = clock_us(connection)
+            put_rows(connection, iceberg_publication, [row])
         location = metadata_location(lake, tenant)
     return Publication(tenant, len(live), count, change.added, change.removed, location)
 
@@ -160,23 +160,10 @@ ERASURE = ErasureStep(CONTENT, _erase_history, aged="replaced")
 
 @contextmanager
 def _alone(lake: Lake, tenant: str) -> Iterator[None]:
-    """One process at a time publishes a table. One that is held up so long that it loses the lease
-    cannot do harm: the catalog compares and swaps."""
-    owner = uuid.uuid4().hex
-    deadline_s = time.monotonic() + _WAIT_SECONDS_MAX
-    while True:
-        with leased(lake.database, f"iceberg {tenant}", owner, _LEASE_SECONDS) as mine:
-            if mine:
-                yield
-                return
-        if time.monotonic() >= deadline_s:
+    """Whoever is held up so long that it loses the lease does no harm: the catalog compares and
+    swaps. Raises IcebergBusy."""
+    name, database = f"iceberg {tenant}", lake.database
+    with waited_lease(database, name, _LEASE_SECONDS, _WAIT_SECONDS_MAX) as mine:
+        if not mine:
             raise IcebergBusy(tenant=tenant)
-        time.sleep(_LOOK_SECONDS)
-
-
-def _note(lake: Lake, tenant: str, values: dict[str, int]) -> None:
-    with lake.database.write() as connection:
-        row = {"tenant": tenant, **values, "published_at": now_us()}
-        statement = insert_of(connection)(iceberg_publication).values(**row)
-        newer = {name: value for name, value in row.items() if name != "tenant"}
-        connection.execute(statement.on_conflict_do_update(index_elements=["tenant"], set_=newer))
+        yield

@@ -21,10 +21,10 @@ from penstock.ingest.writer import Writer, hurried_writers
 from penstock.lake.buckets import SessionId
 from penstock.lake.catalog import (
     NO_PARTITION,
-    announce_file,
+    announce_files,
     give_up_files,
     read_next_offsets,
-    withdraw_intent,
+    withdraw_intents,
 )
 from penstock.lake.errors import FileLost
 from penstock.lake.lake import Lake
@@ -159,7 +159,7 @@ def _rewrite_file(order: ErasureOrder, name: str, meant: set[int]) -> None:
     raws = dict(contents_of(lake.store, kept))
     fresh = new_name(order.scope.tenant, 0, "rewritten", FOLDER, SUFFIX)
     if kept:
-        announce_file(lake.database, fresh, NO_PARTITION, owner=order.id)
+        announce_files(lake.database, [fresh], NO_PARTITION, owner=order.id)
         with lake.store.create(fresh) as file:
             for row in kept:
                 file.write(raws[row["id"]] + b"\n")
@@ -178,7 +178,7 @@ def _move(connection: Connection, kept: Sequence[Any], fresh: str) -> None:
         place = {"file": fresh, "start": start}
         connection.execute(sa.update(rejected).where(rejected.c.id == row["id"]).values(**place))
         start += row["length"] + 1
-    if not withdraw_intent(connection, fresh):
+    if not withdraw_intents(connection, [fresh]):
         raise FileLost(name=fresh)
 
 

@@ -101,7 +101,7 @@ class WriterParts:
     @cached_property
     def known(self) -> KnownEvents:
         bytes_max = self.lake.settings.room(LakeSettings).known_bytes_max
-        return KnownEvents(self.lake.database, self.lake.store, bytes_max=bytes_max)
+        return KnownEvents(self.lake, bytes_max=bytes_max)
 
     @cached_property
     def seal(self) -> SecretSeal:

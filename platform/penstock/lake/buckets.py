@@ -1,40 +1,33 @@
 """Buckets of sessions: the pieces in which heavy jobs go over the lake; and which sessions changed.
 
-A bucket is a range of sessions in the order of a segment, so a segment's part of it lies
-together and a job reads the lake about once. Buckets of a hash would be spread over every row
-group: n buckets would read much of the lake n times.
+A bucket is a range of sessions in the order of a segment: a job reads the lake about once.
 """
 
-import hashlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import sqlalchemy as sa
 
 from penstock.events.event import session_key
-from penstock.lake.catalog import Pin, Segment, visible_at
+from penstock.execution import Executor
+from penstock.lake.catalog import Pin, Segment
+from penstock.lake.duplicates import SessionFilters
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.lake import Lake
 from penstock.lake.rows import EVENT_ROWS, SORT_KEYS, SORTED_BY
-from penstock.lake.segments import (
-    may_hold,
-    open_segment,
-    read_filter,
-    session_prefixes,
-    sessions_name,
-)
+from penstock.lake.segments import open_segment, sessions_name
 from penstock.lake.settings import LakeSettings
-from penstock.lake.tables import segment
+from penstock.settings import Settings
 from penstock.storage import ObjectStore
 
+R = TypeVar("R")
 #: How finely a segment is looked at: sessions between two samples may fall to either bucket.
 _SAMPLES_PER_BUCKET = 16
 _ORDER = [*SORT_KEYS, ("key", "ascending")]
@@ -43,8 +36,6 @@ _ROWS_TAKEN = 4_096
 
 
 class SessionId(NamedTuple):
-    """A session, as segments are sorted."""
-
     tenant: str
     session_id: str
 
@@ -57,7 +48,7 @@ def ids_by_tenant(sessions: Iterable[SessionId]) -> dict[str, list[str]]:
 
 
 def of_sessions(rows: pa.Table, sessions: Iterable[SessionId]) -> pa.ChunkedArray:
-    """For each row whether it is of one of these."""
+    """A mask of the rows that are of one of these."""
     mask = pa.chunked_array([pa.repeat(pa.scalar(False), rows.num_rows)])
     for tenant, ids in ids_by_tenant(sessions).items():
         mine = pc.equal(rows["tenant"], tenant)
@@ -69,25 +60,24 @@ def of_sessions(rows: pa.Table, sessions: Iterable[SessionId]) -> pa.ChunkedArra
 
 @dataclass(frozen=True)
 class Bucket:
-    """The sessions from `low` to before `high`, as of a snap; None is without end."""
+    """Sessions from `low` to before `high`; None is without end."""
 
     number: int
     snap: int
     low: SessionId | None
     high: SessionId | None
     segments: tuple[str, ...]
-    #: What became known of these sessions after their rows were written.
+    #: What became known after rows were written.
     consents: tuple[tuple[SessionId, str], ...]
-    #: Only these, sorted; None is all between the two.
+    #: These alone, sorted.
     sessions: tuple[SessionId, ...] | None = None
-    #: Of these, the ones that are only read with the others.
+    #: Sessions that are only read with the others.
     beside: frozenset[SessionId] = frozenset()
 
     def __repr__(self) -> str:
         return f"bucket {self.number} of snap {self.snap}"
 
     def may_hold(self, sessions: "SessionRange | None") -> bool:
-        """Whether sessions of the bucket may be in the range."""
         if sessions is None:
             return True
         if self.sessions is not None:
@@ -106,18 +96,32 @@ class SizeSample(NamedTuple):
 
 
 class SessionRange(NamedTuple):
-    """The first and the last session of a row group, or of a segment."""
-
     first: SessionId
     last: SessionId
+
+
+@dataclass(frozen=True)
+class BucketTask:
+    settings: Settings = field(repr=False)  # addresses may hold passwords
+    bucket: Bucket
+
+
+def run_over_buckets(
+    lake: Lake, executor: Executor, pin: Pin, function: Callable[[BucketTask], R]
+) -> list[R]:
+    """Call a function at the top of a module for each bucket of the lake; gives the results in
+    the order of the buckets. Raises what the executor raises."""
+    tasks = (BucketTask(lake.settings, bucket) for bucket in plan_buckets(lake, pin))
+    done = sorted(executor.run(function, tasks), key=lambda done: done.task.bucket.number)
+    return [each.result for each in done]
 
 
 # The plan
 
 
 def plan_buckets(lake: Lake, pin: Pin) -> list[Bucket]:
-    """Buckets of about `bucket_bytes_target` that together are the pinned lake; a session larger
-    than that is a bucket. The same for the same snap, whoever asks. Raises LakeDamaged."""
+    """Divide the pinned lake into buckets of about `bucket_bytes_target`, always in the same way.
+    A larger session is a bucket. Raises LakeDamaged."""
     target = lake.settings.room(LakeSettings).bucket_bytes_target
     ranges: dict[str, SessionRange] = {}
     samples: list[SizeSample] = []
@@ -143,7 +147,7 @@ def plan_buckets(lake: Lake, pin: Pin) -> list[Bucket]:
 
 
 def sample(sessions: pa.Table, size: int, unit: float) -> Iterator[SizeSample]:
-    """A few sessions of a segment that stand for all, one for about `unit` bytes."""
+    """Pick sessions of a segment that stand for all, one for about `unit` bytes."""
     events = sessions["events"].to_numpy()
     ends = np.cumsum(events) * (size / max(events.sum(), 1))
     places = np.arange(unit / 2, size, unit) if size > unit else np.array([size / 2])
@@ -152,7 +156,6 @@ def sample(sessions: pa.Table, size: int, unit: float) -> Iterator[SizeSample]:
 
 
 def cut_points(samples: Iterable[SizeSample], target: float) -> list[SessionId]:
-    """Where a bucket ends and the next begins; sorted, each once."""
     points: list[SessionId] = []
     filled = 0.0
     previous: SessionId | None = None
@@ -172,23 +175,19 @@ def plan_sessions(
     bytes_target: int,
     beside: Mapping[SessionId, SessionId] | None = None,
 ) -> Iterator[Bucket]:
-    """Buckets of these sessions alone, of about so many bytes of segments. A group comes into one
-    bucket, two tenants never; sorted groups make buckets that lie together. `beside` says of a
-    session which other one is to be read with it. Raises LakeDamaged."""
+    """Divide these sessions into buckets of about so many bytes. A group comes into one bucket, two
+    tenants never. `beside` says which other session is read with one. Raises LakeDamaged."""
     groups, beside = list(groups), beside or {}
     named = {session for group in groups for session in group}
     named |= {beside[session] for session in named if session in beside}
-    sizes = _segment_sizes(lake, pin, sorted(named))
+    sizes = _segment_sizes(lake, pin, named)
 
     def bucket_of(number: int, sessions: Iterable[SessionId]) -> Bucket:
         own = set(sessions)
         read_too = frozenset(beside[session] for session in own if session in beside) - own
-        chosen = tuple(sorted(own | read_too))
-        names = sorted({name for session in chosen for name in sizes.get(session, ())})
-        consents = ((session, pin.consents.get(session)) for session in chosen)
-        changes = tuple((session, consent) for session, consent in consents if consent)
-        last = SessionId(chosen[-1].tenant, chosen[-1].session_id + "\0")
-        return Bucket(number, pin.snap, chosen[0], last, tuple(names), changes, chosen, read_too)
+        chosen = sorted(own | read_too)
+        names = {name for session in chosen for name in sizes.get(session, ())}
+        return _bucket_of(pin, number, chosen, names, read_too)
 
     number, filled, chosen = 0, 0.0, list[SessionId]()
     for group in groups:
@@ -204,65 +203,44 @@ def plan_sessions(
         yield bucket_of(number, chosen)
 
 
-class SessionSearch:
-    """In which segments of a pinned lake sessions are, by the filters of the segments: a segment
-    may be searched in vain."""
+def bucket_of_sessions(
+    pin: Pin, number: int, sessions: Sequence[SessionId], filters: SessionFilters
+) -> Bucket:
+    """A bucket of sorted sessions; some of its segments may hold none of them."""
+    holding = filters.holding(pin.segments, (session_key(*session) for session in sessions))
+    return _bucket_of(pin, number, sessions, (stored.name for stored in holding))
 
-    def __init__(self, lake: Lake, pin: Pin) -> None:
-        self._pin = pin
-        with lake.database.read() as connection:
-            query = sa.select(segment.c.name, segment.c.session_filter)
-            rows = connection.execute(query.where(visible_at(pin.snap))).all()
-        self._filters = {row.name: read_filter(row.session_filter) for row in rows}
 
-    def bucket_of(self, number: int, sessions: Sequence[SessionId]) -> Bucket:
-        """Of these sessions alone, which are sorted."""
-        # In order they are found several times as fast.
-        prefixes = np.sort(session_prefixes(session_key(*session) for session in sessions))
-        names = [
-            name for name, held in sorted(self._filters.items()) if may_hold(held, prefixes).any()
-        ]
-        consents = ((session, self._pin.consents.get(session)) for session in sessions)
-        changes = tuple((session, consent) for session, consent in consents if consent)
-        last = SessionId(sessions[-1].tenant, sessions[-1].session_id + "\0")
-        bounds = sessions[0], last
-        return Bucket(number, self._pin.snap, *bounds, tuple(names), changes, tuple(sessions))
+def _bucket_of(
+    pin: Pin,
+    number: int,
+    sessions: Sequence[SessionId],
+    names: Iterable[str],
+    beside: frozenset[SessionId] = frozenset(),
+) -> Bucket:
+    consents = ((session, pin.consents.get(session)) for session in sessions)
+    changes = tuple((session, consent) for session, consent in consents if consent)
+    first, end = sessions[0], SessionId(sessions[-1].tenant, sessions[-1].session_id + "\0")
+    segments, chosen = tuple(sorted(names)), tuple(sessions)
+    return Bucket(number, pin.snap, first, end, segments, changes, chosen, beside)
 
 
 def _segment_sizes(
-    lake: Lake, pin: Pin, sessions: Sequence[SessionId]
+    lake: Lake, pin: Pin, sessions: set[SessionId]
 ) -> dict[SessionId, dict[str, float]]:
-    """In which segments these sorted sessions are, and about how many bytes of each."""
+    """How many bytes of each segment are about these sessions."""
     sizes: dict[SessionId, dict[str, float]] = {}
-    prefixes = np.sort(session_prefixes([session_key(*session) for session in sessions]))
-    pinned = {stored.name: stored for stored in pin.segments}
-    with lake.database.read() as connection:
-        columns = (segment.c.name, segment.c.session_filter)
-        holding = sorted(
-            row.name
-            for row in connection.execute(sa.select(*columns).where(visible_at(pin.snap)))
-            if may_hold(read_filter(row.session_filter), prefixes).any()
-        )
+    keys = (session_key(*session) for session in sessions)
     ids = pa.array([session.session_id for session in sessions], pa.string())
-    known = set(sessions)
-    for name in holding:
-        stored = pinned[name]
+    for stored in lake.session_filters.holding(pin.segments, keys):
         rows = _read_sessions(lake, stored)
         rows = rows.filter(pc.is_in(rows["session_id"], ids))
         event_bytes = stored.bytes / max(stored.rows, 1)
-        columns_read = (column.to_pylist() for column in rows.columns)
-        for tenant, id_, events in zip(*columns_read, strict=True):
-            if (session := SessionId(tenant, id_)) in known:
-                sizes.setdefault(session, {})[name] = events * event_bytes
+        columns = (column.to_pylist() for column in rows.columns)
+        for tenant, id_, events in zip(*columns, strict=True):
+            if (session := SessionId(tenant, id_)) in sessions:
+                sizes.setdefault(session, {})[stored.name] = events * event_bytes
     return sizes
-
-
-def digest_of(buckets: Iterable[Bucket]) -> str:
-    """Names a plan."""
-    digest = hashlib.sha256()
-    for bucket in buckets:
-        digest.update(f"{bucket.snap}\0{bucket.low}\0{bucket.high}\n".encode())
-    return digest.hexdigest()
 
 
 def _read_sessions(lake: Lake, stored: Segment) -> pa.Table:
@@ -279,14 +257,13 @@ def _session_at(rows: pa.Table, at: int) -> SessionId:
 
 
 class RowGroupMemory:
-    """Row groups that were read last: neighbouring buckets share those at their edges."""
+    """The row groups that were read last: neighbouring buckets share those at their edges."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._groups: dict[Hashable, pa.Table] = {}
 
     def read(self, key: Hashable, read: Callable[[], pa.Table]) -> pa.Table:
-        """What was read by this name, else what `read` gives."""
         group = self._groups.pop(key, None)
         if group is None:
             group = read()
@@ -302,8 +279,8 @@ def read_bucket(
     columns: Sequence[str] | None = None,
     memory: RowGroupMemory | None = None,
 ) -> pa.Table:
-    """The bucket's events, sorted by tenant, session, time, seq and key: the same rows in the
-    same order whatever was merged meanwhile. All of them are in memory. Raises LakeDamaged."""
+    """Read the bucket's events into memory, sorted by tenant, session, time, seq and key: the same
+    rows whatever was merged meanwhile. Raises LakeDamaged."""
     chosen = list(columns) if columns is not None else EVENT_ROWS.names
     needed = [name for name in EVENT_ROWS.names if name in {*chosen, *SORTED_BY, "key"}]
     schema = pa.schema([EVENT_ROWS.field(name) for name in needed])
@@ -341,7 +318,7 @@ def read_groups(
     columns: list[str],
     memory: RowGroupMemory | None = None,
 ) -> Iterator[pa.Table]:
-    """The row groups of a segment that may hold rows of the bucket. Raises LakeDamaged."""
+    """Read the row groups of a segment that may hold rows of the bucket. Raises LakeDamaged."""
     with open_events(lake, name) as file:
         for number, sessions in enumerate(group_ranges(file.metadata)):
             if bucket.may_hold(sessions):
@@ -361,7 +338,7 @@ def open_events(lake: Lake, name: str) -> Iterator[pq.ParquetFile]:
 
 
 def group_ranges(metadata: pq.FileMetaData) -> list[SessionRange | None]:
-    """Of each row group, from the statistics in the file's foot; None when they say nothing."""
+    """The sessions of each row group by its statistics; None when they say nothing."""
     ranges: list[SessionRange | None] = []
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
@@ -375,7 +352,6 @@ def group_ranges(metadata: pq.FileMetaData) -> list[SessionRange | None]:
 
 
 def _rows_of(bucket: Bucket, rows: pa.Table) -> pa.Table:
-    """Those of these sorted rows that are the bucket's."""
     positions, session_at = range(rows.num_rows), partial(_session_at, rows)
     start = bisect_left(positions, bucket.low, key=session_at) if bucket.low else 0
     end = bisect_left(positions, bucket.high, key=session_at) if bucket.high else rows.num_rows
@@ -387,7 +363,7 @@ def _rows_of(bucket: Bucket, rows: pa.Table) -> pa.Table:
 
 
 def with_consents(rows: pa.Table, changes: Iterable[tuple[SessionId, str]]) -> pa.Table:
-    """Rows of a bucket with what is known of their sessions' consent now."""
+    """Put in what is known of the sessions' consent now; rows are sorted."""
     positions, session_at = range(rows.num_rows), partial(_session_at, rows)
     consents = rows["consent"].to_pylist()
     for session, consent in changes:
@@ -398,11 +374,10 @@ def with_consents(rows: pa.Table, changes: Iterable[tuple[SessionId, str]]) -> p
     return rows.set_column(rows.column_names.index("consent"), EVENT_ROWS.field("consent"), column)
 
 
-# Changes: from the summaries beside the segments, never from events. A merge brings nothing new, so
-# a merged segment says of each session which commit brought its newest event.
+# Changes, by the summaries beside segments. A merge brings nothing new, so a merged segment says of
+# each session which commit brought its newest event.
 
-#: A session that changed, with what the changed segments say of it: when it was heard of last, its
-#: project, and with whose work it goes on.
+#: A session that changed, with what the changed segments say of it.
 CHANGES = pa.schema(
     [
         *(pa.field(name, pa.string(), nullable=False) for name in SORTED_BY[:2]),
@@ -415,8 +390,8 @@ _GROUPED = [(name, "max") for name in CHANGES.names[2:]]
 
 
 def read_changes(store: ObjectStore, pin: Pin, after: int) -> pa.Table:
-    """A row of CHANGES for each session that got an event with a commit after `after`, in the order
-    of segments. Raises LakeDamaged, what the store raises."""
+    """Read a row of CHANGES for each session that got an event after the commit `after`, sorted.
+    Raises LakeDamaged, what the store raises."""
     tables = [_changes_of(store, s, after) for s in pin.segments if s.changed_snap > after]
     parts = pa.concat_tables([CHANGES.empty_table(), *tables])
     changes = parts.group_by(CHANGES.names[:2]).aggregate(_GROUPED)
@@ -425,7 +400,7 @@ def read_changes(store: ObjectStore, pin: Pin, after: int) -> pa.Table:
 
 
 def read_changed(store: ObjectStore, merged: Iterable[Segment]) -> dict[tuple[str, str], int]:
-    """For each session the newest commit that brought an event of it. Raises LakeDamaged."""
+    """Read of each session which commit brought its newest event. Raises LakeDamaged."""
     newest: dict[tuple[str, str], int] = {}
     for stored in merged:
         rows = _changes_of(store, stored, -1)

@@ -48,11 +48,9 @@ class Segment:
 
 @dataclass(frozen=True)
 class CoveredOffset:
-    """How far the lake covers a partition of a log; another log may be there by now."""
-
     log_id: str
     next_offset: int
-    #: By tenant, how far it covers those that are stored further.
+    #: By tenant, where it covers one further.
     ahead: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, tenant: str) -> int:
@@ -61,15 +59,15 @@ class CoveredOffset:
 
 @dataclass(frozen=True)
 class Pin:
-    """The lake as of a snap: all of it, or what holds a tenant's events. `next_offsets` says where
-    each partition of the log goes on. Of things that are not files, such as checkpoints, a reader
-    sees those of `moment`, or all."""
+    """The lake as of a snap: all of it, or what holds a tenant's events."""
 
     snap: int
     segments: tuple[Segment, ...]
-    #: By tenant and session: what became known after rows of the session were written.
+    #: By tenant and session: what became known after its rows were written.
     consents: dict[tuple[str, str], str]
+    #: Where each partition of the log goes on.
     next_offsets: dict[int, CoveredOffset]
+    #: As of when checkpoints and the like are seen; None is now.
     moment: int | None
 
 
@@ -91,8 +89,7 @@ def visible_at(snap: int, files: sa.Table = segment) -> sa.ColumnElement[bool]:
 
 
 def file_tables() -> dict[str, sa.Table]:
-    """By folder, the tables of files that the lake keeps: segments, and what rooms above the lake
-    add. They are pinned, verified and collected alike."""
+    """By folder, the tables of files that are pinned, verified and collected alike."""
     tables = all_tables().sorted_tables
     return {table.info[FOLDER]: table for table in tables if FOLDER in table.info}
 
@@ -106,9 +103,9 @@ def pinned(
     renewed: bool = False,
     tenant: str | None = None,
 ) -> Iterator[Pin]:
-    """The lake at a moment, or what of it holds a tenant's events, its files kept until the block
-    ends, or the lease does; one that is `renewed` does not. `as_of` is the name of a snapshot, a
-    time or a snap; None is now. Raises SnapshotUnknown, HistoryRemoved."""
+    """Keep the files of the lake until the block ends, or the lease does; one that is `renewed`
+    does not. `as_of` is the name of a snapshot, a time or a snap. Raises SnapshotUnknown,
+    HistoryRemoved."""
     lease = uuid.uuid4().hex
     mine = reader_lease.c.id == lease
     with database.write(one_state=True) as connection:
@@ -131,9 +128,8 @@ def pinned(
 
 
 def claim_files(connection: Connection, *, to_collect: bool = False) -> None:
-    """Call this first in a transaction that claims files, or collects those that nobody claims.
-    Collection waits for the others and they for it: it would not see a claim that is not
-    committed yet, and would delete its files."""
+    """Call this first in a transaction that claims files, or collects those that nobody claims: it
+    would not see a claim that is not committed yet."""
     lock_table(connection, reader_lease, alone=to_collect)
 
 
@@ -171,7 +167,6 @@ def _pin(connection: Connection, snap: int, moment: int | None, tenant: str | No
 def read_next_offsets(
     connection: Connection, tenant: str | None = None
 ) -> dict[int, CoveredOffset]:
-    """Of each partition, with the tenants that are ahead, or with this one if it is."""
     ahead: defaultdict[int, dict[str, int]] = defaultdict(dict)
     query = sa.select(tenant_offset)
     if tenant is not None:
@@ -212,8 +207,7 @@ def create_snapshot(database: Database, name: str, note: str = "") -> Snapshot:
 
 
 def name_snap(database: Database, as_of: str, name: str, snap: int, note: str = "") -> str:
-    """The snapshot that keeps this snap: the one that `as_of` names, or a new one of this `name`.
-    The caller holds the files of the snap."""
+    """The snapshot that keeps a held snap: the one that `as_of` names, else a new one."""
     with database.write() as connection:
         claim_files(connection)
         named = sa.select(snapshot.c.name).where(snapshot.c.name == as_of, snapshot.c.snap == snap)
@@ -232,7 +226,6 @@ def list_snapshots(database: Database) -> list[Snapshot]:
 
 
 def drop_snapshot(database: Database, name: str) -> None:
-    """Its files may be collected from now on."""
     with database.write() as connection:
         dropped = connection.execute(sa.delete(snapshot).where(snapshot.c.name == name))
         if dropped.rowcount == 0:
@@ -252,7 +245,7 @@ def changes_content() -> sa.ColumnElement[bool]:
 
 
 def _resolve(connection: Connection, as_of: str | int | None) -> tuple[int, int | None]:
-    """The snap, and the moment that it stands for; there is none for what is newest."""
+    """The snap, and the moment that it stands for: None for the newest."""
     head = _head(connection)
     if as_of is None or as_of == "latest":
         return head.snap, None
@@ -303,13 +296,6 @@ NO_PARTITION = -1
 _COLLECTOR = "collection"
 
 
-def announce_file(
-    database: Database, name: str, partition: int, owner: str, epoch: int | None = None
-) -> None:
-    """Say that a file of this name is about to be written."""
-    announce_files(database, [name], partition, owner, epoch)
-
-
 def announce_files(
     database: Database,
     names: Sequence[str],
@@ -317,7 +303,7 @@ def announce_files(
     owner: str,
     epoch: int | None = None,
 ) -> None:
-    """The same for several."""
+    """Say that files of these names are about to be written."""
     if names:
         intent = {"partition": partition, "epoch": epoch, "owner": owner}
         insert = sa.insert(segment_intent).values(created_at=now_us())
@@ -325,13 +311,8 @@ def announce_files(
             connection.execute(insert, [{"name": name, **intent} for name in names])
 
 
-def withdraw_intent(connection: Connection, name: str) -> bool:
-    """The file is a segment now. False when collection has claimed it: it may be gone."""
-    return withdraw_intents(connection, [name])
-
-
 def withdraw_intents(connection: Connection, names: Sequence[str]) -> bool:
-    """The same for several; False when one of them may be gone."""
+    """The files are the lake's now. False when collection has claimed one: it may be gone."""
     mine = (segment_intent.c.name.in_(names), segment_intent.c.claimed_at.is_(None))
     return connection.execute(sa.delete(segment_intent).where(*mine)).rowcount == len(names)
 

@@ -1,22 +1,19 @@
 """The commit protocol: how segments and the offsets that they cover become true together.
 
-A partition's row names its owner's epoch and the next offset to store. A commit moves the offset
-on from the epoch and offset that the owner believes in, and stores what lies between; or it does
-nothing. Whoever lost the partition changes nothing. Owners are told apart by epochs that are
-given here: what the log itself says about its readers is never asked.
+A commit moves a partition's offset on from the epoch and offset that its owner believes in, and
+stores what lies between; or it does nothing. What the log says about its readers is never asked.
 
-Tenants are stored at different times. The partition's offset is the least that is covered for all
-of them; a tenant that was stored further has a row of its own, written in the same transaction.
+A partition's offset is the least that is covered for all tenants. A tenant that was stored further
+has a row of its own, written in the same transaction.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import Connection, bindparam
+from sqlalchemy import Connection
 
-from penstock.database.engine import Database, insert_new, insert_of, now_us
+from penstock.database.engine import Database, clock_us, insert_new, now_us, put_rows
 from penstock.eventlog import OffsetBounds
 from penstock.lake.catalog import changes_content, withdraw_intents
 from penstock.lake.errors import FencedOff, LogGrew
@@ -39,22 +36,20 @@ INGEST, COMPACT, SHARD, MOMENT = "ingest", "compact", "shard", "moment"
 
 @dataclass(frozen=True)
 class LogShape:
-    """A log as its writers see it. The number of partitions decides where a session is."""
-
     log_id: str
     partitions: int
 
 
 @dataclass(frozen=True)
 class PartitionClaim:
-    """A writer's right to move a partition on, as of when it was given."""
+    """A writer's right to move a partition on."""
 
     partition: int
     owner: str
     epoch: int
     next_offset: int
     log: LogShape
-    #: By tenant, offsets beyond `next_offset` up to which its events are stored.
+    #: By tenant, where its events are stored further.
     ahead: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -75,17 +70,14 @@ class LedgerCounts:
     rejected: int = 0
     #: Of accepted events, as they were sent.
     bytes: int = 0
-    #: Of accepted events, those with keys that are nearly known.
-    #: Taken out of the lake again, or dropped before they were stored: they were erased.
+    #: Taken out of the lake again, or dropped before they were stored.
     erased: int = 0
-    #: Never came here: recorders say that they had no room for them.
+    #: By recorders, before they were sent.
     dropped: int = 0
 
 
 @dataclass(frozen=True)
 class CoveredSegment:
-    """A segment of one tenant, and the offsets of the log that it covers for it."""
-
     file: SegmentFile
     from_offset: int
     to_offset: int
@@ -93,17 +85,17 @@ class CoveredSegment:
 
 @dataclass(frozen=True)
 class PartitionAdvance:
-    """All that one flush changes: the offsets, and what lies between the old and the new ones."""
+    """All that one flush changes."""
 
     #: From here on somebody's events are not stored yet.
     to_offset: int
     segments: Sequence[CoveredSegment]
-    #: Of tenants that this flush stores, those that it stores beyond `to_offset`, and how far.
+    #: By tenant, where this flush stores it further.
     ahead: Mapping[str, int]
     counts: Mapping[LedgerKey, LedgerCounts]
-    #: (tenant, session) → consent, where rows stored earlier say less.
+    #: By tenant and session, where rows stored earlier say less.
     consents: Mapping[tuple[str, str], str]
-    #: When the oldest of its events came in, in microseconds.
+    #: When the oldest of its events came in.
     oldest_us: int | None = None
     #: Enters what rooms above store with it; False where a file of theirs may be gone.
     also: Callable[[Connection], bool] = lambda _connection: True
@@ -118,11 +110,8 @@ def survey_writers(
     """Announce this writer. Returns all writers, and which of them owns which partition."""
     with database.write() as connection:
         connection.execute(sa.delete(writer).where(writer.c.until < now_us()))
-        until = {"until": now_us(lease_s)}
-        insert: Any = insert_of(connection)(writer).values(owner=owner, **until)
-        connection.execute(
-            insert.on_conflict_do_update(index_elements=[writer.c.owner], set_=until)
-        )
+        until = clock_us(connection, lease_s)
+        put_rows(connection, writer, [{"owner": owner, "until": until}])
         writers = connection.execute(sa.select(writer.c.owner).order_by(writer.c.owner))
         held = connection.execute(
             sa.select(log_partition.c.partition, log_partition.c.owner).where(
@@ -133,14 +122,13 @@ def survey_writers(
 
 
 def remove_writer(database: Database, owner: str) -> None:
-    """Let the others share what this writer had, at once."""
     with database.write() as connection:
         connection.execute(sa.delete(writer).where(writer.c.owner == owner))
 
 
 def agree_on_shape(database: Database, log_id: str, partitions: int) -> LogShape:
-    """The log with the most partitions that any writer has seen. What was committed by the
-    shape before is visible to whoever works by the new one: see `_check_shape`."""
+    """The log with the most partitions that any writer has seen. What was committed by an earlier
+    shape is visible to whoever works by the new one: see `_check_shape`."""
     with database.write() as connection:
         # From here to the end of the transaction nobody else commits.
         connection.execute(sa.select(lake_head.c.snap).with_for_update())
@@ -156,8 +144,8 @@ def agree_on_shape(database: Database, log_id: str, partitions: int) -> LogShape
 
 
 def _check_shape(connection: Connection, log: LogShape) -> None:
-    """Raises LogGrew. After this, and until the transaction ends, nobody can change the shape,
-    given that the head is locked already: no session is stored by two shapes at a time."""
+    """Raises LogGrew. With the head locked, nobody changes the shape until the transaction ends:
+    no session is stored by two shapes at a time."""
     query = sa.select(log_shape.c.partitions).where(log_shape.c.log_id == log.log_id)
     agreed = connection.execute(query).scalar_one()
     if agreed != log.partitions:
@@ -178,9 +166,9 @@ def claim_partition(
     lease_s: float,
     sure: bool,
 ) -> PartitionClaim | None:
-    """Take a partition that nobody holds; with `sure`, one whose holder is known to be gone.
-    None when another holds it. A new log under the same address starts from its beginning, and
-    so does one that let go of what the lake had not covered yet: both are entered as gaps."""
+    """Take a partition that nobody holds, or with `sure` one whose holder is known to be gone; None
+    when another holds it. A new log, or one that let go of what was not covered, begins at its
+    first offset: that is entered as a gap."""
     first_row = {"log_id": log.log_id, "next_offset": bounds.first, "epoch": 0, "lease_until": 0}
     with database.write() as connection:
         insert_new(connection, log_partition, {"partition": partition, **first_row})
@@ -234,7 +222,6 @@ def renew_claim(database: Database, claim: PartitionClaim, lease_s: float) -> No
 
 
 def release_claim(database: Database, claim: PartitionClaim) -> None:
-    """Let the next writer begin at once."""
     with database.write() as connection:
         mine = sa.update(log_partition).where(*_held_by(claim))
         connection.execute(mine.values(owner=None, lease_until=0))
@@ -263,11 +250,8 @@ def _held_by(claim: PartitionClaim) -> tuple[sa.ColumnElement[bool], ...]:
 def advance(
     database: Database, claim: PartitionClaim, change: PartitionAdvance, *, lease_s: float
 ) -> PartitionClaim:
-    """One transaction: the offsets move and everything up to them is stored. Raises FencedOff,
-    LogGrew.
-
-    After DatabaseUnreachable it may or may not have happened: claim the partition again and go
-    on from where the database says it is."""
+    """Move the offsets and store everything up to them, in one transaction. Raises FencedOff,
+    LogGrew; after DatabaseUnreachable claim the partition again: it may have happened."""
     with database.write() as connection:
         _move_offset(connection, claim, change.to_offset, lease_s)
         add_to_ledger(connection, claim.partition, change.counts)
@@ -306,15 +290,11 @@ def advance(
 
 def _move_ahead(connection: Connection, partition: int, change: PartitionAdvance) -> None:
     _forget_ahead(connection, partition, change.to_offset)
-    if change.ahead:
-        statement: Any = insert_of(connection)(tenant_offset)
-        moved = {"next_offset": statement.excluded.next_offset}
-        rows = [
-            {"partition": partition, "tenant": tenant, "next_offset": offset}
-            for tenant, offset in sorted(change.ahead.items())
-        ]
-        keys = tenant_offset.primary_key.columns
-        connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=moved), rows)
+    rows = [
+        {"partition": partition, "tenant": tenant, "next_offset": offset}
+        for tenant, offset in sorted(change.ahead.items())
+    ]
+    put_rows(connection, tenant_offset, rows)
 
 
 def _read_ahead(connection: Connection, partition: int) -> dict[str, int]:
@@ -324,7 +304,7 @@ def _read_ahead(connection: Connection, partition: int) -> dict[str, int]:
 
 
 def _forget_ahead(connection: Connection, partition: int, up_to: int | None) -> None:
-    """Of tenants that are not ahead any more; without an offset, of all."""
+    """Tenants that are not ahead any more; without an offset, all."""
     passed = sa.true() if up_to is None else tenant_offset.c.next_offset <= up_to
     connection.execute(
         sa.delete(tenant_offset).where(tenant_offset.c.partition == partition, passed)
@@ -334,24 +314,14 @@ def _forget_ahead(connection: Connection, partition: int, up_to: int | None) -> 
 def add_to_ledger(
     connection: Connection, partition: int, counts: Mapping[LedgerKey, LedgerCounts]
 ) -> None:
-    """More, or with negative counts fewer."""
-    if not counts:
-        return
-    rows = [asdict(key) | asdict(counts[key]) for key in sorted(counts)]
-    statement: Any = insert_of(connection)(ledger).values(
-        {name: bindparam(name) for name in rows[0]} | {"partition": partition}
-    )
-    columns = LedgerCounts.__dataclass_fields__
-    statement = statement.on_conflict_do_update(
-        index_elements=ledger.primary_key.columns,
-        set_={name: ledger.c[name] + statement.excluded[name] for name in columns},
-    )
-    connection.execute(statement, rows)
+    rows = [
+        {"partition": partition, **asdict(key), **asdict(counts[key])} for key in sorted(counts)
+    ]
+    put_rows(connection, ledger, rows, added=LedgerCounts.__dataclass_fields__)
 
 
 def next_snap(connection: Connection, kind: str, oldest_us: int | None = None) -> int:
-    """Number this transaction; from here to its end no other commit can number itself. `oldest_us`
-    is when the oldest of its events came in."""
+    """Number this transaction; until its end no other commit can number itself."""
     latest = sa.case(
         (lake_head.c.committed_at > now_us(), lake_head.c.committed_at), else_=now_us()
     )  # the clock may jump back, time in the history does not
@@ -367,9 +337,8 @@ def next_snap(connection: Connection, kind: str, oldest_us: int | None = None) -
 
 
 def snap_since(database: Database, moment_us: int) -> int:
-    """The newest snap that changed events or rewards; where that is older than a moment that has
-    passed, the first one since. If there is none, a new one that changes nothing: what was recorded
-    beside the lake up to that moment is seen as of it."""
+    """The newest snap that changed events or rewards, if that is not older than a past moment; else
+    the first one since, or a new one. As of it is seen what was recorded beside the lake."""
     moments = lake_commit.c.committed_at >= moment_us
     with database.write() as connection:
         content = sa.select(sa.func.max(lake_commit.c.snap)).where(changes_content())
@@ -408,7 +377,7 @@ def read_gaps(connection: Connection) -> list[LogGap]:
 
 
 def accept_gap(database: Database, gap_id: int, why: str) -> bool:
-    """A person has looked. False when there is no such gap."""
+    """Note that a person has looked. False when there is no such gap."""
     accepted = sa.update(log_gap).where(log_gap.c.id == gap_id)
     with database.write() as connection:
         values = accepted.values(accepted_at=now_us(), accepted_why=why)

@@ -1,15 +1,16 @@
 """Which events the lake holds already: what makes a repeated event a duplicate.
 
-Identities of sessions that are being written are kept in memory up to a limit; those of a
-session that comes back after a while are read from the segments whose filters name it.
+Identities of busy sessions are kept in memory up to a limit; those of a session that comes back
+are read from the segments whose filters name it.
 """
 
 import threading
 from bisect import bisect_left
-from collections import OrderedDict, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import gcd
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -38,7 +39,9 @@ from penstock.lake.segments import (
 )
 from penstock.lake.tables import lake_head, segment
 from penstock.settings import MIB
-from penstock.storage import ObjectStore
+
+if TYPE_CHECKING:  # a lake has filters
+    from penstock.lake.lake import Lake
 
 #: What an identity costs that is ready to be asked for: a bytes object and its place in a set.
 _BYTES_PER_KEY = 96
@@ -46,14 +49,10 @@ _BYTES_PER_SESSION = 512
 #: Identities that are ready to be asked for; those of sessions that rest are packed.
 _READY_KEYS_MAX = 32_768
 _COLUMNS = ["tenant", "session_id", "key", "consent"]
-#: Segments whose filters are kept, where the tenants of a flush have no more.
-_FILTERS_MAX = 20_000
 
 
 @dataclass
 class SessionMemory:
-    """What is known of one session: the identities of its events, and its consent."""
-
     keys: set[bytes] = field(default_factory=set)
     consent: str = CONSENT_UNKNOWN
     _packed: bytes = b""
@@ -62,8 +61,7 @@ class SessionMemory:
         return _BYTES_PER_SESSION + _BYTES_PER_KEY * len(self.keys) + len(self._packed)
 
     def pack(self) -> None:
-        """Put the identities behind one another, where they take a sixth of the memory. `unpack`
-        before asking for them."""
+        """Join the identities, which saves five sixths of their memory. `unpack` before asking."""
         self._packed, self.keys = b"".join(self.keys), set()
 
     def unpack(self) -> None:
@@ -73,8 +71,7 @@ class SessionMemory:
 
 @dataclass(frozen=True)
 class NewEvents:
-    """Which of some decoded events are new, and what is known of their sessions now."""
-
+    #: Positions among the decoded events.
     new: list[int]
     consents: dict[str, str]
     #: Sessions with stored rows that say less than is known now.
@@ -82,7 +79,7 @@ class NewEvents:
 
 
 def find_new(decoded: DecodedEvents, memories: dict[str, SessionMemory]) -> NewEvents:
-    """The first event of each identity that no memory holds. Adds them to the memories."""
+    """Find the first event of each identity that no memory holds, and remember it."""
     stored_before = {session for session, memory in memories.items() if memory.keys}
     new = []
     for position, (session, key) in enumerate(zip(decoded.sessions, decoded.keys, strict=True)):
@@ -104,67 +101,67 @@ def find_new(decoded: DecodedEvents, memories: dict[str, SessionMemory]) -> NewE
     return NewEvents(new, consents, stricter)
 
 
-class _SegmentFilters:
-    """The session filters of segments, by tenant. Those of tenants that sent nothing for long are
-    forgotten."""
+class SessionFilters:
+    """The filters of segments that were asked for lately; they never change. Safe to share between
+    threads."""
 
-    def __init__(self) -> None:
-        self._of: OrderedDict[str, dict[str, SessionPrefixes]] = OrderedDict()
-        #: As of which commit they are known.
-        self._snaps: dict[str, int] = {}
+    def __init__(self, database: Database, bytes_max: float = 64 * MIB) -> None:
+        self._database = database
+        self._bytes_max = bytes_max
+        self._kept: OrderedDict[str, SessionPrefixes] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
 
-    def of(self, tenant: str) -> dict[str, SessionPrefixes]:
-        return self._of[tenant]
+    def of(self, names: Iterable[str]) -> dict[str, SessionPrefixes | None]:
+        """The filters of these segments; None where the database does not know one any more."""
+        with self._lock:
+            known = {name: self._kept.get(name) for name in names}
+        query = sa.select(segment.c.name, segment.c.session_filter)
+        for missing in portions(name for name, held in known.items() if held is None):
+            with self._database.read() as connection:
+                rows = connection.execute(query.where(segment.c.name.in_(missing))).all()
+            known |= {name: read_filter(stored) for name, stored in rows}
+        self._keep(known)
+        return known
 
-    def stale(self, tenants: Collection[str], head: int) -> list[str]:
-        """These tenants, without those that are known as of this commit."""
-        for tenant in tenants:
-            if tenant in self._of:
-                self._of.move_to_end(tenant)
-        # Before others come, so that none of those that are wanted is forgotten.
-        count = sum(map(len, self._of.values()))
-        while count > _FILTERS_MAX and len(self._of) > len(tenants):
-            forgotten, filters = self._of.popitem(last=False)
-            count -= len(filters)
-            del self._snaps[forgotten]
-        return [tenant for tenant in tenants if self._snaps.get(tenant) != head]
+    def holding(self, segments: Iterable[Segment], sessions: Iterable[str]) -> list[Segment]:
+        """Those that may hold any of these `session_key`s."""
+        prefixes = np.sort(session_prefixes(sessions))  # in order they are found sooner
+        by_name = {stored.name: stored for stored in segments}
+        return [
+            by_name[name]
+            for name, held in self.of(by_name).items()
+            if held is None or may_hold(held, prefixes).any()
+        ]
 
-    def read(
-        self,
-        connection: Connection,
-        tenants: Sequence[str],
-        visible: sa.ColumnElement[bool],
-        head: int,
-    ) -> None:
-        """Only of segments that appeared since last time; those that went are dropped."""
-        owned = segment.c.tenant.in_(tenants)
-        names = sa.select(segment.c.tenant, segment.c.name).where(visible, owned)
-        rows = connection.execute(names).all()
-        known = {tenant: self._of.get(tenant, {}) for tenant in tenants}
-        new = [row.name for row in rows if row.name not in known[row.tenant]]
-        added: dict[str, SessionPrefixes] = {}
-        filters = sa.select(segment.c.name, segment.c.session_filter)
-        for some in portions(new):
-            for name, stored in connection.execute(filters.where(segment.c.name.in_(some))):
-                added[name] = read_filter(stored)
-        present: dict[str, dict[str, SessionPrefixes]] = {tenant: {} for tenant in tenants}
-        for tenant, name in rows:
-            present[tenant][name] = added[name] if name in added else known[tenant][name]
-        self._of.update(present)
-        self._snaps.update(dict.fromkeys(tenants, head))
+    def count(self) -> int:
+        """Of how many sessions all segments hold something; one in several counts in each."""
+        query = sa.select(sa.func.sum(sa.func.length(segment.c.session_filter)))
+        with self._database.read() as connection:
+            held: int = connection.scalar(query) or 0
+        return held // np.dtype(np.uint32).itemsize
+
+    def _keep(self, filters: Mapping[str, SessionPrefixes | None]) -> None:
+        with self._lock:
+            for name, held in filters.items():
+                if held is not None and name not in self._kept:
+                    self._kept[name] = held
+                    self._bytes += held.nbytes
+                elif held is not None:
+                    self._kept.move_to_end(name)
+            while self._bytes > self._bytes_max:
+                self._bytes -= self._kept.popitem(last=False)[1].nbytes
 
 
 class KnownEvents:
-    """The sessions of the lake: of all of it, or of the partitions that are covered, wherever
-    their sessions were while the log had another number of them. Not shared between threads."""
+    """The sessions of the lake, or of the partitions that are covered, whatever partitions the log
+    had when they were stored. Not shared between threads."""
 
-    def __init__(self, database: Database, store: ObjectStore, *, bytes_max: int) -> None:
-        self._database = database
-        self._store = store
+    def __init__(self, lake: "Lake", *, bytes_max: int) -> None:
+        self._lake = lake
         self._bytes_max = bytes_max
         self._covered: set[int] | None = None
         self._partitions = 1
-        self._filters = _SegmentFilters()
         #: The one that was asked for last stands last, here and below.
         self._sessions: OrderedDict[str, SessionMemory] = OrderedDict()
         #: Those of them that are not packed.
@@ -172,11 +169,10 @@ class KnownEvents:
         self._bytes = 0
 
     def cover(self, partition: int, partitions: int) -> None:
-        """From now on only sessions of this partition and of others covered are asked for."""
+        """From now on only sessions of covered partitions are asked for."""
         if self._covered is None or partitions != self._partitions:
             self._covered, self._partitions = set(), partitions
         self._covered.add(partition)
-        self._filters = _SegmentFilters()
 
     def uncover(self, partition: int) -> None:
         if self._covered is not None:
@@ -186,16 +182,13 @@ class KnownEvents:
         self, sessions: Collection[str], snap: int | None = None
     ) -> dict[str, SessionMemory]:
         """The memories of these `session_key`s, as of the newest commit or of `snap`. The caller
-        may add to them, and calls `settle` or `forget` afterwards."""
+        may add to them, and calls `settle` or `forget` afterwards. Raises LakeDamaged."""
         if missing := [session for session in sessions if session not in self._sessions]:
-            tenants = {_tenant_of(session) for session in missing}
-            self._refresh_filters(tenants, snap)
             try:
-                read = self._read(missing)
-            except FileNotFoundError:  # merged and collected since the filters were read?
-                self._refresh_filters(tenants, snap)
+                read = self._read(missing, snap)
+            except FileNotFoundError:  # merged and collected meanwhile?
                 try:
-                    read = self._read(missing)
+                    read = self._read(missing, snap)
                 except FileNotFoundError as error:
                     raise LakeDamaged(path="The lake", why=str(error)) from error
             self._sessions.update(read)
@@ -228,20 +221,10 @@ class KnownEvents:
             self._bytes -= memory.size()
 
     def forget(self) -> None:
-        """What was added was not committed, or others may have committed: read it again."""
+        """What was added was not committed, or others may have committed."""
         self._sessions.clear()
         self._ready.clear()
         self._bytes = 0
-
-    def _refresh_filters(self, tenants: Collection[str], snap: int | None) -> None:
-        with self._database.read() as connection:
-            head = snap
-            if head is None:
-                head = connection.execute(sa.select(lake_head.c.snap)).scalar_one()
-            if stale := self._filters.stale(tenants, head):
-                visible = visible_at(head) & self._of_covered(connection)
-                for some in portions(stale):
-                    self._filters.read(connection, some, visible, head)
 
     def _of_covered(self, connection: Connection) -> sa.ColumnElement[bool]:
         """Segments that may hold sessions of the covered partitions. A session that was in
@@ -258,25 +241,35 @@ class KnownEvents:
             conditions.append((segment.c.log_partitions == shape) & of_rests)
         return sa.or_(sa.false(), *conditions)
 
-    def _read(self, sessions: list[str]) -> dict[str, SessionMemory]:
+    def _read(self, sessions: list[str], snap: int | None) -> dict[str, SessionMemory]:
         """Raises LakeDamaged, FileNotFoundError."""
         memories = {session: SessionMemory() for session in sessions}
-        of_tenant: defaultdict[str, list[str]] = defaultdict(list)
+        of_tenant: dict[str, list[str]] = {}
         for session in sessions:
-            of_tenant[_tenant_of(session)].append(session)
+            of_tenant.setdefault(session.partition("\0")[0], []).append(session)
+        names: dict[str, list[str]] = {tenant: [] for tenant in of_tenant}
+        with self._lake.database.read() as connection:
+            head = connection.execute(sa.select(lake_head.c.snap)).scalar_one()
+            visible = visible_at(head if snap is None else snap) & self._of_covered(connection)
+            query = sa.select(segment.c.tenant, segment.c.name).where(visible)
+            for tenants in portions(of_tenant):
+                for tenant, name in connection.execute(query.where(segment.c.tenant.in_(tenants))):
+                    names[tenant].append(name)
+        filters = self._lake.session_filters.of(name for each in names.values() for name in each)
         for tenant, own in of_tenant.items():
             prefixes = session_prefixes(own)
-            for name, session_filter in self._filters.of(tenant).items():
-                hits = may_hold(session_filter, prefixes)
-                if hits.any():
-                    self._read_segment(name, [own[i] for i in hits.nonzero()[0]], memories)
+            for name in names[tenant]:
+                held = filters[name]
+                hits = range(len(own)) if held is None else may_hold(held, prefixes).nonzero()[0]
+                if len(hits):
+                    self._read_segment(name, [own[at] for at in hits], memories)
         return memories
 
     def _read_segment(
         self, name: str, sessions: list[str], memories: dict[str, SessionMemory]
     ) -> None:
         ids = sorted({session.partition("\0")[2] for session in sessions})
-        with open_segment(self._store, name) as file:
+        with open_segment(self._lake.store, name) as file:
             # Rows are sorted, so most row groups hold none of the sessions.
             groups = [
                 number
@@ -293,67 +286,9 @@ class KnownEvents:
                 memory.consent = strictest_consent((memory.consent, consent))
 
 
-def _tenant_of(session: str) -> str:
-    return session.partition("\0")[0]
-
-
 def _may_hold_ids(statistics: pq.Statistics | None, ids: list[str]) -> bool:
     """Whether one of these sorted ids may be in a row group."""
     if statistics is None or not statistics.has_min_max:
         return True
     at = bisect_left(ids, statistics.min)
     return at < len(ids) and bool(ids[at] <= statistics.max)
-
-
-# Session filters in memory, for queries: which files hold a few sessions
-
-#: Of filters that are kept: four bytes for each session of each segment.
-_BYTES_MAX = 32 * MIB
-
-
-class SessionFilters:
-    """Filters that were asked for lately; they never change. Safe to share between threads."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._kept: OrderedDict[str, SessionPrefixes] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
-
-    def holding(self, segments: Sequence[Segment], sessions: Iterable[str]) -> list[Segment]:
-        """Those that may hold any of these `session_key`s. One that is not known to the database
-        any more may."""
-        prefixes = session_prefixes(sessions)
-        with self._lock:
-            known = {stored.name: self._kept.get(stored.name) for stored in segments}
-        missing = [name for name, held in known.items() if held is None]
-        query = sa.select(segment.c.name, segment.c.session_filter)
-        with self._database.read() as connection:
-            for names in portions(missing):
-                rows = connection.execute(query.where(segment.c.name.in_(names)))
-                known |= {name: read_filter(stored) for name, stored in rows}
-        holding = [
-            stored
-            for stored in segments
-            if (held := known[stored.name]) is None or may_hold(held, prefixes).any()
-        ]
-        self._keep(known)
-        return holding
-
-    def count(self) -> int:
-        """Of how many sessions all segments hold something; one in several counts in each."""
-        query = sa.select(sa.func.sum(sa.func.length(segment.c.session_filter)))
-        with self._database.read() as connection:
-            held: int = connection.scalar(query) or 0
-        return held // np.dtype(np.uint32).itemsize
-
-    def _keep(self, filters: dict[str, SessionPrefixes | None]) -> None:
-        with self._lock:
-            for name, held in filters.items():
-                if held is not None and name not in self._kept:
-                    self._kept[name] = held
-                    self._bytes += held.nbytes
-                elif held is not None:
-                    self._kept.move_to_end(name)
-            while self._bytes > _BYTES_MAX:
-                self._bytes -= self._kept.popitem(last=False)[1].nbytes

@@ -82,11 +82,6 @@ class RestoreCutOff(PenstockError, exit_status=2):
     """{data} holds half a lake: restoring it was cut off. Run penstock restore again."""
 
 
-class JobResultUnfit(PenstockError):
-    """The result of {function} for bucket {bucket} cannot be kept: {why}. A job returns a small
-    value that JSON can hold; rows belong into files."""
-
-
 class RedactionLoosened(PenstockError, exit_status=1, http_status=403):
     """Redaction would become {mode}, and was {before}: a key may only make it stricter. Ask whoever
     runs the service: `penstock redaction set` on the lake's machine."""

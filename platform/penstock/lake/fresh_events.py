@@ -13,7 +13,7 @@ from penstock.eventlog import EventLog, OffsetBounds
 from penstock.eventlog.settings import EventLogSettings
 from penstock.events.frames import REJECTED_LINE_BYTES_MAX, FrameDecoder, tenant_of
 from penstock.events.validation import Rejection
-from penstock.lake.catalog import CoveredOffset
+from penstock.lake.catalog import CoveredOffset, Pin
 from penstock.lake.duplicates import KnownEvents, find_new
 from penstock.lake.redaction_counts import SourceRule
 from penstock.lake.rows import EVENT_ROWS, DecodedEvents, RowGroupLimits
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FreshEvents:
-    """Rows that a query sees beside the segments, and what they change of sessions' consent."""
-
     rows: pa.Table
     consents: dict[tuple[str, str], str]
     #: The newest events are missing: the log holds more than a query may read.
@@ -42,7 +40,7 @@ Withhold = Callable[["Lake", DecodedEvents], Collection[int]]
 
 _READ_BYTES = 4 * MIB
 _NO_END = 2**63
-#: So many times what a query may read of its tenant's events it looks through in the log.
+#: Beside its tenant's events a query looks through so many times their bytes in the log.
 _PASSED_OVER_TIMES = 4
 _IN_ONE_PIECE = RowGroupLimits(rows_max=2**62, bytes_max=2**30)
 NOTHING_FRESH = FreshEvents(EVENT_ROWS.empty_table(), {}, cut_off=False, overtaken=False)
@@ -53,9 +51,8 @@ def arrivals_of(
     partitions: int | None = None,
     count: CountRedactions = lambda _tenant, _matches: None,
 ) -> FrameDecoder:
-    """How the values of its log are read. What came into it past a gateway is redacted here, and
-    counted by whoever stores it. Whoever places sessions names the number of partitions that all
-    writers agreed on: this process may not have seen all of them yet."""
+    """Make what reads the values of the log. What came into it past a gateway is redacted here.
+    Whoever places sessions names the number of partitions that all writers agreed on."""
     bytes_max = lake.settings.room(EventLogSettings).event_bytes_max
 
     def redact(lines: list[bytes], tenant: str) -> tuple[list[bytes], list[Rejection]]:
@@ -68,8 +65,8 @@ def arrivals_of(
 
 
 def without_withheld(lake: "Lake", decoded: DecodedEvents) -> DecodedEvents:
-    """Without what rooms above the lake say that nobody may see, such as what was erased and sent
-    again: the writer will drop it, but a query may come sooner."""
+    """Leave out what rooms above say that nobody may see, such as erased events that came again:
+    the writer will drop them, but a query may come sooner."""
     withheld = {position for withhold in _withholds() for position in withhold(lake, decoded)}
     if not withheld:
         return decoded
@@ -82,34 +79,20 @@ def _withholds() -> list[Withhold]:
     return [entry.load() for entry in entry_points(group="penstock.withheld")]
 
 
-def read_fresh(
-    lake: "Lake",
-    arrivals: FrameDecoder,
-    *,
-    next_offsets: Mapping[int, CoveredOffset],
-    known: KnownEvents,
-    snap: int,
-    tenant: str,
-    bytes_max: int,
-) -> FreshEvents:
-    """What the log holds of a tenant beyond `snap`, without what the lake has already. What others
-    sent is passed over, so that it costs this tenant's queries little: a process looks through what
-    is appended once, and reads then where something of the tenant waits."""
-    log, decoded = lake.log, DecodedEvents()
+def read_fresh(lake: "Lake", pin: Pin, tenant: str, bytes_max: int) -> FreshEvents:
+    """Read what the log holds of a tenant beyond the pinned lake. A process looks once through what
+    others sent, and reads then where something of the tenant waits."""
+    log, arrivals, decoded = lake.log, arrivals_of(lake), DecodedEvents()
     left, unread, overtaken = bytes_max, _PASSED_OVER_TIMES * bytes_max, False
     for partition in range(log.partitions):
-        start = start_of(log, partition, next_offsets, tenant)
-        covered = start_of(log, partition, next_offsets, None)
+        start = start_of(log, partition, pin.next_offsets, tenant)
+        covered = start_of(log, partition, pin.next_offsets, None)
         waiting = lake.waiting_index.runs(
             log, partition, tenant, covered=covered, unread_max=max(unread, 0)
         )
-        if waiting is None:
-            values = _values_of(log, partition, [Run(start, _NO_END, _READ_BYTES)], start)
-        else:
-            runs, looked = waiting
-            unread -= looked
-            values = _values_of(log, partition, runs, start)
-        for value in values:
+        runs, looked = waiting or ([Run(start, _NO_END, _READ_BYTES)], 0)
+        unread -= looked
+        for value in _values_of(log, partition, runs, start):
             if left <= 0 or (waiting is None and unread <= 0):
                 break
             if waiting is None:
@@ -125,14 +108,14 @@ def read_fresh(
         decoded = without_withheld(lake, decoded)
     if not decoded.events:
         return FreshEvents(NOTHING_FRESH.rows, {}, cut_off, overtaken)
-    news = find_new(decoded, known.recall(set(decoded.sessions), snap))
+    known = KnownEvents(lake, bytes_max=bytes_max).recall(set(decoded.sessions), pin.snap)
+    news = find_new(decoded, known)
     tables = decoded.to_tables(news.new, news.consents, _IN_ONE_PIECE)
     rows = pa.concat_tables([NOTHING_FRESH.rows, *tables])
     return FreshEvents(rows, news.stricter, cut_off, overtaken)
 
 
 def _values_of(log: EventLog, partition: int, runs: Iterable["Run"], start: int) -> Iterator[bytes]:
-    """Of these runs, from an offset on."""
     for run in runs:
         offset = max(run.start, start)
         while offset < run.end:
@@ -148,8 +131,8 @@ def _values_of(log: EventLog, partition: int, runs: Iterable["Run"], start: int)
 def first_frame_of(
     log: EventLog, arrivals: FrameDecoder, tenant: str, partition: int, bounds: OffsetBounds
 ) -> int:
-    """The offset of the first entry in these bounds that holds something of the tenant; their end
-    where there is none."""
+    """The offset of the first entry in the bounds that holds something of the tenant, else their
+    end."""
     offset, end = bounds
     while offset < end and (entries := log.read(partition, offset, _READ_BYTES)):
         for entry in entries:
@@ -166,9 +149,8 @@ def first_frame_of(
 def start_of(
     log: EventLog, partition: int, next_offsets: Mapping[int, CoveredOffset], tenant: str | None
 ) -> int:
-    """The first offset that the lake does not cover, for a tenant or for some tenant. When the
-    log's `first` is beyond it after reading on from there, the log let go of events that the lake
-    covers by now."""
+    """The first offset that the lake does not cover for a tenant, or for all. If the log's `first`
+    is beyond it after reading, the log let go of events that the lake covers by now."""
     covered = next_offsets.get(partition)
     if covered is None or covered.log_id != log.id:
         return log.bounds(partition).first
@@ -177,17 +159,16 @@ def start_of(
 
 # Where in the log each tenant's events wait
 
-_READ_BYTES = 4 * MIB
 #: Of all partitions, some 200 bytes each. Beyond it the log is looked through, as without an index.
 _RUNS_MAX = 500_000
 
 
 class Run(NamedTuple):
-    """Entries of the log next to each other that hold events of one tenant, up to `end`. `size` is
-    that of all their values."""
+    """Neighbouring entries of the log that hold events of a tenant, up to `end`."""
 
     start: int
     end: int
+    #: Of all their values, in bytes.
     size: int
 
 
@@ -211,10 +192,9 @@ class WaitingIndex:
     def runs(
         self, log: EventLog, partition: int, tenant: str, *, covered: int, unread_max: int
     ) -> tuple[list[Run], int] | None:
-        """Where the tenant's events wait beyond what the lake covers of all, and how many bytes
-        were looked through to know it: about `unread_max` at most, and then not all is known yet.
-        None where too much waits to be known, or where the lake was pinned before another query
-        pinned it: what was covered meanwhile is forgotten."""
+        """Where the tenant's events wait, and how many bytes were looked through to know it: about
+        `unread_max` at most, and then not all is known. None where too much waits, or where a later
+        pin had what was covered meanwhile forgotten."""
         with self._lock:
             index = self._partitions.setdefault(partition, _PartitionIndex())
             if covered < index.known_from:

@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 
 from penstock.execution import Executor, TaskFailed, WorkerLost
 from penstock.lake.buckets import read_changed
-from penstock.lake.catalog import Segment, announce_file, current, withdraw_intent
+from penstock.lake.catalog import Segment, announce_files, current, withdraw_intents
 from penstock.lake.commits import COMPACT, insert_segment, next_snap
 from penstock.lake.errors import CompactionConflict, LakeDamaged
 from penstock.lake.lake import Lake
@@ -256,7 +256,7 @@ def write_merged(lake: Lake, segments: Sequence[Segment]) -> SegmentFile:
     changed = read_changed(lake.store, segments)
     tenant, partition = segments[0].tenant, segments[0].partition
     name = new_name(tenant, partition, "merged")
-    announce_file(lake.database, name, partition, uuid.uuid4().hex)
+    announce_files(lake.database, [name], partition, uuid.uuid4().hex)
     with SegmentWriter(
         lake.store, name, tenant, ROW_GROUPS, lake.summariser, changed=changed
     ) as writer:
@@ -283,7 +283,7 @@ def replace_segments(
         raise CompactionConflict
     if merged is None:
         return
-    if not withdraw_intent(connection, merged.name):
+    if not withdraw_intents(connection, [merged.name]):
         raise CompactionConflict
     insert_segment(
         connection,

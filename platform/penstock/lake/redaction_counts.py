@@ -1,21 +1,20 @@
-"""How often each redaction rule had a match, by tenant, source and hour of arrival.
+"""How often each redaction rule had a match, and what becomes of a tenant's events with one.
 
-They are added up where lines are masked, and noted a few times a minute: also of lines that were
-dropped, of which nothing goes on. A process that is killed loses what it had not noted yet, a
-minute at most; a line that is sent twice is masked, and counted, twice."""
+Matches are added up where lines are masked, also of lines that are dropped. A killed process loses
+those of a minute at most; a line that is sent twice counts twice."""
 
 import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import NamedTuple, cast
 
 import sqlalchemy as sa
 
 from penstock.audit.chain import append
 from penstock.audit.entry import Deed
-from penstock.database.engine import Database, clock_us, insert_of
+from penstock.database.engine import Database, clock_us, put_rows
 from penstock.errors import InvalidInput
 from penstock.events.event import is_tenant
 from penstock.lake.errors import RedactionLoosened
@@ -24,14 +23,12 @@ from penstock.redaction.rules import MODES, KindModes, Mode, RedactionSettings
 from penstock.settings import Settings
 
 _HOUR_US = 3_600_000_000
-#: Of one process between two notes. What is over is counted without its source.
+#: Between two notes; more are counted without their source.
 _PLACES_MAX = 10_000
 
 
 class SourceRule(NamedTuple):
-    """A rule that had a match in a line of this source, which is empty where it names none."""
-
-    source: str
+    source: str  # empty where a line names none
     rule: str
 
 
@@ -61,7 +58,7 @@ class RedactionTally:
                 self._matches[place] += count
 
     def flush(self, database: Database) -> None:
-        """Note what was counted. What cannot be noted is kept. Raises DatabaseUnreachable."""
+        """Note what was counted, or keep it. Raises DatabaseUnreachable."""
         with self._lock:
             matches, self._matches = self._matches, Counter()
         if not matches:
@@ -70,11 +67,7 @@ class RedactionTally:
         rows = [dict(zip(names, (*place, n), strict=True)) for place, n in sorted(matches.items())]
         try:
             with database.write() as connection:
-                insert = insert_of(connection)(redaction_count)
-                added = redaction_count.c.matches + insert.excluded.matches
-                keys = redaction_count.primary_key.columns
-                adding = insert.on_conflict_do_update(index_elements=keys, set_={"matches": added})
-                connection.execute(adding, rows)
+                put_rows(connection, redaction_count, rows, added=["matches"])
         except BaseException:
             with self._lock:
                 self._matches.update(matches)
@@ -84,7 +77,7 @@ class RedactionTally:
 def read_redaction_counts(
     database: Database, tenant: str | None = None, since_us: int = 0
 ) -> list[RedactionCount]:
-    """From the hour of `since_us` on, of all tenants or of one; the oldest first."""
+    """Those from the hour of `since_us` on, the oldest first."""
     columns = redaction_count.c
     query = sa.select(redaction_count).where(columns.hour > since_us - _HOUR_US)
     if tenant is not None:
@@ -105,7 +98,7 @@ _REFRESH_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class TenantRedaction:
-    """What a tenant has of its own; None is as the settings say."""
+    """The modes that a tenant has of its own; None is as the settings say."""
 
     tenant: str
     secrets: Mode | None
@@ -118,15 +111,14 @@ class TenantRedaction:
 
 
 class TenantModes:
-    """In the memory of a process. Without having read them it lets no line pass."""
+    """Remembers the modes of tenants; without having read them it lets no line pass."""
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
         self._settings = settings.room(RedactionSettings).modes
         self._own: dict[str, KindModes] | None = None
         self._read_s = 0.0
-        #: Somebody calls `refresh` every few seconds: lines do not wait for the database, and while
-        #: it is away what was read last holds.
+        #: Somebody calls `refresh` every few seconds, so that lines do not wait for the database.
         self.is_kept = False
         self._lock = threading.Lock()
 
@@ -148,7 +140,6 @@ class TenantModes:
 
 
 def list_redactions(database: Database, tenant: str | None = None) -> list[TenantRedaction]:
-    """Of all tenants that have something of their own, or of one."""
     query = sa.select(tenant_redaction).order_by(tenant_redaction.c.tenant)
     if tenant is not None:
         query = query.where(tenant_redaction.c.tenant == tenant)
@@ -166,9 +157,8 @@ def set_redaction(
     by: str,
     may_loosen: bool,
 ) -> TenantRedaction:
-    """Give a tenant modes of its own; None leaves one as it is, `default` gives back that of the
-    settings. Raises InvalidInput, and RedactionLoosened where that would let more through than
-    before, and the caller may not."""
+    """Give a tenant modes of its own; None leaves one as it is, `default` is as the settings say.
+    Raises InvalidInput, and RedactionLoosened where the caller may not let more through."""
     if not is_tenant(tenant):
         why = "it is empty, too long or unprintable"
         raise InvalidInput(what=f"The tenant {tenant!r}", why=why)
@@ -193,10 +183,7 @@ def set_redaction(
                 if STRICTNESS.index(new) < STRICTNESS.index(old):
                     raise RedactionLoosened(mode=new, before=old)
         modes = {"secrets": after.secrets, "personal": after.personal}
-        values = {**modes, "set_by": by, "set_at": now}
-        insert = insert_of(connection)(tenant_redaction).values(tenant=tenant, **values)
-        keys = tenant_redaction.primary_key.columns
-        connection.execute(insert.on_conflict_do_update(index_elements=keys, set_=values))
+        put_rows(connection, tenant_redaction, [asdict(after)])
         facts = {name: mode or "default" for name, mode in modes.items()}
         append(connection, Deed(tenant=tenant, actor=by, action="redaction", facts=facts))
     return after

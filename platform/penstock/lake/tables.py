@@ -185,31 +185,6 @@ ledger = Table(
     Column("dropped", BigInteger, nullable=False),
 )
 
-#: A function over the buckets of a snap: `lake.bucket_jobs`. Done when `finished_at` is set.
-job = Table(
-    "job",
-    metadata,
-    Column("id", String(64), primary_key=True),
-    #: The same function with the same parameters, over whatever snap.
-    Column("family", String(64), nullable=False),
-    Column("function", Text, nullable=False),
-    Column("snap", BigInteger, nullable=False),
-    Column("buckets", Integer, nullable=False),
-    Column("started_at", BigInteger, nullable=False),
-    Column("finished_at", BigInteger),
-    Index("ix_job_family", "family"),
-)
-
-#: What a job found in a bucket. The row is what makes a bucket done, and done once.
-job_result = Table(
-    "job_result",
-    metadata,
-    Column("job", String(64), primary_key=True),
-    Column("bucket", Integer, primary_key=True, autoincrement=False),
-    Column("result", LargeBinary, nullable=False),
-    Column("committed_at", BigInteger, nullable=False),
-)
-
 #: Sessions that go on with another one's work (compactions, subagents) or repeat it (forks,
 #: resumes).
 session_link = Table(

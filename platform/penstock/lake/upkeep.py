@@ -1,19 +1,11 @@
-"""Upkeep of the lake: rounds of jobs while serving, and one of the jobs, deleting files that
-nobody needs.
-
-The jobs of the entry point group `penstock.upkeep` run one after another, and in one process at a
-time. Collection deletes files that merges replaced, and those never committed. A replaced file is
-deleted when no snapshot and no reader needs it and its grace is over; an uncommitted file when its
-writer can never commit it. A file that only looks old stays.
-"""
+"""Upkeep of the lake: rounds of jobs while serving, in one process at a time, and one of them:
+deleting replaced files that nobody needs, and files that can never be committed."""
 
 import os
 import sys
 import threading
-import time
-import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 
@@ -22,7 +14,7 @@ import structlog
 from sqlalchemy import Connection, bindparam
 
 from penstock.database.engine import now_us
-from penstock.database.leases import leased
+from penstock.database.leases import waited_lease
 from penstock.errors import PenstockError, cause_for_everybody
 from penstock.lake.catalog import claim_files, file_tables, give_up_files
 from penstock.lake.errors import CompactionConflict, UpkeepBusy
@@ -39,10 +31,8 @@ from penstock.lake.tables import (
 )
 from penstock.metrics import Metrics
 
-#: A job: takes the lake, gives back a line for the log, or nothing when there was nothing to do.
+#: A job gives back a line for the log, or nothing when there was nothing to do.
 UpkeepJob = Callable[[Lake, Metrics], str | None]
-_LEASE = "upkeep"
-_LOOK_SECONDS = 0.1
 _NICE = 10
 #: How long a person waits for the round of another process.
 _WAIT_SECONDS_MAX = 60
@@ -55,23 +45,15 @@ def upkeep_jobs() -> dict[str, UpkeepJob]:
     return {entry.name: entry.load() for entry in entry_points(group="penstock.upkeep")}
 
 
-@contextmanager
-def upkeep_lease(lake: Lake, wait_s: float = 0) -> Iterator[bool]:
-    """Whether this process alone does upkeep until the block ends. Waits so long for another."""
-    owner = uuid.uuid4().hex
+def upkeep_lease(lake: Lake, wait_s: float = 0) -> AbstractContextManager[bool]:
+    """Whether this process alone does upkeep until the block ends."""
     lease_s = lake.settings.room(LakeSettings).lease_seconds
-    deadline = time.monotonic() + wait_s
-    while True:
-        with leased(lake.database, _LEASE, owner, lease_s) as mine:
-            if mine or time.monotonic() >= deadline:
-                yield mine
-                return
-        time.sleep(_LOOK_SECONDS)
+    return waited_lease(lake.database, "upkeep", lease_s, wait_s)
 
 
 @contextmanager
 def upkeep_by_hand(lake: Lake) -> Iterator[None]:
-    """For a person who asks for upkeep by hand. Raises UpkeepBusy."""
+    """Raises UpkeepBusy."""
     with upkeep_lease(lake, _WAIT_SECONDS_MAX) as mine:
         if not mine:
             raise UpkeepBusy(seconds=_WAIT_SECONDS_MAX)
@@ -98,12 +80,10 @@ class Upkeep:
         self._thread.start()
 
     def end_soon(self) -> None:
-        """Begin no other job."""
         self._stopping.set()
 
     def stop(self) -> bool:
-        """Wait for the job that is running; collection clears up after one that is cut off. Whether
-        it ended."""
+        """Wait for the job that is running; whether it ended."""
         self.end_soon()
         if self._thread.is_alive():
             self._thread.join(self._lake.settings.shutdown_seconds_max)
@@ -175,7 +155,7 @@ def collect(lake: Lake, grace_s: float | None = None) -> CollectionReport:
             folder: _give_up_replaced(connection, table, grace_s)
             for folder, table in tables.items()
         }
-        # Claim intents whose owner cannot commit any more, or, for a merge, is surely gone.
+        # Intents whose owner cannot commit any more, or, of a merge, is surely gone.
         epoch = (
             sa.select(log_partition.c.epoch)
             .where(log_partition.c.partition == segment_intent.c.partition)
@@ -193,7 +173,7 @@ def collect(lake: Lake, grace_s: float | None = None) -> CollectionReport:
 
 
 def _give_up_replaced(connection: Connection, table: sa.Table, grace_s: float) -> int:
-    """Turn replaced files that nobody holds into claimed intents: files to be deleted."""
+    """Have replaced files deleted that no snapshot and no reader needs."""
     removed_snap = table.c.removed_snap
     replaced_at = sa.select(lake_commit.c.committed_at).where(lake_commit.c.snap == removed_snap)
     in_sight = [

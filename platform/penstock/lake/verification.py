@@ -1,12 +1,9 @@
-"""Checking the lake: each file against the metadata database, and each event against its promise.
-
-The promise is that every event is there once, where it belongs. It is checked by a heavy job over
-buckets of sessions, since no machine holds all identities at once.
-"""
+"""Checking the lake: each file against the metadata database, and each event against its promise:
+that it is there once, where it belongs."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -19,31 +16,25 @@ import sqlalchemy as sa
 
 from penstock.events.event import session_key
 from penstock.execution import Executor
-from penstock.lake.bucket_jobs import BucketJob, Parameters, read_results, run_job
 from penstock.lake.buckets import (
     Bucket,
+    BucketTask,
     SessionId,
     group_ranges,
     open_events,
     read_groups,
+    run_over_buckets,
 )
-from penstock.lake.catalog import file_tables
+from penstock.lake.catalog import file_tables, pinned
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.lake import Lake
 from penstock.lake.rows import EVENT_ROWS, SORT_KEYS, SORTED_BY
-from penstock.lake.segments import (
-    may_hold,
-    read_filter,
-    segment_name,
-    session_prefixes,
-    sessions_name,
-)
-from penstock.lake.tables import ledger, segment, segment_intent
+from penstock.lake.segments import may_hold, segment_name, session_prefixes, sessions_name
+from penstock.lake.tables import ledger, segment_intent
 from penstock.settings import Settings
 
 _READ_BYTES = 8 * 1024 * 1024  # a request each, where the store is elsewhere
-#: So that starting a worker and opening a lake are a small part of a task.
-_FILES_PER_TASK = 8
+_FILES_PER_TASK = 8  # opening a lake is a small part of a task
 _SEGMENTS = "events"
 
 
@@ -73,7 +64,7 @@ class CheckTask:
 
 
 def verify(lake: Lake, executor: Executor | None = None) -> Verification:
-    """Read every file. Changes nothing, and may run while others write, merge and collect."""
+    """Read every file, while others may write, merge and collect."""
     tables = file_tables()
     present = _present(lake, tables)  # each of these was announced before it appeared
     with lake.database.read() as connection:
@@ -115,7 +106,6 @@ def _present(lake: Lake, folders: Iterable[str]) -> set[str]:
 
 
 def check_on_worker(task: CheckTask) -> list[VerificationFinding]:
-    """Files that were collected meanwhile are left out."""
     table = file_tables()[task.folder]
     query = sa.select(table).where(table.c.id.in_(task.ids)).order_by(table.c.id)
     with Lake(task.settings) as lake:
@@ -140,8 +130,8 @@ def _check_each(
 def check_files(
     lake: Lake, row: sa.Row[Any], *, going_on: bool = False
 ) -> Iterator[VerificationFinding]:
-    """Whether a file and its file of sessions are what their row in the database says. A file that
-    cannot be read is a finding when `going_on`, else it raises OSError."""
+    """Compare a file and its file of sessions with their row in the database. Raises OSError for a
+    file that cannot be read, unless `going_on`: then that is a finding."""
     beside = sessions_name(row.name)
     for name, size, sha256, rows in (
         (row.name, row.bytes, row.sha256, row.rows),
@@ -187,44 +177,42 @@ _FINDINGS_MAX = 100
 
 
 def verify_deep(lake: Lake, executor: Executor) -> list[VerificationFinding]:
-    """Look at every event of the lake as it is now. A run of the same snap that was cut off is
-    taken up again. Raises what the executor raises."""
-    job = BucketJob(check_bucket, version="1")
-    try:
-        report = run_job(lake, executor, job, as_of="latest", again=True)
-    except (LakeDamaged, OSError) as error:  # an OSError is of a file of sessions, which it names
-        return [_finding_of(error, "sessions")]
-    findings, events = [], 0
-    for result in read_results(lake, report.id):
-        events += result["events"]
-        findings += [VerificationFinding(**finding) for finding in result["findings"]]
-        if more := result["more"]:
-            problem = f"{more} more findings of the same bucket"
-            findings.append(VerificationFinding("events", problem))
-    if events != report.events:
-        problem = f"{events} are in the buckets, the database says {report.events}"
+    """Look at every event of the lake as it is now. Raises what the executor raises."""
+    with pinned(lake.database, None, renewed=True) as pin:
+        try:
+            results = run_over_buckets(lake, executor, pin, check_bucket)
+        except (LakeDamaged, OSError) as error:  # an OSError names the file of sessions
+            return [_finding_of(error, "sessions")]
+    findings = [finding for found, _ in results for finding in found]
+    events, expected = sum(count for _, count in results), sum(file.rows for file in pin.segments)
+    if events != expected:
+        problem = f"{events} are in the buckets, the database says {expected}"
         findings.append(VerificationFinding("events", problem))
     return list(dict.fromkeys(findings))
 
 
-def check_bucket(lake: Lake, bucket: Bucket, _parameters: Parameters) -> dict[str, object]:
-    """Whether each event of the bucket is there once, and each row where it belongs."""
+def check_bucket(task: BucketTask) -> tuple[list[VerificationFinding], int]:
+    """Look whether each event is there once, and where it belongs; also gives their number."""
     findings: list[VerificationFinding] = []
     parts = [_EMPTY.append_column("segment", pa.nulls(0, pa.string()))]
-    for name in bucket.segments:
-        try:
-            rows, in_order = _read_unsorted(lake, bucket, name)
-        except (LakeDamaged, OSError) as error:
-            findings.append(_finding_of(error, name))
-            continue
-        if not in_order:
-            findings.append(VerificationFinding(name, "its rows are not in the order of a segment"))
-        findings += _missing_in_filter(lake, name, rows)
-        parts.append(rows.append_column("segment", pa.repeat(name, rows.num_rows)))
+    with Lake(task.settings) as lake:
+        for name in task.bucket.segments:
+            try:
+                rows, in_order = _read_unsorted(lake, task.bucket, name)
+            except (LakeDamaged, OSError) as error:
+                findings.append(_finding_of(error, name))
+                continue
+            if not in_order:
+                problem = "its rows are not in the order of a segment"
+                findings.append(VerificationFinding(name, problem))
+            findings += _missing_in_filter(lake, name, rows)
+            parts.append(rows.append_column("segment", pa.repeat(name, rows.num_rows)))
     rows = pa.concat_tables(parts)
     findings += _repeated_events(rows)
-    listed = [asdict(finding) for finding in findings[:_FINDINGS_MAX]]
-    return {"events": rows.num_rows, "findings": listed, "more": len(findings) - len(listed)}
+    if more := findings[_FINDINGS_MAX:]:
+        problem = f"{len(more)} more findings of the same bucket"
+        findings[_FINDINGS_MAX:] = [VerificationFinding("events", problem)]
+    return findings, rows.num_rows
 
 
 def _finding_of(error: LakeDamaged | OSError, name: str) -> VerificationFinding:
@@ -234,8 +222,8 @@ def _finding_of(error: LakeDamaged | OSError, name: str) -> VerificationFinding:
 
 
 def _read_unsorted(lake: Lake, bucket: Bucket, name: str) -> tuple[pa.Table, bool]:
-    """The bucket's rows in a segment, each looked at, and whether they are in order: in each
-    group those before the bucket, then its own, sorted, then those behind it."""
+    """Read the bucket's rows in a segment, and whether they are in order: in each group those
+    before the bucket, then its own, sorted, then those behind it."""
     with open_events(lake, name) as file:
         ranges = [sessions for sessions in group_ranges(file.metadata) if sessions is not None]
     in_order = all(a.last <= b.first for a, b in pairwise(ranges))
@@ -262,16 +250,15 @@ def _before(rows: pa.Table, bound: SessionId) -> npt.NDArray[np.bool_]:
 
 def _missing_in_filter(lake: Lake, name: str, rows: pa.Table) -> Iterator[VerificationFinding]:
     """Every search for a session asks the filter first: one that it does not name is lost."""
-    query = sa.select(segment.c.session_filter).where(segment.c.name == name)
-    with lake.database.read() as connection:
-        session_filter = read_filter(connection.execute(query).scalar_one())
+    session_filter = lake.session_filters.of([name])[name]
     groups = rows.group_by(["tenant", "session_id"]).aggregate([])
     columns = (groups[column].to_pylist() for column in ("tenant", "session_id"))
     sessions = list(zip(*columns, strict=True))
     prefixes = session_prefixes(session_key(tenant, id_) for tenant, id_ in sessions)
-    for at in (~may_hold(session_filter, prefixes)).nonzero()[0]:
-        tenant, id_ = sessions[at]
-        yield VerificationFinding(name, f"its filter does not name session {id_} of {tenant}")
+    named = np.ones(len(sessions)) if session_filter is None else may_hold(session_filter, prefixes)
+    for (tenant, id_), is_named in zip(sessions, named, strict=True):
+        if not is_named:
+            yield VerificationFinding(name, f"its filter does not name session {id_} of {tenant}")
 
 
 def _repeated_events(rows: pa.Table) -> Iterator[VerificationFinding]:

@@ -1,5 +1,5 @@
-"""The lake's own part of an erasure: events in segments, links, consents, what jobs found, and at
-the end the files that were replaced."""
+"""The lake's own part of an erasure: events in segments, links, consents, and at the end the files
+that were replaced."""
 
 import time
 from collections.abc import Iterator
@@ -17,14 +17,7 @@ from penstock.lake.rewrites import (
     segments_older,
 )
 from penstock.lake.spill import remove_left_spill
-from penstock.lake.tables import (
-    consent_change,
-    job,
-    job_result,
-    masked_session,
-    reader_lease,
-    session_link,
-)
+from penstock.lake.tables import consent_change, masked_session, reader_lease, session_link
 from penstock.privacy.orders import CONTENT, LINEAGE, ErasedPart, ErasureOrder, ErasureStep
 from penstock.privacy.tables import consent_decision
 from penstock.privacy.tombstones import SESSION, TENANT
@@ -55,17 +48,10 @@ def _erase_events(order: ErasureOrder) -> Iterator[ErasedPart]:
 
 
 def _erase_records(order: ErasureOrder) -> Iterator[ErasedPart]:
-    lake = order.lake
     links = order.delete_rows(session_link) + order.delete_rows(session_link, "parent_session")
     consents = order.delete_rows(consent_change) + _forget_decisions(order)
     order.delete_rows(masked_session)
     yield ErasedPart({"session links": links, "consents": consents})
-    with lake.database.write() as connection:  # they name sessions, and can be asked again
-        done = sa.select(job.c.id).where(job.c.finished_at.is_not(None))
-        results = sa.delete(job_result).where(job_result.c.job.in_(done))
-        found = connection.execute(results).rowcount
-        connection.execute(sa.delete(job).where(job.c.finished_at.is_not(None)))
-    yield ErasedPart({"results of jobs": found})
 
 
 def _forget_decisions(order: ErasureOrder) -> int:

@@ -6,7 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.lake import commits
-from penstock.lake.catalog import announce_file, current, intents_kept, withdraw_intent
+from penstock.lake.catalog import announce_files, current, intents_kept, withdraw_intents
 from penstock.lake.errors import LogGrew
 from penstock.lake.tables import lake_commit, segment_intent, writer
 from tests.support.lakes import hand_lake, make_event
@@ -62,11 +62,11 @@ def test_commits_count_by_one(tmp_path: Path) -> None:
 def test_intents_that_are_kept_are_renewed(tmp_path: Path) -> None:
     with hand_lake(tmp_path) as lake:
         database = lake.lake.database
-        announce_file(database, "events/t-default/p-0000/x.parquet", 0, "merger")
+        announce_files(database, ["events/t-default/p-0000/x.parquet"], 0, "merger")
         with database.write() as connection:
             connection.execute(sa.update(segment_intent).values(created_at=0))
         with intents_kept(database, "merger", grace_s=0.1):
             pass
         with database.write() as connection:
-            assert withdraw_intent(connection, "events/t-default/p-0000/x.parquet")
-            assert not withdraw_intent(connection, "events/t-default/p-0000/x.parquet")
+            assert withdraw_intents(connection, ["events/t-default/p-0000/x.parquet"])
+            assert not withdraw_intents(connection, ["events/t-default/p-0000/x.parquet"])

@@ -1,6 +1,5 @@
 """What is in the log only is read with what is stored: each event once."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,26 +8,16 @@ import pytest
 from penstock.eventlog import Entry, EventLog
 from penstock.eventlog import settings as eventlog
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.catalog import CoveredOffset, current
-from penstock.lake.duplicates import KnownEvents
-from penstock.lake.fresh_events import FreshEvents, WaitingIndex, arrivals_of, read_fresh
+from penstock.lake.catalog import Pin, current
+from penstock.lake.fresh_events import FreshEvents, WaitingIndex, read_fresh
 from tests.support.lakes import HandLake, hand_lake, make_event
 
 LONG = "x" * 600
 
 
-def fresh_of(
-    lake: HandLake, next_offsets: Mapping[int, CoveredOffset], snap: int, bytes_max: int = 10**6
-) -> FreshEvents:
-    return read_fresh(
-        lake.lake,
-        arrivals_of(lake.lake),
-        next_offsets=next_offsets,
-        known=KnownEvents(lake.lake.database, lake.lake.store, bytes_max=1000),
-        snap=snap,
-        tenant=TENANT_DEFAULT,
-        bytes_max=bytes_max,
-    )
+def fresh_of(lake: HandLake, pin: Pin | None = None, bytes_max: int = 10**6) -> FreshEvents:
+    pin = current(lake.lake.database) if pin is None else pin
+    return read_fresh(lake.lake, pin, TENANT_DEFAULT, bytes_max)
 
 
 def test_an_event_that_is_stored_and_in_the_log_again_is_seen_once(tmp_path: Path) -> None:
@@ -53,10 +42,10 @@ def test_more_than_may_be_read_is_cut_off_and_that_is_said(tmp_path: Path) -> No
     with hand_lake(tmp_path) as lake:
         for number in range(50):
             lake.send([make_event("s", number, payload={"text": LONG})])
-        found = fresh_of(lake, {}, 0, bytes_max=10_000)
+        found = fresh_of(lake, bytes_max=10_000)
         assert found.cut_off
         assert 0 < found.rows.num_rows < 50
-        assert not fresh_of(lake, {}, 0).cut_off
+        assert not fresh_of(lake).cut_off
 
 
 def test_what_others_sent_neither_counts_nor_cuts_off(tmp_path: Path) -> None:
@@ -64,7 +53,7 @@ def test_what_others_sent_neither_counts_nor_cuts_off(tmp_path: Path) -> None:
         for number in range(20):
             lake.send([make_event("s", number, payload={"text": LONG})], tenant="other")
         lake.send([make_event("s", 0)])
-        found = fresh_of(lake, {}, 0, bytes_max=10_000)
+        found = fresh_of(lake, bytes_max=10_000)
         assert (found.rows.num_rows, found.cut_off) == (1, False)
 
 
@@ -79,12 +68,11 @@ def test_a_reader_notices_that_the_log_let_go_of_what_it_came_for(
             lake.send([make_event("s", number, payload={"text": LONG})])
         pin = current(lake.lake.database)
 
-        def fresh() -> FreshEvents:
-            return fresh_of(lake, pin.next_offsets, pin.snap)
-
-        assert (fresh().rows.num_rows, fresh().overtaken) == (5, False)
+        before = fresh_of(lake, pin)
+        assert (before.rows.num_rows, before.overtaken) == (5, False)
         lake.store()
-        assert (fresh().rows.num_rows, fresh().overtaken) == (1, True)
+        after = fresh_of(lake, pin)
+        assert (after.rows.num_rows, after.overtaken) == (1, True)
 
 
 def test_a_log_that_an_erasure_emptied_cuts_no_query_off(tmp_path: Path) -> None:
@@ -94,7 +82,7 @@ def test_a_log_that_an_erasure_emptied_cuts_no_query_off(tmp_path: Path) -> None
         assert log.forget(0, log.set_apart(0))
         assert log.bounds(0).first > current(lake.lake.database).next_offsets[0].next_offset
         for sent in (0, 1):
-            rows, answer = lake.lake.query("select count(*) as n from events").table_at()
+            [rows], answer = lake.lake.query("select count(*) as n from events").tables_at()
             assert (rows.to_pylist(), answer.cut_off) == ([{"n": 1 + sent}], False)
             lake.send([make_event("s", 1)])
 
@@ -126,10 +114,10 @@ def test_a_query_reads_its_own_tenants_part_of_what_waits(tmp_path: Path) -> Non
             lake.send([make_event("s", number, payload={"text": LONG})], tenant=f"t{number}")
         counted = CountedReads(lake.lake.log)
         lake.lake._log = counted  # type: ignore[assignment]
-        assert fresh_of(lake, {}, 0).rows.num_rows == 1
+        assert fresh_of(lake).rows.num_rows == 1
         counted.read_bytes = 0
         lake.send([make_event("mine", 2)])
-        assert fresh_of(lake, {}, 0).rows.num_rows == 2
+        assert fresh_of(lake).rows.num_rows == 2
         assert counted.read_bytes < 3 * 1_000
 
 
@@ -139,13 +127,13 @@ def test_what_is_covered_is_forgotten_and_an_earlier_pin_reads_past_the_index(
     with hand_lake(tmp_path) as lake:
         lake.send([make_event("s", 1)])
         before = current(lake.lake.database)
-        assert fresh_of(lake, before.next_offsets, before.snap).rows.num_rows == 1
+        assert fresh_of(lake, before).rows.num_rows == 1
         end = lake.lake.log.ends()[0]
         known = lake.lake.waiting_index.runs(
             lake.lake.log, 0, TENANT_DEFAULT, covered=end, unread_max=10**6
         )
         assert known == ([], 0)
-        assert fresh_of(lake, before.next_offsets, before.snap).rows.num_rows == 1
+        assert fresh_of(lake, before).rows.num_rows == 1
 
 
 def test_more_than_an_index_holds_is_looked_through(tmp_path: Path) -> None:
@@ -155,7 +143,7 @@ def test_more_than_an_index_holds_is_looked_through(tmp_path: Path) -> None:
             lake.send([make_event("s", number)], tenant=f"t{number}")
         lake.send([make_event("s", 1)])
         for _ in range(2):
-            assert fresh_of(lake, {}, 0).rows.num_rows == 1
+            assert fresh_of(lake).rows.num_rows == 1
 
 
 def test_the_index_is_continued_where_a_query_may_look_through_no_more(tmp_path: Path) -> None:
@@ -163,6 +151,6 @@ def test_the_index_is_continued_where_a_query_may_look_through_no_more(tmp_path:
         for number in range(50):
             lake.send([make_event("s", number, payload={"text": LONG})], tenant=f"t{number}")
         lake.send([make_event("s", 1)])
-        seen = [fresh_of(lake, {}, 0, bytes_max=2_000) for _ in range(20)]
+        seen = [fresh_of(lake, bytes_max=2_000) for _ in range(20)]
         assert seen[0].rows.num_rows + seen[0].cut_off >= 1
         assert (seen[-1].rows.num_rows, seen[-1].cut_off) == (1, False)

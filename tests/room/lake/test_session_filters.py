@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from penstock.events.event import TENANT_DEFAULT, session_key
-from penstock.lake import duplicates as session_filters
 from penstock.lake.catalog import current
 from penstock.lake.duplicates import SessionFilters
 from penstock.lake.query import OwnQuery
@@ -37,9 +36,8 @@ def test_segments_without_the_sessions_are_left_out(lake: HandLake) -> None:
     assert held(filters, lake) == []
 
 
-def test_the_same_where_no_filter_is_kept(lake: HandLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_filters, "_BYTES_MAX", 4)
-    filters = SessionFilters(lake.lake.database)
+def test_the_same_where_no_filter_is_kept(lake: HandLake) -> None:
+    filters = SessionFilters(lake.lake.database, bytes_max=4)
     for _ in range(2):
         assert held(filters, lake, "both") == [0, 2]
 

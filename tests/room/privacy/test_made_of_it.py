@@ -10,7 +10,7 @@ from penstock.checkpoints.tables import checkpoint, checkpoint_shard
 from penstock.events.event import TENANT_DEFAULT
 from penstock.ingest.rejected_lines import list_fuses
 from penstock.ingest.tables import rejection_fuse
-from penstock.lake.catalog import NO_PARTITION, announce_file, create_snapshot, withdraw_intents
+from penstock.lake.catalog import NO_PARTITION, announce_files, create_snapshot, withdraw_intents
 from penstock.lake.verification import verify
 from penstock.privacy.erasure import carry_out, order_erasure
 from penstock.privacy.orders import ErasureScope
@@ -151,7 +151,7 @@ def test_what_was_left_beside_it_is_gone(tmp_path: Path, kind: str) -> None:
         unfinished = [f"shards/{folder}/part-00000.parquet" for folder in own]
         not_mine = "shards/t-other/staging/z/0/part-00000.parquet"
         for name in (*unfinished, not_mine):
-            announce_file(lake.database, name, NO_PARTITION, owner="a killed build")
+            announce_files(lake.database, [name], NO_PARTITION, owner="a killed build")
             with lake.store.create(name) as file:
                 file.write(b"of another" if name == not_mine else marker.encode())
         for folder in ("cache/shards", "tmp/0123456789abcdef"):

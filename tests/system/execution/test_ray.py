@@ -12,12 +12,13 @@ from urllib.parse import urlsplit
 import pytest
 
 from penstock.execution.ray import RayExecutor
-from penstock.lake.bucket_jobs import BucketJob, run_job
+from penstock.lake.buckets import run_over_buckets
+from penstock.lake.catalog import current
 from penstock_jobs.demo.server import running_server
 from tests.room.execution import test_behaviour as contract
 from tests.room.execution import test_jobs as jobs
 from tests.room.execution import test_opening as opening
-from tests.support.execution import bucket_functions as functions
+from tests.support.execution.bucket_functions import count_when_told
 from tests.support.lakes import HandLake
 from tests.support.servers.ray_cluster import RayCluster
 from tests.support.waiting import eventually
@@ -99,15 +100,14 @@ def test_a_node_that_dies_costs_time_and_nothing_else(
     wait_for_nodes(2)
     killer = threading.Thread(target=kill_when_both_are_at_work, daemon=True)
     killer.start()
-    job = BucketJob(functions.count_when_told, "1", {"directory": str(tmp_path)})
+    pin = current(sessions.lake.database)
     try:
-        report = run_job(sessions.lake, on_ray, job)
+        results = run_over_buckets(sessions.lake, on_ray, pin, count_when_told)
     finally:
         ray_cluster.restart_second()
     killer.join(300)
-    assert jobs.found_by(sessions, report.id) == jobs.EXPECTED
-    assert report.committed == report.buckets
-    assert len(list(marks.iterdir())) == report.buckets + 1  # a bucket was begun again
+    assert jobs.joined(results) == jobs.EXPECTED
+    assert len(list(marks.iterdir())) == len(results) + 1  # a bucket was begun again
     wait_for_nodes(2)
 
 

@@ -22,7 +22,7 @@ Read = Callable[[Lake], object]
 
 def recall(lake: Lake) -> object:
     """What the writer and queries do about a session that comes back."""
-    known = KnownEvents(lake.database, lake.store, bytes_max=1)
+    known = KnownEvents(lake, bytes_max=1)
     return known.recall([session_key(TENANT_DEFAULT, f"s{n}") for n in range(7)])
 
 
