@@ -28,7 +28,7 @@ _TESTS = Path(__file__).parent
 _CPU_MINUTES_GOAL = 9
 #: The servers of the scale-out twins, as fixtures and as parameters: what needs one is a test of
 #: the system, in whichever folder its suite is.
-_CLUSTERS = {"broker", "kafka", "postgres", "postgresql", "ray_cluster", "s3_process"}
+_CLUSTERS = {"broker", "kafka", "postgres", "postgresql", "ray_cluster", "s3", "s3_process"}
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -92,15 +92,19 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where tests are spread the longest come first: at the end the other processes would wait."""
     if hasattr(config, "workerinput"):
-        long = {item.path for item in items if item.get_closest_marker("long")}
+        marks = ("long", "smoke")
+        long = {item.path for item in items if any(map(item.get_closest_marker, marks))}
         items.sort(key=lambda item: item.path not in long)
 
 
 class _ByFile(LoadFileScheduling):  # type: ignore[misc]  # it has no types
-    """The tests of a file stay together, since they share what the file makes."""
+    """The tests of a file stay together, since they share what the file makes. The smoke tests of
+    the system stay together too: they share a service."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return nodeid.partition("::")[0]
+        file: str = nodeid.partition("::")[0]
+        smoke = "smoke" in self.config.option.markexpr and file.startswith("tests/system/")
+        return "tests/system" if smoke else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByFile:

@@ -1,9 +1,10 @@
 """Ctrl-C ends a program within a second, with status 130 and without a traceback.
 
-Python raises KeyboardInterrupt when the main thread is back in Python. A library may be away for
-minutes, and one that is being imported may abort where it is interrupted, so a thread of our own
-listens too: it asks what runs to stop, and ends the program where that does not help. What has to
-be right after a crash is right after this."""
+Python handles a signal when the main thread is back in Python. A library may be away for minutes,
+one that is being imported may abort where it is interrupted, and a signal that comes just before a
+wait begins is handled after the wait. So a thread of our own listens too: it asks what runs to
+stop, and ends the program where that does not help. What has to be right after a crash is right
+after this."""
 
 import os
 import signal
@@ -23,7 +24,11 @@ _CLEAN_UP_SECONDS_MAX = 10.0
 _IMPORT_SYSTEM = "<frozen importlib."
 _SHOW_CURSOR = "\x1b[?25h"
 
+#: What end a command that has an end of its own.
+END_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
 _interrupts: list[Callable[[], object]] = []
+_ends: list[Callable[[], object]] = []
 
 
 @contextmanager
@@ -34,6 +39,16 @@ def interrupted_by_ctrl_c(interrupt: Callable[[], object]) -> Iterator[None]:
         yield
     finally:
         _interrupts.remove(interrupt)
+
+
+@contextmanager
+def told_of_end_signals(end: Callable[[], object]) -> Iterator[None]:
+    """SIGTERM and Ctrl-C within the block call `end`, on another thread and at once."""
+    _ends.append(end)
+    try:
+        yield
+    finally:
+        _ends.remove(end)
 
 
 class Interruption:
@@ -70,6 +85,9 @@ class Interruption:
     def listen(self, numbers: socket.socket) -> None:
         """On a thread of its own, until no more numbers of signals can come."""
         while number := numbers.recv(1):
+            if number[0] in END_SIGNALS:
+                for end in _ends:
+                    end()
             # A command with an end of its own has another handler while it runs.
             if number[0] != signal.SIGINT or signal.getsignal(signal.SIGINT) != self.on_signal:
                 continue

@@ -4,15 +4,15 @@ as a line now and then; and an end that gives back what they hold."""
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 from penstock.clock import Clock, SystemClock
+from penstock.terminal.interruption import END_SIGNALS, told_of_end_signals
 from penstock.terminal.output import say
 from penstock.visible_text import visible_line
 
 #: From one line of progress to the next, where no bar is shown.
 _LINE_SECONDS = 10.0
-_ENDS = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextmanager
@@ -102,13 +102,16 @@ def _plain(text: str) -> str:
     return escape(visible_line(text))
 
 
-def ended_as_by_ctrl_c() -> AbstractContextManager[None]:
+@contextmanager
+def ended_as_by_ctrl_c() -> Iterator[None]:
     """Within the block SIGTERM raises KeyboardInterrupt, so that what is held is given back."""
 
-    def interrupt() -> None:
+    def interrupt(*_: object) -> None:
+        call_off_abort()
         raise KeyboardInterrupt
 
-    return on_end_signal(interrupt, [signal.SIGTERM])
+    with _handled_by(interrupt, [signal.SIGTERM]):
+        yield
 
 
 def call_off_abort() -> None:
@@ -118,16 +121,17 @@ def call_off_abort() -> None:
 
 
 @contextmanager
-def on_end_signal(end: Callable[[], None], numbers: Sequence[int] = _ENDS) -> Iterator[None]:
-    """Within the block SIGTERM and Ctrl-C call `end`, and no more: some send them twice."""
+def on_end_signal(end: Callable[[], object]) -> Iterator[None]:
+    """Within the block SIGTERM and Ctrl-C call `end`, on another thread; some send them twice."""
+    with told_of_end_signals(end), _handled_by(lambda *_: call_off_abort(), END_SIGNALS):
+        yield
 
-    def handle(*_: object) -> None:
-        call_off_abort()
-        end()
 
-    before = {number: signal.signal(number, handle) for number in numbers}
+@contextmanager
+def _handled_by(handler: Callable[..., None], numbers: Sequence[int]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, former in before.items():
+            signal.signal(number, former)

@@ -129,3 +129,25 @@ main()
         [sys.executable, "-c", program], check=False, cwd=tmp_path, capture_output=True, timeout=300
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"whole\n", b"")
+
+
+#: The main thread hears nothing, as one whose signal came just before its wait began.
+_DEAF = """
+import signal, threading
+from penstock.terminal.interruption import listening_to_ctrl_c
+from penstock.terminal.long_commands import on_end_signal
+
+ended = threading.Event()
+with listening_to_ctrl_c(), on_end_signal(ended.set):
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    print("waiting", flush=True)
+    ended.wait()
+"""
+
+
+def test_a_command_that_waits_ends_also_where_its_main_thread_hears_no_signal() -> None:
+    with subprocess.Popen([sys.executable, "-c", _DEAF], stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == b"waiting\n"
+        program.terminate()
+        assert program.wait(timeout=300) == 0
