@@ -1,6 +1,6 @@
 """Building a shard: the same bytes twice, nothing half-built, and proof from the files."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -95,21 +95,29 @@ class CutOff(Exception):
     """The process is gone."""
 
 
-class Stops(InlineExecutor):
+class Hears(InlineExecutor):
+    """Says how many slices were made, after each."""
+
+    def __init__(self, hear: Callable[[int], None]) -> None:
+        self.hear = hear
+
     def run(
         self, function: Callable[[Task], Result], tasks: Iterable[Task]
     ) -> Iterator[TaskResult[Task, Result]]:
-        for number, done in enumerate(super().run(function, tasks)):
-            if number == 1:
-                raise CutOff
+        for number, done in enumerate(super().run(function, tasks), start=1):
             yield done
+            self.hear(number)
+
+
+def cut_off(_slices: int) -> None:
+    raise CutOff
 
 
 def test_a_build_that_was_cut_off_leaves_nothing_to_see(
     lake: HandLake, recipe: Callable[..., Any]
 ) -> None:
     with pytest.raises(CutOff):
-        built(lake, recipe(), Stops())
+        built(lake, recipe(), Hears(cut_off))
     assert lake.rows("select * from shards") == []
     assert lake.rows("select * from samples") == []
     assert files_of(lake), "slices were written"
@@ -123,7 +131,9 @@ def test_a_build_that_was_cut_off_leaves_nothing_to_see(
     assert verify(lake.lake).findings == []
 
 
-def test_the_views_show_shards_and_samples(lake: HandLake, recipe: Callable[..., Any]) -> None:
+def test_it_is_seen_in_views_and_found_by_its_name_or_the_beginning_of_its_id(
+    lake: HandLake, recipe: Callable[..., Any]
+) -> None:
     create_snapshot(lake.lake.database, "before")
     shard = built(lake, recipe())
     [row] = lake.rows("select shard, name, samples, tokens, marked_sessions from shards")
@@ -135,6 +145,12 @@ def test_the_views_show_shards_and_samples(lake: HandLake, recipe: Callable[...,
     for view in ("shards", "samples"):
         assert lake.rows(f"select * from {view}", tenant="other") == []
         assert lake.rows(f"select * from {view}", "before") == []
+    database = lake.lake.database
+    for text in (shard.manifest.id, "engine", shard.manifest.id[7:15], shard.manifest.id[:15]):
+        assert find_shard(database, "default", text).id == shard.manifest.id
+    for tenant, text in (("other", "engine"), ("default", "nothing"), ("default", "")):
+        with pytest.raises(ShardUnknown):
+            find_shard(database, tenant, text)
 
 
 def test_consent_that_is_taken_back_marks_the_shard(
@@ -153,59 +169,44 @@ def test_consent_that_is_taken_back_marks_the_shard(
     assert again.manifest.counts.excluded == {"consent_denied": 1, "no_reward": 1}
 
 
-def test_a_shard_is_found_by_its_name_or_the_beginning_of_its_id(
-    lake: HandLake, recipe: Callable[..., Any]
-) -> None:
-    shard = built(lake, recipe())
-    database = lake.lake.database
-    for text in (shard.manifest.id, "engine", shard.manifest.id[7:15], shard.manifest.id[:15]):
-        assert find_shard(database, "default", text).id == shard.manifest.id
-    for tenant, text in (("other", "engine"), ("default", "nothing"), ("default", "")):
-        with pytest.raises(ShardUnknown):
-            find_shard(database, tenant, text)
-
-
 def test_every_session_of_the_query_is_accounted_for(
     lake: HandLake, recipe: Callable[..., Any]
 ) -> None:
     lake.store([said(1, "hello", "silent"), answered(2, "silent", text="Hi.")])
-    query = QUERY.replace(
-        "order by", "union all select 'nobody', null union all select 'gone', null order by"
-    )
-    shard = built(lake, recipe(query=query))
+    lake.store(talk("theirs", 1), tenant="other")
+    more = "union all select 'nobody', null union all select 'theirs', null order by"
+    shard = built(lake, recipe(query=QUERY.replace("order by", more)))
     counts = shard.manifest.counts
     assert counts.excluded == {"no_reward": 1, "not_in_lake": 2}
     assert shard.asked == counts.sessions + sum(counts.excluded.values()) == SESSIONS + 3
+    with pytest.raises(NothingToBuild):
+        build_shard(lake.lake, InlineExecutor(), recipe(), tenant="other")
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        ([], "select project from sessions", InvalidInput, "session_id"),
-        ([], "select 1 as session_id, '' as stratum", InvalidInput, "session_id"),
-        ([], f"select * from ({NO_ORDER}) where false", NothingToBuild, "none was named"),
-        ([], "delete from sessions", QueryRefused, "exactly one SELECT"),
-        ([], "select session_id from elsewhere", QueryRefused, "no view elsewhere"),
-        ([("seed = 3", 'seed = 3\nas_of = "gone"')], QUERY, SnapshotUnknown, "gone"),
-        ([('consent = "not_denied"', 'suites = ["core"]')], QUERY, InvalidInput, "suite 'core'"),
-        ([('[advantage]', '[staleness]\nchannel = "production"\nmax_versions = 1\n[advantage]')],
-         QUERY, InvalidInput, "channel"),
-        ([('source = "engine"', 'source = "render"\ntokenizer = "none.json"')],
-         QUERY, InvalidInput, "none.json"),
-        ([('"not_denied"', '"train"')], QUERY, NothingToBuild, "consent_unknown"),
-        ([('pending = "drop"', 'pending = "drop"\nhorizon_s = 7')], QUERY, InvalidInput, "7"),
-    ],
-    ids=["no-id", "number", "nothing", "delete", "view", "snapshot", "suite", "channel",
-         "tokenizer", "consent", "horizon"],
-)  # fmt: skip
+#: What is put in the place of what, the query, and why it is refused.
+REFUSED: list[tuple[list[tuple[str, str]], str, type[Exception], str]] = [
+    ([], "select project from sessions", InvalidInput, "session_id"),
+    ([], "select 1 as session_id, '' as stratum", InvalidInput, "session_id"),
+    ([], f"select * from ({NO_ORDER}) where false", NothingToBuild, "none was named"),
+    ([], "delete from sessions", QueryRefused, "exactly one SELECT"),
+    ([], "select session_id from elsewhere", QueryRefused, "no view elsewhere"),
+    ([("seed = 3", 'seed = 3\nas_of = "gone"')], QUERY, SnapshotUnknown, "gone"),
+    ([('consent = "not_denied"', 'suites = ["core"]')], QUERY, InvalidInput, "suite 'core'"),
+    ([('[advantage]', '[staleness]\nchannel = "production"\nmax_versions = 1\n[advantage]')],
+     QUERY, InvalidInput, "channel"),
+    ([('source = "engine"', 'source = "render"\ntokenizer = "none.json"')],
+     QUERY, InvalidInput, "none.json"),
+    ([('"not_denied"', '"train"')], QUERY, NothingToBuild, "consent_unknown"),
+    ([('pending = "drop"', 'pending = "drop"\nhorizon_s = 7')], QUERY, InvalidInput, "7"),
+]  # fmt: skip
+
+
 def test_bad_input_is_refused_and_leaves_nothing(
-    lake: HandLake,
-    recipe: Callable[..., Any],
-    case: tuple[Sequence[tuple[str, str]], str, type[Exception], str],
+    lake: HandLake, recipe: Callable[..., Any]
 ) -> None:
-    replaced, query, error, why = case
-    with pytest.raises(error, match=why):
-        built(lake, recipe(*replaced, query=query))
+    for replaced, query, error, why in REFUSED:
+        with pytest.raises(error, match=why):
+            built(lake, recipe(*replaced, query=query))
     assert lake.rows("select * from shards") == []
     assert list_snapshots(lake.lake.database) == []
     collect(lake.lake, grace_s=0)
@@ -233,17 +234,6 @@ def test_a_recipe_that_packs_counts_the_rows(lake: HandLake, recipe: Callable[..
     assert built(lake, recipe(('"engine"\n[reward]', short))).manifest.counts.packed_rows == 6
 
 
-def test_another_tenants_sessions_are_not_in_the_lake(
-    lake: HandLake, recipe: Callable[..., Any]
-) -> None:
-    lake.store(talk("theirs", 1), tenant="other")
-    query = f"select 'theirs' as session_id, '' as stratum union all {NO_ORDER}"
-    counts = built(lake, recipe(query=query)).manifest.counts
-    assert counts.excluded == {"not_in_lake": 1}
-    with pytest.raises(NothingToBuild):
-        build_shard(lake.lake, InlineExecutor(), recipe(query=QUERY), tenant="other")
-
-
 def test_the_snapshot_of_a_manifest_makes_the_same_shard_and_mends_it(
     lake: HandLake, recipe: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -259,21 +249,15 @@ def test_the_snapshot_of_a_manifest_makes_the_same_shard_and_mends_it(
     assert verify_shard(first.stored).problems == []
 
 
-def test_two_builds_at_once_make_one_shard(
-    lake: HandLake, recipe: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_two_builds_at_once_make_one_shard(lake: HandLake, recipe: Callable[..., Any]) -> None:
     """The second begins and ends while the first is at its slices."""
     inner: list[ShardBuild] = []
 
-    class Slow(InlineExecutor):
-        def run(
-            self, function: Callable[[Task], Result], tasks: Iterable[Task]
-        ) -> Iterator[TaskResult[Task, Result]]:
-            yield from super().run(function, tasks)
-            if not inner:
-                inner.append(built(lake, recipe()))
+    def build_another(slices: int) -> None:
+        if slices == 1:
+            inner.append(built(lake, recipe()))
 
-    outer = built(lake, recipe(), Slow())
+    outer = built(lake, recipe(), Hears(build_another))
     assert (inner[0].new, outer.new) == (True, False)
     assert inner[0].manifest.id == outer.manifest.id
     collect(lake.lake, grace_s=0)

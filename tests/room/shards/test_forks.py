@@ -17,6 +17,18 @@ from tests.support.reward_events import answered, said
 from tests.support.reward_runs import thumbs
 
 
+def reward(lake: HandLake) -> None:
+    lake.writer().drain()
+    run(lake.lake, InlineExecutor(), RunRequest(find_definition()), now_us=START_US + 2 * DAY_US)
+
+
+def begin(lake: HandLake, name: str, parent: str, link: str, number: int) -> None:
+    """A session that goes on from another, and says something else."""
+    start = {"parent_session": parent, "link": link}
+    begun = make_event(name, 0, "session_start", payload=start)
+    lake.send([begun, *otherwise(name, number)])
+
+
 def test_what_a_fork_repeats_is_not_trained_twice(
     lake: HandLake, recipe: Callable[..., Any]
 ) -> None:
@@ -33,8 +45,7 @@ def test_what_a_fork_repeats_is_not_trained_twice(
         told = [one | {"session_id": name, "event_id": f"{name}-{one['seq']}"} for one in repeated]
         begun = make_event(name, 0, "session_start", payload=start)
         lake.send([begun, *told, *more, thumbs(name, 13)])
-    lake.writer().drain()
-    run(lake.lake, InlineExecutor(), RunRequest(find_definition()), now_us=START_US + 2 * DAY_US)
+    reward(lake)
     shard = built(lake, recipe())
     assert shard.manifest.counts.excluded == {"copy": 1}
     rows = {row["session_id"]: row for row in rows_of(lake, shard)}
@@ -85,18 +96,10 @@ def test_age_counts_from_when_the_trained_tokens_were_sampled(
 
 def test_no_train_reaches_what_repeats_it(lake: HandLake, recipe: Callable[..., Any]) -> None:
     """`fork` holds what was said in s01; `fork-of-fork` too; `next` goes on with the fork."""
-    for number, (name, parent, link) in enumerate(
-        [
-            ("fork", "s01", "fork"),
-            ("fork-of-fork", "fork", "resume"),
-            ("next", "fork", "compaction"),
-        ]
-    ):
-        start = {"parent_session": parent, "link": link}
-        begun = make_event(name, 0, "session_start", payload=start)
-        lake.send([begun, *otherwise(name, 100 + number)])
-    lake.writer().drain()
-    run(lake.lake, InlineExecutor(), RunRequest(find_definition()), now_us=START_US + 2 * DAY_US)
+    begin(lake, "fork", "s01", "fork", 100)
+    begin(lake, "fork-of-fork", "fork", "resume", 101)
+    begin(lake, "next", "fork", "compaction", 102)
+    reward(lake)
     shard = built(lake, recipe())
     held = {row["session_id"] for row in rows_of(lake, shard)}
     assert {"fork", "fork-of-fork", "next"} <= held
@@ -113,12 +116,8 @@ def test_forks_are_on_the_side_of_what_they_fork(
     lake: HandLake, recipe: Callable[..., Any]
 ) -> None:
     for number in range(SESSIONS):
-        start = {"parent_session": f"s{number:02d}", "link": "fork"}
-        name = f"f{number:02d}"
-        begun = make_event(name, 0, "session_start", payload=start)
-        lake.send([begun, *otherwise(name, 50 + number)])
-    lake.writer().drain()
-    run(lake.lake, InlineExecutor(), RunRequest(find_definition()), now_us=START_US + 2 * DAY_US)
+        begin(lake, f"f{number:02d}", f"s{number:02d}", "fork", 50 + number)
+    reward(lake)
     split = '[split]\neval = 0.5\nby = "group"\n[exclude]'
     rows = rows_of(lake, built(lake, recipe(("[exclude]", split))))
     sides = {row["session_id"]: row["split"] for row in rows}

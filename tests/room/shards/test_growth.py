@@ -13,11 +13,11 @@ from penstock.execution.calls import InlineExecutor
 from penstock.lake.catalog import pinned
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run
-from penstock_jobs.shards import build, name_numbers, planned_sessions, session_facts
+from penstock_jobs.shards import name_numbers, planned_sessions, session_facts
 from penstock_jobs.shards.build import slice_bounds, slice_tasks
 from penstock_jobs.shards.plan import plan_shard
 from penstock_jobs.shards.session_facts import PinnedSessions
-from tests.support.engine_lake import DAY_US, built, talk
+from tests.support.engine_lake import DAY_US, SESSIONS, built, talk
 from tests.support.lakes import START_US, HandLake, hand_lake
 
 #: Of the code that plans. Libraries do the same for any number, or are not ours to count.
@@ -66,40 +66,34 @@ def steps_to_plan(data: Path, sessions: int, recipe: Any) -> int:
 
 
 def test_planning_is_linear(tmp_path: Path, recipe: Callable[..., Any]) -> None:
-    """From 20 sessions to 40, and from 40 to 80: twice as many steps more, not four times."""
+    """From 10 sessions to 20, and from 20 to 40: twice as many steps more, not four times."""
     own = recipe()
-    steps = [steps_to_plan(tmp_path / str(count), count, own) for count in (20, 40, 80)]
+    steps = [steps_to_plan(tmp_path / str(count), count, own) for count in (10, 20, 40)]
     first, second = steps[1] - steps[0], steps[2] - steps[1]
     assert first > 0
     assert second < 2.3 * first
 
 
 def test_a_task_takes_along_its_own_sessions_alone(
-    tmp_path: Path, recipe: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    lake: HandLake, recipe: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr(build, "SLICE_EVENTS", 10)
-    with hand_lake(tmp_path / "lake") as lake:
-        fill_rewarded(lake, 8)
-        with pinned(lake.lake.database, "latest", renewed=True) as pin:
-            sessions = PinnedSessions(lake.lake, InlineExecutor(), pin, "default")
-            plan = plan_shard(sessions, recipe())
-            bounds = slice_bounds(plan)
-            packed = [
-                pickle.dumps(task) for task in slice_tasks(sessions, recipe(), plan, "", bounds)
-            ]
-    names = {f"s{number:04d}" for number in range(8)}
+    with pinned(lake.lake.database, "latest", renewed=True) as pin:
+        sessions = PinnedSessions(lake.lake, InlineExecutor(), pin, "default")
+        plan = plan_shard(sessions, recipe())
+        tasks = slice_tasks(sessions, recipe(), plan, "", slice_bounds(plan))
+        packed = [pickle.dumps(task) for task in tasks]
+    names = {f"s{number:02d}" for number in range(SESSIONS)}
     held = [{name for name in names if name.encode() in task} for task in packed]
-    assert [len(own) for own in held] == [2, 2, 2, 2]
+    assert [len(own) for own in held] == [SESSIONS // len(packed)] * len(packed)
+    assert len(packed) > 1
     assert set().union(*held) == names
 
 
 def test_a_shard_is_the_same_in_portions_of_any_size(
-    tmp_path: Path, recipe: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    lake: HandLake, recipe: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with hand_lake(tmp_path / "lake") as lake:
-        fill_rewarded(lake, 12)
-        whole = built(lake, recipe())
-        monkeypatch.setattr(session_facts, "_FACTS_AT_ONCE", 5)
-        monkeypatch.setattr(planned_sessions, "ROWS_AT_ONCE", 3)
-        monkeypatch.setattr(name_numbers, "_AT_ONCE", 2)
-        assert built(lake, recipe()).manifest.id == whole.manifest.id
+    whole = built(lake, recipe())
+    monkeypatch.setattr(session_facts, "_FACTS_AT_ONCE", 5)
+    monkeypatch.setattr(planned_sessions, "ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(name_numbers, "_AT_ONCE", 2)
+    assert built(lake, recipe()).manifest.id == whole.manifest.id

@@ -74,6 +74,7 @@ def test_it_says_all_of_it(directory: Path) -> None:
     assert (recipe.tokens.source, recipe.tokens.max_length, recipe.tokens.pack) == (
         "prefer-engine", 4096, True,
     )  # fmt: skip
+    assert recipe.directory == directory
     assert recipe.reward is not None
     assert (recipe.reward.definition, recipe.reward.horizon_s) == ("default", 600)
     assert recipe.reward.pending == "wait"
@@ -96,12 +97,6 @@ def test_what_it_leaves_out_has_a_default(directory: Path) -> None:
     assert recipe.staleness.max_versions is None
     assert recipe.tokens.pack is False
     assert recipe.split.eval == 0
-
-
-def test_paths_are_from_where_it_lies(directory: Path) -> None:
-    recipe = load(directory)
-    assert recipe.tokens.tokenizer is not None
-    assert recipe.path(recipe.tokens.tokenizer) == directory / "models" / "tokenizer.json"
 
 
 def test_its_canonical_text_is_what_it_says(directory: Path) -> None:
@@ -131,31 +126,21 @@ def test_a_time_may_be_written_as_toml_has_it(directory: Path) -> None:
     [
         ("seed = 7", "sede = 7", "'sede' in .*fresh.toml.*did you mean seed"),
         ("[exclude]", "[exclud]", "'exclud' .*did you mean exclude"),
-        ("max_per_user", "max_per_usr", r"\[exclude\].*did you mean max_per_user"),
         ("kind", "kinds", r"\[advantage\].*did you mean kind"),
-        ("horizon_s", "horizons", r"\[reward\].*did you mean horizon_s"),
         ("max_age", "age_max", r"\[staleness\]"),
-        ("tokenizer =", "tokeniser =", r"\[tokens\].*did you mean tokenizer"),
         ("eval = 0.05", "evaluation = 0.05", r"\[split\]"),
-        ("file_bytes", "files_bytes", "did you mean file_bytes"),
         ('name = "fresh"', "", "name has to be a text"),
-        ('name = "fresh"', 'name = ""', "name has to be a text"),
         ('name = "fresh"', 'name = "fresh', "at line 2"),
         ('query = "fresh.sql"', "", "query has to be a text"),
         ('query = "fresh.sql"', 'query = "none.sql"', "none.sql.*No such file"),
         ("as_of = \"latest\"", "as_of = 3", "as_of has to be a text"),
         ("as_of = \"latest\"", "as_of = 2026-11-20T10:00:00", "no time zone"),
         ("seed = 7", "seed = -1", "seed has to be a whole number from 0"),
-        ("seed = 7", "seed = 1.5", "seed has to be a whole number"),
-        ("seed = 7", "seed = true", "seed has to be a whole number"),
         ("seed = 7", "seed = 9223372036854775808", "seed has to be a whole number"),
         ('"prefer-engine"', '"engines"', "source is 'engines', not engine or render or"),
         ('tokenizer = "models/tokenizer.json"', "", "needs a tokenizer"),
-        ('tokenizer = "models/tokenizer.json"', "tokenizer = 1", "tokenizer has to be a text"),
-        ('template = "chat.jinja"', "template = []", "template has to be a text"),
         ("max_length = 4096", "max_length = 0", "max_length has to be a whole number from 1"),
         ("pack = true", 'pack = "yes"', "pack has to be true or false"),
-        ('definition = "default"', "definition = 2", "definition has to be a text"),
         ("horizon_s = 600", 'horizon_s = "10m"', "horizon_s has to be a whole number"),
         ('pending = "wait"', "", 'pending = "wait" or "drop"'),
         ('pending = "wait"', 'pending = "zero"', "pending is 'zero', not wait or drop"),
@@ -165,21 +150,15 @@ def test_a_time_may_be_written_as_toml_has_it(directory: Path) -> None:
         ('channel = "production"', "", "needs a channel or a checkpoint"),
         ('channel = "production"', 'channel = "p"\ncheckpoint = "c"', "take one of them"),
         ('"6h"', '"6 hours"', "max_age has to be a time such as"),
-        ('"6h"', '"h"', "max_age has to be a time such as"),
-        ('"6h"', "6", "max_age has to be a text"),
         ('["extra", "core", "core"]', '"core"', "suites has to be a list"),
         ('consent = "train"', 'consent = "any"', "consent is 'any', not train or not_denied"),
         ("overlap_words = 8", "overlap_words = 0", "overlap_words has to be a whole number"),
         ("overlap_min = 0.5", "overlap_min = 0", "would leave out everything"),
-        ("near_duplicates = true", "near_duplicates = 1", "has to be true or false"),
         ("similarity_min = 0.9", "similarity_min = 1.1", "has to lie between 0 and 1"),
         ("max_per_user = 200", "max_per_user = 0", "from 1 on"),
-        ("max_per_repo = 300", 'max_per_repo = "x"', "max_per_repo has to be a whole number"),
         ("eval = 0.05", "eval = -0.1", "eval has to lie between 0 and 1"),
-        ("eval = 0.05", "eval = nan", "eval has to be a number"),
         ('by = "repo"', 'by = "day"', "by is 'day', not group or user or repo"),
         ('keep = "train"', 'keep = "test"', "keep is 'test', not both or train or eval"),
-        ("max_sessions = 1000", "max_sessions = 0", "max_sessions has to be a whole number"),
         ("row_group_bytes = 100000", "row_group_bytes = 1e5", "row_group_bytes has to be"),
     ],
 )  # fmt: skip

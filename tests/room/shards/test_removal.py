@@ -9,14 +9,13 @@ import pytest
 import sqlalchemy as sa
 
 import penstock
-from penstock.access.keys import create_key
 from penstock.audit.chain import entries_of
 from penstock.channels.tables import channel, channel_change
 from penstock.checkpoints.lineage import learners
 from penstock.checkpoints.tables import checkpoint, checkpoint_shard
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.buckets import SessionId
-from penstock.lake.desk import open_desk
+from penstock.lake.desk import Caller, LocalDesk
 from penstock.lake.verification import verify
 from penstock.metrics import Metrics
 from penstock.privacy.erasure import carry_out, order_erasure
@@ -24,38 +23,16 @@ from penstock.privacy.orders import ErasureScope
 from penstock.shards.calls import DROP_SHARD, READ_SHARD_FILE, DropShard, ShardFileQuestion
 from penstock.shards.errors import ShardGoing, ShardGone, ShardNeeded, ShardUnknown
 from penstock.shards.registered_shards import drop_shard, find_shard, finish_drops, marks_of
-from penstock_jobs.demo.server import running_server
 from penstock_jobs.loop.tables import loop_cycle, loop_stage
 from penstock_jobs.shards.build import ShardBuild
 from penstock_jobs.shards.calls import SHOW_SHARD, ShardQuestion
-from penstock_jobs.shards.recipe import Recipe, load_recipe
+from penstock_jobs.shards.recipe import Recipe
 from penstock_jobs.shards.registration import mark_sessions
-from tests.support.engine_lake import QUERY, RECIPE, built, files_of, fill
-from tests.support.lakes import START_US, HandLake, hand_lake
+from tests.support.engine_lake import built, files_of
+from tests.support.lakes import START_US, HandLake
 from tests.support.shards.making import own_folder
 
 TENANT = "default"
-
-
-@pytest.fixture
-def recipe(tmp_path: Path) -> Recipe:
-    folder = tmp_path / "recipe"
-    folder.mkdir()
-    (folder / "engine.toml").write_text(RECIPE)
-    (folder / "all.sql").write_text(QUERY)
-    return load_recipe(folder / "engine.toml")
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[HandLake]:
-    with hand_lake(tmp_path / "data") as lake:
-        fill(lake)
-        yield lake
-
-
-@pytest.fixture
-def shard(lake: HandLake, recipe: Recipe) -> ShardBuild:
-    return built(lake, recipe)
 
 
 def drop(lake: HandLake, shard: ShardBuild, **how: Any) -> Any:
@@ -66,7 +43,7 @@ def test_the_files_go_and_what_it_was_stays(lake: HandLake, shard: ShardBuild) -
     id_ = shard.manifest.id
     before = find_shard(lake.lake.database, TENANT, id_)
     removal = drop(lake, shard, reason="replaced")
-    assert removal.files == 2  # a part, and the manifest
+    assert removal.files == len(shard.manifest.files) + 1  # and the manifest
     assert removal.bytes == before.bytes
     [left] = files_of(lake)
     assert left.endswith("/gone.json")
@@ -87,28 +64,19 @@ def test_the_files_go_and_what_it_was_stays(lake: HandLake, shard: ShardBuild) -
 
 def test_whoever_looks_for_it_is_told(lake: HandLake, shard: ShardBuild, tmp_path: Path) -> None:
     id_ = shard.manifest.id
-    drop(lake, shard, reason="replaced by engine-2")
+    desk = LocalDesk(lake.lake, Caller(TENANT, "tester", at_the_lake=True))
+    dropped = desk.ask(DROP_SHARD, DropShard(shard=id_, reason="replaced by engine-2", force=True))
+    assert dropped.files == len(shard.manifest.files) + 1
     for place, name in ((tmp_path / "data", id_), (tmp_path / "data", "engine")):
         with pytest.raises(ShardGone, match=r"it was dropped at .*: replaced by engine-2"):
             penstock.read_shard(str(place), name)
     with pytest.raises(ShardGone):  # no database is asked here
         penstock.read_shard(f"file://{tmp_path}/data/lake", id_)
-    with open_desk(tmp_path / "data", None) as desk:
-        details = desk.ask(SHOW_SHARD, ShardQuestion(shard=id_))
-        assert (details.gone, details.gone_why) == ("dropped", "replaced by engine-2")
-        assert details.manifest["counts"]["sessions"] == 12
-        with pytest.raises(ShardGone):
-            desk.ask(READ_SHARD_FILE, ShardFileQuestion(shard=id_, name="part-00000.parquet"))
-
-
-def test_the_same_recipe_makes_it_again(lake: HandLake, shard: ShardBuild, recipe: Recipe) -> None:
-    before = files_of(lake)
-    drop(lake, shard)
-    again = built(lake, recipe)
-    assert (again.manifest.id, again.new) == (shard.manifest.id, True)
-    assert files_of(lake) == before
-    assert find_shard(lake.lake.database, TENANT, again.manifest.id).gone is None
-    assert verify(lake.lake).findings == []
+    details = desk.ask(SHOW_SHARD, ShardQuestion(shard=id_))
+    assert (details.gone, details.gone_why) == ("dropped", "replaced by engine-2")
+    assert details.manifest["counts"]["sessions"] == 12
+    with pytest.raises(ShardGone):
+        desk.ask(READ_SHARD_FILE, ShardFileQuestion(shard=id_, name="part-00000.parquet"))
 
 
 def train(lake: HandLake, shard: ShardBuild, name: str) -> None:
@@ -132,7 +100,7 @@ def serve(lake: HandLake, version: int, name: str) -> None:
 
 
 def test_it_is_refused_while_a_channel_points_at_what_was_trained_on_it(
-    lake: HandLake, shard: ShardBuild
+    lake: HandLake, shard: ShardBuild, recipe: Callable[..., Recipe]
 ) -> None:
     train(lake, shard, "7")
     train(lake, shard, "8")
@@ -140,19 +108,13 @@ def test_it_is_refused_while_a_channel_points_at_what_was_trained_on_it(
     with pytest.raises(ShardNeeded, match="the channel production points at 7"):
         drop(lake, shard)
     assert find_shard(lake.lake.database, TENANT, shard.manifest.id).gone is None
-    removal = drop(lake, shard, force=True)
-    assert len(removal.needed) == 1
-    assert [each.checkpoint for each in learners(lake.lake.database, TENANT, removal.shard)] == [
-        "7",
-        "8",
-    ]
-
-
-def test_what_is_served_no_more_keeps_nothing(lake: HandLake, shard: ShardBuild) -> None:
-    train(lake, shard, "7")
-    serve(lake, 1, "7")
+    assert len(drop(lake, shard, force=True).needed) == 1
+    trained = learners(lake.lake.database, TENANT, shard.manifest.id)
+    assert [each.checkpoint for each in trained] == ["7", "8"]
+    # What is served no more keeps nothing.
     serve(lake, 2, "other")
-    assert drop(lake, shard).files == 2
+    assert built(lake, recipe()).new
+    assert drop(lake, shard).needed == []
 
 
 def test_it_is_refused_while_a_cycle_is_about_it(lake: HandLake, shard: ShardBuild) -> None:
@@ -167,7 +129,7 @@ def test_it_is_refused_while_a_cycle_is_about_it(lake: HandLake, shard: ShardBui
         drop(lake, shard)
     with lake.lake.database.write() as connection:
         connection.execute(sa.update(loop_cycle).values(outcome="refused"))
-    assert drop(lake, shard).files == 2
+    assert drop(lake, shard).needed == []
 
 
 class CutOff(BaseException):
@@ -193,17 +155,18 @@ def cut_off(lake: HandLake, at: str) -> Iterator[None]:
         store.delete = delete  # type: ignore[method-assign,assignment]
 
 
-@pytest.mark.parametrize("at", ["manifest.json", "part-00000.parquet"])
-@pytest.mark.parametrize("by_upkeep", [True, False])
+@pytest.mark.parametrize(
+    ("at", "by_upkeep"), [("manifest.json", True), ("part-00000.parquet", False)]
+)
 def test_one_that_was_cut_off_is_ended(
-    lake: HandLake, shard: ShardBuild, recipe: Recipe, at: str, *, by_upkeep: bool
+    lake: HandLake, shard: ShardBuild, recipe: Callable[..., Recipe], at: str, *, by_upkeep: bool
 ) -> None:
     with cut_off(lake, at):
         drop(lake, shard, reason="old")
     assert find_shard(lake.lake.database, TENANT, shard.manifest.id).gone == "dropping"
     assert lake.rows("select count(*) as n from samples") == [{"n": 0}]
     with pytest.raises(ShardGoing):
-        built(lake, recipe)
+        built(lake, recipe())
     if by_upkeep:
         assert finish_drops(lake.lake, Metrics()) is not None
         assert finish_drops(lake.lake, Metrics()) is None
@@ -214,7 +177,9 @@ def test_one_that_was_cut_off_is_ended(
     assert [name for name in files_of(lake) if "/staging/" not in name] == [
         f"{own_folder(known.id)}/gone.json"
     ]
-    assert built(lake, recipe).new
+    again = built(lake, recipe())
+    assert (again.manifest.id, again.new) == (shard.manifest.id, True)
+    assert find_shard(lake.lake.database, TENANT, known.id).gone is None
 
 
 def test_what_is_erased_or_denied_later_still_names_it(lake: HandLake, shard: ShardBuild) -> None:
@@ -228,18 +193,3 @@ def test_what_is_erased_or_denied_later_still_names_it(lake: HandLake, shard: Sh
     assert carry_out(lake.lake, order)["seen_by"] == {"shards": [id_], "checkpoints": ["7"]}
     with pytest.raises(ShardGone, match="it was erased"):  # its query may have named somebody
         penstock.read_shard(str(lake.lake.settings.data), id_)
-
-
-def test_it_is_dropped_from_afar(tmp_path: Path, recipe: Recipe) -> None:
-    with hand_lake(tmp_path / "data") as lake:
-        fill(lake)
-        id_ = built(lake, recipe).manifest.id
-        keys = {role: create_key(lake.lake.database, role, TENANT)[1] for role in ("admin", "read")}
-    with running_server(tmp_path / "data") as server:
-        with open_desk(None, server.url, key=keys["admin"]) as desk:
-            dropped = desk.ask(DROP_SHARD, DropShard(shard=id_, reason="old & done", force=True))
-            assert dropped.files == 2
-            details = desk.ask(SHOW_SHARD, ShardQuestion(shard=id_))
-            assert (details.gone, details.gone_why) == ("dropped", "old & done")
-        with pytest.raises(ShardGone, match="old & done"):
-            penstock.read_shard(server.url, id_, key=keys["read"], cache=tmp_path / "copies")

@@ -1,3 +1,3 @@
-from tests.room.shards.conftest import lake, recipe
+from tests.room.shards.conftest import filled, lake, recipe
 
-__all__ = ["lake", "recipe"]
+__all__ = ["filled", "lake", "recipe"]
