@@ -1,7 +1,7 @@
 """Exports: a shard written in the form that a trainer reads.
 
 An `Exporter` stands in a module of `penstock_jobs.shards.exporters`, or an entry point of the group
-`penstock.exporters` names it. Rows that a target cannot hold are left out and counted by reason.
+`penstock.exporters` names it. Rows that a target cannot hold are counted by reason.
 """
 
 import importlib
@@ -11,12 +11,12 @@ import shutil
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +36,9 @@ from penstock_jobs.shards import exporters
 #: Of a row group of what is written, before compression. Readers of nested columns fail on large
 #: ones.
 ROW_GROUP_BYTES = 16 * MIB
+#: Of a batch of whole groups.
+STEP_SAMPLES = 128
+STEP_TOKENS = 1_000_000
 EXPORT_NAME = "export.json"
 #: A trainer may run as another user of the group.
 _FOLDER_MODE = 0o770
@@ -52,7 +55,7 @@ class ExportEmpty(PenstockError):
 class _TableFile:
     """A file of rows, and those that wait for their row group to be full."""
 
-    write: Callable[[pa.Table], None]
+    writer: pq.ParquetWriter | pa.ipc.RecordBatchStreamWriter
     waiting: list[pa.Table] = field(default_factory=list)
     bytes: int = 0
 
@@ -64,8 +67,7 @@ class _TableFile:
 
     def flush(self) -> None:
         if self.waiting:
-            rows = pa.concat_tables(self.waiting).combine_chunks()
-            self.write(rows)
+            self.writer.write_table(pa.concat_tables(self.waiting).combine_chunks())
         self.waiting, self.bytes = [], 0
 
 
@@ -102,11 +104,13 @@ class ExportOutput:
             return
         if name not in self._tables:
             path = self._new(name)
-            is_stream = path.suffix == ".arrow"
-            opened = (
-                _arrow_file(path, rows.schema) if is_stream else _parquet_file(path, rows.schema)
-            )
-            self._tables[name] = _TableFile(self._open.enter_context(opened))
+            if path.suffix == ".arrow":
+                file = self._open.enter_context(path.open("wb"))
+                writer = pa.ipc.new_stream(file, rows.schema)
+            else:
+                options = {"compression": "zstd", "compression_level": _ZSTD_LEVEL}
+                writer = pq.ParquetWriter(path, rows.schema, **options)
+            self._tables[name] = _TableFile(self._open.enter_context(writer))
         self._tables[name].add(rows)
 
     def line(self, name: str, content: bytes) -> None:
@@ -133,19 +137,6 @@ class ExportOutput:
         return path
 
 
-@contextmanager
-def _parquet_file(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
-    options = {"compression": "zstd", "compression_level": _ZSTD_LEVEL}
-    with pq.ParquetWriter(path, schema, **options) as writer:
-        yield lambda rows: writer.write_table(rows, row_group_size=rows.num_rows)
-
-
-@contextmanager
-def _arrow_file(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
-    with path.open("wb") as file, pa.ipc.new_stream(file, schema) as writer:
-        yield writer.write_table
-
-
 @dataclass(frozen=True)
 class ShardSource:
     """A shard to export. Groups end where its parts do."""
@@ -162,7 +153,7 @@ class ShardSource:
         return any(part.routes for part in self.manifest.files)
 
     def tables(self, part: PartFile, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Columns of the side file too; they are null for parts that have none."""
+        """Read columns, those of the side file too; they are null for parts that have none."""
         store, side = self.shard.store, None
         own = [name for name in columns if name in SHARD_ROWS.names]
         of_routes = [name for name in columns if name not in own]
@@ -171,12 +162,11 @@ class ShardSource:
             side = RouteRows(read_part(store, path, part.routes, of_routes))
         for rows in read_part(store, self.shard.path(part), part, own):
             routes = side.take(rows.num_rows) if side else None
-            whole = rows
             for name in of_routes:
                 column = ROUTE_ROWS.field(name)
                 nothing = pa.nulls(rows.num_rows, column.type)
-                whole = whole.append_column(column, nothing if routes is None else routes[name])
-            yield whole
+                rows = rows.append_column(column, routes[name] if routes else nothing)  # noqa: PLW2901
+            yield rows
 
     def all_tables(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         for part in self.manifest.files:
@@ -185,7 +175,7 @@ class ShardSource:
     def splits(
         self, columns: Sequence[str], output: ExportOutput, *reasons: str
     ) -> Iterator[tuple[str, pa.Table]]:
-        """For each part and split the name of a file without its ending, and the rows that no
+        """Give for each part and split the name of a file without its ending, and the rows that no
         reason leaves out."""
         for number, part in enumerate(self.manifest.files):
             for table in self.tables(part, columns):
@@ -193,10 +183,30 @@ class ShardSource:
                     yield file_stem(split, number), rows
             output.end_files()
 
+    def steps(
+        self, columns: Sequence[str], output: ExportOutput, *reasons: str
+    ) -> Iterator[list[dict[str, Any]]]:
+        """Give whole groups of `token_rows` at a time, of about STEP_SAMPLES or STEP_TOKENS."""
+        columns = (*columns, *ROUTES) if self.routed else columns
+        tables = (exported_rows(table, output, *reasons) for table in self.all_tables(columns))
+        step: list[dict[str, Any]] = []
+        tokens = 0
+        for row in (row for table in tables for row in token_rows(table)):
+            full = len(step) >= STEP_SAMPLES or tokens >= STEP_TOKENS
+            if full and row["group_id"] != step[-1]["group_id"]:
+                yield step
+                step, tokens = [], 0
+            step.append(row)
+            tokens += row["n_tokens"]
+        if step:
+            yield step
+
 
 #: The columns that `not_trained` needs.
 WEIGHING = ("n_trainable", "loss_weight")
-#: The columns that `sample_routes` needs.
+#: Columns of numbers of tokens.
+TOKENS = ("input_ids", "loss_mask", "rollout_logprobs")
+#: The columns that experts are read from.
 ROUTES = ("routed_experts", "layers", "topk", "dtype", "start")
 #: Why rows are left out: the rows for which each reason holds.
 REASONS: Mapping[str, Callable[[pa.Table], pa.ChunkedArray]] = {
@@ -216,7 +226,7 @@ REASONS: Mapping[str, Callable[[pa.Table], pa.ChunkedArray]] = {
 
 
 def exported_mask(table: pa.Table, output: ExportOutput, *reasons: str) -> np.ndarray:
-    """A mask of the rows for which no reason holds. Each row is counted for its first reason."""
+    """Mask the rows for which no reason holds. Each is counted for its first reason."""
     mask = np.ones(table.num_rows, bool)
     for reason in reasons:
         holds = REASONS[reason](table).to_numpy()
@@ -236,23 +246,21 @@ def by_split(table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
 
 
 def file_stem(split: str, part: int) -> str:
-    """Hugging Face datasets take the split from the name."""
     return f"{split}-{part:05d}"
 
 
 def whole_lists(rows: Rows, name: str) -> pa.ListArray:
-    """A column of numbers in lists of the plain kind."""
+    """Make lists of the plain kind."""
     return cut_lists(rows, name, np.zeros(rows.count, np.int64), rows.tokens)
 
 
 def cut_lists(rows: Rows, name: str, start: np.ndarray, end: np.ndarray) -> pa.ListArray:
-    """From `start` to `end` of each row."""
     offsets = np.append(0, np.cumsum(end - start)).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(cut_values(rows, name, start, end)))
 
 
 def cut_values(rows: Rows, name: str, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """The same values, in one array."""
+    """Cut from `start` to `end` of each row, into one array."""
     lists = rows.lists(name)
     place = np.arange(len(lists.values)) - np.repeat(lists.offsets[:-1], lists.lengths)
     inside = (place >= np.repeat(start, lists.lengths)) & (place < np.repeat(end, lists.lengths))
@@ -261,8 +269,8 @@ def cut_values(rows: Rows, name: str, start: np.ndarray, end: np.ndarray) -> np.
 
 
 def token_values(rows: Rows, name: str, field: str, before: float | None = None) -> np.ndarray:
-    """A column of runs, token by token. Tokens before the first run have the value `before`, else
-    that of the first run; so have all of a row without runs."""
+    """Spread runs over tokens. Those before the first run have the value `before`, else that of the
+    first run; so have all of a row without runs."""
     runs = rows.lists(name)
     starts, values = runs.numbers("start").astype(np.int64), runs.numbers(field)
     expanded = np.full(int(rows.offsets[-1]), 0 if before is None else before, values.dtype)
@@ -276,20 +284,30 @@ def token_values(rows: Rows, name: str, field: str, before: float | None = None)
     return expanded
 
 
-def sample_routes(table: pa.Table, row: int) -> np.ndarray | None:
-    """The experts of a sample from its first token on, as [tokens, layers, topk]; the last tokens
-    may have none. None, where it has none of its first tokens."""
-    content, layers, topk, kind, start = (table[name][row] for name in ROUTES)
-    if not content.is_valid or start.as_py():
+def token_rows(table: pa.Table) -> Iterator[dict[str, Any]]:
+    """Give rows whose TOKENS are arrays, and `routed_experts` as `experts_of` has them."""
+    rows, names = Rows(table), [name for name in TOKENS if name in table.column_names]
+    columns = [(name, rows.lists(name), rows.lists(name).numbers()) for name in names]
+    for at, row in enumerate(table.drop_columns(names).to_pylist()):
+        for name, lists, numbers in columns:
+            inside = slice(int(lists.offsets[at]), int(lists.offsets[at + 1]))
+            row[name] = numbers[inside] if lists.valid[at] else None
+        yield row | {"routed_experts": experts_of(row)}
+
+
+def experts_of(row: Mapping[str, Any]) -> np.ndarray | None:
+    """Give the experts of a sample as [tokens, layers, topk]; the last tokens may have none. None
+    where it has none of its first tokens."""
+    if row.get("routed_experts") is None or row["start"]:
         return None
-    experts = np.frombuffer(content.as_buffer(), kind.as_py())
-    return experts.reshape(-1, layers.as_py(), topk.as_py())
+    experts = np.frombuffer(row["routed_experts"], row["dtype"])
+    return experts.reshape(-1, row["layers"], row["topk"])
 
 
 @dataclass(frozen=True)
 class Exporter:
-    """`write` gives the same bytes for the same shard. `version` goes up when it would give other
-    bytes; `target` is the software and the version of it whose form this is."""
+    """`version` goes up when `write` gives other bytes for the same shard. `target` is the software
+    and version whose form this is."""
 
     name: str
     version: int
@@ -299,8 +317,7 @@ class Exporter:
 
 @dataclass(frozen=True)
 class ExportReport:
-    """`rows` and `left_out` count rows of the shard and are all of them together. `counted` is
-    whatever else the exporter counts."""
+    """`rows` and `left_out` add up to the rows of the shard; `counted` is whatever else counts."""
 
     shard: str
     target: str
@@ -337,7 +354,7 @@ def check_target(target: str, out: Path) -> Exporter:
 
 
 def export_shard(shard: StoredShard, target: str, out: Path) -> ExportReport:
-    """Write the shard into a directory, which appears when it is complete. Raises InvalidInput,
+    """Write a shard into a directory, which appears when it is complete. Raises InvalidInput,
     ExportEmpty, ShardDamaged, what the store raises."""
     exporter = check_target(target, out)
     out = out.absolute()
@@ -348,7 +365,10 @@ def export_shard(shard: StoredShard, target: str, out: Path) -> ExportReport:
         with ExportOutput(unfinished) as output:
             exporter.write(ShardSource(shard), output)
         if not output.files:
-            raise ExportEmpty(shard=shard.id, target=target, why=_reasons(output.left_out))
+            left_out = sorted(output.left_out.items())
+            counts = ", ".join(f"{reason} {count}" for reason, count in left_out)
+            why = f"all of its rows are left out ({counts})" if counts else "it has no rows"
+            raise ExportEmpty(shard=shard.id, target=target, why=why)
         report = ExportReport(
             shard=shard.id,
             target=exporter.name,
@@ -370,11 +390,6 @@ def export_shard(shard: StoredShard, target: str, out: Path) -> ExportReport:
         raise
     sync_directory(out.parent)
     return report
-
-
-def _reasons(left_out: Mapping[str, int]) -> str:
-    counts = ", ".join(f"{reason} {count}" for reason, count in sorted(left_out.items()))
-    return f"all of its rows are left out ({counts})" if counts else "it has no rows"
 
 
 def _refuse_used(out: Path) -> None:

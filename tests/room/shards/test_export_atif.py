@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from penstock_jobs.shards.samples import SampleOptions, SampleRows
+from penstock_jobs.shards.recipe import Tokens
+from penstock_jobs.shards.samples import SampleRows
 from tests.support.export_rows import (
     ARGUMENTS,
     TOOLS,
@@ -146,7 +147,7 @@ def test_sessions_as_they_are_built_fit() -> None:
     talk.result("c1", "one")
     talk.model("b", tokens=tokens([1, 2, 3, 4, 5], [6], tokenizer="own"))
     talk.model("c", tokens=tokens([9], [8, 8], tokenizer="own"))
-    built = SampleRows(SampleOptions("engine"), None)
+    built = SampleRows(Tokens("engine"), None)
     built.add_chain([talk.conversation()], {"s-1": "train"})
     with exported(built.table().to_pylist(), "atif") as (out, told):
         assert told.left_out == {}

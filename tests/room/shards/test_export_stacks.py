@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from penstock_jobs.shards.exporters import slime
+from penstock_jobs.shards import export
 from tests.support.export_rows import (
     Row,
     exported,
@@ -215,7 +215,7 @@ def test_slime_has_responses_and_their_log_probabilities(rows: list[Row]) -> Non
 
 
 def test_a_file_of_slime_is_whole_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slime, "FILE_SAMPLES", 3)
+    monkeypatch.setattr(export, "STEP_SAMPLES", 3)
     rows = [talked(f"g{group}", rollout) for group in range(4) for rollout in range(2)]
     rows += [talked("h", split="eval"), unprompted("i"), talked("j", status="masked")]
     with exported(in_order(rows), "slime") as (out, told):

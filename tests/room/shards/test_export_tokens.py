@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from penstock_jobs.shards.exporters import prime_rl
+from penstock_jobs.shards import export
 from tests.support.export_rows import (
     Row,
     exported,
@@ -214,7 +214,7 @@ def test_prime_rl_has_full_length_streams(rows: list[Row]) -> None:
 
 
 def test_a_step_of_prime_rl_is_whole_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prime_rl, "STEP_SAMPLES", 7)
+    monkeypatch.setattr(export, "STEP_SAMPLES", 7)
     rows = in_order([*some_rows(), unprompted("k")])
     with exported(rows, "prime-rl") as (out, told):
         samples = [[one for batch in step for one in cut(batch)] for step in steps_of(out)]

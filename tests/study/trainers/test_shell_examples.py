@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from penstock.storage import FileStore
+from penstock_jobs.shards import export
 from penstock_jobs.shards.export import export_shard
-from penstock_jobs.shards.exporters import prime_rl
 from tests.room.shards.test_export_tokens import MicroBatch, cut, steps_of
 from tests.study.trainers.beginning import PARENT, begin
 from tests.study.trainers.shell_examples import EXAMPLES, Example
@@ -31,7 +31,7 @@ def example(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Example:
     """Twelve samples: as many steps of SkyRL, and four of prime-rl."""
-    monkeypatch.setattr(prime_rl, "STEP_SAMPLES", 3)
+    monkeypatch.setattr(export, "STEP_SAMPLES", 3)
     store = FileStore(tmp_path / "lake")
     rows = [talked(f"g{group}", rollout) for group in range(4) for rollout in range(3)]
     manifest = stored(store, in_order(rows))
@@ -90,7 +90,7 @@ def test_prime_rl_takes_up_the_last_whole_checkpoint(example: Example) -> None:
 def test_the_ranks_of_prime_rl_have_all_samples_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prime_rl, "STEP_SAMPLES", 6)
+    monkeypatch.setattr(export, "STEP_SAMPLES", 6)
     store = FileStore(tmp_path / "lake")
     rows = [
         talked(f"g{group}", rollout, loss_weight=0.5) for group in range(4) for rollout in (0, 1)

@@ -1,7 +1,6 @@
 """atif: a document for each row, in Harbor's Agent Trajectory Interchange Format, ATIF 1.8.
 
-The n-th sampled span of `turn_spans` is the n-th trained answer. An answer's prompt is all before
-it, so documents grow with the square of the number of answers. An answer that is not trained has
+The n-th sampled span of `turn_spans` is the n-th trained answer. An answer that is not trained has
 `is_copied_context`, and no metrics. Subagents are documents of their own, and say so in `extra.rl`.
 """
 
@@ -10,12 +9,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 
 from penstock.shards.manifest import PartFile
-from penstock.shards.schema import Rows
 from penstock_jobs.shards.conversation import OpenAiMessage
-from penstock_jobs.shards.export import Exporter, ExportOutput, ShardSource
+from penstock_jobs.shards.export import Exporter, ExportOutput, ShardSource, token_rows
 from penstock_jobs.shards.exporters.dialogue import read_dialogue
 
 _VERSION = "ATIF-v1.8"
@@ -41,7 +38,7 @@ _SpannedSteps = list[tuple[dict[str, Any], dict[str, Any] | None]]
 def write(source: ShardSource, output: ExportOutput) -> None:
     for number, part in enumerate(source.manifest.files):
         continued = _continued(source, part)
-        rows = (row for table in source.tables(part, _COLUMNS) for row in _rows(table))
+        rows = (row for table in source.tables(part, _COLUMNS) for row in token_rows(table))
         for at, row in enumerate(rows):
             trajectory = _read_trajectory(row)
             if isinstance(trajectory, str):
@@ -57,7 +54,7 @@ def _name(row: int) -> str:
 
 
 def _continued(source: ShardSource, part: PartFile) -> dict[str, str]:
-    """Which document goes on where a sample ended."""
+    """Find which document goes on where a sample ended."""
     continued: dict[str, str] = {}
     tables = source.tables(part, _STEP_COLUMNS)
     for at, row in enumerate(row for table in tables for row in table.to_pylist()):
@@ -68,21 +65,10 @@ def _continued(source: ShardSource, part: PartFile) -> dict[str, str]:
     return continued
 
 
-def _rows(table: pa.Table) -> Iterator[dict[str, Any]]:
-    """With tokens as arrays."""
-    rows = Rows(table)
-    columns = [(name, rows.lists(name), rows.lists(name).numbers()) for name in _TOKENS]
-    for at, row in enumerate(table.drop_columns(list(_TOKENS)).to_pylist()):
-        for name, lists, numbers in columns:
-            inside = slice(int(lists.offsets[at]), int(lists.offsets[at + 1]))
-            row[name] = numbers[inside] if lists.valid[at] else None
-        yield row
-
-
 def _read_trajectory(
     row: dict[str, Any],
 ) -> tuple[_SpannedSteps, _Objects | None] | str:
-    """The steps and the tools, or why there can be none."""
+    """Give the steps and the tools, or why there can be none."""
     messages = read_dialogue(row["messages"])
     if isinstance(messages, str):
         return messages

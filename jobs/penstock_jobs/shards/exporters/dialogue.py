@@ -44,7 +44,7 @@ def read_dialogue(text: str) -> list[OpenAiMessage] | DialogueRefusal:
 
 
 def read_split(text: str, *, all_trained: bool = True) -> DialogueSplit | DialogueRefusal:
-    """With `all_trained` there must be no other answer in the completion."""
+    """With `all_trained` the completion may have no other answer."""
     messages = read_dialogue(text)
     if isinstance(messages, str):
         return messages
@@ -62,7 +62,7 @@ _preferences_decoder = msgspec.json.Decoder(list[Preference])
 
 
 def read_preferences(text: str | None) -> list[Preference]:
-    """Those that have messages before them."""
+    """Read those that have messages before them."""
     known = _preferences_decoder.decode(text) if text else []
     return [preference for preference in known if preference.prompt]
 
@@ -70,7 +70,7 @@ def read_preferences(text: str | None) -> list[Preference]:
 def read_dialogues(
     rows: pa.Table, output: ExportOutput
 ) -> Iterator[tuple[dict[str, Any], list[OpenAiMessage]]]:
-    """Each row that has messages, with them; the others are left out and counted."""
+    """Give each row that has messages, with them; count the others."""
     for row in rows.to_pylist():
         messages = read_dialogue(row["messages"])
         if isinstance(messages, str):

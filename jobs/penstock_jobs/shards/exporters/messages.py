@@ -1,8 +1,7 @@
 """Conversations in OpenAI's form: an object a line, and a dataset of Hugging Face.
 
-An assistant's message with `weight` 0 is read and not trained; OpenAI's fine-tuning leaves it out
-of the loss, other trainers do not know the key. In Parquet, fields that a message does not have are
-null.
+OpenAI's fine-tuning leaves an assistant's message with `weight` 0 out of the loss; other trainers
+do not know the key. In Parquet, fields that a message does not have are null.
 """
 
 import msgspec
@@ -11,11 +10,12 @@ import pyarrow as pa
 from penstock_jobs.shards.export import WEIGHING, Exporter, ExportOutput, ShardSource
 from penstock_jobs.shards.exporters.dialogue import WEIGHTED_MESSAGES, plain, read_dialogues
 
-_JSONL_COLUMNS = ("split", "messages", "tools", *WEIGHING)
+_COLUMNS = ("split", "messages", "tools", *WEIGHING)
+_PARQUET_SCHEMA = pa.schema({"messages": WEIGHTED_MESSAGES, "tools": pa.large_string()})
 
 
 def _write_jsonl(source: ShardSource, output: ExportOutput) -> None:
-    for file, rows in source.splits(_JSONL_COLUMNS, output, "not_trained"):
+    for file, rows in source.splits(_COLUMNS, output, "not_trained"):
         for row, _ in read_dialogues(rows, output):
             texts = {name: _one_line(row[name]) for name in ("messages", "tools") if row[name]}
             output.line(f"{file}.jsonl", msgspec.json.encode(texts))
@@ -23,7 +23,7 @@ def _write_jsonl(source: ShardSource, output: ExportOutput) -> None:
 
 
 def _one_line(text: str) -> msgspec.Raw:
-    """The text itself, unless it has line breaks; those inside strings are always escaped."""
+    """Take out line breaks; those inside strings are always escaped."""
     content = text.encode()
     return msgspec.Raw(msgspec.json.format(content, indent=-1) if b"\n" in content else content)
 
@@ -31,12 +31,8 @@ def _one_line(text: str) -> msgspec.Raw:
 JSONL = Exporter("messages-jsonl", 1, "OpenAI chat messages, 2026-10", _write_jsonl)
 
 
-_PARQUET_COLUMNS = ("split", "messages", "tools", *WEIGHING)
-_PARQUET_SCHEMA = pa.schema({"messages": WEIGHTED_MESSAGES, "tools": pa.large_string()})
-
-
 def _write_parquet(source: ShardSource, output: ExportOutput) -> None:
-    for file, rows in source.splits(_PARQUET_COLUMNS, output, "not_trained"):
+    for file, rows in source.splits(_COLUMNS, output, "not_trained"):
         exported = [
             {"messages": plain(messages), "tools": row["tools"]}
             for row, messages in read_dialogues(rows, output)

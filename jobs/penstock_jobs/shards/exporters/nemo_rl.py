@@ -1,10 +1,8 @@
 """nemo-rl: message logs with their tokens (a `DatumSpec`), and preferences, for NeMo-RL of 2026-08.
 
 The tokens of a message log, one message after the other, are `input_ids`; a message is a span of
-`turn_spans`. `generation_logprobs` mark what is trained. Where nobody said how likely tokens were,
-they are 0.0: such rows are for SFT, and `token_source` is `renderer`. Lists of numbers become
-tensors before `add_grpo_token_loss_masks_and_generation_logprobs`; NeMo-RL reads these logs from no
-file itself.
+`turn_spans`. `generation_logprobs` mark what is trained; 0.0 in rendered rows, which are for SFT.
+Lists of numbers become tensors before `add_grpo_token_loss_masks_and_generation_logprobs`.
 """
 
 from collections import Counter
@@ -15,8 +13,15 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from penstock.shards.schema import ROLES, Rows
-from penstock_jobs.shards.export import WEIGHING, Exporter, ExportOutput, ShardSource
+from penstock.shards.schema import ROLES
+from penstock_jobs.shards.export import (
+    TOKENS,
+    WEIGHING,
+    Exporter,
+    ExportOutput,
+    ShardSource,
+    token_rows,
+)
 from penstock_jobs.shards.exporters.dialogue import read_dialogue, read_preferences, stripped
 
 _FACTS = (
@@ -27,20 +32,14 @@ _COLUMNS = (
     "split", "input_ids", "loss_mask", "rollout_logprobs", "turn_spans", "n_tokens", "task_id",
     "source_system", "messages", "preferences", *_FACTS, *WEIGHING,
 )  # fmt: skip
-_TOKENS = ("input_ids", "loss_mask", "rollout_logprobs")
 
 
 def write(source: ShardSource, output: ExportOutput) -> None:
     counts: Counter[str] = Counter()
     for file, table in source.splits(_COLUMNS, output, "not_trained"):
-        rows = Rows(table)
-        columns = [(rows.lists(name), rows.lists(name).numbers()) for name in _TOKENS]
-        for at, row in enumerate(table.drop_columns(list(_TOKENS)).to_pylist()):
-            ids, mask, logprobs = (
-                numbers[lists.offsets[at] : lists.offsets[at + 1]] for lists, numbers in columns
-            )
+        for row in token_rows(table):
             datum = {
-                "message_log": list(_message_log(row["turn_spans"], ids, mask, logprobs)),
+                "message_log": list(_message_log(row)),
                 "length": row["n_tokens"],
                 "loss_multiplier": row["loss_weight"],
                 "idx": counts[file],
@@ -50,22 +49,21 @@ def write(source: ShardSource, output: ExportOutput) -> None:
             counts[file] += 1
             output.line(f"message_logs/{file}.jsonl", msgspec.json.encode(datum))
             _write_preferences(row, output, f"preferences/{file}.jsonl")
-        output.rows += rows.count
+        output.rows += table.num_rows
 
 
-def _message_log(
-    spans: list[dict[str, Any]], ids: np.ndarray, mask: np.ndarray, logprobs: np.ndarray
-) -> Iterator[dict[str, Any]]:
+def _message_log(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """A message is cut where training begins or ends, and tokens between spans are one too."""
+    ids, mask, logprobs = (row[name] for name in TOKENS)
     roles = np.full(len(ids), ROLES.index("user"))
     edges = {0, len(ids), *(np.flatnonzero(np.diff(mask)) + 1).tolist()}
-    for span in spans:
+    for span in row["turn_spans"]:
         roles[span["start"] : span["end"]] = span["role"]
         edges |= {span["start"], span["end"]}
     for start, end in pairwise(sorted(edges)):
         message = {"role": ROLES[roles[start]], "content": "", "token_ids": ids[start:end].tolist()}
         if mask[start]:
-            own = logprobs[start:end] if len(logprobs) else np.zeros(end - start)
+            own = np.zeros(end - start) if logprobs is None else logprobs[start:end]
             message["generation_logprobs"] = own.tolist()
         yield message
 

@@ -1,34 +1,21 @@
 """prime-rl: batches that its trainer reads in an orchestrator's place (its transport of 2026-10).
 
-A step is whole groups of the split `train`: as many as make 128 samples or a million tokens,
-whichever comes first, as a list of micro batches in msgpack. A micro batch is as many samples
-behind each other as are no longer than the longest sample of the shard, which the trainer has to
-hold anyway; it holds either samples with experts or samples without. All of them are the first
-rank's; examples/trainers/prime_rl_ranks.py deals them out to several. Experts that do not begin
-with the first token are left out; a last token without any has zeros.
+A step is whole groups of the split `train`, as a list of micro batches in msgpack. A micro batch is
+as many samples as are no longer than the longest of the shard, which the trainer has to hold
+anyway. All of them are the first rank's; examples/trainers/prime_rl_ranks.py deals them out to
+several. Experts that do not begin with the first token are left out; missing ones are zeros.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.shards.schema import Rows
-from penstock_jobs.shards.export import (
-    ROUTES,
-    WEIGHING,
-    Exporter,
-    ExportOutput,
-    ShardSource,
-    exported_rows,
-    sample_routes,
-    token_values,
-)
+from penstock_jobs.shards.export import TOKENS, WEIGHING, Exporter, ExportOutput, ShardSource
 
-STEP_SAMPLES = 128
-STEP_TOKENS = 1_000_000
+Row = dict[str, Any]
 _UNKNOWN_SOURCE = "penstock"
 _COLUMNS = (
     "group_id", "split", "input_ids", "loss_mask", "rollout_logprobs", "temperature",
@@ -65,117 +52,82 @@ class MicroBatch(msgspec.Struct, array_like=True, frozen=True):
     rl_weights: list[float] | None = None
 
 
-class _Steps:
-    """Collects the samples of a micro batch, and the micro batches of a step."""
-
-    def __init__(self, output: ExportOutput, micro_batch_tokens: int) -> None:
-        self._output = output
-        self._tokens_max = micro_batch_tokens
-        self._micro_batch: list[pa.Table] = []
-        self._done: list[msgspec.Raw] = []
-        self._samples = self._tokens = self._length = self._step = 0
-        self._group: str | None = None
-        self._routes: list[np.ndarray] = []
-
-    def add(self, group: str, length: int, sample: pa.Table, routes: np.ndarray | None) -> None:
-        """The group and the tokens of a sample, its row, and its experts."""
-        full = self._samples >= STEP_SAMPLES or self._tokens >= STEP_TOKENS
-        if full and group != self._group:
-            self.end()
-        self._group = group
-        too_long = self._length + length > self._tokens_max
-        if self._micro_batch and (too_long or _form(routes) != _form(*self._routes[:1])):
-            self._end_micro_batch()
-        self._micro_batch.append(sample)
-        self._routes += [] if routes is None else [routes]
-        self._samples += 1
-        self._tokens += length
-        self._length += length
-
-    def _end_micro_batch(self) -> None:
-        if not self._micro_batch:
-            return
-        joined = _joined(Rows(pa.concat_tables(self._micro_batch)), self._routes)
-        self._done.append(msgspec.Raw(msgspec.msgpack.encode(joined)))
-        counted = self._output.counted
-        counted["micro_batches"] += 1
-        counted["micro_batch_tokens"] = max(counted["micro_batch_tokens"], self._length)
-        self._micro_batch, self._routes, self._length = [], [], 0
-
-    def end(self) -> None:
-        self._end_micro_batch()
-        if not self._done:
-            return
-        self._step += 1
-        content = msgspec.msgpack.encode(self._done)
-        self._output.file(f"batches/step_{self._step}/rank_0.bin", [content])
-        self._output.rows += self._samples
-        self._output.counted["steps"] += 1
-        self._done = []
-        self._samples = self._tokens = 0
-
-
 def write(source: ShardSource, output: ExportOutput) -> None:
     longest = (pc.max(table["n_tokens"]).as_py() for table in source.all_tables(("n_tokens",)))
-    steps = _Steps(output, max(longest, default=0))
-    for table in source.all_tables((*_COLUMNS, *ROUTES) if source.routed else _COLUMNS):
-        rows = exported_rows(table, output, *_REASONS)
-        samples = rows.select(_COLUMNS)
-        facts = zip(rows["group_id"].to_pylist(), rows["n_tokens"].to_pylist(), strict=True)
-        for at, (group, length) in enumerate(facts):
-            routes = _routes(rows, at, length) if source.routed else None
-            steps.add(group, length, samples.slice(at, 1), routes)
-    steps.end()
+    tokens_max = max(longest, default=0)
+    for number, rows in enumerate(source.steps(_COLUMNS, output, *_REASONS), start=1):
+        for row in rows:
+            row["routed_experts"] = _filled(row["routed_experts"], row["n_tokens"])
+        batches = [_joined(batch) for batch in _micro_batches(rows, tokens_max)]
+        output.file(f"batches/step_{number}/rank_0.bin", [msgspec.msgpack.encode(batches)])
+        output.rows += len(rows)
+        counted = output.counted
+        counted["steps"] += 1
+        counted["micro_batches"] += len(batches)
+        lengths = (len(batch.input_ids) for batch in batches)
+        counted["micro_batch_tokens"] = max(counted["micro_batch_tokens"], *lengths)
 
 
-def _routes(rows: pa.Table, at: int, length: int) -> np.ndarray | None:
+def _filled(experts: np.ndarray | None, length: int) -> np.ndarray | None:
     """For each token; PyTorch knows no uint16 to reckon with."""
-    routes = sample_routes(rows, at)
-    if routes is None:
+    if experts is None:
         return None
-    kind = np.int32 if routes.dtype == np.uint16 else routes.dtype
-    filled = np.zeros((length, *routes.shape[1:]), kind)
-    filled[: len(routes)] = routes
+    kind = np.int32 if experts.dtype == np.uint16 else experts.dtype
+    filled = np.zeros((length, *experts.shape[1:]), kind)
+    filled[: len(experts)] = experts
     return filled
 
 
-def _form(routes: np.ndarray | None = None) -> tuple[object, ...] | None:
-    return None if routes is None else (routes.shape[1:], routes.dtype)
+def _micro_batches(rows: Sequence[Row], tokens_max: int) -> Iterator[list[Row]]:
+    """A micro batch is no longer than the longest sample, and its experts are of one form."""
+    batch: list[Row] = []
+    length = 0
+    for row in rows:
+        too_long = length + row["n_tokens"] > tokens_max
+        if batch and (too_long or _form(row) != _form(batch[0])):
+            yield batch
+            batch, length = [], 0
+        batch.append(row)
+        length += row["n_tokens"]
+    yield batch
 
 
-def _joined(rows: Rows, routes: Sequence[np.ndarray]) -> MicroBatch:
-    lengths, mask, weights = (
-        rows.tokens.tolist(),
-        rows.mask.astype(bool),
-        rows.numbers("loss_weight"),
-    )
-    advantages = np.repeat(rows.numbers("advantage"), lengths)
-    sources = [source or _UNKNOWN_SOURCE for source in rows.column("source_system").to_pylist()]
+def _form(row: Row) -> tuple[object, ...] | None:
+    experts = row["routed_experts"]
+    return None if experts is None else (experts.shape[1:], experts.dtype)
+
+
+def _joined(rows: Sequence[Row]) -> MicroBatch:
+    lengths = [row["n_tokens"] for row in rows]
+    ids, mask, logprobs = (np.concatenate([row[name] for row in rows]) for name in TOKENS)
+    advantages = np.repeat([row["advantage"] for row in rows], lengths)
+    sources = [row["source_system"] or _UNKNOWN_SOURCE for row in rows]
+    weights = np.array([row["loss_weight"] for row in rows])
+    experts = [row["routed_experts"] for row in rows if row["routed_experts"] is not None]
     return MicroBatch(
-        input_ids=rows.lists("input_ids").numbers().tolist(),
-        loss_mask=mask.tolist(),
+        input_ids=ids.tolist(),
+        loss_mask=mask.astype(bool).tolist(),
         advantages=np.where(mask, advantages, 0.0).tolist(),
-        inference_logprobs=rows.lists("rollout_logprobs").numbers().tolist(),
+        inference_logprobs=logprobs.tolist(),
         position_ids=[place for length in lengths for place in range(length)],
         sequence_lengths=lengths,
-        temperatures=_temperatures(rows).tolist(),
+        temperatures=[value for row in rows for value in _temperatures(row)],
         env_names=np.repeat(np.array(sources, object), lengths).tolist(),
         seq_lens=lengths,
-        routed_experts=_encoded(np.concatenate(routes)) if routes else None,
+        routed_experts=_encoded(np.concatenate(experts)) if experts else None,
         rl_weights=np.repeat(weights, lengths).tolist() if (weights != 1).any() else None,
     )
 
 
-def _temperatures(rows: Rows) -> np.ndarray:
-    single = np.repeat(rows.numbers("temperature"), rows.tokens)
-    runs = rows.lists("temperature_runs").lengths > 0
-    return np.where(
-        np.repeat(runs, rows.tokens), token_values(rows, "temperature_runs", "temperature"), single
-    )
+def _temperatures(row: Row) -> list[float]:
+    """Tokens before the first run have that of the first."""
+    runs = row["temperature_runs"] or [{"start": 0, "temperature": row["temperature"]}]
+    starts = [0, *(run["start"] for run in runs[1:]), row["n_tokens"]]
+    return np.repeat([run["temperature"] for run in runs], np.diff(starts)).tolist()
 
 
-def _encoded(routes: np.ndarray) -> RoutedExperts:
-    return RoutedExperts(routes.tobytes(), [*routes.shape], routes.dtype.name)
+def _encoded(experts: np.ndarray) -> RoutedExperts:
+    return RoutedExperts(experts.tobytes(), [*experts.shape], experts.dtype.name)
 
 
 EXPORTER = Exporter("prime-rl", 3, "prime-rl, transport of 2026-10", write)

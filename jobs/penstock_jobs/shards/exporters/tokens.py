@@ -24,6 +24,7 @@ from penstock_jobs.shards.export import (
     Exporter,
     ExportOutput,
     ShardSource,
+    token_rows,
     token_values,
     whole_lists,
 )
@@ -58,28 +59,23 @@ _TINKER_COLUMNS = (
 
 def _write_tinker(source: ShardSource, output: ExportOutput) -> None:
     for file, table in source.splits(_TINKER_COLUMNS, output, "not_trained", "no_prompt"):
-        rows = Rows(table)
-        ids, logprobs = rows.lists("input_ids"), rows.lists("rollout_logprobs")
-        id_values, logprob_values = ids.numbers(), logprobs.numbers()
-        advantages, weights = rows.numbers("advantage"), rows.numbers("loss_weight")
-        scored = logprobs.valid & rows.present("advantage")
-        for row in range(rows.count):
-            inside = slice(rows.offsets[row], rows.offsets[row + 1])
-            tokens, mask = id_values[inside], rows.mask[inside].astype(np.float32)[1:]
+        for row in token_rows(table):
+            tokens, mask = row["input_ids"], row["loss_mask"].astype(np.float32)[1:]
+            logprobs, weight = row["rollout_logprobs"], np.float32(row["loss_weight"])
             inputs: dict[str, Any] = {"target_tokens": _tensor(tokens[1:], "int64")}
-            if scored[row]:
-                own = slice(logprobs.offsets[row], logprobs.offsets[row + 1])
-                gains = mask * np.float32(advantages[row]) * weights[row]
-                inputs["logprobs"] = _tensor(logprob_values[own][1:], "float32")
+            scored = logprobs is not None and row["advantage"] is not None
+            if scored:
+                gains = mask * np.float32(row["advantage"]) * weight
+                inputs["logprobs"] = _tensor(logprobs[1:], "float32")
                 inputs["advantages"] = _tensor(gains, "float32")
                 inputs["mask"] = _tensor(mask, "float32")
             else:
-                inputs["weights"] = _tensor(mask * weights[row], "float32")
-            output.counted["policy_gradient" if scored[row] else "cross_entropy"] += 1
+                inputs["weights"] = _tensor(mask * weight, "float32")
+            output.counted["policy_gradient" if scored else "cross_entropy"] += 1
             chunk = {"type": "encoded_text", "tokens": tokens[:-1].tolist()}
             datum = {"model_input": {"chunks": [chunk]}, "loss_fn_inputs": inputs}
             output.line(f"{file}.jsonl", msgspec.json.encode(datum))
-        output.rows += rows.count
+        output.rows += table.num_rows
 
 
 def _tensor(values: np.ndarray, kind: str) -> dict[str, Any]:
@@ -157,8 +153,7 @@ def _of_rl(rows: Rows) -> pa.Table:
 
 
 def _describe(output: ExportOutput, shard: str, folder: str, names: list[str]) -> None:
-    """What `load_from_disk` reads beside the rows. The fingerprint names the cache of what is made
-    of them."""
+    """Write what `load_from_disk` reads beside the rows. A fingerprint names a cache."""
     state: dict[str, object] = {
         "_data_files": [{"filename": name} for name in names],
         "_fingerprint": f"{shard.removeprefix('sha256:')[:16]}{folder.replace('/', '')}",

@@ -1,33 +1,29 @@
 """Exports for TRL 1.16. docs/exporters.md says which columns each has.
 
-trl-sft: a row is written once. What an engine read and wrote goes to `tokens`, for it is exact,
-with `labels` of -100 where nothing is trained: TRL would ignore a `completion_mask` beside ids.
-Rendered text goes to `messages`, so that the trainer's own template renders it; set
-`assistant_only_loss=True`. Where messages cannot say what is trained, its ids go to `tokens` too.
+trl-sft: what an engine read and wrote goes to `tokens`, for it is exact, with `labels` of -100
+where nothing is trained: TRL would ignore a `completion_mask` beside ids. Rendered text goes to
+`messages`, for the trainer's own template; set `assistant_only_loss=True`. Where messages cannot
+say what is trained, its ids go to `tokens` too.
 
 trl-grpo: the keys that a `rollout_func` returns, and `advantage` as asynchronous GRPO has it.
 `GRPOTrainer` makes advantages of its own, and heeds `logprobs` with vLLM alone:
 examples/trainers/trl_grpo.py puts both back.
 
-trl-kto: the label is true for a reward above 0, false below. An answer that was asked for again is
-an example whose label is false; where it stands in a row, the row ends before it.
+trl-kto: where an answer that was asked for again stands in a row, the row ends before it.
 
-trl-dpo: pairs of what the user left of an edit and what the agent had written, of an answer and the
-one before it that was asked for again, and of the attempts of a group. Those of a group have one
-prompt and the same tools, at most one pair each: best against worst, of equal ones the first.
+trl-dpo: of each prompt of a group, with the same tools, best against worst; of equals the first.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.shards.manifest import PartFile
 from penstock.shards.schema import Rows
 from penstock_jobs.shards.conversation import OpenAiMessage
 from penstock_jobs.shards.export import (
@@ -42,6 +38,7 @@ from penstock_jobs.shards.export import (
 )
 from penstock_jobs.shards.exporters.dialogue import (
     MESSAGES,
+    DialogueSplit,
     has_untrained,
     plain,
     read_dialogue,
@@ -137,7 +134,7 @@ def _write_kto(source: ShardSource, output: ExportOutput) -> None:
         exported = []
         for row in rows.to_pylist():
             examples = list(_examples(row, output))
-            exported += [example | {"tools": row["tools"]} for example in examples]
+            exported += examples
             output.rows += bool(examples)
         output.table(f"{file}.parquet", pa.Table.from_pylist(exported, _KTO_SCHEMA))
 
@@ -149,26 +146,27 @@ def _examples(row: dict[str, Any], output: ExportOutput) -> Iterator[dict[str, A
         output.leave_out(answer)
         return
     prompt, completion = answer
+    told = [*prompt, *completion]
+
+    def example(
+        prompt: list[OpenAiMessage], completion: list[OpenAiMessage], *, label: bool
+    ) -> dict[str, Any]:
+        texts = {"prompt": plain(prompt), "completion": plain(completion)}
+        return texts | {"label": label, "tools": row["tools"]}
+
     again = [own for own in read_preferences(row["preferences"]) if own.kind == "regenerated"]
     for preference in again:
-        messages = [*prompt, *completion]
-        yield _example(messages[: preference.prompt], preference.rejected, label=False)
+        yield example(told[: preference.prompt], preference.rejected, label=False)
     output.counted["asked_again"] += len(again)
-    ends = [own.prompt - len(prompt) for own in again if own.is_end_of([*prompt, *completion])]
+    ends = [own.prompt - len(prompt) for own in again if own.is_end_of(told)]
     completion = completion[: min(ends)] if ends else completion
     while completion and completion[-1].role != "assistant":
         completion = completion[:-1]
     reason = "no_reward" if row["reward"] is None else "reward_0" if not row["reward"] else None
     if completion and reason is None:
-        yield _example(prompt, completion, label=row["reward"] > 0)
+        yield example(prompt, completion, label=row["reward"] > 0)
     elif reason is not None and not again:
         output.leave_out(reason)
-
-
-def _example(
-    prompt: list[OpenAiMessage], completion: list[OpenAiMessage], *, label: bool
-) -> dict[str, Any]:
-    return {"prompt": plain(prompt), "completion": plain(completion), "label": label}
 
 
 KTO = Exporter("trl-kto", 2, "TRL 1.16", _write_kto)
@@ -181,105 +179,82 @@ _DPO_COLUMNS = ("group_id", "split", "messages", "tools", "reward", "preferences
 _DPO_SCHEMA = pa.schema(
     {"prompt": MESSAGES, "chosen": MESSAGES, "rejected": MESSAGES, "tools": pa.large_string()}
 )
-_Answer = list[OpenAiMessage]
-
-
-@dataclass
-class _Rivals:
-    """The best and the worst answer to a prompt so far, each with the number of its row."""
-
-    prompt: _Answer
-    tools: str | None
-    split: str
-    best: tuple[float, int, _Answer]
-    worst: tuple[float, int, _Answer]
-    rows: list[int] = field(default_factory=list)
-
-    def add(self, reward: float, row: int, completion: _Answer) -> None:
-        self.rows.append(row)
-        if reward > self.best[0]:
-            self.best = reward, row, completion
-        if reward < self.worst[0]:
-            self.worst = reward, row, completion
 
 
 def _write_dpo(source: ShardSource, output: ExportOutput) -> None:
     for number, part in enumerate(source.manifest.files):
-        for _, rows in groupby(_rows(source, part, output), lambda row: row["group_id"]):
-            _write_group(rows, output, number)
+        tables = source.tables(part, _DPO_COLUMNS)
+        rows = (row for table in tables for row in _with_marks(table, output))
+        for _, group in groupby(rows, lambda row: row["group_id"]):
+            _write_group([row for row in group if row["exported"]], output, number)
         output.end_files()
 
 
-def _rows(source: ShardSource, part: PartFile, output: ExportOutput) -> Iterator[dict[str, Any]]:
-    for table in source.tables(part, _DPO_COLUMNS):
-        mask = pa.array(exported_mask(table, output, "not_trained"))
-        yield from table.append_column("exported", mask).to_pylist()
+def _with_marks(table: pa.Table, output: ExportOutput) -> list[dict[str, Any]]:
+    """A group that is left out counts as one without a pair."""
+    mask = pa.array(exported_mask(table, output, "not_trained"))
+    rows: list[dict[str, Any]] = table.append_column("exported", mask).to_pylist()
+    return rows
 
 
-def _write_group(rows: Iterable[dict[str, Any]], output: ExportOutput, number: int) -> None:
-    """Two answers for each prompt of the group are held. Each row is counted once: as in a pair,
-    or by why it is in none."""
-    rivals: dict[tuple[Any, ...], _Rivals] = {}
-    reasons: dict[int, str | None] = {}
-    unscored: dict[int, tuple[Any, ...]] = {}
-    answers: Counter[tuple[Any, ...]] = Counter()
-    exported = (row for row in rows if row["exported"])
-    for at, row in enumerate(exported):
+def _write_group(rows: list[dict[str, Any]], output: ExportOutput, number: int) -> None:
+    """Each row is counted once: as in a pair, or by why it is in none."""
+    rivals: defaultdict[tuple[Any, ...], list[tuple[int, DialogueSplit]]] = defaultdict(list)
+    reasons: list[str] = []
+    for at, row in enumerate(rows):
         answer = read_split(row["messages"])
-        reasons[at] = answer if isinstance(answer, str) else None
+        reasons.append(answer if isinstance(answer, str) else "no_pair")
         if not isinstance(answer, str):
-            key = (row["split"], row["tools"], repr(answer.prompt))
-            answers[key] += 1
-            if row["reward"] is None:
-                unscored[at] = key
-            else:
-                scored = (row["reward"], at, answer.completion)
-                first = _Rivals(answer.prompt, row["tools"], row["split"], scored, scored)
-                rivals.setdefault(key, first).add(*scored)
+            rivals[row["split"], row["tools"], repr(answer.prompt)].append((at, answer))
         if _write_preferences(row, output, number):
             reasons[at] = "paired"
-    for at, key in unscored.items():  # alone, it would be in no pair with a reward either
-        reasons[at] = reasons[at] or ("no_reward" if answers[key] > 1 else "no_pair")
     pairs = 0
-    for own in rivals.values():
-        (best, chosen_row, chosen), (worst, rejected_row, rejected) = own.best, own.worst
-        is_pair = best != worst and chosen != rejected
-        for at in own.rows:
-            reasons[at] = reasons[at] or ("between" if is_pair else "no_pair")
+    for answers in rivals.values():
+        scored = [(rows[at]["reward"], at, answer) for at, answer in answers]
+        scored = [each for each in scored if each[0] is not None]
+        is_pair = False
+        if scored:
+            best, chosen_row, chosen = max(scored, key=itemgetter(0))
+            worst, rejected_row, rejected = min(scored, key=itemgetter(0))
+            is_pair = best != worst and chosen.completion != rejected.completion
+        for at, _ in answers:
+            is_scored = rows[at]["reward"] is not None
+            if reasons[at] == "no_pair" and (is_pair if is_scored else len(answers) > 1):
+                reasons[at] = "between" if is_scored else "no_reward"
         if is_pair:
-            reasons |= {chosen_row: "paired", rejected_row: "paired"}
-            texts = {"prompt": own.prompt, "chosen": chosen, "rejected": rejected}
-            _write_pair(texts, own.tools, output, f"{file_stem(own.split, number)}.parquet")
+            reasons[chosen_row] = reasons[rejected_row] = "paired"
+            sides = chosen.prompt, chosen.completion, rejected.completion
+            _write_pair(rows[chosen_row], sides, output, number)
             output.counted["pairs_group"] += 1
             pairs += 1
-    counts = Counter(reasons.values())
+    counts = Counter(reasons)
     output.rows += counts.pop("paired", 0)
     for reason, count in counts.items():
-        output.leave_out(reason or "no_pair", count)
+        output.leave_out(reason, count)
     output.counted["pairs"] += pairs
     output.counted["groups_without_pair"] += not pairs
 
 
 def _write_preferences(row: dict[str, Any], output: ExportOutput, number: int) -> int:
-    """How many there are."""
+    """Write the pairs of a row; how many there are."""
     pairs = read_preferences(row["preferences"])
     messages = read_dialogue(row["messages"]) if pairs else ()
     if isinstance(messages, str):
         return 0
     for pair in pairs:
-        texts = {"prompt": [*messages[: pair.prompt]]}
-        texts |= {"chosen": pair.chosen, "rejected": pair.rejected}
-        _write_pair(texts, row["tools"], output, f"{file_stem(row['split'], number)}.parquet")
+        sides = messages[: pair.prompt], pair.chosen, pair.rejected
+        _write_pair(row, sides, output, number)
         output.counted[f"pairs_{pair.kind}"] += 1
     output.counted["pairs"] += len(pairs)
     return len(pairs)
 
 
 def _write_pair(
-    texts: dict[str, _Answer], tools: str | None, output: ExportOutput, name: str
+    row: dict[str, Any], sides: Iterable[Sequence[OpenAiMessage]], output: ExportOutput, number: int
 ) -> None:
-    pair = {column: plain(messages) for column, messages in texts.items()}
-    output.table(name, pa.Table.from_pylist([pair | {"tools": tools}], _DPO_SCHEMA))
+    texts = dict(zip(("prompt", "chosen", "rejected"), map(plain, sides), strict=True))
+    pair = pa.Table.from_pylist([texts | {"tools": row["tools"]}], _DPO_SCHEMA)
+    output.table(f"{file_stem(row['split'], number)}.parquet", pair)
 
 
 DPO = Exporter("trl-dpo", 2, "TRL 1.16", _write_dpo)

@@ -1,15 +1,8 @@
 """verl: prompts to roll out again, and rollouts as its batches have them, for verl 0.9.
 
 A prompt is written once for each group that has it. Prompts are padded on the left, responses on
-the right, with 0. Widths are one for the whole shard, also if the longest is left out; `counted` in
-`export.json` says them. The reward stands in `rm_scores`, at the last token of the response.
-
-verl's engines divide logits by `temperature`, and want one in each batch. `advantages` of its
-batches are `advantage` at each token of `response_mask`, or what verl makes of `rm_scores` and
-`uid`; to its GRPO each branch is a member of the group, and the only one has its reward as
-advantage.
-
-Experts lie as the tokens do, padding included: `np.frombuffer(…, "<i2").reshape(prompt_width +
+the right, with 0, to the widths of the whole shard, which `counted` in `export.json` says. Experts
+lie as the tokens do, padding included: `np.frombuffer(…, "<i2").reshape(prompt_width +
 response_width, routed_layers, routed_topk)`. Null, where a row has none of its first tokens.
 """
 
@@ -31,9 +24,9 @@ from penstock_jobs.shards.export import (
     ShardSource,
     by_split,
     cut_values,
+    experts_of,
     exported_rows,
     file_stem,
-    sample_routes,
 )
 from penstock_jobs.shards.exporters.dialogue import MESSAGES, plain, read_split
 
@@ -73,28 +66,6 @@ _PLAIN = (
 )
 
 
-def write(source: ShardSource, output: ExportOutput) -> None:
-    widths = _widths(source)
-    output.counted.update(prompt_width=widths.prompt, response_width=widths.response)
-    if source.routed:
-        output.counted.update(routed_layers=widths.layers, routed_topk=widths.topk)
-    columns = (*_ROLLOUT_COLUMNS, *ROUTES) if source.routed else _ROLLOUT_COLUMNS
-    piece_rows = max(1, _PIECE_BYTES // widths.row_bytes)
-    for number, part in enumerate(source.manifest.files):
-        _write_prompts(source, part, output, number)
-        for table in source.tables(part, columns):
-            for split, rows in by_split(exported_rows(table, output, *_REASONS)):
-                path = f"rollouts/{file_stem(split, number)}.parquet"
-                for start in range(0, rows.num_rows, piece_rows):
-                    piece = rows[start : start + piece_rows]
-                    padded = _padded(Rows(piece.select(_ROLLOUT_COLUMNS)), widths)
-                    if source.routed:
-                        padded = padded.append_column(_ROUTED, [_padded_routes(piece, widths)])
-                    output.table(path, padded)
-                output.rows += rows.num_rows
-        output.end_files()
-
-
 class _Widths(NamedTuple):
     """Of the whole shard. Experts have the form of the first that there are."""
 
@@ -107,6 +78,27 @@ class _Widths(NamedTuple):
     def row_bytes(self) -> int:
         padded = self.prompt * _PROMPT_BYTES + self.response * _RESPONSE_BYTES
         return padded + 2 * (self.prompt + self.response) * self.layers * self.topk
+
+
+def write(source: ShardSource, output: ExportOutput) -> None:
+    widths = _widths(source)
+    output.counted.update(prompt_width=widths.prompt, response_width=widths.response)
+    if source.routed:
+        output.counted.update(routed_layers=widths.layers, routed_topk=widths.topk)
+    columns = (*_ROLLOUT_COLUMNS, *ROUTES) if source.routed else _ROLLOUT_COLUMNS
+    piece_rows = max(1, _PIECE_BYTES // widths.row_bytes)
+    for number, part in enumerate(source.manifest.files):
+        _write_prompts(source, part, output, number)
+        for table in source.tables(part, columns):
+            for split, rows in by_split(exported_rows(table, output, *_REASONS)):
+                for start in range(0, rows.num_rows, piece_rows):
+                    piece = rows[start : start + piece_rows]
+                    padded = _padded(Rows(piece.select(_ROLLOUT_COLUMNS)), widths)
+                    if source.routed:
+                        padded = padded.append_column(_ROUTED, [_padded_routes(piece, widths)])
+                    output.table(f"rollouts/{file_stem(split, number)}.parquet", padded)
+                output.rows += rows.num_rows
+        output.end_files()
 
 
 def _widths(source: ShardSource) -> _Widths:
@@ -133,20 +125,19 @@ def _write_prompts(source: ShardSource, part: PartFile, output: ExportOutput, nu
                 output.counted["rows_without_prompt"] += 1
                 continue
             key = repr((row["split"], row["tools"], parts.prompt))
-            if key in known:
-                continue
-            known.add(key)
-            index = {"index": output.counted["prompts"]}
-            prompt = {
-                "data_source": row["source_system"] or "penstock",
-                "prompt": plain(parts.prompt),
-                "ability": "coding",
-                "reward_model": {"style": "rule", "ground_truth": row["task_id"] or ""},
-                "extra_info": index | {name: row[name] for name in _EXTRA},
-            }
-            output.counted["prompts"] += 1
-            name = f"prompts/{file_stem(row['split'], number)}.parquet"
-            output.table(name, pa.Table.from_pylist([prompt], _PROMPTS))
+            if key not in known:
+                known.add(key)
+                index = {"index": output.counted["prompts"]}
+                prompt = {
+                    "data_source": row["source_system"] or "penstock",
+                    "prompt": plain(parts.prompt),
+                    "ability": "coding",
+                    "reward_model": {"style": "rule", "ground_truth": row["task_id"] or ""},
+                    "extra_info": index | {name: row[name] for name in _EXTRA},
+                }
+                output.counted["prompts"] += 1
+                name = f"prompts/{file_stem(row['split'], number)}.parquet"
+                output.table(name, pa.Table.from_pylist([prompt], _PROMPTS))
 
 
 def _padded(rows: Rows, widths: _Widths) -> pa.Table:
@@ -172,19 +163,18 @@ def _padded(rows: Rows, widths: _Widths) -> pa.Table:
 def _padded_routes(rows: pa.Table, widths: _Widths) -> pa.Array:
     """As the agent loop of verl lays them out: from where the prompt begins behind its padding."""
     values: list[bytes | None] = []
-    for at, first in enumerate(rows["prompt_len"].to_pylist()):
-        routes = sample_routes(rows, at)
-        if routes is None or routes.shape[1:] != (widths.layers, widths.topk):
+    for row in rows.select(["prompt_len", *ROUTES]).to_pylist():
+        experts = experts_of(row)
+        if experts is None or experts.shape[1:] != (widths.layers, widths.topk):
             values.append(None)
             continue
-        padded = np.zeros((widths.prompt + widths.response, *routes.shape[1:]), "<i2")
-        padded[widths.prompt - first :][: len(routes)] = routes
+        padded = np.zeros((widths.prompt + widths.response, *experts.shape[1:]), "<i2")
+        padded[widths.prompt - row["prompt_len"] :][: len(experts)] = experts
         values.append(padded.tobytes())
     return pa.array(values, _ROUTED.type)
 
 
 def _laid_out(where: np.ndarray, values: np.ndarray, kind: type[np.generic]) -> pa.ListArray:
-    """Values where there is no padding."""
     laid_out = np.zeros(where.shape, kind)
     laid_out[where] = values
     return _lists(laid_out)
