@@ -3,7 +3,6 @@
 import inspect
 import re
 from collections.abc import Iterator
-from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, get_overloads, get_type_hints
 
@@ -11,7 +10,7 @@ import penstock
 from penstock.channels.channel import Assignment, ChannelState
 from penstock.checkpoints.calls import CheckpointAnswer
 from penstock.recorder.session import RecordedSession
-from penstock.shards.reader import ReadingOptions, ReadingPlan, ShardReader
+from penstock.shards.reader import DEFAULTS, ReadingOptions, ShardReader
 
 PAGE = Path(__file__).parents[1] / "docs" / "python.md"
 _HEAD = (
@@ -78,9 +77,8 @@ def _methods(kind: type) -> Iterator[tuple[str, Any]]:
 
 
 def _options() -> Iterator[str]:
-    defaults = {field.name: field.default for field in fields(ReadingPlan)}
+    defaults = dict[str, object](DEFAULTS)
     for name, kind in get_type_hints(ReadingOptions).items():
-        assert defaults[name] is not MISSING
         yield f"- `{name}: {_plain(inspect.formatannotation(kind))} = {defaults[name]!r}`\n"
     yield "\n"
 

@@ -234,8 +234,8 @@ def environment_of(variables: tuple[str, ...]) -> Mapping[str, str]:
 
 def _misfit(recipe: Recipe, loop: LoopFile) -> str | None:
     for name in (recipe.tokens.tokenizer, recipe.tokens.template):
-        if name is not None and not recipe.path(name).is_file():
-            return f"there is no file {recipe.path(name)}, which its [tokens] names"
+        if name is not None and not (recipe.directory / name).is_file():
+            return f"there is no file {recipe.directory / name}, which its [tokens] names"
     if recipe.as_of != "latest":
         return f"as_of is {recipe.as_of!r}: each cycle would train on the same sessions. Remove it"
     if loop.shard.staleness == "channel" and recipe.staleness.channel != loop.channel:
@@ -250,7 +250,7 @@ def _misfit(recipe: Recipe, loop: LoopFile) -> str | None:
     if recipe.reward.pending == "wait":
         return 'pending is "wait", and production never rests; say pending = "drop"'
     name = recipe.reward.definition
-    definition = find_definition(name if name in shipped() else str(recipe.path(name)))
+    definition = find_definition(name if name in shipped() else str(recipe.directory / name))
     computed = loop.load_definition()
     if definition.version == computed.version:
         return None

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from penstock_jobs.shards.name_numbers import in_one
@@ -16,25 +15,16 @@ Codes = NDArray[np.int64]
 
 
 def advantages(chosen: pa.Table, kind: AdvantageKind) -> pa.Array:
-    """How much better each session was than what it is measured against, for each row of
-    CHOSEN_ROWS, whatever their order.
+    """Say how much better each session of CHOSEN_ROWS was than what it is measured against.
 
-        group     reward − mean of its group. It is not divided by the deviation: that would blow
-                  up the smallest differences where all attempts are about equally good.
-        stratum   reward − baseline, for production traffic with one sample a prompt:
+    A group counts by its mean, undivided by the deviation, which would blow up the smallest
+    differences. A stratum counts by
 
-                      Σ rewards of the others of its stratum + K · mean of all others
-                      ─────────────────────────────────────────────────────────────────
-                                  count of the others of its stratum + K
+        (Σ rewards of its others + SHRINK · mean of all others) / (count of its others + SHRINK)
 
-                  The session's own reward is in neither mean. So the baseline does not depend on
-                  what the model did in it, and the gradient stays unbiased in the smallest
-                  stratum. K = SHRINK steadies small strata with the overall mean.
-        none      null.
-
-    All of these count chains: a chain is worth the mean of its sessions, counts once, and is left
-    out of its own baseline as a whole. In a group of one the advantage is 0. A session without a
-    reward has no advantage and is in no mean; nor has one whose shard has no other session."""
+    A session's own reward is in neither mean, so the gradient stays unbiased in the smallest
+    stratum. A chain is worth the mean of its sessions, counts once, and is left out of its own
+    baseline as a whole. A session without a reward, or without any other, has no advantage."""
     if kind == "none":
         return pa.nulls(chosen.num_rows, pa.float64())
     rewards = np.asarray(chosen["reward"].to_numpy(zero_copy_only=False), np.float64)
@@ -49,12 +39,11 @@ def advantages(chosen: pa.Table, kind: AdvantageKind) -> pa.Array:
 
 def _baselines(worth: Values, strata: Codes) -> Values:
     known = ~np.isnan(worth)
-    total, count = _sums(worth, np.zeros(len(worth), np.int64))
     totals, counts = _sums(worth, strata)
     own = np.where(known, worth, 0.0)
+    others = known.sum() - known
     with np.errstate(invalid="ignore", divide="ignore"):
-        others = count.sum() - known
-        overall = (total.sum() - own) / others
+        overall = (totals.sum() - own) / others
     of_stratum = totals[strata] - own
     baselines = (of_stratum + SHRINK * overall) / (counts[strata] - known + SHRINK)
     return np.where(others > 0, baselines, np.nan)
@@ -67,22 +56,14 @@ def _means(values: Values, codes: Codes) -> Values:
 
 
 def _sums(values: Values, codes: Codes) -> tuple[Values, Values]:
-    """Sums and counts of the known values of each code. Numbers are added in their own order, so
-    that the order of rows does not change the last bit."""
-    count = int(codes.max()) + 1 if len(codes) else 0
-    known = np.flatnonzero(~np.isnan(values))
-    order = known[np.lexsort((values[known], codes[known]))]
-    totals = np.zeros(count)
-    np.add.at(totals, codes[order], values[order])
-    return totals, np.bincount(codes[order], minlength=count).astype(np.float64)
+    """Add up and count the known values of each code."""
+    known, count = ~np.isnan(values), int(codes.max(initial=-1)) + 1
+    totals = np.bincount(codes[known], values[known], count).astype(np.float64)
+    return totals, np.bincount(codes[known], minlength=count).astype(np.float64)
 
 
 def _codes(column: pa.ChunkedArray) -> Codes:
-    """The same numbers for the same texts; null is a text like any other."""
-    encoded = in_one(column)
-    if isinstance(encoded, pa.DictionaryArray):
-        codes = pc.fill_null(encoded.indices, len(encoded.dictionary))
-    else:
-        codes = encoded.dictionary_encode(null_encoding="encode").indices
+    """Number the texts; null is one like any other."""
+    codes = in_one(column.cast(pa.string())).dictionary_encode(null_encoding="encode").indices
     numbers: Codes = codes.to_numpy().astype(np.int64)
     return numbers

@@ -1,8 +1,7 @@
 """Building a shard: plan it, make slices on the executor, publish the files under their digest.
 
-A slice is whole groups of the shard, which one worker makes, from events to parts. A shard becomes
-visible when all of it is there. Files are announced before they are written. A build that was cut
-off leaves announced files behind, which collection clears away.
+A slice is whole groups of the shard, which one worker makes, from events to parts. Files are
+announced before they are written: collection clears away what a build that was cut off left.
 """
 
 import hashlib
@@ -83,7 +82,7 @@ class ShardBuild:
     new: bool
     #: How many sessions the query named.
     asked: int
-    #: Problems with events, by kind. Their sessions may be in the shard all the same.
+    #: With events, by kind. Their sessions may be in the shard all the same.
     problems: Counter[str]
     branches_left_out: Counter[str]
     left_out: LeftOutSessions
@@ -102,8 +101,7 @@ def build_shard(
     by: str = OPERATOR,
     follow: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> ShardBuild:
-    """Plan, build and register a shard. `follow` hears after each slice how many are done, of how
-    many."""
+    """Plan, build and register a shard. `follow` hears how many slices are done, of how many."""
     settings = lake.settings.room(LakeSettings)
     owner = uuid.uuid4().hex
     as_of: str | int = recipe.as_of
@@ -162,17 +160,18 @@ def _mark_denied(lake: Lake, tenant: str, plan: ShardPlan) -> None:
 
 
 def left_out_examples(left_out: Iterable[LeftOutSession]) -> list[tuple[str, str]]:
-    """The first few of each reason: sessions with reasons."""
-    by_reason: dict[str, list[str]] = {}
-    for session in left_out:
-        sessions = by_reason.setdefault(session.reason, [])
-        if len(sessions) < EXAMPLES_MAX and session.session_id not in sessions:
-            sessions.append(session.session_id)
-    return [(name, reason) for reason, names in by_reason.items() for name in names]
+    """Give the first few sessions of each reason, with it."""
+    examples: dict[tuple[str, str], None] = {}
+    counts: Counter[str] = Counter()
+    for session_id, reason, _ in left_out:
+        if counts[reason] < EXAMPLES_MAX and (session_id, reason) not in examples:
+            examples[session_id, reason] = None
+            counts[reason] += 1
+    return list(examples)
 
 
 def _named_snapshot(lake: Lake, recipe: Recipe, tenant: str, snap: int) -> SnapshotReference:
-    """Named snapshots are kept, so that the shard can be built again."""
+    """Name the snapshot, which is kept so that the shard can be built again."""
     sources = [recipe.canonical, recipe.query, str(snap), tenant]
     digest = hashlib.sha256("\0".join(sources).encode()).hexdigest()[:12]
     note = f"what the shard {recipe.name} was built from"
@@ -181,8 +180,8 @@ def _named_snapshot(lake: Lake, recipe: Recipe, tenant: str, snap: int) -> Snaps
 
 
 def _check_tokenizer(tokens: Tokens, results: Sequence[SliceResult]) -> None:
-    """Of an engine that names no tokenizer, ids tell: here and there one is broken, and most are
-    not. Raises TokenizerMismatch."""
+    """Of an engine that names no tokenizer, ids tell: here and there one is broken, not in most
+    sessions. Raises TokenizerMismatch."""
     strange = sorted(session for result in results for session in result.strange)
     if not strange:
         return
@@ -219,7 +218,7 @@ def _manifest(
         routes = part.routes and replace(part.routes, name=routes_name(name))
         files.append(replace(part, name=name, routes=routes))
     lengths = samples["n_tokens"].to_numpy()
-    packed = pack(lengths, recipe.tokens.max_length).tokens if recipe.tokens.pack else ()
+    packed = pack(lengths, recipe.tokens.max_length) if recipe.tokens.pack else ()
     statuses = pc.value_counts(samples["status"]).to_pylist()
     excluded = left_out.reasons()
     counts = Counts(
@@ -258,8 +257,8 @@ def _publish(
     owner: str,
     staged: Sequence[tuple[str, PartFile | RoutesFile]],
 ) -> StoredShard:
-    """Copy staged files to the place that the shard's id names, and write the manifest last. A
-    shard that is registered keeps its files, except damaged and lost ones."""
+    """Copy staged files to where the shard's id says, the manifest last. A registered shard keeps
+    its files, except damaged and lost ones."""
     store, database = lake.store, lake.database
     stored = StoredShard(store, shard_folder(tenant, manifest.id), manifest)
     for (path, file), final in zip(staged, files_of(manifest), strict=True):
@@ -280,7 +279,7 @@ def _publish(
 
 
 def slice_bounds(plan: ShardPlan) -> list[int]:
-    """Where slices begin, and the end: cut where groups end."""
+    """Say where slices begin, and the end: cut where groups end."""
     groups, numbers = numbers_in(plan.chosen["group_id"]), plan.numbers
     chunks = plan.sessions.column("events").chunks
     events = np.concatenate([np.empty(0, np.int32), *(chunk.cast(pa.int32()) for chunk in chunks)])
@@ -300,7 +299,6 @@ def slice_tasks(
     owner: str,
     bounds: Sequence[int],
 ) -> Iterator[SliceTask]:
-    """The plan's sessions, one slice after the other."""
     planned, links = plan.sessions, plan.sessions.links
     tenant = sessions.tenant
     defaults, sizes = PartLimits(), recipe.output

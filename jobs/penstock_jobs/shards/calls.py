@@ -251,7 +251,7 @@ def _list(lake: Lake, caller: Caller, question: ShardsQuestion) -> ShardsAnswer:
 
 def _show(lake: Lake, caller: Caller, question: ShardQuestion) -> ShardDetails:
     from penstock.checkpoints.lineage import learners
-    from penstock.shards.manifest import read_manifest_or_note
+    from penstock.shards.manifest import read_manifest
     from penstock.shards.registered_shards import find_shard, left_out_of, marks_of
     from penstock.terminal.output import time_of
     from penstock_jobs.shards.registration import mark_consent
@@ -259,7 +259,7 @@ def _show(lake: Lake, caller: Caller, question: ShardQuestion) -> ShardDetails:
     mark_consent(lake)
     shard = find_shard(lake.database, caller.tenant, question.shard)
     mine = (lake.database, caller.tenant, shard.id)
-    manifest = read_manifest_or_note(lake.store, shard.folder, shard.id)
+    manifest = read_manifest(lake.store, shard.folder, shard.id, or_kept=True)
     return ShardDetails(
         shard=shard.id,
         built_at=time_of(shard.created_at).isoformat(),

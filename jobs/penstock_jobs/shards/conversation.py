@@ -1,11 +1,10 @@
 """A conversation as values: contexts, messages, model calls, how it ended, its chain, and which
 tries were taken back.
 
-A try is all that the model said and tools answered from one call on. A later call of the same turn
-takes its place where its producer says so (`regenerates`), where an engine was given the very same
-prompt again, or where the user refused an answer and the model gave another without being told
-anything new. The model never saw the try that was taken back when it wrote the other. Sessions that
-are attempts at a task sample from one prompt on purpose: there only what the producer says counts.
+A try is all that the model said and tools answered from one call on. A later call of the turn takes
+its place where it says so (`regenerates`), where an engine was given the very same prompt again, or
+where the user refused the answer and the model gave another without being told anything new.
+Sessions that are attempts at a task sample from one prompt on purpose: there only the first counts.
 """
 
 import hashlib
@@ -38,8 +37,7 @@ Flag = Literal[
 
 
 class Regeneration(NamedTuple):
-    """A try that was taken back, by the number of its first call, and that of the answer which
-    took its place."""
+    """A try that was taken back and what took its place, by the numbers of their first calls."""
 
     rejected: int
     chosen: int
@@ -51,16 +49,16 @@ class ChatMessage:
     content: str
     #: As the view `turns` numbers them.
     turn: int
-    #: Of the event that it came from; an event may have neither.
+    #: Of its event, which may have neither.
     seq: int | None = None
     event_id: str | None = None
     reasoning: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     name: str | None = None
-    #: Of what the model said: which of the conversation's calls it is.
+    #: Which of the conversation's calls said it.
     call: int | None = None
-    #: Of what the model said in a try that was taken back, and of what tools answered it.
+    #: The try that was taken back of which it is.
     regeneration: Regeneration | None = None
     flags: frozenset[Flag] = frozenset()
 
@@ -74,12 +72,11 @@ class ChatMessage:
 class ModelCall:
     event: Event
     payload: ModelCallPayload
-    #: Among the session's calls, in order.
     number: int
     turn: int
-    #: The context that it belongs to; that which it summed up, where it wrote a summary.
+    #: Of a summary: the context that it sums up.
     context: int
-    #: What it answered: the role and event of the message before it.
+    #: The role and event of the message that it answered.
     after: Role
     after_seq: int | None
     flags: frozenset[Flag]
@@ -101,11 +98,10 @@ class Conversation:
     calls: tuple[ModelCall, ...]
     #: JSON as it was sent.
     tools: str | None
-    #: The latest `session_start`.
+    #: The latest.
     start: SessionStartPayload
-    #: Of the `session_end`.
     end_reason: str | None
-    #: What came after all that was said, if it was not the end.
+    #: What came after all that was said, before any end.
     ending: Ending | None
     first_us: int
     last_us: int
@@ -125,15 +121,16 @@ class SequenceEnd(NamedTuple):
 
 _INTERRUPTED = SequenceEnd("aborted", "interrupted")
 _ERROR = SequenceEnd("failed", "error")
-#: The engine's finish reasons, by what they mean; any other is usual.
-_FINISHES: dict[SequenceEnd, tuple[str, ...]] = {
-    SequenceEnd("truncated", "max_tokens"): ("length", "max_tokens", "max_output_tokens"),
-    SequenceEnd("truncated", "context_overflow"): ("model_length", "model_context_window_exceeded"),
-    SequenceEnd("aborted", "aborted"): ("abort", "aborted", "cancelled"),
-    SequenceEnd("failed", "content_filter"): ("content_filter",),
-    _ERROR: ("error",),
+_TOO_LONG = SequenceEnd("truncated", "max_tokens")
+_OVERFLOW = SequenceEnd("truncated", "context_overflow")
+#: By the engine's finish reason; any other is usual.
+_UNUSUAL_FINISHES = {
+    **dict.fromkeys(("length", "max_tokens", "max_output_tokens"), _TOO_LONG),
+    **dict.fromkeys(("model_length", "model_context_window_exceeded"), _OVERFLOW),
+    **dict.fromkeys(("abort", "aborted", "cancelled"), SequenceEnd("aborted", "aborted")),
+    "content_filter": SequenceEnd("failed", "content_filter"),
+    "error": _ERROR,
 }
-_UNUSUAL_FINISHES = {reason: end for end, reasons in _FINISHES.items() for reason in reasons}
 #: By the reason of the `session_end`.
 _SESSION_ENDS = {
     "completed": SequenceEnd("completed", "completed"),
@@ -144,8 +141,8 @@ _SESSION_ENDS = {
 
 
 def sequence_end(conversation: Conversation, last_call: int) -> SequenceEnd:
-    """How a sequence ended whose last call this is. What the engine says of its end comes first,
-    then what happened to it; how the session ended is how its last call did."""
+    """How a sequence ended: what the engine says of its last call comes first, then what happened
+    to it. The session's end is that of its last call."""
     call = conversation.calls[last_call]
     finish = (call.payload.finish_reason or "").lower()
     if finish in _UNUSUAL_FINISHES:
@@ -160,13 +157,12 @@ def sequence_end(conversation: Conversation, last_call: int) -> SequenceEnd:
 
 
 def plain_end(finish_reason: str | None, end_reason: str | None) -> SequenceEnd:
-    """Of a session's last call to which nothing happened."""
+    """How a session's last call ended, to which nothing happened."""
     unusual = _UNUSUAL_FINISHES.get((finish_reason or "").lower())
     return unusual or _SESSION_ENDS.get(end_reason or "", SequenceEnd("completed", None))
 
 
 def is_cut_short(conversation: Conversation, call: int) -> bool:
-    """Whether the answer was ended before the model ended it."""
     own = conversation.calls[call]
     finish = (own.payload.finish_reason or "").lower()
     return finish in _UNUSUAL_FINISHES or "interrupted" in own.flags
@@ -180,8 +176,8 @@ class ChainPlace(NamedTuple):
 
 
 def order_chain(conversations: Iterable[Conversation]) -> list[ChainPlace]:
-    """As they began, but none before the one that it goes on from. Of a ring, which nobody should
-    send, the first begins."""
+    """Order sessions as they began, none before the one that it goes on from. Of a ring the first
+    begins."""
     waiting = sorted(conversations, key=lambda each: (each.first_us, each.session_id))
     placed: dict[str, ChainPlace] = {}
     while waiting:
@@ -262,19 +258,16 @@ _decoder = msgspec.json.Decoder(_PromptPayload | None)
 def find_regenerations(
     calls: Sequence[ModelCall], refused: Iterable[int], *, attempt: bool
 ) -> dict[int, Regeneration]:
-    """By the numbers of the calls in tries that were taken back. `refused` are calls that the user
+    """Find the calls in tries that were taken back, by number. `refused` are calls that the user
     said no to; `attempt` says that the session is one at a task."""
     taken_back: dict[int, Regeneration] = {}
     refused = frozenset(refused)
-    turn = _TurnCalls()
+    turn = _TurnCalls(0, 0)
     for call in calls:
         if call.flags & _NOT_ASKED:
             continue
-        if turn.calls and (turn.calls[-1].turn, turn.calls[-1].context) != (
-            call.turn,
-            call.context,
-        ):
-            turn = _TurnCalls()
+        if (turn.turn, turn.context) != (call.turn, call.context):
+            turn = _TurnCalls(call.turn, call.context)
         first = turn.asked_before(call, refused, attempt=attempt)
         turn.calls.append(call)
         if first is None:
@@ -291,7 +284,8 @@ def find_regenerations(
 class _TurnCalls:
     """The calls of a turn so far. Their prompts are looked at when one may have come again."""
 
-    def __init__(self) -> None:
+    def __init__(self, turn: int, context: int) -> None:
+        self.turn, self.context = turn, context
         self.calls: list[ModelCall] = []
         self._prompts: list[bytes | None] = []
         #: The first call with each prompt.
@@ -300,7 +294,7 @@ class _TurnCalls:
     def asked_before(
         self, call: ModelCall, refused: frozenset[int], *, attempt: bool
     ) -> int | None:
-        """The first call that was given the prompt of this one, by number."""
+        """Find the first call that was given the prompt of this one, by number."""
         if (named := call.payload.regenerates) is not None:
             numbers = (other.number for other in self.calls if other.payload.call_id == named)
             return next(numbers, None)
@@ -318,7 +312,7 @@ class _TurnCalls:
 
 
 def _prompt(call: ModelCall) -> bytes | None:
-    """A digest of the engine's ids as they were written; None, where it gave none."""
+    """Digest the engine's ids as they were written; None where it gave none."""
     try:
         payload = _decoder.decode(call.payload.tokens)
     except (msgspec.MsgspecError, RecursionError):
@@ -328,8 +322,7 @@ def _prompt(call: ModelCall) -> bytes | None:
 
 
 def marked(context: ChatContext, taken_back: dict[int, Regeneration]) -> ChatContext:
-    """The context, whose messages say of which try they are that was taken back. The results of
-    tools are of the try that called them."""
+    """Have messages say of which try they are that was taken back."""
     if not taken_back:
         return context
     messages: list[ChatMessage] = []

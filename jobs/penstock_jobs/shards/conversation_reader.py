@@ -1,11 +1,8 @@
-"""Reading a conversation: a session's events as messages in OpenAI's form.
+"""Reading a conversation: a session's events as messages, each of which knows its event.
 
-Each message knows its event. A compaction begins a new context: from then on the model saw the
-summary and what followed. Sessions that others go on from, by compaction or subagents, are
-conversations of their own.
-
-The result of a tool stands behind the message that called it, in the order of the calls; a result
-without a known call stays where it came. Several model calls in a row stand one behind another.
+A compaction begins a new context: from then on the model saw the summary and what followed. The
+result of a tool stands behind the message that called it, in the order of the calls; a result
+without a known call stays where it came.
 """
 
 from bisect import bisect_left, bisect_right
@@ -39,6 +36,7 @@ from penstock_jobs.shards.session_events import (
     ToolResultPayload,
     UserMessagePayload,
     decode_events,
+    event_name,
     text_of,
     tool_calls_of,
     tools_of,
@@ -51,8 +49,7 @@ NO_MODEL = "<synthetic>"
 def read_conversation(
     session_id: str, events: Iterable[Event], *, copied: frozenset[str] = frozenset()
 ) -> Conversation:
-    """Whatever the order of the events. `copied` holds names of events that another session of
-    the tenant told first. A session without legible events is an empty conversation."""
+    """Read events in any order. `copied` are names of those that another session told first."""
     events = list(events)
     decoded, problems = decode_events(events)
     reader = _ConversationReader(decoded, copied)
@@ -77,7 +74,7 @@ def read_conversation(
 
 
 class _ToolRequest(NamedTuple):
-    """A call of a tool, at the place of its model call among the events."""
+    """The nth call of a tool in the model call at this place among the events."""
 
     at: int
     nth: int
@@ -86,17 +83,17 @@ class _ToolRequest(NamedTuple):
 
 
 class _ToolMatches(NamedTuple):
-    #: The place of the result by the place and index of its call.
+    """Places of results: by place and index of the call; without a known call; and of calls that
+    have one already."""
+
     results: dict[tuple[int, int], int]
-    #: Places of results that no call is known for.
     orphans: set[int]
-    #: Places of results of calls that have one already; the first counts.
     repeated: set[int]
 
 
 def _match_results(decoded: DecodedEvents) -> _ToolMatches:
-    """A result answers the last open call of its id before it, else the next after it. Without an
-    id: the first open call of its tool in the model call before."""
+    """A result answers the last open call of its id before it, else the next after it; without an
+    id the first open call of its tool in the model call before."""
     by_place: dict[int, list[_ToolRequest]] = {}
     unanswered: defaultdict[str, list[_ToolRequest]] = defaultdict(list)
     for at, (_, payload) in enumerate(decoded):
@@ -128,7 +125,7 @@ def _match_results(decoded: DecodedEvents) -> _ToolMatches:
 
 
 def _nearest(requests: list[_ToolRequest], at: int) -> list[_ToolRequest]:
-    """The last before this place, else the next. Of parallel calls with one id, the first."""
+    """Find the last before this place, else the next. Of parallel calls with one id, the first."""
     place_of = attrgetter("at")
     later = bisect_left(requests, at, key=place_of)
     first = bisect_left(requests, requests[later - 1].at, key=place_of) if later else 0
@@ -161,14 +158,14 @@ class _ConversationReader:
         self._known_calls: set[tuple[object, ...]] = set()
         self._seqs: set[int] = set()
         self._matches = _match_results(decoded)
-        #: The model calls that wrote summaries, by their ids: where they stand, and their texts.
+        #: Of the model calls that wrote summaries, by their ids: their places and texts.
         self._summaries: dict[str, tuple[int, str | None]] = {}
         payloads = [payload for _, payload in decoded]
         named = {each.summary_call_id for each in payloads if isinstance(each, CompactionPayload)}
         for at, payload in enumerate(payloads):
             if isinstance(payload, ModelCallPayload) and payload.call_id in named - {None}:
                 self._summaries.setdefault(payload.call_id or "", (at, payload.text))
-        #: By the place of a summary that came late: the context that it belongs to.
+        #: Of summaries that came late, by their places: the context that they belong to.
         self._late_summaries: dict[int, int] = {}
         #: What was said last, by role and event.
         self._last: tuple[Role, int | None] = ("user", None)
@@ -209,7 +206,6 @@ class _ConversationReader:
     def _offer(
         self, at: int, event: Event, payload: SessionStartPayload | ModelCallPayload
     ) -> None:
-        """The tools and the system prompt that the model was given."""
         self.tools = self.tools or tools_of(payload.tools)
         messages = self._drafts[-1].messages
         if payload.system and not (messages and messages[0][1].role == "system"):
@@ -245,7 +241,8 @@ class _ConversationReader:
             self._add(at, message, context)
 
     def _is_copy(self, event: Event, payload: ModelCallPayload | UserMessagePayload) -> bool:
-        return payload.is_copied_context or event.name in self._copied
+        name = event_name(event.event_id, event.source, event.source_key, event.ts_us, event.seq)
+        return payload.is_copied_context or name in self._copied
 
     def _add_result(self, at: int, event: Event, payload: ToolResultPayload) -> None:
         if at in self._matches.repeated:
@@ -291,8 +288,8 @@ class _ConversationReader:
             self.refused.add(last[0].number)
 
     def _call_named(self, call_id: str | None) -> int | None:
-        """The model call that has this id, or made the call of a tool that has it; else the last,
-        if nothing was asked since."""
+        """Find the model call with this id or with a tool's call of it; else the last, if nothing
+        was asked since."""
         if call_id is not None:
             for call in reversed(self.calls):
                 if call.payload.call_id == call_id:
@@ -315,7 +312,6 @@ class _ConversationReader:
         self._last = (message.role, message.seq)
 
     def _with_results(self, draft: _ContextDraft) -> Iterator[ChatMessage]:
-        """The messages with the results behind the calls."""
         answers = [at for at, message in draft.messages if message.role == "assistant"]
         for position, (at, message) in enumerate(draft.messages, start=1):
             yield message

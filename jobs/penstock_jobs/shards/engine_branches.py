@@ -1,9 +1,8 @@
 """Branches: the token sequences that an inference engine saw, each as long as it went on exactly.
 
-A call whose prompt begins with all tokens of a branch goes on with it. Any other call begins a
-branch of its own, with its prompt as context, and nothing is tokenized again. What the model wrote
-is trained in the branch of its call alone; where other prompts repeat it, it is context. Policy
-versions never go back within a branch: after a rollback of the model a branch forks.
+A call whose prompt begins with all tokens of a branch goes on with it; any other begins a branch of
+its own, with its prompt as context. What the model wrote is trained in the branch of its call
+alone. Policy versions never go back within a branch: after a rollback a branch forks.
 """
 
 from collections.abc import Sequence
@@ -36,8 +35,8 @@ ASSISTANT = ROLES.index("assistant")
 
 
 class TokenSpan(NamedTuple):
-    """Consecutive tokens of one origin. Those that are not sampled are what the model read before
-    it went on; they have the role and the event of the last message among them."""
+    """Consecutive tokens of one origin. What the model read has the role and the event of the last
+    message in it."""
 
     start: int
     end: int
@@ -55,18 +54,17 @@ class Branch:
     calls: tuple[int, ...]
     #: As long as the ids, 0 where nothing is trained. None: nobody said them.
     rollout_logprobs: Floats | None = None
-    #: Each holds up to the next, and over what was read in between. None: not known of all.
+    #: Each holds up to the next. None: not known of all calls; so below.
     version_runs: Runs | None = None
-    #: (start, temperature): each holds up to the next. None: not known of all calls.
     temperature_runs: tuple[tuple[int, float], ...] | None = None
     routes: ExpertRoutes | None = None
-    #: The branch before it in the session, and why it did not go on.
+    #: The branch before it, and why that did not go on.
     parent: int | None = None
     link: BranchLink | None = None
     token_source: TokenSource = "engine"
     tokenizer: str | None = None
     template: str | None = None
-    #: What is wrong with calls that would have been trained here, or with parts of those that are.
+    #: What is wrong with calls that would be trained here, or with parts of those that are.
     problems: tuple[str, ...] = ()
 
     @property
@@ -92,19 +90,17 @@ class Branch:
         return next((span.start for span in self.spans if span.sampled), len(self.input_ids))
 
 
-class EngineBranches(NamedTuple):
+class SessionBranches(NamedTuple):
     branches: list[Branch]
     problems: list[EventProblem]
-    #: Calls that have no ids.
-    text_only: int
 
 
-def engine_branches(conversation: Conversation, expected: ExpectedTokens = ANY) -> EngineBranches:
-    """Of the calls that the model wrote here for the first time and that carry ids. Where some
-    calls of a session have log-probabilities, those without are read and not trained."""
+def engine_branches(conversation: Conversation, expected: ExpectedTokens = ANY) -> SessionBranches:
+    """Make branches of the calls with ids that the model wrote here for the first time. Where some
+    calls have log-probabilities, those without are read and not trained."""
     drafts: list[_BranchDraft] = []
     current: _BranchDraft | None = None
-    memory, text_only = PromptMemory(), 0
+    memory = PromptMemory()
     moment = conversation.redacted_from_us
     redacted_from_us = _NEVER_US if moment is None else moment
     problems: list[EventProblem] = []
@@ -117,13 +113,11 @@ def engine_branches(conversation: Conversation, expected: ExpectedTokens = ANY) 
             tokens = TOKENS_REDACTED
         elif tokens == TOKENS_REDACTED:
             redacted_from_us = min(redacted_from_us, call.event.ts_us)
-        if tokens is None:
-            text_only += 1
-        elif isinstance(tokens, str):
+        if isinstance(tokens, str):
             # The call is not trained: said of the branch that it stands in or before.
             (broken_before if current is None else current.problems).append(tokens)
             problems.append(_problem(tokens, call))
-        else:
+        elif tokens is not None:
             problems += [_problem(kind, call) for kind in tokens.lacks]
             going_on = (draft for draft in drafts if draft.goes_on_in(tokens))
             parent, current = current, max(going_on, key=lambda draft: len(draft.ids), default=None)
@@ -142,7 +136,7 @@ def engine_branches(conversation: Conversation, expected: ExpectedTokens = ANY) 
                 draft.calls.remove(call.number)
                 draft.problems.append("logprobs_missing")
                 problems.append(_problem("logprobs_missing", call))
-    return EngineBranches([draft.finished() for draft in drafts], problems, text_only)
+    return SessionBranches([draft.finished() for draft in drafts], problems)
 
 
 def _problem(kind: str, call: ModelCall) -> EventProblem:
@@ -165,7 +159,7 @@ class _BranchDraft:
     calls: list[int] = field(default_factory=list)
     logprobs: list[tuple[int, Floats]] = field(default_factory=list)
     runs: list[tuple[int, int]] = field(default_factory=list)
-    #: Whether all calls say which versions wrote them.
+    #: Of all calls.
     runs_known: bool = True
     temperatures: list[tuple[int, float | None]] = field(default_factory=list)
     routes: list[ExpertRoutes | None] = field(default_factory=list)
@@ -204,8 +198,7 @@ class _BranchDraft:
         if not self.temperatures or self.temperatures[-1][1] != temperature:
             self.temperatures.append((read, temperature))
         if routes := tokens.routes:
-            # Without the rows of tokens that earlier calls gave: what they were sampled with
-            # counts, and a long session would hold its beginning once for each call.
+            # Without the rows of tokens that earlier calls gave: theirs are what counts.
             covered = max((part.end for part in self.routes if part), default=routes.start)
             routes = routes.part(min(max(covered, routes.start), routes.end), routes.end)
         self.routes.append(routes)
@@ -237,7 +230,7 @@ class _BranchDraft:
 
 
 def _joined(parts: Sequence[ExpertRoutes | None], length: int) -> ExpertRoutes | None:
-    """One run of rows, up to the last token or the one before it; None where there are gaps."""
+    """Join them up to the last token or the one before it; None where there are gaps."""
     present = [part for part in parts if part is not None and part.rows]
     if not present:
         return None

@@ -1,7 +1,5 @@
-"""Names as numbers: places among sorted names, so that a column of millions of names takes four
-bytes for each, and the names are in memory once. The order of numbers is that of names.
-
-Names are found by sorting and bisection: a table of hashes takes more memory than they do.
+"""Names as numbers: places among sorted names, found by bisection. So a column of millions of names
+takes four bytes for each, and the names are in memory once.
 """
 
 from typing import Any
@@ -19,7 +17,7 @@ _AT_ONCE = 1_000_000
 
 
 def places_among(names: pa.Array, texts: pa.ChunkedArray | pa.Array) -> Numbers:
-    """Where each text is among sorted names; -1: nowhere."""
+    """Find each text among sorted names; -1: nowhere."""
     places = np.full(len(texts), -1, np.int32)
     if not len(names):
         return places
@@ -40,7 +38,7 @@ def named(numbers: Numbers, names: pa.Array) -> pa.DictionaryArray:
 
 
 def numbered(texts: pa.ChunkedArray) -> pa.DictionaryArray:
-    """The same column, as NAMES."""
+    """Make NAMES of the column."""
     column = in_one(texts)
     if isinstance(column, pa.DictionaryArray):
         return column
@@ -74,7 +72,7 @@ def order_of(*keys: Numbers) -> Numbers:
 
 
 def texts_of(column: pa.ChunkedArray) -> pa.Array:
-    """Of a column of NAMES the texts; these themselves, where they are all of the dictionary."""
+    """Give the texts of NAMES, uncopied where they are all of the dictionary."""
     names = in_one(column)
     numbers = numbers_in(names)
     if len(numbers) == len(names.dictionary) and (numbers == np.arange(len(numbers))).all():
@@ -83,7 +81,7 @@ def texts_of(column: pa.ChunkedArray) -> pa.Array:
 
 
 def with_texts(rows: pa.Table) -> pa.Table:
-    """The rows without dictionaries: of few rows these would be the most."""
+    """Take out dictionaries: of few rows these would be the most."""
     fields = [
         field.with_type(pa.string()) if field.type == NAMES else field for field in rows.schema
     ]
@@ -91,7 +89,7 @@ def with_texts(rows: pa.Table) -> pa.Table:
 
 
 def in_one(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """The column in one piece, copied only where it has several."""
+    """Give the column in one piece, copied only where it has several."""
     if not isinstance(column, pa.ChunkedArray):
         return column
     if column.num_chunks == 1:

@@ -2,12 +2,10 @@
 
 Where each prompt begins with all that was there before, a branch is what each prompt adds and what
 each call wrote, one behind another. So the ids of a slice are parsed at once, in the order in which
-the shard has them, and masks, log-probabilities and spans are computed on where the lists end.
-A session whose tokens do not go on like that, or hold something that has to be looked at, is given
-back: it is read as any other.
+the shard has them, and the rest is computed on where the lists end. A session that has to be looked
+at is given back, and read as any other.
 """
 
-import hashlib
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -25,8 +23,9 @@ from numpy.typing import NDArray
 from penstock.settings import KIB
 from penstock.shards.schema import SHARD_ROWS
 from penstock_jobs.shards.engine_branches import ASSISTANT
-from penstock_jobs.shards.plain_sessions import CallTokens, PlainCall, PlainSession, read_plain
-from penstock_jobs.shards.samples import UNKNOWN, SampleOptions, record_lists, tokenizer_names
+from penstock_jobs.shards.plain_sessions import CallTokens, PlainSession, read_plain
+from penstock_jobs.shards.recipe import Tokens
+from penstock_jobs.shards.samples import UNKNOWN, record_lists, sample_id, tokenizer_names
 from penstock_jobs.shards.session_events import temperature_of
 from penstock_jobs.shards.token_credit import TokenRewards
 from penstock_jobs.shards.token_payload import (
@@ -46,10 +45,8 @@ _floats_decoder = msgspec.json.Decoder(list[float])
 _runs_decoder = msgspec.json.Decoder(list[tuple[int, Any]] | None)
 
 
-_KINDS = {"q": np.dtype(np.int64), "d": np.dtype(np.float64)}
-_BYTES_AT_ONCE = 32 * KIB
-#: Numpy makes no objects, and each call of it takes a while.
-_DIGITS_AT_ONCE = 256 * KIB
+#: So that the numbers, each an object, stay near the processor.
+_BYTES_AT_ONCE = 64 * KIB
 _COMMA, _ZERO, _SPACE = b",0 "
 
 
@@ -58,8 +55,8 @@ class _NotPlain(Exception):
 
 
 class PlainTokens(NamedTuple):
-    """Of a session: the inner texts of its lists, by turns what a prompt adds and what was
-    written, and how many numbers each has."""
+    """A session's lists as texts, by turns what a prompt adds and what was written, and how many
+    numbers each has."""
 
     session: PlainSession
     texts: list[bytes]
@@ -134,7 +131,7 @@ class TokenSlice:
         if (np.array([_count(text) for text in reported]) != counts[1::2])[reporting].any():
             raise _NotPlain
         logprobs = np.zeros(len(ids), np.float32)
-        values = _numbers(reported, _floats_decoder, "d")
+        values = np.concatenate([_decoded(text, _floats_decoder) for text in _pieces(reported)])
         with np.errstate(over="ignore"):
             narrow = values.astype(np.float32)
         if not np.isfinite(narrow).all() or (narrow > 0).any():
@@ -153,8 +150,7 @@ class TokenSlice:
 
 
 def token_slices(parts: Sequence[PlainTokens], expected: ExpectedTokens) -> Iterator[TokenSlice]:
-    """Of those that are plain: a slice that is not is halved, until the one that spoils it is
-    alone."""
+    """Give the plain ones: a slice is halved until the session that spoils it is alone."""
     if not parts:
         return
     try:
@@ -171,23 +167,22 @@ def _count(text: bytes) -> int:
 
 
 def whole_numbers(texts: Sequence[bytes]) -> NDArray[np.int64]:
-    return np.concatenate([_whole_numbers(part) for part in _parts(texts, _DIGITS_AT_ONCE)])
+    return np.concatenate([_whole_numbers(text) for text in _pieces(texts)])
 
 
-def _whole_numbers(texts: Sequence[bytes]) -> NDArray[np.int64]:
+def _whole_numbers(text: bytes) -> NDArray[np.int64]:
     """Of lists of digits and commas numpy takes half of the time. It is less strict than JSON, so
     whatever else there is goes the other way."""
-    joined = b",".join(texts)
-    if not joined.translate(None, b"0123456789, ") and _is_list(joined):
+    if not text.translate(None, b"0123456789, ") and _is_list(text):
         with suppress(ValueError, DeprecationWarning), catch_warnings(action="error"):
-            return np.fromstring(joined, np.int64, sep=",")
-    return _numbers(texts, _ids_decoder, "q")
+            return np.fromstring(text, np.int64, sep=",")
+    return _decoded(text, _ids_decoder)
 
 
-def _is_list(joined: bytes) -> bool:
+def _is_list(text: bytes) -> bool:
     """Of digits, commas and spaces: whether it is what JSON has between brackets, and each space
     stands behind a comma."""
-    signs = np.frombuffer(b"," + joined + b",", np.uint8)
+    signs = np.frombuffer(b"," + text + b",", np.uint8)
     commas, spaces = signs == _COMMA, signs == _SPACE
     between = commas | spaces
     lone_spaces = spaces[1:] & ~commas[:-1]
@@ -196,32 +191,27 @@ def _is_list(joined: bytes) -> bool:
     return not (lone_spaces.any() or nothing.any() or leading_zeros.any())
 
 
-def _numbers(texts: Sequence[bytes], decoder: Any, kind: Literal["q", "d"]) -> NDArray[Any]:
-    """So many bytes at a time that the numbers, each an object, stay near the processor."""
-    return np.concatenate([_decoded(part, decoder, kind) for part in _parts(texts, _BYTES_AT_ONCE)])
-
-
-def _parts(texts: Sequence[bytes], bytes_at_once: int) -> Iterator[list[bytes]]:
-    """Those that are not empty, of so many bytes and a little more; the last may be empty."""
+def _pieces(texts: Sequence[bytes]) -> Iterator[bytes]:
+    """Join those that are not empty, about so many bytes at a time; the last may be empty."""
     waiting: list[bytes] = []
     size = 0
     for text in texts:
         if text:
             waiting.append(text)
             size += len(text)
-        if size >= bytes_at_once:
-            yield waiting
+        if size >= _BYTES_AT_ONCE:
+            yield b",".join(waiting)
             waiting, size = [], 0
-    yield waiting
+    yield b",".join(waiting)
 
 
-def _decoded(texts: Sequence[bytes], decoder: Any, kind: Literal["q", "d"]) -> NDArray[Any]:
-    numbers = decoder.decode(b"[" + b",".join(texts) + b"]")
-    return np.frombuffer(array(kind, numbers), _KINDS[kind])
+def _decoded(text: bytes, decoder: Any) -> NDArray[Any]:
+    kind: Literal["q", "d"] = "q" if decoder is _ids_decoder else "d"
+    return np.frombuffer(array(kind, decoder.decode(b"[" + text + b"]")), kind)
 
 
 def _runs(part: PlainTokens, ends: Places) -> Runs | None:
-    """Which version wrote from which place on; None: not known of all calls."""
+    """None: not known of all calls."""
     runs: list[tuple[int, int]] = []
     known = True
     for number, text in enumerate(part.versions):
@@ -251,7 +241,12 @@ def _runs_of_call(text: bytes, length: int) -> Runs | None:
 # Rows
 
 
-#: What the reward of a session stands at: its calls, and where each of their completions ends.
+#: Columns that are the same for all.
+_SAME = {
+    "branch_index": 0, "n_branches": 1, "chain_pos": 0, "is_last_step": True, "loss_weight": 1.0,
+    "token_source": "engine", "split": "train", "reward_components": [],
+}  # fmt: skip
+#: The token rewards of a session, whose calls end at these places.
 PlainCredit = Callable[[PlainSession, Sequence[int]], TokenRewards | None]
 
 
@@ -260,74 +255,65 @@ class PlainRows:
     """Makes rows of those sessions that are plain."""
 
     expected: ExpectedTokens
-    options: SampleOptions
+    recipe: Tokens
     consents: Mapping[str, str]
     credit: PlainCredit
 
     def of(self, rows: pa.Table, redacted: pa.ChunkedArray, wanted: Collection[str]) -> pa.Table:
-        """SHARD_ROWS; those of the wanted sessions that are not plain have none. `rows` are of
-        segments of one tenant, in order, and `redacted` says in which something was masked."""
+        """Give SHARD_ROWS of those of the wanted sessions that are plain. `rows` are of segments of
+        one tenant, in order, and `redacted` says in which something was masked."""
         parts = list(self._fitting(read_plain(rows, redacted, wanted)))
         tables = [self._table(tokens, rows) for tokens in token_slices(parts, self.expected)]
         return pa.concat_tables([SHARD_ROWS.empty_table(), *tables])
 
     def _fitting(self, sessions: Iterator[PlainSession]) -> Iterator[PlainTokens]:
-        length_max = self.options.max_length
         for session in sessions:
             tokens = read_plain_tokens(session, self.expected)
-            if tokens is not None and (length_max is None or sum(tokens.counts) <= length_max):
+            if tokens is not None and sum(tokens.counts) <= self.recipe.max_length:
                 session.settle()
                 yield tokens
 
     def _table(self, tokens: TokenSlice, rows: pa.Table) -> pa.Table:
         sessions = [part.session for part in tokens.parts]
-        count = len(sessions)
         names = [session.session_id for session in sessions]
         last = rows.select(["ts", "checkpoint", "source"]).take(
             pa.array([session.calls[-1].row for session in sessions])
         )
-        same: dict[str, Any] = {
-            "branch_index": 0, "n_branches": 1, "chain_pos": 0, "is_last_step": True,
-            "loss_weight": 1.0, "token_source": "engine", "split": "train", "reward_components": [],
-        }  # fmt: skip
-        columns: dict[str, Any] = {
-            name: pa.repeat(pa.scalar(value, SHARD_ROWS.field(name).type), count)
-            for name, value in same.items()
-        }
-        columns["messages"] = [session.messages for session in sessions]
-        columns["tools"] = [session.tools for session in sessions]
-        columns |= dict.fromkeys(("trajectory_id", "rollout_id", "session_id"), names)
-        ends = [session.end for session in sessions]
         licenses = [session.start.license for session in sessions]
-        columns |= {
+        tokenizers = [
+            tokenizer_names(part.tokenizer, self.expected, self.recipe) for part in tokens.parts
+        ]
+        credits = [self.credit(each, _call_ends(tokens, at)) for at, each in enumerate(sessions)]
+        columns: dict[str, Any] = {
+            **{
+                name: pa.repeat(pa.scalar(value, SHARD_ROWS.field(name).type), len(names))
+                for name, value in _SAME.items()
+            },
+            **dict.fromkeys(("trajectory_id", "rollout_id", "session_id"), names),
             "sample_id": _sample_ids(names, tokens),
             "group_id": [session.start.group_id or session.session_id for session in sessions],
             "task_id": [session.start.task_id for session in sessions],
-            "status": [end.status for end in ends],
-            "stop_reason": [end.stop_reason for end in ends],
+            "status": [session.end.status for session in sessions],
+            "stop_reason": [session.end.stop_reason for session in sessions],
             "model_name": [session.model for session in sessions],
+            "messages": [session.messages for session in sessions],
+            "tools": [session.tools for session in sessions],
             "checkpoint_id": last["checkpoint"].combine_chunks(),
             "source_system": last["source"].combine_chunks(),
             "created_at": last["ts"].combine_chunks(),
             "license": [text if isinstance(text, str) else None for text in licenses],
             "consent": [self.consents.get(name, UNKNOWN) for name in names],
-            "token_rewards": record_lists(
-                "token_rewards",
-                [
-                    self.credit(session, _call_ends(tokens, at))
-                    for at, session in enumerate(sessions)
-                ],
-            ),
+            "token_rewards": record_lists("token_rewards", credits),
+            "tokenizer_sha256": [digest for digest, _ in tokenizers],
+            "tokenizer_id": [name for _, name in tokenizers],
+            "template_sha256": [part.template for part in tokens.parts],
+            **_number_columns(tokens),
+            **_run_columns(tokens),
         }
-        columns |= (
-            _tokenizers(tokens, self.expected, self.options)
-            | _number_columns(tokens)
-            | _run_columns(tokens)
-        )
         arrays = [
             _column(field, columns[field.name])
             if field.name in columns
-            else pa.nulls(count, field.type)
+            else pa.nulls(len(names), field.type)
             for field in SHARD_ROWS
         ]
         return pa.Table.from_arrays(arrays, schema=SHARD_ROWS)
@@ -340,15 +326,11 @@ def _column(field: pa.Field, values: Any) -> pa.Array:
 
 
 def _sample_ids(names: Sequence[str], tokens: TokenSlice) -> list[str]:
-    """Of the first branch of a session."""
-    ids, mask = tokens.ids.astype("<i4", copy=False), tokens.mask
-    digests = []
-    for name, (start, end) in zip(names, pairwise(tokens.offsets.tolist()), strict=True):
-        digest = hashlib.sha256(f"{name}\0{0}\0".encode())
-        digest.update(ids[start:end].data)
-        digest.update(mask[start:end].data)
-        digests.append(digest.hexdigest())
-    return digests
+    ends = pairwise(tokens.offsets.tolist())
+    return [
+        sample_id(name, 0, tokens.ids[start:end], tokens.mask[start:end])
+        for name, (start, end) in zip(names, ends, strict=True)
+    ]
 
 
 def _call_ends(tokens: TokenSlice, at: int) -> list[int]:
@@ -357,37 +339,20 @@ def _call_ends(tokens: TokenSlice, at: int) -> list[int]:
     return [int(end) for end in ends]
 
 
-def _tokenizers(
-    tokens: TokenSlice, expected: ExpectedTokens, options: SampleOptions
-) -> dict[str, list[str | None]]:
-    named = [tokenizer_names(part.tokenizer, expected, options) for part in tokens.parts]
-    return {
-        "tokenizer_sha256": [digest for digest, _ in named],
-        "tokenizer_id": [name for _, name in named],
-        "template_sha256": [part.template for part in tokens.parts],
-    }
-
-
 # Columns of numbers
 
 
 def _number_columns(tokens: TokenSlice) -> dict[str, pa.Array]:
-    lengths = np.diff(tokens.offsets)
-    counts = np.diff(tokens.list_offsets)
+    lengths, counts = np.diff(tokens.offsets), np.diff(tokens.list_offsets)
+    known, flat, missing = tokens.has_logprobs, tokens.logprobs, None
+    if not known.all():
+        flat, missing = flat[np.repeat(known, lengths)], pa.array(~known)
+    ends = np.append(0, np.cumsum(np.where(known, lengths, 0)))
     written = np.add.reduceat(counts * (np.arange(len(counts)) % 2), tokens.lists[:-1])
-    with_logprobs = np.where(tokens.has_logprobs, lengths, 0)
-    flat = tokens.logprobs
-    if not tokens.has_logprobs.all():
-        flat = flat[np.repeat(tokens.has_logprobs, lengths)]
-    logprobs = _lists("rollout_logprobs", flat, np.append(0, np.cumsum(with_logprobs)))
-    if not tokens.has_logprobs.all():
-        kind, offsets = logprobs.type, logprobs.offsets
-        nulls = pa.array(~tokens.has_logprobs)
-        logprobs = pa.LargeListArray.from_arrays(offsets, logprobs.values, type=kind, mask=nulls)
     return {
         "input_ids": _lists("input_ids", tokens.ids, tokens.offsets),
         "loss_mask": _lists("loss_mask", tokens.mask, tokens.offsets),
-        "rollout_logprobs": logprobs,
+        "rollout_logprobs": _lists("rollout_logprobs", flat, ends, missing),
         "n_tokens": pa.array(lengths),
         "n_trainable": pa.array(written),
         "prompt_len": pa.array(counts[tokens.lists[:-1]]),
@@ -395,15 +360,16 @@ def _number_columns(tokens: TokenSlice) -> dict[str, pa.Array]:
     }
 
 
-def _lists(name: str, values: NDArray[Any], offsets: NDArray[np.int64]) -> pa.LargeListArray:
+def _lists(
+    name: str, values: NDArray[Any], offsets: NDArray[np.int64], missing: pa.Array | None = None
+) -> pa.LargeListArray:
     kind = SHARD_ROWS.field(name).type
-    return pa.LargeListArray.from_arrays(
-        pa.array(offsets), pa.array(values, kind.value_type), type=kind
-    )
+    flat = pa.array(values, kind.value_type)
+    return pa.LargeListArray.from_arrays(pa.array(offsets), flat, type=kind, mask=missing)
 
 
 def _spans(tokens: TokenSlice) -> pa.ListArray:
-    """A span for each list that is not empty."""
+    """Make a span of each list that is not empty."""
     kind = SHARD_ROWS.field("turn_spans").type
     fields = list(kind.value_type)
     calls = [call for part in tokens.parts for call in part.session.calls]
@@ -414,7 +380,8 @@ def _spans(tokens: TokenSlice) -> pa.ListArray:
     turns = np.repeat(np.array([call.turn for call in calls], np.int32), 2)
     roles = np.full(len(starts), ASSISTANT, np.int8)
     roles[::2] = [call.after for call in calls]
-    seqs = pa.array([seq for call in calls for seq in _seqs(call)], pa.int64())
+    pairs = ((call.after_seq, call.seq) for call in calls)
+    seqs = pa.array([seq for pair in pairs for seq in pair], pa.int64())
     columns = [starts - base, ends - base, turns, roles, sampled, seqs]
     kept = pa.array(present)
     arrays = [
@@ -424,10 +391,6 @@ def _spans(tokens: TokenSlice) -> pa.ListArray:
     records = pa.StructArray.from_arrays(arrays, fields=fields)
     places = np.append(0, np.cumsum(present))[tokens.lists]
     return pa.ListArray.from_arrays(pa.array(places.astype(np.int32)), records, type=kind)
-
-
-def _seqs(call: PlainCall) -> tuple[int | None, int | None]:
-    return call.after_seq, call.seq
 
 
 def _run_columns(tokens: TokenSlice) -> dict[str, Any]:

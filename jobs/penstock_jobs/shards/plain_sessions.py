@@ -1,10 +1,9 @@
 """Plain sessions: nothing in them has to be put in order, completed or left out.
 
 A session is plain where nobody goes on from it, where each result of a tool stands behind its call,
-and where nothing was interrupted, summed up, copied or masked. Most are. Their events become
-columns without a conversation: one pass over a slice decodes each payload once, and finds out
-whether it is plain. Every other session is read as a conversation, which says the same of a plain
-one; tests compare both.
+and where nothing was interrupted, summed up, copied or masked. Most are. One pass over a slice
+decodes each payload once, and finds out. Every other session is read as a conversation, which says
+the same of a plain one; tests compare both.
 """
 
 import re
@@ -72,15 +71,15 @@ _KNOWN = b'["what was there before"'
 
 @dataclass(slots=True)
 class IdTexts:
-    """The ids of a session's calls, as they were written. A prompt is what was there before and a
-    little more: only that little is decoded, and the rest compared."""
+    """The ids of a session's calls, as they were written. A prompt is what was there before, which
+    is compared, and a little more."""
 
     #: By turns what a prompt adds, and what was written.
     texts: list[bytes] = field(default_factory=list)
     _before: bytes = b""
 
     def decode(self, content: memoryview) -> CallPayload | None:
-        """A call; its ids are added. None where they do not go on from those before. Raises
+        """Decode a call and add its ids. None where they do not go on from those before. Raises
         msgspec's errors."""
         payload, begin = self._decode_shorter(bytes(content)) if self._before else None, _KNOWN
         if payload is None:
@@ -104,8 +103,8 @@ class IdTexts:
         return payload
 
     def _decode_shorter(self, text: bytes) -> CallPayload | None:
-        """With a text in the place of what was there before; None where that is not the prompt
-        of the call, but of the arguments of a tool, say."""
+        """Put a text in the place of what was there before. None where that is not the prompt of
+        the call, but of the arguments of a tool, say."""
         found = _PROMPT.search(text)
         if not found or not text.startswith(self._before, found.end()):
             return None
@@ -121,9 +120,8 @@ _encoder = msgspec.json.Encoder()
 
 
 class PlainCall(NamedTuple):
-    """A model call, and what it answered."""
+    """A model call at a row of the slice, and the role and event that it answered."""
 
-    #: Its row among those of the slice.
     row: int
     turn: int
     after: int
@@ -135,7 +133,7 @@ class PlainCall(NamedTuple):
 
 @dataclass(slots=True)
 class PlainSession:
-    """`settled`, it holds what a row needs, and no payload any more: a slice has many of them."""
+    """A session that is read; once it is settled, what a row needs without any payload."""
 
     session_id: str
     calls: list[PlainCall] = field(default_factory=list)
@@ -156,8 +154,8 @@ class PlainSession:
     _after: tuple[int, int | None] = (_USER, None)
     #: Calls of tools without their results so far, the next one last.
     _open: list[OpenAiCall] = field(default_factory=list)
-    _call_ids: set[str] = field(default_factory=set)
-    _seqs: set[int] = field(default_factory=set)
+    _call_ids: set[str | None] = field(default_factory=set)
+    _seqs: set[int | None] = field(default_factory=set)
 
     def settle(self) -> None:
         messages = self._messages[: self._answered]
@@ -201,37 +199,25 @@ class PlainSession:
     def _offer(self, payload: SessionStartPayload | ModelCallPayload) -> None:
         if self.tools is None and bytes(payload.tools) != b"null":
             self.tools = tools_of(payload.tools)
-        if not self._system and payload.system:
-            self._system = payload.system
+        self._system = self._system or payload.system
 
     def _add_call(self, payload: CallPayload, row: int, seq: int | None) -> bool:
         call_id, asked = payload.call_id, payload.tool_calls or ()
-        if (
-            payload.tokens is None
-            or self._open
-            or payload.is_copied_context
-            or payload.model == NO_MODEL
-        ):
+        again = payload.regenerates is not None or payload.is_copied_context
+        known = seq in self._seqs or call_id in self._call_ids
+        if payload.tokens is None or self._open or payload.model == NO_MODEL or again or known:
             return False
-        if payload.regenerates is not None or seq in self._seqs or call_id in self._call_ids:
-            return False
-        if seq is not None:
-            self._seqs.add(seq)
-        if call_id is not None:
-            self._call_ids.add(call_id)
+        self._seqs |= {seq} - {None}
+        self._call_ids |= {call_id} - {None}
         self._offer(payload)
         names = (call_id, *[call.id for call in asked])
         self.calls.append(PlainCall(row, self._turn, *self._after, seq, names))
         self.payloads.append(payload)
         content, reasoning = payload.text or "", payload.thinking or None
-        tool_calls = None
-        if asked:
-            tool_calls = [
-                openai_call(call.id, call.name, text_of(call.arguments, "{}")) for call in asked
-            ]
-            self._open = tool_calls[::-1]
-        if content or reasoning or tool_calls:
-            self._messages.append(OpenAiMessage("assistant", content, reasoning, tool_calls))
+        calls = [openai_call(call.id, call.name, text_of(call.arguments, "{}")) for call in asked]
+        self._open = calls[::-1]
+        if content or reasoning or calls:
+            self._messages.append(OpenAiMessage("assistant", content, reasoning, calls or None))
             self._answered = len(self._messages)
             self._after = (_ASSISTANT, seq)
         return True
@@ -239,13 +225,12 @@ class PlainSession:
     def _add_result(self, payload: Any, seq: int | None) -> bool:
         if not self._open or not payload.call_id or payload.call_id != self._open[-1].id:
             return False
-        name = payload.tool or self._open.pop().function.name
-        if payload.tool:
-            self._open.pop()
-        content = text_of(payload.output)
-        self._messages.append(
-            OpenAiMessage("tool", content, tool_call_id=payload.call_id, name=name)
+        name = payload.tool or self._open[-1].function.name
+        self._open.pop()
+        result = OpenAiMessage(
+            "tool", text_of(payload.output), tool_call_id=payload.call_id, name=name
         )
+        self._messages.append(result)
         self._after = (_TOOL, seq)
         return True
 
@@ -253,8 +238,8 @@ class PlainSession:
 def read_plain(
     rows: pa.Table, redacted: pa.ChunkedArray, wanted: Collection[str]
 ) -> Iterator[PlainSession]:
-    """Those of the wanted sessions that are plain, in order. `rows` are of segments of one tenant,
-    in order; `redacted` says in which of them something was masked."""
+    """Read those of the wanted sessions that are plain. `rows` are of segments of one tenant, in
+    order; `redacted` says in which of them something was masked."""
     masked = set(rows["session_id"].filter(redacted).unique().to_pylist())
     said = pc.is_in(rows["type"], pa.array(DECODERS, pa.string()))
     places = np.flatnonzero(said.to_numpy())
@@ -288,7 +273,7 @@ def _tell(
 
 
 def payload_views(payloads: pa.ChunkedArray) -> list[memoryview]:
-    """The bytes of each payload, where they are."""
+    """Point to the bytes of each payload, where they are."""
     views: list[memoryview] = []
     for chunk in payloads.chunks:
         texts = chunk.cast(pa.large_utf8())

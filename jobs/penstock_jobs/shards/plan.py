@@ -1,8 +1,8 @@
 """What a shard will be made of: selected sessions that are not excluded, with their advantages and
 their side of the evaluation split.
 
-All of this is decided for whole sessions, before any token is read, and counted. The plan depends
-on the recipe and the snap alone.
+All of this is decided for whole sessions, before any token is read. It depends on the recipe and
+the snap alone.
 """
 
 from collections import Counter
@@ -47,10 +47,10 @@ from penstock_jobs.shards.name_numbers import (
     texts_of,
     with_texts,
 )
-from penstock_jobs.shards.planned_sessions import ROWS_AT_ONCE, PlannedSessions, SessionPortion
+from penstock_jobs.shards.planned_sessions import ROWS_AT_ONCE, PlannedSessions
 from penstock_jobs.shards.recipe import Recipe
 from penstock_jobs.shards.selection import LEFT_OUT_ROWS, KnownSessions, read_answer, select
-from penstock_jobs.shards.session_facts import PinnedSessions
+from penstock_jobs.shards.session_facts import PinnedSessions, SessionFacts
 from penstock_jobs.shards.token_credit import SPAN_CREDITS, all_span_credits
 
 
@@ -64,15 +64,12 @@ class LeftOutSession(NamedTuple):
 
     session_id: str
     reason: str
-    #: What a person needs to understand the reason.
     detail: str | None = None
 
 
 @dataclass(frozen=True)
 class LeftOutSessions:
-    """Of a shard, sorted."""
-
-    #: LEFT_OUT_ROWS.
+    #: LEFT_OUT_ROWS, sorted.
     rows: pa.Table
 
     @classmethod
@@ -98,24 +95,24 @@ class ShardPlan:
     #: CHOSEN_ROWS with `advantage`, `split` and `credits`, in the order of a shard.
     chosen: pa.Table
     sessions: PlannedSessions
-    #: By session: the names of events that another session told first.
+    #: By session: the names of events that another told first.
     copies: Mapping[str, frozenset[str]]
     #: LEFT_OUT_ROWS.
     left_out: pa.Table
     #: How many sessions the query named.
     asked: int
-    #: The versions of the suites whose tasks were looked for.
+    #: By suite the version whose tasks were looked for.
     suites: Mapping[str, str]
     #: The checkpoint that the recipe's channel pointed at.
     counted_from: str | None
 
     @cached_property
     def numbers(self) -> Numbers:
-        """Those of the chosen among all sessions."""
+        """The places of the chosen among all sessions."""
         return numbers_in(self.chosen["session_id"])
 
     def rows(self, start: int, end: int) -> pa.Table:
-        """Some of the chosen; they hold no names but their own."""
+        """Some of the chosen, with no names but their own."""
         return with_texts(self.chosen.slice(start, end - start))
 
 
@@ -128,21 +125,21 @@ def plan_shard(sessions: PinnedSessions, recipe: Recipe) -> ShardPlan:
     answer = read_answer(sessions.query(recipe.query), recipe.advantage.kind)
     links = sessions.links()
     planned = PlannedSessions(sessions, answer["session_id"], links)
-    known = pa.table({"session_id": planned.ids})
+    ids = pa.table({"session_id": planned.ids})
     rewards: dict[str, pa.Table] = {}
     if recipe.target is not None:
         version = recipe.target.definition.version
         rewards = {
-            name: sessions.read(name, known, version=version) for name in ("outcomes", "rewards")
+            name: sessions.read(name, ids, version=version) for name in ("outcomes", "rewards")
         }
-    in_lake = known.append_column("chain", planned.chains())
+    in_lake = ids.append_column("chain", planned.chains())
     selection = select(answer, KnownSessions(in_lake, **rewards), recipe.target)
-    del rewards, in_lake, known
+    del rewards, in_lake, ids
     asked, chosen = answer.num_rows, selection.chosen
     del answer
     copies = find_copies(sessions, texts_of(chosen["session_id"]), links)
-    search = _ExclusionSearch(recipe, sessions, planned, copies, suites, behind)
-    excluded = search.of(chosen)
+    known: dict[str, Any] = {"copies": copies, "suites": suites, "behind": behind}
+    excluded = _ExclusionSearch(recipe, sessions, planned, chosen, **known).excluded()
     left_out = [selection.left_out, excluded]
     chosen = _without(chosen, excluded["session_id"])
     chosen = chosen.append_column("split", _sides(chosen, recipe, planned))
@@ -189,117 +186,98 @@ def _without(chosen: pa.Table, sessions: pa.ChunkedArray) -> pa.Table:
 # Exclusions, in their order
 
 
-@dataclass(frozen=True)
 class _ExclusionSearch:
-    recipe: Recipe
-    sessions: PinnedSessions
-    planned: PlannedSessions
-    copies: CopiedEvents
-    suites: tuple[SuiteVersion, ...]
-    #: How many versions each checkpoint is behind that of the recipe's channel.
-    behind: Mapping[str, int] | None
+    """Applies the exclusions to chosen sessions. Tables of all of them are sorted by session."""
 
-    def of(self, chosen: pa.Table) -> pa.Table:
-        """LEFT_OUT_ROWS: each session that is left out, with its first reason."""
-        exclude, planned = self.recipe.exclude, self.planned
-        numbers = numbers_in(chosen["session_id"])
+    def __init__(
+        self,
+        recipe: Recipe,
+        sessions: PinnedSessions,
+        planned: PlannedSessions,
+        chosen: pa.Table,
+        *,
+        copies: CopiedEvents,
+        suites: tuple[SuiteVersion, ...],
+        behind: Mapping[str, int] | None,
+    ) -> None:
+        """`behind` says how many versions each checkpoint is behind that of a channel."""
+        self._recipe, self._sessions, self._planned = recipe, sessions, planned
+        self._chosen, self._copies, self._suites = chosen, copies, suites
+        self._numbers = numbers_in(chosen["session_id"])
+        self._at_us, self._behind = sessions.snapshot_us(), behind
+        self._vendors = self._sampled = None
+        if recipe.exclude.vendor_models:
+            self._vendors = sessions.read("vendors", pa.table({"session_id": planned.ids}))
+        if (age_s := recipe.staleness.max_age_s) is not None:
+            begun_us = self._at_us - age_s * 1_000_000  # what began later holds nothing older
+            first_us = planned.column("first_us").to_numpy()[self._numbers]
+            early = texts_of(chosen["session_id"].filter(pa.array(first_us < begun_us)))
+            engine = recipe.tokens.source == "engine"
+            self._sampled = first_sampled(sessions, early, copies.by_session, engine=engine)
+        if (reference := recipe.staleness.checkpoint) is not None:
+            self._behind = behind_checkpoint(planned.profiles(), reference)
+
+    def excluded(self) -> pa.Table:
+        """Give LEFT_OUT_ROWS: each session that is left out, with its first reason."""
+        exclude, planned, seed = self._recipe.exclude, self._planned, self._recipe.seed
         is_chosen = np.zeros(len(planned), bool)
-        is_chosen[numbers] = True
+        is_chosen[self._numbers] = True
         left_out = [LEFT_OUT_ROWS.empty_table()]
-        for portion, exclusions in self._by_portion(self._at_hand(chosen, numbers)):
+        for portion in planned.portions():
+            exclusions = self._of_portion(portion.facts)
             named = zip(portion.facts.profiles, is_chosen[portion.numbers], strict=True)
             excluded = [name for name, asked in named if asked and name in exclusions]
             left_out.append(_as_rows(excluded, exclusions))
         first = pa.concat_tables(left_out)
-        remaining = _without(chosen, first["session_id"])
+        remaining = _without(self._chosen, first["session_id"])
         if exclude.near_duplicates:
             columns = (remaining[name].to_pylist() for name in ("session_id", "group_id"))
             compared = dict(zip(*columns, strict=True))
-            alike = find_near_duplicates(
-                self.sessions, compared, self.recipe.seed, exclude.similarity_min
-            )
+            similarity_min = exclude.similarity_min
+            alike = find_near_duplicates(self._sessions, compared, seed, similarity_min)
             chains = dict(zip(compared, remaining["chain"].to_pylist(), strict=True))
             alike = spread_over_chains(alike, chains)
             first = pa.concat_tables([first, _as_rows(list(alike), alike)])
             remaining = _without(remaining, first["session_id"])
         caps = {"per_user": exclude.max_per_user, "per_repo": exclude.max_per_repo}
-        caps["sessions"] = self.recipe.output.max_sessions
+        caps["sessions"] = self._recipe.output.max_sessions
         if any(cap is not None for cap in caps.values()):
             remaining = remaining.select(["session_id", "chain"])
             at = remaining["session_id"].chunk(0).indices
             for name in ("user", "repo"):
                 remaining = remaining.append_column(name, planned.names(name).take(at))
-            reasons = over_caps(remaining, self.recipe.seed, **caps)
+            reasons = over_caps(remaining, seed, **caps)
             capped = texts_of(remaining["session_id"].filter(reasons.is_valid()))
             first = pa.concat_tables([first, left_out_rows(capped, reasons.drop_null())])
         return first
 
-    def _at_hand(self, chosen: pa.Table, numbers: Numbers) -> "_KnownBefore":
-        recipe, sessions = self.recipe, self.sessions
-        vendors = sampled = None
-        if recipe.exclude.vendor_models:
-            asked = pa.table({"session_id": self.planned.ids})
-            vendors = sessions.read("vendors", asked)
-        at_us, behind = sessions.snapshot_us(), self.behind
-        if (age_s := recipe.staleness.max_age_s) is not None:
-            begun_us = at_us - age_s * 1_000_000  # what began later holds nothing older
-            first_us = self.planned.column("first_us").to_numpy()[numbers]
-            early = texts_of(chosen["session_id"].filter(pa.array(first_us < begun_us)))
-            engine = recipe.tokens.source == "engine"
-            sampled = first_sampled(sessions, early, self.copies.by_session, engine=engine)
-        if (reference := recipe.staleness.checkpoint) is not None:
-            behind = behind_checkpoint(self.planned.profiles(), reference)
-        return _KnownBefore(at_us, vendors, sampled, behind)
+    def _of_portion(self, facts: SessionFacts) -> Exclusions:
+        """Judge by profiles and contents of single sessions, and of others of their chains."""
+        exclude, staleness = self._recipe.exclude, self._recipe.staleness
+        chains, profiles, repeats = facts.chains, facts.profiles, facts.links.repeats
+        parents = {name: repeats[name] for name in profiles if name in repeats}
+        denied_by = spread_denials(facts.denied, chains, parents)
+        consents = facts.consents | dict.fromkeys(denied_by, NO_TRAIN)
+        denied = without_consent(consents, chains, exclude.consent, denied_by)
+        marked = of_vendors(self._own_rows(self._vendors, profiles), chains)
+        copied = self._copies.exclusions
+        own = {name: copied[name] for name in profiles if name in copied}
+        exclusions = first_reasons([denied, marked, spread_over_chains(own, chains)])
+        if self._suites:
+            others = {name: each for name, each in profiles.items() if name not in exclusions}
+            contaminated = find_contaminated(self._sessions, others, self._suites, exclude)
+            exclusions = first_reasons([exclusions, spread_over_chains(contaminated, chains)])
+        sampled = self._own_rows(self._sampled, profiles)
+        old = stale(
+            profiles.values(), chains, self._at_us,
+            behind=self._behind, max_versions=staleness.max_versions or 0,
+            sampled_us={row["session_id"]: row["sampled_us"] for row in sampled},
+            max_age_s=staleness.max_age_s,
+        )  # fmt: skip
+        return first_reasons([exclusions, old])
 
-    def _by_portion(self, known: "_KnownBefore") -> Iterator[tuple[SessionPortion, Exclusions]]:
-        """What profiles and contents of single sessions say, and others of their chains."""
-        exclude, staleness = self.recipe.exclude, self.recipe.staleness
-        repeats = self.planned.links.repeats
-        copied = self.copies.exclusions
-        for portion in self.planned.portions():
-            facts = portion.facts
-            chains, profiles = facts.chains, facts.profiles
-            parents = {name: repeats[name] for name in profiles if name in repeats}
-            denied_by = spread_denials(facts.denied, chains, parents)
-            consents = facts.consents | dict.fromkeys(denied_by, NO_TRAIN)
-            denied = without_consent(consents, chains, exclude.consent, denied_by)
-            marked = of_vendors(known.vendors_of(profiles), chains)
-            own = {name: copied[name] for name in profiles if name in copied} if copied else {}
-            repeated = spread_over_chains(own, chains)
-            exclusions = first_reasons([denied, marked, repeated])
-            if self.suites:
-                others = {name: each for name, each in profiles.items() if name not in exclusions}
-                contaminated = find_contaminated(self.sessions, others, self.suites, exclude)
-                contaminated = spread_over_chains(contaminated, chains)
-                exclusions = first_reasons([exclusions, contaminated])
-            old = stale(
-                profiles.values(), chains, known.at_us,
-                behind=known.behind, max_versions=staleness.max_versions or 0,
-                sampled_us=known.sampled_of(profiles), max_age_s=staleness.max_age_s,
-            )  # fmt: skip
-            yield portion, first_reasons([exclusions, old])
-
-
-@dataclass(frozen=True)
-class _KnownBefore:
-    """What was found out about all sessions at once; the tables are sorted by session."""
-
-    at_us: int
-    vendors: pa.Table | None
-    sampled: pa.Table | None
-    behind: Mapping[str, int] | None
-
-    def vendors_of(self, sessions: Collection[str]) -> list[dict[str, str]]:
-        if self.vendors is None:
-            return []
-        rows: list[dict[str, str]] = rows_of_sessions(self.vendors, sessions).to_pylist()
-        return rows
-
-    def sampled_of(self, sessions: Collection[str]) -> dict[str, int]:
-        if self.sampled is None:
-            return {}
-        rows = rows_of_sessions(self.sampled, sessions)
-        return dict(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+    def _own_rows(self, rows: pa.Table | None, sessions: Collection[str]) -> list[dict[str, Any]]:
+        return [] if rows is None else rows_of_sessions(rows, sessions).to_pylist()
 
 
 def _as_rows(sessions: Sequence[str], exclusions: Exclusions) -> pa.Table:
@@ -328,8 +306,8 @@ def _sides(chosen: pa.Table, recipe: Recipe, planned: PlannedSessions) -> pa.Arr
 def split_sides(
     keys: Sequence[pa.ChunkedArray | pa.Array], eval_share: float, seed: int
 ) -> pa.Array:
-    """`train` or `eval` for each session, by columns of keys, narrow ones first. What shares a key,
-    or is linked by others, is on one side: the seed and its least name decide."""
+    """Choose `train` or `eval` for each session, by columns of keys, narrow ones first. What shares
+    a key, also through others, is on one side: the seed and its least name decide."""
     count, bound = len(keys[0]), round(eval_share * 2**64)
     if not count:
         return pa.array([], NAMES)
@@ -346,7 +324,7 @@ def split_sides(
 
 
 def _links(keys: pa.ChunkedArray | pa.Array) -> tuple[Numbers, Numbers]:
-    """Places with the same key: the first of them, and each further one."""
+    """Pair places with the same key: the first of them with each further one."""
     codes = numbers_in(in_one(keys).dictionary_encode())
     places = np.flatnonzero(codes >= 0)
     first = np.empty(int(codes.max(initial=-1)) + 1, np.int64)

@@ -1,8 +1,7 @@
-"""The sessions of a plan, by columns: millions of them cost their names, once, and a few numbers
-each.
+"""The sessions of a plan, by columns: millions of them cost their names and a few numbers each.
 
-What the exclusions ask of them stands on disk. They get it a portion at a time: first all sessions
-that links name, so that chains are whole; then the others, each of which is a chain by itself.
+The rest stands on disk. Exclusions get it a portion at a time: first all sessions that links name,
+so that chains are whole; then the others, each of which is a chain by itself.
 """
 
 import weakref
@@ -33,7 +32,7 @@ ROWS_AT_ONCE = 10_000
 
 
 class RowSpool:
-    """Rows in a file without a name: it is gone with this object, or with the process."""
+    """Rows in a file without a name, which is gone with this object or the process."""
 
     def __init__(self, folder: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         make_directory(folder)
@@ -48,7 +47,6 @@ class RowSpool:
         self._file.flush()
 
     def batches(self, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows, in their order."""
         names = self.schema.names if columns is None else columns
         fields = sorted(self.schema.names.index(name) for name in names)
         options = pa.ipc.IpcReadOptions(included_fields=fields)
@@ -75,8 +73,8 @@ class SessionPortion:
 
 
 class PlannedSessions:
-    """The sessions that a query named, the rest of their chains, and all that these resume or fork:
-    those that are in the lake, sorted and numbered."""
+    """The sessions that a query named, the rest of their chains, and all that these repeat: those
+    that are in the lake, sorted and numbered."""
 
     def __init__(
         self, queries: SnapshotQueries, sessions: pa.ChunkedArray, links: SessionLinks
@@ -106,11 +104,11 @@ class PlannedSessions:
         return len(self.ids)
 
     def chains(self) -> pa.DictionaryArray:
-        """By number: the session that the chain began with, which need not be in the lake."""
+        """Give by number the session that the chain began with, in the lake or not."""
         return self._by_number(self.links.chain)
 
     def origins(self) -> pa.DictionaryArray:
-        """By number: the session that all of each began with."""
+        """Give by number the session that all of it began with."""
         return self._by_number(self.links.origin)
 
     def _by_number(self, name_of: Callable[[str], str]) -> pa.DictionaryArray:
@@ -127,35 +125,33 @@ class PlannedSessions:
         return named(numbers, known)
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """By number, from disk."""
+        """Read a column by number."""
         return self._rows.column(name)
 
     def names(self, name: str) -> pa.DictionaryArray:
-        """By number, from disk: a column of few names; its dictionary is in no order."""
+        """Read a column of few names by number; its dictionary is in no order."""
         chunks = [batch[name].dictionary_encode() for batch in self._rows.batches([name])]
         kind = pa.dictionary(pa.int32(), _TEXT)
         return in_one(pa.chunked_array(chunks, kind).unify_dictionaries())
 
     def with_chains(self, sessions: pa.Array) -> pa.Table:
-        """In the column session_id these, and all others of their chains."""
+        """Give these and all others of their chains, in the column session_id."""
         own = self._linked_of(sessions)
         more = self.links.whole_chains(own) - set(own)
         added = pa.array(sorted(more), _TEXT)
         return pa.table({"session_id": pa.chunked_array([sessions, added], _TEXT)})
 
     def consents(self, numbers: Numbers) -> list[str]:
-        """What these sessions say, and what was decided; of portions that were read."""
+        """Say what these said and what was decided; of portions that were read."""
         return [self._words[word] for word in self._spoken[numbers].tolist()]
 
     def consent(self, session: str) -> str:
-        """Of a single one."""
         number = bisect_left(self.ids, session, key=lambda name: name.as_py())
         if number == len(self.ids) or self.ids[number].as_py() != session:
             return CONSENT_UNKNOWN
         return self._words[int(self._spoken[number])]
 
     def profiles(self) -> Iterator[SessionProfile]:
-        """Of all, in their order."""
         for rows in self._rows.batches():
             yield from SessionFacts(rows, self.links).profiles.values()
 
@@ -195,7 +191,7 @@ class PlannedSessions:
 
 
 def portions_of(rows: pa.Table, starts: Numbers) -> Iterable[tuple[int, int]]:
-    """Where to cut rows into portions of about ROWS_AT_ONCE, at some of these starts."""
+    """Cut rows into portions of about ROWS_AT_ONCE, at some of these starts."""
     at: int = 0
     while at < rows.num_rows:
         place = int(np.searchsorted(starts, at + ROWS_AT_ONCE))

@@ -1,25 +1,15 @@
 """Preferences: of two answers to the same messages, the one that was wanted.
 
-    edited        The user changed what an edit had written. Chosen is the answer as it would have
-                  been with the text that the user left, rejected is the answer as it was.
-    edited_text   The same where the model's answer does not hold the text, since another program
-                  wrote it: both sides are the texts alone.
-    regenerated   The user asked for the answer again, in the session or in a fork of it. Chosen is
-                  the last, rejected each before it.
-
-A row of a shard holds those of the calls that are trained in it, as JSON: how many of its messages
-come before both answers, and the answers.
-
-An edit is corrected where somebody else changed its text and left something in its place. What was
-taken back as a whole, put back to what was there before, or written anew by the agent is no
-correction. Text that was added before or behind what the edit wrote is not of it.
+docs/shards.md says which there are. An edit is corrected where somebody else changed its text and
+left something in its place. What was taken back as a whole, put back to what was there before, or
+written anew by the agent is no correction, nor is text before or behind what the edit wrote.
 """
 
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -38,7 +28,8 @@ from penstock_jobs.shards.conversation import (
     is_cut_short,
     openai_message,
 )
-from penstock_jobs.shards.token_credit import call_of, edit_marks
+from penstock_jobs.shards.session_events import texts_within
+from penstock_jobs.shards.token_credit import EditMark, call_of, credited_calls, edit_marks
 
 #: Where less is left of the changed text, by characters, it was taken back.
 _LEFT_MIN = 0.2
@@ -54,10 +45,7 @@ class CorrectedRange(NamedTuple):
 
 @dataclass(frozen=True)
 class Correction:
-    #: Of the edit: the call that it names, and when it was made.
-    call_id: str | None
-    ts_us: int
-    seq: int | None
+    edit: EditMark
     #: What it put into the file: all of the file, or a region of it.
     after: str
     #: In order. They do not overlap.
@@ -89,7 +77,7 @@ class Correction:
         return first, last
 
     def in_text(self, text: str) -> str | None:
-        """The text with what the user left. None, where it does not hold what was changed."""
+        """Put what the user left into a text. None where it does not hold what was changed."""
         if text and text.count(self.after) == 1:
             return text.replace(self.after, self._corrected(0, len(self.after)))
         if not text or self.after.count(text) != 1:
@@ -101,12 +89,12 @@ class Correction:
         return self._corrected(start, end)
 
     def in_json(self, text: str) -> str | None:
-        """The same for the texts within JSON, which stays as it was written around them."""
+        """Do the same within JSON, which stays as it was written around its texts."""
         try:
             document = msgspec.json.decode(text)
         except (msgspec.MsgspecError, RecursionError):
             return None
-        for value in sorted(set(_texts(document)), key=len, reverse=True):
+        for value in sorted(set(texts_within(document)), key=len, reverse=True):
             corrected = self.in_text(value)
             if corrected is None:
                 continue
@@ -124,19 +112,11 @@ class Correction:
         return "".join([*pieces, self.after[at:end]])
 
 
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _texts(part)
-
-
 def find_corrections(
     rows: pa.Table, tenant: str, as_of_us: int, *, horizon_s: int, chains: Mapping[str, str]
 ) -> dict[str, list[Correction]]:
-    """By session, what had become of edits at the horizon; of those that somebody looked at by
-    then. What the user did to an edit of a parent is seen in its child."""
+    """Find by session what had become of edits at the horizon. What the user did to an edit of a
+    parent is seen in its child."""
     relations = Relations(chains={name: ChainMember(chain) for name, chain in chains.items()})
     columns = columns_of([all_rewards()["edit_persistence"]])
     bucket = as_bucket(rows, tenant, as_of_us, columns, relations)
@@ -150,8 +130,7 @@ def find_corrections(
             ranges = _corrected_ranges(edit)
             mark = marks.get((session, edit.target_id))
             if ranges and mark is not None:
-                made = mark.call_id, mark.ts_us, mark.seq
-                found[session].append(Correction(*made, edit.after, ranges))
+                found[session].append(Correction(mark, edit.after, ranges))
     return dict(found)
 
 
@@ -182,7 +161,7 @@ def _corrected_ranges(edit: TrackedEdit) -> tuple[CorrectedRange, ...]:
 
 
 def _start_of(edit: TrackedEdit, made: FileState) -> int | None:
-    """Where in the file the text of the edit begins."""
+    """Find where in the file the text of the edit begins."""
     places = [
         made.ranges[edit.owner, n]
         for n in range(len(edit.ranges))
@@ -198,7 +177,7 @@ def _start_of(edit: TrackedEdit, made: FileState) -> int | None:
 def _left(
     edit: TrackedEdit, made: tuple[int, int], now: tuple[int, int], home: FileState
 ) -> str | None:
-    """What stands in the place of a stretch; None, where another edit wrote some of it."""
+    """Give what stands in the place of a stretch; None where another edit wrote some of it."""
     runs = home.cut(*now)
     if any(run.owner not in (OTHERS, edit.owner) for run in runs):
         return None
@@ -247,7 +226,7 @@ NO_SOURCES = PreferenceSources()
 
 
 class PreferenceFinder:
-    """Finds those of a session, row by row."""
+    """Finds the preferences of a session, row by row."""
 
     def __init__(
         self,
@@ -263,30 +242,22 @@ class PreferenceFinder:
         self._regenerations = sorted({mark for mark in marks if mark is not None})
         self._corrections: defaultdict[int, list[Correction]] = defaultdict(list)
         self._origin = sources.origins.get(conversation.session_id)
-        for correction in sources.corrections.get(conversation.session_id, ()):
-            call = call_of(conversation, correction.call_id, correction.ts_us, correction.seq)
-            self._corrections[call].append(correction)
+        if corrections := sources.corrections.get(conversation.session_id):
+            calls = credited_calls(conversation)
+            for correction in corrections:
+                self._corrections[call_of(calls, correction.edit)].append(correction)
 
     def of_row(self, shown: Sequence[ChatMessage], trained: Iterable[int]) -> str | None:
-        """As JSON. `shown` are the row's messages, `trained` the numbers of its calls."""
+        """Give JSON. `shown` are the row's messages, `trained` the numbers of its calls."""
         if not self._regenerations and not self._corrections and self._origin is None:
             return None
         own = frozenset(trained)
-        places = {
-            message.call: at
-            for at, message in enumerate(shown)
-            if message.call is not None and message.call in own
-        }
-        pairs = [
-            *self._regenerated(places),
-            *self._forked(places),
-            *self._edited(shown, places),
-        ]
+        places = {each.call: at for at, each in enumerate(shown) if each.call in own}
+        pairs = [*self._regenerated(places), *self._forked(places), *self._edited(shown, places)]
         return msgspec.json.encode(pairs).decode() if pairs else None
 
     def _regenerated(self, places: Mapping[int, int]) -> Iterator[Preference]:
-        """A try that is trained stands in the row of its own; one that is not, in that of the
-        answer which took its place."""
+        """A try stands in its own row if it is trained, else in that of what took its place."""
         for regeneration in self._regenerations:
             rejected, chosen = regeneration
             place = places.get(rejected if rejected in self._trained else chosen)
@@ -298,15 +269,15 @@ class PreferenceFinder:
                 yield from _pair(place, *sides)
 
     def _forked(self, places: Mapping[int, int]) -> Iterator[Preference]:
-        """The user went back in another session and let the model answer the same again, and did
-        not go on from the answer there."""
+        """Before, the user had let the model answer the same, and did not go on from it."""
         start, origin = self._conversation.start, self._origin
         if origin is None or start.task_id is not None or start.group_id is not None:
             return
         first = next((at for at, message in enumerate(self._told) if message.written), 0)
         before, theirs = self._told[:first], origin.messages
         place = places.get(self._told[first].call or 0) if first else None
-        if place is None or any(_is_new(message) for message in before):
+        asked = [message for message in before if message.role == "user"]
+        if place is None or any("copied" not in message.flags for message in asked):
             return
         if list(map(openai_message, before)) != list(map(openai_message, theirs[:first])):
             return
@@ -340,18 +311,13 @@ class PreferenceFinder:
 
 
 def _answer(told: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """All that was said first, before anybody asked for more."""
+    """Give what was said first, before anybody asked for more."""
     answer: list[ChatMessage] = []
     for message in told:
         if message.role not in ("assistant", "tool") or message.regeneration is not None:
             break
         answer.append(message)
     return answer
-
-
-def _is_new(message: ChatMessage) -> bool:
-    """Whether the user said it in a fork for the first time."""
-    return message.role == "user" and "copied" not in message.flags
 
 
 def _is_cut_short(conversation: Conversation, side: Sequence[ChatMessage]) -> bool:
@@ -369,7 +335,7 @@ def _pair(
 
 
 def _corrected(message: ChatMessage, correction: Correction) -> ChatMessage | None:
-    """The message with the text that the user left, where it holds the text of the edit."""
+    """Give the message with the text that the user left, where it holds the text of the edit."""
     calls = []
     for call in message.tool_calls:
         arguments = correction.in_json(call.arguments)

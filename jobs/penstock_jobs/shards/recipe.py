@@ -1,8 +1,4 @@
-"""A recipe: which sessions become a shard, and how.
-
-It is a TOML file beside the query that it names. The manifest keeps its canonical form, so that a
-comment or another order of keys does not make another shard.
-"""
+"""A recipe: which sessions become a shard, and how. A TOML file beside the query that it names."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
@@ -35,11 +31,10 @@ Consent = Literal["train", "not_denied"]
 
 @dataclass(frozen=True)
 class Tokens:
-    """`engine`: sessions without token ids of an inference engine are left out. `render`: all ids
-    come from the template and the tokenizer."""
+    """Where token ids come from: an inference engine, or a template and a tokenizer."""
 
     source: Source = "prefer-engine"
-    #: As written: relative to the recipe.
+    #: Relative to the recipe.
     tokenizer: str | None = None
     template: str | None = None
     #: With `prefer-engine`, what becomes of a session whose engine had another tokenizer.
@@ -54,7 +49,7 @@ class RewardChoice:
     """`wait`: nothing is built while a reward is pending. `drop`: such sessions are left out."""
 
     pending: Pending
-    #: The name of a definition that comes with Penstock, or a file relative to the recipe.
+    #: One that comes with Penstock, or a file relative to the recipe.
     definition: str = "default"
     #: Takes the place of the definition's own horizons.
     horizon_s: NotNegative | None = None
@@ -66,7 +61,7 @@ class RewardTarget:
 
     definition: Definition
     pending: Pending
-    #: Outcomes in the lake are by other horizons, so rewards have to be combined again.
+    #: Outcomes in the lake are by other horizons: rewards have to be combined again.
     recombined: bool = False
 
 
@@ -77,7 +72,7 @@ class Advantage:
 
 @dataclass(frozen=True)
 class Staleness:
-    """Versions are counted back from a checkpoint: that of a channel, or one by name."""
+    """Versions are counted back from a channel's checkpoint, or one by name."""
 
     channel: str | None = None
     checkpoint: str | None = None
@@ -96,7 +91,7 @@ class Exclude:
     #: A session with this share of a task's runs, or more, is left out.
     overlap_min: float = 0.1
     near_duplicates: bool = False
-    #: Two sessions with this similarity, or more, count as one: their share of common shingles.
+    #: Two sessions that share this much, or more, count as one.
     similarity_min: float = 0.8
     max_per_user: Positive | None = None
     max_per_repo: Positive | None = None
@@ -104,20 +99,18 @@ class Exclude:
 
 @dataclass(frozen=True)
 class Preferences:
-    """Pairs of answers. Those that were asked for again are always there; what users made of edits
-    takes longer than the rest of the build."""
+    """Pairs of what users made of edits take longer than the rest of a build."""
 
     edits: bool = False
-    #: What users left of an edit, so many seconds after it.
     horizon_s: NotNegative = 600
 
 
 @dataclass(frozen=True)
 class EvaluationSplit:
     eval: float = 0.0
-    #: Sessions of one user or repository are never on both sides, like groups and chains.
+    #: What is never on both sides, beside groups and chains.
     by: Literal["group", "user", "repo"] = "user"
-    #: The side that the shard holds. Sessions of the other are left out, and counted.
+    #: The side that the shard holds.
     keep: Literal["both", "train", "eval"] = "both"
 
 
@@ -132,15 +125,14 @@ class OutputSizes:
 
 @dataclass(frozen=True)
 class RecipeFile:
-    """What a recipe says, with all defaults: the keys and sections of its file."""
+    """The keys and sections of a recipe's file, with all defaults."""
 
     name: str
-    #: The file that the SQL stands in; its key is `query`.
+    #: Its key is `query`.
     query_file: str
     as_of: str = "latest"
     seed: NotNegative = 0
     tokens: Tokens = field(default_factory=Tokens)
-    #: None: the shard needs no rewards.
     reward: RewardChoice | None = None
     advantage: Advantage = field(default_factory=Advantage)
     staleness: Staleness = field(default_factory=Staleness)
@@ -154,17 +146,12 @@ class RecipeFile:
 class Recipe(RecipeFile):
     #: The SQL.
     query: str = ""
-    #: The definition that `reward` names.
     target: RewardTarget | None = field(default=None, compare=False)
     directory: Path = field(default=Path(), compare=False)
 
-    def path(self, name: str) -> Path:
-        """The path of a file that the recipe names."""
-        return self.directory / name
-
     @property
     def canonical(self) -> str:
-        """The recipe with all defaults, as JSON. The manifest has the query beside it."""
+        """The recipe with all defaults, as JSON: comments and the order of keys do not count."""
         names = [entry.name for entry in fields(RecipeFile) if entry.name != "as_of"]
         values = {name: getattr(self, name) for name in names}
         return msgspec.json.encode(values, order="sorted").decode()
@@ -201,7 +188,7 @@ def load_recipe(path: Path) -> Recipe:
 
 
 def _contradictions(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    """Sections that cannot be followed as they are written, with the reason."""
+    """Find sections that cannot be followed as they are written, with the reason."""
     for key in ("overlap_min", "similarity_min"):
         if not getattr(recipe.exclude, key):
             yield "exclude", f"{key} = 0 would leave out everything"
@@ -232,8 +219,8 @@ def read_target(reward: RewardChoice, directory: Path) -> RewardTarget:
 
 
 def at_horizon(definition: Definition, horizon_s: int | None) -> Definition:
-    """The definition with this horizon instead of its own. Raises InvalidInput where it does not
-    compute its rewards at it."""
+    """Give the definition with another horizon. Raises InvalidInput where it does not compute its
+    rewards at it."""
     if horizon_s is None:
         return definition
     counted = [term for term in definition.counted() if term.horizon_s is not None]

@@ -1,7 +1,4 @@
-"""Shards in the metadata database: registration, and marks on shards that hold too much.
-
-A shard appears in one transaction, when its files and its manifest are in the store.
-"""
+"""Registration of shards, in one transaction; and marks on those that hold too much."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -30,7 +27,16 @@ from penstock.proof.shard_records import shard_record
 from penstock.shards.errors import ShardDamaged, ShardGoing, ShardMissing
 from penstock.shards.files import files_of, read_rows
 from penstock.shards.manifest import StoredShard, shard_folder, stored_shard
-from penstock.shards.tables import DROPPING, ERASED, shard, shard_file, shard_left_out, shard_mark
+from penstock.shards.registered_shards import marks_of
+from penstock.shards.tables import (
+    DROPPING,
+    ERASED,
+    of_shard,
+    shard,
+    shard_file,
+    shard_left_out,
+    shard_mark,
+)
 from penstock.storage import ObjectStore
 from penstock_jobs.shards.exclusion.eligibility import spread_denials
 from penstock_jobs.shards.session_facts import SnapshotQueries
@@ -50,8 +56,8 @@ class AnnouncingStore:
 
 
 def announce_once(database: Database, tenant: str, shard_id: str, name: str, owner: str) -> bool:
-    """Announce a file of this shard that is about to be written; False where the shard is
-    registered by now. Of two builds that write the same file, the later one owns its name."""
+    """Announce a file of this shard; False where the shard is registered by now. Of two builds that
+    write the same file, the later one owns its name."""
     row = {"name": name, "partition": NO_PARTITION, "owner": owner, "created_at": now_us()}
     taken_over = {"owner": owner, "created_at": now_us(), "claimed_at": None}
     with database.write() as connection:
@@ -71,8 +77,8 @@ def register(
     left_out: Sequence[tuple[str, str]] = (),
     by: str = OPERATOR,
 ) -> bool:
-    """Put a shard whose files are in the store into the database; its files are announced no
-    longer. False where it is there already. Raises FileLost."""
+    """Put a shard into the database whose files, announced no longer, are in the store. False where
+    it is there already. Raises FileLost."""
     manifest, folder = stored.manifest, stored.folder
     announced = segment_intent.c.name.startswith(f"{folder}/", autoescape=True)
     claimed = announced & segment_intent.c.claimed_at.is_not(None)
@@ -96,19 +102,17 @@ def register(
             raise FileLost(name=lost.name)
         connection.execute(sa.delete(segment_intent).where(announced))
         # One that was dropped is there again.
-        before = (shard.c.tenant == tenant, shard.c.id == manifest.id)
-        connection.execute(sa.delete(shard).where(*before))
+        connection.execute(sa.delete(shard).where(of_shard(shard, tenant, manifest.id)))
         snap = next_snap(connection, SHARD)
         connection.execute(sa.insert(shard).values(**row, created_at=now_us(), added_snap=snap))
         owned = {"shard": manifest.id, "tenant": tenant}
         rows = [{"name": stored.path(part), **owned} for part in manifest.files]
         connection.execute(sa.insert(shard_file), rows)
-        old = (shard_left_out.c.tenant == tenant, shard_left_out.c.shard == manifest.id)
-        connection.execute(sa.delete(shard_left_out).where(*old))
+        old = of_shard(shard_left_out, tenant, manifest.id)
+        connection.execute(sa.delete(shard_left_out).where(old))
         if left_out:
-            examples = [
-                owned | {"session_id": session, "reason": reason} for session, reason in left_out
-            ]
+            names = ("session_id", "reason")
+            examples = [owned | dict(zip(names, each, strict=True)) for each in left_out]
             connection.execute(sa.insert(shard_left_out), examples)
         facts = {"name": manifest.name, "samples": row["samples"], "snap": row["snap"]}
         place = {"tenant": tenant, "actor": by, "subject": manifest.id}
@@ -117,8 +121,8 @@ def register(
 
 
 def _is_registered(connection: sa.Connection, tenant: str, shard_id: str) -> bool:
-    """With its files. Raises ShardGoing."""
-    query = sa.select(shard.c.gone).where(shard.c.tenant == tenant, shard.c.id == shard_id)
+    """Whether it is there with its files. Raises ShardGoing."""
+    query = sa.select(shard.c.gone).where(of_shard(shard, tenant, shard_id))
     row = connection.execute(query).one_or_none()
     if row is not None and row.gone == DROPPING:
         raise ShardGoing(shard=shard_id)
@@ -137,8 +141,7 @@ def forget(database: Database, owner: str) -> None:
 def shards_suspected(
     database: Database, tenant: str, ids: list[str]
 ) -> Iterator[tuple[str, set[str]]]:
-    """The shards of a tenant whose filters name any of these sessions, and which. A filter may be
-    wrong about a session; the files are not."""
+    """Find shards whose filters name any of these sessions, and which. A filter may be wrong."""
     prefixes = segments.session_prefixes(session_key(tenant, session) for session in ids)
     query = sa.select(shard.c.id, shard.c.session_filter).where(shard.c.tenant == tenant)
     with database.read() as connection:
@@ -167,15 +170,11 @@ def mark_sessions(lake: Lake, sessions: Iterable[SessionId], reason: str) -> int
 
 
 def marked_sessions(database: Database, tenant: str, shard_id: str, reason: str) -> set[str]:
-    """The sessions that a shard is marked with for this reason."""
-    of_shard = (shard_mark.c.tenant == tenant, shard_mark.c.shard == shard_id)
-    query = sa.select(shard_mark.c.session_id).where(*of_shard, shard_mark.c.reason == reason)
-    with database.read() as connection:
-        return set(connection.scalars(query))
+    return {session for session, why in marks_of(database, tenant, shard_id) if why == reason}
 
 
 def count_marks(database: Database, tenant: str, reason: str) -> dict[str, int]:
-    """By shard of a tenant, how many sessions it is marked with for this reason."""
+    """Count by shard the sessions that it is marked with for this reason."""
     query = (
         sa.select(shard_mark.c.shard, sa.func.count().label("marks"))
         .where(shard_mark.c.tenant == tenant, shard_mark.c.reason == reason)
@@ -186,24 +185,19 @@ def count_marks(database: Database, tenant: str, reason: str) -> dict[str, int]:
 
 
 def held_sessions(lake: Lake, tenant: str, shard_id: str, suspected: set[str]) -> set[str]:
-    """Which of the suspected sessions a shard holds: all, where its files are dropped or damaged,
+    """Say which of the suspected sessions a shard holds: all, where its files are gone or damaged,
     since the filter is hardly ever wrong."""
     try:
-        folder = shard_folder(tenant, shard_id)
-        return suspected & sessions_of(stored_shard(lake.store, folder, shard_id))
+        stored = stored_shard(lake.store, shard_folder(tenant, shard_id), shard_id)
+        tables = [rows["session_id"].unique() for rows in read_rows(stored, ["session_id"])]
+        return suspected & {session for names in tables for session in names.to_pylist()}
     except (ShardMissing, ShardDamaged):
         return suspected
 
 
-def sessions_of(shard: StoredShard) -> set[str]:
-    """Raises ShardDamaged."""
-    tables = read_rows(shard, ["session_id"])
-    return {session for rows in tables for session in rows["session_id"].unique().to_pylist()}
-
-
 def mark_consent(lake: Lake) -> int:
-    """Mark the shards of sessions that said `no_train` since the oldest of them was built, of the
-    rest of their chains, and of all that resume or fork them: they hold what was said there."""
+    """Mark the shards of what said `no_train` since the oldest shard was built, as `mark_denied`
+    does; how many marks are new."""
     oldest = sa.select(sa.func.min(shard.c.snap)).scalar_subquery()
     query = sa.select(consent_change.c.tenant, consent_change.c.session_id).where(
         consent_change.c.consent == NO_TRAIN, consent_change.c.added_snap > oldest
@@ -216,8 +210,8 @@ def mark_consent(lake: Lake) -> int:
 
 
 def mark_denied(lake: Lake, tenant: str, sessions: Collection[str]) -> int:
-    """Mark the shards of these sessions, of the rest of their chains, and of all that resume or
-    fork them; how many marks are new."""
+    """Mark the shards of these sessions, their chains, and all that resume or fork them; how many
+    marks are new."""
     links = SnapshotQueries(lake, None, tenant).links()
     members = links.whole_chains({*sessions, *links.repeats})
     chains = {member: links.chain(member) for member in members}

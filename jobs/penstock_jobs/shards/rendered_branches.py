@@ -1,8 +1,7 @@
 """Rendering: messages as the tokens that a chat template and a tokenizer make of them.
 
-These are not the tokens that the model wrote. They serve sessions for which no engine gave tokens,
-and are marked. A template that writes earlier messages in another way later, such as one that drops
-thoughts, begins a new branch wherever it did so.
+They serve sessions for which no engine gave tokens, and are marked. A template that writes earlier
+messages in another way later, such as one that drops thoughts, begins a new branch there.
 """
 
 import atexit
@@ -19,9 +18,8 @@ import numpy as np
 from penstock.errors import ExtraMissing, InvalidInput, PenstockError
 from penstock.shards.schema import ROLES
 from penstock.toml_document import read_bounded
-from penstock_jobs.shards.compiled_template import TextDraft
 from penstock_jobs.shards.conversation import ChatMessage, Conversation, openai_message
-from penstock_jobs.shards.engine_branches import ASSISTANT, Branch, TokenSpan
+from penstock_jobs.shards.engine_branches import ASSISTANT, Branch, SessionBranches, TokenSpan
 from penstock_jobs.shards.session_events import EventProblem
 from penstock_jobs.shards.template_process import (
     DraftRequest,
@@ -29,6 +27,7 @@ from penstock_jobs.shards.template_process import (
     LimitReached,
     Refused,
     TemplateProcess,
+    TextDraft,
 )
 from penstock_jobs.shards.token_payload import Ids
 
@@ -68,8 +67,8 @@ class ChatTemplate:
         special: tuple[str, ...] = (),
         session: str = "",
     ) -> list[TextDraft] | Refused:
-        """The texts of a context in which the model wrote something, up to the last such message.
-        `special` are texts of special tokens. Raises TemplateLimitReached."""
+        """Give the texts of a context, up to the last message that the model wrote. `special` are
+        texts of special tokens. Raises TemplateLimitReached."""
         written = [at for at, message in enumerate(messages) if message.written]
         if not written:
             return []
@@ -95,23 +94,15 @@ _PIECE_CHARS = 65_536
 _FILE_BYTES_MAX = 256 * 1024 * 1024
 
 
-class RenderedBranches(NamedTuple):
-    branches: list[Branch]
-    problems: list[EventProblem]
-
-
 def open_renderer(tokenizer: Path, template: Path | None = None) -> "Renderer":
-    """From a tokenizer.json, and a file with the template; without one by Penstock's own. Raises
-    InvalidInput, which names the file, and ExtraMissing."""
+    """Open a tokenizer.json and a file with the template, else Penstock's own. Raises InvalidInput,
+    which names the file, and ExtraMissing."""
     where = str(template or f"{DEFAULT_TEMPLATE} of Penstock")
     content = read_bounded(tokenizer, _FILE_BYTES_MAX, f"The tokenizer {tokenizer}")
-    what = f"The chat template {where}"
-    if template is None:
-        template_content = files("penstock_jobs.shards").joinpath(DEFAULT_TEMPLATE).read_bytes()
-    else:
-        template_content = read_bounded(template, _FILE_BYTES_MAX, what)
+    what, own = f"The chat template {where}", files("penstock_jobs.shards") / DEFAULT_TEMPLATE
     try:
-        text = template_content.decode()
+        read = read_bounded(template, _FILE_BYTES_MAX, what) if template else own.read_bytes()
+        text = read.decode()
     except UnicodeDecodeError as error:
         raise InvalidInput(what=what, why=str(error)) from error
     return Renderer(ChatTemplate(text, where), content, str(tokenizer))
@@ -128,20 +119,18 @@ class Renderer:
         self.tokenizer_sha256 = hashlib.sha256(tokenizer).hexdigest()
         #: Ids from this one on do not exist.
         self.vocabulary: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
-        added = list(self._tokenizer.get_added_tokens_decoder().values())
-        self._special = tuple(token.content for token in added if token.special)
+        added = self._tokenizer.get_added_tokens_decoder().values()
+        special = [token for token in added if token.special]
+        self._special = tuple(token.content for token in special)
         # Special tokens that begin where their text does, longer ones before their beginnings.
-        texts = [
-            token.content
-            for token in added
-            if token.special and not (token.lstrip or token.normalized or token.single_word)
-        ]
-        texts.sort(key=lambda text: (-len(text), text))
+        loose = ("lstrip", "normalized", "single_word")
+        exact = (each for each in special if not any(getattr(each, name) for name in loose))
+        texts = sorted((token.content for token in exact), key=lambda text: (-len(text), text))
         self._borders = re.compile("|".join(map(re.escape, texts))) if texts else None
 
-    def render(self, conversation: Conversation) -> RenderedBranches:
-        """Branches of what the model wrote here for the first time. A context that the template
-        refuses is a problem of its last message. Raises TemplateLimitReached."""
+    def render(self, conversation: Conversation) -> SessionBranches:
+        """Make branches of what the model wrote here for the first time. A refused context is
+        a problem of its last message. Raises TemplateLimitReached."""
         tools = None if conversation.tools is None else msgspec.json.decode(conversation.tools)
         drafts: list[_RenderedContext] = []
         problems: list[EventProblem] = []
@@ -152,18 +141,15 @@ class Renderer:
                 messages, tools, special=self._special, session=conversation.session_id
             )
             if isinstance(texts, Refused):
-                last = messages[-1]
-                problem = EventProblem(
-                    "template_refused", last.seq, last.event_id, detail=texts.why
-                )
-                problems.append(problem)
+                place = messages[-1].seq, messages[-1].event_id
+                problems.append(EventProblem("template_refused", *place, detail=texts.why))
             else:
                 drafts += [_RenderedContext(number, messages, text) for text in texts]
         branches = [self._branch(drafts, number) for number in range(len(drafts))]
-        return RenderedBranches(branches, problems)
+        return SessionBranches(branches, problems)
 
     def encode(self, text: str) -> tuple[Ids, Ids, Ids]:
-        """The ids, and where each begins and ends in the text."""
+        """Give the ids, and where each begins and ends in the text."""
         ids, extents = [np.empty(0, np.int32)], [np.empty((0, 2), np.int32)]
         for start, end in self._pieces(text):
             encoding = self._tokenizer.encode(text[start:end], add_special_tokens=False)
@@ -174,8 +160,8 @@ class Renderer:
         return np.concatenate(ids), all_extents[:, 0], all_extents[:, 1]
 
     def _pieces(self, text: str) -> Iterator[tuple[int, int]]:
-        """Cut before special tokens, over which no other token reaches: what the library makes of
-        a token takes hundreds of bytes, and has not to be there for all of a long text at once."""
+        """Cut before special tokens, over which no other reaches: what the library makes of a token
+        takes hundreds of bytes."""
         start = 0
         while len(text) - start > _PIECE_CHARS and self._borders is not None:
             border = self._borders.search(text, start + _PIECE_CHARS)
@@ -224,7 +210,7 @@ class _RenderedContext(NamedTuple):
 
 
 def open_tokenizer(content: bytes, where: str) -> "Tokenizer":
-    """Of the content of a tokenizer.json. Raises InvalidInput, ExtraMissing."""
+    """Raises InvalidInput, ExtraMissing."""
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
@@ -233,8 +219,7 @@ def open_tokenizer(content: bytes, where: str) -> "Tokenizer":
         tokenizer = Tokenizer.from_buffer(content)
     except Exception as error:  # the library raises nothing narrower
         raise InvalidInput(what=f"The tokenizer {where}", why=str(error)) from error
-    # Files come with what suits other uses: nothing is cut or filled up here, and the template
-    # alone says which tokens stand at the ends.
+    # Nothing is cut or filled up, and the template alone says which tokens stand at the ends.
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.post_processor = None

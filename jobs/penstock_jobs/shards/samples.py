@@ -5,7 +5,7 @@ Rewards, advantages and the split are not filled in here: the plan sets them.
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -24,11 +24,11 @@ from penstock_jobs.shards.conversation import (
 )
 from penstock_jobs.shards.engine_branches import Branch, engine_branches
 from penstock_jobs.shards.preferences import NO_SOURCES, PreferenceFinder, PreferenceSources
-from penstock_jobs.shards.recipe import OtherTokenizer, Source
+from penstock_jobs.shards.recipe import Tokens
 from penstock_jobs.shards.rendered_branches import Renderer
 from penstock_jobs.shards.session_events import EventProblem
 from penstock_jobs.shards.token_credit import RolloutRow, TokenRewards
-from penstock_jobs.shards.token_payload import TOKENS_REDACTED, ExpectedTokens, is_digest
+from penstock_jobs.shards.token_payload import TOKENS_REDACTED, ExpectedTokens, Ids, is_digest
 
 SampleRefusal = Literal[
     "no_engine_tokens",  # ids are demanded, and no call has any
@@ -52,20 +52,6 @@ class TokenizerMismatch(PenstockError, exit_status=2):
     `other_tokenizer = "render"` there."""
 
 
-@dataclass(frozen=True, slots=True)
-class SampleOptions:
-    """`prefer-engine` renders what has no ids that are whole; a session of which some calls have
-    them is of those."""
-
-    source: Source
-    #: In tokens. Longer branches are dropped.
-    max_length: int | None = None
-    #: What the recipe calls its tokenizer.
-    tokenizer_id: str | None = None
-    #: Of `prefer-engine`: what becomes of a session whose engine had another tokenizer.
-    other_tokenizer: OtherTokenizer = "refuse"
-
-
 class LeftOutBranches(NamedTuple):
     """A session, or some branches of it."""
 
@@ -77,17 +63,17 @@ class LeftOutBranches(NamedTuple):
 class SampleRows:
     """Takes in chains, and gives the rows that they become."""
 
-    def __init__(self, options: SampleOptions, renderer: Renderer | None = None) -> None:
+    def __init__(self, tokens: Tokens, renderer: Renderer | None = None) -> None:
         """Raises InvalidInput."""
-        if renderer is None and options.source != "engine":
-            why = f"source is {options.source!r}, and there is no tokenizer to render with"
+        if renderer is None and tokens.source != "engine":
+            why = f"source is {tokens.source!r}, and there is no tokenizer to render with"
             raise InvalidInput(what="The recipe's [tokens]", why=why)
         self.left_out: list[LeftOutBranches] = []
         #: By session: what was wrong with events, though the session may have rows.
         self.problems: list[tuple[str, EventProblem]] = []
         #: Rendered sessions whose engine gave ids that the tokenizer does not have.
         self.strange: list[str] = []
-        self._options = options
+        self._tokens = tokens
         self._renderer = renderer
         self.expected = ExpectedTokens()
         if renderer is not None:
@@ -105,8 +91,8 @@ class SampleRows:
         credit: Callable[[Sequence[RolloutRow]], list[TokenRewards]] | None = None,
         sources: PreferenceSources = NO_SOURCES,
     ) -> None:
-        """All sessions of a chain; rows come of those that are `chosen`, else of all. `credit` says
-        the token rewards of its rows. Raises TokenizerMismatch."""
+        """Add all sessions of a chain; rows come of those that are `chosen`, else of all. `credit`
+        gives their token rewards. Raises TokenizerMismatch."""
         places = order_chain(conversations)
         if not places:
             return
@@ -138,8 +124,7 @@ class SampleRows:
                     row["token_rewards"] = rewards
 
     def table(self) -> pa.Table:
-        """In the columns of SHARD_ROWS, in the order in which they came. Fields that a row does not
-        have are null."""
+        """Give SHARD_ROWS in the order in which they came."""
         columns: dict[str, pa.Array] = {
             name: _numbers(name, [getattr(branch, name) for branch in self._branches])
             for name in ("input_ids", "loss_mask", "rollout_logprobs")
@@ -159,8 +144,8 @@ class SampleRows:
         return pa.table(columns, schema=SHARD_ROWS)
 
     def routes(self, plain: pa.ChunkedArray | None = None) -> pa.Table | None:
-        """In the columns of ROUTE_ROWS, a row for each sample; None if no row has experts. Before
-        them stand `plain` ones, which have none."""
+        """Give ROUTE_ROWS, for each sample one; None if none has experts. The first are of `plain`
+        samples, which have none."""
         if all(branch.routes is None for branch in self._branches):
             return None
         rows = [{"sample_id": sample} for sample in ([] if plain is None else plain.to_pylist())]
@@ -195,10 +180,7 @@ class SampleRows:
             origin = branch.parent
             while origin is not None and origin not in sample_ids:
                 origin = branches[origin].parent
-            digest = hashlib.sha256(f"{session}\0{index}\0".encode())
-            digest.update(branch.input_ids.astype("<i4", copy=False).tobytes())
-            digest.update(branch.loss_mask.tobytes())
-            sample_ids[number] = digest.hexdigest()
+            sample_ids[number] = sample_id(session, index, branch.input_ids, branch.loss_mask)
             self._rows.append(
                 {
                     **shared,
@@ -216,7 +198,7 @@ class SampleRows:
             self._branches.append(branch)
 
     def _branches_of(self, conversation: Conversation) -> list[Branch] | SampleRefusal:
-        session, source = conversation.session_id, self._options.source
+        session, source = conversation.session_id, self._tokens.source
         self.problems += [(session, problem) for problem in conversation.problems]
         if source != "render":
             from_engine = engine_branches(conversation, self.expected)
@@ -242,22 +224,18 @@ class SampleRows:
     def _check_tokenizer(self, session: str, problems: Collection[str]) -> None:
         if "ids_out_of_range" in problems:
             self.strange.append(session)
-        if "other_tokenizer" in problems and self._options.other_tokenizer == "refuse":
+        if "other_tokenizer" in problems and self._tokens.other_tokenizer == "refuse":
             why = f"theirs has another digest than {self.expected.tokenizer}"
             raise TokenizerMismatch(whose=f"the session {session}", why=why)
 
     def _fitting(self, session: str, branches: list[Branch]) -> list[tuple[int, Branch]]:
-        """Those that something is trained of, with their numbers among all."""
-        fitting: list[tuple[int, Branch]] = []
-        too_long, limit = 0, self._options.max_length
-        for number, branch in enumerate(branches):
-            if limit is not None and len(branch.input_ids) > limit:
-                too_long += 1
-            elif branch.calls:
-                fitting.append((number, branch))
-        if too_long:
+        """Choose those that something is trained of, with their numbers among all."""
+        limit = self._tokens.max_length
+        short = [each for each in enumerate(branches) if len(each[1].input_ids) <= limit]
+        if len(short) < len(branches):
+            too_long = len(branches) - len(short)
             self.left_out.append(LeftOutBranches(session, "too_long", too_long))
-        return fitting
+        return [each for each in short if each[1].calls]
 
     def _branch_columns(self, conversation: Conversation, branch: Branch) -> dict[str, Any]:
         call = conversation.calls[branch.calls[-1]]
@@ -270,7 +248,7 @@ class SampleRows:
             message.regeneration for message in conversation.messages
         ):
             mask_reason = "regenerated"
-        names = tokenizer_names(branch.tokenizer or "", self.expected, self._options)
+        names = tokenizer_names(branch.tokenizer or "", self.expected, self._tokens)
         versions = [version for _, version in branch.version_runs or ()]
         license = conversation.start.license
         return {
@@ -296,18 +274,23 @@ class SampleRows:
         }
 
 
-def tokenizer_names(
-    named: str, expected: ExpectedTokens, options: SampleOptions
-) -> tuple[str, str | None]:
-    """The digest and the name of a row's tokenizer. An engine that names none, or names it
-    otherwise, is taken at the recipe's word."""
+def sample_id(session: str, branch: int, ids: Ids, mask: NDArray[np.uint8]) -> str:
+    digest = hashlib.sha256(f"{session}\0{branch}\0".encode())
+    digest.update(ids.astype("<i4", copy=False).data)
+    digest.update(mask.data)
+    return digest.hexdigest()
+
+
+def tokenizer_names(named: str, expected: ExpectedTokens, tokens: Tokens) -> tuple[str, str | None]:
+    """Give the digest and the name of a row's tokenizer. Where an engine gives no digest, the
+    recipe's counts."""
     if is_digest(named):
-        return named, options.tokenizer_id
-    return expected.tokenizer or named or UNKNOWN, named or options.tokenizer_id
+        return named, tokens.tokenizer
+    return expected.tokenizer or named or UNKNOWN, named or tokens.tokenizer
 
 
 class _RowTexts:
-    """The messages of the rows of a session. What several branches have is encoded once."""
+    """The messages of a session's rows. What several branches have is encoded once."""
 
     def __init__(self, conversation: Conversation, preferences: PreferenceFinder) -> None:
         self._conversation = conversation
@@ -315,27 +298,25 @@ class _RowTexts:
         self._encoded: dict[tuple[int, int, bool], bytes] = {}
 
     def of_branch(self, branch: Branch) -> dict[str, str | None]:
-        """Columns, as JSON. Messages go up to the last that is trained, from where the context of
-        the first began. Tries that were taken back are only in the rows where they are trained."""
+        """Give columns as JSON: messages from the context of the first call up to the last that is
+        trained. Tries that were taken back are only in rows where they are trained."""
         contexts = [self._conversation.calls[number].context for number in branch.calls]
         trained, pieces = frozenset(branch.calls), []
         shown: list[ChatMessage] = []
         for context in range(min(contexts), max(contexts) + 1):
             messages = self._conversation.contexts[context].messages
-            answers = [
+            answered = [
                 at
-                for at, message in enumerate(messages)
+                for at, message in enumerate(messages, 1)
                 if message.call is not None and message.call <= branch.calls[-1]
             ]
-            for at in range(answers[-1] + 1 if answers else 0):
-                message = messages[at]
+            for at, message in enumerate(messages[: max(answered, default=0)]):
                 if message.regeneration and message.regeneration.rejected not in trained:
                     continue
                 key = (context, at, message.call in trained)
                 if key not in self._encoded:
-                    self._encoded[key] = msgspec.json.encode(
-                        openai_message(message, trained=key[2])
-                    )
+                    form = openai_message(message, trained=key[2])
+                    self._encoded[key] = msgspec.json.encode(form)
                 pieces.append(self._encoded[key])
                 shown.append(message)
         return {
@@ -372,7 +353,7 @@ def record_lists(name: str, values: Sequence[Sequence[tuple[Any, ...]] | None]) 
 def _offsets(
     values: Sequence[Any], kind: type[np.signedinteger[Any]]
 ) -> tuple[pa.Array, pa.Array | None]:
-    """Where each value begins and ends, and which values are null, if any is."""
+    """Say where values begin and end, and which are null, if any is."""
     lengths = [0 if value is None else len(value) for value in values]
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(kind)
     nulls = [value is None for value in values]

@@ -1,10 +1,8 @@
 """Selection: what becomes of each session that a recipe's query names. Pure.
 
-Each session is chosen, with its reward and the parts of that reward, or left out with a reason.
-Chosen and left out always add up to the rows of the query: leaving a session out is a reward
-decision. A session that is negative by rule is chosen, with its negative value; a censored or
-excluded one is not. The sessions of a chain are one piece of work: they share a group and a
-stratum.
+Each is chosen, with its reward and the parts of that reward, or left out with a reason. A session
+that is negative by rule is chosen, with its negative value; a censored or excluded one is not. The
+sessions of a chain are one piece of work: they share a group and a stratum.
 """
 
 from dataclasses import dataclass
@@ -56,9 +54,8 @@ _COMPONENT = pa.struct(
 CHOSEN_ROWS = pa.schema(
     [
         _needed("session_id", NAMES),
-        #: The session that the work began with.
+        #: The session that the work began with; also the group where the query names none.
         _needed("chain", NAMES),
-        #: Where the query names none, the chain.
         _needed("group_id", NAMES),
         pa.field("stratum", NAMES),
         _needed("weight", _FLOAT),
@@ -95,9 +92,9 @@ class Selection:
 class KnownSessions:
     """What is known of the sessions that a query names, and of all others of their chains."""
 
-    #: session_id, sorted, and chain: those that are in the lake as of the snapshot.
+    #: session_id, sorted, and chain.
     sessions: pa.Table
-    #: As the views `outcomes` and `rewards` give them. None where no reward is asked for.
+    #: As `outcomes.sql` and `rewards.sql` give them. None where no reward is asked for.
     outcomes: pa.Table | None = None
     rewards: pa.Table | None = None
 
@@ -106,7 +103,7 @@ class KnownSessions:
 
 
 def read_answer(answer: pa.Table, kind: AdvantageKind) -> pa.Table:
-    """The answer as ANSWER_ROWS. Raises InvalidInput, which names the column or the row."""
+    """Make ANSWER_ROWS. Raises InvalidInput, which names the column or the row."""
     names = answer.column_names
     if "session_id" not in names:
         raise _unusable(f"it selects no session_id; its columns are {', '.join(names)}")
@@ -143,7 +140,7 @@ def _unusable(why: str) -> InvalidInput:
 
 
 def _texts(answer: pa.Table, name: str) -> pa.ChunkedArray:
-    """Groups and strata may be numbers too, but not fractions: 0.1 has many spellings."""
+    """Groups and strata may be numbers, but not fractions: 0.1 has many spellings."""
     if name not in answer.column_names:
         return pa.chunked_array([pa.nulls(answer.num_rows, pa.string())])
     column, types = answer[name], pa.types
@@ -174,8 +171,8 @@ def _weights(answer: pa.Table) -> pa.ChunkedArray:
 
 
 def select(answer: pa.Table, known: KnownSessions, target: RewardTarget | None) -> Selection:
-    """`answer` is ANSWER_ROWS, as `read_answer` gives it. Raises RewardsPending where the recipe
-    waits, and InvalidInput where a chain is in two groups."""
+    """Choose from ANSWER_ROWS. Raises RewardsPending where the recipe waits, and InvalidInput where
+    a chain is in two groups."""
     ids, chains = in_one(known.sessions["session_id"]), numbered(known.sessions["chain"])
     places = places_among(ids, answer["session_id"])
     in_lake = places >= 0
@@ -252,7 +249,7 @@ def _with_strata(answer: pa.Table) -> pa.Table:
 
 
 def _of_each(numbers: Numbers, values: Numbers, count: int | None = None) -> Numbers:
-    """By number the first value that it has; -1: it has none. Values of -1 are none."""
+    """Find by number the first value that it has; -1: it has none. Values of -1 are none."""
     known = np.flatnonzero((numbers >= 0) & (values >= 0))[::-1]  # of several, the last one stays
     found = np.full(int(numbers.max(initial=-1)) + 1 if count is None else count, -1, np.int64)
     found[numbers[known]] = values[known]
@@ -263,9 +260,10 @@ def _of_each(numbers: Numbers, values: Numbers, count: int | None = None) -> Num
 
 
 def _judged(answer: pa.Table, known: KnownSessions, target: RewardTarget) -> pa.Table:
-    """For each session asked for: reason and detail, or a value; outcome; due_at."""
+    """Give each session reason and detail, or a value; outcome; due_at."""
     sessions = answer["session_id"]
-    outcomes = _current(known.outcomes, target.definition)
+    outcomes = known.outcomes
+    assert outcomes is not None  # the recipe asks for them
     numbers = places_among(in_one(known.sessions["session_id"]), outcomes["session_id"])
     at = _of_each(numbers, np.arange(len(numbers)), len(known.sessions))[numbers_in(sessions)]
     outcomes = outcomes.select(_OUTCOME_ROWS.names)
@@ -295,8 +293,7 @@ def _judged(answer: pa.Table, known: KnownSessions, target: RewardTarget) -> pa.
 def _recombined(
     sessions: pa.ChunkedArray, known: KnownSessions, definition: Definition, outcomes: pa.Table
 ) -> pa.Table:
-    """The outcomes by the rewards at other horizons. What the rules say stands: negative,
-    excluded, still open."""
+    """Combine rewards at other horizons. What the rules say stands: negative, excluded, open."""
     names, chains = (known.sessions[name].to_pylist() for name in ("session_id", "chain"))
     places = {name: ChainMember(chain) for name, chain in zip(names, chains, strict=True)}
     by_session = standings(definition, _rewards_of_sessions(known, definition), places)
@@ -314,21 +311,20 @@ def _recombined(
 
 
 def _rewards_of_sessions(known: KnownSessions, definition: Definition) -> pa.Table:
-    """Those that count, at their horizons, with due_us as where they are computed."""
-    rows = _current(known.rewards, definition)
+    """Give those that count, at their horizons, with due_us as where they are computed."""
+    assert known.rewards is not None  # the recipe asks for them
+    rows = known.rewards
     horizons = {term.reward.name: term.horizon_s for term in definition.counted()}
-    names = pa.array(horizons, _TEXT)
-    rows = rows.filter(pc.equal(rows["target_kind"], "session"))
-    rows = rows.filter(pc.is_in(rows["name"], names))
-    at = pc.index_in(rows["name"], value_set=names)
-    counted = pc.fill_null(pa.array(horizons.values(), pa.int32()), -1).take(at)
-    computed = pc.fill_null(rows["horizon_s"].cast(pa.int32()), -1)
-    rows = rows.filter(pc.equal(computed, counted))
+    at = pc.index_in(rows["name"], value_set=pa.array(horizons, _TEXT))
+    counted = pa.array(horizons.values(), pa.int32()).take(at)
+    computed = rows["horizon_s"].cast(pa.int32())
+    same = pc.equal(pc.fill_null(computed, -1), pc.fill_null(counted, -1))
+    rows = rows.filter(pc.and_(at.is_valid(), same))
     return rows.append_column("due_us", rows["due_at"].cast(pa.timestamp("us")).cast(pa.int64()))
 
 
 def _components(chosen: pa.Table, known: KnownSessions, definition: Definition) -> pa.Array:
-    """Of each chosen session, put together over its chain as its reward was."""
+    """Put the parts of each reward together over its chain, as the reward was."""
     rows = _rewards_of_sessions(known, definition)
     chains = numbers_in(numbered(known.sessions["chain"]))
     numbers = places_among(in_one(known.sessions["session_id"]), rows["session_id"])
@@ -355,7 +351,7 @@ def _components(chosen: pa.Table, known: KnownSessions, definition: Definition) 
 
 
 def _of_chains(rows: pa.Table) -> pa.Table:
-    """chain, name, value: where a chain has several rows of a reward, they are put together."""
+    """Give chain, name, value: several rows of a reward in a chain are put together."""
     starts = _starts(rows["chain"], rows["name"])
     counts = np.diff(np.append(starts, rows.num_rows))
     values = rows["value"].take(starts).to_pylist()
@@ -369,7 +365,7 @@ def _of_chains(rows: pa.Table) -> pa.Table:
 
 
 def _starts(*columns: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Where runs of equal rows begin, in sorted columns."""
+    """Find where runs of equal rows begin, in sorted columns."""
     is_start = np.zeros(len(columns[0]), bool)
     is_start[:1] = True
     for column in columns:
@@ -378,7 +374,7 @@ def _starts(*columns: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def _pending(waiting: pa.Table, count: int, definition: Definition) -> RewardsPending:
-    """The error names a time only where every one of them has one."""
+    """Names a time only where every one of them has one."""
     until = "nobody can say when: some of them wait for new events"
     if not waiting["due_at"].null_count:
         last: datetime = pc.max(waiting["due_at"]).as_py()
@@ -386,14 +382,3 @@ def _pending(waiting: pa.Table, count: int, definition: Definition) -> RewardsPe
     return RewardsPending(
         count=waiting.num_rows, asked=count, definition=definition.name, until=until
     )
-
-
-def _current(rows: pa.Table | None, definition: Definition) -> pa.Table:
-    """What is known now, by this version of the definition."""
-    if rows is None:
-        raise InvalidInput(what="The recipe", why="it asks for rewards, and none were read")
-    if "superseded_at" in rows.column_names:
-        rows = rows.filter(rows["superseded_at"].is_null())
-    if "definition_version" in rows.column_names:
-        rows = rows.filter(pc.equal(rows["definition_version"], definition.version))
-    return rows

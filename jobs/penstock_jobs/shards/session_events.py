@@ -1,9 +1,6 @@
-"""The events that conversations are read from, in order, and their decoded payloads.
+"""The events that conversations are read from, in order, and their decoded payloads."""
 
-A payload that cannot be read becomes a problem of its event. It never raises.
-"""
-
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,19 +11,15 @@ from msgspec import Raw, Struct
 
 from penstock.redaction.placeholders import PLACEHOLDER
 
-#: What an event is made of, with the session that it is of.
 COLUMNS = (
     "tenant", "session_id", "ts", "seq", "type", "event_id", "source", "source_key", "checkpoint",
     "payload", "key",
 )  # fmt: skip
 _WITHOUT_SEQ = 2**63
-#: A field that a payload does not have.
 _NULL = Raw(b"null")
 
 
 class Event(NamedTuple):
-    """One row of the view `events`, or of a segment."""
-
     ts_us: int
     seq: int | None
     type: str
@@ -41,16 +34,12 @@ class Event(NamedTuple):
     #: Redaction masked something in it.
     redacted: bool = False
 
-    @property
-    def name(self) -> str:
-        return event_name(self.event_id, self.source, self.source_key, self.ts_us, self.seq)
-
 
 def event_name(
     event_id: str | None, source: str | None, source_key: str | None, ts_us: int, seq: int | None
 ) -> str:
-    """What an event is called within its session: by its id, or as its producer does; without
-    either by when it was. Ids hold no NUL, so that none is taken for another."""
+    """Name an event within its session: by its id, its producer's key, else by when it was. Ids
+    hold no NUL, so that none is taken for another."""
     if event_id is not None:
         return event_id
     if source_key is not None:
@@ -59,34 +48,30 @@ def event_name(
 
 
 def find_redacted(rows: pa.Table) -> pa.ChunkedArray:
-    """In which of these events something was masked."""
+    """Say in which of these events something was masked."""
     return pc.match_substring_regex(rows["payload"].cast(pa.large_utf8()), PLACEHOLDER.pattern)
 
 
 def events_by_session(
     rows: pa.Table, redacted: pa.ChunkedArray | None = None
 ) -> dict[str, list[Event]]:
-    """Of rows of segments of one tenant, or of the view `events`; sessions and their events in
-    order. `redacted` is what `find_redacted` says of them, where that is known."""
+    """Read rows of segments of one tenant, or of the view `events`; all in order. `redacted` is
+    what `find_redacted` says of them, where that is known."""
     redacted = find_redacted(rows) if redacted is None else redacted
     rows = rows.append_column("redacted", redacted)
-    said = pc.is_in(rows["type"], pa.array(_PAYLOADS, pa.string()))
+    said = pc.is_in(rows["type"], pa.array(DECODERS, pa.string()))
     rows = rows.filter(pc.or_(said, redacted))
-    names = ("seq", "type", "event_id", "source", "source_key", "checkpoint")
-    events: dict[str, list[Event]] = {}
-    for session, ts_us, payload, key, redacted, *values in zip(
-        rows["session_id"].to_pylist(),
+    has_keys = "key" in rows.column_names
+    columns = [
         rows["ts"].cast(pa.int64()).to_pylist(),
-        rows["payload"],
-        rows["key"].to_pylist() if "key" in rows.column_names else [b""] * rows.num_rows,
+        *(rows[name].to_pylist() for name in ("seq", "type", "event_id")),
+        [memoryview(payload.as_buffer()) for payload in rows["payload"]],
+        *(rows[name].to_pylist() for name in ("source", "source_key", "checkpoint")),
+        rows["key"].to_pylist() if has_keys else [b""] * rows.num_rows,
         rows["redacted"].to_pylist(),
-        *(rows[name].to_pylist() for name in names),
-        strict=True,
-    ):
-        content = memoryview(payload.as_buffer())
-        seq, kind, event_id, source, source_key, checkpoint = values
-        origin = (source, source_key, checkpoint, key, redacted)
-        event = Event(ts_us, seq, kind, event_id, content, *origin)
+    ]
+    events: dict[str, list[Event]] = {}
+    for session, event in zip(rows["session_id"].to_pylist(), map(Event, *columns), strict=True):
         events.setdefault(session, []).append(event)
     return {session: in_order(events[session]) for session in sorted(events)}
 
@@ -107,14 +92,12 @@ def _order_key(event: Event) -> tuple[int, int, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class EventProblem:
-    """Something about an event that keeps it, or a part of it, out of training."""
+    """What keeps an event, or a part of it, out of training."""
 
     kind: str
     seq: int | None
     event_id: str | None
-    #: The id of the model call, where it is about one.
     call_id: str | None = None
-    #: What was said about it.
     detail: str | None = None
 
 
@@ -132,9 +115,11 @@ class _ToolCallPayload(Struct, gc=False):
     arguments: Raw = _NULL
 
 
-class ModelCallPayload(Struct, gc=False):
-    """The payload of a model call. Its tokens are decoded apart, one call at a time."""
+class EventPayload(Struct, gc=False):
+    """What the payload of an event says to a conversation."""
 
+
+class ModelCallPayload(EventPayload):
     call_id: str | None = None
     model: str | None = None
     text: str | None = None
@@ -142,6 +127,7 @@ class ModelCallPayload(Struct, gc=False):
     tool_calls: list[_ToolCallPayload] | None = None
     finish_reason: str | None = None
     sampling: dict[str, Any] | None = None
+    #: Decoded apart, one call at a time.
     tokens: Raw = _NULL
     #: What producers may send beside what the contract names.
     system: str | None = None
@@ -151,19 +137,19 @@ class ModelCallPayload(Struct, gc=False):
     regenerates: str | None = None
 
 
-class ToolResultPayload(Struct, gc=False):
+class ToolResultPayload(EventPayload):
     call_id: str | None = None
     tool: str | None = None
     output: Raw = _NULL
 
 
-class UserMessagePayload(Struct, gc=False):
+class UserMessagePayload(EventPayload):
     text: str = ""
     synthetic: bool = False
     is_copied_context: bool = False
 
 
-class SessionStartPayload(Struct, gc=False):
+class SessionStartPayload(EventPayload):
     parent_session: str | None = None
     link: str | None = None
     task_id: str | None = None
@@ -173,20 +159,20 @@ class SessionStartPayload(Struct, gc=False):
     tools: Raw = _NULL
 
 
-class CompactionPayload(Struct, gc=False):
+class CompactionPayload(EventPayload):
     summary_call_id: str | None = None
     summary: str | None = None
 
 
-class InterruptPayload(Struct, gc=False):
+class InterruptPayload(EventPayload):
     call_id: str | None = None
 
 
-class SessionEndPayload(Struct, gc=False):
+class SessionEndPayload(EventPayload):
     reason: str | None = None
 
 
-class FeedbackPayload(Struct, gc=False):
+class FeedbackPayload(EventPayload):
     kind: str | None = None
     target: str | None = None
     value: Any = None
@@ -201,18 +187,8 @@ class FeedbackPayload(Struct, gc=False):
         return isinstance(self.value, bool | int | float) and self.value <= 0
 
 
-EventPayload = (
-    ModelCallPayload
-    | ToolResultPayload
-    | UserMessagePayload
-    | SessionStartPayload
-    | CompactionPayload
-    | InterruptPayload
-    | SessionEndPayload
-    | FeedbackPayload
-)
 #: What a conversation is decoded by; of the other types, edits and observations are large.
-_PAYLOADS: Mapping[str, type[Any]] = {
+_PAYLOADS: dict[str, type[Any]] = {
     "session_start": SessionStartPayload,
     "session_end": SessionEndPayload,
     "user_message": UserMessagePayload,
@@ -228,7 +204,7 @@ DecodedEvents = list[tuple[Event, EventPayload]]
 
 
 def decode_events(events: Iterable[Event]) -> tuple[DecodedEvents, list[EventProblem]]:
-    """Events with their payloads, in order; those that say nothing legible are problems."""
+    """Give events with their payloads, in order; those that cannot be read are problems."""
     decoded: DecodedEvents = []
     problems: list[EventProblem] = []
     for event in in_order(events):
@@ -258,7 +234,7 @@ def text_of(value: Raw, missing: str = "") -> str:
 
 
 def tools_of(value: Raw) -> str | None:
-    """The tools that the model was offered, as JSON, where they are a list of objects."""
+    """Give offered tools as JSON, where they are a list of objects."""
     try:
         tools = msgspec.json.decode(value, type=list[dict[str, Any]] | None)
     except (msgspec.MsgspecError, RecursionError):
@@ -271,3 +247,12 @@ def temperature_of(payload: ModelCallPayload) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return float(value) if 0 <= value < 1e6 else None
+
+
+def texts_within(value: Any) -> Iterator[str]:
+    """Find all texts in a JSON value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from texts_within(part)

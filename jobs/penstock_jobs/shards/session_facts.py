@@ -49,9 +49,10 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True)
 class SessionProfile:
-    """A session as the exclusions see it. A chain is named by the session that it began with."""
+    """A session as the exclusions see it."""
 
     session_id: str
+    #: The session that it began with.
     chain: str = ""
     user: str | None = None
     repo: str | None = None
@@ -61,7 +62,7 @@ class SessionProfile:
     #: All checkpoints that wrote in it.
     checkpoints: Sequence[str] = ()
     events: int = 0
-    #: The time of its first event, in microseconds since 1970.
+    #: Of its first event.
     first_us: int = 0
 
 
@@ -93,8 +94,8 @@ class SessionLinks:
         return self._chains.get(session, session)
 
     def origin(self, session: str) -> str:
-        """The session that all of it began with, through chains, resumes and forks. In a ring of
-        links, which nobody should send, it is always the same one."""
+        """Find what all of it began with, through chains, resumes and forks; in a ring always the
+        same."""
         path: list[str] = []
         chain = self.chain(session)
         while chain not in path:
@@ -105,12 +106,12 @@ class SessionLinks:
         return min(path[path.index(chain) :])
 
     def whole_chains(self, sessions: Iterable[str]) -> set[str]:
-        """All sessions of their chains, even those without a known event."""
+        """Find all sessions of their chains, even those without a known event."""
         chains = {self.chain(session) for session in sessions}
         return {member for chain in chains for member in self._members.get(chain, {chain})}
 
     def with_origins(self, sessions: Iterable[str]) -> set[str]:
-        """These sessions, the rest of their chains, and all that any of them resumes or forks."""
+        """Add the rest of their chains, and all that any of them resumes or forks."""
         reached: set[str] = set()
         waiting = set(sessions)
         while waiting:
@@ -121,14 +122,14 @@ class SessionLinks:
 
     @cached_property
     def linked(self) -> pa.Array:
-        """All that a link names; every other session is a chain by itself."""
+        """All sessions that a link names; every other is a chain by itself."""
         names = {*self._chains, *self.repeats, *self.repeats.values()}
         return pa.array(sorted(names), pa.string())
 
 
 class SessionFacts:
-    """The profiles of some sessions, of whole chains. Sessions that are not in the lake have none.
-    Their consents are what they say, and what was decided."""
+    """The profiles of those of some sessions that are in the lake, and their consents: what they
+    say, and what was decided."""
 
     def __init__(
         self, rows: pa.Table, links: SessionLinks, decided: DecidedConsents | None = None
@@ -154,16 +155,16 @@ class SessionFacts:
 
 
 def latest_snap(lake: Lake, tenant: str, channel: str | None) -> int:
-    """What `latest` is for a shard: the same until events, rewards or its channel change."""
+    """Find what `latest` is for a shard: the same until events, rewards or its channel change."""
     if channel is None:
         return content_snap(lake.database)
     changes = channel_change.c
     newest = sa.select(sa.func.max(changes.at)).where(changes.tenant == tenant)
     with lake.database.read() as connection:
         changed_us = connection.scalar(newest.where(changes.channel == channel))
-    return (
-        content_snap(lake.database) if changed_us is None else snap_since(lake.database, changed_us)
-    )
+    if changed_us is None:
+        return content_snap(lake.database)
+    return snap_since(lake.database, changed_us)
 
 
 class SnapshotQueries:
@@ -175,7 +176,7 @@ class SnapshotQueries:
         self._snap = snap
 
     def query(self, sql: str) -> pa.Table:
-        """The recipe's query. Raises QueryRefused, QueryFailed, QueryLimitReached."""
+        """Run the recipe's query. Raises QueryRefused, QueryFailed, QueryLimitReached."""
         query = self.lake.query(sql, as_of=self._snap, tenant=self.tenant)
         try:
             return query.arrow()
@@ -185,8 +186,8 @@ class SnapshotQueries:
         return replace(query, in_pieces=True).arrow()
 
     def read(self, name: str, asked: pa.Table | None = None, **parameters: object) -> pa.Table:
-        """What one of this room's own queries answers: a file of the folder `sql`. `asked` has the
-        sessions that it is about, in the column session_id."""
+        """Run a query of the folder `sql`. `asked` has the sessions that it is about, in the column
+        session_id."""
         sql = _SQL.joinpath(f"{name}.sql").read_text(encoding="utf-8")
         tables = {} if asked is None else {"asked": asked.select(["session_id"])}
         query = OwnQuery(
@@ -196,8 +197,8 @@ class SnapshotQueries:
         return self.lake.query(query, as_of=self._snap, tenant=self.tenant).arrow()
 
     def facts(self, asked: pa.Table) -> Iterator[pa.Table]:
-        """What `facts` answers, so many sessions at a time: all at once would not fit into a
-        query's memory. Sorted as `asked` is. There is always one table."""
+        """Run `facts`, so many sessions at a time: all at once do not fit into a query's memory.
+        Sorted as `asked` is; there is always one table."""
         ids = in_one(asked["session_id"])
         for start in range(0, max(len(ids), 1), _FACTS_AT_ONCE):
             some = ids.slice(start, _FACTS_AT_ONCE)
@@ -209,7 +210,7 @@ class SnapshotQueries:
         return SessionDecisions(self.lake, self.tenant, asked, self._snap)
 
     def links(self) -> SessionLinks:
-        """Of all sessions of the tenant: there are few, and chains have to be whole."""
+        """Read all of the tenant: there are few, and chains have to be whole."""
         return SessionLinks(self.tenant, self.read("links").to_pylist())
 
 
@@ -233,8 +234,8 @@ class PinnedSessions(SnapshotQueries):
         values: Mapping[str, ValueT],
         columns: Sequence[str],
     ) -> dict[str, ResultT]:
-        """What the function says of each session, from these columns of its events. `values` are
-        by session: the function gets those of the sessions whose events it gets."""
+        """Have a function judge sessions by these columns of their events. It gets the `values` of
+        the sessions whose events it gets."""
         settings = self.lake.settings
         groups = [(SessionId(self.tenant, session),) for session in sorted(values)]
         buckets = plan_sessions(self.lake, self.pin, groups, reward_bucket_bytes(settings))

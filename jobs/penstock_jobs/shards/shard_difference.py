@@ -26,14 +26,13 @@ class ManifestChange:
 
 @dataclass(frozen=True)
 class SampleChanges:
-    """By sample: what only one of the two has, what both have, and what both have with another
-    reward, advantage, weight or split."""
+    """Counts of samples; `otherwise` is with another reward, advantage, weight or split."""
 
     only_before: int
     only_after: int
     same: int
     otherwise: int
-    #: Sessions that only one has; the first few.
+    #: The first few.
     sessions_only_before: list[str]
     sessions_only_after: list[str]
 

@@ -32,15 +32,14 @@ from penstock_jobs.shards.preferences import Correction, PreferenceSources, find
 from penstock_jobs.shards.recipe import Preferences, Tokens
 from penstock_jobs.shards.registration import AnnouncingStore
 from penstock_jobs.shards.rendered_branches import Renderer, open_renderer
-from penstock_jobs.shards.samples import SampleOptions, SampleRows
-from penstock_jobs.shards.session_events import COLUMNS, Event, events_by_session, find_redacted
+from penstock_jobs.shards.samples import SampleRows
+from penstock_jobs.shards.session_events import COLUMNS, events_by_session, find_redacted
 from penstock_jobs.shards.token_credit import (
-    CallNames,
+    CreditedCall,
     EditMark,
     TokenRewards,
-    TrainedCall,
     edit_marks,
-    session_rewards,
+    rollout_rewards,
     token_rewards,
 )
 
@@ -50,13 +49,9 @@ _GROUPS_BYTES_MAX = 64 * MIB
 _PLANNED = {name: name for name in ("group_id", "reward", "advantage", "split")}
 _PLANNED |= {"reward_components": "components", "loss_weight": "weight"}
 _CREDITED = ["session_id", "chain", "reward", "credits"]
-_COUNTED = [
-    *("session_id", "status", "n_tokens", "min_policy_version", "max_policy_version"),
-    "token_source",
-    *("tokenizer_sha256", "template_sha256"),
-]
-#: Of these, those in which a few texts stand again and again.
-_FEW = {"status", "token_source", "tokenizer_sha256", "template_sha256"}
+#: What the manifest is made of, and of these the columns of a few texts.
+_COUNTED = ["session_id", "n_tokens", "min_policy_version", "max_policy_version"]
+_FEW = ["status", "token_source", "tokenizer_sha256", "template_sha256"]
 
 
 @dataclass(frozen=True)
@@ -70,13 +65,12 @@ class SliceTask:
     tokens: Tokens
     #: Of the recipe: its tokenizer and template are relative to it.
     directory: Path
-    #: Rows of `ShardPlan.chosen` of whole groups, and the sessions to read for them.
+    #: Rows of `ShardPlan.chosen` of whole groups, and what is known of the sessions to read.
     chosen: pa.Table = field(repr=False)
     bucket: Bucket
     chains: Mapping[str, str] = field(repr=False)
     consents: Mapping[str, str] = field(repr=False)
     copies: Mapping[str, frozenset[str]] = field(repr=False)
-    #: Of all sessions.
     tenant: str
     preferences: Preferences
     #: What came later is not looked at.
@@ -85,23 +79,21 @@ class SliceTask:
 
 @dataclass(frozen=True)
 class SliceResult:
-    """The parts of a slice, and what became of its sessions and branches."""
-
     files: list[PartFile]
     #: The columns of the samples that the manifest is made of.
     samples: pa.Table
-    #: Sessions that have no rows; and branches, by reason.
+    #: LEFT_OUT_ROWS.
     left_out: pa.Table
     branches_left_out: Counter[str]
-    #: Problems with events, by kind. Their sessions may have rows all the same.
+    #: With events, by kind. Their sessions may have rows all the same.
     problems: Counter[str]
     #: Rendered sessions whose engine gave ids that the tokenizer does not have.
     strange: list[str]
 
 
 def make_slice(task: SliceTask) -> SliceResult:
-    """Runs on a worker. If it runs again, it writes the same bytes to the same names. Raises
-    ShardInvalid, and what reading and rendering raise."""
+    """Runs on a worker; again it writes the same bytes to the same names. Raises ShardInvalid, and
+    what reading and rendering raise."""
     with Lake(task.settings) as lake:
         columns = None if task.preferences.edits else COLUMNS
         rows = read_bucket(lake, task.bucket, columns, groups_of_build(task.owner))
@@ -134,9 +126,8 @@ def make_slice(task: SliceTask) -> SliceResult:
     names = sorted(reasons)
     left_out = (names, [reasons[name] for name in names], [details.get(name) for name in names])
     counted = table.select(_COUNTED)
-    for place, name in enumerate(_COUNTED):
-        if name in _FEW:
-            counted = counted.set_column(place, name, counted[name].dictionary_encode())
+    for name in _FEW:
+        counted = counted.append_column(name, table[name].dictionary_encode())
     return SliceResult(
         files=writer.files,
         samples=counted,
@@ -148,16 +139,8 @@ def make_slice(task: SliceTask) -> SliceResult:
 
 
 def slice_samples(task: SliceTask, rows: pa.Table) -> tuple[SampleRows, pa.Table]:
-    """What becomes of sessions that are read as conversations, and the rows of the plain ones."""
-    tokens = task.tokens
-    renderer = _renderer(tokens, task.directory)
-    options = SampleOptions(
-        tokens.source,
-        tokens.max_length,
-        tokenizer_id=tokens.tokenizer,
-        other_tokenizer=tokens.other_tokenizer,
-    )
-    samples = SampleRows(options, renderer)
+    """Give what becomes of sessions that are read as conversations, and the rows of plain ones."""
+    samples = SampleRows(task.tokens, _renderer(task.tokens, task.directory))
     corrections: dict[str, list[Correction]] = {}
     if task.preferences.edits:
         horizon_s, chained = task.preferences.horizon_s, task.chains
@@ -167,70 +150,40 @@ def slice_samples(task: SliceTask, rows: pa.Table) -> tuple[SampleRows, pa.Table
     credits = _SliceCredits(task.chosen, rows)
     redacted = find_redacted(rows)
     plain = SHARD_ROWS.empty_table()
-    if options.source != "render":
+    if task.tokens.source != "render":
         members = Counter(task.chains.values())
-        alone = {name for name in credits.chains if members[task.chains[name]] == 1}
-        alone = {name for name in alone if task.chains[name] == name}
+        alone = {name for name in credits.chains if task.chains[name] == name}
+        alone = {name for name in alone if members[name] == 1}
         wanted = alone - task.copies.keys() - corrections.keys()
-        makers = PlainRows(samples.expected, options, task.consents, credits.of_plain)
+        makers = PlainRows(samples.expected, task.tokens, task.consents, credits.of_plain)
         plain = makers.of(rows, redacted, wanted)
     is_plain = pc.is_in(rows["session_id"], plain["session_id"].combine_chunks())
     others = pc.invert(is_plain)
     events = events_by_session(rows.filter(others), redacted.filter(others))
-    if events:
-        chains = _SliceChains(task, events, rows.filter(is_plain))
-        chains.add_to(samples, credits, corrections)
+    chains: dict[str, list[str]] = {}
+    for session in sorted(events.keys() & task.chains.keys()):
+        chains.setdefault(task.chains[session], []).append(session)
+
+    def read(session: str) -> Conversation:
+        known = events.get(session)
+        if known is None:  # a fork may have been made from a plain one
+            own = rows.filter(pc.equal(rows["session_id"], session))
+            known = events_by_session(own).get(session, [])
+        return read_conversation(session, known, copied=task.copies.get(session, frozenset()))
+
+    for chain in sorted(chains):
+        conversations = [read(session) for session in chains[chain]]
+        forks = [each for each in conversations if each.start.link == "fork"]
+        origins = {each.session_id: read(each.start.parent_session or "") for each in forks}
+        samples.add_chain(
+            conversations,
+            task.consents,
+            chosen=credits.chains.keys(),
+            rollout_id=chain,
+            credit=credits.of_chain(chain),
+            sources=PreferenceSources(corrections, origins),
+        )
     return samples, plain
-
-
-@dataclass(frozen=True)
-class _SliceChains:
-    """All that is not plain."""
-
-    task: SliceTask
-    events: Mapping[str, list[Event]]
-    #: A fork may have been made from one of these.
-    plain: pa.Table
-
-    def add_to(
-        self,
-        samples: SampleRows,
-        credits: "_SliceCredits",
-        corrections: Mapping[str, Sequence[Correction]],
-    ) -> None:
-        chains: dict[str, list[str]] = {}
-        for session in self.events.keys() & self.task.chains.keys():
-            chains.setdefault(self.task.chains[session], []).append(session)
-        for chain in sorted(chains):
-            members = sorted(chains[chain])
-            conversations = [self._conversation(name, self.events[name]) for name in members]
-            samples.add_chain(
-                conversations,
-                self.task.consents,
-                chosen=credits.chains.keys(),
-                rollout_id=chain,
-                credit=credits.of_chain(chain),
-                sources=PreferenceSources(corrections, self._origins(conversations)),
-            )
-
-    def _conversation(self, session: str, events: list[Event]) -> Conversation:
-        copied = self.task.copies.get(session, frozenset())
-        return read_conversation(session, events, copied=copied)
-
-    def _origins(self, conversations: Sequence[Conversation]) -> dict[str, Conversation]:
-        origins: dict[str, Conversation] = {}
-        for fork in conversations:
-            origin = fork.start.parent_session
-            if fork.start.link == "fork" and origin is not None:
-                events = self.events.get(origin) or _events_of(origin, self.plain)
-                if events:
-                    origins[fork.session_id] = self._conversation(origin, events)
-        return origins
-
-
-def _events_of(session: str, rows: pa.Table) -> list[Event]:
-    own = rows.filter(pc.equal(rows["session_id"], session))
-    return events_by_session(own).get(session, [])
 
 
 class _SliceCredits:
@@ -245,28 +198,31 @@ class _SliceCredits:
         self._rewards: dict[str, float | None] = dict(zip(chains, rewards, strict=True))
         rewarded = any(reward is not None for reward in rewards)
         self._marks: dict[str, list[EditMark]] = edit_marks(rows) if rewarded else {}
-        self._moments = rows["ts"].cast(pa.int64()).combine_chunks() if rewarded else None
+        self._moments = rows["ts"].cast(pa.int64()).combine_chunks()
 
     def of_chain(self, chain: str) -> Any:
         reward = self._rewards.get(chain)
         if reward is None:
             return None
-        return partial(token_rewards, reward=reward, credits=self._credits, marks=self._marks)
+        facts: dict[str, Any] = {"reward": reward, "credits": self._credits, "marks": self._marks}
+        return partial(rollout_rewards, **facts)
 
     def of_plain(self, session: PlainSession, ends: Sequence[int]) -> TokenRewards | None:
         """`ends` are those of what its calls wrote."""
         name = session.session_id
         reward = self._rewards[self.chains[name]]
-        if reward is None or self._moments is None:
+        if reward is None:
             return None
         calls = [
-            TrainedCall(
-                end - 1, call.turn, CallNames(call.names, self._moments[call.row].as_py(), call.seq)
+            CreditedCall(
+                call.names, self._moments[call.row].as_py(), call.seq, call.turn, (0, end - 1)
             )
             for call, end in zip(session.calls, ends, strict=True)
         ]
-        marks = self._marks.get(name, ())
-        return session_rewards(calls, reward=reward, credits=self._credits[name] or (), marks=marks)
+        [rewards] = token_rewards(
+            {name: calls}, 1, reward=reward, credits=self._credits, marks=self._marks
+        )
+        return rewards
 
 
 @lru_cache(maxsize=1)
@@ -277,8 +233,8 @@ def groups_of_build(_owner: str) -> RowGroupMemory:
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """A slice makes many objects at once, none of them in a ring: looking for rings among them, and
-    among all that is imported, took a sixth of a build."""
+    """A slice makes many objects at once, none of them in a ring: looking for rings took a sixth of
+    a build."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

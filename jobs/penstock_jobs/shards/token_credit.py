@@ -1,10 +1,9 @@
 """Token rewards: the reward of a rollout, spread over the tokens that it was given for.
 
-A definition's reward is a weighted sum of rewards of edits and turns, so each of these has a share
-in it. The share of an edit stands at the last token of the call that made it, that of a turn at the
-last token that the model wrote in it. What belongs to no token stands at the rollout's last: what
-is of the whole session, what was cut off, and the whole reward where a rule decided. So the token
-rewards of a rollout add up to its reward.
+A definition's reward is a weighted sum of rewards of edits and turns. The share of an edit stands
+at the last token of the call that made it, that of a turn at the last token that the model wrote in
+it. The rest stands at the rollout's last token: what is of the whole session, what was cut off, and
+the whole reward where a rule decided. So token rewards add up to the reward.
 """
 
 from collections import defaultdict
@@ -19,7 +18,7 @@ import pyarrow.compute as pc
 from penstock_jobs.rewards.definition import Bounds, Definition
 from penstock_jobs.rewards.rows import row_tuples
 from penstock_jobs.rewards.texts.trail import EditNames
-from penstock_jobs.shards.conversation import Conversation, ModelCall
+from penstock_jobs.shards.conversation import Conversation
 from penstock_jobs.shards.engine_branches import Branch
 from penstock_jobs.shards.name_numbers import numbers_in, places_among
 from penstock_jobs.shards.planned_sessions import PlannedSessions, portions_of
@@ -40,7 +39,7 @@ _DUST = 1e-9
 def all_span_credits(
     chosen: pa.Table, rows: pa.Table, definition: Definition, planned: PlannedSessions
 ) -> pa.ChunkedArray:
-    """`span_credits` of any number of sessions, in the order of a shard, a portion at a time."""
+    """Find the credits of any number of sessions, in the order of a shard, a portion at a time."""
     chains = numbers_in(chosen["chain"])
     starts = np.flatnonzero(np.diff(chains, prepend=-1))
     numbers = places_among(planned.ids, rows["session_id"])
@@ -65,8 +64,8 @@ def all_span_credits(
 def span_credits(
     chosen: pa.Table, rows: pa.Table, definition: Definition, chains: Mapping[str, str]
 ) -> pa.Array:
-    """For each row of CHOSEN_ROWS what its edits and turns added to the reward of its chain. `rows`
-    are their scored rewards, of all sessions of these chains."""
+    """Say for each row of CHOSEN_ROWS what its edits and turns added to the reward of its chain.
+    `rows` are scored rewards of all sessions of these chains."""
     horizons = {term.reward.name: term.horizon_s for term in definition.counted()}
     parts: defaultdict[tuple[str, str], list[tuple[Any, ...]]] = defaultdict(list)
     columns = ("session_id", "name", "horizon_s", "target_kind", "target_id", "value", "weight")
@@ -88,8 +87,7 @@ def span_credits(
 
 
 def _factors(definition: Definition, components: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """By how much the combined reward grows with each of its parts, as `combine` puts them
-    together."""
+    """Say by how much the combined reward grows with each of its parts."""
     clips = {term.reward.name: term.clip for term in definition.terms}
     values = {part["name"]: part["value"] for part in components}
     weights = {part["name"]: part["weight"] for part in components}
@@ -113,8 +111,7 @@ def _kept(value: float, clip: Bounds) -> float:
 
 
 def _shares(parts: Sequence[tuple[Any, ...]]) -> Iterable[tuple[Any, ...]]:
-    """Parts with their share of the whole in the place of their weight: a whole is the weighted
-    mean of its parts, or their plain mean where they weigh nothing."""
+    """Put their share of the whole in the place of weights. Without weights a mean is plain."""
     total = sum(weight for *_, weight in parts)
     for *part, weight in parts:
         yield (*part, weight / total if total else 1 / len(parts))
@@ -143,58 +140,46 @@ _decoder = msgspec.json.Decoder(_EditPayload)
 def edit_marks(rows: pa.Table) -> dict[str, list[EditMark]]:
     """By session, of rows of segments."""
     rows = rows.filter(pc.equal(rows["type"], "edit"))
-    edits: defaultdict[str, list[tuple[int, int | None, str | None, memoryview]]] = defaultdict(
-        list
-    )
     moments = rows["ts"].cast(pa.int64()).to_pylist()
-    columns = (rows[name].to_pylist() for name in ("session_id", "seq", "event_id"))
+    columns = (rows[name].to_pylist() for name in ("seq", "session_id", "event_id"))
     payloads = (memoryview(payload.as_buffer()) for payload in rows["payload"])
-    for session, seq, event_id, ts_us, payload in zip(*columns, moments, payloads, strict=True):
-        edits[session].append((ts_us, seq, event_id, payload))
-    return {session: _marks(own) for session, own in edits.items()}
-
-
-def _marks(edits: list[tuple[int, int | None, str | None, memoryview]]) -> list[EditMark]:
-    names, marks = EditNames(), []
-    for ts_us, seq, event_id, payload in sorted(edits, key=lambda edit: _moment(*edit[:2])):
+    edits = zip(moments, *columns, payloads, strict=True)
+    names: defaultdict[str, EditNames] = defaultdict(EditNames)
+    marks: defaultdict[str, list[EditMark]] = defaultdict(list)
+    for ts_us, seq, session, event_id, payload in sorted(edits, key=lambda own: _moment(*own[:2])):
         try:
             edit = _decoder.decode(payload)
         except msgspec.MsgspecError:
             edit = _EditPayload()
         row = {"edit_id": edit.edit_id, "event_id": event_id, "ts": ts_us, "seq": seq}
-        marks.append(EditMark(names.of(row), edit.call_id, ts_us, seq))
-    return marks
+        mark = EditMark(names[session].of(row), edit.call_id, ts_us, seq)
+        marks[session].append(mark)
+    return dict(marks)
 
 
 def _moment(ts_us: int, seq: int | None) -> tuple[int, float]:
     return ts_us, np.inf if seq is None else seq
 
 
-def call_of(conversation: Conversation, call_id: str | None, ts_us: int, seq: int | None) -> int:
-    """The number of the model call that made an edit: by its id or that of a tool's call in it,
-    else the last before the edit. −1: none."""
-    calls = (CallNames(_ids(each), each.event.ts_us, each.event.seq) for each in conversation.calls)
-    return _maker(calls, call_id, ts_us, seq)
-
-
-def _ids(call: ModelCall) -> list[str | None]:
-    return [call.payload.call_id, *(each.id for each in call.payload.tool_calls or ())]
-
-
-class CallNames(NamedTuple):
-    """A model call by what an edit may name it by, and when it was."""
+class CreditedCall(NamedTuple):
+    """A model call by what an edit may name it by, and where its last token is trained, if at all:
+    the row of the rollout, and the place in it."""
 
     ids: Sequence[str | None]
     ts_us: int
     seq: int | None
+    turn: int
+    end: tuple[int, int] | None = None
 
 
-def _maker(calls: Iterable[CallNames], call_id: str | None, ts_us: int, seq: int | None) -> int:
+def call_of(calls: Iterable[CreditedCall], mark: EditMark) -> int:
+    """Find the number of the call that made an edit: by its id or that of a tool's call in it, else
+    the last before the edit. −1: none."""
     last = -1
     for number, call in enumerate(calls):
-        if call_id is not None and call_id in call.ids:
+        if mark.call_id is not None and mark.call_id in call.ids:
             return number
-        if _moment(call.ts_us, call.seq) <= _moment(ts_us, seq):
+        if _moment(call.ts_us, call.seq) <= _moment(mark.ts_us, mark.seq):
             last = number
     return last
 
@@ -203,75 +188,58 @@ def _maker(calls: Iterable[CallNames], call_id: str | None, ts_us: int, seq: int
 RolloutRow = tuple[Conversation, Branch]
 
 
+def credited_calls(
+    conversation: Conversation, rows: Sequence[RolloutRow] = ()
+) -> list[CreditedCall]:
+    ends: dict[int, tuple[int, int]] = {}
+    for row, (other, branch) in enumerate(rows):
+        if other is conversation:
+            sampled = (span for span in branch.spans if span.sampled)
+            for number, span in zip(branch.calls, sampled, strict=True):
+                ends[number] = row, span.end - 1
+    return [
+        CreditedCall(
+            [call.payload.call_id, *(each.id for each in call.payload.tool_calls or ())],
+            call.event.ts_us,
+            call.event.seq,
+            call.turn,
+            ends.get(call.number),
+        )
+        for call in conversation.calls
+    ]
+
+
+def rollout_rewards(rows: Sequence[RolloutRow], **facts: Any) -> list[TokenRewards]:
+    """Give the token rewards of each row, with the facts of `token_rewards`."""
+    conversations = {conversation.session_id: conversation for conversation, _ in rows}
+    calls = {name: credited_calls(each, rows) for name, each in conversations.items()}
+    return token_rewards(calls, len(rows), **facts)
+
+
 def token_rewards(
-    rows: Sequence[RolloutRow],
+    calls: Mapping[str, Sequence[CreditedCall]],
+    rows: int,
     *,
     reward: float,
     credits: Mapping[str, Sequence[Mapping[str, Any]]],
     marks: Mapping[str, Sequence[EditMark]],
 ) -> list[TokenRewards]:
-    """For each row of a rollout. `credits` and `marks` are by session."""
-    calls: dict[tuple[str, int], tuple[int, int]] = {}
-    turns: dict[tuple[str, str], tuple[int, int]] = {}
-    for at, (conversation, branch) in enumerate(rows):
-        sampled = [span for span in branch.spans if span.sampled]
-        for number, span in zip(branch.calls, sampled, strict=True):
-            place = at, span.end - 1
-            calls[conversation.session_id, number] = place
-            turns[conversation.session_id, str(span.turn)] = place
-    conversations = {conversation.session_id: conversation for conversation, _ in rows}
+    """Give the token rewards of each row of a rollout. All else is by session."""
     at_place: defaultdict[tuple[int, int], float] = defaultdict(float)
-    for session, conversation in conversations.items():
-        own = {mark.name: call_of(conversation, *mark[1:]) for mark in marks.get(session, ())}
-        for credit in credits.get(session, ()):
-            if credit["kind"] == "edit":
-                place_of = calls.get((session, own.get(credit["target"], -1)))
-            else:
-                place_of = turns.get((session, credit["target"]))
-            if place_of is not None:
-                at_place[place_of] += credit["value"]
-    last = max(calls.values())
-    at_place[last] += reward - sum(at_place.values())
-    return [
-        tuple(
-            (place, value)
-            for (row, place), value in sorted(at_place.items())
-            if row == at and abs(value) > _DUST
-        )
-        for at in range(len(rows))
-    ]
-
-
-class TrainedCall(NamedTuple):
-    """A call of a session that is a single row: the last token that it wrote, and its names."""
-
-    end: int
-    turn: int
-    names: CallNames
-
-
-def session_rewards(
-    calls: Sequence[TrainedCall],
-    *,
-    reward: float,
-    credits: Sequence[Mapping[str, Any]],
-    marks: Sequence[EditMark],
-) -> TokenRewards:
-    """Token rewards of a session that is a rollout and a row by itself, all of whose calls are
-    trained: what `token_rewards` says of it."""
-    at_place: defaultdict[int, float] = defaultdict(float)
-    if credits:
-        turns = {str(call.turn): call.end for call in calls}
-        names = [call.names for call in calls] if marks else []
-        own = {mark.name: _maker(names, *mark[1:]) for mark in marks}
-        for credit in credits:
-            target = credit["target"]
-            if credit["kind"] == "edit":
-                number = own.get(target, -1)
-                place = calls[number].end if number >= 0 else None
-            else:
-                place = turns.get(target)
-            if place is not None:
+    for session, own in calls.items():
+        if not (earned := credits.get(session)):
+            continue
+        trained = sorted((call.end, str(call.turn)) for call in own if call.end is not None)
+        places: dict[tuple[str, str], tuple[int, int] | None] = {
+            ("turn", turn): end for end, turn in trained
+        }
+        for mark in marks.get(session, ()):
+            if (number := call_of(own, mark)) >= 0:
+                places["edit", mark.name] = own[number].end
+        for credit in earned:
+            if (place := places.get((credit["kind"], credit["target"]))) is not None:
                 at_place[place] += credit["value"]
-    at_place[calls[-1].end] += reward - sum(at_place.values())
-    return tuple((at, value) for at, value in sorted(at_place.items()) if abs(value) > _DUST)
+    last = max(call.end for own in calls.values() for call in own if call.end is not None)
+    at_place[last] += reward - sum(at_place.values())
+    rewards = sorted((place, value) for place, value in at_place.items() if abs(value) > _DUST)
+    return [tuple((at, value) for (own, at), value in rewards if own == row) for row in range(rows)]

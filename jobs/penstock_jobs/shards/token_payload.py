@@ -1,7 +1,6 @@
 """What an inference engine reports of a model call: ids, log-probabilities, versions, experts.
 
-It is checked here, once. Tokens that do not hold together are a named problem of that call; other
-calls of the session are not affected.
+Tokens that do not hold together are a named problem of that call alone.
 """
 
 import binascii
@@ -53,14 +52,14 @@ _routes_decoder = msgspec.json.Decoder(_RoutesPayload | None)
 
 
 class BrokenTokens(Exception):
-    """A part of the tokens does not hold together; the only argument names what is wrong."""
+    """The only argument names what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedTokens:
     """What trained tokens have to be of; none: whatever the engine says."""
 
-    #: The digest of the tokenizer. Only a producer that names its own by digest can contradict.
+    #: By digest.
     tokenizer: str | None = None
     #: Ids from this one on do not exist.
     vocabulary: int | None = None
@@ -86,7 +85,7 @@ class ExpertRoutes:
         return self.start + self.rows
 
     def part(self, start: int, end: int) -> "ExpertRoutes":
-        """Those of the tokens from `start` up to `end`."""
+        """Cut from `start` up to `end`."""
         row_bytes = self.layers * self.topk * np.dtype(self.dtype).itemsize
         data = self.data[(start - self.start) * row_bytes : (end - self.start) * row_bytes]
         return replace(self, start=start, rows=end - start, data=data)
@@ -107,8 +106,8 @@ class EngineTokens:
 
 
 class PromptMemory:
-    """The ids of the call before, as they were written. A prompt is nearly always these and a
-    little more: only that is decoded."""
+    """The ids of the call before, as they were written. Of a prompt that begins with them only the
+    rest is decoded."""
 
     def __init__(self) -> None:
         self._text = b""
@@ -142,8 +141,8 @@ def _decoded(text: bytes) -> Wide:
 def read_tokens(
     raw: Raw, expected: ExpectedTokens, memory: PromptMemory | None = None
 ) -> EngineTokens | str | None:
-    """None: the call is text alone, as it is where keys are there and their arrays are empty. A
-    text names what is wrong with it. `memory` is that of the calls of one session."""
+    """Read a call's tokens; None: it has none. A text names what is wrong with them. `memory` is of
+    the calls of one session."""
     try:
         payload = _decoder.decode(raw)
         if payload is None:
@@ -188,7 +187,6 @@ def read_tokens(
 
 
 def is_digest(name: str) -> bool:
-    """A SHA-256, as `ExpectedTokens.tokenizer` is."""
     return len(name) == 64 and not set(name) - set("0123456789abcdef")
 
 
@@ -207,8 +205,8 @@ def _logprobs(reported: list[float] | None, length: int) -> Floats | None:
 
 
 def version_runs(reported: list[tuple[int, Any]], length: int) -> Runs | None:
-    """They begin at the first token, ascend, and none begins behind the last; versions never go
-    back. None where some version is no number."""
+    """Check that runs begin at the first token and ascend, and that versions never go back. None
+    where some version is no number."""
     starts = [start for start, _ in reported]
     ascending = all(start < later for start, later in pairwise([*starts, length]))
     if reported and (starts[0] != 0 or not ascending):
@@ -234,8 +232,8 @@ def _version(value: Any) -> int | None:
 
 
 def _routes(raw: Raw, prompt: int, completion: int) -> ExpertRoutes | None:
-    """Rows for all tokens, or those of the completion; the last token may have none, since it was
-    never fed to the model."""
+    """Read rows for all tokens, or those of the completion. The last token, which was never fed to
+    the model, may have none."""
     try:
         payload = _routes_decoder.decode(raw)
         if payload is None:
@@ -249,8 +247,7 @@ def _routes(raw: Raw, prompt: int, completion: int) -> ExpertRoutes | None:
     if len(data) != prod(shape) * np.dtype(dtype).itemsize:
         raise BrokenTokens("routes_length")
     rows, layers, topk = shape
-    # Experts are numbers from 0, none twice for a token and layer: some engines fill rows that they
-    # do not know with -1 or with zeros.
+    # Some engines fill rows that they do not know with -1 or with zeros.
     choices = np.sort(np.frombuffer(data, dtype).reshape(-1, topk), axis=1)
     if (choices[:, 0] < 0).any() or (choices[:, 1:] == choices[:, :-1]).any():
         raise BrokenTokens("routes_not_experts")

@@ -1,12 +1,7 @@
-"""Batches: how sequences are divided among ranks and packed, and columns as numpy for one rank.
-
-A global batch takes groups in order until the next does not fit, so it depends only on where it
-begins. Packing is first fit, the longest first, which needs at most 11/9 of the rows of the best
-packing, and 6/9 of one more. Sequences in a row attend only to themselves, so a row costs as much
-as they do.
+"""Batches: columns as numpy, divided among ranks and packed.
 
 Arrays are views of what Arrow decoded wherever numpy allows it. A missing text is None, a missing
-number NaN or -1, and a missing list is an empty one.
+number NaN or -1, and a missing list is empty.
 """
 
 import heapq
@@ -45,13 +40,12 @@ class BatchBudget:
     def limit(self) -> int:
         return self.samples or self.tokens or 0
 
-    def size(self, samples: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-        """How much of it groups take."""
+    def sizes(self, samples: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+        """How much of the budget groups take."""
         return samples if self.samples else tokens
 
 
 def cost(tokens: np.ndarray) -> np.ndarray:
-    """What a sequence costs to train on, in tokens: linear and, for attention, quadratic."""
     linear = tokens.astype(np.float64)
     return np.asarray(linear + linear * linear / QUADRATIC_TOKENS)
 
@@ -59,12 +53,13 @@ def cost(tokens: np.ndarray) -> np.ndarray:
 def divide(
     tokens: np.ndarray, groups: np.ndarray, budget: BatchBudget, world: int
 ) -> list[np.ndarray]:
-    """Which samples of a batch each rank gets. The costliest goes first, to the rank with the
-    least; a group stays on one rank unless it is larger than a rank's part of the budget."""
+    """Give each rank its samples of a batch: the costliest first, to the rank with the least.
+
+    A group stays on one rank unless it is larger than a rank's part of the budget."""
     if world == 1:
         return [np.arange(len(tokens))]
     sizes = np.diff(np.append(groups, len(tokens)))
-    taken = budget.size(sizes, np.add.reduceat(tokens, groups))
+    taken = budget.sizes(sizes, np.add.reduceat(tokens, groups))
     begins = np.repeat(taken * world > budget.limit, sizes)
     begins[groups] = True
     starts = np.flatnonzero(begins)
@@ -79,42 +74,14 @@ def divide(
     return [np.array(sorted(samples), np.int64) for samples in dealt]
 
 
-Counts = NDArray[np.int64]
-
-
-@dataclass(frozen=True, eq=False)
-class PackedRows:
-    """Row r holds the samples order[offsets[r]:offsets[r + 1]], in this order."""
-
-    order: Counts
-    offsets: Counts
-    #: Of each row.
-    tokens: Counts
-    costs: NDArray[np.float64]
-
-    def rows(self) -> list[list[int]]:
-        ends = zip(self.offsets[:-1], self.offsets[1:], strict=True)
-        return [self.order[start:end].tolist() for start, end in ends]
-
-
-def pack(lengths: Sequence[int] | Counts, length: int) -> PackedRows:
-    """Rows of at most `length` tokens. Of equal lengths the earlier is packed first."""
+def pack(lengths: Sequence[int] | NDArray[np.int64], length: int) -> list[list[int]]:
+    """Rows of at most `length` tokens, by first fit, the longest samples first. Of equal lengths
+    the earlier is packed first. Raises InvalidInput for a sample that no row holds."""
     counts = np.asarray(lengths, np.int64)
     if len(counts) and not 0 < counts.min() <= counts.max() <= length:
         worst = int(counts.max()) if counts.max() > length else int(counts.min())
         why = f"a row has 1 to {length} tokens"
         raise InvalidInput(what=f"A sample of {worst} tokens", why=why)
-    rows = _first_fit(counts, length)
-    sizes = [len(row) for row in rows]
-    order = np.fromiter((place for row in rows for place in row), np.int64, sum(sizes))
-    offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
-    packed, starts = counts[order], offsets[:-1]
-    tokens, costs = (np.add.reduceat(each, starts) for each in (packed, cost(packed)))
-    return PackedRows(order, offsets, tokens, costs)
-
-
-def _first_fit(counts: Counts, length: int) -> list[list[int]]:
-    """Samples of one length are placed together: as many as the first row with room takes."""
     rows: list[list[int]] = []
     # A tree in an array: the free tokens of each row, and the most of each half above them. There
     # are as many rows as samples, so that one with room is always there.
@@ -122,6 +89,7 @@ def _first_fit(counts: Counts, length: int) -> list[list[int]]:
     free = [length] * (2 * leaves)
     order = np.argsort(-counts, kind="stable")
     sizes, starts = np.unique(-counts[order], return_index=True)
+    # Samples of one length are placed together: as many as the first row with room takes.
     for size, same in zip((-sizes).tolist(), np.split(order, starts)[1:], strict=True):
         places, taken = same.tolist(), 0
         while taken < len(places):
@@ -159,6 +127,7 @@ ROUTE_COLUMNS = tuple(name for name in ROUTE_ROWS.names if name not in SHARD_ROW
 @dataclass(eq=False, repr=False)
 class Ragged:
     """A list for each row: `lengths[i]` values from `starts[i]` on of the buffer `which[i]`.
+
     `[row]` is a view; `values` are copied where rows do not lie side by side."""
 
     buffers: Sequence[np.ndarray]
@@ -168,7 +137,6 @@ class Ragged:
 
     @classmethod
     def of(cls, values: np.ndarray, offsets: np.ndarray) -> "Ragged":
-        """A column of lists in one buffer, as Arrow has it."""
         return cls([values], np.zeros(len(offsets) - 1, np.int64), offsets[:-1], np.diff(offsets))
 
     @classmethod
@@ -196,7 +164,6 @@ class Ragged:
         return (self[row] for row in range(len(self)))
 
     def zeros(self) -> "Ragged":
-        """As long, and all zeros."""
         zeros = np.zeros_like(self.values)
         return Ragged([zeros], np.zeros_like(self.which), self.offsets[:-1], self.lengths)
 
@@ -217,8 +184,7 @@ class Ragged:
         pieces: list[np.ndarray] = [self.buffers[at][start:end] for at, start, end in runs]
         if len(pieces) == 1:
             return pieces[0]
-        # In memory of Arrow's pool, which keeps what was given back: fresh pages of the system
-        # cost as much as the copy.
+        # Arrow's pool keeps what was given back: fresh pages cost as much as the copy.
         count, kind = sum(map(len, pieces)), pieces[0].dtype
         values: np.ndarray = np.frombuffer(pa.allocate_buffer(count * kind.itemsize), kind)
         return np.concatenate(pieces, out=values)
@@ -236,8 +202,9 @@ def _joined(parts: Sequence[np.ndarray | Ragged]) -> np.ndarray | Ragged:
 
 @dataclass(frozen=True)
 class Batch:
-    """The part of a global batch for one rank, with records as `turn_spans.start` and the like. A
-    rank without a part gets one row of padding, whose loss weight is 0."""
+    """One rank's part of a global batch, with records as `turn_spans.start` and the like.
+
+    A rank without a part gets one row of padding, whose loss weight is 0."""
 
     columns: Columns
     rows: int
@@ -250,8 +217,8 @@ class Batch:
     def __len__(self) -> int:
         return self.rows
 
-    def pack(self, length: int) -> PackedRows:
-        """Its rows put together in rows of at most so many tokens. Raises InvalidInput."""
+    def pack(self, length: int) -> list[list[int]]:
+        """Its rows, put together in rows of at most so many tokens. Raises InvalidInput."""
         return pack(np.diff(self["input_ids"].offsets), length)
 
 
@@ -265,7 +232,7 @@ def check_columns(names: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def to_numpy(name: str, column: pa.ChunkedArray) -> dict[str, np.ndarray | Ragged]:
-    """One column, or several where it holds records."""
+    """Give one column, or several where it holds records."""
     # Putting chunks together copies a single one, too.
     array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):  # none: a column without rows
@@ -303,7 +270,7 @@ class DecodedChunk(NamedTuple):
 
 @dataclass(frozen=True)
 class Window:
-    """Rows are numbered through all chunks; groups stand in the order they are given out."""
+    """Decoded chunks. Rows are numbered through all; groups stand in the order they are drawn."""
 
     columns: Columns
     tokens: np.ndarray
@@ -313,7 +280,7 @@ class Window:
 
     @classmethod
     def of(cls, chunks: Sequence[DecodedChunk], order_of: Callable[[int], np.ndarray]) -> Self:
-        """`order_of` so many groups is how they are given out, by their places in the chunks."""
+        """`order_of` a count of groups is how they are drawn, by their places in the chunks."""
         firsts = np.cumsum([0, *(len(chunk.tokens) for chunk in chunks[:-1])])
         tokens = np.concatenate([chunk.tokens for chunk in chunks]).astype(np.int64)
         starts = np.concatenate(
@@ -331,7 +298,7 @@ class Window:
 
 
 class DrawnGroups(NamedTuple):
-    """Groups of a window drawn in a row: where each begins, and how many samples it has."""
+    """Groups that were drawn in a row: where each begins, and how many samples it has."""
 
     window: Window
     firsts: np.ndarray

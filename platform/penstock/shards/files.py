@@ -1,4 +1,4 @@
-"""The files of a shard: names, checksums, copying, reading them again and again, local copies."""
+"""The files of a shard: names, checksums, copying and reading."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -28,8 +28,9 @@ def routes_name(part: str) -> str:
 
 @contextmanager
 def reporting_damage(path: str) -> Iterator[None]:
-    """Whatever is wrong with this file is raised as ShardDamaged. Arrow raises OSError also for a
-    page with a wrong checksum; where the system refused, the error has a number."""
+    """Raise as ShardDamaged whatever is wrong with this file.
+
+    Arrow raises OSError also for a wrong checksum; where the system refused, it has a number."""
     try:
         yield
     except FileNotFoundError as error:
@@ -43,19 +44,17 @@ def reporting_damage(path: str) -> Iterator[None]:
 
 
 @contextmanager
-def open_part(
-    store: ObjectStore, path: str, part: ShardFile, index: pq.FileMetaData | None = None
-) -> Iterator[pq.ParquetFile]:
-    """A file of a shard, read with the checksums of its pages. Raises ShardDamaged, also while the
-    block reads, and what the store raises. `index` is that of the file, if it was read before."""
+def open_part(store: ObjectStore, path: str, part: ShardFile) -> Iterator[pq.ParquetFile]:
+    """Open a file whose pages are checked as they are read. Raises ShardDamaged, also while the
+    block reads, and what the store raises."""
     with reporting_damage(path), store.open(path) as source:
         if source.size() != part.bytes:
             why = f"it has {source.size()} bytes, and the manifest says {part.bytes}"
             raise ShardDamaged(path=path, why=why)
-        with pq.ParquetFile(source, metadata=index, page_checksum_verification=True) as file:
-            # The foot of a file has no checksum of its own: a flipped bit may rename a column.
+        with pq.ParquetFile(source, page_checksum_verification=True) as file:
+            # A footer has no checksum of its own: a flipped bit may rename a column.
             schema = SHARD_ROWS if isinstance(part, PartFile) else ROUTE_ROWS
-            if index is None and not file.schema_arrow.equals(schema):
+            if not file.schema_arrow.equals(schema):
                 raise ShardDamaged(path=path, why="its columns are not those of a shard")
             yield file
 
@@ -63,7 +62,7 @@ def open_part(
 def read_part(
     store: ObjectStore, path: str, part: ShardFile, columns: Sequence[str] | None = None
 ) -> Iterator[pa.Table]:
-    """The rows of a file in order, a row group at a time. Raises ShardDamaged."""
+    """Read the rows of a file in order, a row group at a time. Raises ShardDamaged."""
     with open_part(store, path, part) as file:
         counts = [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)]
         if counts != part.row_groups:
@@ -92,7 +91,7 @@ class ReadableStore(Protocol):
 def copy_part(
     source: ReadableStore, path: str, target: ObjectStore, to: str, part: ShardFile
 ) -> None:
-    """Nothing appears at `to` unless it has the checksum of the manifest. Raises ShardDamaged."""
+    """Copy a file: nothing appears at `to` with another checksum. Raises ShardDamaged."""
     with reporting_damage(path), source.open(path) as file, target.create(to) as copy:
         sink = DigestingFile(copy)
         while piece := file.read_buffer(_COPY_BYTES):
@@ -114,7 +113,7 @@ def files_of(manifest: Manifest) -> Iterator[ShardFile]:
 
 
 def read_rows(shard: StoredShard, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """The rows of a shard in order, a row group at a time. Raises ShardDamaged."""
+    """Read the rows of a shard in order, a row group at a time. Raises ShardDamaged."""
     for part in shard.manifest.files:
         yield from read_part(shard.store, shard.path(part), part, columns)
 
@@ -127,7 +126,7 @@ class RouteRows:
         self._waiting: list[pa.Table] = []
 
     def take(self, count: int) -> pa.Table:
-        """The next so many; fewer where there are no more."""
+        """Give the next rows; fewer where there are no more."""
         while sum(rows.num_rows for rows in self._waiting) < count:
             if (rows := next(self._tables, None)) is None:
                 break

@@ -1,22 +1,19 @@
-"""The files of a shard, read again and again: local copies, copies of columns, and open files.
+"""Local copies of a shard's files, copies of columns, and files that are kept open.
 
-Local copies lie in a directory, within a bound, shared by processes. Putting lists together from
-Parquet takes several times as long as reading what they become, so a copy of columns holds those of
-each row group as IPC messages. An index at its end says where each lies, and its checksum, which is
-looked at whenever it is read. Nothing is compressed: unpacking takes several times as long as
-reading. A copy is made from the Parquet file, whose pages are checked meanwhile, and is named by
-its digest. A damaged copy is never an error: it is deleted, and Parquet is read.
+Copies lie in a directory, within a bound, shared by processes. Putting lists together from Parquet
+takes several times as long as reading what they become, so a copy of columns holds those of each
+row group as IPC messages, not compressed. An index at its end says where each lies, with its
+checksum. A copy is made from the Parquet file and named by its digest. A damaged copy is never an
+error: it is deleted, and Parquet is read.
 """
 
 import fcntl
 import os
-import weakref
-from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple, Self, TypeVar
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -38,20 +35,17 @@ from penstock.shards.manifest import PartFile, ShardFile, StoredShard
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 from penstock.storage import FileStore, ObjectStore
 
-#: Of Parquet, and of its columns in a form that is read faster.
 _PARQUET, _COLUMNS = ".parquet", ".arrow"
 #: Below a data directory.
 CACHE_FOLDER = "cache/shards"
-#: Files that are kept open, and whose indexes are remembered.
 _OPEN_FILES_MAX = 16
 _ALIGNMENT = 64
-_FOOT = 16
-T = TypeVar("T")
+#: The length of the index and its checksum.
+_FOOTER_BYTES = 16
 
 
 class LocalCopies:
-    """Copies in a directory. When they exceed `bytes_max`, the least recently used are deleted; a
-    copy that is being read stays readable until it is closed, as files do."""
+    """Copies in a directory. Above `bytes_max` the least recently used are deleted."""
 
     def __init__(self, directory: Path, bytes_max: int) -> None:
         self.directory = directory
@@ -59,19 +53,19 @@ class LocalCopies:
         self._copies = FileStore(directory)
 
     def find(self, store: ReadableStore, path: str, part: ShardFile) -> tuple[ObjectStore, str]:
-        """Made where there is none. Raises ShardDamaged, and what the store raises."""
-        name = f"{sha256_digits(part.sha256)}.parquet"
-        if not self._is_there(name, part):
+        """Make the copy where there is none. Raises ShardDamaged, and what the store raises."""
+        copy = self.path(part, _PARQUET)
+        if not _is_whole(copy, part):
             make_directory(self.directory)
             with self.locked(part):
-                if not self._is_there(name, part):  # another process may have been quicker
+                if not _is_whole(copy, part):  # another process may have been quicker
                     self.make_room(part.bytes)
-                    copy_part(store, path, self._copies, name, part)
-        return self._copies, name
+                    copy_part(store, path, self._copies, copy.name, part)
+        return self._copies, copy.name
 
     def drop(self, part: ShardFile) -> None:
-        """Forget a copy that turned out to be damaged, unless another has fetched it again."""
-        name = f"{part.sha256}.parquet"
+        """Delete a copy that turned out to be damaged, unless another has fetched it again."""
+        name = self.path(part, _PARQUET).name
         with self.locked(part):
             try:
                 check_digest(self._copies, name, part)
@@ -79,24 +73,11 @@ class LocalCopies:
                 self._copies.delete(name)
 
     def forget(self) -> int:
-        """Delete all copies; how many."""
+        """Delete all copies, those that are being written too; how many."""
         copies = list(self._all("*"))
         for path in copies:
             path.unlink(missing_ok=True)
         return len(copies)
-
-    def _all(self, more: str = "") -> Iterator[Path]:
-        """Of Parquet and of columns; with `more` those that are being written, too."""
-        for suffix in (_PARQUET, _COLUMNS):
-            yield from self.directory.glob(f"*{suffix}{more}")
-
-    def _is_there(self, name: str, part: ShardFile) -> bool:
-        path = self.directory / name
-        with suppress(FileNotFoundError):
-            if path.stat().st_size == part.bytes:
-                os.utime(path)
-                return True
-        return False
 
     def make_room(self, needed: int) -> None:
         copies = []
@@ -111,13 +92,27 @@ class LocalCopies:
             path.unlink(missing_ok=True)
             room += size
 
+    def path(self, part: ShardFile, suffix: str) -> Path:
+        return self.directory / (sha256_digits(part.sha256) + suffix)
+
     @contextmanager
     def locked(self, part: ShardFile, what: str = "") -> Iterator[None]:
         """`what` is made of the part: a copy of columns is made from one of Parquet."""
-        path = self.directory / f"{sha256_digits(part.sha256)}{what}.lock"
-        with open_private(path, "a") as file:
+        with open_private(self.path(part, f"{what}.lock"), "a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
+
+    def _all(self, more: str = "") -> Iterator[Path]:
+        for suffix in (_PARQUET, _COLUMNS):
+            yield from self.directory.glob(f"*{suffix}{more}")
+
+
+def _is_whole(path: Path, part: ShardFile) -> bool:
+    with suppress(FileNotFoundError):
+        if path.stat().st_size == part.bytes:
+            os.utime(path)  # it is used
+            return True
+    return False
 
 
 # Copies of columns
@@ -132,50 +127,44 @@ class _Piece(msgspec.Struct, array_like=True, gc=False):
 
 
 class _CopyIndex(msgspec.Struct):
-    #: What columns each piece of a row group has: a serialized schema.
+    #: Serialized: which columns each piece of a row group has.
     schemas: list[bytes]
     #: By row group, for each schema.
     pieces: list[list[_Piece]]
 
 
 class ColumnCopies:
-    """Those below a directory. Where `making`, one is made of each part that is read, else only
-    those are used that are there."""
+    """Copies of columns below a directory. `making` makes one of each part that is read."""
 
     def __init__(self, copies: LocalCopies, *, making: bool) -> None:
         self._copies = copies
         self._making = making
 
     def find(self, part: ShardFile, tables: Iterable[pa.Table]) -> "ColumnCopy | None":
-        """The copy of this part, made of its row groups where there is none. Raises what `tables`
-        raises."""
-        path = self._path(part)
+        """Open the copy of a part, made of its row groups if need be. Raises what these raise."""
+        path = self._copies.path(part, _COLUMNS)
         with suppress(FileNotFoundError, ShardDamaged):
-            return ColumnCopy.opened(path)
+            return ColumnCopy(path)
         if not self._making:
             return None
         make_directory(self._copies.directory)
         with self._copies.locked(part, ".columns"):
             with suppress(FileNotFoundError, ShardDamaged):
-                return ColumnCopy.opened(path)  # another process was quicker
+                return ColumnCopy(path)  # another process was quicker
             with suppress(OSError):  # such as a full disk: Parquet is read
                 self._write(path, tables)
-                return ColumnCopy.opened(path)
+                return ColumnCopy(path)
         return None
 
     def drop(self, part: ShardFile) -> None:
-        self._path(part).unlink(missing_ok=True)
-
-    def _path(self, part: ShardFile) -> Path:
-        return self._copies.directory / (sha256_digits(part.sha256) + _COLUMNS)
+        self._copies.path(part, _COLUMNS).unlink(missing_ok=True)
 
     def _write(self, path: Path, tables: Iterable[pa.Table]) -> None:
         """Nothing appears at the path unless all of it is there."""
         draft = path.with_suffix(f"{_COLUMNS}.tmp-{os.getpid()}")
         index = _CopyIndex([], [])
         try:
-            with draft.open("wb") as file:
-                os.fchmod(file.fileno(), 0o600)
+            with open_private(draft, "wb") as file:
                 for table in tables:
                     schemas = _schemas(table.schema)
                     index.schemas = [schema.serialize().to_pybytes() for schema in schemas]
@@ -183,11 +172,10 @@ class ColumnCopies:
                     for schema in schemas:
                         [batch] = table.select(schema.names).combine_chunks().to_batches()
                         message = batch.serialize()
-                        start = file.tell()
-                        start += file.write(b"\0" * (-start % _ALIGNMENT))
-                        file.write(message)
+                        file.write(b"\0" * (-file.tell() % _ALIGNMENT))
                         digest = xxhash.xxh3_64_intdigest(message)
-                        pieces.append(_Piece(start, message.size, digest))
+                        pieces.append(_Piece(file.tell(), message.size, digest))
+                        file.write(message)
                     index.pieces.append(pieces)
                 content = msgspec.msgpack.encode(index)
                 file.write(content)
@@ -201,35 +189,25 @@ class ColumnCopies:
 
 
 class ColumnCopy:
-    """An open copy. It stays readable when the file is deleted. It is read, not mapped: pages of a
-    mapped file would count as memory of the reader."""
+    """A copy whose index is in memory. It is read, not mapped: pages of a mapped file would count
+    as memory of the reader."""
 
-    def __init__(self, path: Path, descriptor: int, index: _CopyIndex) -> None:
+    def __init__(self, path: Path) -> None:
+        """Raises FileNotFoundError, ShardDamaged."""
         self._path = path
-        self._descriptor = descriptor
+        os.utime(path)  # it is used
+        end = path.stat().st_size - _FOOTER_BYTES
+        footer = self._read(max(end, 0), _FOOTER_BYTES).to_pybytes()
+        length, digest = (int.from_bytes(part, "little") for part in (footer[:8], footer[8:]))
+        if not 0 < length <= end:
+            raise ShardDamaged(path=str(path), why="it ends in the middle")
+        content = self._checked(end - length, length, digest, "its index")
+        index = msgspec.msgpack.decode(content, type=_CopyIndex)
         self._pieces = index.pieces
         self._schemas = [pa.ipc.read_schema(pa.py_buffer(schema)) for schema in index.schemas]
         self._places = {
             name: at for at, schema in enumerate(self._schemas) for name in schema.names
         }
-        # Not before the last thread is done with it: the number is given to another file.
-        weakref.finalize(self, os.close, descriptor)
-
-    @classmethod
-    def opened(cls, path: Path) -> Self:
-        """Raises FileNotFoundError, ShardDamaged."""
-        with path.open("rb") as file:
-            os.utime(file.fileno())  # it was used
-            size = os.fstat(file.fileno()).st_size
-            foot = os.pread(file.fileno(), _FOOT, max(0, size - _FOOT))
-            length = int.from_bytes(foot[:8], "little")
-            if len(foot) < _FOOT or length > size - _FOOT:
-                raise ShardDamaged(path=str(path), why="it ends in the middle")
-            index = os.pread(file.fileno(), length, size - _FOOT - length)
-            if xxhash.xxh3_64_intdigest(index) != int.from_bytes(foot[8:], "little"):
-                raise ShardDamaged(path=str(path), why="the checksum of its index is another")
-            content = msgspec.msgpack.decode(index, type=_CopyIndex)
-            return cls(path, os.dup(file.fileno()), content)
 
     def read(self, row_groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
         """Raises ShardDamaged."""
@@ -243,20 +221,30 @@ class ColumnCopy:
 
     def _batch(self, row_group: int, place: int) -> pa.RecordBatch:
         piece, schema = self._pieces[row_group][place], self._schemas[place]
-        # In memory of Arrow's pool, which keeps what was given back, as batches are.
-        message = pa.allocate_buffer(piece.length)
         try:
-            os.preadv(self._descriptor, [memoryview(message)], piece.start)
+            message = self._checked(
+                piece.start, piece.length, piece.digest, ", ".join(schema.names)
+            )
         except OSError as error:
             raise ShardDamaged(path=str(self._path), why=str(error)) from error
-        if xxhash.xxh3_64_intdigest(message) != piece.digest:
-            what = ", ".join(schema.names)
-            raise ShardDamaged(path=str(self._path), why=f"the checksum of {what} is another")
         return pa.ipc.read_record_batch(message, schema)
+
+    def _checked(self, start: int, length: int, digest: int, what: str) -> pa.Buffer:
+        content = self._read(start, length)
+        if xxhash.xxh3_64_intdigest(content) != digest:
+            raise ShardDamaged(path=str(self._path), why=f"the checksum of {what} is another")
+        return content
+
+    def _read(self, start: int, length: int) -> pa.Buffer:
+        # In memory of Arrow's pool, which keeps what was given back, as batches are.
+        content = pa.allocate_buffer(length)
+        with self._path.open("rb", buffering=0) as file:
+            os.preadv(file.fileno(), [memoryview(content)], start)
+        return content
 
 
 def _schemas(columns: pa.Schema) -> list[pa.Schema]:
-    """What is read together: the short columns of training, since a message takes as long as
+    """Say what is read together: the short columns of training, since a message takes as long as
     they do; and each other column by itself."""
     short = [name for name in TRAINING_COLUMNS if name in columns.names]
     short = [name for name in short if not pa.types.is_nested(columns.field(name).type)]
@@ -269,13 +257,14 @@ def _schemas(columns: pa.Schema) -> list[pa.Schema]:
 
 
 class _OpenFile(NamedTuple):
+    part: str
     file: pq.ParquetFile
     closing: ExitStack
 
 
 class OpenFiles:
-    """Reads row groups, from any number of threads. Openings and indexes are kept: reading an index
-    takes as long as decoding a row group."""
+    """Reads row groups, from any number of threads. Files stay open: reading the index of one takes
+    as long as decoding a row group."""
 
     def __init__(
         self,
@@ -286,11 +275,10 @@ class OpenFiles:
         self._shard = shard
         self._copies = copies
         self._column_copies = columns
-        self._open_columns: OrderedDict[str, ColumnCopy | None] = OrderedDict()
         self._lock = Lock()
-        self._idle: OrderedDict[str, _OpenFile] = OrderedDict()
-        self._indexes: OrderedDict[str, pq.FileMetaData] = OrderedDict()
-        self._first_opening: defaultdict[str, Lock] = defaultdict(Lock)
+        #: The last used come last. A thread takes a file out while it reads.
+        self._idle: list[_OpenFile] = []
+        self._open_columns: dict[str, ColumnCopy | None] = {}
 
     def path(self, part: ShardFile) -> str:
         return self._shard.path(part)
@@ -304,81 +292,65 @@ class OpenFiles:
                     return copy.read(row_groups, columns)
             except ShardDamaged:
                 self._column_copies.drop(part)
-                with self._lock:
-                    self._open_columns.pop(part.name, None)
+                self._open_columns.pop(part.name, None)
+        try:
+            return self._read_parquet(part, row_groups, columns)
+        except ShardDamaged:
+            if self._copies is None:
+                raise
+        self._close([opened for opened in self._idle if opened.part == part.name])
+        self._copies.drop(part)
         return self._read_parquet(part, row_groups, columns)
 
     def _opened_columns(self, part: ShardFile, copies: ColumnCopies) -> ColumnCopy | None:
-        with self._lock:
-            if part.name in self._open_columns:
-                return self._open_columns[part.name]
-        groups = range(len(part.row_groups))
-        names = SHARD_ROWS.names if isinstance(part, PartFile) else ROUTE_ROWS.names
-        copy = copies.find(part, (self._read_parquet(part, [at], names) for at in groups))
-        with self._lock:
-            _remember(self._open_columns, part.name, copy)
-        return copy
+        known = self._open_columns
+        if part.name not in known:
+            groups = range(len(part.row_groups))
+            names = SHARD_ROWS.names if isinstance(part, PartFile) else ROUTE_ROWS.names
+            copy = copies.find(part, (self._read_parquet(part, [at], names) for at in groups))
+            with self._lock:
+                if len(known) >= _OPEN_FILES_MAX:
+                    del known[next(iter(known))]
+                known[part.name] = copy
+            return copy
+        return known.get(part.name)
 
     def _read_parquet(
         self, part: ShardFile, row_groups: Sequence[int], columns: Sequence[str]
     ) -> pa.Table:
-        try:
-            with self._opening(part) as file:
-                return file.read_row_groups(row_groups, columns=columns).select(columns)
-        except ShardDamaged:
-            if self._copies is None:
-                raise
         with self._lock:
-            opened = self._idle.pop(part.name, None)
-            self._indexes.pop(part.name, None)
-        if opened:
-            opened.closing.close()
-        self._copies.drop(part)
-        with self._opening(part) as file:
-            return file.read_row_groups(row_groups, columns=columns).select(columns)
-
-    def close(self) -> None:
-        """Files are opened again when they are needed again."""
-        with self._lock:
-            idle, self._idle = list(self._idle.values()), OrderedDict()
-            self._open_columns.clear()
-        for opened in idle:
-            opened.closing.close()
-
-    @contextmanager
-    def _opening(self, part: ShardFile) -> Iterator[pq.ParquetFile]:
-        with self._lock:
-            opened = self._idle.pop(part.name, None)
-            first = self._first_opening[part.name]
-        if opened is None:
-            with first:  # so that its index is read once
-                opened = self._open(part)
+            idle = [opened for opened in self._idle if opened.part == part.name]
+            if idle:
+                self._idle.remove(idle[0])
+        opened = idle[0] if idle else self._open(part)
         with ExitStack() as closing:
             closing.push(opened.closing)
             with reporting_damage(self.path(part)):
-                yield opened.file
+                rows = opened.file.read_row_groups(row_groups, columns=columns).select(columns)
             closing.pop_all()
         with self._lock:
-            unneeded = [self._idle.pop(part.name)] if part.name in self._idle else []
-            unneeded += _remember(self._idle, part.name, opened)
-        for other in unneeded:
-            other.closing.close()
+            self._idle.append(opened)
+        self._close(self._idle[:-_OPEN_FILES_MAX])
+        return rows
+
+    def close(self) -> None:
+        """Files are opened again when they are needed again."""
+        self._close([*self._idle])
+        self._open_columns.clear()
+
+    def _close(self, files: Sequence[_OpenFile]) -> None:
+        for opened in files:
+            with self._lock:
+                mine = opened in self._idle
+                if mine:
+                    self._idle.remove(opened)
+            if mine:
+                opened.closing.close()
 
     def _open(self, part: ShardFile) -> _OpenFile:
         store, path = self._shard.store, self.path(part)
         if self._copies:
             store, path = self._copies.find(store, path, part)
-        with self._lock:
-            index = self._indexes.get(part.name)
         with ExitStack() as closing:
-            file = closing.enter_context(open_part(store, path, part, index))
-            with self._lock:
-                _remember(self._indexes, part.name, file.metadata)
-            return _OpenFile(file, closing.pop_all())
-
-
-def _remember(recent: OrderedDict[str, T], name: str, value: T) -> list[T]:
-    """Put it at the end; what there is no more room for."""
-    recent[name] = value
-    recent.move_to_end(name)
-    return [recent.popitem(last=False)[1]] if len(recent) > _OPEN_FILES_MAX else []
+            file = closing.enter_context(open_part(store, path, part))
+            return _OpenFile(part.name, file, closing.pop_all())

@@ -1,7 +1,7 @@
-"""What a shard is and where it came from. Its digest is the shard's name.
+"""What a shard is and where it came from. The digest of its manifest is the shard's name.
 
-The same bytes come out for the same manifest, always: keys are sorted, there are no spaces, and
-text is UTF-8. It is written last, so a folder without one is nothing.
+The same manifest has the same bytes: keys are sorted, there are no spaces, text is UTF-8. It is
+written last, so a folder without one is nothing.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ class RoutesFile(ShardFile, frozen=True, kw_only=True):
 
 
 class PartFile(ShardFile, frozen=True, kw_only=True):
-    """A file of rows. `first` and `last` are its groups at both ends."""
+    """A file of rows. `first` and `last` are the groups at its ends."""
 
     rows: int
     tokens: int
@@ -59,27 +59,31 @@ class PartFile(ShardFile, frozen=True, kw_only=True):
     routes: RoutesFile | None = None
 
 
-class SnapshotReference(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class SnapshotReference(_Part, frozen=True):
     name: str
     snap: int
 
 
-class RewardReference(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RewardReference(_Part, frozen=True):
     definition: str
     version: str
 
 
-class PolicyRange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PolicyRange(_Part, frozen=True):
     min: int
     max: int
 
 
-class Tokenizer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Tokenizer(_Part, frozen=True):
     sha256: str
     id: str
 
 
-class Counts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Counts(_Part, frozen=True):
     """`excluded` says how many sessions were left out for each reason."""
 
     status: dict[str, int] = {}
@@ -131,12 +135,12 @@ def _digest_of(content: bytes) -> str:
 
 
 def is_shard_id(text: str) -> bool:
-    """Whether it is one, or the beginning of one that is long enough to find its folder."""
+    """Also of the beginning of one that is long enough to find its folder."""
     return _ID.fullmatch(text) is not None
 
 
 def shard_folder(tenant: str, shard_id: str) -> str:
-    """Where in the store a tenant's shard lies. Raises InvalidInput for what is no id."""
+    """Raises InvalidInput for what is no id."""
     if not is_shard_id(shard_id):
         why = f"a shard is named {ID_PREFIX} and {_FOLDER_HEX} to 64 hexadecimal digits"
         raise InvalidInput(what=f"The shard id {shard_id!r}", why=why)
@@ -171,17 +175,24 @@ def stored_shard(store: ObjectStore, folder: str, shard_id: str) -> StoredShard:
     return StoredShard(store, folder, read_manifest(store, folder, shard_id))
 
 
-def read_manifest(store: ObjectStore, folder: str, shard_id: str) -> Manifest:
-    """Raises ShardMissing, ShardGone; ShardDamaged when it is not the manifest with this id."""
+def read_manifest(
+    store: ObjectStore, folder: str, shard_id: str, *, or_kept: bool = False
+) -> Manifest:
+    """Read a manifest; with `or_kept` also that of a shard that was dropped. Raises ShardMissing,
+    ShardGone; ShardDamaged when it is not the manifest with this id."""
     name = f"{folder}/{MANIFEST_NAME}"
     content = _content(store, name)
     if content is None:
         note = read_gone_note(store, folder)
-        if note is not None:
+        if note is None:
+            raise ShardMissing(shard=shard_id, where=store.address(name))
+        if note.manifest is None or not or_kept:
             why = f": {note.why}" if note.why else ""
             raise ShardGone(shard=shard_id, how=note.how, when=note.at, why=why)
-        raise ShardMissing(shard=shard_id, where=store.address(name))
-    return _checked_manifest(content, name, shard_id)
+        content = note.manifest.encode()
+    if not (digest := _digest_of(content)).startswith(shard_id):
+        raise ShardDamaged(path=name, why=f"it is the manifest of {digest}")
+    return decoded_manifest(content, name)
 
 
 def _content(store: ObjectStore, name: str) -> bytes | None:
@@ -192,14 +203,8 @@ def _content(store: ObjectStore, name: str) -> bytes | None:
         return None
 
 
-def _checked_manifest(content: bytes, name: str, shard_id: str) -> Manifest:
-    if not (digest := _digest_of(content)).startswith(shard_id):
-        raise ShardDamaged(path=name, why=f"it is the manifest of {digest}")
-    return decoded_manifest(content, name)
-
-
 def decoded_manifest(content: bytes, name: str) -> Manifest:
-    """The manifest with these bytes, which are in the file `name`. Raises ShardDamaged."""
+    """Decode the content of the file `name`. Raises ShardDamaged."""
     try:
         manifest = msgspec.json.decode(content, type=Manifest)
     except msgspec.MsgspecError as error:
@@ -221,8 +226,7 @@ def write_manifest(store: ObjectStore, folder: str, manifest: Manifest) -> None:
 
 
 class GoneNote(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a shard, for whoever looks for its files: a reader of a store has no database
-    to ask."""
+    """What became of a shard's files: a reader of a store has no database to ask."""
 
     how: str
     #: RFC 3339.
@@ -243,22 +247,12 @@ def read_gone_note(store: ObjectStore, folder: str) -> GoneNote | None:
 
 
 def kept_manifest(store: ObjectStore, folder: str) -> str | None:
-    """The text of the manifest, where there is one, or the note keeps it. Raises ShardDamaged."""
+    """Read the text of the manifest, or that which the note keeps. Raises ShardDamaged."""
     content = _content(store, f"{folder}/{MANIFEST_NAME}")
     if content is not None:
         return content.decode(errors="replace")
     note = read_gone_note(store, folder)
     return None if note is None else note.manifest
-
-
-def read_manifest_or_note(store: ObjectStore, folder: str, shard_id: str) -> Manifest:
-    """Also of a shard that was dropped. Raises ShardMissing, ShardGone, ShardDamaged."""
-    try:
-        return read_manifest(store, folder, shard_id)
-    except ShardGone:
-        if (text := kept_manifest(store, folder)) is None:
-            raise
-        return _checked_manifest(text.encode(), f"{folder}/{GONE_NAME}", shard_id)
 
 
 def replace_files_by_note(store: ObjectStore, folder: str, note: GoneNote) -> int:

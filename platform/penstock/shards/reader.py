@@ -1,14 +1,13 @@
 """Reading shards for training: the same samples in the same order on every machine.
 
-The shard, the seed and the epoch decide which samples come, in which order and in which global
-batches. The number of ranks, of threads and of batches made ahead does not.
+The shard, the seed and the epoch decide the order and the global batches. The number of ranks, of
+threads and of batches made ahead does not.
 """
 
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypedDict, Unpack
@@ -54,36 +53,23 @@ class ReadingOptions(TypedDict, total=False):
     key: str | None
 
 
-@dataclass(kw_only=True)
-class ReadingPlan:
-    """What a reader gives out: a mixture, and the options with their defaults."""
-
-    mixture: Mixture
-    rank: int = 0
-    world: int = 1
-    seed: int = 0
-    epoch: int = 0
-    batch_samples: int | None = None
-    batch_tokens: int | None = None
-    columns: Sequence[str] | None = None
-    shuffle: bool = True
-    prefetch: int | None = None
-    threads: int | None = None
-    cache: bool | str | Path | None = None
-    column_copies: bool | None = None
-    tenant: str = TENANT_DEFAULT
-    key: str | None = field(default=None, repr=False)
-    budget: BatchBudget = field(init=False)
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.rank < self.world:
-            why = f"of {self.world} ranks the first is 0 and the last {self.world - 1}"
-            raise InvalidInput(what=f"The rank {self.rank}", why=why)
-        for name, number in (("prefetch", self.prefetch), ("threads", self.threads)):
-            if number is not None and number < 1:
-                raise InvalidInput(what=f"{name}={number}", why="it is at least 1")
-        unsaid = self.batch_samples is None and self.batch_tokens is None
-        self.budget = BatchBudget(64 if unsaid else self.batch_samples, self.batch_tokens)
+#: What holds for an option that nobody gave.
+DEFAULTS: ReadingOptions = {
+    "rank": 0,
+    "world": 1,
+    "seed": 0,
+    "epoch": 0,
+    "batch_samples": None,
+    "batch_tokens": None,
+    "columns": None,
+    "shuffle": True,
+    "prefetch": None,
+    "threads": None,
+    "cache": None,
+    "column_copies": None,
+    "tenant": TENANT_DEFAULT,
+    "key": None,
+}
 
 
 def read_shard(data: str | Path, shard_id: str, **options: Unpack[ReadingOptions]) -> "ShardReader":
@@ -111,39 +97,56 @@ def read_mixture(
     proportion. `exhausted` says what happens when one is read to its end: `stop`, `drop` it and go
     on with the others, or `repeat` it until all were read once."""
     mixture = Mixture(tuple(float(weight) for _, weight in shards), exhausted)
-    plan = ReadingPlan(mixture=mixture, **options)
-    columns, cache = check_columns(plan.columns), plan.cache
-    place = shard_place(data, tenant=plan.tenant, key=plan.key)
-    settings, copies = place.settings, None
-    own = settings.data / CACHE_FOLDER
+    if strange := options.keys() - DEFAULTS.keys():
+        raise TypeError(f"a reader has no option {min(strange)!r}")
+    plan: ReadingOptions = DEFAULTS | options
+    if not 0 <= plan["rank"] < plan["world"]:
+        why = f"of {plan['world']} ranks the first is 0 and the last {plan['world'] - 1}"
+        raise InvalidInput(what=f"The rank {plan['rank']}", why=why)
+    for name, number in (("prefetch", plan["prefetch"]), ("threads", plan["threads"])):
+        if number is not None and number < 1:
+            raise InvalidInput(what=f"{name}={number}", why="it is at least 1")
+    samples, tokens = plan["batch_samples"], plan["batch_tokens"]
+    budget = BatchBudget(64 if samples is tokens is None else samples, tokens)
+    columns, cache = check_columns(plan["columns"]), plan["cache"]
+    place = shard_place(data, tenant=plan["tenant"], key=plan["key"])
     is_own = cache in (None, True, False)
-    directory = own if is_own else Path(str(cache))
-    local = LocalCopies(directory, settings.room(ShardSettings).shard_cache_bytes_max)
+    directory = place.settings.data / CACHE_FOLDER if is_own else Path(str(cache))
+    bytes_max = place.settings.room(ShardSettings).shard_cache_bytes_max
+    local, copies = LocalCopies(directory, bytes_max), None
     if cache is not False and not (place.store.local and is_own):
         copies = local
     if copies is None and not place.random_access:
         why = "files of a service are read from copies: name a directory for them, or leave it out"
         raise InvalidInput(what="cache=False", why=why)
-    ready = None
-    if plan.column_copies or (plan.column_copies is None and cache is not False):
-        ready = ColumnCopies(local, making=bool(plan.column_copies))
+    ready, making = None, plan["column_copies"]
+    if making or (making is None and cache is not False):
+        ready = ColumnCopies(local, making=bool(making))
     opened = [OpenShard(place.stored(shard), columns, copies, ready) for shard, _ in shards]
-    return ShardReader(opened, plan)
+    return ShardReader(opened, mixture, budget, plan)
 
 
 class ShardReader:
     """An iterable of batches. A loop over it is an epoch, or what is left of one; the next loop is
     the next epoch. One loop at a time: a second one ends the first."""
 
-    def __init__(self, shards: Sequence[OpenShard], plan: ReadingPlan) -> None:
+    def __init__(
+        self,
+        shards: Sequence[OpenShard],
+        mixture: Mixture,
+        budget: BatchBudget,
+        plan: ReadingOptions,
+    ) -> None:
         self._shards = shards
+        self._mixture = mixture
+        self._budget = budget
         self._plan = plan
-        self._positions = [ShardPosition(plan.epoch, 0, 0, 0) for _ in shards]
+        self._positions = [ShardPosition(plan["epoch"], 0, 0, 0) for _ in shards]
         self._batches: BatchPrefetch | None = None
 
     def __iter__(self) -> Iterator[Batch]:
         self.close()
-        batches = self._batches = BatchPrefetch(self._make(), self._plan.prefetch or 2)
+        batches = self._batches = BatchPrefetch(self._make(), self._plan["prefetch"] or 2)
         try:
             for batch in batches:
                 self._positions = msgspec.convert(batch.state["sources"], list[ShardPosition])
@@ -200,35 +203,36 @@ class ShardReader:
         self.close()
 
     def _make(self) -> Generator[Batch]:
-        plan = self._plan
+        plan, budget = self._plan, self._budget
         with ExitStack() as closing:
             for shard in self._shards:
                 closing.callback(shard.files.close)
-            pool = closing.enter_context(ThreadPoolExecutor(plan.threads or 2, "penstock-decode"))
+            threads = plan["threads"] or 2
+            pool = closing.enter_context(ThreadPoolExecutor(threads, "penstock-decode"))
             try:
                 cursors = []
                 for shard, at in zip(self._shards, self._positions, strict=True):
-                    order = partial(Order, shard.id, shard.chunks, plan.seed, shuffled=plan.shuffle)
-                    cursors.append(ShardCursor(shard, order, plan.budget, at, pool))
-                for groups in global_batches(cursors, plan.mixture, plan.budget.limit):
+                    seed, shuffled = plan["seed"], plan["shuffle"]
+                    order = partial(Order, shard.id, shard.chunks, seed, shuffled=shuffled)
+                    cursors.append(ShardCursor(shard, order, budget, at, pool))
+                for groups in global_batches(cursors, self._mixture, budget.limit):
                     state = self._state([cursor.position for cursor in cursors])
-                    yield make_batch(groups, plan.budget, plan.rank, plan.world, state)
+                    yield make_batch(groups, budget, plan["rank"], plan["world"], state)
                     for cursor in cursors:
                         cursor.look_ahead()
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
 
     def _state(self, positions: Sequence[ShardPosition]) -> dict[str, Any]:
-        plan = self._plan
-        sources = zip(self._shards, plan.mixture.weights, positions, strict=True)
+        sources = zip(self._shards, self._mixture.weights, positions, strict=True)
         return {
             "format": _STATE_FORMAT,
-            "seed": plan.seed,
-            "shuffled": plan.shuffle,
-            "exhausted": plan.mixture.exhausted,
-            "batch_samples": plan.budget.samples,
-            "batch_tokens": plan.budget.tokens,
-            "world": plan.world,
+            "seed": self._plan["seed"],
+            "shuffled": self._plan["shuffle"],
+            "exhausted": self._mixture.exhausted,
+            "batch_samples": self._budget.samples,
+            "batch_tokens": self._budget.tokens,
+            "world": self._plan["world"],
             "sources": [
                 {"shard": shard.id, "weight": weight, **vars(position)}
                 for shard, weight, position in sources
@@ -237,8 +241,8 @@ class ShardReader:
 
 
 class BatchPrefetch(Iterator[Batch]):
-    """Iterate over batches that a thread makes ahead. `close` ends the thread, and whoever waits
-    for a batch then gets InvalidInput."""
+    """Batches that a thread makes ahead. `close` ends the thread; who then waits for a batch gets
+    InvalidInput."""
 
     def __init__(self, batches: Generator[Batch], count: int) -> None:
         self._batches = batches

@@ -1,8 +1,8 @@
 """The shards that the metadata database knows: finding them, the marks on them, dropping them.
 
 Dropping deletes a shard's files, and keeps its row, its manifest in a note, and its lineage. The
-row says `dropping` before anything is deleted, and `dropped` afterwards. A drop that was cut off is
-ended by the next one of the same shard, or by upkeep.
+row says `dropping` before anything is deleted, and `dropped` afterwards. One that was cut off is
+ended by the next, or by upkeep.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,6 +30,7 @@ from penstock.shards.settings import REFUSE, ShardSettings
 from penstock.shards.tables import (
     DROPPED,
     DROPPING,
+    of_shard,
     shard,
     shard_file,
     shard_left_out,
@@ -61,17 +62,20 @@ class RegisteredShard:
         return shard_folder(self.tenant, self.id)
 
 
+def _shards(database: Database, condition: sa.ColumnElement[bool]) -> list[RegisteredShard]:
+    columns = [shard.c[column.name] for column in fields(RegisteredShard)]
+    query = sa.select(*columns).where(condition).order_by(shard.c.created_at, shard.c.id)
+    with database.read() as connection:
+        return [RegisteredShard(*row) for row in connection.execute(query)]
+
+
 def list_shards(database: Database, tenant: str) -> list[RegisteredShard]:
     """The newest comes last."""
-    columns = [shard.c[column.name] for column in fields(RegisteredShard)]
-    query = sa.select(*columns).where(shard.c.tenant == tenant)
-    with database.read() as connection:
-        rows = connection.execute(query.order_by(shard.c.created_at, shard.c.id))
-        return [RegisteredShard(*row) for row in rows]
+    return _shards(database, shard.c.tenant == tenant)
 
 
 def find_shard(database: Database, tenant: str, text: str) -> RegisteredShard:
-    """By its id, the beginning of it, or a name: then the newest of it. Raises ShardUnknown."""
+    """Find one by its id, the beginning of it, or a name: then the newest. Raises ShardUnknown."""
     known = list_shards(database, tenant)
     digits = text.removeprefix("sha256:")
     matches = [each for each in known if each.id == text]
@@ -84,48 +88,38 @@ def find_shard(database: Database, tenant: str, text: str) -> RegisteredShard:
 
 
 def find_by_id(database: Database, tenant: str, shard_id: str) -> RegisteredShard | None:
-    """By its id or the beginning of it, of whichever tenant; of several the one of `tenant`."""
-    columns = [shard.c[column.name] for column in fields(RegisteredShard)]
-    query = sa.select(*columns).where(shard.c.id.startswith(shard_id, autoescape=True))
-    with database.read() as connection:
-        known = [RegisteredShard(*row) for row in connection.execute(query)]
+    """Find one by the beginning of its id, of any tenant; of several the one of `tenant`."""
+    known = _shards(database, shard.c.id.startswith(shard_id, autoescape=True))
     return min(known, key=lambda each: (each.tenant != tenant, each.id), default=None)
 
 
 def marks_of(database: Database, tenant: str, shard_id: str) -> list[tuple[str, str]]:
-    """(session, reason)."""
-    columns = (shard_mark.c.session_id, shard_mark.c.reason)
-    mine = (shard_mark.c.tenant == tenant, shard_mark.c.shard == shard_id)
-    query = sa.select(*columns).where(*mine).order_by(*columns)
-    with database.read() as connection:
-        return [(row.session_id, row.reason) for row in connection.execute(query)]
+    """Its sessions that should be in it no more, with reasons."""
+    return sorted(_sessions(database, shard_mark, tenant, shard_id))
 
 
 def left_out_of(database: Database, tenant: str, shard_id: str) -> list[tuple[str, str]]:
-    """Examples of sessions that it does not hold: (session, reason)."""
-    columns = (shard_left_out.c.session_id, shard_left_out.c.reason)
-    mine = (shard_left_out.c.tenant == tenant, shard_left_out.c.shard == shard_id)
-    query = sa.select(*columns).where(*mine)
+    """Examples of sessions that it does not hold, by their reasons."""
+    found = _sessions(database, shard_left_out, tenant, shard_id)
+    return sorted(found, key=lambda each: each[::-1])
+
+
+def _sessions(
+    database: Database, table: sa.Table, tenant: str, shard_id: str
+) -> list[tuple[str, str]]:
+    query = sa.select(table.c.session_id, table.c.reason).where(of_shard(table, tenant, shard_id))
     with database.read() as connection:
-        rows = connection.execute(query.order_by(*reversed(columns)))
-        return [(row.session_id, row.reason) for row in rows]
+        return [(row.session_id, row.reason) for row in connection.execute(query)]
 
 
 # Consent that was withdrawn
 
 
-def count_withdrawn(database: Database, tenant: str, shard_id: str) -> int:
-    """How many of its sessions may not be trained on any more."""
-    mine = (shard_mark.c.tenant == tenant, shard_mark.c.shard == shard_id)
-    query = sa.select(sa.func.count(sa.distinct(shard_mark.c.session_id)))
-    query = query.where(*mine, shard_mark.c.reason == NO_TRAIN)
-    with database.read() as connection:
-        return connection.scalar(query) or 0
-
-
 def check_withdrawn(database: Database, settings: Settings, tenant: str, shard_id: str) -> int:
-    """How many there are, where that may be read all the same. Raises ShardWithdrawn."""
-    count = count_withdrawn(database, tenant, shard_id)
+    """Count those of its sessions that may not be trained on any more. Raises ShardWithdrawn."""
+    query = sa.select(sa.func.count()).where(of_shard(shard_mark, tenant, shard_id))
+    with database.read() as connection:
+        count = connection.scalar(query.where(shard_mark.c.reason == NO_TRAIN)) or 0
     if count and settings.room(ShardSettings).withdrawn_shards == REFUSE:
         raise ShardWithdrawn(shard=shard_id, sessions=count)
     return count
@@ -133,8 +127,8 @@ def check_withdrawn(database: Database, settings: Settings, tenant: str, shard_i
 
 # Dropping
 
-#: A room's reasons why a tenant's shard is still needed, one sentence each. Rooms hand theirs in
-#: as entry points of the group `penstock.shard_uses`.
+#: A room's reasons why a tenant's shard is still needed, one sentence each: an entry point of the
+#: group `penstock.shard_uses`.
 ShardUses = Callable[[Connection, str, str], Iterable[str]]
 
 
@@ -150,33 +144,28 @@ class ShardRemoval:
     snapshot: str
 
 
-def uses_of(connection: Connection, tenant: str, shard_id: str) -> list[str]:
-    rooms: list[ShardUses] = [
-        entry.load() for entry in sorted(entry_points(group="penstock.shard_uses"))
-    ]
-    return [reason for room in rooms for reason in room(connection, tenant, shard_id)]
-
-
 def drop_shard(
     lake: Lake, tenant: str, text: str, *, by: str, reason: str = "", force: bool = False
 ) -> ShardRemoval:
-    """By its id, the beginning of it, or its name. One that is gone stays gone. Raises
+    """Drop one by its id, the beginning of it, or its name. What is gone stays gone. Raises
     ShardUnknown, ShardNeeded."""
     known = find_shard(lake.database, tenant, text)
-    mine = (shard.c.tenant == tenant, shard.c.id == known.id)
+    mine = of_shard(shard, tenant, known.id)
     with lake.database.write() as connection:
-        query = sa.select(shard.c.gone).where(*mine).with_for_update()
+        query = sa.select(shard.c.gone).where(mine).with_for_update()
         gone = connection.execute(query).scalar_one()
         needed: list[str] = []
         if gone is None:
-            needed = uses_of(connection, tenant, known.id)
+            rooms = sorted(entry_points(group="penstock.shard_uses"))
+            uses: list[ShardUses] = [entry.load() for entry in rooms]
+            needed = [why for room in uses for why in room(connection, tenant, known.id)]
             if needed and not force:
                 raise ShardNeeded(shard=known.id, why="; ".join(needed))
             going = {"gone": DROPPING, "gone_at": now_us(), "gone_why": reason}
-            connection.execute(sa.update(shard).where(*mine).values(**going))
+            connection.execute(sa.update(shard).where(mine).values(**going))
             # Queries that begin now do not look for its rows.
-            files = (shard_file.c.tenant == tenant, shard_file.c.shard == known.id)
-            connection.execute(sa.delete(shard_file).where(*files))
+            files = of_shard(shard_file, tenant, known.id)
+            connection.execute(sa.delete(shard_file).where(files))
             facts: dict[str, str | int | None] = {"name": known.name, "samples": known.samples}
             place = {"tenant": tenant, "actor": by, "subject": known.id}
             append(connection, Deed(**place, action="drop", facts=facts | {"needed": len(needed)}))
@@ -185,15 +174,14 @@ def drop_shard(
 
 
 def _finish(lake: Lake, tenant: str, shard_id: str) -> int:
-    mine = (shard.c.tenant == tenant, shard.c.id == shard_id)
+    mine = of_shard(shard, tenant, shard_id)
     with lake.database.read() as connection:
-        row = connection.execute(sa.select(shard.c.gone_at, shard.c.gone_why).where(*mine)).one()
+        row = connection.execute(sa.select(shard.c.gone_at, shard.c.gone_why).where(mine)).one()
     folder, at = shard_folder(tenant, shard_id), time_of(row.gone_at).isoformat()
-    note = GoneNote(
-        how=DROPPED, at=at, why=row.gone_why, manifest=kept_manifest(lake.store, folder)
-    )
+    kept = kept_manifest(lake.store, folder)
+    note = GoneNote(how=DROPPED, at=at, why=row.gone_why, manifest=kept)
     files = replace_files_by_note(lake.store, folder, note)
-    done = sa.update(shard).where(*mine, shard.c.gone == DROPPING)
+    done = sa.update(shard).where(mine, shard.c.gone == DROPPING)
     with lake.database.write() as connection:
         connection.execute(done.values(gone=DROPPED, bytes=0))
     return files

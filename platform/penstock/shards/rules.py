@@ -1,7 +1,6 @@
 """The rules that each row of a shard keeps by itself. Pure, and over many rows at once.
 
-A rule yields the first row that breaks it, and how. The rules in `RULES` rely on those in `SHAPES`,
-which are checked before.
+A rule yields the first row that breaks it, and how. `RULES` rely on `SHAPES`, checked before.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,12 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.shards.schema import ROLES, SHARD_ROWS, Rows, Split, Status, TokenSource
+from penstock.shards.schema import ROLES, SHARD_ROWS, ListColumn, Rows, Split, Status, TokenSource
 
 
 class BrokenRule(NamedTuple):
-    """A rule that does not hold; `row` counts from 0 among the checked rows."""
-
     row: int
     rule: str
     why: str
@@ -37,7 +34,7 @@ def first_broken(rows: Rows) -> BrokenRule | None:
 
 
 def _first(bad: np.ndarray, of_row: np.ndarray | None = None) -> Iterator[int]:
-    """The first row that is bad; `of_row` says of which row each mark is."""
+    """Find the first bad row; `of_row` says of which row each mark is."""
     if bad.any():
         first = int(bad.argmax())
         yield first if of_row is None else int(of_row[first])
@@ -111,14 +108,13 @@ def logprobs(rows: Rows) -> Broken:
     mask = rows.mask
     if not lists.valid.all():
         mask = mask[np.repeat(lists.valid, rows.tokens)]
-    marks: tuple[tuple[str, Callable[[], np.ndarray]], ...] = (  # one in memory at a time
-        ("a log-probability is not finite", lambda: ~np.isfinite(values)),
-        ("a log-probability is over 0", lambda: values > 0),
-        ("a log-probability off the mask is not 0", lambda: (values != 0) > mask),
-    )
-    for why, bad in marks:
-        if (marked := bad()).any():
-            at = int(marked.argmax())
+    for why, bad in (
+        ("a log-probability is not finite", ~np.isfinite(values)),
+        ("a log-probability is over 0", values > 0),
+        ("a log-probability off the mask is not 0", (values != 0) > mask),
+    ):
+        if bad.any():
+            at = int(bad.argmax())
             yield int(np.searchsorted(lists.offsets, at, side="right")) - 1, why
 
 
@@ -145,51 +141,46 @@ def mask_on_sampled(rows: Rows) -> Broken:
 
 def version_runs(rows: Rows) -> Broken:
     runs = rows.lists("policy_version_runs")
-    start, version, of_row = runs.numbers("start"), runs.numbers("version"), runs.rows
-    outside = (start < 0) | (start >= rows.tokens[of_row])
-    yield from _check(outside, "a run of policy versions begins outside the sequence", of_row)
-    same = of_row[1:] == of_row[:-1]
-    behind = same & ((start[1:] <= start[:-1]) | (version[1:] < version[:-1]))
-    why = "runs of policy versions are not in order, or versions go back"
-    yield from _check(behind, why, of_row[1:])
-    filled = runs.lengths > 0
-    begins = runs.offsets[:-1][filled]
-    first = np.full(rows.count, np.iinfo(np.int64).max)
-    first[filled] = start[begins]
-    uncovered = runs.valid & (rows.trained > 0) & (first > rows.first_trained)
-    yield from _check(uncovered, "a trained token is in no run of policy versions")
+    yield from _ascending(rows, runs, "start", "a run of policy versions")
+    yield from _covering(rows, runs, "a run of policy versions")
+    version, filled = runs.numbers("version"), runs.lengths > 0
+    back = (runs.rows[1:] == runs.rows[:-1]) & (version[1:] < version[:-1])
+    yield from _check(back, "policy versions go back", runs.rows[1:])
     for name, reduce in (("min_policy_version", np.minimum), ("max_policy_version", np.maximum)):
         stated = pc.fill_null(rows.column(name), -1).to_numpy()
         true = np.full(rows.count, -1, np.int64)
         if filled.any():
-            true[filled] = reduce.reduceat(version, begins)
+            true[filled] = reduce.reduceat(version, runs.offsets[:-1][filled])
         yield from _check(stated != true, f"{name} is not that of the runs")
 
 
 def temperature_runs(rows: Rows) -> Broken:
     runs = rows.lists("temperature_runs")
-    start, value, of_row = runs.numbers("start"), runs.numbers("temperature"), runs.rows
-    outside = (start < 0) | (start >= rows.tokens[of_row])
-    yield from _check(outside, "a run of temperatures begins outside the sequence", of_row)
-    behind = (of_row[1:] == of_row[:-1]) & (start[1:] <= start[:-1])
-    yield from _check(behind, "runs of temperatures are not in order", of_row[1:])
-    filled = runs.lengths > 0
-    first = np.full(rows.count, np.iinfo(np.int64).max)
-    first[filled] = start[runs.offsets[:-1][filled]]
-    uncovered = runs.valid & (rows.trained > 0) & (first > rows.first_trained)
-    yield from _check(uncovered, "a trained token is in no run of temperatures")
-    stated = np.nan_to_num(rows.numbers("temperature"), nan=-1.0)
-    other = (stated[of_row] >= 0) & (stated[of_row] != value)
-    yield from _check(other, "temperature is not that of the runs", of_row)
+    yield from _ascending(rows, runs, "start", "a run of temperatures")
+    yield from _covering(rows, runs, "a run of temperatures")
+    stated = np.nan_to_num(rows.numbers("temperature"), nan=-1.0)[runs.rows]
+    other = (stated >= 0) & (stated != runs.numbers("temperature"))
+    yield from _check(other, "temperature is not that of the runs", runs.rows)
 
 
 def token_rewards(rows: Rows) -> Broken:
-    rewards = rows.lists("token_rewards")
-    position, of_row = rewards.numbers("pos"), rewards.rows
-    outside = (position < 0) | (position >= rows.tokens[of_row])
-    yield from _check(outside, "a token reward is outside the sequence", of_row)
-    behind = (of_row[1:] == of_row[:-1]) & (position[1:] <= position[:-1])
-    yield from _check(behind, "token rewards are not in order", of_row[1:])
+    yield from _ascending(rows, rows.lists("token_rewards"), "pos", "a token reward")
+
+
+def _ascending(rows: Rows, records: ListColumn, field: str, what: str) -> Broken:
+    place, of_row = records.numbers(field), records.rows
+    outside = (place < 0) | (place >= rows.tokens[of_row])
+    yield from _check(outside, f"{what} is outside the sequence", of_row)
+    behind = (of_row[1:] == of_row[:-1]) & (place[1:] <= place[:-1])
+    yield from _check(behind, f"{what} is not behind the one before", of_row[1:])
+
+
+def _covering(rows: Rows, runs: ListColumn, what: str) -> Broken:
+    filled = runs.lengths > 0
+    first = np.full(rows.count, np.iinfo(np.int64).max)
+    first[filled] = runs.numbers("start")[runs.offsets[:-1][filled]]
+    uncovered = runs.valid & (rows.trained > 0) & (first > rows.first_trained)
+    yield from _check(uncovered, f"a trained token is not in {what}")
 
 
 def finite_numbers(rows: Rows) -> Broken:

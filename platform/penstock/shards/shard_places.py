@@ -33,7 +33,7 @@ from penstock.shards.manifest import (
 )
 from penstock.shards.registered_shards import check_withdrawn, find_by_id, find_shard
 from penstock.shards.settings import WARN, ShardSettings
-from penstock.storage import FileStore, ObjectStore, open_store
+from penstock.storage import FileStore, open_store
 
 if TYPE_CHECKING:  # only type checkers know it before Python 3.12
     from typing_extensions import Buffer
@@ -53,18 +53,16 @@ class ShardPlace:
 def shard_place(data: str | Path, *, tenant: str, key: str | None) -> ShardPlace:
     """Raises InvalidInput, SettingInvalid."""
     if isinstance(data, str) and data.startswith(("http://", "https://")):
-        return _service_place(data, key)
-    if isinstance(data, str) and "://" in data:
-        settings = load_settings(flags={"store_url": data})
-        store = open_store(settings)
-        return ShardPlace(store, settings, lambda text: _of_store(store, tenant, text))
-    return _directory_place(load_settings(data), tenant)
-
-
-def _of_store(store: ObjectStore, tenant: str, shard_id: str) -> StoredShard:
-    """Where nothing but the store says what there is. Raises InvalidInput, ShardMissing,
-    ShardGone, ShardDamaged."""
-    return stored_shard(store, shard_folder(tenant, shard_id), shard_id)
+        settings = replace(load_settings(), data=_user_cache())
+        service = ServiceStore(lambda: open_desk(None, data, key=key))
+        return ShardPlace(service, settings, service.stored, random_access=False)
+    if not isinstance(data, str) or "://" not in data:
+        return _directory_place(load_settings(data), tenant)
+    settings = load_settings(flags={"store_url": data})
+    store = open_store(settings)
+    return ShardPlace(
+        store, settings, lambda text: stored_shard(store, shard_folder(tenant, text), text)
+    )
 
 
 def _directory_place(settings: Settings, tenant: str) -> ShardPlace:
@@ -81,7 +79,7 @@ def _directory_place(settings: Settings, tenant: str) -> ShardPlace:
             find = find_by_id if is_shard_id(text) else find_shard
             known = find(database, tenant, text)
             if known is None:
-                return _of_store(store, tenant, text)
+                return stored_shard(store, shard_folder(tenant, text), text)
             withdrawn = check_withdrawn(database, settings, known.tenant, known.id)
             found = stored_shard(store, known.folder, known.id)
         except (LakeMissing, DatabaseUnreachable) as error:
@@ -89,7 +87,7 @@ def _directory_place(settings: Settings, tenant: str) -> ShardPlace:
             refuses = settings.room(ShardSettings).withdrawn_shards != WARN
             if not is_shard_id(text) or (isinstance(error, DatabaseUnreachable) and refuses):
                 raise
-            return _of_store(store, tenant, text)
+            return stored_shard(store, shard_folder(tenant, text), text)
         finally:
             database.close()
         if withdrawn:
@@ -103,14 +101,7 @@ def _directory_place(settings: Settings, tenant: str) -> ShardPlace:
     return ShardPlace(store, settings, stored)
 
 
-def _service_place(url: str, key: str | None) -> ShardPlace:
-    settings = replace(load_settings(), data=_user_cache())
-    store = ServiceStore(lambda: service_desk(url, key))
-    return ShardPlace(store, settings, store.stored, random_access=False)
-
-
 def _user_cache() -> Path:
-    """Where programs keep what they can fetch again."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(named) if named.startswith("/") else Path.home() / ".cache") / "penstock"
 
@@ -122,8 +113,7 @@ class _FilePieces(io.RawIOBase):
     """A file of a shard, from its beginning to its end."""
 
     def __init__(self, desk: Desk, shard: str, name: str) -> None:
-        self._desk = desk
-        self._shard, self._name = shard, name
+        self._desk, self._shard, self._name = desk, shard, name
         #: What is closed with it.
         self.at_end = ExitStack()
         self._start = 0
@@ -165,7 +155,8 @@ class ServiceStore:
         return pa.PythonFile(self._file(shard, file), mode="r")
 
     def stored(self, shard: str) -> StoredShard:
-        """By its id, the beginning of it, or its name. Raises ShardUnknown, ShardDamaged."""
+        """Find one by its id, the beginning of it, or its name. Raises ShardUnknown,
+        ShardDamaged."""
         with self._file(shard, MANIFEST_NAME) as file:
             manifest = decoded_manifest(file.read(), MANIFEST_NAME)
         return StoredShard(self, manifest.id, manifest)
@@ -182,16 +173,9 @@ class ServiceStore:
 
 
 @contextmanager
-def service_desk(url: str, key: str | None) -> Iterator[Desk]:
-    """With this key, else with the one that is kept. Raises InvalidInput."""
-    with open_desk(None, url, key=key) as desk:
-        yield desk
-
-
-@contextmanager
 def shard_at_hand(desk: Desk, shard: str, folder: Path) -> Iterator[StoredShard]:
-    """A shard, by id or name, while the block runs: the lake's, or copies below `folder`. Raises
-    ShardUnknown, ShardMissing, ShardDamaged."""
+    """Give a shard while the block runs: the lake's, or copies below `folder`. Raises ShardUnknown,
+    ShardMissing, ShardDamaged."""
     if isinstance(desk, LocalDesk):
         lake, tenant = desk.lake, desk.caller.tenant
         known = find_shard(lake.database, tenant, shard)

@@ -1,12 +1,8 @@
 """The sources of a reader: the order of their epochs, open shards, cursors, and their mixture.
 
-The order of an epoch is a pure function of manifest, seed and epoch. A chunk is a row group, or
-several where a group goes on from one into the next. The chunks are permuted. Each `WINDOW_CHUNKS`
-of them are a window, and the groups of a window are permuted among themselves: so each row group is
-decoded once in an epoch, and few are in memory.
-
-A mixture draws samples in proportion to weights, to within a group: the next group comes from the
-shard that is furthest behind its share. So the positions alone decide which is next.
+A chunk is a row group, or several where a group goes on from one into the next. The chunks of an
+epoch are permuted. Each `WINDOW_CHUNKS` of them are a window, whose groups are permuted among
+themselves: so each row group is decoded once, and few are in memory.
 """
 
 import hashlib
@@ -18,6 +14,7 @@ from itertools import accumulate
 from typing import Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.errors import InvalidInput
 from penstock.shards.batches import (
@@ -40,29 +37,28 @@ _ROUNDS = 8
 
 
 def permute(count: int, key: bytes) -> np.ndarray:
-    """A permutation of range(count): a Feistel network over the next power of four, walked until it
-    is back within range."""
+    """Permute range(count): a Feistel network over the next power of four, walked until it is back
+    within range."""
     if count <= 1:
         return np.zeros(count, np.int64)
-    half = max(1, ((count - 1).bit_length() + 1) // 2)
-    keys = np.frombuffer(hashlib.shake_256(key).digest(8 * _ROUNDS), np.uint64)
-    steps = _feistel(np.arange(1 << 2 * half, dtype=np.uint64), keys, np.uint64(half))
+    half = np.uint64(max(1, ((count - 1).bit_length() + 1) // 2))
+    low = (np.uint64(1) << half) - np.uint64(1)
+    numbers = np.arange((int(low) + 1) ** 2, dtype=np.uint64)
+    left, right = numbers >> half, numbers & low
+    for mask in np.frombuffer(hashlib.shake_256(key).digest(8 * _ROUNDS), np.uint64):
+        left, right = right, left ^ (_mixed(right ^ mask) & low)
+    steps = (left << half) | right
     permuted = steps[:count]
     while (outside := permuted >= count).any():
         permuted[outside] = steps[permuted[outside]]
     return permuted.astype(np.int64)
 
 
-def _feistel(values: np.ndarray, keys: np.ndarray, half: np.uint64) -> np.ndarray:
-    low = np.uint64((1 << int(half)) - 1)
-    left, right = values >> half, values & low
-    for key in keys:
-        # The last steps of SplitMix64: each bit of a number changes about half of all bits.
-        mixed = right ^ key
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        left, right = right, left ^ ((mixed ^ (mixed >> np.uint64(31))) & low)
-    return np.asarray((left << half) | right)
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Mix 64 bits: each bit that comes out depends on all that go in."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
 
 
 @dataclass(frozen=True)
@@ -118,7 +114,7 @@ class Order:
         return self._permutation(f"window {window}", count)
 
     def find(self, sample: int) -> tuple[int, int]:
-        """The window with this sample of the epoch, and how many samples of it stand before."""
+        """Find the window with this sample, and how many of its samples stand before."""
         window = int(np.searchsorted(self._rows_before, sample, side="right")) - 1
         return window, sample - int(self._rows_before[window])
 
@@ -128,7 +124,6 @@ class Order:
 
     @cached_property
     def _rows_before(self) -> np.ndarray:
-        """The rows before each window, and of all."""
         rows = np.array([chunk.rows for chunk in self.chunks], np.int64)[self._permuted]
         before = np.append(0, np.cumsum(rows))
         begins = np.append(np.arange(0, len(rows), WINDOW_CHUNKS), len(rows))
@@ -145,16 +140,10 @@ class Order:
 Exhausted = Literal["stop", "drop", "repeat"]
 
 
-def furthest_behind(drawn: Sequence[int], weights: Sequence[float], left: Sequence[bool]) -> int:
-    """The source that goes next, of those that are `left`; of equals the first."""
-    return min(
-        (number for number in range(len(drawn)) if left[number]),
-        key=lambda number: drawn[number] / weights[number],
-    )
-
-
 @dataclass(frozen=True)
 class Mixture:
+    """Draws samples in proportion to weights, to within a group."""
+
     weights: tuple[float, ...]
     exhausted: Exhausted
 
@@ -218,8 +207,8 @@ class OpenShard:
 
 @dataclass
 class ShardPosition:
-    """Where a source stands. `samples_consumed` counts those of the epoch, `drawn` those since
-    the mixture began its round, and `finished` the epochs that ended in it."""
+    """Where a source stands. `drawn` are samples since the mixture began, `finished` its epochs
+    that ended since."""
 
     epoch: int
     samples_consumed: int
@@ -227,8 +216,7 @@ class ShardPosition:
     finished: int
 
 
-#: How many windows are decoded while one is in use. With one alone, threads would wait for each
-#: other at its end.
+#: Decoded while one is in use. With one alone, threads would wait for each other at its end.
 _WINDOWS_AHEAD = 2
 
 
@@ -270,8 +258,8 @@ class ShardCursor:
         return groups, int(self._ends[own.stop] - self._ends[own.start])
 
     def look_ahead(self) -> None:
-        """Have the windows that follow decoded. The first of a loop comes alone, since whoever
-        resumes waits for a batch of it."""
+        """Have the next windows decoded. The first of a loop comes alone, since whoever resumes
+        waits for a batch of it."""
         for ahead in range(self._number + 1, self._number + 1 + _WINDOWS_AHEAD):
             self._decode(ahead)
 
@@ -306,7 +294,7 @@ class ShardCursor:
             samples[0] -= gone
         self._window, self._firsts, self._samples = window, firsts, samples
         #: How much of the budget the groups before each take, and all of them.
-        self._ends = np.append(0, np.cumsum(self.budget.size(samples, tokens)))
+        self._ends = np.append(0, np.cumsum(self.budget.sizes(samples, tokens)))
         self._number = number
         self._next = 0
 
@@ -337,17 +325,17 @@ def global_batches(
 
 
 def _next_cursor(cursors: Sequence[ShardCursor], mixture: Mixture) -> ShardCursor | None:
-    """One that has a group; None at the end of the loop."""
+    """Choose the one furthest behind its share; None at the end of the loop."""
     exhausted = mixture.exhausted
     # Which may be the next one, or the one that ends the loop.
-    left = [
-        not cursor.ended() if exhausted == "drop" else exhausted == "stop" or not cursor.empty
-        for cursor in cursors
+    behind = [
+        (cursor.position.drawn / weight, number)
+        for number, (cursor, weight) in enumerate(zip(cursors, mixture.weights, strict=True))
+        if (not cursor.ended() if exhausted == "drop" else exhausted == "stop" or not cursor.empty)
     ]
-    if not any(left):
+    if not behind:
         return None
-    drawn = [cursor.position.drawn for cursor in cursors]
-    cursor = cursors[furthest_behind(drawn, mixture.weights, left)]
+    cursor = cursors[min(behind)[1]]
     if cursor.ended():
         if exhausted == "stop" or all(each.position.finished or each.ended() for each in cursors):
             return None

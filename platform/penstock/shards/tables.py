@@ -1,6 +1,6 @@
 """The tables of shards: which there are, their files, and the marks on them."""
 
-from sqlalchemy import BigInteger, Column, Index, LargeBinary, String, Table, Text
+from sqlalchemy import BigInteger, Column, ColumnElement, Index, LargeBinary, String, Table, Text
 
 from penstock.database.tables import metadata, name_columns
 
@@ -66,3 +66,8 @@ shard_left_out = Table(
     Column("session_id", String(512), primary_key=True),
     Column("reason", String(64), primary_key=True),
 )
+
+
+def of_shard(table: Table, tenant: str, shard_id: str) -> ColumnElement[bool]:
+    own = table.c.id if table is shard else table.c.shard
+    return (table.c.tenant == tenant) & (own == shard_id)

@@ -1,9 +1,9 @@
-"""Whether a shard keeps every rule: the rules of single rows (rules.py), and those among rows."""
+"""Validation: whether a shard keeps the rules of single rows and those among rows."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,8 @@ from penstock.shards.schema import SHARD_ROWS, SORTED_BY, Rows, group_starts
 from penstock.shards.writer import count_rows
 
 
-def digests_of(texts: Iterable[str]) -> np.ndarray:
+def digests_of(rows: Rows, name: str) -> np.ndarray:
+    texts = rows.column(name).to_pylist()
     return np.array([xxhash.xxh3_64_intdigest(text.encode()) for text in texts], np.uint64)
 
 
@@ -30,7 +31,7 @@ class DigestSet:
         self._levels: list[np.ndarray] = []
 
     def add(self, digests: np.ndarray) -> int | None:
-        """Which is the first that was there already, if any."""
+        """Say which is the first that was there already, if any."""
         ordered = np.argsort(digests, kind="stable")
         own = digests[ordered]
         again = np.zeros(len(own), bool)
@@ -62,7 +63,7 @@ class ShardValidator:
         self._trained = DigestSet()
 
     def begin_file(self, name: str) -> None:
-        """The rows that follow are of this file. A group does not go on into it."""
+        """Say that the next rows are of this file. No group goes on into it."""
         self._file = name
         self._rows_before = 0
 
@@ -95,45 +96,36 @@ class ShardValidator:
         rows = Rows(table)
         if (broken := first_broken(rows)) is not None:
             return broken
-        all_broken = [
-            *self._neighbours(rows),
-            *self._repeated(rows),
-            *_broken_routes(rows, routes),
-        ]
-        return min(all_broken, key=lambda rule: rule.row, default=None)
+        others = [*self._neighbours(rows), *self._repeated(rows), *_broken_routes(rows, routes)]
+        return min(others, key=lambda rule: rule.row, default=None)
 
     def _neighbours(self, rows: Rows) -> Iterator[BrokenRule]:
-        columns = {name: rows.column(name).to_pylist() for name in _CARRIED}
-        last, first = self._last, 1
-        if last is not None:
-            columns = {name: [last[name], *values] for name, values in columns.items()}
-            first = 0
-        keys = list(zip(*(columns[name] for name in SORTED_BY), strict=True))
-        sessions, counts = columns["session_id"], columns["n_branches"]
-        for number, (before, own) in enumerate(pairwise(keys)):
-            row = number + first
-            if own < before:
+        carried = rows.table.select(_CARRIED).to_pylist()
+        last = self._last
+        told, first = (carried, 1) if last is None else ([last, *carried], 0)
+        for row, (before, own) in enumerate(pairwise(told), first):
+            if [own[name] for name in SORTED_BY] < [before[name] for name in SORTED_BY]:
                 yield BrokenRule(row, "order", f"rows are sorted by {', '.join(SORTED_BY)}")
-            if before[1] == own[1] and columns["is_last_step"][number]:
+            if before["rollout_id"] == own["rollout_id"] and before["is_last_step"]:
                 yield BrokenRule(row, "last_step", "it follows the last step of its rollout")
-            same_session = sessions[number] == sessions[number + 1]
-            if same_session and counts[number] != counts[number + 1]:
+            same_session = before["session_id"] == own["session_id"]
+            if same_session and before["n_branches"] != own["n_branches"]:
                 why = "rows of its session have another number of branches"
                 yield BrokenRule(row, "branch_count", why)
-        began_before = last is not None and columns["group_id"][1] == last["group_id"]
+        began_before = last is not None and carried[0]["group_id"] == last["group_id"]
         if began_before and not self._rows_before:
             yield BrokenRule(0, "groups_in_one_file", "its group began in the file before")
 
     def _repeated(self, rows: Rows) -> Iterator[BrokenRule]:
-        """What may occur only once in a shard."""
-        if (row := self._samples.add(_digests(rows, "sample_id"))) is not None:
+        """Find what may occur only once in a shard."""
+        if (row := self._samples.add(digests_of(rows, "sample_id"))) is not None:
             yield BrokenRule(row, "sample_unique", "another sample has the same id")
         before = self._last["rollout_id"] if self._last else None
         begins = np.flatnonzero(group_starts(rows.table["rollout_id"], before))
-        if (at := self._rollouts.add(_digests(rows, "rollout_id")[begins])) is not None:
+        if (at := self._rollouts.add(digests_of(rows, "rollout_id")[begins])) is not None:
             why = "rows of its rollout stand elsewhere too"
             yield BrokenRule(int(begins[at]), "siblings", why)
-        sessions = _digests(rows, "session_id")
+        sessions = digests_of(rows, "session_id")
         index = rows.numbers("branch_index").astype(np.uint64)
         if (row := self._branches.add(_mixed(sessions, index))) is not None:
             yield BrokenRule(row, "branch_unique", "its session has another row for this branch")
@@ -145,7 +137,7 @@ class ShardValidator:
         events = spans.values.field("event_seq")
         known = events.is_valid().to_numpy(zero_copy_only=False)
         number = np.where(known, events.fill_null(0).to_numpy(), spans.numbers("turn"))
-        within = np.where(known, sessions[of_row], ~_digests(rows, "trajectory_id")[of_row])
+        within = np.where(known, sessions[of_row], ~digests_of(rows, "trajectory_id")[of_row])
         keys = _mixed(within, number.astype(np.uint64))[trained]
         own_rows = of_row[trained]
         pairs = np.stack([keys, own_rows.astype(np.uint64)])
@@ -154,10 +146,6 @@ class ShardValidator:
         if (at := self._trained.add(keys[first])) is not None:
             why = "a turn of it is trained in another sample too"
             yield BrokenRule(int(own_rows[first[at]]), "trained_once", why)
-
-
-def _digests(rows: Rows, name: str) -> np.ndarray:
-    return digests_of(rows.column(name).to_pylist())
 
 
 def _mixed(digests: np.ndarray, numbers: np.ndarray) -> np.ndarray:
@@ -170,25 +158,26 @@ def _broken_routes(rows: Rows, routes: pa.Table | None) -> Iterator[BrokenRule]:
     """Routed experts are as many as the tokens, or one less: the last was never read."""
     counts = rows.column("routed_rows").to_pylist()
     if routes is None:
-        for row, count in enumerate(counts):
-            if count is not None:
-                yield BrokenRule(row, "routes", "there is no side file with its routed experts")
+        for row in np.flatnonzero(rows.present("routed_rows"))[:1].tolist():
+            yield BrokenRule(row, "routes", "there is no side file with its routed experts")
         return
     if routes["sample_id"].to_pylist() != rows.column("sample_id").to_pylist():
         yield BrokenRule(0, "routes", "the side file has other rows")
         return
-    columns = (routes[name].combine_chunks() for name in routes.column_names[1:])
-    for row, (content, *facts) in enumerate(zip(*columns, strict=True)):
-        values = [fact.as_py() for fact in facts]
-        why = _broken_route(content, values, counts[row], int(rows.tokens[row]))
+    all_facts = routes.drop_columns("routed_experts").to_pylist()
+    pairs = zip(routes["routed_experts"], all_facts, strict=True)
+    for row, (content, facts) in enumerate(pairs):
+        why = _broken_route(content, facts, counts[row], int(rows.tokens[row]))
         if why:
             yield BrokenRule(row, "routes", why)
 
 
-def _broken_route(content: Any, facts: list[Any], count: int | None, tokens: int) -> str | None:
+def _broken_route(
+    content: Any, facts: dict[str, Any], count: int | None, tokens: int
+) -> str | None:
     if not content.is_valid or count is None:
         return "routed_rows and the side file disagree" if content.is_valid or count else None
-    layers, topk, kind, start = facts
+    layers, topk, kind, start = (facts[name] for name in ("layers", "topk", "dtype", "start"))
     if kind not in _ROUTE_TYPES or not layers or not topk:
         return f"its experts are {layers} × {topk} of {kind}"
     buffer = content.as_buffer()
@@ -199,15 +188,14 @@ def _broken_route(content: Any, facts: list[Any], count: int | None, tokens: int
     experts = np.frombuffer(buffer, kind).reshape(-1, topk)
     if experts.size and experts.min() < 0:
         return "an expert is below 0"
-    for column, other in combinations(range(topk), 2):
-        if (experts[:, column] == experts[:, other]).any():
-            return "an expert is chosen twice for a token"
-    return None
+    in_order = np.sort(experts, axis=1)
+    twice = (in_order[:, 1:] == in_order[:, :-1]).any()
+    return "an expert is chosen twice for a token" if twice else None
 
 
 def validate_shard(shard: StoredShard) -> dict[str, Any]:
-    """Read all rows, and count them as the manifest does. Raises ShardInvalid for the first that
-    breaks a rule, and ShardDamaged where a file is not what the manifest says."""
+    """Read and count all rows. Raises ShardInvalid for the first that breaks a rule, ShardDamaged
+    where a file is not what the manifest says."""
     validator = ShardValidator()
     statuses: Counter[str] = Counter()
     sessions: set[str] = set()
@@ -247,7 +235,7 @@ class ShardProof:
 
 
 def verify_shard(shard: StoredShard) -> ShardProof:
-    """Reads every byte twice: for the checksums, and for the rules."""
+    """Read every byte twice: for the checksums, and for the rules."""
     problems = []
     files, counts = list(files_of(shard.manifest)), shard.manifest.counts
     for part in files:

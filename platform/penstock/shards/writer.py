@@ -1,7 +1,6 @@
-"""Writing the parts of a shard: Parquet, cut where groups end, the same bytes for the same rows.
+"""Writing the parts of a shard: Parquet, the same bytes for the same rows and version of Arrow.
 
-A part ends where a group ends. So does a row group, unless a single group is larger than one. The
-tables in which callers pass the rows change nothing. The version of Arrow does: it is in each file.
+A part ends where a group ends. So does a row group, unless a single group is larger than one.
 """
 
 from collections import Counter
@@ -55,7 +54,7 @@ class PartLimits:
 
 
 def row_bytes(rows: pa.Table) -> np.ndarray:
-    """About what each row takes before compression. It depends on the row alone."""
+    """Estimate what each row takes before compression, by the row alone."""
     tokens = rows["n_tokens"].to_numpy().astype(np.int64)
     logprobs = np.where(rows["rollout_logprobs"].is_valid().to_numpy(zero_copy_only=False), 4, 0)
     texts = _binary_lengths(rows["messages"]) + _binary_lengths(rows["tools"])
@@ -63,7 +62,7 @@ def row_bytes(rows: pa.Table) -> np.ndarray:
 
 
 def count_rows(rows: pa.Table, starts: np.ndarray) -> dict[str, int]:
-    """What the manifest counts of rows; `starts` says which of them begin a group."""
+    """Count what the manifest does; `starts` says which rows begin a group."""
     sums = {name: pc.sum(rows[f"n_{name}"]).as_py() or 0 for name in ("tokens", "trainable")}
     return {"rows": rows.num_rows, "groups": int(starts.sum()), **sums}
 
@@ -81,8 +80,8 @@ class FileCreator(Protocol):
 
 @dataclass
 class PartWriter:
-    """Writes sorted rows into the parts of a shard, and routes of the same rows where it is
-    `routed`. `files` is complete when the block ended well."""
+    """Writes sorted rows into the parts of a shard, `routed` also their routes. `files` is complete
+    when the block ended well."""
 
     store: FileCreator
     folder: str
@@ -105,7 +104,7 @@ class PartWriter:
             self._part.give_up(kind, *error)
 
     def write(self, rows: pa.Table, routes: pa.Table | None = None) -> None:
-        """Rows that sort behind those written before; a group may go on in the next call."""
+        """Write rows that sort behind those before; a group may go on in the next call."""
         if not rows.num_rows:
             return
         rows = rows.select(SHARD_ROWS.names).cast(SHARD_ROWS)
@@ -129,7 +128,6 @@ class PartWriter:
                 self._end_part()
 
     def _part_ends(self, starts: np.ndarray, sizes: np.ndarray) -> list[int]:
-        """Before which rows a part ends."""
         ends, limits = [], self.limits
         rows, bytes_ = (self._part.counts["rows"], self._part.bytes) if self._part else (0, 0)
         for row, (starting, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
@@ -159,7 +157,7 @@ class _OpenPart:
         self._continued: list[int] = []
         self._continues = False
         #: Where among the waiting rows the newest group begins, and the bytes before it.
-        self._group_at = self._bytes_before_group = 0
+        self._group = 0, 0
         self._routes: _ParquetFile | None = None
         with ExitStack() as stack:
             self._file = _ParquetFile(stack, store.create(path), SHARD_ROWS)
@@ -170,8 +168,7 @@ class _OpenPart:
     def write(
         self, rows: pa.Table, starts: np.ndarray, sizes: np.ndarray, routes: pa.Table | None
     ) -> None:
-        if not self.counts:
-            self._first = rows["group_id"][0].as_py()
+        self._first = self._first if self.counts else rows["group_id"][0].as_py()
         self._last = rows["group_id"][-1].as_py()
         self.counts.update(count_rows(rows, starts))
         self.bytes += int(sizes.sum())
@@ -184,25 +181,18 @@ class _OpenPart:
         begun, file = 0, self._file
         for row, (starting, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
             if starting:
-                self._group_at = file.waiting_rows + row - begun
-                self._bytes_before_group = file.waiting_bytes
+                self._group = file.waiting_rows + row - begun, file.waiting_bytes
             if file.waiting_bytes and file.waiting_bytes + size > self._bytes_max:
                 file.wait(rows[begun:row])
                 begun = row
-                self._cut(size)
+                if self._group[0]:  # the row group ends before the group
+                    self._write_group(*self._group)
+                    self._group, self._continues = (0, 0), False
+                if file.waiting_rows and file.waiting_bytes + size > self._bytes_max:
+                    self._write_group(file.waiting_rows, file.waiting_bytes)
+                    self._continues = True
             file.waiting_bytes += size
         file.wait(rows[begun:])
-
-    def _cut(self, next_size: int) -> None:
-        """Make room for a row: where its group begins, or, if that is not enough, right here."""
-        file = self._file
-        if self._group_at:
-            self._write_group(self._group_at, self._bytes_before_group)
-            self._group_at = self._bytes_before_group = 0
-            self._continues = False
-        if file.waiting_rows and file.waiting_bytes + next_size > self._bytes_max:
-            self._write_group(file.waiting_rows, file.waiting_bytes)
-            self._continues = True
 
     def _write_group(self, rows: int, bytes_: int) -> None:
         if self._continues:
@@ -226,8 +216,8 @@ class _OpenPart:
 
 
 def _compared(field: pa.Field) -> list[str]:
-    """Paths of the columns whose least and greatest values stand in the index of each page. Long
-    texts have none: nobody looks for a conversation between two others."""
+    """Give the paths of columns whose bounds stand in the index of each page. Long texts have none:
+    nobody looks for a conversation between two others."""
     kind, inside = field.type, f"{field.name}.list.element"
     if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
         return []
@@ -269,8 +259,7 @@ class _ParquetFile:
             self.waiting_rows += rows.num_rows
 
     def write(self, count: int, bytes_: int) -> None:
-        """The first waiting rows become a row group. In one piece, since pages end where pieces
-        do."""
+        """Make a row group of the first waiting rows. In one piece, since pages end with pieces."""
         waiting = pa.concat_tables(self._waiting)
         self._file.write_table(waiting[:count].combine_chunks(), row_group_size=count)
         self.row_groups.append(count)
@@ -279,6 +268,6 @@ class _ParquetFile:
         self.waiting_bytes -= bytes_
 
     def facts(self) -> dict[str, Any]:
-        """What the manifest says of it, once it is closed."""
+        """Say what the manifest does of it, once it is closed."""
         sha256 = self._sink.digest.hexdigest()
         return {"sha256": sha256, "bytes": self._sink.size, "row_groups": self.row_groups}

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.errors import InvalidInput
 from penstock.shards.reader import ShardReader, read_mixture, read_shard
-from penstock.shards.sources import Exhausted, furthest_behind
+from penstock.shards.sources import Exhausted
 from penstock.storage import FileStore
 from tests.support.shards.making import make_groups, make_shard
 from tests.support.shards.reading import batches, flat, kept, sequence
@@ -45,13 +45,6 @@ def of_source(found: list[str], number: int) -> list[str]:
 
 
 WEIGHTS = {"a": 2.0, "b": 1.0, "c": 0.5}
-
-
-def test_the_furthest_behind_goes_next() -> None:
-    assert furthest_behind([0, 0], [1, 1], [True, True]) == 0
-    assert furthest_behind([2, 1], [1, 1], [True, True]) == 1
-    assert furthest_behind([4, 1], [8, 1], [True, True]) == 0
-    assert furthest_behind([4, 1], [8, 1], [False, True]) == 1
 
 
 def test_each_source_keeps_its_order_and_its_share(shards: Shards) -> None:

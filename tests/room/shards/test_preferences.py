@@ -12,9 +12,10 @@ from penstock.shards.files import read_rows
 from penstock.shards.validation import ShardValidator, verify_shard
 from penstock_jobs.shards.build import build_shard
 from penstock_jobs.shards.preferences import CorrectedRange, Correction
-from penstock_jobs.shards.recipe import load_recipe
+from penstock_jobs.shards.recipe import Tokens, load_recipe
 from penstock_jobs.shards.rendered_branches import ChatTemplate, Renderer
-from penstock_jobs.shards.samples import SampleOptions, SampleRows
+from penstock_jobs.shards.samples import SampleRows
+from penstock_jobs.shards.token_credit import EditMark
 from tests.support.export_rows import exported, in_table, stripped, talked
 from tests.support.lakes import hand_lake, make_event
 from tests.support.shards.talks import Talk, tokens
@@ -29,7 +30,7 @@ def row_pairs(row: Row) -> list[Row]:
 
 
 def engine_rows(talk: Talk) -> list[Row]:
-    rows = SampleRows(SampleOptions("engine"))
+    rows = SampleRows(Tokens("engine"))
     rows.add_chain([talk.conversation()], {})
     ShardValidator().check(rows.table())
     return list(rows.table().to_pylist())
@@ -40,7 +41,7 @@ def rendered_rows() -> Callable[[Talk], list[Row]]:
     renderer = Renderer(ChatTemplate(PLAIN, "here"), tokenizer_json(), "made")
 
     def rows_of(talk: Talk) -> list[Row]:
-        rows = SampleRows(SampleOptions("render"), renderer)
+        rows = SampleRows(Tokens("render"), renderer)
         rows.add_chain([talk.conversation()], {})
         ShardValidator().check(rows.table())
         return list(rows.table().to_pylist())
@@ -310,7 +311,7 @@ def test_edits_are_left_alone_where_the_recipe_does_not_ask(
 
 
 CORRECTION = Correction(
-    "c", 0, None, NEW, (CorrectedRange(15, 16, "7"), CorrectedRange(21, 22, "x"))
+    EditMark("e", "c", 0, None), NEW, (CorrectedRange(15, 16, "7"), CorrectedRange(21, 22, "x"))
 )
 
 

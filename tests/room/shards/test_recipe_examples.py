@@ -34,8 +34,10 @@ def chosen_by(lake: HandLake, recipe: Recipe) -> Selection:
     chains = "select session_id, chain from outcomes where superseded_at is null order by all"
     known = KnownSessions(
         lake.lake.query(chains).arrow(),
-        lake.lake.query("select * from outcomes").arrow(),
-        lake.lake.query("select * from rewards").arrow(),
+        lake.lake.query("select * from outcomes where superseded_at is null").arrow(),
+        lake.lake.query(
+            "select * from rewards where superseded_at is null and target_kind = 'session'"
+        ).arrow(),
     )
     return select(asked, known, recipe.target)
 

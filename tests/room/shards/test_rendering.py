@@ -10,15 +10,14 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from penstock.errors import ExtraMissing, InvalidInput
-from penstock_jobs.shards.compiled_template import CompiledTemplate
 from penstock_jobs.shards.conversation import Conversation
-from penstock_jobs.shards.engine_branches import Branch
+from penstock_jobs.shards.engine_branches import Branch, SessionBranches
 from penstock_jobs.shards.rendered_branches import (
     ChatTemplate,
-    RenderedBranches,
     Renderer,
     open_renderer,
 )
+from penstock_jobs.shards.template_process import CompiledTemplate
 from penstock_jobs.shards.token_payload import Ids
 from tests.support.shards.talks import Talk, asks
 from tests.support.tokenizer_files import FORGETFUL, PLAIN, tokenizer_json
@@ -155,7 +154,7 @@ def test_copies_and_what_no_model_said_are_context(renderers: dict[str, Renderer
         assert written(branch) == ["new<|im_end|>"]
         assert branch.calls == (2,)
     copied = Talk().user("one").model("old").conversation(copied=frozenset({"e2"}))
-    assert renderers["own"].render(copied) == RenderedBranches([], [])
+    assert renderers["own"].render(copied) == SessionBranches([], [])
 
 
 def test_each_context_is_a_branch(renderers: dict[str, Renderer]) -> None:

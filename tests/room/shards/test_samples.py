@@ -15,10 +15,10 @@ from penstock.redaction.line_redaction import LineRedactor
 from penstock.redaction.rules import rule_book
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 from penstock.shards.validation import ShardValidator
+from penstock_jobs.shards.recipe import Tokens
 from penstock_jobs.shards.rendered_branches import ChatTemplate, Renderer
 from penstock_jobs.shards.samples import (
     LeftOutBranches,
-    SampleOptions,
     SampleRows,
     TokenizerMismatch,
 )
@@ -29,7 +29,7 @@ from tests.support.tokenizer_files import PLAIN, tokenizer_json
 
 Row = dict[str, Any]
 DIGEST = "ab" * 32
-ENGINE = SampleOptions("engine")
+ENGINE = Tokens("engine")
 
 
 def make_renderer(template: str = PLAIN) -> Renderer:
@@ -37,7 +37,7 @@ def make_renderer(template: str = PLAIN) -> Renderer:
 
 
 def sample(
-    *talks: Talk, options: SampleOptions = ENGINE, renderer: Renderer | None = None, **chain: Any
+    *talks: Talk, options: Tokens = ENGINE, renderer: Renderer | None = None, **chain: Any
 ) -> tuple[list[Row], SampleRows]:
     rows = SampleRows(options, renderer)
     rows.add_chain([talk.conversation() for talk in talks], {"s-1": "train"}, **chain)
@@ -218,7 +218,7 @@ def redacted() -> Talk:
 def test_recipes_say_where_tokens_come_from(
     talk: Talk, source: Any, expected: str | list[str]
 ) -> None:
-    rows, found = sample(talk, options=SampleOptions(source), renderer=make_renderer())
+    rows, found = sample(talk, options=Tokens(source), renderer=make_renderer())
     if isinstance(expected, str):
         assert rows == []
         assert found.left_out == [LeftOutBranches("s-1", expected, 0)]  # type: ignore[arg-type]
@@ -259,27 +259,27 @@ def test_what_another_tokenizer_sampled_is_rendered_only_where_that_is_allowed()
     other = Talk().user("go").model("a", tokens=tokens([1], [2], tokenizer=DIGEST))
     renderer = make_renderer()
     with pytest.raises(TokenizerMismatch, match=r"s-1 .* digest than [0-9a-f]{64}"):
-        sample(other, options=SampleOptions("prefer-engine"), renderer=renderer)
-    allowed = SampleOptions("prefer-engine", other_tokenizer="render")
+        sample(other, options=Tokens("prefer-engine"), renderer=renderer)
+    allowed = Tokens("prefer-engine", other_tokenizer="render")
     [row], _ = sample(other, options=allowed, renderer=renderer)
     assert row["token_source"] == "renderer"
     # One that is named otherwise may be the same; ids that it does not have are noted.
     named = Talk().user("go").model("a", tokens=tokens([1], [2], tokenizer="mine"))
-    [row], rows = sample(named, options=SampleOptions("prefer-engine"), renderer=renderer)
+    [row], rows = sample(named, options=Tokens("prefer-engine"), renderer=renderer)
     assert (row["token_source"], rows.strange) == ("engine", [])
     strange = Talk().user("go").model("a", tokens=tokens([1], [10**6], tokenizer="mine"))
-    [row], rows = sample(strange, options=SampleOptions("prefer-engine"), renderer=renderer)
+    [row], rows = sample(strange, options=Tokens("prefer-engine"), renderer=renderer)
     assert (row["token_source"], rows.strange) == ("renderer", ["s-1"])
 
 
 def test_without_a_tokenizer_nothing_is_rendered() -> None:
     with pytest.raises(InvalidInput, match="no tokenizer"):
-        SampleRows(SampleOptions("prefer-engine"))
+        SampleRows(Tokens("prefer-engine"))
 
 
 def test_rendered_rows_have_what_a_renderer_knows() -> None:
     renderer = make_renderer()
-    [row], _ = sample(text_only(), options=SampleOptions("render"), renderer=renderer)
+    [row], _ = sample(text_only(), options=Tokens("render"), renderer=renderer)
     assert row["rollout_logprobs"] is None
     assert row["policy_version_runs"] is None
     assert row["tokenizer_sha256"] == renderer.tokenizer_sha256
@@ -304,7 +304,7 @@ def test_broken_calls_are_said_in_the_row_and_by_session() -> None:
 def test_the_tokenizer_is_the_recipe_s_unless_the_engine_names_its_digest() -> None:
     def found(named: str | None, expected: str | None) -> list[str]:
         talk = Talk().user("go").model("a", tokens=tokens([1], [2], tokenizer=named))
-        rows = SampleRows(SampleOptions("engine"))
+        rows = SampleRows(Tokens("engine"))
         rows.expected = ExpectedTokens(expected)
         rows.add_chain([talk.conversation()], {})
         return [str(row["tokenizer_sha256"]) for row in rows.table().to_pylist()]
@@ -320,7 +320,7 @@ def test_the_tokenizer_is_the_recipe_s_unless_the_engine_names_its_digest() -> N
 
 
 def test_what_is_too_long_is_dropped_and_counted() -> None:
-    rows, found = sample(two_branches(), options=SampleOptions("engine", max_length=5))
+    rows, found = sample(two_branches(), options=Tokens("engine", max_length=5))
     assert [row["input_ids"] for row in rows] == [[9, 8, 8]]
     assert (rows[0]["branch_index"], rows[0]["n_branches"]) == (0, 1)
     assert (rows[0]["parent_sample_id"], rows[0]["link_kind"]) == (None, "fork")
@@ -426,7 +426,7 @@ def test_rows_keep_the_rules_of_a_shard(calls: list[tuple[str, bool]], source: A
         payload = {"text": "a", "call_id": f"m{number}", "tokens": said}
         talk.add("model_call", payload, seq=number // 2)  # two of each number
         prompt = [*prompt, number + 2, 3, 4]
-    options = SampleOptions(source, max_length=40)
+    options = Tokens(source, max_length=40)
     rows, _ = sample(talk, options=options, renderer=make_renderer())
     trained: list[int] = []
     for index, row in enumerate(rows):

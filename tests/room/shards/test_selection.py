@@ -47,8 +47,6 @@ _OUTCOMES = pa.schema(
         *((name, pa.string()) for name in ("session_id", "outcome", "reason")),
         ("value", pa.float64()),
         ("due_at", _TIME),
-        ("definition_version", pa.string()),
-        ("superseded_at", _TIME),
     ]
 )
 _REWARDS = pa.schema(
@@ -59,23 +57,19 @@ _REWARDS = pa.schema(
         *((name, pa.string()) for name in ("state", "reason")),
         ("weight", pa.float64()),
         ("due_at", _TIME),
-        ("definition_version", pa.string()),
-        ("superseded_at", _TIME),
     ]
 )
 
 
 def outcome(session: str, kind: str = "scored", value: float | None = None, **more: Any) -> Any:
-    row = {"session_id": session, "outcome": kind, "value": value}
-    return row | {"definition_version": DEFINITION.version} | more
+    return {"session_id": session, "outcome": kind, "value": value} | more
 
 
 def reward(session: str, name: str, value: float | None, **more: Any) -> dict[str, Any]:
     row = {"session_id": session, "target_kind": "session", "name": name, "value": value}
     horizon = 600 if name == "edit_persistence" else None
     state = "pending" if value is None else "scored"
-    row |= {"state": state, "horizon_s": horizon, "weight": 1.0}
-    return row | {"definition_version": DEFINITION.version} | more
+    return row | {"state": state, "horizon_s": horizon, "weight": 1.0} | more
 
 
 def known(chains: Mapping[str, str], outcomes: list[Any], rewards: list[Any]) -> KnownSessions:
@@ -157,25 +151,17 @@ def test_pending_waits_or_is_dropped() -> None:
     assert select(asked("a"), facts, RewardTarget(DEFINITION, "wait")).chosen.num_rows == 1
 
 
-def test_only_what_this_definition_says_now_counts() -> None:
+def test_only_rewards_that_count_at_their_horizons_are_parts() -> None:
     facts = known(
         {"a": "a"},
+        [outcome("a", value=0.3)],
         [
-            outcome("a", value=0.1, superseded_at=DUE),
-            outcome("a", value=0.2, definition_version="another"),
-            outcome("a", value=0.3),
-        ],
-        [
-            reward("a", "edit_persistence", 0.1, superseded_at=DUE),
-            reward("a", "edit_persistence", 0.2, definition_version="another"),
             reward("a", "edit_persistence", 0.3, horizon_s=300),
-            reward("a", "edit_persistence", 0.4, target_kind="turn"),
             reward("a", "edit_persistence", 0.5),
             reward("a", "latency", 0.5),  # without a weight
         ],
     )
     [row] = select(asked("a"), facts, RewardTarget(DEFINITION, "wait")).chosen.to_pylist()
-    assert row["reward"] == 0.3
     assert row["components"] == [{"name": "edit_persistence", "value": 0.5, "weight": 3.0}]
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock_jobs.shards.engine_branches import (
     Branch,
-    EngineBranches,
+    SessionBranches,
     TokenSpan,
     engine_branches,
 )
@@ -29,7 +29,7 @@ from tests.support.shards.talks import Talk, routes, tokens
 DIGEST = "ab" * 32
 
 
-def branched(*calls: dict[str, Any] | None, **expected: Any) -> EngineBranches:
+def branched(*calls: dict[str, Any] | None, **expected: Any) -> SessionBranches:
     """Of a session of these calls, each with a message of the user before it."""
     talk = Talk()
     for number, said in enumerate(calls):
@@ -91,7 +91,7 @@ def test_other_tokenizers_never_share_a_branch() -> None:
 )
 def test_empty_arrays_are_text_alone(said: Any) -> None:
     found = branched(said)
-    assert (found.branches, found.problems, found.text_only) == ([], [], 1)
+    assert (found.branches, found.problems) == ([], [])
 
 
 @pytest.mark.parametrize(

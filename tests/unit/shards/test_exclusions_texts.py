@@ -24,10 +24,10 @@ from penstock_jobs.shards.recipe import Exclude
 from penstock_jobs.shards.session_facts import SessionProfile
 
 GOLDEN = [
-    1029309735418314389,
-    12402639442005773684,
-    3760356374847043938,
-    1393090462334983820,
+    10760762337991515389,
+    11960917346445342580,
+    17069721209552277102,
+    16027911106723540831,
 ]
 VOCABULARY = [f"word{place}" for place in range(3_000)]
 

@@ -8,13 +8,14 @@ import pytest
 
 from penstock.shards.validation import ShardValidator
 from penstock_jobs.rewards.definition import parse_definition
-from penstock_jobs.shards.samples import SampleOptions, SampleRows
+from penstock_jobs.shards.recipe import Tokens
+from penstock_jobs.shards.samples import SampleRows
 from penstock_jobs.shards.selection import CHOSEN_ROWS
 from penstock_jobs.shards.token_credit import (
     EditMark,
     edit_marks,
+    rollout_rewards,
     span_credits,
-    token_rewards,
 )
 from tests.support.shards.talks import SECOND, START_US, Talk, asks, tokens
 
@@ -118,8 +119,8 @@ CREDITS = {
 
 
 def test_an_edit_is_paid_where_its_call_ends_and_the_rest_at_the_end() -> None:
-    rows = SampleRows(SampleOptions("engine"))
-    credit = partial(token_rewards, reward=1.0, credits=CREDITS, marks=MARKS)
+    rows = SampleRows(Tokens("engine"))
+    credit = partial(rollout_rewards, reward=1.0, credits=CREDITS, marks=MARKS)
     rows.add_chain([talk().conversation()], {}, credit=credit)
     table = rows.table()
     ShardValidator().check(table)
@@ -131,8 +132,8 @@ def test_an_edit_is_paid_where_its_call_ends_and_the_rest_at_the_end() -> None:
 def test_rows_of_a_rollout_share_its_reward() -> None:
     """The last call forks: what the session was worth beside its edits stands in the last row."""
     told = talk().user("again").model("b", call_id="m4", tokens=tokens([1, 8], [5]))
-    rows = SampleRows(SampleOptions("engine"))
-    credit = partial(token_rewards, reward=1.0, credits=CREDITS, marks=MARKS)
+    rows = SampleRows(Tokens("engine"))
+    credit = partial(rollout_rewards, reward=1.0, credits=CREDITS, marks=MARKS)
     rows.add_chain([told.conversation()], {}, credit=credit)
     first, second = rows.table()["token_rewards"].to_pylist()
     assert [reward["pos"] for reward in first] == [3, 6]
@@ -140,7 +141,7 @@ def test_rows_of_a_rollout_share_its_reward() -> None:
 
 
 def test_without_a_reward_there_is_none_for_tokens() -> None:
-    rows = SampleRows(SampleOptions("engine"))
+    rows = SampleRows(Tokens("engine"))
     rows.add_chain([talk().conversation()], {})
     assert rows.table()["token_rewards"].to_pylist() == [None]
 
@@ -148,8 +149,8 @@ def test_without_a_reward_there_is_none_for_tokens() -> None:
 def test_an_edit_that_names_no_call_is_of_the_last_before_it() -> None:
     conversation = talk().conversation()
     moments = {"s-1": [EditMark("e1", None, START_US + 3 * SECOND, 3)]}
-    rows = SampleRows(SampleOptions("engine"))
-    credit = partial(token_rewards, reward=0.5, credits=CREDITS, marks=moments)
+    rows = SampleRows(Tokens("engine"))
+    credit = partial(rollout_rewards, reward=0.5, credits=CREDITS, marks=moments)
     rows.add_chain([conversation], {}, credit=credit)
     [own] = rows.table()["token_rewards"].to_pylist()
     assert own[0] == {"pos": 3, "value": 0.5}

@@ -1,8 +1,7 @@
 """Exclusion: which chosen sessions a shard leaves out, and why.
 
-A session has one reason, the first in this order: consent, vendors' models, copies,
-contamination, staleness, near-duplicates, caps. Caps come last, so that sessions that are left out
-anyway use up nobody's share. The plan of a shard applies them in this order.
+A session has one reason, the first in this order: consent, vendors' models, copies, contamination,
+staleness, near-duplicates, caps. Caps come last: what is left out anyway uses up nobody's share.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,8 +29,8 @@ Exclusions = dict[str, Exclusion]
 def spread_over_chains(
     exclusions: Mapping[str, Exclusion], chains: Mapping[str, str]
 ) -> Exclusions:
-    """Leave out whole chains: sessions of a chain go on with what was said in the others. Where
-    several sessions of a chain are left out, the least session gives the reason for the rest."""
+    """Leave out whole chains: their sessions go on with what was said in the others. The least that
+    is left out gives the reason for the rest."""
     causes: dict[str, tuple[str, Exclusion]] = {}
     for session in sorted(exclusions):
         causes.setdefault(chains.get(session, session), (session, exclusions[session]))
@@ -44,7 +43,7 @@ def spread_over_chains(
 
 
 def first_reasons(mappings: Iterable[Mapping[str, Exclusion]]) -> Exclusions:
-    """One reason for each session: that of the first mapping that names it."""
+    """Give each session the reason of the first mapping that names it."""
     merged: Exclusions = {}
     for exclusions in mappings:
         merged = {**exclusions, **merged}

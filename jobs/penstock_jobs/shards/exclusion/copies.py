@@ -1,13 +1,9 @@
 """Copies: events that a resumed or forked session repeats from another.
 
-An event is a copy of one in another session if both have the same source and source_key, or if it
-is part of the history that a session repeats: its first messages, as far as they are, in order,
-those that the session began with which it resumes or forks; or if the engine sampled the very same
-tokens after the very same tokens, in sessions that repeat one another. A user who says "go on" in
-two sessions has not copied anything.
-
-Nothing that the model wrote is trained on twice: what it wrote in copied events is context, and a
-session in which it wrote nothing else is left out.
+An event is a copy of one in another session if both have the same source and source_key; if it is
+among the first messages, which are those of the session that it resumes or forks; or if the engine
+sampled the very same tokens after the very same tokens, in sessions that repeat one another. What
+the model wrote in copied events is context, and a session with nothing else is left out.
 """
 
 from collections.abc import Mapping
@@ -31,14 +27,14 @@ Mask = NDArray[np.bool_]
 
 
 class CopiedEvents(NamedTuple):
-    #: By session: the names of events that another session told first.
+    #: By session: the names of events that another told first.
     by_session: Mapping[str, frozenset[str]]
     #: Sessions whose model wrote nothing of its own.
     exclusions: Exclusions
 
 
 def find_copies(queries: SnapshotQueries, sessions: pa.Array, links: SessionLinks) -> CopiedEvents:
-    """Where no session repeats another, only the keys of events are read."""
+    """Read only the keys of events where no session repeats another."""
     linked: list[str] = sessions.filter(pc.is_in(sessions, value_set=links.linked)).to_pylist()
     parents = {session: links.repeats[session] for session in linked if session in links.repeats}
     origins = {links.origin(session) for session in parents}
@@ -69,8 +65,8 @@ def first_sampled(
     *,
     engine: bool,
 ) -> pa.Table:
-    """When the first tokens of each session were sampled that are its own, in microseconds since
-    1970. `engine`: only the engine's tokens count."""
+    """Find when the first tokens of each session were sampled that are its own. `engine`: only the
+    engine's tokens count."""
     asked = pa.table({"session_id": sessions})
     rows = queries.read("sampled", asked, copying=sorted(copies), engine=engine)
     is_copying = pc.is_in(rows["session_id"], value_set=pa.array(copies, pa.string()))
@@ -86,8 +82,8 @@ def first_sampled(
 
 
 def copied(events: pa.Table, parents: Mapping[str, str]) -> Mask:
-    """For each event whether it is a copy. `events` are all of the sessions asked about and of
-    those that these repeat; `parents` says of each resume or fork, of which."""
+    """Mask the copies among all events of some sessions and of those that these repeat; `parents`
+    says which resumes or forks which."""
     parents = _without_rings(parents)
     rank = _ranks(events, parents)
     return (
@@ -98,7 +94,7 @@ def copied(events: pa.Table, parents: Mapping[str, str]) -> Mask:
 
 
 def only_copies(events: pa.Table, copies: Mask) -> Exclusions:
-    """The sessions whose model wrote something, and nothing that is not a copy."""
+    """Find the sessions whose model wrote something, and nothing that is not a copy."""
     written = pc.equal(events["type"], WRITTEN).to_numpy(zero_copy_only=False)
     sessions = events["session_id"]
     own = set(sessions.filter(pa.array(written & ~copies)).to_pylist())
@@ -107,8 +103,8 @@ def only_copies(events: pa.Table, copies: Mask) -> Exclusions:
 
 
 def _ranks(events: pa.Table, parents: Mapping[str, str]) -> NDArray[np.int64]:
-    """Of two equal events the one with the lower rank is the original: not in a session that
-    repeats, then the earlier, then that of the lesser session."""
+    """Of two equal events the one with the lower rank is the original: in the session that repeats
+    fewer, then the earlier, then that of the lesser session."""
     depths: dict[str, int] = {}  # how many sessions each comes after
     for session in parents:
         depths[session], ancestor = 0, parents.get(session)
@@ -125,8 +121,8 @@ def _ranks(events: pa.Table, parents: Mapping[str, str]) -> NDArray[np.int64]:
 
 
 def _without_rings(parents: Mapping[str, str]) -> dict[str, str]:
-    """Of sessions that repeat each other in a ring, which nobody should send, the least repeats
-    none: else all of them would be copies, and none the original."""
+    """Of sessions that repeat each other in a ring the least repeats none: else none would be the
+    original."""
     straight = dict(parents)
     for session in sorted(parents):
         path, ancestor = {session}, straight.get(session)
@@ -139,8 +135,7 @@ def _without_rings(parents: Mapping[str, str]) -> dict[str, str]:
 
 
 def _same_in_another(events: pa.Table, rank: NDArray[np.int64], columns: tuple[str, ...]) -> Mask:
-    """Equal in these columns to an event of another session with a lower rank: one message may be
-    several events of its own session."""
+    """Find what is equal in these columns to an event of another session with a lower rank."""
     pairs = np.stack([encoded(events[name])[0] for name in columns], axis=1)
     known = reduce(pc.and_, (events[name].is_valid() for name in columns))
     sessions = encoded(events["session_id"])[0]

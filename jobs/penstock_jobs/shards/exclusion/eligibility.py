@@ -1,17 +1,9 @@
 """Eligibility: consent, staleness and caps, which the profiles of sessions decide. Pure.
 
-Consent is checked again when a shard is built: a user may have taken it back since. The strictest
-consent of a chain holds for all of its sessions, since each goes on with what was said in the
-others.
-
-A session is as stale as the oldest checkpoint that wrote in it, and as the first tokens of it that
-would be trained on; and a chain as its oldest session.
-A session that names no checkpoint, or one that is not in the order, cannot be shown to be fresh. It
-is left out with a reason of its own.
-
-Caps let in at most so many chains of a user and of a repository, and so many sessions in all. The
-seed and the chain's name draw which chains stay, so the order in which sessions came does not
-matter, and nobody under the cap loses a chain.
+The strictest consent of a chain holds for all of its sessions, since each goes on with what was
+said in the others. A session is as stale as the oldest checkpoint that wrote in it and the first
+tokens that would be trained; a chain is as stale as its oldest session. Caps let in so many chains
+of a user and of a repository, and so many sessions in all, drawn by the seed and the chain's name.
 """
 
 from collections import Counter
@@ -47,8 +39,8 @@ _DENIED_BY: Mapping[DecisionKind, ExclusionReason] = {
 def spread_denials(
     denied: Mapping[str, DecisionKind], chains: Mapping[str, str], repeats: Mapping[str, str]
 ) -> dict[str, DecisionKind]:
-    """Whose decision denies each session, spread over chains and to all that resume or fork a
-    denied one (`repeats`: their parents). The most particular is named."""
+    """Spread denials over chains and to all that resume or fork a denied session (`repeats`: their
+    parents). Of several decisions the most particular is named."""
     by_chain: dict[str, DecisionKind] = {}
     for kind in _PARTICULAR_FIRST:
         spread = {chains.get(session, session) for session in denied if denied[session] == kind}
@@ -74,8 +66,7 @@ def without_consent(
     demanded: Consent,
     denied_by: Mapping[str, DecisionKind] = MappingProxyType({}),
 ) -> Exclusions:
-    """`train` demands that every session of a chain consents; `not_denied` that none refuses. A
-    missing consent is unknown."""
+    """`train` demands that every session of a chain consents, `not_denied` that none refuses."""
     denied: Exclusions = {}
     unknown: Exclusions = {}
     for session in consents.keys() | chains.keys():
@@ -89,7 +80,7 @@ def without_consent(
 
 
 def of_vendors(marked: Iterable[Mapping[str, str]], chains: Mapping[str, str]) -> Exclusions:
-    """Sessions that a vendor's model wrote in: its terms mostly forbid to train on them."""
+    """Leave out what a vendor's model wrote: its terms mostly forbid to train on it."""
     exclusions = {
         row["session_id"]: Exclusion("not_trainable", f"{row['model']} of {row['vendor']}")
         for row in marked
@@ -107,8 +98,9 @@ def stale(
     sampled_us: Mapping[str, int] | None = None,
     max_age_s: int | None = None,
 ) -> Exclusions:
-    """`at_us` is the time of the snapshot, `sampled_us` when a session's first trained tokens were
-    sampled, `behind` how many versions each checkpoint is behind."""
+    """`at_us` is the time of the snapshot, `sampled_us` when first trained tokens were sampled,
+    `behind` how many versions each checkpoint is behind. What cannot be shown to be fresh has a
+    reason of its own."""
     exclusions: Exclusions = {}
     for profile in profiles:
         names = profile.checkpoints
@@ -128,15 +120,14 @@ def stale(
 
 
 def versions_behind(order: Sequence[str], reference: str) -> dict[str, int]:
-    """For checkpoints in the order in which they came. A checkpoint that was served twice, as
-    after a rollback, counts from its last time."""
+    """Count for checkpoints as they came; one that was served twice counts from its last time."""
     last = {name: place for place, name in enumerate(order)}
     return {name: last[reference] - place for name, place in last.items()}
 
 
 def behind_checkpoint(profiles: Iterable[SessionProfile], reference: str) -> dict[str, int]:
-    """Versions behind a checkpoint, in the order in which these sessions first heard of each.
-    Raises InvalidInput where none was served by it."""
+    """Count versions behind a checkpoint, in the order in which sessions first named each. Raises
+    InvalidInput where none was served by it."""
     first: dict[str, int] = {}
     for profile in profiles:
         for name in profile.checkpoints:
@@ -150,8 +141,8 @@ def behind_checkpoint(profiles: Iterable[SessionProfile], reference: str) -> dic
 
 
 def behind_channel(channel: str, changes: pa.Table) -> tuple[str, dict[str, int]]:
-    """The checkpoint that the channel points at, and versions behind it; its canary is the newest.
-    `changes` are the oldest first. Raises InvalidInput where there is none."""
+    """Give the channel's checkpoint, and versions behind it; its canary is the newest. Raises
+    InvalidInput where there is none."""
     rows = changes.to_pylist()
     pointed = [row["checkpoint"] for row in rows if row["checkpoint"] is not None]
     if not pointed:
@@ -174,7 +165,7 @@ def over_caps(
     per_repo: int | None = None,
     sessions: int | None = None,
 ) -> pa.Array:
-    """Why each session is left out, null where it stays. A chain has the user and the repository of
+    """Say why each session is left out; null: it stays. A chain has the user and the repository of
     its first session."""
     if not rows.num_rows or (per_user, per_repo, sessions) == (None, None, None):
         return pa.nulls(rows.num_rows, pa.string())

@@ -1,27 +1,17 @@
-"""Near-duplicates: texts that say nearly the same. Of each cluster the least id stays.
+"""Exclusion by texts: near-duplicates, and sessions that hold a benchmark's tasks.
 
-How alike two texts are is the share of shingles, runs of WORDS words, that they have in common of
-those that either has (Jaccard). MinHash estimates it: of PERMUTATIONS orders of all shingles, the
-share in which both texts have the same first one, with a standard error of √(s(1 − s) / 126), 0.036
-at s = 0.8. Which pairs to look at is found by bands of ROWS such firsts: two texts are compared
-where a whole band is equal, which misses a pair of the similarity s with the probability
-(1 − s⁶)²¹: 0.2 % at 0.8, 3 % at 0.7.
+Texts are as alike as the share of shingles, runs of WORDS words, that both have of those that
+either has (Jaccard). MinHash estimates it: the share of PERMUTATIONS orders of all shingles in
+which both have the same first one. Two texts are compared where a whole band of ROWS such firsts
+is equal. Measured at the bound 0.8 over pairs of 250 words: of those alike by 0.87 and more all
+were found, from 0.8 to 0.87 four in five, from 0.73 to 0.8 one in five, below 0.7 none.
 
-Measured at the bound 0.8 over pairs of 250 words, of which some were replaced: of those alike by
-0.87 and more all were found, of those from 0.8 to 0.87 four in five, from 0.73 to 0.8 one in five,
-below 0.7 none.
-
-The cluster is by links: what is near to something near is in it. The result depends on the texts,
-the ids and the seed, never on their order.
-
-A session is contaminated, in this order, if it is an attempt at a benchmark's task; if it worked in
-a repository of the suite or began at a commit of it; or if it holds enough of a task's text. That
-is the share of the task's runs of words that the session has too. Shorter texts are not compared:
-"fix the failing test" stands everywhere.
+Of a cluster the least id stays; what is near to something near is in it.
 """
 
+import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -30,6 +20,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import xxhash
 from numpy.typing import NDArray
 
 from penstock.checkpoints.suites import SuiteVersion, suite_names, suite_versions
@@ -39,7 +30,7 @@ from penstock.toml_document import unknown
 from penstock_jobs.shards.conversation_reader import read_conversation
 from penstock_jobs.shards.exclusion import Exclusion, Exclusions
 from penstock_jobs.shards.recipe import Exclude
-from penstock_jobs.shards.session_events import COLUMNS, events_by_session
+from penstock_jobs.shards.session_events import COLUMNS, events_by_session, texts_within
 from penstock_jobs.shards.session_facts import PinnedSessions, SessionProfile
 
 WORDS = 5
@@ -52,11 +43,9 @@ _AT_ONCE = 4096
 #: With how many before it in a band a text is compared, beside the first.
 _WINDOW = 8
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-#: Odd, so that it has an inverse modulo 2⁶⁴.
-_BASE = np.uint64(0xD1342543DE82EF95)
-_INVERSE = np.uint64(pow(int(_BASE), -1, 2**64))
 #: Han, kana and Hangul: each letter is a word.
-_SINGLE = ((0x3040, 0x30FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xAC00, 0xD7A3))
+_SINGLE = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
+_WORD = re.compile(rf"(?=\w)[{_SINGLE}]|[^\W{_SINGLE}]+")
 
 Hashes = NDArray[np.uint64]
 Signature = NDArray[np.uint32]
@@ -67,79 +56,34 @@ Pairs = NDArray[np.int64]
 
 
 def shingles(text: str, words: int) -> Hashes:
-    """The runs of so many words that it has, each once, sorted. A shorter text has none. The same
-    text has the same hashes on every machine."""
+    """Hash each run of so many words once, sorted; the same on every machine."""
     hashes = word_hashes(text)
-    count = len(hashes) - words + 1
-    if count < 1:
-        return np.empty(0, np.uint64)
+    count = max(len(hashes) - words + 1, 0)
     runs = np.zeros(count, np.uint64)
     for place in range(words):
-        runs = mixed(runs * _BASE + hashes[place : place + count])
+        runs = runs * _MULTIPLIER + hashes[place : place + count]
     return np.unique(runs)
 
 
 def word_hashes(text: str) -> Hashes:
-    """One for each word, in order. A word is a run of letters, digits and underscores, in any
-    case; a letter of a script that writes no spaces is a word by itself."""
-    plain = text if text.isascii() else unicodedata.normalize("NFKC", text)
-    # A lone surrogate is no text; it is taken as it stands rather than failing a whole shard.
-    code = np.frombuffer(plain.casefold().encode("utf-32-le", "surrogatepass"), np.uint32)
-    inside = _ASCII_LETTERS[np.minimum(code, 127)]
-    foreign = np.flatnonzero(code > 127)
-    if len(foreign):
-        distinct, at = np.unique(code[foreign], return_inverse=True)
-        inside[foreign] = np.array([_is_letter(point) for point in distinct.tolist()])[at]
-    single = np.zeros(len(code), bool)
-    for low, high in _SINGLE:
-        single |= (code >= low) & (code <= high)
-    single &= inside
-    joined = inside & ~single
-    starts = np.flatnonzero(inside & (single | ~np.concatenate([[False], joined[:-1]])))
-    ends = np.flatnonzero(inside & (single | ~np.concatenate([joined[1:], [False]]))) + 1
-    if not len(starts):
-        return np.empty(0, np.uint64)
-    letters = mixed(code.astype(np.uint64) * _MULTIPLIER + np.uint64(1))
-    weighed = np.cumsum(letters * _powers(_BASE, len(code)), dtype=np.uint64)
-    sums = np.concatenate([np.zeros(1, np.uint64), weighed])
-    backwards = _powers(_INVERSE, len(code))
-    return mixed((sums[ends] - sums[starts]) * backwards[starts])
-
-
-def mixed(values: Hashes) -> Hashes:
-    """Each bit of what comes out depends on all bits of what goes in (splitmix64)."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
-
-
-def _is_letter(point: int) -> bool:
-    # Marks belong to the letters that they stand on.
-    return point == ord("_") or unicodedata.category(chr(point))[0] in "LNM"
-
-
-_ASCII_LETTERS = np.array([_is_letter(point) for point in range(128)])
-
-
-def _powers(base: np.uint64, count: int) -> Hashes:
-    factors = np.full(count, base)
-    factors[:1] = 1
-    return np.cumprod(factors, dtype=np.uint64)
+    """Hash each word, in order. A word is a run of letters, digits and underscores, in any case; a
+    letter of a script that writes no spaces is a word by itself."""
+    words = _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+    hashes = (xxhash.xxh3_64_intdigest(word.encode()) for word in words)
+    return np.fromiter(hashes, np.uint64, len(words))
 
 
 # Signatures and clusters
 
 
 def signature(texts: Iterable[str], seed: int) -> Signature | None:
-    """Of all that the model wrote in a session; none where that is too little to compare."""
+    """Sign all that the model wrote in a session. None: too little to compare."""
     shingled = [np.empty(0, np.uint64), *(shingles(text, WORDS) for text in texts)]
     grams = np.unique(np.concatenate(shingled))
     if len(grams) < SHINGLES_MIN:
         return None
     # Multiply and add modulo 2⁶⁴: the upper bits are an order of the hashed shingles.
-    numbers = np.arange(1, 2 * PERMUTATIONS + 1, dtype=np.uint64)
-    start = mixed(np.array([np.uint64(seed % 2**64)]))[0]
-    drawn = mixed(start + numbers * _MULTIPLIER)
+    drawn = np.random.PCG64(seed).random_raw(2 * PERMUTATIONS)
     factors, terms = drawn[:PERMUTATIONS] | np.uint64(1), drawn[PERMUTATIONS:]
     least = np.full(PERMUTATIONS, np.iinfo(np.uint64).max, np.uint64)
     for first in range(0, len(grams), _AT_ONCE):
@@ -154,8 +98,8 @@ def near_duplicates(
     groups: Sequence[str],
     similarity_min: float,
 ) -> Exclusions:
-    """Those that are left out, with the one of their cluster that stays. What is in one group is
-    never compared: attempts at one task are alike on purpose."""
+    """Name those that are left out, with the one that stays. What is in one group is never
+    compared: attempts at one task are alike on purpose."""
     order = [place for place in np.argsort(np.array(ids, object)) if signatures[place] is not None]
     if not order:
         return {}
@@ -179,8 +123,7 @@ def near_duplicates(
 
 
 def linked(count: int, starts: NDArray[Any], ends: NDArray[Any]) -> NDArray[np.int64]:
-    """For each of `count` things the least that it is linked with, directly or through others;
-    `starts[i]` and `ends[i]` are linked."""
+    """Find for each of `count` things the least that it is linked with, also through others."""
     least = np.arange(count)
     while True:
         low, high = np.minimum(least[starts], least[ends]), np.maximum(least[starts], least[ends])
@@ -192,8 +135,8 @@ def linked(count: int, starts: NDArray[Any], ends: NDArray[Any]) -> NDArray[np.i
 
 
 def _candidates(rows: NDArray[np.uint32]) -> Pairs:
-    """Pairs of places with an equal band. In a band that many have, each is compared with the
-    first and with a few before it, so that a thousand copies are not half a million pairs."""
+    """Pair places with an equal band. Each is compared with the first of the band and with a few
+    before it, so that a thousand copies are not half a million pairs."""
     pairs = [np.empty((0, 2), np.int64)]
     for band in range(BANDS):
         columns = np.ascontiguousarray(rows[:, band * ROWS : (band + 1) * ROWS])
@@ -213,16 +156,15 @@ def _candidates(rows: NDArray[np.uint32]) -> Pairs:
 def find_near_duplicates(
     sessions: PinnedSessions, groups: Mapping[str, str], seed: int, similarity_min: float
 ) -> Exclusions:
-    """`groups` are those of the sessions."""
-    signatures = sessions.on_workers(partial(sign_events, seed=seed), groups, COLUMNS)
+    signatures = sessions.on_workers(partial(_sign_events, seed=seed), groups, COLUMNS)
     in_order = [signatures.get(session) for session in groups]
     return near_duplicates(list(groups), in_order, list(groups.values()), similarity_min)
 
 
-def sign_events(
+def _sign_events(
     rows: pa.Table, _groups: Mapping[str, str], *, seed: int
 ) -> dict[str, Signature | None]:
-    """Runs on a worker: the signature of what the model wrote in each session."""
+    """Runs on a worker."""
     signatures: dict[str, Signature | None] = {}
     for session, events in events_by_session(rows).items():
         messages = read_conversation(session, events).messages
@@ -244,7 +186,7 @@ _COLUMNS = ("tenant", "session_id", "type", "payload")
 
 
 class Contamination:
-    """The tasks of some suites, prepared to be recognised. The suites have contents."""
+    """The tasks of some suites with contents, prepared to be recognised."""
 
     def __init__(self, suites: Iterable[SuiteVersion], bounds: Exclude | None = None) -> None:
         self._bounds = bounds = bounds or Exclude()
@@ -280,8 +222,8 @@ class Contamination:
         self._owners = np.repeat(np.arange(len(runs_of_texts)), self._sizes)[order]
 
     def of(self, profile: SessionProfile, texts: Sequence[str] = ()) -> Exclusion | None:
-        """Why the session is left out, if it is. `texts` are what was asked, answered and written
-        in it."""
+        """Say why the session is left out, if it is: an attempt at a task, work in its repository
+        or from its commit, or enough of its text. `texts` are what was said and written in it."""
         if suite := self._sessions.get(profile.session_id):
             return Exclusion("contaminated_task", f"a task of {suite} was made from it")
         if profile.task_id is not None and (suite := self._tasks.get(profile.task_id)):
@@ -325,7 +267,7 @@ def plain_repo(repo: str) -> str:
 
 
 def find_suites(database: Database, tenant: str, names: Sequence[str]) -> tuple[SuiteVersion, ...]:
-    """The newest version of each that has a content. Raises InvalidInput where there is none."""
+    """Find the newest version of each that has a content. Raises InvalidInput."""
     suites = []
     for name in names:
         versions = suite_versions(database, tenant, name)
@@ -348,18 +290,18 @@ def find_contaminated(
     suites: tuple[SuiteVersion, ...],
     bounds: Exclude,
 ) -> Exclusions:
-    search = partial(search_events, suites=suites, bounds=bounds)
+    search = partial(_search_events, suites=suites, bounds=bounds)
     return sessions.on_workers(search, profiles, _COLUMNS)
 
 
-def search_events(
+def _search_events(
     rows: pa.Table,
     profiles: Mapping[str, SessionProfile],
     *,
     suites: tuple[SuiteVersion, ...],
     bounds: Exclude,
 ) -> Exclusions:
-    """Runs on a worker: the contaminated ones of the sessions."""
+    """Runs on a worker."""
     texts, contamination = _texts(rows), _prepared(suites, bounds)
     exclusions: Exclusions = {}
     for session, profile in profiles.items():
@@ -376,19 +318,13 @@ class _ToolCallText(msgspec.Struct):
 
 
 class _PayloadText(msgspec.Struct):
-    """The texts of a payload. An unreadable payload has none."""
-
     text: Any = None
     after: Any = None
     tool_calls: list[_ToolCallText] | None = None
 
-    def texts(self) -> Iterator[str]:
-        yield from (text for text in (self.text, self.after) if isinstance(text, str))
-        for call in self.tool_calls or ():
-            yield from _strings(call.arguments)
-
 
 def _texts(rows: pa.Table) -> dict[str, list[str]]:
+    """By session; an unreadable payload has none."""
     rows = rows.filter(pc.is_in(rows["type"], pa.array(_TYPES)))
     decoder = msgspec.json.Decoder(_PayloadText)
     texts: dict[str, list[str]] = {}
@@ -397,14 +333,7 @@ def _texts(rows: pa.Table) -> dict[str, list[str]]:
             content = decoder.decode(memoryview(payload.as_buffer()))
         except msgspec.MsgspecError:
             continue
-        texts.setdefault(session, []).extend(content.texts())
+        own = texts.setdefault(session, [])
+        own += [text for text in (content.text, content.after) if isinstance(text, str)]
+        own += (text for call in content.tool_calls or () for text in texts_within(call.arguments))
     return texts
-
-
-def _strings(value: Any) -> Iterator[str]:
-    """All texts in the arguments of a tool call."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (dict, list)):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _strings(part)
