@@ -1,7 +1,7 @@
 """Shards in a store that is elsewhere, and their local copies."""
 
 import os
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,22 +60,18 @@ def test_a_shard_is_read_through_copies_and_without(far: Far) -> None:
     )
 
 
-def test_what_was_copied_is_not_fetched_again(far: Far) -> None:
-    expected = sequence(far.reader())
-    for part in far.manifest.files:
-        far.store.delete(f"{own_folder(far.manifest.id)}/{part.name}")
-    assert sequence(far.reader()) == expected
-    with pytest.raises(ShardDamaged, match="missing"):
-        sequence(far.reader(cache=False))
-
-
-def test_a_damaged_copy_is_fetched_again(far: Far) -> None:
+def test_what_was_copied_is_not_fetched_again_unless_it_is_damaged(far: Far) -> None:
     expected = sequence(far.reader())
     contents = {path: path.read_bytes() for path in copies_in(far.copies)}
     for path, content in contents.items():
         path.write_bytes(b"x" * len(content))
     assert sequence(far.reader()) == expected
     assert {path: path.read_bytes() for path in copies_in(far.copies)} == contents
+    for part in far.manifest.files:
+        far.store.delete(f"{own_folder(far.manifest.id)}/{part.name}")
+    assert sequence(far.reader()) == expected
+    with pytest.raises(ShardDamaged, match="missing"):
+        sequence(far.reader(cache=False))
 
 
 def test_a_file_that_is_not_what_the_manifest_says_is_no_copy(tmp_path: Path) -> None:
@@ -121,16 +117,9 @@ def test_readers_of_one_machine_fetch_a_file_once(tmp_path: Path) -> None:
     counting = Counting(tmp_path / "store")
     part = manifest.files[0]
     path = f"{own_folder(manifest.id)}/{part.name}"
-    readers = [
-        threading.Thread(
-            target=LocalCopies(tmp_path / "copies", 10**9).find, args=(counting, path, part)
-        )
-        for _ in range(6)
-    ]
-    for one in readers:
-        one.start()
-    for one in readers:
-        one.join()
+    with ThreadPoolExecutor(6) as pool:
+        for _ in range(6):
+            pool.submit(LocalCopies(tmp_path / "copies", 10**9).find, counting, path, part)
     assert opened == [path]
 
 

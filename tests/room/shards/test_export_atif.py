@@ -32,7 +32,7 @@ def has_object_arguments(row: Row) -> bool:
     return call in (ARGUMENTS, "{}")
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(shard_rows())
 def test_a_document_has_what_the_row_has(rows: list[Row]) -> None:
     with exported(rows, "atif") as (out, told):

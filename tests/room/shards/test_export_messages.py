@@ -21,7 +21,7 @@ from tests.support.export_rows import (
 )
 
 SPLITS = ("train", "eval")
-EXAMPLES = settings(max_examples=25)
+EXAMPLES = settings(max_examples=10)
 
 
 def group_of(row: Row) -> str:

@@ -27,7 +27,7 @@ from tests.support.export_rows import (
 )
 
 SPLITS = ("train", "eval")
-EXAMPLES = settings(max_examples=25)
+EXAMPLES = settings(max_examples=10)
 
 
 def lines_of(out: Path, split: str, below: str = "") -> list[Row]:

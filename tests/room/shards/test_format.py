@@ -37,7 +37,7 @@ from tests.support.shards.making import (
     with_routes,
 )
 
-ROWS = table_of(make_groups(120))
+ROWS = table_of(make_groups(80))
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_what_was_written_is_read_back(store: FileStore) -> None:
         check_digest(store, f"{own_folder(manifest.id)}/{part.name}", part)
 
 
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(cuts=st.sets(st.integers(1, ROWS.num_rows - 1), max_size=20))
 def test_how_rows_are_handed_in_changes_no_byte(
     tmp_path_factory: pytest.TempPathFactory, cuts: set[int]
@@ -109,29 +109,21 @@ def test_a_group_larger_than_a_row_group_goes_on_in_the_next(store: FileStore) -
     assert large.row_groups == [1, 3, 3, 3]
     assert (large.continued, small.continued) == ([2, 3], [])
     assert (large.groups, small.groups) == (2, 1)
-
-
-def test_a_row_larger_than_a_row_group_is_one(store: FileStore) -> None:
     rows = [make_row(name, tokens=tokens) for name, tokens in (("a", 9), ("b", 9000), ("c", 9))]
     assert [one.row_groups for one in make_shard(store, rows).files] == [[1, 1], [1]]
 
 
-def test_the_files_carry_their_checksums_and_no_time(store: FileStore) -> None:
-    file = pq.ParquetFile(path_of(store, make_shard(store, ROWS)))
-    column = file.metadata.row_group(0).column(SHARD_ROWS.names.index("input_ids"))
-    assert column.compression == "ZSTD"
-    assert column.has_offset_index
-    assert file.schema_arrow.equals(SHARD_ROWS, check_metadata=True)
-    assert set(file.metadata.metadata) == {b"ARROW:schema", b"penstock.shard"}
-
-
-def test_every_column_has_a_page_index(store: FileStore) -> None:
+def test_the_files_carry_checksums_and_page_indexes_and_no_time(store: FileStore) -> None:
     rows = with_routes(table_of([make_row("a"), make_row("b")]))
     manifest = make_shard(store, rows, routes=make_routes(rows))
-    for file in files_of(manifest):
-        path = Path(store.address(f"{own_folder(manifest.id)}/{file.name}"))
+    file = pq.ParquetFile(path_of(store, manifest))
+    assert file.schema_arrow.equals(SHARD_ROWS, check_metadata=True)
+    assert set(file.metadata.metadata) == {b"ARROW:schema", b"penstock.shard"}
+    for part in files_of(manifest):
+        path = Path(store.address(f"{own_folder(manifest.id)}/{part.name}"))
         group = pq.ParquetFile(path).metadata.row_group(0)
         columns = [group.column(number) for number in range(group.num_columns)]
+        assert {column.compression for column in columns} == {"ZSTD"}
         assert all(column.has_offset_index for column in columns)
         texts = {"messages", "tools", "preferences", "routed_experts"}
         compared = {one.path_in_schema for one in columns if one.has_column_index}
@@ -155,6 +147,11 @@ def test_a_write_that_failed_leaves_nothing(store: FileStore) -> None:
 def test_routes_lie_beside_their_rows(store: FileStore) -> None:
     rows = with_routes(ROWS)
     manifest = make_shard(store, rows, routes=make_routes(rows))
+    with (
+        pytest.raises(InvalidInput, match="not those of the same rows"),
+        PartWriter(store, "x", SMALL, routed=True) as writer,
+    ):
+        writer.write(ROWS, make_routes(ROWS.slice(1)))
     for part in manifest.files:
         side = part.routes
         assert side is not None
@@ -162,20 +159,6 @@ def test_routes_lie_beside_their_rows(store: FileStore) -> None:
         routes = pa.concat_tables(read_part(store, f"{own_folder(manifest.id)}/{side.name}", side))
         own = pa.concat_tables(read_part(store, f"{own_folder(manifest.id)}/{part.name}", part))
         assert routes["sample_id"].equals(own["sample_id"])
-
-
-def test_routes_of_other_rows_are_refused(store: FileStore) -> None:
-    with (
-        pytest.raises(InvalidInput, match="not those of the same rows"),
-        PartWriter(store, "x", SMALL, routed=True) as writer,
-    ):
-        writer.write(ROWS, make_routes(ROWS.slice(1)))
-
-
-def test_an_empty_shard_is_a_shard(store: FileStore) -> None:
-    manifest = make_shard(store, ROWS.slice(0, 0))
-    assert manifest.files == []
-    assert read_manifest(store, own_folder(manifest.id), manifest.id) == manifest
 
 
 # The manifest
@@ -197,34 +180,24 @@ def test_a_manifest_has_one_form_and_its_digest_is_its_name() -> None:
 
 
 def test_a_shard_may_be_named_by_the_begin_of_its_id(store: FileStore) -> None:
-    manifest = make_shard(store, ROWS)
-    assert (
-        read_manifest(store, own_folder(manifest.id), manifest.id[: len("sha256:") + 16])
-        == manifest
-    )
+    manifest = make_shard(store, ROWS.slice(0, 0))  # an empty one is one too
+    folder, begin = own_folder(manifest.id), manifest.id[: len("sha256:") + 16]
+    assert read_manifest(store, folder, begin) == manifest
     for wrong in ("", "sha256:abc", manifest.id.upper(), manifest.id + "0"):
         with pytest.raises(InvalidInput, match="shard id"):
-            read_manifest(store, own_folder(wrong), wrong)
-
-
-def test_a_shard_without_a_manifest_is_nothing(store: FileStore) -> None:
-    manifest = make_shard(store, ROWS)
-    store.delete(f"{own_folder(manifest.id)}/{MANIFEST_NAME}")
+            own_folder(wrong)
+    store.delete(f"{folder}/{MANIFEST_NAME}")
     with pytest.raises(ShardMissing, match="no shard sha256"):
-        read_manifest(store, own_folder(manifest.id), manifest.id)
+        read_manifest(store, folder, manifest.id)
 
 
 def test_another_manifest_in_its_place_is_refused(store: FileStore) -> None:
     one, other = make_shard(store, ROWS), make_shard(store, ROWS, name="other")
-    Path(store.address(f"{own_folder(one.id)}/{MANIFEST_NAME}")).write_bytes(other.canonical())
-    with pytest.raises(ShardDamaged, match="is the manifest of"):
-        read_manifest(store, own_folder(one.id), one.id)
-    Path(store.address(f"{own_folder(one.id)}/{MANIFEST_NAME}")).write_bytes(one.canonical()[:-1])
-    with pytest.raises(ShardDamaged, match="is the manifest of"):
-        read_manifest(store, own_folder(one.id), one.id)
-
-
-def test_a_later_format_is_refused(store: FileStore) -> None:
+    for content in (other.canonical(), one.canonical()[:-1]):
+        path = Path(store.address(f"{own_folder(one.id)}/{MANIFEST_NAME}"))
+        path.write_bytes(content)
+        with pytest.raises(ShardDamaged, match="is the manifest of"):
+            read_manifest(store, own_folder(one.id), one.id)
     later = Manifest(name="a", files=[], counts=Counts(), format=3)
     publish(store, "", store, later)
     with pytest.raises(ShardDamaged, match="the format 3"):
@@ -232,12 +205,6 @@ def test_a_later_format_is_refused(store: FileStore) -> None:
 
 
 # Damage
-
-
-def damaged(store: FileStore, manifest: Manifest) -> str:
-    with pytest.raises(ShardDamaged) as caught:
-        list(read_rows(stored_in(store, manifest)))
-    return str(caught.value)
 
 
 def test_a_changed_byte(store: FileStore) -> None:
@@ -248,7 +215,8 @@ def test_a_changed_byte(store: FileStore) -> None:
     path.write_bytes(content)
     with pytest.raises(ShardDamaged, match="its checksum is"):
         check_digest(store, f"{own_folder(manifest.id)}/{part_name(0)}", manifest.files[0])
-    assert "part-00000.parquet" in damaged(store, manifest)
+    with pytest.raises(ShardDamaged, match=r"part-00000\.parquet"):
+        list(read_rows(stored_in(store, manifest)))
 
 
 def test_a_shard_is_not_published_with_a_file_that_changed(
@@ -276,7 +244,7 @@ def test_a_flipped_bit_anywhere_in_a_foot_is_told_as_damage(tmp_path: Path) -> N
     content = path.read_bytes()
     foot = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
     damaged = 0
-    for place in range(foot, len(content), 37):
+    for place in range(foot, len(content), 97):
         flipped = bytearray(content)
         flipped[place] ^= 1 << place % 8
         path.write_bytes(flipped)

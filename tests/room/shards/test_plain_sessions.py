@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.execution.calls import InlineExecutor
@@ -21,7 +20,6 @@ from penstock.shards.schema import SHARD_ROWS
 from penstock.shards.writer import PartLimits
 from penstock_jobs.shards import plain_rows
 from penstock_jobs.shards.build import build_shard
-from penstock_jobs.shards.exclusion.texts import linked
 from penstock_jobs.shards.plain_rows import PlainRows
 from penstock_jobs.shards.recipe import Preferences, Tokens
 from penstock_jobs.shards.session_events import COLUMNS
@@ -136,6 +134,15 @@ def _tokens(name: str, value: Any) -> Change:
     return _in_call(lambda _dice, payload: payload["tokens"].update({name: value}))
 
 
+def _logprobs(value: float | None) -> Change:
+    """Of each token the same."""
+
+    def changed(_dice: random.Random, payload: dict[str, Any]) -> None:
+        payload["tokens"]["logprobs"] = [value] * len(payload["tokens"]["completion_ids"])
+
+    return _in_call(changed)
+
+
 def _call(name: str, value: Any) -> Change:
     return _in_call(lambda _dice, payload: payload.update({name: value}))
 
@@ -196,16 +203,8 @@ CHANGES: dict[str, Change] = {
     "short logprobs": _tokens("logprobs", [-0.5] * 9),
     "no logprobs": _tokens("logprobs", None),
     "empty logprobs": _tokens("logprobs", []),
-    "positive logprobs": _in_call(
-        lambda _dice, payload: payload["tokens"].update(
-            {"logprobs": [0.5] * len(payload["tokens"]["completion_ids"])}
-        )
-    ),
-    "null logprobs": _in_call(
-        lambda _dice, payload: payload["tokens"].update(
-            {"logprobs": [None] * len(payload["tokens"]["completion_ids"])}
-        )
-    ),
+    "positive logprobs": _logprobs(0.5),
+    "null logprobs": _logprobs(None),
     "other tokenizer": _tokens("tokenizer", "theirs"),
     "digest": _tokens("tokenizer", "ab" * 32),
     "template": _tokens("template", "sha256:" + "cd" * 32),
@@ -320,7 +319,7 @@ def assert_same(
         assert ours[0][name].combine_chunks().equals(theirs[0][name].combine_chunks()), name
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_plain_sessions_are_as_their_conversations(
     reference: Callable[..., Any], seed: int
 ) -> None:
@@ -336,15 +335,7 @@ def test_what_is_irregular_is_read_as_a_conversation(
     reference: Callable[..., Any], name: str
 ) -> None:
     """Between sessions that are plain, which it does not spoil."""
-    rows = make_rows(len(name), [None, CHANGES[name]] * 8 + [None])
-    assert_same(what_came(task_of(rows), rows), reference(task_of(rows), rows))
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_several_changes_at_once(reference: Callable[..., Any], seed: int) -> None:
-    dice = random.Random(seed)
-    changes: list[Change | None] = [dice.choice([None, *CHANGES.values()]) for _ in range(80)]
-    rows = make_rows(seed, changes)
+    rows = make_rows(len(name), [None, CHANGES[name]] * 6 + [None])
     assert_same(what_came(task_of(rows), rows), reference(task_of(rows), rows))
 
 
@@ -358,22 +349,11 @@ def test_a_shard_has_the_same_bytes(
     assert again.manifest == by_columns.manifest
 
 
-def test_linked_names_the_least_of_what_hangs_together() -> None:
-    rng = np.random.default_rng(3)
-    for count in (1, 5, 60):
-        pairs = rng.integers(0, count, (count // 2, 2))
-        least = list(range(count))
-        for _ in range(count):
-            for start, end in pairs.tolist():
-                least[start] = least[end] = min(least[start], least[end])
-        assert linked(count, pairs[:, 0], pairs[:, 1]).tolist() == least
-    assert linked(0, np.empty(0, np.int64), np.empty(0, np.int64)).tolist() == []
-
-
 _ODD = ["0", "00", "01", "7", "150000", "-1", "1.5", "1e3", "+5", " 3", "4 ", "1 2", "", ","]
 _ODD.append("99999999999999999999")
 
 
+@settings(max_examples=60)
 @given(st.lists(st.lists(st.sampled_from(_ODD), min_size=1, max_size=4), max_size=4), st.booleans())
 def test_numbers_are_read_as_json_reads_them(lists: list[list[str]], spaced: bool) -> None:
     """Whatever numpy would let pass, or make of it."""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,24 +30,19 @@ def row_pairs(row: Row) -> list[Row]:
     return found
 
 
-def engine_rows(talk: Talk) -> list[Row]:
-    rows = SampleRows(Tokens("engine"))
+def rows_of(talk: Talk, rows: SampleRows) -> list[Row]:
     rows.add_chain([talk.conversation()], {})
     ShardValidator().check(rows.table())
     return list(rows.table().to_pylist())
 
 
-@pytest.fixture(scope="module")
-def rendered_rows() -> Callable[[Talk], list[Row]]:
-    renderer = Renderer(ChatTemplate(PLAIN, "here"), tokenizer_json(), "made")
+@cache
+def renderer() -> Renderer:
+    return Renderer(ChatTemplate(PLAIN, "here"), tokenizer_json(), "made")
 
-    def rows_of(talk: Talk) -> list[Row]:
-        rows = SampleRows(Tokens("render"), renderer)
-        rows.add_chain([talk.conversation()], {})
-        ShardValidator().check(rows.table())
-        return list(rows.table().to_pylist())
 
-    return rows_of
+def rendered_rows(talk: Talk) -> list[Row]:
+    return rows_of(talk, SampleRows(Tokens("render"), renderer()))
 
 
 def said(row: Row) -> list[str]:
@@ -69,7 +65,7 @@ def asked_twice() -> Talk:
 
 
 def test_a_try_that_was_taken_back_is_not_in_the_prompt_of_its_replacement() -> None:
-    tried, replaced = engine_rows(asked_twice())
+    tried, replaced = rows_of(asked_twice(), SampleRows(Tokens("engine")))
     assert said(tried) == ["one", "fine", "two", "first try"]
     assert said(replaced) == ["one", "fine", "two", "second try", "three", "done"]
     [pair] = row_pairs(tried)
@@ -79,9 +75,7 @@ def test_a_try_that_was_taken_back_is_not_in_the_prompt_of_its_replacement() -> 
     assert replaced["preferences"] is None
 
 
-def test_text_that_was_refused_is_not_rendered_before_what_took_its_place(
-    rendered_rows: Callable[[Talk], list[Row]],
-) -> None:
+def test_text_that_was_refused_is_not_rendered_before_what_took_its_place() -> None:
     talk = Talk().user("go").model("bad", call_id="a")
     talk.add("feedback", {"kind": "reject", "target": "a"}).model("good", call_id="b")
     [row] = rendered_rows(talk)
@@ -92,9 +86,7 @@ def test_text_that_was_refused_is_not_rendered_before_what_took_its_place(
     assert answers(pair, "rejected") == ["bad"]
 
 
-def test_each_try_before_the_last_is_refused(
-    rendered_rows: Callable[[Talk], list[Row]],
-) -> None:
+def test_each_try_before_the_last_is_refused() -> None:
     talk = Talk().user("go").model("a", call_id="1").model("b", call_id="2", regenerates="1")
     talk.model("c", call_id="3", regenerates="1")
     [row] = rendered_rows(talk)
@@ -104,7 +96,7 @@ def test_each_try_before_the_last_is_refused(
     assert [answers(pair, "chosen") for pair in pairs] == [["c"], ["c"]]
 
 
-def test_a_try_is_all_that_was_done_in_it(rendered_rows: Callable[[Talk], list[Row]]) -> None:
+def test_a_try_is_all_that_was_done_in_it() -> None:
     talk = Talk().user("go").model(calls=["c1"], call_id="1").result("c1", "no").model("sorry")
     talk.model(calls=["c2"], call_id="2", regenerates="1").result("c2", "yes").model("done")
     [row] = rendered_rows(talk)
@@ -124,14 +116,14 @@ def test_a_try_is_all_that_was_done_in_it(rendered_rows: Callable[[Talk], list[R
     ],
 )
 def test_answers_in_a_row_are_no_tries_unless_somebody_says_so(
-    talk: Talk, rendered_rows: Callable[[Talk], list[Row]]
+    talk: Talk,
 ) -> None:
     [row] = rendered_rows(talk)
     assert {"a", "b"} <= set(said(row))
     assert row_pairs(row) == []
 
 
-def test_what_was_cut_short_is_in_no_pair(rendered_rows: Callable[[Talk], list[Row]]) -> None:
+def test_what_was_cut_short_is_in_no_pair() -> None:
     talk = Talk().user("go").model("a", call_id="1", finish_reason="length")
     [row] = rendered_rows(talk.model("b", regenerates="1"))
     assert said(row) == ["go", "b"]
@@ -298,16 +290,11 @@ def test_what_the_user_left_may_be_seen_in_what_the_session_went_on_in(
         make_event("next", 20, "session_start", payload=start),
         make_event("next", 310, "file_observed", payload=seen),
     ]
-    [pair] = pairs_of(edited("first", json.dumps({"text": NEW})), child)["first"]
+    sessions = edited("first", json.dumps({"text": NEW})), child
+    [pair] = pairs_of(*sessions)["first"]
     assert pair["kind"] == "edited"
-
-
-def test_edits_are_left_alone_where_the_recipe_does_not_ask(
-    pairs_of: Callable[..., dict[str, list[Row]]],
-) -> None:
     quiet = RECIPE.replace("edits = true", "edits = false")
-    found = pairs_of(edited("s", json.dumps({"text": NEW}), LEFT), recipe=quiet)
-    assert found == {"s": []}
+    assert pairs_of(recipe=quiet)["first"] == []
 
 
 CORRECTION = Correction(

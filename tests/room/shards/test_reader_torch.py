@@ -35,7 +35,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
 
 @pytest.fixture
 def opening(tmp_path: Path) -> Any:
-    manifest = make_shard(FileStore(tmp_path / "lake"), make_groups(60))
+    manifest = make_shard(FileStore(tmp_path / "lake"), make_groups(30))
     return partial(read_shard, tmp_path, manifest.id, seed=5, batch_samples=10)
 
 
@@ -49,7 +49,7 @@ def of_workers(dataset: Any, worker: SimpleNamespace, count: int) -> list[dict[s
     return [one[step] for step in range(len(found[0])) for one in found if step < len(one)]
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 8])
+@pytest.mark.parametrize("count", [1, 3, 8])
 def test_any_number_of_workers_gives_the_same_sequence(
     opening: Any, worker: SimpleNamespace, count: int
 ) -> None:

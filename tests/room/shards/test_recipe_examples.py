@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from penstock_jobs.rewards.definition import find_definition
-from penstock_jobs.shards.advantages import advantages
 from penstock_jobs.shards.recipe import Recipe, load_recipe
 from penstock_jobs.shards.selection import KnownSessions, Selection, read_answer, select
 from tests.support.lakes import HandLake, hand_lake
@@ -60,28 +59,6 @@ def test_what_each_chooses_of_the_samples(lake: HandLake, path: Path) -> None:
     assert recipe.name == path.stem
     reasons = Counter(selection.left_out["reason"].to_pylist())
     assert (selection.chosen.num_rows, reasons) == EXPECTED[path.stem]
-
-
-def test_what_the_rewards_say_stands_in_each_row(lake: HandLake) -> None:
-    chosen = chosen_by(lake, load_recipe(RECIPES / "realtime-rl.toml")).chosen
-    by_session = {row["session_id"]: row for row in chosen.to_pylist()}
-    assert by_session["sample-broken-calls"]["reward"] == -1
-    assert by_session["sample-broken-calls"]["outcome"] == "negative_by_rule"
-    kept = by_session["sample-kept"]
-    # The definition's sum, of what is in its bounds as it is.
-    total = sum(one["weight"] * one["value"] for one in kept["components"])
-    assert kept["reward"] == pytest.approx(total)
-    assert "work_left" in {one["name"] for one in kept["components"]}
-    # A chain is one piece of work: one group, one reward, the same parts.
-    chain = [by_session[name] for name in ("sample-long", "sample-long-2", "sample-long-helper")]
-    for name in ("chain", "group_id", "reward", "components"):
-        assert chain[0][name] == chain[1][name] == chain[2][name]
-    assert chain[0]["group_id"] == "sample-long"
-    made = advantages(chosen, "stratum")
-    assert made.null_count == 0
-    pairs = zip(chosen["session_id"].to_pylist(), made.to_pylist(), strict=True)
-    found = dict(pairs)
-    assert found["sample-kept"] > 0 > found["sample-reverted"]
 
 
 def test_the_readme_names_each() -> None:

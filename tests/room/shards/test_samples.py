@@ -4,11 +4,9 @@ import json
 import random
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
 
 from penstock.errors import InvalidInput
 from penstock.redaction.line_redaction import LineRedactor
@@ -64,7 +62,15 @@ def two_branches() -> Talk:
 
 def test_a_row_says_all_that_is_known_of_a_branch() -> None:
     (first, second), rows = sample(two_branches())
-    messages, tools = json.loads(first.pop("messages")), json.loads(first.pop("tools"))
+    assert first["messages"] == (
+        '[{"role":"user","content":"go"},'
+        '{"role":"assistant","content":"a","tool_calls":[{"id":"c1","type":"function",'
+        '"function":{"name":"read","arguments":"{\\"path\\":  \\"a.py\\"}"}}]},'
+        '{"role":"tool","content":"one","tool_call_id":"c1","name":"read"},'
+        '{"role":"assistant","content":"b"}]'
+    )
+    del first["messages"]
+    tools = json.loads(first.pop("tools"))
     sample_id = first.pop("sample_id")
     assert len(sample_id) == 64
     assert first == {
@@ -93,8 +99,6 @@ def test_a_row_says_all_that_is_known_of_a_branch() -> None:
     }  # fmt: skip
     assert first["created_at"].timestamp() == START_US / SECOND + 5
     assert tools == [{"name": "read"}]
-    assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant"]
-    assert not any("weight" in message for message in messages)
     assert (second["trajectory_id"], second["branch_index"]) == ("s-1#1", 1)
     assert (second["parent_sample_id"], second["link_kind"]) == (sample_id, "fork")
     assert (second["stop_reason"], second["is_last_step"]) == ("completed", True)
@@ -102,17 +106,6 @@ def test_a_row_says_all_that_is_known_of_a_branch() -> None:
     weights = [message.get("weight") for message in json.loads(second["messages"])]
     assert weights == [None, 0, None, 0, None]
     assert rows.left_out == []
-
-
-def test_messages_are_the_same_bytes_each_time() -> None:
-    (first, _), _ = sample(two_branches())
-    assert first["messages"] == (
-        '[{"role":"user","content":"go"},'
-        '{"role":"assistant","content":"a","tool_calls":[{"id":"c1","type":"function",'
-        '"function":{"name":"read","arguments":"{\\"path\\":  \\"a.py\\"}"}}]},'
-        '{"role":"tool","content":"one","tool_call_id":"c1","name":"read"},'
-        '{"role":"assistant","content":"b"}]'
-    )
 
 
 @pytest.mark.parametrize("place", ["session_start", "model_call"])
@@ -162,14 +155,14 @@ def test_how_a_session_ended(
     assert (row["status"], row["stop_reason"]) == expected
 
 
-@pytest.mark.parametrize(
-    ("kind", "expected"),
-    [("interrupt", ("aborted", "interrupted")), ("error", ("failed", "error"))],
-)
-def test_what_stopped_a_session(kind: str, expected: tuple[str, str]) -> None:
-    talk = Talk().user("go").model("a", tokens=tokens([1], [2])).add(kind, {})
-    [row], _ = sample(talk.add("session_end", {"reason": "completed"}))
-    assert (row["status"], row["stop_reason"]) == expected
+def test_what_stopped_a_session() -> None:
+    for kind, expected in (
+        ("interrupt", ("aborted", "interrupted")),
+        ("error", ("failed", "error")),
+    ):
+        talk = Talk().user("go").model("a", tokens=tokens([1], [2])).add(kind, {})
+        [row], _ = sample(talk.add("session_end", {"reason": "completed"}))
+        assert (row["status"], row["stop_reason"]) == expected
 
 
 # Where tokens come from
@@ -237,13 +230,8 @@ def test_ids_of_calls_after_what_was_masked_are_not_trained() -> None:
     assert [(problem.kind, problem.event_id) for _, problem in found.problems] == [
         (TOKENS_REDACTED, "e4")
     ]
-
-
-def test_ids_of_calls_after_one_without_its_ids_are_not_trained() -> None:
-    talk = redacted().model("b", tokens=tokens([1, 2, 3], [4]))
-    rows, found = sample(talk)
-    assert rows == []
-    assert found.left_out == [LeftOutBranches("s-1", "redacted_tokens", 0)]
+    rows, found = sample(redacted().model("b", tokens=tokens([1, 2, 3], [4])))
+    assert (rows, found.left_out) == ([], [LeftOutBranches("s-1", "redacted_tokens", 0)])
 
 
 def test_whoever_goes_on_from_a_session_has_read_what_was_masked_in_it() -> None:
@@ -272,21 +260,14 @@ def test_what_another_tokenizer_sampled_is_rendered_only_where_that_is_allowed()
     assert (row["token_source"], rows.strange) == ("renderer", ["s-1"])
 
 
-def test_without_a_tokenizer_nothing_is_rendered() -> None:
-    with pytest.raises(InvalidInput, match="no tokenizer"):
-        SampleRows(Tokens("prefer-engine"))
-
-
 def test_rendered_rows_have_what_a_renderer_knows() -> None:
     renderer = make_renderer()
     [row], _ = sample(text_only(), options=Tokens("render"), renderer=renderer)
-    assert row["rollout_logprobs"] is None
-    assert row["policy_version_runs"] is None
+    assert row["rollout_logprobs"] is row["policy_version_runs"] is None
     assert row["tokenizer_sha256"] == renderer.tokenizer_sha256
     assert row["template_sha256"] == renderer.template_sha256
-    trained = np.array(row["input_ids"])[np.array(row["loss_mask"]) == 1].tolist()
-    text = Tokenizer.from_buffer(tokenizer_json()).decode(trained, skip_special_tokens=False)
-    assert text == "a<|im_end|>b<|im_end|>"
+    with pytest.raises(InvalidInput, match="no tokenizer"):
+        SampleRows(Tokens("prefer-engine"))
 
 
 def test_broken_calls_are_said_in_the_row_and_by_session() -> None:
@@ -402,6 +383,7 @@ CALLS = st.lists(
 )  # fmt: skip
 
 
+@settings(max_examples=40)
 @given(CALLS, st.sampled_from(["engine", "render", "prefer-engine"]))
 def test_rows_keep_the_rules_of_a_shard(calls: list[tuple[str, bool]], source: Any) -> None:
     talk, prompt = Talk(), [1]

@@ -4,7 +4,7 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidInput
@@ -27,6 +27,7 @@ def dealt(groups: list[list[int]], budget: BatchBudget, world: int) -> list[list
     return [one.tolist() for one in divide(tokens, begins, budget, world)]
 
 
+@settings(max_examples=40)
 @given(groups=GROUPS, world=st.sampled_from([1, 2, 3, 8]), by_tokens=st.booleans())
 def test_each_sample_goes_to_one_rank(groups: list[list[int]], world: int, by_tokens: bool) -> None:
     total = sum(map(sum, groups)) if by_tokens else sum(map(len, groups))
@@ -37,6 +38,7 @@ def test_each_sample_goes_to_one_rank(groups: list[list[int]], world: int, by_to
     assert sorted(chain(*ranks)) == list(range(sum(map(len, groups))))
 
 
+@settings(max_examples=40)
 @given(groups=GROUPS, world=st.sampled_from([2, 3, 8]))
 def test_a_group_stays_together_unless_it_is_more_than_a_rank_s_part(
     groups: list[list[int]], world: int
@@ -51,6 +53,7 @@ def test_a_group_stays_together_unless_it_is_more_than_a_rank_s_part(
             assert sum(bool(own & set(rank)) for rank in ranks) == 1
 
 
+@settings(max_examples=40)
 @given(groups=GROUPS, world=st.sampled_from([2, 3, 8]))
 def test_ranks_are_balanced_to_within_the_costliest_piece(
     groups: list[list[int]], world: int

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock_jobs.shards.engine_branches import (
@@ -72,9 +72,6 @@ def test_any_other_prompt_forks(prompt: list[int]) -> None:
     assert parts(first) == [([1, 2], False), ([3, 4], True)]
     assert parts(second) == [(prompt, False), ([6], True)]
     assert (second.parent, second.link) == (0, "fork")
-
-
-def test_other_tokenizers_never_share_a_branch() -> None:
     found = branched(tokens([1], [2], tokenizer="a"), tokens([1, 2], [3], tokenizer="b"))
     assert [branch.tokenizer for branch in found.branches] == ["a", "b"]
 
@@ -125,16 +122,14 @@ def test_a_broken_call_is_a_named_problem_and_costs_the_others_nothing(
     assert [(one.kind, one.call_id, one.seq) for one in found.problems] == [(kind, "m1", 4)]
 
 
-def test_what_is_broken_before_all_branches_is_said_of_the_first() -> None:
-    [branch] = branched(tokens([1], [2], logprobs=[-1.0] * 3), tokens([1, 2], [3])).branches
-    assert branch.problems == ("logprobs_length",)
-
-
 def test_where_some_calls_have_logprobs_the_others_are_read_alone() -> None:
     found = branched(tokens([1], [2], logprobs=None), tokens([1, 2], [3]), tokens([9], [9]))
     assert parts(found.branches[0]) == [([1], False), ([2], False), ([3], True)]
     assert found.branches[0].calls == (1,)
     assert [one.kind for one in found.problems] == ["logprobs_missing"]
+    # What is broken before all branches is said of the first.
+    [branch] = branched(tokens([1], [2], logprobs=[-1.0] * 3), tokens([1, 2], [3])).branches
+    assert branch.problems == ("logprobs_length",)
 
 
 def test_versions_count_from_the_beginning_of_the_branch() -> None:
@@ -167,35 +162,19 @@ def test_versions_are_known_of_all_or_of_none(runs: Any) -> None:
     assert [one.kind for one in found.problems] == ["versions_not_numbers"] * bool(runs)
 
 
-def test_a_temperature_is_that_of_all_calls() -> None:
-    def temperature(*values: Any) -> float | None:
-        talk, prompt = Talk(), [1]
-        for value in values:
-            said = tokens(prompt, [2])
-            talk.user("go").model("a", tokens=said, sampling={"temperature": value})
-            prompt = [*prompt, 2]
-        [branch] = engine_branches(talk.conversation()).branches
-        return branch.temperature
-
-    assert temperature(0.7, 0.7) == 0.7
-    assert temperature(1) == 1.0
-    assert temperature(0.7, 1.0) is None
-    assert temperature("hot") is None
-
-
 def test_each_run_of_temperatures_begins_with_the_tokens_of_a_call() -> None:
-    def runs(*values: Any) -> Any:
+    def temperatures(*values: Any) -> Any:
         talk, prompt = Talk(), [1]
         for value in values:
             talk.user("go").model("a", tokens=tokens(prompt, [2, 3]), sampling=value)
             prompt = [*prompt, 2, 3, 4]
         [branch] = engine_branches(talk.conversation()).branches
-        return branch.temperature_runs
+        return branch.temperature_runs, branch.temperature
 
-    hot, cold = {"temperature": 1.5}, {"temperature": 0.25}
-    assert runs(hot, hot, cold) == ((1, 1.5), (7, 0.25))
-    assert runs(cold) == ((1, 0.25),)
-    assert runs(hot, {}) is None
+    hot, cold = {"temperature": 1.5}, {"temperature": 1}
+    assert temperatures(hot, hot, cold) == (((1, 1.5), (7, 1.0)), None)
+    assert temperatures(cold, cold) == (((1, 1.0),), 1.0)
+    assert temperatures(hot, {}) == temperatures({"temperature": "hot"}) == (None, None)
 
 
 def test_after_a_compaction_the_link_says_so() -> None:
@@ -296,6 +275,7 @@ def is_whole(said: dict[str, Any] | None) -> bool:
     return said is not None and "prompt_ids" in said and max(said["logprobs"]) <= 0
 
 
+@settings(max_examples=50)
 @given(sessions())
 def test_every_token_that_was_written_is_trained_once(calls: list[dict[str, Any]]) -> None:
     found = branched(*calls)
@@ -329,6 +309,7 @@ FIELDS = (
 )  # fmt: skip
 
 
+@settings(max_examples=50)
 @given(st.dictionaries(st.sampled_from(FIELDS), ANY_JSON), st.sampled_from([None, 5]))
 def test_no_tokens_raise(changes: dict[str, Any], vocabulary: int | None) -> None:
     said = json.loads(json.dumps(tokens([1], [2]) | changes))
@@ -337,16 +318,14 @@ def test_no_tokens_raise(changes: dict[str, Any], vocabulary: int | None) -> Non
     assert any(2 in branch.calls for branch in found.branches)
 
 
-def test_a_session_of_a_million_tokens_is_read_call_by_call() -> None:
+def test_a_session_of_many_tokens_is_read_call_by_call() -> None:
     talk, prompt = Talk(), list(range(200_000))
     ids: Sequence[int] = range(25_000)
-    for _ in range(4):
+    for _ in range(2):
         talk.user("go").model("a", tokens=tokens(prompt, ids))
         prompt = [*prompt, *ids, 1]
-    talk.model("b", tokens=tokens(range(1_000_000), [1, 2]))
-    going_on, forked = engine_branches(talk.conversation()).branches
-    assert (len(going_on.input_ids), going_on.n_trainable) == (300_003, 100_000)
-    assert (len(forked.input_ids), forked.n_trainable) == (1_000_002, 2)
+    [going_on] = engine_branches(talk.conversation()).branches
+    assert (len(going_on.input_ids), going_on.n_trainable) == (250_001, 50_000)
 
 
 @pytest.mark.parametrize("comma", [", ", ","])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.checkpoints.suites import SuiteContent, SuiteTask, SuiteVersion
@@ -23,6 +23,7 @@ from penstock_jobs.shards.exclusion.texts import (
 from penstock_jobs.shards.recipe import Exclude
 from penstock_jobs.shards.session_facts import SessionProfile
 
+#: The same on every machine.
 GOLDEN = [
     10760762337991515389,
     11960917346445342580,
@@ -39,11 +40,8 @@ def words_of(rng: np.random.Generator, count: int) -> list[str]:
 # Shingles
 
 
-def test_the_same_text_has_the_same_hashes_everywhere() -> None:
+def test_words_of_any_script() -> None:
     assert word_hashes("hello wörld 世界").tolist() == GOLDEN
-
-
-def test_scripts_without_spaces() -> None:
     assert len(word_hashes("修复解析器")) == 5
     assert len(word_hashes("fix 修复 it")) == 4
     assert len(word_hashes("résumé naïve")) == 2
@@ -52,6 +50,7 @@ def test_scripts_without_spaces() -> None:
     assert len(word_hashes("broken \ud800 text")) == 2
 
 
+@settings(max_examples=40)
 @given(st.text(alphabet="ab _.", max_size=60))
 def test_words_are_those_of_a_plain_reading(text: str) -> None:
     words = re.findall(r"\w+", text)
@@ -215,9 +214,7 @@ def test_attempts_of_one_group_are_alike_on_purpose() -> None:
 
 def test_little_text_is_nobody_s_duplicate() -> None:
     assert signature(["Done, all tests pass."], SEED) is None
-    assert signature([], SEED) is None
     assert near_duplicates(["a", "b"], [None, None], ["a", "b"], 0.8) == {}
-    assert near_duplicates([], [], [], 0.8) == {}
     # Runs do not go from one text to the next.
     assert signature(["one two three"] * 100, SEED) is None
 

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock_jobs.shards import name_numbers
@@ -17,6 +17,7 @@ from penstock_jobs.shards.name_numbers import (
 TEXTS = st.lists(st.one_of(st.none(), st.text("aé☃b", max_size=3)), max_size=12)
 
 
+@settings(max_examples=30)
 @given(TEXTS, TEXTS)
 def test_names_are_found_where_they_are(known: list[str | None], sought: list[str | None]) -> None:
     names = sorted({name for name in known if name is not None}, key=str.encode)
@@ -30,6 +31,7 @@ def test_many_are_found_a_part_at_a_time(monkeypatch: pytest.MonkeyPatch) -> Non
     assert places_among(pa.array(["a", "b", "c"]), sought).tolist() == [2, -1, 0, 1]
 
 
+@settings(max_examples=30)
 @given(TEXTS)
 def test_numbers_are_in_the_order_of_names(texts: list[str | None]) -> None:
     column = numbered(pa.chunked_array([texts[:4], texts[4:]], pa.string()))

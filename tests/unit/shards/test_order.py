@@ -2,7 +2,7 @@
 
 from itertools import chain
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.shards.manifest import Counts, Manifest, PartFile
@@ -14,6 +14,7 @@ def permutation(count: int, key: bytes = b"k") -> list[int]:
     return found
 
 
+@settings(max_examples=40)
 @given(count=st.integers(0, 3000), key=st.binary(max_size=8))
 def test_it_is_a_permutation(count: int, key: bytes) -> None:
     assert sorted(permutation(count, key)) == list(range(count))
@@ -56,6 +57,7 @@ def order_of(rows: list[int], seed: int = 1, epoch: int = 0) -> Order:
     return Order("sha256:ab", chunks, seed, epoch)
 
 
+@settings(max_examples=40)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=40))
 def test_windows_hold_every_chunk_once_and_every_sample_is_found(rows: list[int]) -> None:
     order = order_of(rows)

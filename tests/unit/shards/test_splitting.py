@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock_jobs.shards import plan
@@ -24,19 +24,14 @@ def test_the_share_is_drawn_by_the_seed() -> None:
     names = [f"s{place}" for place in range(20_000)]
     sides = split_sides([names, names], 0.1, seed=7)
     assert sides.count("eval") == pytest.approx(2_000, abs=200)
-    assert split_sides([names, names], 0.1, seed=7) == sides
+    larger = split_sides([names, names], 0.2, seed=7)  # keeps those that were there
+    assert all(b == "eval" for a, b in zip(sides, larger, strict=True) if a == "eval")
     other = split_sides([names, names], 0.1, seed=8)
     both = sum(a == b == "eval" for a, b in zip(sides, other, strict=True))
     assert both == pytest.approx(200, abs=70)
     assert set(split_sides([names], 0.0, seed=7)) == {"train"}
     assert set(split_sides([names], 1.0, seed=7)) == {"eval"}
     assert split_sides([[], []], 0.5, seed=7) == []
-
-
-def test_a_larger_share_keeps_those_that_were_there() -> None:
-    names = [f"s{place}" for place in range(1_000)]
-    small, large = (split_sides([names], share, seed=7) for share in (0.1, 0.2))
-    assert all(b == "eval" for a, b in zip(small, large, strict=True) if a == "eval")
 
 
 def test_new_sessions_of_a_user_join_them() -> None:
@@ -51,6 +46,7 @@ _KEYS = st.tuples(
 )
 
 
+@settings(max_examples=40)
 @given(st.lists(_KEYS, max_size=30), st.integers(0, 5), st.randoms(use_true_random=False))
 def test_nothing_leaks_in_any_order(rows: list[Any], seed: int, random: Any) -> None:
     keys = list(zip(*rows, strict=True)) or [(), (), ()]
@@ -66,6 +62,7 @@ def test_nothing_leaks_in_any_order(rows: list[Any], seed: int, random: Any) -> 
     assert mixed == [sides[place] for place in order]
 
 
+@settings(max_examples=40)
 @given(st.integers(1, 30), st.data())
 def test_what_is_linked_is_what_can_be_reached(count: int, data: st.DataObject) -> None:
     ends = st.lists(st.tuples(st.integers(0, count - 1), st.integers(0, count - 1)), max_size=40)

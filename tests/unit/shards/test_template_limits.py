@@ -55,7 +55,6 @@ def _goes_on(process: TemplateProcess) -> Iterator[None]:
     ("template", "work"),
     [
         (LOOP, "rendered the session s-1"),
-        ("{% macro m(n) %}" + LOOP + "{% endmacro %}{{ m(1) }}", "rendered the session s-1"),
         ("{{ (messages | length + 7) ** (9 ** 9) }}", "rendered the session s-1"),
         ("{{ 9 ** (9 ** 9) }}", "was compiled"),
     ],
@@ -74,14 +73,9 @@ def test_cpu_time_is_bounded(template: str, work: str, brief: TemplateProcess) -
     "template",
     [
         "{{ 'a' * 10 ** 10 }}",
-        "{{ messages[0].content * 10 ** 10 }}",
-        "{{ [0] * 10 ** 10 }}",
         "{{ ([messages[0].content * 9999] * 10 ** 6) | join }}",
         "{{ messages[0].content | center(10 ** 10) }}",
-        "{{ messages[0].content | indent(10 ** 10, first=true) }}",
         "{{ '%1000000000d' % messages | length }}",
-        "{{ '{:1000000000}'.format(messages | length) }}",
-        "{{ '%1000000000s' | format(messages | length) }}",
         DOUBLE + "{{ n.x }}",
         "{% set n = namespace(x=[1]) %}"
         "{% for i in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}",
