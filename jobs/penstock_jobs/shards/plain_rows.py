@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 from warnings import catch_warnings
 
 import msgspec
@@ -23,10 +23,9 @@ from numpy.typing import NDArray
 from penstock.settings import KIB
 from penstock.shards.schema import SHARD_ROWS
 from penstock_jobs.shards.engine_branches import ASSISTANT
-from penstock_jobs.shards.plain_sessions import CallTokens, PlainSession, read_plain
+from penstock_jobs.shards.plain_sessions import PlainSession, count_of, read_plain
 from penstock_jobs.shards.recipe import Tokens
 from penstock_jobs.shards.samples import UNKNOWN, record_lists, sample_id, tokenizer_names
-from penstock_jobs.shards.session_events import temperature_of
 from penstock_jobs.shards.token_credit import TokenRewards
 from penstock_jobs.shards.token_payload import (
     INT32_END,
@@ -35,7 +34,6 @@ from penstock_jobs.shards.token_payload import (
     Floats,
     Ids,
     Runs,
-    is_digest,
     version_runs,
 )
 
@@ -54,53 +52,11 @@ class _NotPlain(Exception):
     """Some session of a slice has tokens that are no plain ones."""
 
 
-class PlainTokens(NamedTuple):
-    """A session's lists as texts, by turns what a prompt adds and what was written, and how many
-    numbers each has."""
-
-    session: PlainSession
-    texts: list[bytes]
-    counts: list[int]
-    logprobs: list[bytes]
-    #: Of each call.
-    versions: list[bytes]
-    temperatures: list[float | None]
-    tokenizer: str
-    template: str | None
-
-
-def read_plain_tokens(session: PlainSession, expected: ExpectedTokens) -> PlainTokens | None:
-    """None where its tokens are not those of one branch."""
-    calls = [payload.tokens or CallTokens() for payload in session.payloads]
-    first = calls[0]
-    tokenizer = (first.tokenizer or "").removeprefix("sha256:")
-    if is_digest(tokenizer) and expected.tokenizer not in (None, tokenizer):
-        return None
-    logprobs: list[bytes] = []
-    versions: list[bytes] = []
-    for tokens in calls:
-        same = (tokens.tokenizer, tokens.template) == (first.tokenizer, first.template)
-        if tokens.redacted or not same or bytes(tokens.routed_experts) != b"null":
-            return None
-        reported = bytes(tokens.logprobs)
-        logprobs.append(b"" if reported == b"null" else reported[1:-1])
-        versions.append(bytes(tokens.policy_version_runs))
-    if any(logprobs) and not all(logprobs):
-        return None
-    temperatures = [temperature_of(payload) for payload in session.payloads]
-    template = (first.template or "").removeprefix("sha256:") or None
-    texts = session.ids.texts
-    counts = [_count(text) for text in texts]
-    return PlainTokens(
-        session, texts, counts, logprobs, versions, temperatures, tokenizer, template
-    )
-
-
 @dataclass(frozen=True, eq=False)
 class TokenSlice:
     """The tokens of several sessions, a branch each, in one piece."""
 
-    parts: Sequence[PlainTokens]
+    parts: Sequence[PlainSession]
     ids: Ids
     #: Where branches begin, and the end of the last; and the same of their lists in `ids`.
     offsets: Places
@@ -114,12 +70,12 @@ class TokenSlice:
     runs: Sequence[Runs | None]
 
     @classmethod
-    def of(cls, parts: Sequence[PlainTokens], end: int) -> Self:
+    def of(cls, parts: Sequence[PlainSession], end: int) -> Self:
         """Ids are below `end`. Raises _NotPlain."""
-        texts = [text for part in parts for text in part.texts]
+        texts = [text for part in parts for text in part.ids.texts]
         counts = np.array([count for part in parts for count in part.counts], np.int64)
         ids = whole_numbers(texts)
-        lists = np.append(0, np.cumsum([len(part.texts) for part in parts]))
+        lists = np.append(0, np.cumsum([len(part.ids.texts) for part in parts]))
         list_offsets = np.append(0, np.cumsum(counts))
         if len(ids) != list_offsets[-1] or not len(ids) or ids.min() < 0 or ids.max() >= end:
             raise _NotPlain
@@ -128,7 +84,7 @@ class TokenSlice:
         reported = [text for part in parts for text in part.logprobs]
         has_logprobs = np.array([bool(part.logprobs[0]) for part in parts], bool)
         reporting = np.repeat(has_logprobs, np.diff(lists) // 2)
-        if (np.array([_count(text) for text in reported]) != counts[1::2])[reporting].any():
+        if (np.array([count_of(text) for text in reported]) != counts[1::2])[reporting].any():
             raise _NotPlain
         logprobs = np.zeros(len(ids), np.float32)
         values = np.concatenate([_decoded(text, _floats_decoder) for text in _pieces(reported)])
@@ -149,7 +105,7 @@ class TokenSlice:
         )  # fmt: skip
 
 
-def token_slices(parts: Sequence[PlainTokens], expected: ExpectedTokens) -> Iterator[TokenSlice]:
+def token_slices(parts: Sequence[PlainSession], expected: ExpectedTokens) -> Iterator[TokenSlice]:
     """Give the plain ones: a slice is halved until the session that spoils it is alone."""
     if not parts:
         return
@@ -160,10 +116,6 @@ def token_slices(parts: Sequence[PlainTokens], expected: ExpectedTokens) -> Iter
             half = len(parts) // 2
             yield from token_slices(parts[:half], expected)
             yield from token_slices(parts[half:], expected)
-
-
-def _count(text: bytes) -> int:
-    return text.count(b",") + 1 if text else 0
 
 
 def whole_numbers(texts: Sequence[bytes]) -> NDArray[np.int64]:
@@ -210,7 +162,7 @@ def _decoded(text: bytes, decoder: Any) -> NDArray[Any]:
     return np.frombuffer(array(kind, decoder.decode(b"[" + text + b"]")), kind)
 
 
-def _runs(part: PlainTokens, ends: Places) -> Runs | None:
+def _runs(part: PlainSession, ends: Places) -> Runs | None:
     """None: not known of all calls."""
     runs: list[tuple[int, int]] = []
     known = True
@@ -262,26 +214,20 @@ class PlainRows:
     def of(self, rows: pa.Table, redacted: pa.ChunkedArray, wanted: Collection[str]) -> pa.Table:
         """Give SHARD_ROWS of those of the wanted sessions that are plain. `rows` are of segments of
         one tenant, in order, and `redacted` says in which something was masked."""
-        parts = list(self._fitting(read_plain(rows, redacted, wanted)))
-        tables = [self._table(tokens, rows) for tokens in token_slices(parts, self.expected)]
+        read = read_plain(rows, redacted, wanted, self.expected)
+        fitting = [each for each in read if sum(each.counts) <= self.recipe.max_length]
+        tables = [self._table(tokens, rows) for tokens in token_slices(fitting, self.expected)]
         return pa.concat_tables([SHARD_ROWS.empty_table(), *tables])
 
-    def _fitting(self, sessions: Iterator[PlainSession]) -> Iterator[PlainTokens]:
-        for session in sessions:
-            tokens = read_plain_tokens(session, self.expected)
-            if tokens is not None and sum(tokens.counts) <= self.recipe.max_length:
-                session.settle()
-                yield tokens
-
     def _table(self, tokens: TokenSlice, rows: pa.Table) -> pa.Table:
-        sessions = [part.session for part in tokens.parts]
+        sessions = tokens.parts
         names = [session.session_id for session in sessions]
         last = rows.select(["ts", "checkpoint", "source"]).take(
             pa.array([session.calls[-1].row for session in sessions])
         )
         licenses = [session.start.license for session in sessions]
         tokenizers = [
-            tokenizer_names(part.tokenizer, self.expected, self.recipe) for part in tokens.parts
+            tokenizer_names(each.tokenizer, self.expected, self.recipe) for each in sessions
         ]
         credits = [self.credit(each, _call_ends(tokens, at)) for at, each in enumerate(sessions)]
         columns: dict[str, Any] = {
@@ -306,7 +252,7 @@ class PlainRows:
             "token_rewards": record_lists("token_rewards", credits),
             "tokenizer_sha256": [digest for digest, _ in tokenizers],
             "tokenizer_id": [name for _, name in tokenizers],
-            "template_sha256": [part.template for part in tokens.parts],
+            "template_sha256": [session.template for session in sessions],
             **_number_columns(tokens),
             **_run_columns(tokens),
         }
@@ -372,7 +318,7 @@ def _spans(tokens: TokenSlice) -> pa.ListArray:
     """Make a span of each list that is not empty."""
     kind = SHARD_ROWS.field("turn_spans").type
     fields = list(kind.value_type)
-    calls = [call for part in tokens.parts for call in part.session.calls]
+    calls = [call for part in tokens.parts for call in part.calls]
     starts, ends = tokens.list_offsets[:-1], tokens.list_offsets[1:]
     base = np.repeat(tokens.offsets[:-1], np.diff(tokens.lists))
     present = ends > starts

@@ -31,10 +31,11 @@ from penstock_jobs.shards.session_events import (
     DECODERS,
     ModelCallPayload,
     SessionStartPayload,
+    temperature_of,
     text_of,
     tools_of,
 )
-from penstock_jobs.shards.token_payload import COMMA_WITHIN
+from penstock_jobs.shards.token_payload import COMMA_WITHIN, ExpectedTokens, is_digest
 
 _USER, _ASSISTANT, _TOOL = (ROLES.index(role) for role in ("user", "assistant", "tool"))
 #: Events after which a session is no plain one.
@@ -142,6 +143,14 @@ class PlainSession:
     start: SessionStartPayload = field(default_factory=SessionStartPayload)
     end_reason: str | None = None
     tools: str | None = None
+    #: How many ids each of their texts has.
+    counts: list[int] = field(default_factory=list)
+    #: Of each call, as texts.
+    logprobs: list[bytes] = field(default_factory=list)
+    versions: list[bytes] = field(default_factory=list)
+    temperatures: list[float | None] = field(default_factory=list)
+    tokenizer: str = ""
+    template: str | None = None
     model: str | None = None
     #: As JSON.
     messages: str = ""
@@ -157,15 +166,32 @@ class PlainSession:
     _call_ids: set[str | None] = field(default_factory=set)
     _seqs: set[int | None] = field(default_factory=set)
 
-    def settle(self) -> None:
+    def settle(self, expected: ExpectedTokens) -> bool:
+        """False where its tokens are not those of one branch."""
+        calls = [payload.tokens or CallTokens() for payload in self.payloads]
+        first, last = calls[0], self.payloads[-1]
+        self.tokenizer = (first.tokenizer or "").removeprefix("sha256:")
+        self.template = (first.template or "").removeprefix("sha256:") or None
+        if is_digest(self.tokenizer) and expected.tokenizer not in (None, self.tokenizer):
+            return False
+        for tokens in calls:
+            same = (tokens.tokenizer, tokens.template) == (first.tokenizer, first.template)
+            if tokens.redacted or not same or bytes(tokens.routed_experts) != b"null":
+                return False
+            reported = bytes(tokens.logprobs)
+            self.logprobs.append(b"" if reported == b"null" else reported[1:-1])
+            self.versions.append(bytes(tokens.policy_version_runs))
+        if any(self.logprobs) and not all(self.logprobs):
+            return False
+        self.counts = [count_of(text) for text in self.ids.texts]
+        self.temperatures = [temperature_of(payload) for payload in self.payloads]
         messages = self._messages[: self._answered]
         if messages and self._system:
             messages.insert(0, OpenAiMessage("system", self._system))
         self.messages = _encoder.encode(messages).decode()
-        last = self.payloads[-1]
         self.end, self.model = plain_end(last.finish_reason, self.end_reason), last.model
         self.payloads, self._messages, self._open = [], [], []
-        self.ids = IdTexts()
+        return True
 
     @property
     def is_plain(self) -> bool:
@@ -235,8 +261,12 @@ class PlainSession:
         return True
 
 
+def count_of(text: bytes) -> int:
+    return text.count(b",") + 1 if text else 0
+
+
 def read_plain(
-    rows: pa.Table, redacted: pa.ChunkedArray, wanted: Collection[str]
+    rows: pa.Table, redacted: pa.ChunkedArray, wanted: Collection[str], expected: ExpectedTokens
 ) -> Iterator[PlainSession]:
     """Read those of the wanted sessions that are plain. `rows` are of segments of one tenant, in
     order; `redacted` says in which of them something was masked."""
@@ -253,7 +283,7 @@ def read_plain(
             continue
         session = PlainSession(name)
         told = zip(rows_of[first:end], kinds[first:end], seqs[first:end], strict=True)
-        if _tell(session, told, views) and session.is_plain:
+        if _tell(session, told, views) and session.is_plain and session.settle(expected):
             yield session
 
 
