@@ -1,5 +1,5 @@
-"""When which edited file is looked at, and what an observer keeps between its rounds, in a file of
-its own for each folder and lake."""
+"""When which edited file is looked at, what an observer keeps between its rounds, and what it may
+read."""
 
 import fcntl
 import os
@@ -27,7 +27,7 @@ from penstock_jobs.rewards.git_repository import (
     tracked_paths,
 )
 
-#: From when to when after an edit, by its horizon in seconds. In microseconds.
+#: By horizon in seconds, from when to when after an edit, in microseconds.
 Windows = Mapping[int, tuple[int, int]]
 
 
@@ -40,14 +40,14 @@ class WatchedEdit(Struct):
     project: str | None
     ts_us: int
     branch: str | None = None
-    #: Whether its file was there at some time, so that one that is gone was deleted.
+    #: At some time, so that a file that is gone was deleted.
     was_there: bool = False
     #: Horizons that were answered, or that nobody can answer any more.
     settled: list[int] = field(default_factory=list)
 
 
 class FileLook(Struct):
-    """At one file, for edits of one session. `why` names it in its session."""
+    """A look at one file, for edits of one session; `why` names it there."""
 
     edits: list[WatchedEdit]
     why: str
@@ -56,33 +56,27 @@ class FileLook(Struct):
     def first(self) -> WatchedEdit:
         return self.edits[0]
 
-    @property
-    def event_id(self) -> str:
-        keys = [edit.key for edit in self.edits]
-        told = msgspec.json.encode([self.first.name, self.why, keys])
-        return f"observe:{xxh3_128_hexdigest(told)}"
-
     def event(self, ts_us: int, seen: Mapping[str, Any], *, branch_changed: bool) -> dict[str, Any]:
-        ids = [edit.edit_id for edit in self.edits if edit.edit_id]
-        about: dict[str, Any] = {"path": self.first.name, **seen}
+        first, keys = self.first, [edit.key for edit in self.edits]
+        told = msgspec.json.encode([first.name, self.why, keys])
+        about: dict[str, Any] = {"path": first.name, **seen}
         if branch_changed:
             about["branch_changed"] = True
-        if ids:
+        if ids := [edit.edit_id for edit in self.edits if edit.edit_id]:
             about["edit_ids"] = ids
         event = {
-            "session_id": self.first.session_id,
-            "event_id": self.event_id,
+            "session_id": first.session_id,
+            "event_id": f"observe:{xxh3_128_hexdigest(told)}",
             "source": "observe",
             "ts": ts_us,
             "type": "file_observed",
             "payload": about,
         }
-        return event | ({"project": self.first.project} if self.first.project else {})
+        return event | ({"project": first.project} if first.project else {})
 
 
 def windows_of(definition: Definition) -> Windows:
-    """When looks answer the horizons of a definition's rewards; horizon 0 the edit answers
-    itself."""
+    """When looks answer the horizons of a definition's rewards; 0 the edit answers itself."""
     windows: dict[int, tuple[int, int]] = {}
     for term in definition.terms:
         if isinstance(term.parameters, EditParameters):
@@ -93,7 +87,7 @@ def windows_of(definition: Definition) -> Windows:
 
 
 def due_looks(edits: Iterable[WatchedEdit], windows: Windows, now_us: int) -> list[FileLook]:
-    groups: dict[tuple[str, str], tuple[list[WatchedEdit], list[int]]] = {}
+    looks: dict[tuple[str, str], FileLook] = {}
     for edit in edits:
         for horizon_s, (begin, end) in windows.items():
             age_us = now_us - edit.ts_us
@@ -101,32 +95,28 @@ def due_looks(edits: Iterable[WatchedEdit], windows: Windows, now_us: int) -> li
                 continue
             edit.settled.append(horizon_s)
             if age_us <= end:
-                own, horizons = groups.setdefault((edit.session_id, edit.name), ([], []))
-                own += [] if edit in own else [edit]
-                horizons.append(horizon_s)
-    return [
-        FileLook(own, f"horizons {' '.join(map(str, horizons))}")
-        for own, horizons in groups.values()
-    ]
+                look = looks.setdefault((edit.session_id, edit.name), FileLook([], "horizons"))
+                look.edits += [] if edit in look.edits else [edit]
+                look.why += f" {horizon_s}"
+    return [*looks.values()]
 
 
 def commit_looks(edits: Iterable[WatchedEdit], commit: str) -> list[FileLook]:
-    groups: dict[tuple[str, str], list[WatchedEdit]] = {}
+    looks: dict[tuple[str, str], FileLook] = {}
     for edit in edits:
-        groups.setdefault((edit.session_id, edit.name), []).append(edit)
-    return [FileLook(own, f"commit {commit}") for own in groups.values()]
+        look = looks.setdefault((edit.session_id, edit.name), FileLook([], f"commit {commit}"))
+        look.edits.append(edit)
+    return [*looks.values()]
 
 
 def next_us(edits: Sequence[WatchedEdit], windows: Windows) -> int | None:
-    return min(
-        (
-            edit.ts_us + begin
-            for edit in edits
-            for horizon_s, (begin, _end) in windows.items()
-            if horizon_s not in edit.settled
-        ),
-        default=None,
+    times = (
+        edit.ts_us + begin
+        for edit in edits
+        for horizon_s, (begin, _end) in windows.items()
+        if horizon_s not in edit.settled
     )
+    return min(times, default=None)
 
 
 class ObserverMemory(Struct):
@@ -162,8 +152,8 @@ class MemoryFile:
 
 @contextmanager
 def kept_memory(folder: Path, lake: str) -> Iterator[MemoryFile]:
-    """Hold the file for one process. Raises InvalidInput where another has it, or it is
-    unwritable."""
+    """Hold the file of a folder and lake for one process. Raises InvalidInput where another has it,
+    or it is unwritable."""
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     home = Path(state, "penstock", "observe").expanduser()
     path = home / f"{xxh3_64_hexdigest(f'{folder} {lake}'.encode())}.json"
@@ -181,7 +171,6 @@ def kept_memory(folder: Path, lake: str) -> Iterator[MemoryFile]:
         yield MemoryFile(path)
 
 
-#: A longer file is left out, as editors leave it: events have a limit.
 FILE_BYTES_MAX = 512 * 1024
 
 Unseen = Literal["outside of the folder", "ignored by git", "too large", "no text", "unreadable",
@@ -195,8 +184,8 @@ class Sight:
 
 
 class WorkTree:
-    """The folder. Whoever may send events may invent names of files: so nothing outside of it is
-    read, whatever links say, nor what Git ignores."""
+    """The folder. Whoever may send events may invent names of files: nothing outside of it is read,
+    whatever links say, nor what Git ignores."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(os.path.abspath(folder))  # noqa: PTH100  # as sessions name it: with its links
@@ -217,8 +206,7 @@ class WorkTree:
         """Look at files by absolute path; those that were there and are gone are deleted."""
         places = {path: self._place(path) for path in paths}
         inside = {path: place for path, place in places.items() if place is not None}
-        ignored: set[str] = set()
-        tracked: set[str] = set()
+        ignored, tracked = set[str](), set[str]()
         if self._repository is not None and inside:
             names = [str(place) for place in inside.values()]
             ignored = ignored_paths(self._repository, names)

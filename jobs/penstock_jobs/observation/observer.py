@@ -1,7 +1,7 @@
 """One observer: learns of edits, looks at their files when it is time, and tells what it saw.
 
-What it is about to tell stands in its memory before it is sent, and until the service has it. So a
-kill between the two sends the same events again, which count once."""
+What it tells stands in its memory until the service has it; events that are sent twice count once.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -108,14 +108,12 @@ EDITED_FILES = Call(
 CALLS = [EDITED_FILES]
 
 
-#: Commits are looked at for edits that are younger.
+#: Commits are looked at for younger edits.
 WATCHED_SECONDS = 7 * 24 * 3600
-#: The oldest are forgotten beyond them.
 EDITS_MAX = 20_000
 #: What came in earlier may be seen later, where several gateways take events in.
 _OVERLAP_US = 120 * SECOND_US
-#: Edits that come in later than this after they were made are not watched, but in the first round:
-#: so a question reads the newest files of the lake alone.
+#: Edits that come in later are not watched, so that a question reads the newest files alone.
 _LATE_US = 24 * 3600 * SECOND_US
 _BODY_BYTES = 4 * 1024 * 1024
 

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from markupsafe import Markup
 
@@ -15,19 +15,21 @@ from penstock.console.figures import as_time, duration
 from penstock.console.page import Content, PageList, Visitor, all_pages, page_sql
 from penstock.ingest.calls import READ_LEDGER, LedgerAnswer, LedgerQuestion
 from penstock.lake.calls import seconds_until_stored
-from penstock.lake.desk import Question
+from penstock.lake.desk import Call, Question
 from penstock_jobs.loop.calls import SHOW_LOOPS, CycleAnswer, LoopsQuestion
 from penstock_jobs.rewards.pages import chosen_rewards, state_bars
 
 PAGES = PageList("penstock_jobs.overview:pages/")
+Q = TypeVar("Q", bound=Question)
+A = TypeVar("A")
 
-#: Events that wait longer to be stored than this are not on their way any more.
+#: Events that wait longer are not on their way any more.
 WAITING_SECONDS_MAX = 60.0
-#: Where more of the sessions than this say nothing, rewards rest on the few that are left.
+#: Where more sessions say nothing, rewards rest on the few that are left.
 SILENT_SHARE_MAX = 0.5
-#: Where fewer sessions have ended, shares say little.
+#: Shares of fewer sessions say little.
 _SESSIONS_MIN = 20
-#: Where more lines than this are rejected, a producer is broken.
+#: Where more lines are rejected, a producer is broken.
 _REJECTED_SHARE_MAX = 0.01
 Tone = Literal["bad", "warn"]
 
@@ -149,15 +151,9 @@ class OverviewQuestion(Question):
 
 
 @PAGES.page(
-    "/",
-    "Overview",
-    "overview.html.jinja",
-    group="Production",
-    place=0,
-    shortcut="o",
-    reads_rows=True,
-    remembered=True,
-)
+    "/", "Overview", "overview.html.jinja", reads_rows=True, remembered=True,
+    group="Production", place=0, shortcut="o",
+)  # fmt: skip
 def _overview(visitor: Visitor, asked: OverviewQuestion) -> Content:
     window_s, step_s = _WINDOWS[asked.window]
     now_us = visitor.clock.now_us()
@@ -165,27 +161,16 @@ def _overview(visitor: Visitor, asked: OverviewQuestion) -> Content:
     variables = {"since_us": str(since_us), "step_s": str(step_s)}
     steps = _rows(visitor, "sessions_by_time.sql", "sessions", variables)
     outcomes = _rows(visitor, "outcomes.sql", "outcomes", variables)
-    ledger = None
-    if visitor.may_ask(READ_LEDGER):
-        hour_us = _HOUR_S * SECOND_US
-        question = LedgerQuestion(since=since_us // hour_us * hour_us)
-        ledger = visitor.ask(READ_LEDGER, question)
-    channels: list[ChannelAnswer] = []
-    if visitor.may_ask(LIST_CHANNELS):
-        channels = visitor.ask(LIST_CHANNELS, ChannelsQuestion(limit=20)).channels
-    cycles: list[CycleAnswer] = []
-    if visitor.may_ask(SHOW_LOOPS):
-        cycles = visitor.ask(SHOW_LOOPS, LoopsQuestion(limit=20)).cycles
+    hour_us = _HOUR_S * SECOND_US
+    ledger = _asked(visitor, READ_LEDGER, LedgerQuestion(since=since_us // hour_us * hour_us))
+    known = _asked(visitor, LIST_CHANNELS, ChannelsQuestion(limit=20))
+    channels = known.channels if known else []
+    loops = _asked(visitor, SHOW_LOOPS, LoopsQuestion(limit=20))
+    cycles = loops.cycles if loops else []
     sessions = sum(row["sessions"] for row in steps)
-    facts = Facts(
-        now_s=now_us / SECOND_US,
-        ledger=ledger,
-        waiting_since_s=_waiting_since_s(ledger),
-        channels=channels,
-        cycles=cycles,
-        outcomes={row["outcome"]: row["sessions"] for row in outcomes},
-        sessions=sessions,
-    )
+    ended = {row["outcome"]: row["sessions"] for row in outcomes}
+    now_s, waiting_s = now_us / SECOND_US, _waiting_since_s(ledger)
+    facts = Facts(now_s, ledger, waiting_s, channels, cycles, ended, sessions)
     return {
         "windows": list(_WINDOWS),
         "notices": list(map(_with_page, notices_of(facts))),
@@ -201,9 +186,13 @@ def _overview(visitor: Visitor, asked: OverviewQuestion) -> Content:
         "states": _states(visitor, outcomes, since_us),
         "channels": channels,
         "changes": _rows(visitor, "changes.sql", "promotions", {}) if channels else [],
-        "sees_channels": visitor.may_ask(LIST_CHANNELS),
+        "sees_channels": known is not None,
         "cycles": [(cycle, _stages_chart(cycle)) for cycle in cycles],
     }
+
+
+def _asked(visitor: Visitor, call: Call[Q, A], question: Q) -> A | None:
+    return visitor.ask(call, question) if visitor.may_ask(call) else None
 
 
 def _rows(
@@ -218,12 +207,8 @@ def _states(
     if not outcomes:
         return []
     newest = max(outcomes, key=lambda row: row["computed_at"])
-    variables = {
-        "version": newest["version"],
-        "since_us": str(since_us),
-        "checkpoint": "",
-        "project": "",
-    }
+    variables = {"version": newest["version"], "since_us": str(since_us)}
+    variables |= {"checkpoint": "", "project": ""}
     [states] = visitor.own_answers(chosen_rewards(variables, "reward_states.sql"))
     return state_bars(states)[:_STATES_MAX]
 

@@ -1,10 +1,11 @@
-"""What became of the lines of edits, as rewards see it: by what was observed of the files later. Of
-a long session only events near the shown part are read, for no horizon looks further."""
+"""What became of the lines of edits, by what was observed of the files later. Only events near the
+shown part of a session are read: no horizon looks further."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
@@ -38,8 +39,8 @@ Fate = LineFate | Literal["unknown"]
 
 @dataclass
 class EditFate:
-    """Of one edit the fates of the lines that it wrote, by their text, in order; as of so many
-    seconds after it. `unseen` says why nobody knows."""
+    """The fates of the lines that an edit wrote, by their text, in order, so many seconds after it.
+    `unseen` says why nobody knows."""
 
     turn: int
     horizon_s: int | None = None
@@ -55,8 +56,8 @@ class EditFate:
 
 
 def edit_fates(bucket: Bucket, session: str, horizon_s: int | None = None) -> dict[str, EditFate]:
-    """The edits of a session by the names that rewards give them, each at this horizon, else at the
-    latest at which somebody looked. Right after an edit all is there: that says nothing."""
+    """The edits of a session by the names that rewards give them, at this horizon, else the latest
+    at which somebody looked; not right after it, when all is there."""
     parameters = EditParameters()
     fates: dict[str, EditFate] = {}
     for edit in bucket.trails(parameters).get(session, ()):
@@ -98,10 +99,13 @@ class Asked(Protocol):
     def ask(self, call: Call[Q, A], question: Q, /) -> A: ...
 
 
-def read_whole_session(desk: Asked, session: str, definition: str | None = None) -> SessionRecord:
+def read_whole_session(
+    desk: Asked, session: str, definition: str | None = None, events_max: float = inf
+) -> SessionRecord:
+    """All pages, until there are so many events."""
     question = SessionQuestion(session_id=session, definition=definition, limit=EVENTS_MAX)
     record = desk.ask(SHOW_SESSION, question)
-    while record.next:
+    while record.next and len(record.events) < events_max:
         question = SessionQuestion(session_id=session, cursor=record.next, limit=EVENTS_MAX)
         page = desk.ask(SHOW_SESSION, question)
         record.events += page.events
@@ -136,7 +140,6 @@ def event_rows(record_events: Mapping[str, Iterable[EventRecord]]) -> pa.Table:
 
 #: Before the part: whose text it was that its edits changed.
 _BEFORE_S = 3600
-#: Before the part, and from its beginning on.
 _ROWS_MAX = 4_000
 _BYTES_MAX = 8 * 1024 * 1024
 _EVENTS = frozenset({"events"})
@@ -151,10 +154,9 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class SessionHistory:
-    """The first page of a session, and what `fates_of` needs of its edits."""
+    """The first page of a session, and rows of it that `fates_of` needs."""
 
     record: SessionRecord
-    #: Of the session alone: of a chain the other sessions are asked for then.
     rows: Sequence[Row]
 
 
@@ -184,9 +186,8 @@ def fates_of(
     horizon_s: int | None = None,
     history: Sequence[Row] | None = None,
 ) -> dict[str, EditFate]:
-    """Of the edits in a part of this session by the names that rewards give them. Where so much
-    happened that a later horizon is not reached, the fates at an earlier one. Raises what pages
-    raise."""
+    """The fates of the edits in a part of this session, by the names that rewards give them. Where
+    too much happened to reach a later horizon, those at an earlier one."""
     edits = [event for event in part if event.type == "edit"]
     if record.session is None or not edits:
         return {}
@@ -215,14 +216,13 @@ def fates_of(
 
 def _near(sessions: Sequence[str]) -> dict[str, str]:
     behind_us = max(end for _, end in EditParameters().terms().windows_us)
-    variables = {
+    return {
         "sessions": msgspec.json.encode(sessions).decode(),
-        "before_us": _BEFORE_S * SECOND_US,
-        "behind_us": behind_us,
-        "history_rows_max": _ROWS_MAX,
-        "history_bytes_max": _BYTES_MAX,
+        "before_us": str(_BEFORE_S * SECOND_US),
+        "behind_us": str(behind_us),
+        "history_rows_max": str(_ROWS_MAX),
+        "history_bytes_max": str(_BYTES_MAX),
     }
-    return {name: str(value) for name, value in variables.items()}
 
 
 def _by_session(rows: Sequence[Row]) -> dict[str, list[EventRecord]]:

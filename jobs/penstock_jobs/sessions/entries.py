@@ -1,10 +1,10 @@
-"""A session as a page shows it: entries with their texts, diffs, fates and rewards. Pure: a part of
-a record in, entries out; `EntryPlace` says where the part begins."""
+"""A session as a page shows it: entries with their texts, diffs, fates and rewards."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import groupby
 from typing import Any, Literal
 
 import msgspec
@@ -39,10 +39,8 @@ Reward = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class ShownText:
-    """`left_out` says how many characters are not shown."""
-
     text: str
-    left_out: int = 0
+    left_out: int = 0  # characters
 
 
 @dataclass(frozen=True)
@@ -102,10 +100,10 @@ class EntryPlace:
 
 
 class Rewards:
-    """Those of a session by what they are about."""
+    """Those of a session by what they are about; of those with horizons, the rows at `horizon_s`,
+    else at the latest that has a value."""
 
     def __init__(self, rows: Sequence[Reward], horizon_s: int | None = None) -> None:
-        """Of those with horizons, the rows at `horizon_s`, else at the latest that has a value."""
         kept: dict[tuple[str, str, str], Reward] = {}
         for row in rows:
             place = row["target_kind"], row["target_id"], row["name"]
@@ -135,9 +133,18 @@ def entries_of(
     *,
     last: bool,
 ) -> Iterator[Entry]:
-    """`last` says that the session ends with this part. Of looks at one file in a row there is one
-    entry."""
-    yield from _looks_joined(_entries(events, rewards, fates, place, last=last))
+    """`last` says that the session ends with this part. Looks at a file in a row are one entry."""
+    entries = _entries(events, rewards, fates, place, last=last)
+    for _, run in groupby(entries, key=_look_of):
+        first, *more = run
+        if more:
+            first.about = f"{1 + len(more)} times, until {more[-1].at:%H:%M:%S}"
+        yield first
+
+
+def _look_of(entry: Entry) -> tuple[str, str, int]:
+    """What looks at one file have in common, and no two other entries."""
+    return entry.title, entry.about, -1 if entry.is_look else entry.number
 
 
 def _entries(
@@ -167,28 +174,6 @@ def _entries(
             title="",
             turn_rewards=rewards.of("turn", str(place.turn)),
         )
-
-
-def _looks_joined(entries: Iterator[Entry]) -> Iterator[Entry]:
-    looks: list[Entry] = []
-    for entry in entries:
-        goes_on = bool(looks) and (entry.title, entry.about) == (looks[0].title, looks[0].about)
-        if looks and not (entry.is_look and goes_on):
-            yield _joined(looks)
-            looks = []
-        if entry.is_look:
-            looks.append(entry)
-        else:
-            yield entry
-    if looks:
-        yield _joined(looks)
-
-
-def _joined(looks: Sequence[Entry]) -> Entry:
-    if len(looks) == 1:
-        return looks[0]
-    about = f"{len(looks)} times, until {looks[-1].at:%H:%M:%S}"
-    return replace(looks[0], about=about)
 
 
 def _entry(
@@ -286,7 +271,7 @@ def _edit(
 
 
 def diff_of(before: str, after: str, fate: EditFate | None) -> Diff:
-    """Lines that changed, with some around them; of those that were added what became of them."""
+    """Lines that changed, with some around them, and what became of those that were added."""
     old, new = before.splitlines(), after.splitlines()
     if len(old) + len(new) > DIFF_LINES_MAX:
         return Diff([], len(new), len(old), too_long=True)
@@ -298,7 +283,7 @@ def diff_of(before: str, after: str, fate: EditFate | None) -> Diff:
 
 
 def _marks(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[Sign, str]]:
-    """Of each change first what went, then what came."""
+    """First what went in a change, then what came."""
     came: list[str] = []
     for step in Indel.opcodes(old, new):
         if step.tag == "equal":
@@ -318,17 +303,10 @@ def _folded(lines: Sequence[DiffLine]) -> list[DiffLine]:
         if line.sign != " ":
             near.update(range(at - _CONTEXT_LINES, at + _CONTEXT_LINES + 1))
     shown: list[DiffLine] = []
-    hidden = 0
-    for at, line in enumerate(lines):
-        if at in near:
-            if hidden:
-                shown.append(DiffLine("…", f"{hidden} lines as before"))
-            hidden = 0
-            shown.append(line)
-        else:
-            hidden += 1
-    if hidden and shown:
-        shown.append(DiffLine("…", f"{hidden} lines as before"))
+    for is_near, run in groupby(enumerate(lines), key=lambda placed: placed[0] in near):
+        part = [line for _, line in run]
+        if near:
+            shown += part if is_near else [DiffLine("…", f"{len(part)} lines as before")]
     return shown
 
 

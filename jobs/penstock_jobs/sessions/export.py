@@ -1,7 +1,7 @@
 """Sessions in the common forms of trajectories: ATIF, a document a session, and messages, a line a
 session. Both hold all that the lake does: an import of them gives the same events."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -49,25 +49,19 @@ def export_sessions(
         raise InvalidInput(what=f"--out {out}", why="it is there already")
     report = SessionExport()
     sessions = _read_sessions(desk, query, as_of)
-    if form == "atif":
-        out.mkdir(parents=True)
-        for events in sessions:
-            _add(report, events)
-            document = msgspec.json.encode(atif_document(events))
+    (out if form == "atif" else out.parent).mkdir(parents=True, exist_ok=True)
+    if form == "messages":
+        out.touch()
+    for events in sessions:
+        report.sessions += 1
+        report.events += len(events)
+        make, path, mode = messages_row, out, "ab"
+        if form == "atif":
             name = f"{digest_of(events[0]['session_id'])[:24]}.trajectory.json"
-            (out / name).write_bytes(document + b"\n")
-        return report
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with out.open("wb") as file:
-        for events in sessions:
-            _add(report, events)
-            file.write(msgspec.json.encode(messages_row(events)) + b"\n")
+            make, path, mode = atif_document, out / name, "wb"
+        with path.open(mode) as file:
+            file.write(msgspec.json.encode(make(events)) + b"\n")
     return report
-
-
-def _add(report: SessionExport, events: Sequence[_Event]) -> None:
-    report.sessions += 1
-    report.events += len(events)
 
 
 def _read_sessions(desk: Desk, query: str, as_of: str | None) -> Iterator[list[_Event]]:
@@ -164,13 +158,8 @@ def _add_result(step: dict[str, Any], event: _Event) -> None:
     payload = event["payload"]
     known = [call["tool_call_id"] for call in step.get("tool_calls", ())]
     call_id, output = payload.get("call_id"), payload.get("output")
-    told = {
-        "source_call_id": call_id if call_id in known else None,
-        "content": output
-        if isinstance(output, str | None)
-        else msgspec.json.encode(output).decode(),
-    }
-    result = present(told)
+    content = None if output is None else _json_text(output)
+    result = present({"source_call_id": call_id if call_id in known else None, "content": content})
     own = kept_beside(event, result_payload(result))
     observation = step.setdefault("observation", {"results": []})
     observation["results"].append(result | {"extra": {OWN: own}})
@@ -189,55 +178,39 @@ def messages_row(events: Sequence[_Event]) -> dict[str, Any]:
     rest: list[dict[str, Any]] = []
     if isinstance(system := start.get("system"), str):
         messages.append({"role": "system", "content": system})
-    makers: Mapping[str, Callable[[_Event], dict[str, Any]]] = {
-        "user_message": _user_message,
-        "model_call": _assistant_message,
-        "tool_result": _tool_message,
-    }
     for event in events:
-        make = makers.get(event["type"])
-        if make is None:
+        if (message := _message(event["type"], event["payload"])) is None:
             rest.append(_whole(event))
         else:
-            message = make(event)
             messages.append(message | {OWN: kept_beside(event, message_payload(message))})
     name = events[0]["session_id"]
     row = {"session_id": name, "messages": messages, "tools": _objects(start.get("tools"))}
     return present(row) | {OWN: {"session_id": name, "events": rest}}
 
 
-def _user_message(event: _Event) -> dict[str, Any]:
-    return {"role": "user", "content": _text(event["payload"].get("text")) or ""}
+def _message(kind: str, payload: Mapping[str, Any]) -> dict[str, Any] | None:
+    text = _text(payload.get("text"))
+    match kind:
+        case "user_message":
+            return {"role": "user", "content": text or ""}
+        case "model_call":
+            thinking = _text(payload.get("thinking"))
+            calls = [_tool_call(call) for call in payload.get("tool_calls") or ()] or None
+            message = {"content": text, "reasoning_content": thinking, "tool_calls": calls}
+            return present({"role": "assistant", **message})
+        case "tool_result":
+            call_id, name = _text(payload.get("call_id")), _text(payload.get("tool"))
+            message = {"tool_call_id": call_id, "name": name}
+            return present(
+                {"role": "tool", **message, "content": _json_text(payload.get("output"))}
+            )
+    return None
 
 
-def _assistant_message(event: _Event) -> dict[str, Any]:
-    payload = event["payload"]
-    calls = [
-        {
-            "id": call["id"],
-            "type": "function",
-            "function": {"name": call["name"], "arguments": _json_text(call.get("arguments"))},
-        }
-        for call in payload.get("tool_calls") or ()
-    ]
-    message = {
-        "role": "assistant",
-        "content": _text(payload.get("text")),
-        "reasoning_content": _text(payload.get("thinking")),
-        "tool_calls": calls or None,
-    }
-    return present(message)
-
-
-def _tool_message(event: _Event) -> dict[str, Any]:
-    payload = event["payload"]
-    message = {
-        "role": "tool",
-        "tool_call_id": _text(payload.get("call_id")),
-        "name": _text(payload.get("tool")),
-        "content": _json_text(payload.get("output")),
-    }
-    return present(message)
+def _tool_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = _json_text(call.get("arguments"))
+    function = {"name": call["name"], "arguments": arguments}
+    return {"id": call["id"], "type": "function", "function": function}
 
 
 # Values

@@ -1,12 +1,10 @@
-"""The pages of sessions: which there are, one as people read it, its tokens, two beside each other,
-and one as a file."""
+"""The pages of sessions: the list, one with its tokens, two beside each other, one as a file."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
-from importlib.resources import files
 from typing import Annotated, Any, get_args
 
 import msgspec
@@ -16,12 +14,17 @@ from msgspec import Meta, Raw
 from penstock.console.figures import url
 from penstock.console.page import Content, Download, PageList, Redirect, Visitor
 from penstock.console.settings import ConsoleSettings
-from penstock.console.templates import PageFrame
+from penstock.console.templates import PageFrame, assets
 from penstock.lake.desk import Question
 from penstock_jobs.rewards.bucket import EditParameters
 from penstock_jobs.rewards.outcomes import Kind
-from penstock_jobs.sessions.edit_fates import SHOW_HISTORY, EditFate, fates_of
-from penstock_jobs.sessions.entries import Entry, EntryPlace, Rewards, entries_of
+from penstock_jobs.sessions.edit_fates import (
+    SHOW_HISTORY,
+    EditFate,
+    fates_of,
+    read_whole_session,
+)
+from penstock_jobs.sessions.entries import EntryPlace, Rewards, entries_of
 from penstock_jobs.sessions.session_list import LIST_SESSIONS, SessionsQuestion, neighbours_query
 from penstock_jobs.sessions.session_record import (
     SHOW_SESSION,
@@ -36,14 +39,10 @@ _LISTED = 50
 _PART_EVENTS = 150
 _FILE_EVENTS_MAX = 20_000
 _BESIDE_EVENTS = 300
-#: Without a sign of life for so long a session is not watched any more.
+#: A session that is silent for so long is not watched any more.
 _LIVE_SECONDS = 1800
 
 Number = Annotated[int, Meta(ge=0, le=2**31)]
-
-
-class ListPage(SessionsQuestion):
-    """A page of the list."""
 
 
 class ShownSession(SessionsQuestion, kw_only=True):
@@ -54,15 +53,6 @@ class ShownSession(SessionsQuestion, kw_only=True):
     horizon_s: Number | None = None
     events: Number = 0
     turn: Number = 0
-
-
-class TokensQuestion(Question):
-    session_id: str
-    cursor: str = ""
-
-
-class FileQuestion(Question):
-    session_id: str
 
 
 class PairQuestion(Question):
@@ -81,8 +71,7 @@ class TaskQuestion(Question):
 
 
 def at_once(first: Callable[[], Any], *others: Callable[[], Any]) -> list[Any]:
-    """What each of them gives; they start in their order. Raises what the first that failed raised,
-    once all have ended."""
+    """What each of them gives. Raises what the first that failed raised, once all have ended."""
     if not others:
         return [first()]
     with ThreadPoolExecutor(1 + len(others), "at-once") as threads:
@@ -91,7 +80,7 @@ def at_once(first: Callable[[], Any], *others: Callable[[], Any]) -> list[Any]:
 
 
 @PAGES.page("/sessions", "Sessions", "list.html.jinja", group="Production", place=1, shortcut="s")
-def _list(visitor: Visitor, asked: ListPage) -> Content:
+def _list(visitor: Visitor, asked: SessionsQuestion) -> Content:
     page = visitor.ask(LIST_SESSIONS, msgspec.structs.replace(asked, limit=_LISTED))
     fields = list_fields(asked)
     return {
@@ -179,8 +168,8 @@ def _is_live(visitor: Visitor, record: SessionRecord) -> bool:
 def _around(
     visitor: Visitor, asked: ShownSession
 ) -> tuple[dict[str, str | None], list[dict[str, Any]]]:
-    """The sessions beside it in the list, by side, and what it is related to. Whoever looks for
-    words goes back to the list; of a part behind the first nobody asks for either."""
+    """The sessions beside it in the list, by side, and what it is related to. A part behind the
+    first needs neither, and who looks for words goes back to the list."""
     nobody: dict[str, str | None] = {"newer": None, "older": None}
     if asked.cursor:
         return nobody, []
@@ -211,9 +200,8 @@ def _relations(
 
 
 @PAGES.page("/session-tokens/{session_id:path}", "Tokens", "tokens.html.jinja")
-def _tokens(visitor: Visitor, asked: TokensQuestion) -> Content:
-    question = SessionQuestion(session_id=asked.session_id, cursor=asked.cursor, limit=_PART_EVENTS)
-    record = visitor.ask(SHOW_SESSION, question)
+def _tokens(visitor: Visitor, asked: SessionQuestion) -> Content:
+    record = visitor.ask(SHOW_SESSION, msgspec.structs.replace(asked, limit=_PART_EVENTS))
     named = visitor.lake.settings.room(ConsoleSettings).console_tokenizers
     calls = token_calls(record.events, TokenTexts(named))
     return {
@@ -271,14 +259,8 @@ def _terms(record: SessionRecord) -> set[str]:
 
 
 @PAGES.page("/session-file/{session_id:path}", "Session")
-def _file(visitor: Visitor, asked: FileQuestion) -> Download:
-    question = SessionQuestion(session_id=asked.session_id, limit=1000)
-    record = visitor.ask(SHOW_SESSION, question)
-    while record.next and len(record.events) < _FILE_EVENTS_MAX:
-        question = SessionQuestion(session_id=asked.session_id, cursor=record.next, limit=1000)
-        page = visitor.ask(SHOW_SESSION, question)
-        record.events += page.events
-        record.next = page.next
+def _file(visitor: Visitor, asked: SessionQuestion) -> Download:
+    record = read_whole_session(visitor, asked.session_id, events_max=_FILE_EVENTS_MAX)
     fates: dict[str, EditFate] = {}
     for start in range(0, len(record.events), _PART_EVENTS):
         part = record.events[start : start + _PART_EVENTS]
@@ -286,16 +268,13 @@ def _file(visitor: Visitor, asked: FileQuestion) -> Download:
     # Rules may be stricter than when it came in.
     for event in record.events:
         event.payload = Raw(visitor.lake.redactor.mask_line(bytes(event.payload))[0])
-    entries: list[Entry] = list(
-        entries_of(record.events, Rewards(record.rewards), fates, EntryPlace(), last=True)
-    )
-    sheet = files("penstock.console").joinpath("assets", "console.css").read_text("utf-8")
+    rewards, place = Rewards(record.rewards), EntryPlace()
     content = {
         "record": record,
         "session": record.session,
-        "entries": entries,
+        "entries": list(entries_of(record.events, rewards, fates, place, last=True)),
         "terms": _terms(record),
-        "style": Markup(sheet),  # our own
+        "style": Markup(assets().contents["console.css"].decode()),  # our own
     }
     html = PageFrame("Session", "/", visitor).render(
         "penstock_jobs.sessions:pages/file.html.jinja", content

@@ -17,7 +17,7 @@ from penstock_jobs.rewards.outcomes import Kind
 from penstock_jobs.sessions.session_record import OVER_LIMIT, SHOW_SESSION, sql_of
 
 LISTED_MAX = 1_000
-#: Sessions whose texts are read for words, for one page: older ones are on pages that follow.
+#: Sessions whose texts are read for words, for one page.
 SEARCHED_MAX = 200
 _SESSIONS, _OUTCOMES = frozenset({"sessions"}), frozenset({"outcomes"})
 _EVENTS = frozenset({"events"})
@@ -38,7 +38,7 @@ _UNTIL = "last_ts < make_timestamptz(cast(getvariable('until_us') as bigint))"
 _BEHIND = """(last_ts, session_id) < (
     make_timestamptz(try_cast(getvariable('place_us') as bigint)), getvariable('place_session'))"""
 _AMONG = """session_id in (select unnest(from_json(getvariable('sessions'), '["VARCHAR"]')))"""
-#: Where nothing else has to be known, summaries are put together for a page alone.
+#: Where nothing else has to be known, summaries are merged for one page alone.
 _LAST_HEARD = "(select session_id, max(last_ts) as last_ts from session_parts group by session_id)"
 
 
@@ -69,8 +69,8 @@ class ListedSession(msgspec.Struct):
 
 
 class SessionPage(msgspec.Struct):
-    """`next` is the cursor of the page that follows; null when there is none. Where words are
-    looked for, `searched` says in how many sessions they were on this page."""
+    """`next` is the cursor of the page that follows. `searched` says in how many sessions words
+    were looked for."""
 
     sessions: list[ListedSession]
     next: str | None
@@ -98,39 +98,33 @@ class SessionsQuestion(Question):
 def list_sessions(lake: Lake, caller: Caller, asked: SessionsQuestion) -> SessionPage:
     rows_max = SEARCHED_MAX if asked.words else asked.limit
     place = decode_cursor(asked.cursor, 2) if asked.cursor else None
-    order = ListPlace(caller.tenant, place, rows_max + 1)
-    listed = _listed(lake, asked, order)
+    listed = _listed(lake, caller.tenant, _conditions(lake, asked, place, rows_max + 1))
     more = len(listed) > rows_max
     listed = listed[:rows_max]
     last = listed[-1] if more else None
     searched = None
     if asked.words:
         searched = len(listed)
-        found = _found(lake, order, asked.words, [one.session_id for one in listed])
+        found = _found(lake, caller.tenant, asked.words, [one.session_id for one in listed])
         listed = [one for one in listed if one.session_id in found]
         for one in listed:
             one.found = found[one.session_id]
         if len(listed) > asked.limit:
             listed = listed[: asked.limit]
             last = listed[-1]
-    follows = encode_cursor(_microseconds(last.last_ts), last.session_id) if last else None
+    follows = None
+    if last is not None:
+        follows = encode_cursor(round(last.last_ts.timestamp() * 1_000_000), last.session_id)
     return SessionPage(listed, follows, searched)
 
 
 def neighbours_query(lake: Lake, sessions: SessionsQuestion, session: str) -> OwnQuery:
-    """What stands beside a session in the list of this filter, whatever words it has: a row for
-    each side. Raises InvalidInput."""
+    """What stands beside a session in the list of this filter, a row for each side, whatever words
+    it has. Raises InvalidInput."""
     asked = _conditions(lake, sessions)
     sql = sql_of("neighbours.sql").format(source=asked.source, conditions=asked.sql)
     variables = asked.variables | {"session": session}
     return OwnQuery(sql, asked.views, below=asked.below, variables=variables)
-
-
-@dataclass(frozen=True)
-class ListPlace:
-    tenant: str
-    place: list[str] | None
-    rows_max: int
 
 
 @dataclass(frozen=True)
@@ -144,17 +138,15 @@ class _Conditions:
     views: frozenset[str]
     below: frozenset[str]
 
-    def on_page(self, order: ListPlace) -> tuple[str, dict[str, str]]:
-        variables = self.variables | {"rows_max": str(order.rows_max)}
-        if order.place is None:
-            return self.sql, variables
-        variables["place_us"], variables["place_session"] = order.place
-        return f"{self.sql} and {_BEHIND}", variables
 
-
-def _conditions(lake: Lake, sessions: SessionsQuestion) -> _Conditions:
-    variables: dict[str, str] = {}
+def _conditions(
+    lake: Lake, sessions: SessionsQuestion, place: list[str] | None = None, rows_max: int = 0
+) -> _Conditions:
+    variables = {"rows_max": str(rows_max)}
     conditions, source = ["true"], _LAST_HEARD
+    if place is not None:
+        variables["place_us"], variables["place_session"] = place
+        conditions.append(_BEHIND)
     for name in ("project", "checkpoint"):
         if (value := getattr(sessions, name)) is not None:
             variables[name] = value
@@ -183,39 +175,26 @@ def _conditions(lake: Lake, sessions: SessionsQuestion) -> _Conditions:
     )
 
 
-def _listed(lake: Lake, sessions: SessionsQuestion, order: ListPlace) -> list[ListedSession]:
-    asked = _conditions(lake, sessions)
-    conditions, variables = asked.on_page(order)
-    among = None
+def _listed(lake: Lake, tenant: str, asked: _Conditions) -> list[ListedSession]:
+    conditions, variables, among = asked.sql, asked.variables, None
     if asked.source == _LAST_HEARD:
-        among = _newest(lake, order, asked)
-        variables["sessions"] = msgspec.json.encode(among).decode()
+        sql = sql_of("places.sql").format(source=asked.source, conditions=conditions)
+        places = OwnQuery(sql, asked.views, below=asked.below, variables=variables)
+        among = lake.query(places, tenant=tenant).table()["session_id"].to_pylist()
+        variables = variables | {"sessions": msgspec.json.encode(among).decode()}
         conditions = _AMONG
     sql = sql_of("list.sql").format(conditions=conditions, definition=asked.definition)
     query = OwnQuery(sql, _SESSIONS, below=_OUTCOMES, variables=variables, sessions=among)
-    rows = lake.query(query, tenant=order.tenant).table()
+    rows = lake.query(query, tenant=tenant).table()
     return msgspec.convert(rows.to_pylist(), list[ListedSession])
 
 
-def _newest(lake: Lake, order: ListPlace, asked: _Conditions) -> list[str]:
-    conditions, variables = asked.on_page(order)
-    sql = sql_of("places.sql").format(source=asked.source, conditions=conditions)
-    query = OwnQuery(sql, asked.views, below=asked.below, variables=variables)
-    rows = lake.query(query, tenant=order.tenant).table()
-    names: list[str] = rows["session_id"].to_pylist()
-    return names
-
-
-def _found(lake: Lake, order: ListPlace, words: str, names: list[str]) -> dict[str, str]:
+def _found(lake: Lake, tenant: str, words: str, names: list[str]) -> dict[str, str]:
     """By session the text around the words, where they stand in it first."""
     variables = {"words": words, "sessions": msgspec.json.encode(names).decode()}
     query = OwnQuery(sql_of("words.sql"), _EVENTS, variables=variables, sessions=names)
-    rows = lake.query(query, tenant=order.tenant).table().to_pylist()
+    rows = lake.query(query, tenant=tenant).table().to_pylist()
     return {row["session_id"]: row["found"] for row in rows}
-
-
-def _microseconds(moment: datetime) -> int:
-    return round(moment.timestamp() * 1_000_000)
 
 
 LIST_SESSIONS = Call(

@@ -1,5 +1,4 @@
-"""A session as a document: what is known of it, its events, its rewards, and why it is worth what
-it is. Commands and HTTP give the same one."""
+"""A session as a document: what is known of it, its events, and why it is worth what it is."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -74,10 +73,8 @@ def read_session(lake: Lake, caller: Caller, asked: SessionQuestion) -> SessionR
 def session_query(lake: Lake, session: str, definition: str | None, limit: int) -> OwnQuery:
     """What `session_of` makes the first page of. Other statements find it in the table `page`."""
     page, rewards = _events_query(session, "", limit), stored_query(lake, session, definition)
-    # To create the view would be to plan it once more.
-    summary = (
-        f"select * from (\n{view_sql('sessions')}\n) where session_id = getvariable('session')"
-    )
+    view = view_sql("sessions")  # to create it would be to plan it once more
+    summary = f"select * from (\n{view}\n) where session_id = getvariable('session')"
     return replace(
         page,
         sql="from page",

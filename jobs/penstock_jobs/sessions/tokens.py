@@ -1,5 +1,5 @@
-"""The tokens of model calls, as the engine reported them: ids, log-probabilities, policy versions,
-and their texts by tokenizers that the operator named."""
+"""The tokens of model calls, as the engine reported them, and their texts by tokenizers that the
+operator named."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -25,15 +25,13 @@ _UNKNOWN = "\ufffd"
 
 
 class TokenTexts:
-    """`named` is the setting: NAME=FILE pairs with commas."""
-
     def __init__(self, named: str) -> None:
         pairs = [pair.partition("=") for pair in named.split(",") if pair.strip()]
         self._files = {name.strip(): Path(file.strip()) for name, _, file in pairs}
 
     def of(self, tokenizer: str, ids: Sequence[int]) -> tuple[list[str], str]:
-        """Of each id its text, and why there are none. Ids of a call that names no tokenizer are of
-        the only one that is known."""
+        """The text of each id, and why there are none. A call that names no tokenizer has the only
+        one that is known."""
         file = self._files.get(tokenizer)
         if file is None and not tokenizer and len(self._files) == 1:
             [file] = self._files.values()
@@ -84,7 +82,7 @@ class TokenCall:
     checkpoint: str
     prompt: int
     completion: int
-    #: Those that were drawn, and so have a mask of 1 in a shard; the prompt has 0.
+    #: Those that were drawn.
     tokens: list[ShownToken]
     left_out: int
     versions: list[str]

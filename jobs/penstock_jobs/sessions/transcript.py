@@ -42,8 +42,7 @@ _STYLES: Mapping[Kind, str] = {
 def transcript_lines(
     record: SessionRecord, bucket: Bucket, *, whole: bool = False
 ) -> Iterator[Line]:
-    """With what the bucket, the session's own, tells of its edits; and the rewards that count, at
-    the horizon at which they do. `whole` leaves nothing out."""
+    """With what the bucket tells of its edits, and the rewards that count, at their horizons."""
     session = record.session["session_id"] if record.session else ""
     terms = record.explanation.terms if record.explanation else []
     horizons = {term.name: term.horizon_s for term in terms}

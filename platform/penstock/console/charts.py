@@ -1,25 +1,32 @@
-"""Charts as SVG, drawn here from values: pure functions, whose colours are classes of the style
-sheet. Each has a title and a description for those who do not see it, its marks have tooltips."""
+"""Charts as SVG, drawn from values by pure functions; colours are classes of the style sheet. Each
+has a title and a description for those who do not see it, and its marks have tooltips."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import groupby, pairwise
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from penstock.console.figures import short
 
-LEFT, RIGHT, TOP, BOTTOM = 40, 8, 10, 20
+_LEFT, _RIGHT, _TOP, _BOTTOM = 40, 8, 10, 20
 _TICKS = 4
-#: Of a character at the size of labels.
-CHAR_WIDTH = 6.0
+_CHAR_WIDTH = 6.0
 #: Steps that people read easily, within a power of ten.
 _STEPS = (1, 2, 2.5, 5, 10)
 #: There are so many colours of series in the style sheet.
-COLOURS = 6
+_COLOURS = 6
 _MINUTE_S, _DAY_S = 60, 86_400
+#: In the drawing's own units; wide enough for a phone at its real size.
+WIDTH, _HEIGHT = 360, 150
+#: For charts that have a panel of two columns, or stand alone.
+_WIDE = 440
+_ROW_HEIGHT = 26
+_LABEL_WIDTH = 130
+_TEXT_GAP = 12
+_LABEL_CHARS, _NOTE_CHARS = 28, 22
 
 Format = Callable[[float], str]
 
@@ -37,7 +44,7 @@ class Scale:
         return round(self.start + share * (self.end - self.start), 1)
 
     def ticks(self, count: int = _TICKS) -> list[float]:
-        """Round values within it, about so many."""
+        """About so many round values within it."""
         span = self.high - self.low
         if span <= 0 or not math.isfinite(span):
             return [self.low]
@@ -49,7 +56,7 @@ class Scale:
 
 
 def rounded_scale(values: Sequence[float], start: float, end: float, *, zero: bool) -> Scale:
-    """A scale that holds the values, from round number to round number; also zero, if asked."""
+    """A scale from round number to round number that holds the values, and zero if asked."""
     finite = [value for value in values if math.isfinite(value)] or [0.0]
     low, high = min(finite), max(finite)
     if zero:
@@ -65,105 +72,9 @@ def rounded_scale(values: Sequence[float], start: float, end: float, *, zero: bo
     return Scale(low, high, start, end)
 
 
-def svg(
-    title: str, description: str, width: float, height: float, parts: Sequence[Markup]
-) -> Markup:
-    about = Markup("<title>{}</title>").format(title)
-    if description:
-        about += Markup("<desc>{}</desc>").format(description)
-    return Markup(
-        '<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}{}</svg>'
-    ).format(width, height, f"{title}. {description}".strip(), about, Markup("").join(parts))
-
-
-def nothing(title: str, width: int, height: int) -> Markup:
-    text = '<text class="nothing" x="{}" y="{}" text-anchor="middle">nothing yet</text>'
-    note = Markup(text).format(width / 2, height / 2 + 4)
-    return svg(title, "There is nothing to show yet.", width, height, [note])
-
-
-def grid(up: Scale, width: int, form: Format) -> Markup:
-    line = Markup(
-        '<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/>'
-        '<text x="{}" y="{}" text-anchor="end">{}</text>'
-    )
-    marks = [
-        line.format(LEFT, width - RIGHT, up(at), up(at), LEFT - 6, up(at) + 4, form(at))
-        for at in up.ticks()
-    ]
-    return Markup("").join(marks)
-
-
-def x_labels(
-    across: Scale, height: int, *, times: bool, form: Format = short, lines: bool = False
-) -> Iterator[Markup]:
-    if times:
-        span = across.high - across.low
-        steps = 3
-        values = [across.low + span * at / steps for at in range(steps + 1)] if span else []
-        labels = [(at, time_text(at, span)) for at in values]
-    else:
-        labels = [(at, form(at)) for at in across.ticks(5)]
-        labels = labels[:: _apart(across, labels)]
-    for number, (at, text) in enumerate(labels):
-        x = across(at)
-        anchor = "middle"
-        if times:
-            anchor = "start" if number == 0 else "end" if number == len(labels) - 1 else "middle"
-        if lines:
-            yield Markup('<line class="grid" x1="{0}" x2="{0}" y1="0" y2="{1}"/>').format(
-                x, height - BOTTOM
-            )
-        label = '<text x="{}" y="{}" text-anchor="{}">{}</text>'
-        yield Markup(label).format(x, height - 5, anchor, text)
-
-
-def _apart(across: Scale, labels: Sequence[tuple[float, str]]) -> int:
-    if len(labels) < 2:
-        return 1
-    step = abs(across(labels[1][0]) - across(labels[0][0])) or 1
-    widest = max(len(text) for _, text in labels) * CHAR_WIDTH + CHAR_WIDTH
-    return max(math.ceil(widest / step), 1)
-
-
-def time_text(at_s: float, span_s: float) -> str:
-    at = datetime.fromtimestamp(at_s, UTC)
-    if span_s <= 2 * _DAY_S:
-        return f"{at:%H:%M}" if span_s > 5 * _MINUTE_S else f"{at:%H:%M:%S}"
-    return f"{at:%b %d}".replace(" 0", " ")
-
-
-def legend(labels: Sequence[str]) -> Markup:
-    items = [
-        Markup('<li><i class="key s{}"></i>{}</li>').format(number % COLOURS, label)
-        for number, label in enumerate(labels)
-    ]
-    return Markup('<ul class="legend">{}</ul>').format(Markup("").join(items))
-
-
-def linked(mark: Markup, href: str) -> Markup:
-    return Markup('<a href="{}">{}</a>').format(href, mark) if href else mark
-
-
-def cut_text(text: str, chars_max: int) -> str:
-    return text if len(text) <= chars_max else text[: chars_max - 1] + "…"
-
-
-#: In the drawing's own units; wide enough for a phone at its real size.
-WIDTH, HEIGHT = 360, 150
-#: Of charts that have a panel of two columns, or stand alone.
-WIDE = 440
-_ROW_HEIGHT = 26
-_LABEL_WIDTH = 130
-_TEXT_GAP = 12
-_LABEL_CHARS, _NOTE_CHARS = 28, 22
-
-
 @dataclass(frozen=True)
 class Series:
-    """A line; where a value is None it has a gap. `label` is in the legend."""
-
-    label: str
+    label: str  # in the legend
     points: Sequence[tuple[float, float | None]]
 
 
@@ -190,8 +101,6 @@ class Interval:
 
 @dataclass(frozen=True)
 class Dot:
-    """Of a scatter; those of the frontier are joined by a line."""
-
     label: str
     x: float
     y: float
@@ -209,63 +118,56 @@ def line_chart(
     value_format: Format = short,
     times: bool = True,
     width: int = WIDTH,
-    height: int = HEIGHT,
 ) -> Markup:
     """Lines over time (seconds since 1970), or over numbers."""
-    points = [(x, y) for each in series for x, y in each.points if y is not None]
-    if not points:
-        return nothing(title, width, height)
+    ys = [y for each in series for _, y in each.points if y is not None]
+    if not ys:
+        return _nothing(title, width)
     xs = [x for each in series for x, _ in each.points]
-    ys = [y for _, y in points]
-    across = Scale(min(xs), max(xs), LEFT, width - RIGHT)
-    up = rounded_scale(ys, height - BOTTOM, TOP, zero=True)
-    parts = [grid(up, width, value_format), *x_labels(across, height, times=times)]
+    across = Scale(min(xs), max(xs), _LEFT, width - _RIGHT)
+    up = rounded_scale(ys, _HEIGHT - _BOTTOM, _TOP, zero=True)
+    parts = [*_grid(up, width, value_format), *_x_labels(across, _HEIGHT, short, times=times)]
     for number, each in enumerate(series):
-        colour = f"s{number % COLOURS}"
+        colour = f"s{number % _COLOURS}"
         for run in _runs(each.points):
             places = " ".join(f"{across(x)},{up(y)}" for x, y in run)
             if area:
                 base = up(max(up.low, 0))
                 ends = f"{across(run[0][0])},{base} {places} {across(run[-1][0])},{base}"
-                parts.append(Markup('<polygon class="area {}" points="{}"/>').format(colour, ends))
+                parts.append(_mark("polygon", f"area {colour}", points=ends))
             if len(run) == 1:
-                x, y = run[0]
-                dot = '<circle class="dot {}" cx="{}" cy="{}" r="2"/>'
-                parts.append(Markup(dot).format(colour, across(x), up(y)))
-            parts.append(Markup('<polyline class="line {}" points="{}"/>').format(colour, places))
-        parts += _hover_bands(each, across, up, value_format, times=times, height=height)
-    drawn = svg(title, description, width, height, parts)
-    return drawn + legend([each.label for each in series]) if len(series) > 1 else drawn
+                [(x, y)] = run
+                parts.append(_mark("circle", f"dot {colour}", cx=across(x), cy=up(y), r=2))
+            parts.append(_mark("polyline", f"line {colour}", points=places))
+        parts += _hover_bands(each, across, value_format, times=times)
+    drawn = _svg(title, description, width, _HEIGHT, parts)
+    colours = (f"s{number % _COLOURS}" for number in range(len(series)))
+    named = zip(colours, (each.label for each in series), strict=True)
+    return drawn + _legend(named) if len(series) > 1 else drawn
 
 
 def bar_chart(
     bars: Sequence[Bar],
     *,
     title: str,
-    description: str = "",
     value_format: Format = short,
     width: int = WIDTH,
 ) -> Markup:
     if not bars:
-        return nothing(title, width, HEIGHT)
-    height = len(bars) * _ROW_HEIGHT + 4
+        return _nothing(title, width)
     across = rounded_scale([bar.value for bar in bars], _LABEL_WIDTH, width - 52, zero=True)
-    zero = across(0)
     parts = []
     for row, bar in enumerate(bars):
-        y = row * _ROW_HEIGHT + 4
-        start, end = sorted((zero, across(bar.value)))
-        mark = Markup(
-            '<g><title>{}: {}</title><text x="{}" y="{}" text-anchor="end">{}</text>'
-            '<rect class="bar {}" x="{}" y="{}" width="{}" height="14" rx="2"/>'
-            '<text class="value" x="{}" y="{}">{}</text></g>'
-        ).format(
-            bar.label, value_format(bar.value), _LABEL_WIDTH - 8, y + 11, cut_text(bar.label, 20),
-            bar.tone or "s0", start, y, max(round(end - start, 1), 1), end + 6, y + 11,
-            value_format(bar.value),
-        )  # fmt: skip
-        parts.append(linked(mark, bar.href))
-    return svg(title, description, width, height, parts)
+        y, value = row * _ROW_HEIGHT + 4, value_format(bar.value)
+        start, end = sorted((across(0), across(bar.value)))
+        long = max(round(end - start, 1), 1)
+        marks = [
+            _text(_LABEL_WIDTH - 8, y + 11, _cut(bar.label, 20), "end"),
+            _mark("rect", f"bar {bar.tone or 's0'}", x=start, y=y, width=long, height=14, rx=2),
+            _text(end + 6, y + 11, value, kind="value"),
+        ]
+        parts.append(_linked(_group(f"{bar.label}: {value}", marks), bar.href))
+    return _svg(title, "", width, len(bars) * _ROW_HEIGHT + 4, parts)
 
 
 def histogram(
@@ -275,23 +177,18 @@ def histogram(
     description: str = "",
     value_format: Format = short,
     width: int = WIDTH,
-    height: int = HEIGHT,
 ) -> Markup:
     if not bins:
-        return nothing(title, width, height)
-    across = Scale(bins[0][0], bins[-1][1], LEFT, width - RIGHT)
-    up = rounded_scale([count for _, _, count in bins], height - BOTTOM, TOP, zero=True)
-    parts = [grid(up, width, short), *x_labels(across, height, times=False, form=value_format)]
+        return _nothing(title, width)
+    across = Scale(bins[0][0], bins[-1][1], _LEFT, width - _RIGHT)
+    up = rounded_scale([count for _, _, count in bins], _HEIGHT - _BOTTOM, _TOP, zero=True)
+    parts = [*_grid(up, width, short), *_x_labels(across, _HEIGHT, value_format)]
     for low, high, count in bins:
-        x, end, y = across(low), across(high), up(count)
-        mark = Markup(
-            '<rect class="bar s0" x="{}" y="{}" width="{}" height="{}">'
-            "<title>{} to {}: {}</title></rect>"
-        )
-        size = max(round(end - x - 1, 1), 0.5), round(up(0) - y, 1)
-        label = value_format(low), value_format(high), short(count)
-        parts.append(mark.format(x, y, *size, *label))
-    return svg(title, description, width, height, parts)
+        x, y = across(low), up(count)
+        wide, tall = max(round(across(high) - x - 1, 1), 0.5), round(up(0) - y, 1)
+        about = f"{value_format(low)} to {value_format(high)}: {short(count)}"
+        parts.append(_rect("bar s0", about, x=x, y=y, width=wide, height=tall))
+    return _svg(title, description, width, _HEIGHT, parts)
 
 
 def interval_chart(
@@ -300,58 +197,50 @@ def interval_chart(
     title: str,
     description: str = "",
     value_format: Format = short,
-    width: int = WIDE,
+    width: int = _WIDE,
 ) -> Markup:
     """Estimates with their intervals, below each other on one scale, each against its margin."""
     if not rows:
-        return nothing(title, width, HEIGHT)
+        return _nothing(title, width)
     values = [
         value
         for row in rows
         for value in (row.low, row.value, row.high, row.margin)
         if value is not None
     ]
-    labels = [cut_text(row.label, _LABEL_CHARS) for row in rows]
-    notes = [cut_text(row.note, _NOTE_CHARS) for row in rows]
-    start = max(map(len, labels)) * CHAR_WIDTH + _TEXT_GAP
-    end = width - max(_TEXT_GAP, max(map(len, notes)) * CHAR_WIDTH) - _TEXT_GAP
-    height = len(rows) * _ROW_HEIGHT + BOTTOM + 4
+    labels = [_cut(row.label, _LABEL_CHARS) for row in rows]
+    notes = [_cut(row.note, _NOTE_CHARS) for row in rows]
+    start = max(map(len, labels)) * _CHAR_WIDTH + _TEXT_GAP
+    end = width - max(_TEXT_GAP, max(map(len, notes)) * _CHAR_WIDTH) - _TEXT_GAP
+    height = len(rows) * _ROW_HEIGHT + _BOTTOM + 4
     across = rounded_scale(values or [0.0], start, end, zero=True)
-    parts = list(x_labels(across, height, times=False, form=value_format, lines=True))
-    zero = Markup('<line class="axis" x1="{0}" x2="{0}" y1="0" y2="{1}"/>')
-    parts.append(zero.format(across(0), height - BOTTOM))
+    parts = list(_x_labels(across, height, value_format, lines=True))
+    parts.append(_line("axis", across(0), across(0), 0, height - _BOTTOM))
     for number, row in enumerate(rows):
         y = number * _ROW_HEIGHT + 16
-        texts = Markup(
-            '<text x="{}" y="{}" text-anchor="end">{}</text>'
-            '<text class="value" x="{}" y="{}">{}</text>'
-        ).format(start - _TEXT_GAP, y + 4, labels[number], end + _TEXT_GAP, y + 4, notes[number])
-        parts.append(_interval_row(row, y, across, value_format, texts))
-    return svg(title, description, width, height, parts)
-
-
-def _interval_row(row: Interval, y: int, across: Scale, form: Format, texts: Markup) -> Markup:
-    tone = row.tone or "s0"
-    marks = []
-    if row.low is not None and row.high is not None:
-        line = '<line class="interval {}" x1="{}" x2="{}" y1="{}" y2="{}"/>'
-        marks.append(Markup(line).format(tone, across(row.low), across(row.high), y, y))
-    if row.value is not None:
-        dot = '<circle class="dot {}" cx="{}" cy="{}" r="4"/>'
-        marks.append(Markup(dot).format(tone, across(row.value), y))
-    if row.margin is not None:
-        margin = '<line class="margin" x1="{0}" x2="{0}" y1="{1}" y2="{2}"/>'
-        marks.append(Markup(margin).format(across(row.margin), y - 10, y + 10))
-    said = [
-        f"{name} {form(value)}"
-        for name, value in (
-            ("from", row.low), ("value", row.value), ("to", row.high), ("margin", row.margin),
+        marks = [
+            *_interval_marks(row, y, across),
+            _text(start - _TEXT_GAP, y + 4, labels[number], "end"),
+            _text(end + _TEXT_GAP, y + 4, notes[number], kind="value"),
+        ]
+        told = zip(
+            ("from", "value", "to", "margin"),
+            (row.low, row.value, row.high, row.margin),
+            strict=True,
         )
-        if value is not None
-    ]  # fmt: skip
-    marks.append(texts)
-    about = Markup("<title>{}: {}</title>").format(row.label, ", ".join(said))
-    return Markup("<g>{}{}</g>").format(about, Markup("").join(marks))
+        said = [f"{name} {value_format(value)}" for name, value in told if value is not None]
+        parts.append(_group(f"{row.label}: {', '.join(said)}", marks))
+    return _svg(title, description, width, height, parts)
+
+
+def _interval_marks(row: Interval, y: int, across: Scale) -> Iterator[Markup]:
+    tone = row.tone or "s0"
+    if row.low is not None and row.high is not None:
+        yield _line(f"interval {tone}", across(row.low), across(row.high), y, y)
+    if row.value is not None:
+        yield _mark("circle", f"dot {tone}", cx=across(row.value), cy=y, r=4)
+    if row.margin is not None:
+        yield _line("margin", across(row.margin), across(row.margin), y - 10, y + 10)
 
 
 def scatter_chart(
@@ -361,98 +250,158 @@ def scatter_chart(
     x_label: str,
     y_label: str,
     description: str = "",
-    x_format: Format = short,
     y_format: Format = short,
-    width: int = WIDE,
-    height: int = 220,
 ) -> Markup:
+    width, height = _WIDE, 220
     if not dots:
-        return nothing(title, width, height)
-    across = rounded_scale([dot.x for dot in dots], LEFT + 8, width - 16, zero=False)
-    up = rounded_scale([dot.y for dot in dots], height - BOTTOM - 14, TOP + 8, zero=False)
-    parts = [grid(up, width, y_format)]
-    parts += x_labels(across, height - 14, times=False, form=x_format)
-    name = '<text class="name" x="{}" y="{}" text-anchor="{}">{}</text>'
-    parts.append(Markup(name).format(width - 16, height - 4, "end", x_label))
-    parts.append(Markup(name).format(4, TOP, "start", y_label))
+        return _nothing(title, width)
+    across = rounded_scale([dot.x for dot in dots], _LEFT + 8, width - 16, zero=False)
+    up = rounded_scale([dot.y for dot in dots], height - _BOTTOM - 14, _TOP + 8, zero=False)
+    parts = [*_grid(up, width, y_format), *_x_labels(across, height - 14, short)]
+    parts.append(_text(width - 16, height - 4, x_label, "end", kind="name"))
+    parts.append(_text(4, _TOP, y_label, kind="name"))
     frontier = sorted((dot.x, dot.y) for dot in dots if dot.on_frontier)
     places = " ".join(f"{across(x)},{up(y)}" for x, y in frontier)
-    parts.append(Markup('<polyline class="frontier" points="{}"/>').format(places))
+    parts.append(_mark("polyline", "frontier", points=places))
     for dot in dots:
         x, y = across(dot.x), up(dot.y)
         anchor, shift = ("end", -8) if x > width * 0.75 else ("start", 8)
-        mark = Markup(
-            '<g><title>{}: {} {}, {} {}</title><circle class="dot {}" cx="{}" cy="{}" r="4.5"/>'
-            '<text x="{}" y="{}" text-anchor="{}">{}</text></g>'
-        ).format(
-            dot.label, x_label, x_format(dot.x), y_label, y_format(dot.y), dot.tone or "s0", x, y,
-            x + shift, y + 4, anchor, cut_text(dot.label, 24),
-        )  # fmt: skip
-        parts.append(linked(mark, dot.href))
-    return svg(title, description, width, height, parts)
+        about = f"{dot.label}: {x_label} {short(dot.x)}, {y_label} {y_format(dot.y)}"
+        marks = [
+            _mark("circle", f"dot {dot.tone or 's0'}", cx=x, cy=y, r=4.5),
+            _text(x + shift, y + 4, _cut(dot.label, 24), anchor),
+        ]
+        parts.append(_linked(_group(about, marks), dot.href))
+    return _svg(title, description, width, height, parts)
 
 
 def share_bar(
     shares: Sequence[Bar], *, title: str, with_legend: bool = True, width: int = WIDTH
 ) -> Markup:
-    """Parts of a whole beside each other, with a legend that has their values unless those stand
-    elsewhere."""
+    """Parts of a whole beside each other, with a legend that has their values."""
     whole = sum(bar.value for bar in shares)
     if whole <= 0:
-        return nothing(title, width, 14)
+        return _nothing(title, width, 14)
     x, parts = 0.0, []
     for bar in shares:
         part = bar.value / whole * width
-        rect = Markup(
-            '<rect class="bar {}" x="{}" y="0" width="{}" height="12">'
-            "<title>{}: {} ({:.1f} %)</title></rect>"
-        )
-        shown = round(x, 1), max(round(part - 1, 1), 0.5)
-        parts.append(
-            rect.format(bar.tone, *shown, bar.label, short(bar.value), 100 * bar.value / whole)
-        )
+        about = f"{bar.label}: {short(bar.value)} ({100 * bar.value / whole:.1f} %)"
+        long = max(round(part - 1, 1), 0.5)
+        parts.append(_rect(f"bar {bar.tone}", about, x=round(x, 1), y=0, width=long, height=12))
         x += part
-    items = Markup("").join(
-        Markup('<li><i class="key {}"></i>{} <b>{}</b></li>').format(
-            bar.tone, bar.label, short(bar.value)
-        )
-        for bar in shares
-    )
-    drawn = svg(title, "", width, 12, parts)
-    return drawn + Markup('<ul class="legend">{}</ul>').format(items) if with_legend else drawn
+    drawn = _svg(title, "", width, 12, parts)
+    value = Markup("{} <b>{}</b>")
+    named = ((bar.tone, value.format(bar.label, short(bar.value))) for bar in shares)
+    return drawn + _legend(named) if with_legend else drawn
 
 
-def _runs(
-    points: Sequence[tuple[float, float | None]],
-) -> Iterator[list[tuple[float, float]]]:
-    run: list[tuple[float, float]] = []
-    for x, y in points:
-        if y is None:
-            if run:
-                yield run
-            run = []
-        else:
-            run.append((x, y))
-    if run:
-        yield run
+# Parts
 
 
-def _hover_bands(
-    series: Series, across: Scale, up: Scale, form: Format, *, times: bool, height: int
-) -> list[Markup]:
+def _mark(tag: str, kind: str = "", inside: str = "", **facts: object) -> Markup:
+    """An element; `kind` is its class."""
+    named = {"class": kind} | facts if kind else facts
+    written = "".join(f' {name.replace("_", "-")}="{escape(fact)}"' for name, fact in named.items())
+    return Markup(f"<{tag}{written}>{escape(inside)}</{tag}>")  # escaped already
+
+
+def _text(x: float, y: float, text: str, anchor: str = "start", *, kind: str = "") -> Markup:
+    return _mark("text", kind, text, x=x, y=y, text_anchor=anchor)
+
+
+def _line(kind: str, x1: float, x2: float, y1: float, y2: float) -> Markup:
+    return _mark("line", kind, x1=x1, x2=x2, y1=y1, y2=y2)
+
+
+def _rect(kind: str, about: str, **place: float) -> Markup:
+    return _mark("rect", kind, _mark("title", "", about), **place)
+
+
+def _group(about: str, marks: Sequence[Markup]) -> Markup:
+    return _mark("g", "", _mark("title", "", about) + Markup("").join(marks))
+
+
+def _linked(mark: Markup, href: str) -> Markup:
+    return _mark("a", "", mark, href=href) if href else mark
+
+
+def _svg(
+    title: str, description: str, width: float, height: float, parts: Sequence[Markup]
+) -> Markup:
+    about = _mark("title", "", title)
+    if description:
+        about += _mark("desc", "", description)
+    label, box = f"{title}. {description}".strip(), f"0 0 {width} {height}"
+    inside = about + Markup("").join(parts)
+    return _mark("svg", "chart", inside, viewBox=box, role="img", aria_label=label)
+
+
+def _nothing(title: str, width: int, height: int = _HEIGHT) -> Markup:
+    note = _text(width / 2, height / 2 + 4, "nothing yet", "middle", kind="nothing")
+    return _svg(title, "There is nothing to show yet.", width, height, [note])
+
+
+def _legend(named: Iterable[tuple[str, str]]) -> Markup:
+    items = [_mark("li", "", _mark("i", f"key {tone}") + label) for tone, label in named]
+    return _mark("ul", "legend", Markup("").join(items))
+
+
+def _grid(up: Scale, width: int, form: Format) -> Iterator[Markup]:
+    for at in up.ticks():
+        yield _line("grid", _LEFT, width - _RIGHT, up(at), up(at))
+        yield _text(_LEFT - 6, up(at) + 4, form(at), "end")
+
+
+def _x_labels(
+    across: Scale, height: int, form: Format, *, times: bool = False, lines: bool = False
+) -> Iterator[Markup]:
+    if times:
+        span = across.high - across.low
+        values = [across.low + span * at / 3 for at in range(4)] if span else []
+        labels = [(at, _time(at, span)) for at in values]
+    else:
+        labels = [(at, form(at)) for at in across.ticks(5)]
+        labels = labels[:: _apart(across, labels)]
+    for number, (at, text) in enumerate(labels):
+        x, anchor = across(at), "middle"
+        if times:
+            anchor = "start" if number == 0 else "end" if number == len(labels) - 1 else "middle"
+        if lines:
+            yield _line("grid", x, x, 0, height - _BOTTOM)
+        yield _text(x, height - 5, text, anchor)
+
+
+def _apart(across: Scale, labels: Sequence[tuple[float, str]]) -> int:
+    if len(labels) < 2:
+        return 1
+    step = abs(across(labels[1][0]) - across(labels[0][0])) or 1
+    widest = max(len(text) for _, text in labels) * _CHAR_WIDTH + _CHAR_WIDTH
+    return max(math.ceil(widest / step), 1)
+
+
+def _time(at_s: float, span_s: float) -> str:
+    at = datetime.fromtimestamp(at_s, UTC)
+    if span_s <= 2 * _DAY_S:
+        return f"{at:%H:%M}" if span_s > 5 * _MINUTE_S else f"{at:%H:%M:%S}"
+    return f"{at:%b %d}".replace(" 0", " ")
+
+
+def _cut(text: str, chars_max: int) -> str:
+    return text if len(text) <= chars_max else text[: chars_max - 1] + "…"
+
+
+def _runs(points: Sequence[tuple[float, float | None]]) -> Iterator[list[tuple[float, float]]]:
+    for known, run in groupby(points, key=lambda point: point[1] is not None):
+        if known:
+            yield [(x, y) for x, y in run if y is not None]
+
+
+def _hover_bands(series: Series, across: Scale, form: Format, *, times: bool) -> Iterator[Markup]:
     """An invisible strip around each point that says its value: no script is needed."""
     known = [(x, y) for x, y in series.points if y is not None]
     edges = [across.low, *((a[0] + b[0]) / 2 for a, b in pairwise(known)), across.high]
-    bands = []
     for (x, y), (start, end) in zip(known, pairwise(edges), strict=False):
-        text = time_text(x, across.high - across.low) if times else short(x)
-        band = Markup(
-            '<rect class="hover" x="{}" y="{}" width="{}" height="{}">'
-            "<title>{}{}: {}</title></rect>"
-        )
-        label = f"{series.label}, " if series.label else ""
-        size = max(across(end) - across(start), 0.5), height - BOTTOM - TOP
-        bands.append(
-            band.format(across(start), TOP, round(size[0], 1), size[1], label, text, form(y))
-        )
-    return bands
+        at = _time(x, across.high - across.low) if times else short(x)
+        about = f"{series.label}, {at}: {form(y)}" if series.label else f"{at}: {form(y)}"
+        wide, tall = round(max(across(end) - across(start), 0.5), 1), _HEIGHT - _BOTTOM - _TOP
+        yield _rect("hover", about, x=across(start), y=_TOP, width=wide, height=tall)

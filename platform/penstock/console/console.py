@@ -1,5 +1,5 @@
-"""The parts of the console in a server process, and how a request becomes a page: who is signed in,
-what is asked, the work on a thread, the answer with its headers."""
+"""How a request becomes a page: who is signed in, what is asked, the work on a thread, the answer
+with its headers."""
 
 import asyncio
 import re
@@ -55,12 +55,6 @@ _NOT_IN_NAMES = re.compile(r"[^\w.-]", re.ASCII)
 _TOLD_CHARS_MAX = 500
 
 
-@dataclass(frozen=True)
-class _RefusedPage:
-    html: bytes
-    status: int
-
-
 @dataclass
 class Console:
     authorizer: Authorizer
@@ -72,18 +66,14 @@ class Console:
     answers: UnreadAnswers
     bodies: BodyMemory
     clock: Clock
-    sessions: BrowserSessions = field(init=False)
-    links: SignInLinks = field(init=False)
-    provider: OpenIdProvider | None = field(init=False)
-    memory: PageMemory = field(init=False)
     _making: set[asyncio.Task[Any]] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
-        seconds_max = self.lake.settings.room(ConsoleSettings).console_figures_seconds
-        self.memory = PageMemory(self.clock, seconds_max)
+        settings = self.lake.settings.room(ConsoleSettings)
+        self.memory = PageMemory(self.clock, settings.console_figures_seconds)
         self.sessions = BrowserSessions(self.lake.database, self.clock)
         self.links = SignInLinks(self.clock)
-        self.provider = OpenIdProvider.of(self.lake.settings.room(ConsoleSettings))
+        self.provider = OpenIdProvider.of(settings)
 
     async def show(self, page: ConsolePage[Any], request: AnyRequest) -> Response[Any]:
         token = request.cookies.get(cookie_name(request, "session"), "")
@@ -111,43 +101,33 @@ class Console:
             if answer.told:
                 set_cookie(response, request, "told", quote(answer.told), 60)
             return response
-        response = self._response(grant.tenant, answer)
+        headers = dict(_HEADERS)
+        if answer.name:
+            name = _NOT_IN_NAMES.sub("-", answer.name)
+            headers["Content-Disposition"] = f'attachment; filename="{name}"'
+        facts = (answer.content, answer.media_type, headers)
+        response = held_answer(self.answers, grant.tenant, *facts)
+        response.status_code = answer.status
         if told and not frame.fragment:
             response.delete_cookie(told_name)
         return response
 
     async def _answer(
         self, page: ConsolePage[Any], frame: PageFrame, visitor: Visitor, question: Question
-    ) -> "bytes | _RefusedPage | Redirect | Download":
+    ) -> Redirect | Download:
         slots, tenant = self.queries if page.reads_rows else self.calls, visitor.grant.tenant
         work = partial(page.work, visitor, question)
-        if not page.remembered:
-            return await slots.run(partial(_answer_of, page, frame, work, question), tenant=tenant)
-        known, is_due = self.memory.find(page, visitor, question)
-        making = partial(self.memory.make, page, visitor, question, work)
-        if known is None:
-            return await slots.run(
-                partial(_answer_of, page, frame, making, question), tenant=tenant
-            )
-        if is_due:
-            task = asyncio.create_task(_make_anew(slots, making, tenant))
-            self._making.add(task)
-            task.add_done_callback(self._making.discard)
-        shown = replace(frame, made_us=known.made_us)
-        return await self.calls.run(
-            partial(_answer_of, page, shown, lambda: known.content, question), tenant=tenant
-        )
-
-    def _response(self, tenant: str, answer: bytes | _RefusedPage | Download) -> Response[Any]:
-        if isinstance(answer, bytes):
-            return held_answer(self.answers, tenant, answer, MediaType.HTML, _HEADERS)
-        if isinstance(answer, _RefusedPage):
-            refused = held_answer(self.answers, tenant, answer.html, MediaType.HTML, _HEADERS)
-            refused.status_code = answer.status
-            return refused
-        name = _NOT_IN_NAMES.sub("-", answer.name)
-        headers = _HEADERS | {"Content-Disposition": f'attachment; filename="{name}"'}
-        return held_answer(self.answers, tenant, answer.content, answer.media_type, headers)
+        if page.remembered:
+            known, is_due = self.memory.find(page, visitor, question)
+            work = partial(self.memory.make, page, visitor, question, work)
+            if is_due:
+                task = asyncio.create_task(_make_anew(slots, work, tenant))
+                self._making.add(task)
+                task.add_done_callback(self._making.discard)
+            if known is not None:
+                frame, slots = replace(frame, made_us=known.made_us), self.calls
+                work = partial(getattr, known, "content")
+        return await slots.run(partial(_answer_of, page, frame, work, question), tenant=tenant)
 
     async def _grant(self, token: str, *, is_use: bool) -> tuple[Grant, str | None]:
         if not token:
@@ -163,7 +143,7 @@ class Console:
 
 
 async def _make_anew(slots: RequestSlots, making: Callable[[], Any], tenant: str) -> None:
-    """For those that ask next. Whoever asks then is told of what fails."""
+    """Whoever asks next is told of what fails."""
     try:
         await slots.run(making, tenant=tenant)
     except PenstockError as error:
@@ -172,18 +152,18 @@ async def _make_anew(slots: RequestSlots, making: Callable[[], Any], tenant: str
 
 def _answer_of(
     page: ConsolePage[Any], frame: PageFrame, work: Callable[[], Any], question: Question
-) -> bytes | _RefusedPage | Redirect | Download:
+) -> Redirect | Download:
     content = work()
     if isinstance(content, (Redirect, Download)):
         return content
+    shown, status = content, 200
     if isinstance(content, Refusal):
-        shown = {"asked": question} | dict(content.content)
-        return _RefusedPage(frame.render(page.template, shown).encode(), content.status)
-    return frame.render(page.template, {"asked": question} | dict(content)).encode()
+        shown, status = content.content, content.status
+    html = frame.render(page.template, {"asked": question} | dict(shown)).encode()
+    return Download("", MediaType.HTML, html, status)
 
 
 def html_response(html: str, status: int = 200) -> Response[Any]:
-    """A page that no tenant's slots made."""
     return Response(html, status_code=status, media_type=MediaType.HTML, headers=_HEADERS)
 
 
@@ -193,7 +173,7 @@ def redirect_to(path: str) -> Response[Any]:
 
 
 def cookie_name(request: AnyRequest, what: str) -> str:
-    """Cookies are of a host, whatever the port: services on one machine have theirs apart."""
+    """Cookies are of a host whatever the port: this keeps those of several services apart."""
     port = request.headers.get("host", "").rpartition(":")[2]
     return f"penstock-{what}" + (f"-{port}" if port.isdecimal() else "")
 
@@ -223,7 +203,7 @@ def is_fragment(request: AnyRequest) -> bool:
 
 
 def own_path(text: str) -> str:
-    """A path of this console, of which a link may name any; else the first page."""
+    """The path, if it is of this console; else the first page."""
     own = text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable()
     return text if own and text.isascii() else "/"
 

@@ -131,15 +131,5 @@ def combined(fields: Mapping[str, object], **others: object) -> dict[str, object
     return {**fields, **others}
 
 
-FILTERS: dict[str, Callable[..., object]] = {
-    "count": count,
-    "short": short,
-    "share": share,
-    "signed": signed,
-    "size": size,
-    "duration": duration,
-    "moment": moment,
-    "part": part,
-    "marked": marked,
-    "combined": combined,
-}
+_FILTERS = (count, short, share, signed, size, duration, moment, part, marked, combined)
+FILTERS: dict[str, Callable[..., object]] = {each.__name__: each for each in _FILTERS}

@@ -1,5 +1,5 @@
-"""Signing in by an OpenID provider: the authorization code flow with PKCE. A person has the rights
-of the key that one of his groups is mapped to."""
+"""Signing in by an OpenID provider: the authorization code flow with PKCE. A group's members have
+the rights of a key."""
 
 import base64
 import hashlib
@@ -18,11 +18,10 @@ from penstock.errors import ExtraMissing, InvalidInput
 from penstock.http.address import HttpAddress
 from penstock.http.client import HttpClient
 
-#: A provider answers within this, with at most so much.
 _SECONDS_MAX, _BYTES_MAX = 10.0, 1024 * 1024
 _LEEWAY_SECONDS = 60
 _TOKEN_BYTES = 24
-#: None of them takes a shared secret: that of the client signs nothing.
+#: None of them takes a shared secret.
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA"]
 _NAME_CHARS_MAX = 200
 
@@ -97,7 +96,7 @@ class OpenIdProvider:
 
     @classmethod
     def of(cls, settings: ConsoleSettings) -> "OpenIdProvider | None":
-        """None where none is set. Raises ExtraMissing, InvalidInput: before anybody waits."""
+        """Raises ExtraMissing, InvalidInput: before anybody waits."""
         if not settings.oidc_issuer:
             return None
         try:

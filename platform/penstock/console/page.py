@@ -1,5 +1,5 @@
-"""A page of the console, and whoever looks at it. A room lists its pages as the `PAGES` of its
-`pages.py`. Pages ask as HTTP does: the same roles, tenants, quotas and audit."""
+"""A page of the console, and whoever looks at it. Pages ask as HTTP does: with the same roles,
+tenants, quotas and audit."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -50,8 +50,7 @@ class Visitor:
         return self.may(*roles)
 
     def ask(self, call: Call[Q, A], question: Q) -> A:
-        """What the call's route answers. Raises RoleMissing, QuotaUsedUp, and
-        what its work raises."""
+        """What the call's route answers. Raises RoleMissing, QuotaUsedUp, what its work raises."""
         roles: Any = call.roles
         self.grant.require(*roles)
         if call.reads_rows:
@@ -59,8 +58,8 @@ class Visitor:
         return perform(call, self.lake, self.caller, question)
 
     def rows(self, sql: str, as_of: str | int | None = None) -> tuple[pa.Table, WrittenAnswer]:
-        """The rows of SQL that a person wrote, guarded and bounded as those of /v1/query, and which
-        snap they are of. Raises RoleMissing, QuotaUsedUp, and what queries raise."""
+        """The rows of SQL that a person wrote, as by /v1/query. Raises RoleMissing, QuotaUsedUp,
+        what queries raise."""
         self.grant.require("read")
         self._count_query()
         said = None if as_of is None else str(as_of)
@@ -77,9 +76,7 @@ class Visitor:
         *,
         below: frozenset[str] = frozenset(),
     ) -> list[dict[str, Any]]:
-        """The rows of a page's own SQL, from a file of its room, over these views of what the
-        visitor may see, and what lies `below` others; `variables` are for `getvariable`, and it
-        reads `sessions` alone where they are named. Raises what `rows` does."""
+        """The rows of a page's own SQL, as of an OwnQuery. Raises what `rows` does."""
         query = OwnQuery(sql, views, below=below, variables=variables or {}, sessions=sessions)
         [rows] = self.own_answers(query)
         return rows
@@ -118,14 +115,14 @@ class Download:
     name: str
     media_type: str
     content: bytes
+    status: int = 200
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConsolePage(Generic[Q]):
-    """`question` has the fields of the path and of the query or form; those that are empty are left
-    out. `template` is `package:path`; it extends `layout` and is rendered with what `work` gives,
-    `asked` (the question) and what the frame knows. A page that is in a group is in the
-    navigation. Beside `roles` an admin's key may always ask; its calls ask for their own roles."""
+    """`question` has the fields of path, query and form; empty ones are left out. `template` is
+    `package:path`, rendered with what `work` gives, `asked` and what the frame knows. Beside
+    `roles` an admin's key may always ask."""
 
     path: str
     title: str
@@ -134,13 +131,13 @@ class ConsolePage(Generic[Q]):
     template: str = ""
     method: Literal["GET", "POST"] = "GET"
     roles: tuple[Role, ...] = ("read",)
+    #: In the navigation.
     group: Group = ""
-    #: Among those of its group, the lowest first.
     place: int = 0
     shortcut: str = ""
-    #: Reads events or their files, and runs where queries do.
+    #: Runs where queries do.
     reads_rows: bool = False
-    #: Adds up a whole lake: shown again for a while (page_memory.py).
+    #: Adds up a whole lake, and is shown again for a while.
     remembered: bool = False
 
 
@@ -148,18 +145,17 @@ Work = TypeVar("Work", bound=Callable[..., Content | Redirect | Refusal | Downlo
 
 
 class PageList(list[ConsolePage[Any]]):
-    """The pages of a room, whose templates lie in one folder. The work of each says by its second
-    parameter what it is asked."""
+    """The pages of a room, with its folder of templates, and `facts` of all. The work of each says
+    by its second parameter what it is asked."""
 
     def __init__(self, templates: str, **facts: Any) -> None:
-        """`facts` are fields of all pages."""
         super().__init__()
         self._templates, self._facts = templates, facts
 
     def page(
         self, path: str, title: str, template: str = "", **facts: Any
     ) -> Callable[[Work], Work]:
-        """Add the page that a function is the work of; `facts` are fields of ConsolePage."""
+        """Add the page that a function is the work of."""
 
         def add(work: Work) -> Work:
             _, question, _ = get_type_hints(work).values()

@@ -1,9 +1,5 @@
-"""What pages over a whole lake say, remembered for a while.
-
-A page that adds up all rewards of a large lake takes seconds. It is made once, shown again until it
-is old, and then made anew in the background while whoever asks sees the one of before, with the
-time of its making. What is quickly made is not remembered.
-"""
+"""What pages over a whole lake say: made once, shown again until it is old, then made anew in the
+background while whoever asks sees the one of before, with the time of its making."""
 
 import threading
 from collections import OrderedDict
@@ -21,9 +17,8 @@ from penstock.lake.desk import Question
 _QUICK_SECONDS = 0.15
 #: A page is shown again for so many times as long as it took to make.
 _TIMES_SHOWN = 30
-#: While it is made anew, one that is at most so many times as old as it may be is shown.
+#: While it is made anew, it may be so many times as old.
 _TIMES_OLD = 10
-#: With their charts some 100 KB each.
 _PAGES_MAX = 100
 
 _Key = tuple[str, str, str, bytes]
@@ -37,8 +32,7 @@ class RememberedPage:
 
 
 class PageMemory:
-    """For one process. Safe to share between threads. No page is shown again for longer than
-    `seconds_max`; 0 remembers none."""
+    """Safe to share between threads. No page is shown again for longer than `seconds_max`."""
 
     def __init__(self, clock: Clock, seconds_max: float) -> None:
         self._clock = clock
@@ -50,8 +44,7 @@ class PageMemory:
     def find(
         self, page: ConsolePage[Any], visitor: Visitor, question: Question
     ) -> tuple[RememberedPage | None, bool]:
-        """What may be shown, if anything, and whether the caller is to make it anew: of several
-        that ask, one."""
+        """What may be shown, and whether the caller is to make it anew: one of several that ask."""
         key = _key_of(page, visitor, question)
         with self._lock:
             known = self._pages.get(key)
@@ -77,7 +70,7 @@ class PageMemory:
         question: Question,
         work: Callable[[], Any],
     ) -> Any:
-        """What the work gives; remembered where it is a content that took long."""
+        """What the work gives, remembered if it took long."""
         key = _key_of(page, visitor, question)
         began_us, began_s = self._clock.now_us(), self._clock.elapsed_s()
         try:
@@ -95,7 +88,6 @@ class PageMemory:
 
 
 def _key_of(page: ConsolePage[Any], visitor: Visitor, question: Question) -> _Key:
-    """Whose rights differ see pages of their own."""
     grant = visitor.grant
     asked = msgspec.json.encode(question)
     return page.path, grant.tenant, grant.role, asked

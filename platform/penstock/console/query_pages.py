@@ -1,5 +1,4 @@
-"""The page of queries: an editor with the views' columns beside it, a table and a plot of the rows,
-downloads, and a link to the same rows for ever."""
+"""The page of queries: an editor, the views' columns, a table and a plot of the rows, downloads."""
 
 import io
 from dataclasses import dataclass
@@ -33,7 +32,7 @@ _MEDIA_TYPES: dict[Format, str] = {
 
 
 class StatementQuestion(Question):
-    """`as_of` is the name of a snapshot, a time, or the number of a snap that an answer was of."""
+    """`as_of` is the name of a snapshot, a time, or the number of an answer's snap."""
 
     sql: str | None = None
     as_of: str | None = None
@@ -43,12 +42,6 @@ class StatementDownloadQuestion(Question):
     sql: str
     format: Format
     as_of: str | None = None
-
-
-@dataclass(frozen=True)
-class ShownView:
-    name: str
-    columns: list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -63,14 +56,9 @@ class ShownRows:
 
 
 @PAGES.page(
-    "/query",
-    "Query",
-    "query.html.jinja",
-    group="Production",
-    place=9,
-    shortcut="q",
-    reads_rows=True,
-)
+    "/query", "Query", "query.html.jinja", reads_rows=True,
+    group="Production", place=9, shortcut="q",
+)  # fmt: skip
 def _show(visitor: Visitor, question: StatementQuestion) -> Content | Refusal:
     content: dict[str, Any] = {
         "views": _views(),
@@ -102,12 +90,10 @@ def as_of_text(text: str | None) -> str | int | None:
     return int(text) if text is not None and text.isdecimal() and text.isascii() else text
 
 
-def _views() -> list[ShownView]:
+def _views() -> list[tuple[str, list[tuple[str, str]]]]:
+    """By view, the columns and what they mean."""
     return [
-        ShownView(
-            view,
-            [(name, meaning) for names, meaning in column_meanings(view) for name in names],
-        )
+        (view, [(name, meaning) for names, meaning in column_meanings(view) for name in names])
         for view in sorted(view_names())
     ]
 
@@ -142,8 +128,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def plot_of(table: pa.Table) -> Markup | None:
-    """Lines over the first column where that is a time, bars where it is a text; None where nothing
-    can be drawn."""
+    """Lines over the first column where that is a time, bars where it is a text."""
     kinds = [field.type for field in table.schema]
     numbers = [at for at, kind in enumerate(kinds) if at > 0 and _is_number(kind)]
     if not numbers or not 2 <= table.num_rows <= _POINTS_MAX:
@@ -151,14 +136,12 @@ def plot_of(table: pa.Table) -> Markup | None:
     names = table.column_names
     if pa.types.is_temporal(kinds[0]) and not pa.types.is_time(kinds[0]):
         times = pc.cast(table.column(0), pa.timestamp("us")).to_pylist()
+        known = (at for at, time in enumerate(times) if time is not None)
+        order = sorted(known, key=times.__getitem__)
         series = []
         for at in numbers:
-            values = table.column(at).to_pylist()
-            points = [
-                (time.timestamp(), None if value is None else float(value))
-                for time, value in sorted(zip(times, values, strict=True), key=_first)
-                if time is not None
-            ]
+            values = [None if v is None else float(v) for v in table.column(at).to_pylist()]
+            points = [(times[row].timestamp(), values[row]) for row in order]
             series.append(Series(names[at], points))
         title = f"{', '.join(names[at] for at in numbers)} over {names[0]}"
         return line_chart(series, title=title, description="", width=720)
@@ -173,7 +156,3 @@ def plot_of(table: pa.Table) -> Markup | None:
     ]
     title = f"{names[numbers[0]]} by {names[0]}"
     return bar_chart(bars, title=title, value_format=short, width=560)
-
-
-def _first(pair: tuple[Any, Any]) -> tuple[bool, Any]:
-    return pair[0] is None, pair[0]

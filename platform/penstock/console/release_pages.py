@@ -1,5 +1,4 @@
-"""Pages of checkpoints and channels: scores, where each serves and how it got there, what the gate
-says of a checkpoint, and promoting, rolling back and releasing with a reason."""
+"""Pages of checkpoints and channels: scores, history, verdicts, and what changes a channel."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -84,19 +83,8 @@ def _list_checkpoints(visitor: Visitor, question: CheckpointListQuestion) -> Con
 def _show_checkpoint(visitor: Visitor, question: CheckpointQuestion) -> Content:
     line = visitor.ask(TRACE_CHECKPOINT, question)
     scores = _scores(visitor, line.checkpoint.name)
-    rows = [
-        Interval(
-            row["suite"],
-            max(row["score"] - _SPREAD * row["spread"], 0.0) if row["spread"] else None,
-            row["score"],
-            min(row["score"] + _SPREAD * row["spread"], 1.0) if row["spread"] else None,
-            note=f"{row['tasks']} tasks",
-        )
-        for row in scores
-        if row["score"] is not None
-    ]
     chart = interval_chart(
-        rows,
+        [_interval_of(row) for row in scores if row["score"] is not None],
         title="Scores by suite",
         description="Means over tasks, with 95 % intervals.",
         value_format=lambda value: f"{value:.2f}",
@@ -106,9 +94,16 @@ def _show_checkpoint(visitor: Visitor, question: CheckpointQuestion) -> Content:
     return {"line": line, "scores": scores, "scores_chart": chart, "channels": channels}
 
 
+def _interval_of(row: dict[str, Any]) -> Interval:
+    score, tasks = row["score"], f"{row['tasks']} tasks"
+    if not row["spread"]:
+        return Interval(row["suite"], None, score, None, note=tasks)
+    half = _SPREAD * row["spread"]
+    return Interval(row["suite"], max(score - half, 0.0), score, min(score + half, 1.0), note=tasks)
+
+
 def _scores(visitor: Visitor, checkpoint: str) -> list[dict[str, Any]]:
-    """By checkpoint and suite, at the version that each was tried at last; none for a key that
-    reads no rows."""
+    """By checkpoint and suite, at the version that was tried last; none for who reads no rows."""
     if not visitor.may("read"):
         return []
     sql = page_sql("penstock.console", "scores.sql")
@@ -124,8 +119,7 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 class PromotionForm(Question):
-    """`version` is the channel's when the page was made: if somebody changed it since, nothing
-    happens."""
+    """If the channel's `version` changed since the page was made, nothing happens."""
 
     name: str
     checkpoint: str
@@ -165,14 +159,9 @@ def verdict_path(channel: str, checkpoint: str) -> str:
 
 
 @PAGES.page(
-    "/channels",
-    "Channels",
-    "channels.html.jinja",
-    roles=_READERS,
-    group="Release",
-    place=0,
-    shortcut="c",
-)
+    "/channels", "Channels", "channels.html.jinja", roles=_READERS,
+    group="Release", place=0, shortcut="c",
+)  # fmt: skip
 def _list(visitor: Visitor, _question: ChannelsQuestion) -> Content:
     return {"channels": visitor.ask(LIST_CHANNELS, ChannelsQuestion()).channels}
 
@@ -257,12 +246,9 @@ def _verdict_content(visitor: Visitor, name: str, document: dict[str, Any]) -> d
 def _promote(visitor: Visitor, form: PromotionForm) -> Redirect | Refusal:
     name = form.name
     order = PromoteQuestion(
-        name=name,
-        checkpoint=form.checkpoint,
-        reason=form.reason,
-        expect_version=form.version,
+        name=name, checkpoint=form.checkpoint, reason=form.reason, expect_version=form.version,
         share=form.share,
-    )
+    )  # fmt: skip
     try:
         change = visitor.ask(PROMOTE, order)
     except GateRefused as refused:

@@ -2,7 +2,6 @@
 
 import asyncio
 import secrets
-from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -71,19 +70,12 @@ def on_unexpected_console_error(request: AnyRequest, error: Exception) -> Respon
 
 
 def _error_page(request: AnyRequest, status: int, what: str, to_do: str) -> Response[Any]:
-    facts = current_request()
-    phrase = HTTPStatus(status).phrase
-    content = {
-        "status": status,
-        "phrase": phrase,
-        "what": what,
-        "to_do": to_do,
-        "request_id": facts.id if facts is not None else "",
-    }
+    facts, phrase = current_request(), HTTPStatus(status).phrase
+    content = {"status": status, "phrase": phrase, "what": what, "to_do": to_do}
+    content |= {"request_id": facts.id if facts is not None else ""}
     visitor = getattr(request.state, "visitor", None)
     cookie = getattr(request.state, "cookie", "")
-    fragment = is_fragment(request)
-    frame = PageFrame(phrase, "/", visitor, cookie=cookie, fragment=fragment)
+    frame = PageFrame(phrase, "/", visitor, cookie=cookie, fragment=is_fragment(request))
     return html_response(frame.render("error.html.jinja", content), status)
 
 
@@ -129,7 +121,7 @@ def get_sign_in(request: AnyRequest, console: Console) -> Response[Any]:
 
 @post("/sign-in", status_code=200, include_in_schema=False, exception_handlers=_ON_ERRORS)
 async def post_sign_in(request: AnyRequest, console: Console) -> Response[Any]:
-    fields = {name: values[-1] for name, values in (await read_form(request, _hold)).items()}
+    fields = await _read_fields(request)
     cookie = request.cookies.get(cookie_name(request, "form"))
     next_path = own_path(fields.get("next", "/"))
     try:
@@ -160,15 +152,15 @@ async def get_provider(request: AnyRequest, console: Console) -> Response[Any]:
     redirect_url = _redirect_url(request, console.provider)
     url_there = await asyncio.to_thread(console.provider.authorization_url, challenge, redirect_url)
     response = redirect_to(url_there)
-    seconds = _PROVIDER_SECONDS
-    set_cookie(response, request, "oidc", challenge.text, seconds, from_elsewhere=True)
+    value = challenge.text
+    set_cookie(response, request, "oidc", value, _PROVIDER_SECONDS, from_elsewhere=True)
     return response
 
 
 @get("/sign-in/oidc", include_in_schema=False, exception_handlers=_ON_ERRORS)
 async def get_provider_answer(request: AnyRequest, console: Console) -> Response[Any]:
-    """The provider sent the browser here. It goes on by a page of ours: the cookie of a session
-    does not go with an address that another site leads to."""
+    """It goes on by a page of ours: the cookie of a session does not go with an address that
+    another site leads to."""
     if console.provider is None:
         raise NotFoundException
     asked = request.query_params
@@ -199,17 +191,18 @@ def _redirect_url(request: AnyRequest, provider: OpenIdProvider) -> str:
 
 @post("/sign-out", status_code=200, include_in_schema=False, exception_handlers=_ON_ERRORS)
 async def post_sign_out(request: AnyRequest, console: Console) -> Response[Any]:
-    fields = {name: values[-1] for name, values in (await read_form(request, _hold)).items()}
-    name = cookie_name(request, "session")
+    fields, name = await _read_fields(request), cookie_name(request, "session")
     token = request.cookies.get(name, "")
     require_own_form(request.headers, token, fields.get(FIELD, ""))
     session = await asyncio.to_thread(console.sessions.find, token)
     if session is not None:
-        await asyncio.to_thread(partial(console.sessions.end, token, session))
+        await asyncio.to_thread(console.sessions.end, token, session)
     response = redirect_to("/sign-in")
     response.delete_cookie(name)
     return response
 
 
-def _hold(_size: int) -> None:
-    """Forms to sign in and out are small; connections are counted."""
+async def _read_fields(request: AnyRequest) -> dict[str, str]:
+    """Forms to sign in and out are small, and connections are counted: their memory is not."""
+    form = await read_form(request, lambda _size: None)
+    return {name: values[-1] for name, values in form.items()}

@@ -1,7 +1,8 @@
-"""Pages for whoever runs the service: its health, the ledger, rejected lines and their replay,
-keys, and the audit."""
+"""Pages for whoever runs the service: health, ledger, rejected lines, keys, audit."""
 
 from typing import Any, get_args
+
+import msgspec
 
 from penstock.access import ROLES, Role
 from penstock.access.audit_calls import LIST_ENTRIES, VERIFY_AUDIT, EntriesQuestion, VerifyQuestion
@@ -42,13 +43,7 @@ _LEDGER_DAYS = 7
 _READERS: tuple[Role, ...] = ("read", "ingest")
 
 
-class HealthQuestion(Question):
-    """Of now."""
-
-
 class LedgerPageQuestion(Question):
-    """The last days; `all_hours` is everything."""
-
     all_hours: bool = False
     cursor: str | None = None
 
@@ -76,17 +71,11 @@ class AuditPageQuestion(Question):
 
 
 @PAGES.page(
-    "/health",
-    "Health",
-    "health.html.jinja",
-    roles=(),
-    group="Service",
-    place=0,
-    shortcut="h",
-    reads_rows=True,
-)
-def _health(visitor: Visitor, _question: HealthQuestion) -> Content:
-    health = visitor.ask(SHOW_LAKE_HEALTH, LakeHealthQuestion())
+    "/health", "Health", "health.html.jinja", roles=(), reads_rows=True,
+    group="Service", place=0, shortcut="h",
+)  # fmt: skip
+def _health(visitor: Visitor, question: LakeHealthQuestion) -> Content:
+    health = visitor.ask(SHOW_LAKE_HEALTH, question)
     ledger = visitor.ask(READ_LEDGER, LedgerQuestion(limit=1))
     chains = visitor.ask(VERIFY_AUDIT, VerifyQuestion()).chains
     fuses = visitor.ask(LIST_FUSES, FusesQuestion()).fuses
@@ -100,15 +89,9 @@ def _health(visitor: Visitor, _question: HealthQuestion) -> Content:
 
 
 @PAGES.page(
-    "/ledger",
-    "Ledger",
-    "ledger.html.jinja",
-    roles=_READERS,
-    group="Service",
-    place=1,
-    shortcut="l",
-    reads_rows=True,
-)
+    "/ledger", "Ledger", "ledger.html.jinja", roles=_READERS, reads_rows=True,
+    group="Service", place=1, shortcut="l",
+)  # fmt: skip
 def _ledger(visitor: Visitor, question: LedgerPageQuestion) -> Content:
     since = 0 if question.all_hours else visitor.clock.now_us() - _LEDGER_DAYS * _DAY_US
     asked = LedgerQuestion(since=since, cursor=question.cursor, limit=_ROWS_SHOWN)
@@ -116,15 +99,9 @@ def _ledger(visitor: Visitor, question: LedgerPageQuestion) -> Content:
 
 
 @PAGES.page(
-    "/rejected",
-    "Rejected lines",
-    "rejected.html.jinja",
-    roles=_READERS,
-    group="Service",
-    place=2,
-    shortcut="r",
-    reads_rows=True,
-)
+    "/rejected", "Rejected lines", "rejected.html.jinja", roles=_READERS, reads_rows=True,
+    group="Service", place=2, shortcut="r",
+)  # fmt: skip
 def _rejected(visitor: Visitor, question: RejectedPageQuestion) -> Content:
     asked = RejectedQuestion(limit=_ROWS_SHOWN, replayed=question.replayed, cursor=question.cursor)
     return {
@@ -185,14 +162,8 @@ def _revoke_key(visitor: Visitor, form: RevokeKey) -> Redirect:
 
 @PAGES.page("/audit", "Audit", "audit.html.jinja", roles=(), group="Service", place=4, shortcut="a")
 def _audit(visitor: Visitor, question: AuditPageQuestion) -> Content:
-    asked = EntriesQuestion(
-        action=question.action,
-        actor=question.actor,
-        subject=question.subject,
-        cursor=question.cursor,
-        limit=_ROWS_SHOWN,
-    )
-    answer = visitor.ask(LIST_ENTRIES, asked)
+    fields = msgspec.structs.asdict(question)
+    answer = visitor.ask(LIST_ENTRIES, EntriesQuestion(**fields, limit=_ROWS_SHOWN))
     rows = [(entry, as_time(entry.at_us)) for entry in answer.entries]
     chain = None
     if question.cursor is None:

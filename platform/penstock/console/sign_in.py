@@ -1,5 +1,5 @@
 """Signing in: browsers that are signed in, the link that `penstock serve` shows, and whether a form
-was sent from this console. What a key may do is asked of the key each time."""
+was sent from this console."""
 
 import hashlib
 import hmac
@@ -49,13 +49,13 @@ FIELD = "form_proof"
 
 
 def form_proof(cookie: str) -> str:
-    """What stands in the forms of whoever has this cookie. Other sites know neither."""
+    """Other sites know neither it nor the cookie."""
     return hashlib.sha256(b"form\0" + cookie.encode()).hexdigest()
 
 
 def require_own_form(headers: Mapping[str, str], cookie: str | None, proof: str) -> None:
-    """Raises RequestForged. Browsers say where a form comes from by Sec-Fetch-Site, and by Origin
-    on connections that they do not trust; a page without referrer has the origin null there."""
+    """Raises RequestForged. On connections that browsers do not trust they send no Sec-Fetch-Site,
+    and `null` as Origin of a page without referrer."""
     if (site := headers.get("sec-fetch-site")) not in (None, "same-origin"):
         raise RequestForged(why=f"the browser says that it comes from a {site} page")
     origin = headers.get("origin")
@@ -67,7 +67,7 @@ def require_own_form(headers: Mapping[str, str], cookie: str | None, proof: str)
         raise RequestForged(why="it is of another session, or older than this one")
 
 
-#: Time enough to click it; what is left in a terminal's history is then worth nothing.
+#: What is left in a terminal's history is then worth nothing.
 _LINK_SECONDS = 600
 
 
@@ -94,8 +94,7 @@ class SignInLinks:
 
 
 def operator_key(database: Database, now_us: int) -> str | None:
-    """The id of the oldest admin key of the default tenant that holds: whoever starts the service
-    may do all that it may."""
+    """The id of the oldest admin key of the default tenant that holds."""
     for key in list_keys(database, TENANT_DEFAULT):
         holds = key.revoked_at is None and (key.expires_at is None or key.expires_at > now_us)
         if key.role == "admin" and holds:
@@ -161,11 +160,9 @@ class BrowserSessions:
 
     def find(self, token: str, *, is_use: bool = True) -> BrowserSession | None:
         """None where there is none, or it is over. What a page asks by itself is no use of it."""
-        own = console_session.c.token_sha256 == _digest(token)
-        columns = console_session.c
-        query = sa.select(
-            columns.tenant, columns.key_id, columns.created_at, columns.used_at, columns.person
-        )
+        own, columns = console_session.c.token_sha256 == _digest(token), console_session.c
+        named = (columns.tenant, columns.key_id, columns.created_at, columns.used_at)
+        query = sa.select(*named, columns.person)
         with self._database.read() as connection:
             row = connection.execute(query.where(own)).first()
         if row is None:

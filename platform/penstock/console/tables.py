@@ -4,8 +4,7 @@ from sqlalchemy import BigInteger, Column, String, Table
 
 from penstock.database.tables import metadata
 
-#: Browsers that are signed in, each by a hash of what its cookie holds, with the key it signed in
-#: with. In the database, so that several processes share them.
+#: Browsers that are signed in, each by a hash of what its cookie holds.
 console_session = Table(
     "console_session",
     metadata,

@@ -1,10 +1,10 @@
-"""Templates of all rooms, rendered with everything escaped; and the style sheet and scripts beside
-them. What others wrote is shown as text, control characters as their numbers."""
+"""Templates of all rooms, rendered with everything escaped and control characters as numbers; and
+the style sheet and scripts beside them."""
 
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any
 
@@ -65,19 +65,15 @@ class PageFrame:
     path: str
     visitor: Visitor | None = None
     page: ConsolePage[Any] | None = None
-    #: What the browser's cookie holds, of which the proof in forms is made.
+    #: The proof in forms is made of it.
     cookie: str = field(default="", repr=False)
     told: str = ""
-    #: Only the block `list`: for modules that fetch more of it.
+    #: The block `list` alone.
     fragment: bool = False
     made_us: int | None = None
 
     def render(self, template: str, content: Mapping[str, Any]) -> str:
         now_us = self.visitor.clock.now_us() if self.visitor else 0
-
-        def ago(value: Any) -> Markup | str:
-            return figures.ago(value, now_us)
-
         common: dict[str, Any] = {
             "layout": _FRAGMENT if self.fragment else _FRAME,
             "frame": self,
@@ -86,7 +82,7 @@ class PageFrame:
             "proof": Markup('<input type="hidden" name="{}" value="{}">').format(
                 FIELD, form_proof(self.cookie)
             ),
-            "ago": ago,
+            "ago": partial(figures.ago, now_us=now_us),
         }
         return _environment().get_template(template).render(**(common | dict(content)))
 

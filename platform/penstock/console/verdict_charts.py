@@ -1,5 +1,4 @@
-"""What a verdict's document shows, as charts: each statistic as an interval against its margin.
-Pure."""
+"""What a verdict's document shows, as charts: each statistic as an interval against its margin."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -64,17 +63,10 @@ def side_rows(document: Part) -> Iterator[SideRow]:
     for suite, facts in (document.get("suites") or {}).items():
         for role in _ROLES:
             if side := facts.get(role):
-                yield SideRow(
-                    suite=suite,
-                    version=facts["version"],
-                    role=role,
-                    checkpoint=side["checkpoint"],
-                    scored=side["scored"],
-                    errors=side["errors"],
-                    stale=side["stale"],
-                    unscored=len(side.get("unscored", ())),
-                    tasks=facts["tasks"],
-                )
+                counts = (side["scored"], side["errors"], side["stale"])
+                unscored = len(side.get("unscored", ()))
+                place = (suite, facts["version"], role, side["checkpoint"])
+                yield SideRow(*place, *counts, unscored, facts["tasks"])
 
 
 def frontier_chart(picture: FrontierPicture) -> Markup:
@@ -103,31 +95,21 @@ def frontier_chart(picture: FrontierPicture) -> Markup:
 
 
 def _requirement(part: Part) -> DrawnPart:
-    tone = _TONES.get(part["outcome"], "")
-    charts = []
+    tone, charts = _TONES.get(part["outcome"], ""), []
     if part.get("margin") is not None and "difference" in part:
-        row = Interval(
-            "gain over the incumbent", part.get("lower"), part["difference"], part.get("upper"),
-            margin=-part["margin"], tone=tone, note=f"margin {-part['margin']:g}",
-        )  # fmt: skip
+        margin, bounds = -part["margin"], (part.get("lower"), part["difference"], part.get("upper"))
+        note = f"margin {margin:g}"
+        row = Interval("gain over the incumbent", *bounds, margin, tone, note)
         title = f"{part['metric']}: difference from the incumbent, to the right is better"
         charts.append(interval_chart([row], title=title, value_format=_decimals))
-    own, limit_name = part.get("own"), "maximum" if part["direction"] == "min" else "minimum"
-    limit = part.get(limit_name)
+    own, name = part.get("own"), "maximum" if part["direction"] == "min" else "minimum"
+    limit = part.get(name)
     if own and limit is not None:
-        row = Interval(
-            "its own mean", own["lower"], own["mean"], own["upper"], margin=limit, tone=tone,
-            note=f"{limit_name} {limit:g}",
-        )  # fmt: skip
-        title = f"{part['metric']}: its mean against the {limit_name}"
+        bounds, note = (own["lower"], own["mean"], own["upper"]), f"{name} {limit:g}"
+        row = Interval("its own mean", *bounds, limit, tone, note)
+        title = f"{part['metric']}: its mean against the {name}"
         charts.append(interval_chart([row], title=title, value_format=_decimals))
-    return DrawnPart(
-        f"{part['metric']} on {part['suite']}",
-        "no incumbent" if part.get("idle") else part["outcome"],
-        part["why"],
-        charts,
-        list(_facts(part)),
-    )
+    return _drawn(part, f"{part['metric']} on {part['suite']}", charts)
 
 
 def _guard(part: Part) -> DrawnPart:
@@ -136,19 +118,17 @@ def _guard(part: Part) -> DrawnPart:
     limit = form(part["limit"]) if relative else f"{part['limit']:g}"
     if part.get("value") is not None:
         label = "change towards the worse" if relative else "its mean"
-        row = Interval(
-            label, part.get("lower"), part["value"], part.get("upper"), margin=part["limit"],
-            tone=_TONES.get(part["outcome"], ""), note=f"limit {limit}",
-        )  # fmt: skip
+        bounds = (part.get("lower"), part["value"], part.get("upper"))
+        tone, note = _TONES.get(part["outcome"], ""), f"limit {limit}"
+        row = Interval(label, *bounds, part["limit"], tone, note)
         title = f"guard of {part['metric']}: {label} against its limit"
         charts.append(interval_chart([row], title=title, value_format=form))
-    return DrawnPart(
-        f"guard of {part['metric']} on {part['suite']}",
-        "no incumbent" if part.get("idle") else part["outcome"],
-        part["why"],
-        charts,
-        list(_facts(part)),
-    )
+    return _drawn(part, f"guard of {part['metric']} on {part['suite']}", charts)
+
+
+def _drawn(part: Part, name: str, charts: list[Markup]) -> DrawnPart:
+    outcome = "no incumbent" if part.get("idle") else part["outcome"]
+    return DrawnPart(name, outcome, part["why"], charts, list(_facts(part)))
 
 
 def _facts(part: Part) -> Iterator[tuple[str, str]]:

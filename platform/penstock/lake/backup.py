@@ -1,10 +1,8 @@
 """A copy of an embedded lake in a directory or a tar file, and the lake that is made of it again.
 
-The moment of a backup is one write transaction of the metadata database: while it is open no
-commit moves an offset, so the log's files as they are then hold whatever the database does not.
-They are opened there, and stay readable when the writer is done with them. Files of the lake never
-change, and none is removed before they are copied, since no upkeep runs meanwhile. Events are
-taken in all the time.
+Its moment is one write transaction of the metadata database: no commit moves an offset meanwhile,
+so the log's files, which are opened then, hold whatever the database does not. Files of the lake
+never change, and no upkeep removes one before it is copied.
 """
 
 import hashlib
@@ -15,10 +13,10 @@ import sqlite3
 import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -40,7 +38,6 @@ from penstock.settings import FILE_NAME, Settings, load_settings
 MANIFEST = "backup.json"
 _FORMAT = 1
 _DATABASE, _LOG, _STORE = "penstock.db", "log", "lake"
-#: Of the data directory, beside the lake's parts.
 _SINGLE_FILES = (FILE_NAME, "secret.key", "signing.key")
 _UNFINISHED = ".unfinished"
 #: What a file system may put into its own root.
@@ -50,6 +47,8 @@ _MANIFEST_BYTES_MAX = 1024 * 1024 * 1024
 
 #: Takes how many bytes more are copied.
 Progress = Callable[[int], object]
+#: Writes a file by its name and size.
+_Write = Callable[[str, int, BinaryIO], None]
 
 
 class BackedUpFile(msgspec.Struct, frozen=True):
@@ -58,24 +57,16 @@ class BackedUpFile(msgspec.Struct, frozen=True):
 
 
 class Backup(msgspec.Struct):
-    """The manifest: what the copy holds. It is written last, so a copy without it is none."""
+    """The manifest. It is written last, so a copy without it is none."""
 
     format: int
     penstock: str
-    #: Number of the last commit of the lake that it holds.
     snap: int
     files: dict[str, BackedUpFile]
 
     @property
     def bytes(self) -> int:
         return sum(file.bytes for file in self.files.values())
-
-
-class _Copy(Protocol):
-    """Where a backup is written."""
-
-    def add(self, name: str, size: int, content: BinaryIO) -> None:
-        """Reads just that many bytes."""
 
 
 # Backing up
@@ -96,31 +87,28 @@ def back_up(lake: Lake, target: Path, progress: Progress = lambda _count: None) 
     files: dict[str, BackedUpFile] = {}
     with upkeep_by_hand(lake), ExitStack() as closing:
         moment = closing.enter_context(_moment(lake))
-        copy = closing.enter_context(_copy_to(unfinished, as_tar=target.suffix == ".tar"))
+        write = closing.enter_context(_writer(unfinished, as_tar=target.suffix == ".tar"))
 
         def add(name: str, size: int, content: BinaryIO) -> None:
             reader = _Reader(content, size, progress)
-            copy.add(name, size, reader)  # type: ignore[arg-type]  # it reads, which is all
+            write(name, size, reader)  # type: ignore[arg-type]  # it reads, which is all
             files[name] = BackedUpFile(size, reader.finish(name))
 
         _add_all(lake, moment, add, unfinished)
         backup = Backup(_FORMAT, version("penstock"), moment.snap, files)
         manifest = msgspec.json.encode(backup)
-        copy.add(MANIFEST, len(manifest), io.BytesIO(manifest))
+        write(MANIFEST, len(manifest), io.BytesIO(manifest))
     unfinished.rename(target)
     sync_directory(target.absolute().parent)
     return backup
 
 
-@dataclass
-class _Moment:
-    """The state that a backup holds."""
-
-    #: In a transaction that sees the database as it was.
+class _Moment(NamedTuple):
+    #: In a transaction that sees it as it was.
     database: sqlite3.Connection
-    #: By name, the log's files and how long they were.
-    log: list[tuple[str, BinaryIO, int]] = field(default_factory=list)
-    snap: int = 0
+    #: Names of the log's files and how long they were.
+    log: list[tuple[str, BinaryIO, int]]
+    snap: int
 
 
 @contextmanager
@@ -129,19 +117,19 @@ def _moment(lake: Lake) -> Iterator[_Moment]:
     with ExitStack() as closing:
         database = sqlite3.connect(_database_file(lake.settings), isolation_level=None)
         closing.callback(database.close)
-        moment = _Moment(database)
+        log: list[tuple[str, BinaryIO, int]] = []
         with lake.database.write():
             database.execute("BEGIN")
-            [(moment.snap,)] = database.execute("SELECT snap FROM lake_head").fetchall()
+            [(snap,)] = database.execute("SELECT snap FROM lake_head").fetchall()
             for path in sorted((data / _LOG).rglob("*")):
                 if path.is_file() and path.suffix != ".lock":
                     file = closing.enter_context(path.open("rb"))
                     size = os.fstat(file.fileno()).st_size
-                    moment.log.append((path.relative_to(data).as_posix(), file, size))
-        yield moment
+                    log.append((path.relative_to(data).as_posix(), file, size))
+        yield _Moment(database, log, snap)
 
 
-def _add_all(lake: Lake, moment: _Moment, add: Callable[..., None], beside: Path) -> None:
+def _add_all(lake: Lake, moment: _Moment, add: _Write, beside: Path) -> None:
     data = lake.settings.data
     copied = beside.with_name(beside.name + ".database")
     _remove(copied)
@@ -168,8 +156,8 @@ def _add_all(lake: Lake, moment: _Moment, add: Callable[..., None], beside: Path
 
 
 def _lake_files(lake: Lake, database: Path) -> dict[str, bool]:
-    """The files of the store that belong to the copied database, and whether each has to be there:
-    those outside of the lake's own folders may go at any time."""
+    """The files of the store that belong to the copied database, and whether each has to be there.
+    Those outside of the lake's own folders may go at any time."""
     engine = sa.create_engine(f"sqlite:///{database}")
     with engine.connect() as connection:
         known = {*connection.execute(sa.select(segment_intent.c.name)).scalars()}
@@ -186,7 +174,7 @@ def _lake_files(lake: Lake, database: Path) -> dict[str, bool]:
     return names
 
 
-def _add_file(add: Callable[..., None], name: str, path: Path) -> None:
+def _add_file(add: _Write, name: str, path: Path) -> None:
     with path.open("rb") as file:
         add(name, os.fstat(file.fileno()).st_size, file)
 
@@ -213,50 +201,41 @@ class _Reader:
 
 
 @contextmanager
-def _copy_to(path: Path, *, as_tar: bool) -> Iterator[_Copy]:
+def _writer(path: Path, *, as_tar: bool) -> Iterator[_Write]:
     """Everything is on disk when the block ends well."""
     if not as_tar:
-        yield _FolderCopy(path)
+        yield partial(_write_file, path)
         return
     with open_private(path, "wb") as file:
         with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
-            yield _TarCopy(archive)
+
+            def write(name: str, size: int, content: BinaryIO) -> None:
+                member = tarfile.TarInfo(name)
+                member.size, member.mode = size, 0o600
+                archive.addfile(member, content)
+
+            yield write
         file.flush()
         os.fsync(file.fileno())
 
 
-@dataclass(frozen=True)
-class _FolderCopy:
-    folder: Path
-
-    def add(self, name: str, size: int, content: BinaryIO) -> None:  # as it comes
-        path = self.folder / name
-        make_directory(path.parent)
-        with open_private(path, "wb") as file:
-            while piece := content.read(_PIECE_BYTES):
-                file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
-        sync_directory(path.parent)
-
-
-@dataclass(frozen=True)
-class _TarCopy:
-    archive: tarfile.TarFile
-
-    def add(self, name: str, size: int, content: BinaryIO) -> None:
-        member = tarfile.TarInfo(name)
-        member.size, member.mode = size, 0o600
-        self.archive.addfile(member, content)
+def _write_file(folder: Path, name: str, _size: int, content: BinaryIO) -> None:
+    path = folder / name
+    make_directory(path.parent)
+    with open_private(path, "wb") as file:
+        while piece := content.read(_PIECE_BYTES):
+            file.write(piece)
+        file.flush()
+        os.fsync(file.fileno())
+    sync_directory(path.parent)
 
 
 # Restoring
 
 
 def restore(source: Path, data: Path, progress: Progress = lambda _count: None) -> Backup:
-    """Make a lake of a backup, in a directory that is empty, or not there. It is a lake only once
-    every file was compared and the whole was verified. Raises BackupDamaged, BackupNotEmbedded,
-    InvalidInput."""
+    """Make a lake of a backup, in a directory that is empty or not there, once every file was
+    compared and the whole verified. Raises BackupDamaged, BackupNotEmbedded, InvalidInput."""
     data = data.absolute()
     _require_embedded(load_settings(data))
     staging = data / RESTORING
@@ -282,7 +261,6 @@ def restore(source: Path, data: Path, progress: Progress = lambda _count: None) 
 
 
 def _unpack(source: Path, staging: Path, progress: Progress) -> Backup:
-    """Raises BackupDamaged."""
     sums: dict[str, BackedUpFile] = {}
     manifest = b""
     for name, size, content in _members(source):
@@ -291,7 +269,7 @@ def _unpack(source: Path, staging: Path, progress: Progress) -> Backup:
             continue
         reader = _Reader(content, size, progress)
         try:
-            _FolderCopy(staging).add(name, size, reader)  # type: ignore[arg-type]  # it reads
+            _write_file(staging, name, size, reader)  # type: ignore[arg-type]  # it reads
             sums[name] = BackedUpFile(size, reader.finish(name))
         except (InvalidInput, tarfile.TarError) as error:
             raise BackupDamaged(source=source, why=f"{name} is cut off") from error
@@ -338,16 +316,13 @@ def _verify(staging: Path, backup: Backup) -> None:
     settings = load_settings(staging)
     _require_embedded(settings)
     with Lake(settings) as lake:
-        migrations.upgrade(lake.database)
-        findings = verify(lake).findings
-        if findings:
-            first = findings[0]
-            raise BackupDamaged(source="The backup", why=f"{first.name}: {first.problem}")
+        migrations.check(lake.database)
+        for finding in verify(lake).findings:
+            raise BackupDamaged(source="The backup", why=f"{finding.name}: {finding.problem}")
         with lake.database.read() as connection:
-            rows = connection.execute(sa.select(log_partition)).all()
+            present = log_partition.c.log_id == lake.log.id  # others were left behind
+            rows = connection.execute(sa.select(log_partition).where(present)).all()
         for row in rows:
-            if row.log_id != lake.log.id:
-                continue  # of a log that was left behind
             bounds = lake.log.bounds(row.partition)
             if not bounds.first <= row.next_offset <= bounds.end:
                 why = f"partition {row.partition} of the log does not reach what the lake holds"
@@ -375,7 +350,6 @@ def _database_file(settings: Settings) -> Path:
 
 
 def _remove(path: Path) -> None:
-    """A file, or a directory with all in it; absent is fine."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

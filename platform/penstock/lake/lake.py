@@ -1,7 +1,6 @@
 """The lake as one thing: what commands, the server and users' scripts open.
 
-Every module of commands imports this one, and a command that only shows its help opens no lake:
-what a lake is made of is loaded when one is opened."""
+What it is made of is loaded when one is opened: a command that shows its help opens none."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -57,38 +56,32 @@ class Lake:
         self.statements: StatementProcesses | None = None
         self._log: EventLog | None = None
         self._executor: Executor | None = None
-        self._redactor: LineRedactor | None = None
 
-    @property
+    @cached_property
     def redactor(self) -> "LineRedactor":
-        """What masks secrets in lines on their way into this lake. Raises RedactionRulesInvalid."""
-        if self._redactor is None:
-            from penstock.redaction.line_redaction import LineRedactor
-            from penstock.sealed_texts import SecretSeal
+        """Raises RedactionRulesInvalid."""
+        from penstock.redaction.line_redaction import LineRedactor
+        from penstock.sealed_texts import SecretSeal
 
-            seal = SecretSeal.of(self.settings)
-            self._redactor = LineRedactor.of(
-                self.settings, lambda: seal.key_for("redaction"), self.redaction_modes.of
-            )
-        return self._redactor
+        seal = SecretSeal.of(self.settings)
+        return LineRedactor.of(
+            self.settings, lambda: seal.key_for("redaction"), self.redaction_modes.of
+        )
 
     @cached_property
     def redaction_modes(self) -> "TenantModes":
-        """What tenants have of their own in place of the settings of redaction."""
         from penstock.lake.redaction_counts import TenantModes
 
         return TenantModes(self.database, self.settings)
 
     @cached_property
     def session_filters(self) -> "SessionFilters":
-        """Which segments may hold a session."""
         from penstock.lake.duplicates import SessionFilters
 
         return SessionFilters(self.database)
 
     @cached_property
     def waiting_index(self) -> "WaitingIndex":
-        """Where in the log each tenant's events wait."""
         from penstock.lake.fresh_events import WaitingIndex
 
         return WaitingIndex()
@@ -159,12 +152,12 @@ class Lake:
 
 
 def open_lake(data: str | Path | None = None) -> Lake:
-    """The lake of a data directory; settings come from its file and the environment."""
+    """The lake of a data directory."""
     return Lake(load_settings(data))
 
 
 def open_existing(data: Path | None) -> Lake:
-    """A lake that is there already. Raises LakeMissing, DatabaseOutdated."""
+    """Raises LakeMissing, DatabaseOutdated."""
     from penstock.database import migrations
 
     settings = load_settings(data)
@@ -173,7 +166,7 @@ def open_existing(data: Path | None) -> Lake:
 
 
 def check_lake(settings: Settings) -> None:
-    """Raises LakeMissing where the embedded lake is not there, and makes nothing."""
+    """Raises LakeMissing, and makes nothing."""
     _narrow(settings.data)
     embedded = _embedded_file(settings)
     if embedded is not None and not embedded.exists():
@@ -181,8 +174,7 @@ def check_lake(settings: Settings) -> None:
 
 
 def open_or_make(settings: Settings) -> Lake:
-    """A lake, made if there is none. The embedded database is brought up to date; one that
-    others share is only checked. Raises DatabaseOutdated."""
+    """Open a lake, or make an embedded one. Raises DatabaseOutdated, RestoreCutOff."""
     from penstock.database import migrations
 
     embedded = _embedded_file(settings)
@@ -229,7 +221,7 @@ def _embedded_file(settings: Settings) -> Path | None:
 
 
 def read_statistics(lake: Lake) -> dict[str, Any]:
-    """How much the lake holds. `segments_kept` are replaced ones that are still needed."""
+    """Count what the lake holds; `segments_kept` are replaced ones that are still needed."""
     import sqlalchemy as sa
 
     from penstock.lake.tables import lake_head, segment, segment_intent, snapshot

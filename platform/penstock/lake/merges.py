@@ -1,8 +1,7 @@
 """Merging small files of the lake into larger ones: which are worth it, and how it is done.
 
-A merged file is written wherever heavy work is done. The process that asked for it then puts it in
-the place of the others, in one transaction. A file that was written in vain, because its worker
-was lost or another merge was faster, has an intent: collection deletes it.
+A merged file is written on a worker; the process that asked puts it in the place of the others in
+one transaction. A file that was written in vain has an intent: collection deletes it.
 """
 
 import uuid
@@ -23,15 +22,8 @@ from penstock.lake.catalog import Segment, announce_files, current, withdraw_int
 from penstock.lake.commits import COMPACT, insert_segment, next_snap
 from penstock.lake.errors import CompactionConflict, LakeDamaged
 from penstock.lake.lake import Lake
-from penstock.lake.rows import (
-    ROW_GROUPS,
-)
-from penstock.lake.segments import (
-    SegmentFile,
-    SegmentWriter,
-    discard,
-    new_name,
-)
+from penstock.lake.rows import ROW_GROUPS
+from penstock.lake.segments import SegmentFile, SegmentWriter, discard, new_name
 from penstock.lake.settings import LakeSettings
 from penstock.lake.sorted_merge import in_row_groups, merge_sorted
 from penstock.lake.spill import SPILL_FOLDER
@@ -42,19 +34,16 @@ from penstock.settings import Settings
 if TYPE_CHECKING:
     from penstock.metrics import Metrics
 
-#: Files whose sizes differ by less than this factor are merged together, so that a row is
-#: rewritten a few times in its life, not with every new neighbour.
+#: Files whose sizes differ by less are merged together, so that a row is rewritten a few times in
+#: its life.
 TIER_FACTOR = 8
-#: A merge reads a little ahead of each of its segments: the more there are, the less.
 SEGMENTS_MAX = 64
-#: Rows read ahead are this part of a merge's memory. They are there three times while they are
-#: sorted, beside row groups, summaries, decoders and encoders.
+#: Rows read ahead are this part of a merge's memory: sorting has them three times, beside row
+#: groups, summaries, decoders and encoders.
 _MEMORY_TO_AHEAD = 16
 
 
 class StoredFile(Protocol):
-    """A file by its name in the store."""
-
     @property
     def name(self) -> str: ...
 
@@ -67,11 +56,11 @@ MergeFailure = LakeDamaged | CompactionConflict | OSError | WorkerLost | TaskFai
 
 @dataclass(frozen=True)
 class Merger(Generic[File, Result]):
-    """How files of one kind are merged. Workers import both functions from their module."""
+    """How files of one kind are merged, by functions at the top of a module."""
 
     #: Writes what may replace these. Raises CompactionConflict, LakeDamaged, OSError.
     write: Callable[[Lake, Sequence[File]], Result]
-    #: Puts it in their place, in this transaction. Raises CompactionConflict.
+    #: Puts it in their place. Raises CompactionConflict.
     replace: Callable[[Connection, Sequence[File], Result], None]
 
 
@@ -97,8 +86,8 @@ def choose_groups(
     files_max: float = inf,
     apart: Callable[[File], Hashable] = lambda _: None,
 ) -> list[list[File]]:
-    """Groups of similar size, none above the target together. Files of an eighth of the target
-    and more are left alone; those that differ in `apart` are never merged."""
+    """Groups of files of similar size, none above the target together. Larger files are left alone;
+    those that differ in `apart` are never merged."""
     tiers: defaultdict[Hashable, list[File]] = defaultdict(list)
     for file in files:
         if size(file) < target / TIER_FACTOR:
@@ -120,8 +109,6 @@ def choose_groups(
 def choose_merges(
     segments: Sequence[Segment], segments_min: int, bytes_target: int
 ) -> list[list[Segment]]:
-    """Groups of one partition and tenant, of no more segments than can well be read side by
-    side."""
     return choose_groups(
         segments,
         attrgetter("bytes"),
@@ -136,7 +123,7 @@ def choose_merges(
 
 
 def compact(lake: Lake, metrics: "Metrics") -> str | None:
-    """A round of upkeep: merge the segments that are worth it, on the lake's executor."""
+    """Merge the segments that are worth it, as a job of upkeep."""
     live = current(lake.database).segments
     metrics.set("segments_live", len(live))
     limits = lake.settings.room(LakeSettings)
@@ -156,10 +143,8 @@ def merge_each(
     groups: Iterable[Sequence[File]],
     executor: Executor | None = None,
 ) -> Iterator[Sequence[File]]:
-    """Merge groups that have no file in common: here one after another, on an executor as it has
-    room. Groups of which another merge was faster are left out. A group that fails does not keep
-    the others from being merged: the first failure is raised at the end. Gives each group that was
-    replaced."""
+    """Merge groups that have no file in common; gives each that was replaced. A group that fails
+    does not keep the others from being merged: the first failure is raised at the end."""
     failures: list[MergeFailure] = []
     with closing(_write_each(lake, merger, groups, executor)) as outcomes:
         for group, outcome in outcomes:
@@ -198,7 +183,6 @@ def _write_each(
 
 
 def write_on_worker(task: MergeTask[File, Result]) -> Result | MergeFailure:
-    """On a worker. Where it runs again, it writes another file."""
     with Lake(task.settings) as lake:
         return _try_to_write(lake, task.merger, task.group)
 
@@ -213,7 +197,7 @@ def _try_to_write(
 
 
 def swap(lake: Lake, merger: Merger[File, Result], group: Sequence[File], merged: Result) -> None:
-    """Put the merged file in the place of the others. Raises CompactionConflict."""
+    """Raises CompactionConflict."""
     try:
         with lake.database.write() as connection:
             merger.replace(connection, group, merged)
@@ -226,18 +210,17 @@ def swap(lake: Lake, merger: Merger[File, Result], group: Sequence[File], merged
 
 
 def merge(lake: Lake, segments: Sequence[Segment]) -> SegmentFile:
-    """Replace these live segments of one partition and tenant by one. Readers that began before
-    keep the old ones. Raises CompactionConflict when another merge was faster, LakeDamaged."""
+    """Replace these live segments of one partition and tenant by one. Raises CompactionConflict
+    when another merge was faster, LakeDamaged."""
     merged = write_merged(lake, segments)
     swap(lake, SEGMENTS, segments, merged)
     return merged
 
 
 def write_merged(lake: Lake, segments: Sequence[Segment]) -> SegmentFile:
-    """The segment that may replace these live ones: the same bytes wherever it is written.
-    Raises CompactionConflict, LakeDamaged."""
-    # A merged segment gets a checksum of its own: damage that went through here could never be
-    # found again.
+    """Write the segment that may replace these live ones: the same bytes anywhere. Raises
+    CompactionConflict, LakeDamaged."""
+    # The merged one has a checksum of its own: damage that went through here is never found again.
     for stored in segments:
         with lake.database.read() as connection:
             live = (segment.c.id == stored.id) & segment.c.removed_snap.is_(None)
@@ -272,7 +255,7 @@ def write_merged(lake: Lake, segments: Sequence[Segment]) -> SegmentFile:
 def replace_segments(
     connection: Connection, segments: Sequence[Segment], merged: SegmentFile | None
 ) -> None:
-    """In one transaction. Raises CompactionConflict."""
+    """Raises CompactionConflict."""
     snap = next_snap(connection, COMPACT)
     # By name: what was rewritten meanwhile is another file, whatever number its row has.
     these = segment.c.name.in_([stored.name for stored in segments])

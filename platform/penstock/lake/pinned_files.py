@@ -1,8 +1,7 @@
 """Files of a store that is elsewhere, as the query engine sees them: the pinned ones, no others.
 
-DuckDB brings no S3 of its own, and fetching an extension at run time is out of the question. It
-asks this file system, which reads through the object store and can open nothing but its names:
-a wall by construction, beside the list of allowed paths.
+DuckDB brings no S3 of its own. It asks this file system, which reads through the object store and
+can open nothing but its names: a wall by construction, beside the list of allowed paths.
 """
 
 import io
@@ -22,18 +21,15 @@ from penstock.lake.errors import LakeDamaged, QueryFailed
 from penstock.storage import ObjectStore
 
 PROTOCOL = "penstock"
-#: What is kept of a file: its index, which Parquet writes at the end.
+#: Parquet writes its index at the end.
 _TAIL_BYTES = 64 * 1024
 #: Columns are often smaller than it pays to ask for, and lie side by side.
 _SPAN_BYTES = 256 * 1024
-#: Spans that a connection keeps, over all its files, and sources that it keeps open.
 _SPANS_MAX = 64
 _IDLE_MAX = 32
 
 
 class DistantFile(Protocol):
-    """A file that is read a piece at a time."""
-
     @property
     def size(self) -> int: ...
 
@@ -48,7 +44,7 @@ class FileTail:
 
 @dataclass
 class FileTails:
-    """The ends of files read lately. Files never change, and names are never used twice."""
+    """The ends of files read lately; files never change."""
 
     bytes_max: int
     _tails: OrderedDict[str, FileTail] = field(default_factory=OrderedDict)
@@ -74,7 +70,7 @@ class FileTails:
 
 @dataclass(frozen=True)
 class _Span:
-    """A piece of a file that was read, or is on its way."""
+    """A piece of a file that was read, or will be."""
 
     name: str
     first: int
@@ -88,23 +84,21 @@ class _Span:
 
 @dataclass
 class PinnedFiles:
-    """The files of one connection. Several threads read them, each from a source that is its own
-    meanwhile. What went wrong while it read stays in `failure`."""
+    """The files of one connection, which several threads may read."""
 
     store: ObjectStore
     tails: FileTails
+    #: What went wrong while it read.
     failure: PenstockError | None = None
     #: Those that the engine reads only by asking.
     distant: dict[str, "_PinnedFile"] = field(default_factory=dict)
-    #: The engine asks for neighbouring columns at the same time.
     _spans: deque[_Span] = field(default_factory=lambda: deque(maxlen=_SPANS_MAX))
-    #: Sources that nobody reads now, with what they have learnt. Not one for each file: a lake
-    #: may have thousands.
+    #: Sources that nobody reads now, with what they have learnt.
     _idle: deque[tuple[str, pa.NativeFile]] = field(default_factory=lambda: deque(maxlen=_IDLE_MAX))
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def paths(self, names: Collection[str]) -> list[str]:
-        """Where the engine finds these files."""
+        """Where the engine finds these files, which it may read from now on."""
         if self.store.local:
             return [self.store.address(name) for name in names]
         self.distant |= {name: _PinnedFile(self, name) for name in names}
@@ -112,7 +106,7 @@ class PinnedFiles:
 
     @contextmanager
     def failures_raised(self) -> Iterator[None]:
-        """A failure of the store is raised as such; the engine only passes on its text."""
+        """Raise a failure of the store as such: the engine passes on its text alone."""
         try:
             yield
         except QueryFailed as error:
@@ -128,7 +122,6 @@ class PinnedFiles:
         return tail
 
     def read(self, name: str, size: int, start: int, length: int) -> bytes:
-        """So many bytes of a file of this size, from `start` on."""
         if start >= size - _TAIL_BYTES:
             content = self.tail(name).content
             first = size - len(content)
@@ -192,7 +185,7 @@ class _PinnedFile:
 
 
 class _Handle(io.RawIOBase):
-    """What the engine opened. Two threads may share one: each has its own place in it."""
+    """Two threads may share one: each has its own place in it."""
 
     def __init__(self, file: DistantFile) -> None:
         super().__init__()
@@ -224,7 +217,7 @@ class _Handle(io.RawIOBase):
 
 
 def make_filesystem(files: Mapping[str, DistantFile]) -> Any:
-    """A file system for the engine with these files and no others. Raises ExtraMissing."""
+    """A file system with these files and no others. Raises ExtraMissing."""
     try:
         from fsspec import AbstractFileSystem
     except ImportError:

@@ -1,8 +1,7 @@
 """Decides whether a text that a user sent may run as a query.
 
-This is one of two walls. It reads the syntax tree and lets through one SELECT over named
-relations and known functions. The other wall is the connection, which has no access to files
-or the network beyond the segments of the lake. Each must hold alone.
+It reads the syntax tree and lets through one SELECT over named relations and known functions. The
+other wall is the connection, which opens nothing but segments of the lake. Each must hold alone.
 """
 
 import json
@@ -22,7 +21,6 @@ _Names = frozenset[str]
 
 
 def _words(text: str) -> _Names:
-    """A list of words as a set: shorter to read, and to compare with DuckDB's own lists."""
     return frozenset(text.split())
 
 
@@ -64,9 +62,8 @@ _TABLE_FUNCTIONS = frozenset(
     {"generate_series", "json_each", "json_tree", "range", "repeat", "unnest"}
 )
 
-# Pure functions of their arguments, and the clock and the dice. Everything else is refused:
-# what reads settings, variables, files, the catalogue or other queries, what sleeps or logs,
-# and every function that a later DuckDB or an extension may bring.
+# Pure functions of their arguments, and the clock and the dice. All else is refused: what reads
+# settings, files, the catalogue or other queries, what sleeps or logs, what a later DuckDB brings.
 _FUNCTIONS_FILE = files("penstock.lake").joinpath("query_functions.txt")
 _FUNCTIONS = _words(_FUNCTIONS_FILE.read_text(encoding="utf-8").lower())
 
@@ -83,11 +80,10 @@ _NOT_A_SELECT = (
 def check_query(
     connection: duckdb.DuckDBPyConnection, sql: str, relations: frozenset[str]
 ) -> frozenset[str]:
-    """The relations that `sql` reads. Raises QueryRefused unless it is one SELECT that reads
-    some of `relations` and nothing else.
+    """The relations that `sql` reads. Raises QueryRefused unless it is one SELECT that reads some
+    of `relations` and nothing else.
 
-    Pass the connection that will run the query, so that one parser reads the text both times,
-    and run the text unchanged. The connection must be idle: no result half read.
+    Pass the idle connection that will run the query: one parser reads the text both times.
     """
     walk = _Walk(frozenset(_fold(name) for name in relations))
     try:
@@ -104,7 +100,6 @@ def _parse(connection: duckdb.DuckDBPyConnection, sql: str) -> _Node:
     if "\0" in sql:
         raise QueryRefused(why="it contains a NUL character")
     try:
-        # All is fetched, so that the connection is free for the query itself.
         rows = connection.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [sql]).fetchall()
         answer = json.loads(rows[0][0])
     except (duckdb.DataError, duckdb.ProgrammingError, RecursionError, ValueError) as error:
@@ -224,7 +219,6 @@ class _Walk:
 
 
 def _path(node: _Node) -> list[str]:
-    """The parts of the name in `node`; one part when it is not qualified."""
     path: list[str] = node["qualified_name"]["path"] if "qualified_name" in node else []
     if len(path) != 1:
         return path

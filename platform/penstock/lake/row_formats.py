@@ -19,7 +19,7 @@ _encoder = msgspec.json.Encoder(enc_hook=str)
 
 
 def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Rows as Python values that JSON can hold."""
+    """Rows as values that JSON can hold. Raises QueryFailed."""
     try:
         rows: list[dict[str, Any]] = batch.to_pylist(maps_as_pydicts="lossy")
     # Infinity, years before 1 or after 9999, lists as the keys of a map
@@ -29,7 +29,7 @@ def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def encode(value: object) -> bytes:
-    """JSON, with what JSON has no form for as text."""
+    """JSON, with what it has no form for as text. Raises QueryFailed."""
     try:
         return _encoder.encode(value)
     except (OverflowError, TypeError, ValueError) as error:  # more than 64 bits, keys of no text

@@ -51,18 +51,16 @@ TakeBreak = Callable[[], None]
 
 
 def no_breaks() -> None:
-    """Where nobody else is waited for."""
+    pass
 
 
 @dataclass(frozen=True)
 class RowGroupLimits:
-    """`bytes_max` is of payloads, before compression."""
-
     rows_max: int
-    bytes_max: int
+    bytes_max: int  # of payloads, before compression
 
 
-#: Of a segment: few rows for a query that reads few sessions, enough for a scan of all.
+#: Few rows for a query of few sessions, enough for a scan of all.
 ROW_GROUPS = RowGroupLimits(10_000, 16 * MIB)
 
 
@@ -91,15 +89,9 @@ class DecodedEvents:
         return unreadable
 
     def chosen(self, positions: Sequence[int]) -> "DecodedEvents":
-        """Those at these positions."""
-        names = self.__dataclass_fields__
-        columns = {name: getattr(self, name) for name in names}
-        return DecodedEvents(
-            **{
-                name: [values[position] for position in positions]
-                for name, values in columns.items()
-            }
-        )
+        columns = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        chosen = {name: [values[at] for at in positions] for name, values in columns.items()}
+        return DecodedEvents(**chosen)
 
     def to_tables(
         self,
@@ -108,11 +100,10 @@ class DecodedEvents:
         limits: RowGroupLimits,
         take_break: TakeBreak = no_breaks,
     ) -> Iterator[pa.Table]:
-        """The chosen events as rows in the order of a segment, a row group at a time for memory.
-        `consents` is by session."""
-        events = (
-            self.events if len(chosen) == len(self.events) else [self.events[i] for i in chosen]
-        )
+        """The chosen events as rows in the order of a segment, a row group at a time. `consents` is
+        by session."""
+        all_are = len(chosen) == len(self.events)
+        events = self.events if all_are else [self.events[i] for i in chosen]
         sessions = [self.sessions[i] for i in chosen]
         consents_of = [consents[session] for session in sessions]
         columns = self._columns(chosen, events, consents_of, take_break)
@@ -137,8 +128,7 @@ class DecodedEvents:
         consents: Sequence[str],
         take_break: TakeBreak,
     ) -> dict[str, pa.Array]:
-        """All but payloads, in the order of the log, in which the events lie in memory: in that of
-        a segment each value would be fetched from afar."""
+        """All but payloads, in the order of the log: so the events lie in memory."""
         columns = {
             "tenant": pa.array([self.tenants[i] for i in chosen], pa.string()),
             "consent": pa.array(consents, pa.string()),
@@ -159,7 +149,7 @@ def payload_sizes(rows: pa.Table) -> list[int]:
 
 
 def cut(sizes: Sequence[int], limits: RowGroupLimits) -> Iterator[tuple[int, int]]:
-    """Ranges of rows within both limits; a single row may be over the bytes."""
+    """Ranges of rows within both limits; one row may be over the bytes."""
     start = size = 0
     for position, more in enumerate(sizes):
         full = position - start >= limits.rows_max or size + more > limits.bytes_max
@@ -172,8 +162,8 @@ def cut(sizes: Sequence[int], limits: RowGroupLimits) -> Iterator[tuple[int, int
 
 
 def _texts(values: Sequence[msgspec.Raw], take_break: TakeBreak) -> pa.ChunkedArray:
-    """In pieces: making an array holds the interpreter, and requests wait for it meanwhile.
-    Raises pa.ArrowInvalid where a value is not valid UTF-8."""
+    """In pieces: making an array holds the interpreter. Raises pa.ArrowInvalid for what is not
+    valid UTF-8."""
     pieces = []
     for at in range(0, len(values), _PIECE):
         take_break()
@@ -185,7 +175,6 @@ def _texts(values: Sequence[msgspec.Raw], take_break: TakeBreak) -> pa.ChunkedAr
 
 
 def _extras(values: Sequence[msgspec.Raw | msgspec.UnsetType]) -> pa.Array:
-    """Few events have any."""
     if values.count(msgspec.UNSET) == len(values):
         return pa.nulls(len(values), pa.string())
     texts = [bytes(value) if isinstance(value, msgspec.Raw) else None for value in values]

@@ -1,8 +1,5 @@
-"""A segment: one immutable Parquet file of events, and beside it one of its sessions.
-
-The second file holds a summary row a session, so that listing sessions does not read events. A
-session filter, kept in the database, says which sessions a segment holds.
-"""
+"""A segment: one immutable Parquet file of events, and beside it one with a summary row a session,
+so that listing sessions reads no events."""
 
 import builtins
 import hashlib
@@ -32,18 +29,15 @@ from penstock.safe_names import tenant_folder
 from penstock.storage import ObjectStore
 
 ZSTD_LEVEL = 3
-#: Summaries are made of so many rows at once: to begin one costs as much as some thousand rows.
+#: Rows of a summary, or bytes of so many row groups: what waits for its summary is in memory.
 _SUMMARY_ROWS = 50_000
-#: Or sooner: of the bytes of so many row groups. A flush of default size is one summary; a merge
-#: is in no hurry, and makes one as soon as there is a row group that is full, or nearly.
 _SUMMARY_GROUPS_OF_FLUSH, _SUMMARY_GROUPS_OF_MERGE = 2.0, 0.5
-#: Summaries wait for each other too: a query of sessions opens every row group of them.
+#: A query of sessions opens every row group of summaries.
 _PARTS_BYTES = 4 * 1024 * 1024
-#: Compressed at once. Smaller pages take a little less memory, and a 25th more room.
 _PAGE_BYTES = 1024 * 1024
 _SUFFIX = ".parquet"
 _SESSIONS_SUFFIX = ".sessions.parquet"
-#: Few distinct values a row group: worth a dictionary. Payloads and identities are not.
+#: Of few distinct values in a row group.
 _DICTIONARY = [
     *("tenant", "session_id", "type", "source", "checkpoint", "user", "project", "consent"),
     *("schema_version", "received_at"),
@@ -56,13 +50,12 @@ _DICTIONARY = [
 def new_name(
     tenant: str, partition: int, label: str, folder: str = "events", suffix: str = _SUFFIX
 ) -> str:
-    """A name that nobody else will take, in the tenant's folder; files are never overwritten."""
+    """A name in the tenant's folder that nobody else will take."""
     place = f"{folder}/{tenant_folder(tenant)}/p-{partition:04d}"
     return f"{place}/{label}-{uuid.uuid4().hex[:12]}{suffix}"
 
 
 def sessions_name(name: str) -> str:
-    """The file of summaries beside a segment."""
     return name.removesuffix(_SUFFIX) + _SESSIONS_SUFFIX
 
 
@@ -72,8 +65,8 @@ def segment_name(name: str) -> str:
 
 
 def discard(store: ObjectStore, name: str) -> None:
-    """Try to delete a file that can never be committed any more. Its writer does so because it
-    may have hung for longer than collection remembers the name."""
+    """Try to delete a file that can never be committed: its writer may have hung for longer than
+    collection remembers the name."""
     with suppress(PenstockError, OSError):
         store.delete(name)
         store.delete(sessions_name(name))
@@ -82,7 +75,7 @@ def discard(store: ObjectStore, name: str) -> None:
 @contextmanager
 def open_segment(store: ObjectStore, name: str) -> Iterator[pq.ParquetFile]:
     """A segment or its file of sessions, to be read. Raises LakeDamaged, also for what reading
-    finds until the block ends; FileNotFoundError where there is none; what the store raises."""
+    finds; FileNotFoundError; what the store raises."""
     try:
         with (
             store.open(name) as source,
@@ -90,21 +83,19 @@ def open_segment(store: ObjectStore, name: str) -> Iterator[pq.ParquetFile]:
         ):
             yield file
     except (pa.ArrowException, OSError) as error:
-        # Arrow raises OSError for a page that does not match its checksum too; an OSError of the
-        # system has a number.
+        # An OSError without a number is Arrow's, of a page that does not match its checksum.
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise LakeDamaged(path=name, why=str(error).strip()) from error
 
 
-# Session filters: the sorted upper halves of the sessions' hashes, four bytes a session. A session
-# that is there is always found; one in some 400,000 others is taken for one of a segment of 10,000.
+# Session filters: the sorted upper halves of the sessions' hashes, four bytes a session. Of others
+# one in some 400,000 is taken for one of a segment of 10,000.
 
 SessionPrefixes = npt.NDArray[np.uint32]
 
 
 def session_prefixes(sessions: Iterable[str]) -> SessionPrefixes:
-    """One prefix for each `session_key`, in their order."""
     return np.fromiter((session_hash(session) >> 32 for session in sessions), np.uint32)
 
 
@@ -117,7 +108,7 @@ def read_filter(stored: bytes) -> SessionPrefixes:
 
 
 def may_hold(session_filter: SessionPrefixes, prefixes: SessionPrefixes) -> npt.NDArray[np.bool_]:
-    """For each prefix whether the segment may hold its session."""
+    """Whether the segment may hold the session of each prefix."""
     if not len(session_filter):
         return np.zeros(len(prefixes), np.bool_)
     positions = np.minimum(np.searchsorted(session_filter, prefixes), len(session_filter) - 1)
@@ -127,15 +118,13 @@ def may_hold(session_filter: SessionPrefixes, prefixes: SessionPrefixes) -> npt.
 
 # Summaries of sessions
 
-#: One row a (tenant, session_id) of one batch of events: the result of `summary.sql`, in its order.
+#: One row a session of one batch of events: the result of `summary.sql`, in its order.
 #:
-#: Every column merges with the same column of another part of the session: counts and tokens by
-#: sum, `first_*` by min, `last_*` by max, `consent` by strength, `checkpoints` by union. A column
-#: with a time beside it (`user_ts`, …) merges by the latest time; everything from `client` to
-#: `link` goes together by `start_ts`, and `end_reason` goes by `end_ts`.
+#: Parts of a session merge by column: counts by sum, `first_*` by min, `last_*` by max, `consent`
+#: by strength, `checkpoints` by union. A column with a time beside it (`user_ts`, …) goes by the
+#: latest time, everything from `client` to `link` by `start_ts`, `end_reason` by `end_ts`.
 #:
-#: In the file beside a merged segment, `changed_snap` is the newest commit that brought an event
-#: of the session which is in the segment. It is null elsewhere.
+#: Beside a merged segment `changed_snap` is the newest commit that brought an event of the session.
 SESSION_PARTS = pa.schema(
     [
         *(pa.field(name, pa.string(), nullable=False) for name in ("tenant", "session_id")),
@@ -187,27 +176,22 @@ class _GivenRows:
 
 
 class Summariser:
-    """Rows of events to one summary row a session. Safe to share between threads. Its engine opens
-    with the first rows: many who open a lake summarise nothing."""
+    """Turns rows of events into a summary row a session. Safe to share between threads."""
 
     def __init__(self) -> None:
-        self._connection: duckdb.DuckDBPyConnection | None = None
         self._given = _GivenRows()
         self._lock = threading.Lock()
 
     def close(self) -> None:
         with self._lock:
-            if self._connection is not None:
+            if "_connection" in self.__dict__:
                 self._connection.close()
-            self._connection = None
+                del self._connection
 
     def summarise(self, rows: pa.Table) -> pa.Table:
-        """Of rows with the schema of events."""
         if not rows.num_rows:
             return SESSION_PARTS.empty_table()
         with self._lock:
-            if self._connection is None:
-                self._connection = self._open()
             self._given.table = rows
             try:
                 parts = self._connection.sql("EXECUTE summary").to_arrow_table()
@@ -215,7 +199,8 @@ class Summariser:
                 self._given.table = EVENT_ROWS.empty_table()
         return parts.select(SESSION_PARTS.names).cast(SESSION_PARTS)
 
-    def _open(self) -> duckdb.DuckDBPyConnection:
+    @cached_property
+    def _connection(self) -> duckdb.DuckDBPyConnection:
         connection = duckdb.connect(":memory:", config={"threads": 1})
         connection.execute("SET TimeZone = 'UTC'")
         connection.register("rows", self._given)
@@ -228,8 +213,6 @@ class Summariser:
 
 
 class DigestingFile(io.RawIOBase):
-    """Passes bytes on to a file and takes their checksum."""
-
     def __init__(self, file: BinaryIO) -> None:
         super().__init__()
         self._file = file
@@ -252,8 +235,6 @@ class DigestingFile(io.RawIOBase):
 
 @dataclass(frozen=True)
 class SegmentFile:
-    """What a finished segment is, as the metadata database will know it."""
-
     name: str
     tenant: str
     rows: int
@@ -276,7 +257,7 @@ class SegmentWriter:
     tenant: str
     limits: RowGroupLimits
     summariser: Summariser
-    #: Of all rows that will be written, where they are made already: many small segments together.
+    #: Of all rows that will be written, where they are made already.
     summaries: pa.Table | None = None
     #: Of a merge: the newest commit that brought an event of each session.
     changed: Mapping[tuple[str, str], int] | None = None
@@ -311,8 +292,7 @@ class SegmentWriter:
         return self._stack.__exit__(*error)  # type: ignore[arg-type]  # passed through unseen
 
     def write(self, rows: pa.Table) -> None:
-        """Rows that sort behind those written before. Raises RuntimeError for rows of another
-        tenant."""
+        """Write rows that sort behind those before. Raises RuntimeError for another tenant's."""
         if not pc.all(pc.equal(rows["tenant"], self.tenant)).as_py():
             raise RuntimeError(f"rows of another tenant than {self.tenant} for {self.name}")
         groups = _SUMMARY_GROUPS_OF_FLUSH if self.changed is None else _SUMMARY_GROUPS_OF_MERGE
@@ -323,7 +303,6 @@ class SegmentWriter:
             self._unsummarised.append(group)
             self._unsummarised_rows += group.num_rows
             self._unsummarised_bytes += sum(sizes[start:end])
-            # What waits for its summary is in memory.
             if self.summaries is None and (
                 self._unsummarised_rows >= _SUMMARY_ROWS
                 or self._unsummarised_bytes >= groups * self.limits.bytes_max

@@ -1,10 +1,8 @@
 """Sorted segments to one sorted stream of their rows, in memory that grows with none of them.
 
-One segment after another is decoded into a file of small pieces. Then the next pieces of each
-are read ahead: the first of their ends is as far as all segments are known, and what lies up to
-there is sorted and given out. Reading the segments themselves side by side would hold a page of
-each, up to a row group; and a query engine's sort, to which they are a heap of rows, needs
-memory by the rows of its vectors, whatever the size of their payloads.
+Each segment is decoded into a file of small pieces. The next pieces of each are read ahead: up to
+the first of their ends all segments are known, and that much is sorted and given out. Segments
+read side by side would hold a row group each; a query engine's sort needs more.
 """
 
 from bisect import bisect_left, bisect_right
@@ -24,20 +22,17 @@ from penstock.lake.segments import open_segment
 from penstock.storage import ObjectStore
 
 _PIECE_ROWS = 1024
-#: What is read ahead of a segment is so many pieces, since not all of it is given out at once.
 _PIECES_AHEAD = 2
 
-#: The values that rows are sorted by.
 _Key = tuple[str, str, int, int]
 
 
 def merge_sorted(
     store: ObjectStore, names: Sequence[str], *, bytes_ahead: int, directory: Path
 ) -> Iterator[pa.Table]:
-    """The rows of these segments in the order of a segment; equal ones in that of `names`.
-    `bytes_ahead` are read ahead of all segments together; so many are given out at once, which are
-    in memory twice more meanwhile. The rest waits in an unnamed file in `directory`. Raises
-    LakeDamaged, FileNotFoundError, what the store raises."""
+    """The rows of these segments, sorted; equal ones in the order of `names`. `bytes_ahead` are
+    read ahead of all together, and given out at once; the rest waits in an unnamed file in
+    `directory`. Raises LakeDamaged, FileNotFoundError, what the store raises."""
     make_directory(directory)
     with SpooledTemporaryFile(bytes_ahead, dir=str(directory)) as file:
         runs = [_Run(store, name, file, bytes_ahead // len(names)) for name in names]
@@ -47,8 +42,8 @@ def merge_sorted(
 
 
 def in_row_groups(tables: Iterable[pa.Table], limits: RowGroupLimits) -> Iterator[pa.Table]:
-    """The same rows, cut so that each table is a full row group, but for the last: the file is
-    the same to the byte in whatever portions they come."""
+    """The same rows as full row groups, so that the file is the same in whatever portions they
+    come."""
     waiting: pa.Table = EVENT_ROWS.empty_table()
     for table in tables:
         waiting = pa.concat_tables([waiting, table])
@@ -62,7 +57,7 @@ def in_row_groups(tables: Iterable[pa.Table], limits: RowGroupLimits) -> Iterato
 
 
 def tenant_pieces(tables: Iterable[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
-    """The same sorted rows, no piece with those of two tenants."""
+    """The same sorted rows, each piece of one tenant."""
     for table in tables:
         tenants = table["tenant"].combine_chunks()
         start = 0
@@ -110,7 +105,7 @@ class _Run:
         return self._key(self._rows.num_rows - 1)
 
     def take(self, bound: _Key | None = None, *, with_bound: bool = False) -> pa.Table:
-        """Rows before the bound, or up to it; without one, all."""
+        """Rows before the bound, or up to it; all without one."""
         end = self._rows.num_rows
         if bound is not None:
             bisect = bisect_right if with_bound else bisect_left
@@ -125,8 +120,8 @@ class _Run:
 
 
 def _take_known(runs: Sequence[_Run]) -> pa.Table:
-    """All rows that certainly sort before each row that was not read yet; none at the end. Of equal
-    rows those of an earlier run come first, so those of a later run wait while it may have more."""
+    """All rows that sort before each one that was not read yet. Of equal rows those of an earlier
+    run come first, so those of a later one wait while it may have more."""
     for run in runs:
         run.read_ahead()
     ends = [(run.last(), number) for number, run in enumerate(runs) if run.pieces]

@@ -1,5 +1,4 @@
-"""Folders for what statements cannot keep in memory: gone with the statement, and after a kill at
-the next start of a service."""
+"""Folders for what statements cannot keep in memory, and how fast they may fill them."""
 
 import fcntl
 import os
@@ -25,8 +24,7 @@ _SORTING_MEMORY = "256MB"
 
 @contextmanager
 def spill_folder(data: Path) -> Iterator[Path]:
-    """The name of a folder that a statement may make. A lock says that it is in use, and ends with
-    the process."""
+    """The name of a folder that a statement may make; a lock says that it is in use."""
     above = data / SPILL_FOLDER
     make_directory(above)
     descriptor = os.open(above, os.O_RDONLY)
@@ -43,8 +41,7 @@ def spill_folder(data: Path) -> Iterator[Path]:
 
 @contextmanager
 def sorting_engine(data: Path) -> Iterator["duckdb.DuckDBPyConnection"]:
-    """An engine without files for work of our own, with little memory: what has no room there is
-    on disk until it ends."""
+    """An engine for work of our own, with little memory; the rest is on disk until it ends."""
     import duckdb
 
     with spill_folder(data) as folder:
@@ -59,8 +56,7 @@ def sorting_engine(data: Path) -> Iterator["duckdb.DuckDBPyConnection"]:
 
 
 def remove_left_spill(data: Path) -> int:
-    """Remove what killed processes left; how many folders. While a statement runs nobody knows
-    which are its: then they wait for the next start."""
+    """Remove what killed processes left; how many folders. While a statement runs they wait."""
     above = data / SPILL_FOLDER
     if not above.is_dir():
         return 0
@@ -79,15 +75,14 @@ def remove_left_spill(data: Path) -> int:
 
 # How fast a statement may write: acknowledgements wait for the same disk
 
-#: So much is written at full speed: most statements that do not fit into memory miss by less.
+#: Most statements that do not fit into memory miss by less.
 FREE_BYTES = 64 << 20
-#: How often it is looked at what statements have written.
 LOOK_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
 class SpillRate:
-    """Of one statement. Zero is no limit."""
+    """Zero is no limit."""
 
     bytes_per_second: int
     started_s: float
@@ -98,7 +93,7 @@ class SpillRate:
 
 
 def written_by(pid: int) -> int:
-    """Bytes that this process gave the disk to write; 0 where the system does not say."""
+    """Bytes that a process gave the disk to write; 0 where the system does not say."""
     try:
         counters = Path(f"/proc/{pid}/io").read_text(encoding="ascii")
     except OSError:
@@ -108,7 +103,7 @@ def written_by(pid: int) -> int:
 
 
 def begin_writing(folder: str) -> None:
-    """Have the system write what these files hold, and wait for nothing."""
+    """Have the system write what the files of a folder hold."""
     if sys.platform != "linux":
         return
     with suppress(OSError):  # a statement removes its files whenever it likes

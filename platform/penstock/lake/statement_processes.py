@@ -1,8 +1,5 @@
-"""Statements in processes of their own: the server's end.
-
-A statement may end its process, and takes nothing else with it. It is over when its socket says
-so: by its answer, by the end of the process, or because the kernel ended it at its limits.
-"""
+"""Statements in processes of their own: the server's end. A statement may end its process, and
+takes nothing else with it."""
 
 import os
 import re
@@ -30,9 +27,8 @@ from penstock.lake.statements import (
     time_limit_reached,
 )
 
-#: Of an answer, what one message of a process holds.
+#: Of an answer in one message.
 PIECE_BYTES_MAX = 256 << 10
-#: Of what else a process says: the names of views, an error, the request for a piece of a file.
 _REST_BYTES_MAX = 64 << 10
 
 
@@ -42,9 +38,6 @@ class Parse(msgspec.Struct, tag=True, frozen=True):
 
 
 class Prepare(msgspec.Struct, tag=True, frozen=True):
-    """Run the statements on a connection that has these tables and files. Of several, the answers
-    come one behind the other."""
-
     sqls: list[str]
     form: WireFormat
     steps: list[tuple[str, memoryview | list[str | list[str]]]]
@@ -130,7 +123,6 @@ def decode_table(content: memoryview) -> pa.Table:
 def steps_of(
     steps: Sequence[tuple[str, pa.Table | Sequence[str | Sequence[str]]]],
 ) -> list[tuple[str, memoryview | list[str | list[str]]]]:
-    """A preparation's steps as a message holds them."""
     encoded: list[tuple[str, memoryview | list[str | list[str]]]] = []
     for text, content in steps:
         if isinstance(content, pa.Table):
@@ -299,8 +291,8 @@ class ProcessStatement:
 
 
 def without_inside(text: str, sql: str, paths: Sequence[str]) -> str:
-    """A message of the engine without what its user did not write and need not know: paths of the
-    service, addresses of its memory, stacks."""
+    """A message of the engine without paths of the service, addresses of its memory and stacks,
+    unless its user wrote them."""
     text = text.partition("\n\nStack Trace")[0]
     for path in sorted({*paths, *map(os.path.dirname, paths), sys.prefix}, key=len, reverse=True):
         if path and path not in sql:

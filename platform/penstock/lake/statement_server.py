@@ -1,9 +1,8 @@
 """The process of a statement: forked from one that has loaded the engine and nothing else.
 
-`main` is the fork server. It gets one socket for each statement and forks; it ends the child when
-nobody listens to it any more, or at its time limit however deep in the engine it is. The child
-limits itself by the kernel before it reads what a user wrote. It can open no network and no files
-but those of the statement's preparation.
+`main`, the fork server, forks for each socket that it gets, and ends a child at its time limit or
+when nobody listens. The child limits itself by the kernel before it reads what a user wrote, and
+can open no network and no files but those of its preparation.
 """
 
 import gc
@@ -69,25 +68,20 @@ from penstock.logs import configure_logs, log_everything
 if TYPE_CHECKING:  # only type checkers know it before Python 3.12
     from typing_extensions import Buffer
 
-#: A process that was killed is looked at again so much later, should it be there still.
 _KILL_AGAIN_SECONDS = 0.5
-#: What Arrow, Python and the engine's own structures need beside the engine's memory limit.
+#: For Arrow, Python and the engine's own structures, beside the engine's memory limit.
 SPARE_BYTES = 512 << 20
 _OPEN_FILES_MAX = 1024
-#: What the engine reads to start the threads that wait for another store.
+#: Read by the engine to start the threads that wait for another store.
 _OF_ASYNC_READS = ("/proc/self/cgroup", "/sys/devices/system/cpu/online", "/sys/fs/cgroup")
-#: Taking events in comes first.
-_NICE = 15
-#: Of a reason: more says nothing, and a statement may be long.
+_NICE = 15  # taking events in comes first
 _WHY_CHARS_MAX = 4000
 
 
 @dataclass
 class _Child:
-    #: Kept to see that the server has closed its end; nothing is read from it here.
-    end: socket.socket
+    end: socket.socket  # kept to see that the server has closed its own
     deadline_s: float
-    #: For what its memory cannot hold.
     folder: str
     spill: SpillRate
     written_bytes: int = 0
@@ -96,8 +90,7 @@ class _Child:
 
 @dataclass
 class _Children:
-    #: Each child has its own copy.
-    engine: duckdb.DuckDBPyConnection
+    engine: duckdb.DuckDBPyConnection  # each child has its own copy
     poll: "select.poll" = field(default_factory=select.poll)
     running: dict[int, _Child] = field(default_factory=dict)
 
@@ -120,7 +113,7 @@ class _Children:
         self.poll.register(end, 0)  # hang-ups alone
 
     def kill(self, pid: int) -> None:
-        """It is taken off the list when it has ended, so its id is not another's by now."""
+        """It is on the list until it has ended, so its id is not another's by now."""
         os.kill(pid, signal.SIGKILL)
         with suppress(KeyError):
             self.poll.unregister(self.running[pid].end)
@@ -134,7 +127,7 @@ class _Children:
                 child.end.close()
 
     def wait(self) -> set[int]:
-        """The files at which something happened; ends who is over its time or listened to by
+        """Wait until something happens at files. Ends who is over its time or listened to by
         nobody, and stops for a while who writes too fast."""
         now_s = time.monotonic()
         first_s = min((child.deadline_s for child in self.running.values()), default=None)
@@ -180,9 +173,7 @@ def main(control: socket.socket, log_format: str, *modules: str) -> None:
         _fork_until_alone(control, woken, children)
     except ConnectionError:  # the caller ended while this began, or with something unread
         pass
-    # Python's own end would close what a signal writes to, and the engine's binding would list
-    # what it never frees: both on the service's own output.
-    os._exit(0)
+    os._exit(0)  # the engine's binding would list what it never frees on the service's output
 
 
 def _fork_until_alone(control: socket.socket, woken: socket.socket, children: _Children) -> None:
@@ -198,7 +189,7 @@ def _fork_until_alone(control: socket.socket, woken: socket.socket, children: _C
 
 
 def _load(modules: Sequence[str]) -> duckdb.DuckDBPyConnection:
-    """What statements need is loaded once: they find no library on the disk any more."""
+    """Load what statements need: they find no library on the disk any more."""
     for module in modules:
         with suppress(ImportError):  # its extra is not installed: the first statement says so
             import_module(module)
@@ -221,8 +212,8 @@ class _WithoutPandas(MetaPathFinder):
 
 
 def _be_alone_with(end: socket.socket, parent: int) -> None:
-    """Keep no file of the fork server, above all no socket of another statement, and ask the
-    kernel to end this process before others when memory is short."""
+    """Keep no file of the fork server, above all no socket of another statement, and be the first
+    to be ended when memory is short."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -313,7 +304,6 @@ class _DistantFiles:
         self._waiting: dict[int, Future[bytes]] = {}
 
     def listen(self) -> None:
-        """Hand out what comes, until the server is gone: then nobody wants the answer."""
         with suppress(EOFError):
             while True:
                 piece: FileContent = self._connection.receive()

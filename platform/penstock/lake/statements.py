@@ -1,8 +1,7 @@
 """Running a user's statement: what it may read is prepared first, and the engine gets that alone.
 
-A `StatementRunner` parses and runs one statement. `LocalStatement` does so in this process, as
-commands on one's own lake do; the server has processes for it (`statement_processes`), since some
-statements end the engine or cannot be interrupted.
+Commands on one's own lake run it in their process; the server has processes for it
+(`statement_processes`), since some statements end the engine or cannot be interrupted.
 """
 
 import threading
@@ -40,34 +39,31 @@ ENGINE_FAILED = "the query engine failed inside; write it differently"
 
 @dataclass(frozen=True)
 class StatementLimits:
-    """What one statement may use."""
-
     seconds: float
     memory_bytes: int
     threads: int
-    #: The folder for what does not fit into memory, and how much it may hold.
+    #: The folder for what does not fit into memory, how much it may hold, and how fast a process
+    #: may fill it; 0 is no limit.
     spill: str
     spill_bytes: int
-    #: How fast its process may fill it; 0 is no limit. In this process nobody else is kept waiting.
     spill_bytes_per_second: int = 0
-    #: The folder that holds all files of the lake; none where they are in another store.
+    #: The folder of all files of the lake; None where they are in another store.
     lake: str | None = None
-    #: The engine ends a statement itself at the limit. Where it cannot, its process is ended so
-    #: much later.
+    #: Where the engine does not end a statement at its limit, its process ends so much later.
     grace_seconds: float = 0.5
 
 
 def open_engine() -> duckdb.DuckDBPyConnection:
-    """Without threads of its own, so that a process with it can fork."""
+    """Open it without threads, so that the process can fork."""
     return duckdb.connect(":memory:", config=_CONFIGURATION)
 
 
 @dataclass
 class Preparation:
-    """What a connection is given before a statement runs: tables, and statements of our own, in
-    their order; and the only files that it may open."""
+    """What a connection is given before a statement runs: tables and statements of our own, in
+    their order, and the only files that it may open."""
 
-    #: Files in another store, which the engine asks for by name.
+    #: In another store.
     distant: Mapping[str, DistantFile] = field(default_factory=dict)
     steps: list[tuple[str, pa.Table | Sequence[str | Sequence[str]]]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
@@ -79,7 +75,7 @@ class Preparation:
         self.steps.append((sql, parameters))
 
     def apply(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Follow the steps; `shut` has to come before a user's statement does."""
+        """Follow the steps; `shut` comes before a user's statement."""
         if self.distant:
             connection.register_filesystem(make_filesystem(self.distant))
         connection.execute("SET TimeZone = 'UTC'")
@@ -94,15 +90,12 @@ class Preparation:
                 connection.execute(text, list(content))
 
     def shut(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """The connection reads what the steps made, and opens no files but the allowed ones."""
         connection.execute("SET allowed_paths = ?", [self.paths])
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
 
 
 class StatementRunner(Protocol):
-    """One statement of a user, wherever it runs."""
-
     def views(self, sql: str, names: frozenset[str]) -> frozenset[str]:
         """Which of these views it reads. Raises QueryRefused."""
         ...
@@ -110,16 +103,15 @@ class StatementRunner(Protocol):
     def write(
         self, sqls: Sequence[str], preparation: Preparation, form: WireFormat, out: BinaryIO
     ) -> None:
-        """Write its rows; of several statements of our own one answer behind the other. Raises
-        QueryFailed and QueryLimitReached, also in their middle."""
+        """Write the answers one behind the other. Raises QueryFailed and QueryLimitReached, also
+        in the middle of the rows."""
         ...
 
     def end(self) -> None:
         """Nobody wants the rows any more; called by another thread."""
         ...
 
-    def close(self) -> None:
-        """End it, wherever it is."""
+    def close(self) -> None: ...
 
 
 class EndSignal:
@@ -138,7 +130,6 @@ class EndSignal:
 
     @contextmanager
     def ending(self, statement: StatementRunner) -> Iterator[None]:
-        """During the block the signal ends this statement."""
         with self._lock:
             self._statement = statement
             if self._sent:
@@ -151,8 +142,6 @@ class EndSignal:
 
 
 class LocalStatement:
-    """A statement in this process."""
-
     def __init__(
         self, limits: StatementLimits, connection: duckdb.DuckDBPyConnection | None = None
     ) -> None:
@@ -176,7 +165,7 @@ class LocalStatement:
     def answer(
         self, sql: str, preparation: Preparation, parameters: Mapping[str, object]
     ) -> pa.RecordBatchReader:
-        """Its rows. Raises QueryFailed and QueryLimitReached, also while they are read."""
+        """Raises QueryFailed and QueryLimitReached, also while the rows are read."""
         self._timer.start()
         with self._errors():
             self._start_threads(preparation)

@@ -1,25 +1,20 @@
-"""The tables of the lake. A segment and the offsets that it covers change in one transaction; see
-`lake.commits`. Times are microseconds since 1970 by the database's clock.
-"""
+"""The tables of the lake. Times are microseconds since 1970 by the database's clock."""
 
 from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, String, Table, Text
 
-from penstock.database.tables import Number, metadata, run_once_made
+from penstock.database.tables import Number, metadata, required, run_once_made
 
-#: A partition of the event log: how far the lake covers it, and who may move that on.
+#: How far the lake covers a partition of the event log, and who may move that on.
 log_partition = Table(
     "log_partition",
     metadata,
     Column("partition", Integer, primary_key=True, autoincrement=False),
     Column("log_id", String(64), nullable=False),
-    Column("next_offset", BigInteger, nullable=False),
-    Column("epoch", BigInteger, nullable=False),
+    *required(BigInteger, "next_offset", "epoch", "lease_until"),
     Column("owner", String(64)),
-    Column("lease_until", BigInteger, nullable=False),
 )
 
-#: Tenants that the lake covers further than their partition's `next_offset`: who reads the log
-#: again from there passes over what they sent before an offset of their own.
+#: Tenants that the lake covers further than their partition's `next_offset`.
 tenant_offset = Table(
     "tenant_offset",
     metadata,
@@ -29,7 +24,7 @@ tenant_offset = Table(
     Index("ix_tenant_offset_next", "partition", "next_offset"),
 )
 
-#: How many partitions a log has, as its writers have agreed. Sessions are where this says.
+#: How many partitions a log has, as its writers have agreed.
 log_shape = Table(
     "log_shape",
     metadata,
@@ -37,7 +32,7 @@ log_shape = Table(
     Column("partitions", Integer, nullable=False),
 )
 
-#: Writers that are there; they share the partitions fairly.
+#: Writers share the partitions fairly.
 writer = Table(
     "writer",
     metadata,
@@ -45,23 +40,21 @@ writer = Table(
     Column("until", BigInteger, nullable=False),
 )
 
-#: Offsets that were lost to the log before the lake had them. Normally there are none.
+#: Offsets that were lost to the log before the lake had them.
 log_gap = Table(
     "log_gap",
     metadata,
     Column("id", Number, primary_key=True),
     Column("partition", Integer, nullable=False),
     Column("log_id", String(64), nullable=False),
-    Column("from_offset", BigInteger, nullable=False),
-    Column("to_offset", BigInteger, nullable=False),
+    *required(BigInteger, "from_offset", "to_offset", "found_at"),
     Column("reason", Text, nullable=False),
-    Column("found_at", BigInteger, nullable=False),
-    #: A person has looked, and said why it can be lived with.
+    #: By a person, who says why it can be lived with.
     Column("accepted_at", BigInteger),
     Column("accepted_why", Text),
 )
 
-#: Written before a file is. A file that neither a segment nor an intent names is not of a writer.
+#: Written before a file is.
 segment_intent = Table(
     "segment_intent",
     metadata,
@@ -75,52 +68,42 @@ segment_intent = Table(
     Column("claimed_at", BigInteger),
 )
 
-#: In the `info` of a table whose rows are files of the lake: their folder in the store. Such a row
-#: has a file of sessions beside it, and is live from `added_snap` until before `removed_snap`.
+#: In the `info` of a table of files of the lake: their folder in the store. Each has a file of
+#: sessions beside it, and is live from `added_snap` until before `removed_snap`.
 FOLDER = "folder"
 
-#: One immutable Parquet file of events, live from `added_snap` until before `removed_snap`.
+#: Immutable Parquet files of events.
 segment = Table(
     "segment",
     metadata,
     Column("id", Number, primary_key=True),
     Column("name", String(255), nullable=False, unique=True),
     Column("kind", String(16), nullable=False),
-    Column("partition", Integer, nullable=False),
+    Column("tenant", String(128), nullable=False),
     Column("log_id", String(64)),
     Column("from_offset", BigInteger),
     Column("to_offset", BigInteger),
-    Column("rows", BigInteger, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
-    Column("sha256", String(64), nullable=False),
-    Column("sessions_bytes", BigInteger, nullable=False),
-    Column("sessions_sha256", String(64), nullable=False),
-    Column("schema_version", Integer, nullable=False),
-    Column("ts_min", BigInteger, nullable=False),
-    Column("ts_max", BigInteger, nullable=False),
+    #: `log_partitions`: how many the log had when its sessions were put where they are.
+    *required(Integer, "partition", "log_partitions", "schema_version"),
+    *required(BigInteger, "rows", "bytes", "sessions_bytes", "ts_min", "ts_max", "added_snap"),
+    *required(String(64), "sha256", "sessions_sha256"),
     #: Which sessions it holds: `lake.segments`.
     Column("session_filter", LargeBinary, nullable=False),
-    Column("added_snap", BigInteger, nullable=False),
     Column("removed_snap", BigInteger),
-    #: The shape of the log when its sessions were put where they are.
-    Column("log_partitions", Integer, nullable=False),
-    #: Of a merged segment: the newest commit that brought events which are in it now.
+    #: Of a merged one: the newest commit that brought events of it.
     Column("changed_snap", BigInteger),
-    Column("tenant", String(128), nullable=False),
     Index("ix_segment_live", "removed_snap", "added_snap"),
     Index("ix_segment_tenant", "tenant", "removed_snap"),
     info={FOLDER: "events"},
 )
 
-#: The newest commit. One row; its lock puts commits in an order.
+#: The newest commit: one row, whose lock puts commits in an order.
 lake_head = Table(
     "lake_head",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("snap", BigInteger, nullable=False),
-    Column("committed_at", BigInteger, nullable=False),
-    #: Snaps below this cannot be read any more: their files were collected.
-    Column("readable_from", BigInteger, nullable=False),
+    #: Snaps below `readable_from` cannot be read any more: their files were collected.
+    *required(BigInteger, "snap", "committed_at", "readable_from"),
 )
 run_once_made(lake_head, "INSERT INTO lake_head VALUES (1, 0, 0, 0)")
 
@@ -151,11 +134,10 @@ reader_lease = Table(
     "reader_lease",
     metadata,
     Column("id", String(64), primary_key=True),
-    Column("snap", BigInteger, nullable=False),
-    Column("until", BigInteger, nullable=False),
+    *required(BigInteger, "snap", "until"),
 )
 
-#: Only where a session's consent became known, or stricter, after rows of it were written.
+#: Consent that became known, or stricter, after rows of the session were written.
 consent_change = Table(
     "consent_change",
     metadata,
@@ -173,20 +155,11 @@ ledger = Table(
     Column("source", String(512), primary_key=True),
     Column("hour", BigInteger, primary_key=True, autoincrement=False),
     Column("partition", Integer, primary_key=True, autoincrement=False),
-    Column("accepted", BigInteger, nullable=False),
-    Column("stored", BigInteger, nullable=False),
-    Column("duplicate", BigInteger, nullable=False),
-    Column("rejected", BigInteger, nullable=False),
-    #: Of the accepted events, as they were sent.
-    Column("bytes", BigInteger, nullable=False),
-    #: Taken out again, or dropped before they were stored.
-    Column("erased", BigInteger, nullable=False),
-    #: Dropped by recorders before they were sent.
-    Column("dropped", BigInteger, nullable=False),
+    *required(BigInteger, "accepted", "stored", "duplicate", "rejected"),
+    *required(BigInteger, "bytes", "erased", "dropped"),
 )
 
-#: Sessions that go on with another one's work (compactions, subagents) or repeat it (forks,
-#: resumes).
+#: Sessions that go on with another one's work (compactions, subagents) or repeat it (forks).
 session_link = Table(
     "session_link",
     metadata,
@@ -197,8 +170,7 @@ session_link = Table(
     Index("ix_session_link_parent", "tenant", "parent_session"),
 )
 
-#: What becomes of a tenant's events with secrets or personal data, where that differs from the
-#: settings; null is as they say.
+#: Modes of redaction of a tenant; null is as the settings say.
 tenant_redaction = Table(
     "tenant_redaction",
     metadata,
@@ -220,8 +192,7 @@ redaction_count = Table(
     Column("matches", BigInteger, nullable=False),
 )
 
-#: Sessions in which something was masked, and since which moment of theirs: what a call read from
-#: then on decodes to it.
+#: Since which moment of a session something is masked: what a call read from then on decodes to it.
 masked_session = Table(
     "masked_session",
     metadata,

@@ -1,8 +1,7 @@
 """The views that queries read: those of the lake, and those that rooms above it bring.
 
-A room names each of its views in the entry point group `penstock.views`, with a function that
-binds what its views read. The SQL of a view is `views/NAME.sql` beside that function's module. No
-module of a room is imported before a query reads one of its views.
+The entry point group `penstock.views` names each, with a function that binds what it reads; its SQL
+is `views/NAME.sql` beside that function's module, which is imported with the first query of it.
 """
 
 import os
@@ -32,7 +31,7 @@ LAKE_VIEWS = frozenset(
     if entry.name.endswith(_SUFFIX)
 )
 _TIME = pa.timestamp("us", tz="UTC")
-#: Of the rows of a bucket: its views take longer to plan than to fill.
+#: Views of so few rows take longer to plan than to fill.
 _FEW_BYTES = 1 << 20
 #: The lines below `-- Columns:` in the SQL of a view.
 _COLUMNS = re.compile(r"^--   (\S+(?:, \S+)*)  +(\S.*)$", re.MULTILINE)
@@ -55,13 +54,13 @@ def view_sql(name: str) -> str:
 
 
 def column_meanings(view: str) -> list[tuple[list[str], str]]:
-    """What the columns of a view mean, as its SQL file says. Columns on one line share it."""
+    """What the columns of a view mean; those on one line of its SQL share it."""
     header = view_sql(view).partition("-- Columns:\n")[2]
     return [(names.split(", "), meaning) for names, meaning in _COLUMNS.findall(header)]
 
 
 def relation_sql(name: str) -> str:
-    """The statement that creates a relation which several views of the lake read."""
+    """The statement that creates what several views of the lake read."""
     return files(_LAKE).joinpath("base", name + _SUFFIX).read_text(encoding="utf-8")
 
 
@@ -79,8 +78,7 @@ class ViewSources:
     _views: set[str] = field(default_factory=set)
 
     def bind_query(self, name: str, query: sa.Select[Any]) -> None:
-        """A relation of what the metadata database answers now."""
-        # Tables keep a time in microseconds, in a column named `at` or `…_at`.
+        """Make a relation of what the metadata database answers now."""
         types = {column.name: _arrow_type(column) for column in query.selected_columns}
         with self.database.read() as connection:
             rows = connection.execute(query).all()
@@ -99,8 +97,8 @@ class ViewSources:
         *,
         with_paths: bool = False,
     ) -> list[str]:
-        """A relation of the rows of these Parquet files; of none, it has the columns of `schema`.
-        The column `filename` says which of the returned paths a row is from, if `with_paths`."""
+        """Make a relation of the rows of these Parquet files, with the columns of `schema` if there
+        are none. `with_paths` gives it the column `filename`, one of the returned paths."""
         if not file_names:
             if with_paths:
                 schema = schema.append(pa.field("filename", pa.string()))
@@ -113,19 +111,18 @@ class ViewSources:
         return paths
 
     def bind_paths(self, name: str, file_names: Sequence[str]) -> list[str]:
-        """The variable `NAME_files`: what a statement of our own may read of these files."""
+        """Make the variable `NAME_files`, for a statement of our own."""
         paths = self.files.paths(file_names)
         self.connection.paths += paths
         self.connection.execute(f"SET VARIABLE {name}_files = ?", [paths])
         return paths
 
     def known(self, at: sa.Column[int]) -> sa.ColumnElement[bool]:
-        """Rows with an earlier time than that of the query: what came later is not seen."""
+        """Whether a row is not later than the query's moment."""
         return sa.true() if self.moment is None else at <= self.moment
 
     def create_view(self, name: str, sql: str | None = None) -> None:
-        """A view over what is bound already, by its file or by this SQL. One that is there stays
-        as it is."""
+        """Create a view by its file or by this SQL, unless it is there."""
         if name not in self._views:
             self._views.add(name)
             self.connection.execute(f'CREATE VIEW "{name}" AS {sql or view_sql(name)}')
@@ -136,7 +133,6 @@ BindViews = Callable[[ViewSources, frozenset[str]], None]
 
 
 def bind_room_views(sources: ViewSources, views: frozenset[str]) -> None:
-    """Have each room bind those of its views that are among these."""
     rooms: dict[BindViews, set[str]] = {}
     for name in views & _room_views().keys():
         rooms.setdefault(_room_views()[name].load(), set()).add(name)
@@ -145,6 +141,7 @@ def bind_room_views(sources: ViewSources, views: frozenset[str]) -> None:
 
 
 def _arrow_type(column: sa.ColumnElement[Any]) -> pa.DataType:
+    """Times are kept in microseconds, in a column named `at` or `…_at`."""
     match column.type:
         case sa.BigInteger():
             return _TIME if f"_{column.name}".endswith("_at") else pa.int64()
@@ -165,11 +162,8 @@ def bucket_views(
     columns: Mapping[str, Sequence[str]] | None = None,
     where: Mapping[str, str] | None = None,
 ) -> dict[str, pa.Table]:
-    """Views of the lake over one tenant's rows among these; `sessions` cannot be among them.
-
-    The rows are whole sessions, as `read_bucket` gives them: a job sees what a query sees. Of a
-    view that is named there, only the `columns`, and only rows `where` a condition in SQL holds:
-    what is left out costs nothing."""
+    """Views of the lake, but `sessions`, over one tenant's rows, which are whole sessions. What is
+    left out by `columns` and `where`, each by view, costs nothing."""
     columns, where = columns or {}, where or {}
     few = rows.nbytes <= _FEW_BYTES
     with table_engine() as connection:
@@ -186,15 +180,14 @@ def bucket_views(
             else:
                 views[name] = connection.sql(query).to_arrow_table()
         if not few:
-            # To set its limit anew makes the engine give back what it keeps for further
-            # statements: four times what the views hold. It takes 5 ms.
+            # To set it anew makes the engine give back what it keeps: four times the views.
             connection.execute("RESET GLOBAL memory_limit")
     return views
 
 
 def _copied(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
-    """Its rows by way of a table: planned once and not twice, and no other thread waits for the
-    plan. Of few rows that takes longer than a copy."""
+    """By way of a table it is planned once and not twice: for few rows that takes longer than a
+    copy."""
     connection.execute(f"CREATE TEMP TABLE answer AS {query}")
     rows = connection.table("answer").to_arrow_table()
     connection.execute("DROP TABLE answer")
@@ -203,7 +196,7 @@ def _copied(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
 
 @contextmanager
 def table_engine() -> Iterator[duckdb.DuckDBPyConnection]:
-    """For statements over tables in memory alone, in UTC. What is made in it goes with it."""
+    """An engine for statements over tables in memory alone, in UTC."""
     with _process_engine(os.getpid()).cursor() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         yield connection
@@ -211,7 +204,7 @@ def table_engine() -> Iterator[duckdb.DuckDBPyConnection]:
 
 @cache
 def _process_engine(_pid: int) -> duckdb.DuckDBPyConnection:
-    """Opening one costs more than a statement over a bucket does: a process opens it once."""
+    """Opening one costs more than a statement over a bucket does."""
     configuration: dict[str, str | bool | int | float | list[str]] = {
         "threads": 1,
         "enable_external_access": False,

@@ -45,7 +45,7 @@ def call(session: str, number: int, **fields: Any) -> Event:
 
 def elsewhere(lake: HandLake, events: list[Event]) -> None:
     """By a gateway that was started since, or another one: it remembers no session."""
-    lake.lake._redactor = None
+    lake.lake.__dict__.pop("redactor", None)
     lake.send(events)
 
 

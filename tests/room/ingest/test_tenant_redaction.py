@@ -156,7 +156,7 @@ def test_counts_that_cannot_be_noted_are_kept(lake: HandLake) -> None:
 def test_nothing_passes_before_the_modes_are_known(lake: HandLake, tmp_path: Path) -> None:
     away = Database(f"sqlite:///{tmp_path / 'nowhere' / 'penstock.db'}")
     lake.lake.redaction_modes = TenantModes(away, lake.lake.settings)
-    lake.lake._redactor = None
+    lake.lake.__dict__.pop("redactor", None)
     with pytest.raises(DatabaseUnreachable):
         lake.send([make_event("s", 1, payload={"text": TEXT})])
 
