@@ -1,4 +1,4 @@
-"""The tables of a new database, and whether those of another suit this code."""
+"""The tables of a database: making them, and whether they suit this code."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +19,7 @@ _VERSION = sa.table("alembic_version", sa.column("version_num", sa.String))
 
 def upgrade(database: Database) -> None:
     """Make the tables of an empty database; several processes may try at once. Raises
-    DatabaseOutdated, and DatabaseUnreachable, with nothing changed, where a lock is held."""
+    DatabaseOutdated, and DatabaseUnreachable where a lock is held."""
     with database.read() as connection:
         found = _revision(connection)
     if found is None:
@@ -31,7 +31,7 @@ def upgrade(database: Database) -> None:
 
 
 def check(database: Database) -> str:
-    """The database's revision, if it suits this code. Raises DatabaseOutdated."""
+    """The database's revision. Raises DatabaseOutdated."""
     with database.read() as connection:
         found = _revision(connection)
     if found != REVISION:
@@ -40,7 +40,7 @@ def check(database: Database) -> str:
 
 
 def run_schema(connection: Connection) -> None:
-    """Make the tables of SQLite by the script: importing Alembic and all rooms takes a second."""
+    """By the script: importing Alembic and all rooms takes a second."""
     script = (migrations_folder() / "schema.sql").read_text(encoding="utf-8")
     for statement in script.split(";\n"):
         connection.exec_driver_sql(statement)
@@ -57,8 +57,8 @@ def migrate(connection: Connection) -> None:
 
 @contextmanager
 def exclusive_transaction(database: Database) -> Iterator[Connection]:
-    """A transaction for changing tables, one at a time. It may take long, but waits for locks no
-    longer than others do: everybody who uses the table waits behind it."""
+    """A transaction for changing tables, one at a time. It waits for locks no longer than others
+    do: who uses the table waits behind it."""
     with database.write() as connection:
         if not database.is_sqlite:
             lock_timeout = connection.exec_driver_sql("SHOW lock_timeout").scalar_one()

@@ -14,15 +14,14 @@ ONE_STATE: dict[str, Any] = {"isolation_level": "REPEATABLE READ"}
 READ_ONLY: dict[str, Any] = ONE_STATE | {"postgresql_readonly": True}
 
 _LOCK_TIMEOUT, _CANCELED = "55P03", "57014"
-#: Class 25 is about the transaction's state. Most of it means that the server changed its role
-#: or lost patience; this code means that an earlier error was overlooked.
+#: An earlier error was overlooked.
 _ABORTED_BEFORE = "25P02"
-#: Tables or columns are missing, or may not be used: not the tables of a Penstock.
+#: Tables or columns are missing, or may not be used.
 _TABLES_UNFIT = frozenset({"42501", "42703", "42P01"})
 
 
 def make_engine(url: sa.URL, limits: DatabaseLimits) -> Engine:
-    """The server ends what takes too long, or else the system's network. Raises ExtraMissing."""
+    """Raises ExtraMissing."""
     statement_ms = _milliseconds(limits.statement_seconds_max)
     timeouts = {
         "lock_timeout": _milliseconds(limits.lock_seconds_max),
@@ -36,16 +35,13 @@ def make_engine(url: sa.URL, limits: DatabaseLimits) -> Engine:
         "keepalives_interval": 10,
         "keepalives_count": 3,
         "tcp_user_timeout": statement_ms,
-        # A prepared statement fails when a migration changes the types of its columns, and does
-        # not go through every pooler.
-        "prepare_threshold": None,
+        "prepare_threshold": None,  # not every pooler passes prepared statements on
     }
-    # An address overrides single arguments. Of `options` the later win: those of the address.
+    # The address wins, by single arguments, and by `options`, of which the later count.
     arguments = {name: value for name, value in arguments.items() if name not in url.query}
     options = [f"-c {name}={value}" for name, value in timeouts.items()]
     arguments["options"] = " ".join([*options, str(url.query.get("options", ""))]).strip()
     try:
-        # With `pre_ping`, a connection that the server closed is noticed before it is used.
         engine = sa.create_engine(url, connect_args=arguments, pool_pre_ping=True, **limits.pool())
     except ImportError as error:
         raise ExtraMissing(what="A metadata database in PostgreSQL", extra="postgres") from error
@@ -61,8 +57,7 @@ def _read_sums_as_integers(connection: Any, _entry: object) -> None:
 
 
 def _milliseconds(seconds: float) -> int:
-    """At least one: zero would be for ever."""
-    return max(1, round(seconds * 1000))
+    return max(1, round(seconds * 1000))  # zero would be for ever
 
 
 def why_unusable(error: exc.DBAPIError, limits: DatabaseLimits) -> str | None:

@@ -25,17 +25,14 @@ class DatabaseSettings(RoomSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class DatabaseLimits:
-    """How long to wait for the database, and how many connections a process may have."""
-
-    #: Wait for the lock of another process or transaction.
     lock_seconds_max: float = 5.0
     statement_seconds_max: float = DatabaseSettings.database_statement_seconds_max
-    #: Wait for a connection, to the database or from the pool.
+    #: To the database or from the pool.
     connect_seconds_max: float = 10.0
     connections_max: int = DatabaseSettings.database_connections_max
 
     def pool(self) -> dict[str, float]:
-        """Arguments of an engine: a few connections stay open, the others are closed after use."""
+        """Arguments of an engine: some connections stay open."""
         idle = min(self.connections_max, _KEPT_OPEN)
         sizes = {"pool_size": idle, "max_overflow": self.connections_max - idle}
         return {**sizes, "pool_timeout": self.connect_seconds_max}

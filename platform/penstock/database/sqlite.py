@@ -17,22 +17,18 @@ from penstock.database.errors import DatabaseUnreachable
 from penstock.database.settings import DatabaseLimits
 from penstock.directories import FILE_MODE
 
-#: Options of a transaction that sees one state, and of one that changes nothing. A transaction
-#: that writes has the database for itself, and sees one state anyway.
+#: Whoever writes has the database for itself, and sees one state anyway.
 ONE_STATE: dict[str, Any] = {}
 READ_ONLY: dict[str, Any] = {"penstock_read_only": True}
-#: SQLite's own clock ticks in milliseconds. Several transactions end within one, and lists by
-#: time would have no order.
+#: SQLite's own clock ticks in milliseconds: lists by time would have no order.
 CLOCK = "penstock_now_us"
 
-#: How long readers may keep the write-ahead log from being emptied.
 _SCRUB_SECONDS_MAX = 60.0
 
 
 def make_engine(url: sa.URL, limits: DatabaseLimits) -> Engine:
-    """SQLite does not notice that its file is removed or replaced: it would go on in the removed
-    file, where all commits are lost, or make an empty one. So each connection, and each
-    transaction on it, looks whether the file is the one that was opened."""
+    """Each connection and transaction looks whether the file is the one that was opened: SQLite
+    would go on in a removed one, where commits are lost, or make an empty one."""
     in_memory = url.database in (None, "", ":memory:") or str(url.database).startswith("file:")
     path = None if in_memory else Path(str(url.database))
     lock_s = limits.lock_seconds_max
@@ -69,15 +65,14 @@ def make_engine(url: sa.URL, limits: DatabaseLimits) -> Engine:
             connection.invalidate()
             refuse()
         read_only = connection.get_execution_options().get("penstock_read_only", False)
-        # A transaction that reads first and writes later would fail at once, without
-        # waiting, when another wrote in between: take the lock at the beginning.
+        # Without the lock one that reads first would fail at once when another wrote in between.
         connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
 
     return engine
 
 
 def scrub(connection: Connection) -> None:
-    """Waits for those who read an older state: the write-ahead log still has it."""
+    """Waits for who reads an older state: the write-ahead log still has it."""
     cursor = connection.connection.cursor()
     try:
         cursor.execute("VACUUM")
@@ -91,8 +86,8 @@ def scrub(connection: Connection) -> None:
 
 
 def why_unusable(error: DBAPIError, _limits: DatabaseLimits) -> str | None:
-    """What is wrong with the database; None when the statement is to blame. A damaged file, or one
-    that is no database, raises a plain DatabaseError."""
+    """What is wrong with the database; None when the statement is to blame."""
+    # A damaged file raises a plain DatabaseError.
     outage = isinstance(error, OperationalError | InternalError) or type(error) is DatabaseError
     return str(error.orig) if outage or error.connection_invalidated else None
 
@@ -112,7 +107,7 @@ def _identity(path: Path | None) -> tuple[int, int] | None:
 
 
 def _use_wal(cursor: sqlite3.Cursor, lock_seconds_max: float) -> None:
-    """SQLite fails at once, without waiting, when another process does the same to a new file."""
+    """SQLite fails at once when another process does the same to a new file."""
     deadline = time.monotonic() + lock_seconds_max
     while True:
         try:

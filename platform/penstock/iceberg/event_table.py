@@ -1,12 +1,12 @@
 """The Iceberg table of a tenant's events: a commit of Iceberg for a state of the lake.
 
-Its data files are the segments themselves, as they are: columns are found by their names. Bounds in
-manifests are of times alone, so that no metadata says what an event or a session does."""
+Its data files are the segments themselves. Bounds in manifests are of times alone, so that no
+metadata says what an event does."""
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import sqlalchemy as sa
@@ -23,11 +23,9 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
 
-#: Of the catalog, in the metadata database.
 CATALOG = "penstock"
 TABLE = "events"
 FOLDER = "iceberg"
-#: More of them would have to be looked through with each commit.
 _SNAPSHOTS_KEPT = 5
 _PROPERTIES = {
     "format-version": "2",
@@ -47,16 +45,12 @@ _TYPES = {
 }
 
 
-@dataclass(frozen=True)
-class TableChange:
-    """What a commit changed; none where the table was in step."""
-
+class TableChange(NamedTuple):
     added: int
     removed: int
 
 
 def folder_of(tenant: str) -> str:
-    """In the store."""
     return f"{FOLDER}/{tenant_folder(tenant)}/{TABLE}"
 
 
@@ -65,13 +59,13 @@ def namespace_of(tenant: str) -> str:
 
 
 def location_of(lake: Lake, name: str) -> str:
-    """Where other engines find an object of the store."""
+    """Where other engines find it."""
     address = lake.store.address(name)
     return f"file://{address}" if lake.store.local else address
 
 
 def open_catalog(lake: Lake) -> "SqlCatalog":
-    """In the metadata database of the lake. Raises ExtraMissing."""
+    """Raises ExtraMissing."""
     try:
         from pyiceberg.catalog.sql import SqlCatalog
     except ImportError as error:
@@ -84,7 +78,6 @@ def open_catalog(lake: Lake) -> "SqlCatalog":
 
 
 def _access(lake: Lake) -> Mapping[str, str]:
-    """Keys are those of the environment, as for the store."""
     properties = {"warehouse": location_of(lake, FOLDER)}
     if not lake.store.local:
         address = S3Address.of(urlsplit(lake.settings.store_url))
@@ -117,12 +110,11 @@ def commit(
 
 
 def opened(lake: Lake, tenant: str) -> "Table":
-    """The table, made where there is none."""
     return _loaded(lake, tenant) or _created(lake, tenant)
 
 
 def data_files(table: "Table", snapshot_id: int | None = None) -> "dict[str, DataFile]":
-    """By their place, those of a snapshot; of none, the newest."""
+    """The files of a snapshot, or of the newest, by their place."""
     current = table.current_snapshot()
     snapshot = current if snapshot_id is None else table.snapshot_by_id(snapshot_id)
     if snapshot is None:
@@ -137,11 +129,8 @@ def data_files(table: "Table", snapshot_id: int | None = None) -> "dict[str, Dat
 
 def remove_table(lake: Lake, tenant: str) -> bool:
     """Whether there was one. It needs no library of Iceberg."""
-    mine = (iceberg_table.c.catalog_name == CATALOG) & (
-        iceberg_table.c.table_namespace == namespace_of(tenant)
-    )
     with lake.database.write() as connection:
-        removed = connection.execute(sa.delete(iceberg_table).where(mine)).rowcount
+        removed = connection.execute(sa.delete(iceberg_table).where(_is_of(tenant))).rowcount
     for stored in list(lake.store.list(f"{folder_of(tenant)}/")):
         lake.store.delete(stored.name)
     return bool(removed)
@@ -149,17 +138,19 @@ def remove_table(lake: Lake, tenant: str) -> bool:
 
 def metadata_location(lake: Lake, tenant: str) -> str | None:
     """What engines without a catalog read; None where there is no table."""
-    query = sa.select(iceberg_table.c.metadata_location).where(
-        iceberg_table.c.catalog_name == CATALOG,
-        iceberg_table.c.table_namespace == namespace_of(tenant),
-    )
+    query = sa.select(iceberg_table.c.metadata_location).where(_is_of(tenant))
     with lake.database.read() as connection:
         location: str | None = connection.scalar(query)
     return location
 
 
+def _is_of(tenant: str) -> sa.ColumnElement[bool]:
+    columns = iceberg_table.c
+    return (columns.catalog_name == CATALOG) & (columns.table_namespace == namespace_of(tenant))
+
+
 def namespaces_elsewhere(lake: Lake) -> set[str]:
-    """Whose table is not in this lake's store, but where the lake was before."""
+    """Whose table is where the lake was before."""
     folder = f"{location_of(lake, FOLDER)}/"
     here = iceberg_table.c.metadata_location.startswith(folder, autoescape=True)
     query = sa.select(iceberg_table.c.table_namespace).where(
@@ -173,15 +164,13 @@ def _loaded(lake: Lake, tenant: str) -> "Table | None":
     """None where there is none, or one that is of elsewhere, as after a restored backup."""
     from pyiceberg.exceptions import NoSuchTableError
 
-    try:
-        table = open_catalog(lake).load_table((*namespace_of(tenant).split("."), TABLE))
-    except NoSuchTableError:
-        return None
-    except FileNotFoundError:
-        remove_table(lake, tenant)
-        return None
-    if table.location() == location_of(lake, folder_of(tenant)):
-        return table
+    with suppress(FileNotFoundError):
+        try:
+            table = open_catalog(lake).load_table((*namespace_of(tenant).split("."), TABLE))
+        except NoSuchTableError:
+            return None
+        if table.location() == location_of(lake, folder_of(tenant)):
+            return table
     remove_table(lake, tenant)
     return None
 
@@ -193,11 +182,8 @@ def _created(lake: Lake, tenant: str) -> "Table":
     fields: list[Any] = []
     for number, column in enumerate(EVENT_ROWS, 1):
         kind = _TYPES.get(str(column.type)) or FixedType(column.type.byte_width)
-        fields.append(
-            NestedField(
-                field_id=number, name=column.name, field_type=kind, required=not column.nullable
-            )
-        )
+        facts = {"field_id": number, "name": column.name, "field_type": kind}
+        fields.append(NestedField(**facts, required=not column.nullable))
     schema = Schema(*fields)
     mapping = {"schema.name-mapping.default": schema.name_mapping.model_dump_json()}
     catalog = open_catalog(lake)

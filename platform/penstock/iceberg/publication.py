@@ -31,8 +31,6 @@ _WAIT_SECONDS_MAX = 60.0
 
 @dataclass(frozen=True)
 class Publication:
-    """What the table of a tenant holds."""
-
     tenant: str
     files: int
     rows: int
@@ -43,20 +41,17 @@ class Publication:
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A table, as it was published last."""
-
     tenant: str
     files: int
     rows: int
     published_at: int
-    #: Whether segments changed since.
     is_behind: bool
     metadata: str | None
 
 
 def publish(lake: Lake, tenant: str, *, history: bool = True) -> Publication:
-    """Bring the table of a tenant in step with its live segments. Without `history` the snapshots
-    of before go. Raises IcebergBusy, ExtraMissing."""
+    """Bring the table of a tenant in step with its live segments; without `history` earlier
+    snapshots go. Raises IcebergBusy, ExtraMissing."""
     with _alone(lake, tenant):
         with lake.database.read() as connection:
             snap = connection.scalar(sa.select(lake_head.c.snap)) or 0
@@ -75,7 +70,7 @@ def publish(lake: Lake, tenant: str, *, history: bool = True) -> Publication:
             row["published_at"] = clock_us(connection)
             put_rows(connection, iceberg_publication, [row])
         location = metadata_location(lake, tenant)
-    return Publication(tenant, len(live), count, change.added, change.removed, location)
+    return Publication(tenant, len(live), count, *change, location)
 
 
 def withdraw(lake: Lake, tenant: str) -> bool:
@@ -89,8 +84,8 @@ def withdraw(lake: Lake, tenant: str) -> bool:
 
 
 def tenants_due(lake: Lake) -> list[str]:
-    """Whose live segments are not those that were published; and all tables that are of another
-    place, as after a backup was restored."""
+    """Whose live segments are not those that were published, and whose tables are of another place,
+    as after a restored backup."""
     live = segment.c.removed_snap.is_(None)
     newest = sa.select(
         segment.c.tenant,
@@ -106,8 +101,7 @@ def tenants_due(lake: Lake) -> list[str]:
     due = {tenant for tenant, (_, files, _) in present.items() if files and tenant not in tables}
     for tenant, table in tables.items():
         changed, files, rows = present.get(tenant, (0, 0, 0))
-        # What was removed may be collected since, and what is rewritten without some sessions keeps
-        # its snap: then the counts tell.
+        # Where what was removed is collected, or rewritten at its snap, the counts tell.
         differs = (files, rows) != (table.files, table.rows)
         if changed > table.snap or differs or namespace_of(tenant) in elsewhere:
             due.add(tenant)
@@ -139,8 +133,7 @@ def publish_due(lake: Lake, _metrics: Metrics) -> str | None:
 
 
 def _erase_history(order: ErasureOrder) -> Iterator[ErasedPart]:
-    """Before the replaced files go: no snapshot of Iceberg names them any more, and no metadata
-    says what was in them."""
+    """No snapshot or metadata of Iceberg names the replaced files any more, before they go."""
     lake, tenant = order.lake, order.scope.tenant
     with lake.database.read() as connection:
         mine = sa.select(iceberg_publication.c.tenant).where(iceberg_publication.c.tenant == tenant)

@@ -1,10 +1,9 @@
 """The tables of the Iceberg catalog, as `pyiceberg` and the JDBC catalog of Spark and Trino have
-them, and how far each tenant's table has come. No files: what the catalog names lies in the store.
-"""
+them, and how far each tenant's table has come."""
 
 from sqlalchemy import BigInteger, Column, String, Table
 
-from penstock.database.tables import metadata
+from penstock.database.tables import metadata, required
 
 iceberg_table = Table(
     "iceberg_tables",
@@ -31,8 +30,5 @@ iceberg_publication = Table(
     "iceberg_publication",
     metadata,
     Column("tenant", String(128), primary_key=True),
-    Column("snap", BigInteger, nullable=False),
-    Column("files", BigInteger, nullable=False),
-    Column("rows", BigInteger, nullable=False),
-    Column("published_at", BigInteger, nullable=False),
+    *required(BigInteger, "snap", "files", "rows", "published_at"),
 )

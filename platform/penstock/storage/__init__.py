@@ -1,6 +1,4 @@
-"""The object store: immutable files by name. Segments live here.
-
-The embedded store is a directory; `s3` is its twin at scale."""
+"""The object store: immutable files by name, in a directory or in S3."""
 
 import os
 from collections.abc import Iterator
@@ -25,24 +23,21 @@ class StoredObject(NamedTuple):
 
 
 class ObjectStore(Protocol):
-    """Names are relative, with `/` between parts: others raise NameUnsafe. An object is whole or
-    absent.
-
-    A store that is elsewhere raises StoreUnreachable or StoreRefused, and FileNotFoundError for
-    an absent object alone."""
+    """Names are relative, with `/` between parts; others raise NameUnsafe. An object is whole or
+    absent. A store that is elsewhere raises StoreUnreachable or StoreRefused."""
 
     @property
     def local(self) -> bool:
-        """Whether an address is a path that every program of this machine can open."""
+        """Whether an address is a path on this machine."""
 
     def check(self) -> None:
-        """Ask whether it can be used. Raises StoreUnreachable, StoreRefused."""
+        """Ask whether it can be used."""
 
     def create(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """A file to write; it appears under `name`, durably, when the block ends well."""
+        """A file to write; it appears, durably, when the block ends well."""
 
     def open(self, name: str) -> pa.NativeFile:
-        """Random access for reading. Raises FileNotFoundError."""
+        """Raises FileNotFoundError."""
 
     def list(self, prefix: str = "") -> Iterator[StoredObject]:
         """What is there, remains of unfinished writes included."""
@@ -55,8 +50,6 @@ class ObjectStore(Protocol):
 
 
 class FileStore:
-    """An ObjectStore in a directory. A file is written beside its name, synced, renamed."""
-
     local = True
 
     def __init__(self, root: Path) -> None:
@@ -132,4 +125,4 @@ class StoreUnreachable(
 
 
 class StoreRefused(PenstockError, exit_status=3, http_status=503):
-    """The object store {where} refused: {why}. {hint}."""
+    """The object store {where} refused: {why}."""

@@ -1,7 +1,7 @@
 """The object store in a bucket of S3, or of a service that speaks its protocol.
 
-An object is written to a local file first and uploaded when it is complete. Arrow's own output
-stream cannot be abandoned: closing or dropping one makes an object of the bytes written so far."""
+An object is uploaded from a local file when it is complete: Arrow's output stream, closed or
+dropped, makes an object of the bytes written so far."""
 
 import io
 import mmap
@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, BinaryIO, Self, TypeVar, cast
@@ -27,16 +28,13 @@ from penstock.safe_names import relative_name
 from penstock.storage import StoredObject, StoreRefused, StoreUnreachable
 
 _ADDRESS_OPTIONS = ("endpoint", "region")
-#: Up to this size an object is sent in one request; beyond, in parts of Arrow's choosing.
+#: Larger objects are sent in parts of Arrow's choosing.
 _ONE_REQUEST_BYTES = 5 * 1024 * 1024
 _PAUSE_SECONDS_MIN = 0.2
-#: A store that takes longer to accept a connection is away.
 _CONNECT_SECONDS_MAX = 5.0
-#: A store that sends nothing for so long is given up.
 SILENCE_SECONDS_MAX = 20.0
-#: Tries of one request.
-ATTEMPTS_MAX = 5
-#: A request takes longer than the transfer of so many bytes: smaller reads are not worth one.
+ATTEMPTS_MAX = 5  # of one request
+#: Smaller reads are not worth a request.
 WINDOW_BYTES = 256 * 1024
 
 T = TypeVar("T")
@@ -44,7 +42,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class S3Address:
-    """Where the objects are. Keys are no part of it: they come from the usual places of AWS."""
+    """Where the objects are; keys come from the usual places of AWS."""
 
     bucket: str
     prefix: str = ""
@@ -86,14 +84,11 @@ class S3Address:
 
 
 class S3Store:
-    """An ObjectStore in a bucket."""
-
     local = False
 
     def __init__(self, address: S3Address, spool: Path) -> None:
-        """Objects that are being written stand in the directory `spool`."""
         self._address = address
-        self._spool = spool
+        self._spool = spool  # the directory of objects that are being written
 
     def check(self) -> None:
         self._list_directory("")
@@ -119,7 +114,7 @@ class S3Store:
         return pa.PythonFile(_WindowedFile(fetch, source.size()), mode="r")
 
     def list(self, prefix: str = "") -> Iterator[StoredObject]:
-        """Folder by folder. Uploads that were never completed are not listed: docs/storage.md."""
+        """Folder by folder; without uploads that were never completed."""
         folders = [prefix]
         while folders:
             for name, size in self._list_directory(folders.pop()):
@@ -151,7 +146,7 @@ class S3Store:
         self._request(write)
 
     def _list_directory(self, name: str) -> Sequence[tuple[str, int | None]]:
-        """The names directly in a folder, with the sizes of those that are objects."""
+        """What lies directly in a folder, with the sizes of objects."""
         selector = fs.FileSelector(self._address.path(name), allow_not_found=True)
         entries = self._request(lambda: self._files.get_file_info(selector))
         if not entries:
@@ -163,17 +158,15 @@ class S3Store:
         ]
 
     def _refuse_missing_bucket(self) -> None:
-        """A request about an object in a missing bucket says only that the object is missing."""
+        """A request in a missing bucket says only that the object is missing."""
         bucket = self._request(lambda: self._files.get_file_info(self._address.bucket))
         if bucket.type is fs.FileType.NotFound:
             raise explain("NO_SUCH_BUCKET", self._address)
 
     def _request(self, request: Callable[[], T]) -> T:
-        """The SDK repeats requests that fail for a moment, but does not know the answer 429 of some
-        services. Raises FileNotFoundError, StoreUnreachable, StoreRefused."""
-        attempt = 0
-        while True:
-            attempt += 1
+        """The SDK repeats requests that fail for a moment, but not those answered by 429. Raises
+        FileNotFoundError, StoreUnreachable, StoreRefused."""
+        for attempt in count(1):
             try:
                 return request()
             except FileNotFoundError:
@@ -192,15 +185,16 @@ class S3Store:
                     except OSError as explained:
                         answer = str(explained)
                 raise explain(answer, self._address) from error
+        raise AssertionError  # the loop never ends
 
     @cached_property
     def _files(self) -> Any:
-        """Sends a small object in one request, so that it arrives whole or not at all."""
+        """Sends a small object in one request."""
         return self._connect(allow_delayed_open=True)
 
     @cached_property
     def _files_for_parts(self) -> Any:
-        """Begins the upload before it writes: if the beginning fails, no object can appear."""
+        """Begins the upload before it writes: if that fails, no object can appear."""
         return self._connect(allow_delayed_open=False)
 
     def _connect(self, *, allow_delayed_open: bool) -> Any:
@@ -217,7 +211,7 @@ class S3Store:
 
 
 class _WindowedFile(io.RawIOBase):
-    """A remote file, read in large pieces. Keeps the last one, and the end with Parquet's index."""
+    """A remote file, read in large pieces: it keeps the last one, and the end."""
 
     def __init__(self, fetch: Callable[[int, int], pa.Buffer], size: int) -> None:
         super().__init__()
@@ -244,7 +238,7 @@ class _WindowedFile(io.RawIOBase):
         return bytes(self.read_buffer(size))
 
     def read_buffer(self, size: int | None = -1) -> pa.Buffer:
-        """The same without a copy; Arrow prefers it."""
+        """Arrow prefers it."""
         left = max(0, self._size - self._position)
         length = left if size is None or size < 0 else min(size, left)
         piece = self._piece(self._position, length)
@@ -274,24 +268,15 @@ _NO_REASON = "No response body"
 
 #: Errors that another try does not mend, and what to do about them.
 _REFUSALS = {
-    "NO_SUCH_BUCKET": (
-        "there is no such bucket",
-        "Make it, or correct PENSTOCK_STORE_URL; Penstock makes no buckets",
-    ),
-    "INVALID_ACCESS_KEY_ID": ("the access key is not known there", "Check AWS_ACCESS_KEY_ID"),
-    "SIGNATURE_DOES_NOT_MATCH": (
-        "the secret key does not belong to the access key",
-        "Check AWS_SECRET_ACCESS_KEY",
-    ),
-    "EXPIRED_TOKEN": ("the session token is too old", "Get a new one"),
-    "ACCESS_DENIED": (
-        "this key may not do that, or there is no key at all",
-        "docs/storage.md lists the permissions that are needed",
-    ),
-    "WRONG_REGION": (
-        "the bucket is in another region",
-        "Name it: PENSTOCK_STORE_URL=s3://…?region=…",
-    ),
+    "NO_SUCH_BUCKET": "there is no such bucket. Make it, or correct PENSTOCK_STORE_URL; Penstock"
+    " makes no buckets",
+    "INVALID_ACCESS_KEY_ID": "the access key is not known there. Check AWS_ACCESS_KEY_ID",
+    "SIGNATURE_DOES_NOT_MATCH": "the secret key does not belong to the access key. Check"
+    " AWS_SECRET_ACCESS_KEY",
+    "EXPIRED_TOKEN": "the session token is too old. Get a new one",
+    "ACCESS_DENIED": "this key may not do that, or there is no key at all. docs/storage.md lists"
+    " the permissions that are needed",
+    "WRONG_REGION": "the bucket is in another region. Name it: PENSTOCK_STORE_URL=s3://…?region=…",
 }
 _SAME_AS = {
     **dict.fromkeys(("ExpiredToken", "InvalidToken"), "EXPIRED_TOKEN"),
@@ -314,12 +299,10 @@ def explain(answer: str, where: object) -> PenstockError:
     code, status = _code_and_status(answer)
     name = _NAME.search(answer)
     for key in (name and name["name"], code or answer, status):
-        refusal = _REFUSALS.get(_SAME_AS.get(key, key)) if key else None
-        if refusal:
-            why, hint = refusal
-            return StoreRefused(where=where, why=why, hint=hint)
+        if refusal := _REFUSALS.get(_SAME_AS.get(key, key)) if key else None:
+            return StoreRefused(where=where, why=refusal)
     if "AWS Error" in answer and code not in _PASSING and status not in _PASSING_STATUS:
-        return StoreRefused(where=where, why=answer, hint="Check PENSTOCK_STORE_URL")
+        return StoreRefused(where=where, why=f"{answer}. Check PENSTOCK_STORE_URL")
     return StoreUnreachable(where=where, why=answer)
 
 
