@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, get_overloads, get_type_hints
 
 import penstock
-from penstock.channels.channel import Assignment, ChannelState
-from penstock.checkpoints.calls import CheckpointAnswer
+from penstock.channels.change import ChannelState
+from penstock.channels.channel import Assignment
+from penstock.checkpoints.checkpoint import Checkpoint
 from penstock.recorder.session import RecordedSession
 from penstock.shards.reader import DEFAULTS, ReadingOptions, ShardReader
 
@@ -32,7 +33,7 @@ _NAMES = (
     "Recorder",
     "PenstockError",
 )
-_GIVEN = (RecordedSession, ShardReader, CheckpointAnswer, ChannelState, Assignment)
+_GIVEN = (RecordedSession, ShardReader, Checkpoint, ChannelState, Assignment)
 _ERRORS = (
     "The root of all errors. Its text is a sentence: what happened, to what, what to do; `facts`"
     " has the same by name. `exit_status` is what a command ends with.\n"

@@ -3,21 +3,19 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack, overload
-
-import msgspec
+from typing import TYPE_CHECKING, Self, Unpack, overload
 
 from penstock.channels.calls import SHOW_CHANNEL, ChannelQuestion
-from penstock.channels.channel import ChannelState, channel_state
+from penstock.channels.change import ChannelState
+from penstock.channels.channel import channel_state
 from penstock.checkpoints.calls import (
     LIST_CHECKPOINTS,
     SHOW_CHECKPOINT,
-    CheckpointAnswer,
     CheckpointQuestion,
     CheckpointsQuestion,
 )
+from penstock.checkpoints.checkpoint import Checkpoint
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.desk import Caller, Desk, LocalDesk, RemoteDesk
@@ -40,13 +38,13 @@ class _Registry:
     def _desk(self, tenant: str) -> Desk:
         raise NotImplementedError
 
-    def checkpoint(self, name: str, *, tenant: str = TENANT_DEFAULT) -> CheckpointAnswer:
+    def checkpoint(self, name: str, *, tenant: str = TENANT_DEFAULT) -> Checkpoint:
         """A checkpoint, by its name or its digest. Raises CheckpointUnknown."""
         return self._desk(tenant).ask(SHOW_CHECKPOINT, CheckpointQuestion(name=name))
 
     def checkpoints(
         self, *, state: "State | None" = None, tenant: str = TENANT_DEFAULT
-    ) -> list[CheckpointAnswer]:
+    ) -> list[Checkpoint]:
         """All checkpoints, or those in one state; the newest comes last."""
         question, checkpoints = CheckpointsQuestion(state=state, limit=_PAGE_ENTRIES), []
         while True:
@@ -109,11 +107,7 @@ class RemoteLake(_Registry):
 
     def channel(self, name: str) -> ChannelState:
         """Where a channel points now; see `penstock.assign`. Raises ChannelUnknown."""
-        answer = RemoteDesk(self._service).ask(SHOW_CHANNEL, ChannelQuestion(name=name))
-        fields: dict[str, Any] = msgspec.to_builtins(answer)
-        times = {name: _us(fields[name]) for name in ("since", "changed_at")}
-        named = {"name": fields["channel"], "tenant": ""}
-        return msgspec.convert(fields | times | named, ChannelState)
+        return RemoteDesk(self._service).ask(SHOW_CHANNEL, ChannelQuestion(name=name))
 
     def read_shard(self, shard: str, **options: "Unpack[ReadingOptions]") -> "ShardReader":
         """A reader of a shard, by its id, the beginning of it, or its name: `penstock.read_shard`
@@ -165,7 +159,3 @@ def _client(url: str, key: str | None) -> "ServiceClient":
     from penstock.http.login import service_key
 
     return ServiceClient(url, key or service_key(url), _ANSWER_SECONDS_MAX)
-
-
-def _us(text: str | None) -> int | None:
-    return None if text is None else round(datetime.fromisoformat(text).timestamp() * 1_000_000)

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.channels.channel import ChannelState, channel_state, choose_arm
+from penstock.channels.change import ChannelState
+from penstock.channels.channel import channel_state, choose_arm
 from penstock.clock import SystemClock
 from penstock.execution.calls import InlineExecutor
 from penstock_jobs.rewards.definition import parse_definition

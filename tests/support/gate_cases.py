@@ -61,7 +61,6 @@ def checkpoint(name: str, state: State = "registered") -> Checkpoint:
         bytes=None,
         note="",
         registered_by="trainer",
-        registered_at=NOW,
     )
 
 

@@ -8,7 +8,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import msgspec
 import sqlalchemy as sa
 
-from penstock.channels import channel as channels
+from penstock.channels.change import ChannelState
+from penstock.channels.channel import channel_state, policy_of
 from penstock.channels.history import channel_changes
 from penstock.database.engine import Database, now_us
 from penstock.database.errors import DatabaseUnreachable
@@ -179,7 +180,7 @@ def judge_look(
 
 @dataclass(frozen=True)
 class Situation:
-    state: channels.ChannelState
+    state: ChannelState
     policy: Policy | None
     steps: CanarySteps
     trial: Trial | None
@@ -195,9 +196,9 @@ class StoredLook(NamedTuple):
 
 def situation_of(lake: Lake, tenant: str, channel: str, at_us: int | None = None) -> Situation:
     """`at_us` replaces the database's clock. Raises ChannelUnknown, HistoryDamaged."""
-    state = channels.channel_state(lake.database, tenant, channel)
+    state = channel_state(lake.database, tenant, channel)
     latest = channel_changes(lake.database, tenant, channel, limit=_CHANGES_MAX, latest=True)
-    text = channels.policy_of(lake.database, state)
+    text = policy_of(lake.database, state)
     where = f"the policy of {channel}"
     policy = parse(text, where) if text is not None else None
     if at_us is None:

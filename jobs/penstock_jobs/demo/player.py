@@ -18,7 +18,8 @@ from urllib.parse import quote, urlsplit
 from urllib.request import url2pathname
 from zlib import crc32
 
-from penstock.channels.channel import ChannelState, assign, channel_state
+from penstock.channels.change import ChannelState
+from penstock.channels.channel import assign, channel_state
 from penstock.channels.promotion import Promotion, promote, release
 from penstock.checkpoints.registration import register
 from penstock.clock import SECOND_US, SystemClock

@@ -218,7 +218,7 @@ class PromoteStage(Stage):
             return _promoted(change)
         state = context.channel()
         if state.canary is not None:
-            return CycleOver("refused", f"the canary {state.canary} is tried on {state.name}")
+            return CycleOver("refused", f"the canary {state.canary} is tried on {state.channel}")
         promotion = Promotion(
             **context.requester,
             checkpoint=inputs["checkpoint"],

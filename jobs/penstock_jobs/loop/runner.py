@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from penstock.channels.channel import ChannelState, channel_state, policy_of
+from penstock.channels.change import ChannelState
+from penstock.channels.channel import channel_state, policy_of
 from penstock.clock import SECOND_US
 from penstock.database.errors import DatabaseUnreachable
 from penstock.errors import InvalidInput, PenstockError, one_line
@@ -123,7 +124,7 @@ def next_action(
             return Wait(why)
     elif channel.checkpoint != last.parent and _is_before_promotion(last, stage.stage):
         # It was trained on sessions of a checkpoint that serves no longer.
-        moved = f"{channel.name} is at {channel.checkpoint} by now"
+        moved = f"{channel.channel} is at {channel.checkpoint} by now"
         return EndCycle("refused", f"{moved}, and this cycle began at {last.parent}")
     if stage.not_before > now_us:
         return Wait(stage.why, stage.not_before)
@@ -152,11 +153,11 @@ def pause_us(retry: RetryPolicy, failures: int) -> int:
 
 def _not_ready(channel: ChannelState) -> str | None:
     if channel.checkpoint is None:
-        return f"nothing is promoted to {channel.name} yet: promote a first checkpoint by hand"
+        return f"nothing is promoted to {channel.channel} yet: promote a first checkpoint by hand"
     if channel.pinned:
-        return f"{channel.name} is pinned until a person says `penstock channels release`"
+        return f"{channel.channel} is pinned until a person says `penstock channels release`"
     if channel.canary is not None:
-        return f"the canary {channel.canary} is tried on {channel.name}"
+        return f"the canary {channel.canary} is tried on {channel.channel}"
     return None
 
 
@@ -235,7 +236,7 @@ class Runner:
             environment_of(bench.pass_env)
         state = channel_state(self.lake.database, self.tenant, self.loop.channel)
         text = self.loop.policy or policy_of(self.lake.database, state)
-        where = f"the policy of {state.name}"
+        where = f"the policy of {state.channel}"
         is_live = bool(text and parse(text, where).live)
         if state.checkpoint is None:
             why = "nothing is promoted to it: a loop needs a first checkpoint to train from"

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from penstock.channels.channel import ChannelState, channel_state, policy_of
+from penstock.channels.change import ChannelState
+from penstock.channels.channel import channel_state, policy_of
 from penstock.clock import SECOND_US
 from penstock.database.engine import Database
 from penstock.gate.policy import Policy, parse

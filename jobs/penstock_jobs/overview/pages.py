@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 from markupsafe import Markup
 
 from penstock.channels.calls import LIST_CHANNELS, ChannelsQuestion
-from penstock.channels.channel import ChannelAnswer
+from penstock.channels.change import ChannelState
 from penstock.clock import SECOND_US
 from penstock.console.charts import Bar, Series, bar_chart, line_chart, share_bar
 from penstock.console.figures import as_time, duration
@@ -47,7 +47,7 @@ class Facts:
     now_s: float
     ledger: LedgerAnswer | None = None
     waiting_since_s: float | None = None
-    channels: Sequence[ChannelAnswer] = ()
+    channels: Sequence[ChannelState] = ()
     cycles: Sequence[CycleAnswer] = ()
     #: Sessions by how they ended, and those without rewards as an empty name.
     outcomes: Mapping[str, int] = field(default_factory=dict)

@@ -10,7 +10,6 @@ import sqlalchemy as sa
 
 from penstock.audit.chain import append
 from penstock.audit.entry import OPERATOR, Deed
-from penstock.channels.change import time_text
 from penstock.database.engine import Database, insert_new, insert_of, now_us
 from penstock.events.event import session_key
 from penstock.lake import segments
@@ -38,6 +37,7 @@ from penstock.shards.tables import (
     shard_mark,
 )
 from penstock.storage import ObjectStore
+from penstock.terminal.output import time_text
 from penstock_jobs.shards.exclusion.eligibility import spread_denials
 from penstock_jobs.shards.session_facts import SnapshotQueries
 

@@ -1,24 +1,24 @@
 """What can be asked of channels: where they point, how they got there, what they demand."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from msgspec import Meta
 
-from penstock.channels.change import Change, Misfit, change_document
-from penstock.channels.channel import (
+from penstock.channels.change import (
+    Change,
     ChangeAnswer,
-    ChannelAnswer,
-    assign,
-    channel_answer,
-    channel_state,
-    list_channels,
-    policy_of,
+    ChangeRecord,
+    ChannelState,
+    Misfit,
 )
+from penstock.channels.channel import assign, channel_state, list_channels, policy_of
 from penstock.checkpoints.calls import refused_for
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.lake.pages import ListQuestion, Page, decode_number, page_of
+from penstock.terminal.output import time_text
 
 if TYPE_CHECKING:
     from penstock.database.engine import Database
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ChannelsAnswer(Page):
-    channels: list[ChannelAnswer]
+    channels: list[ChannelState]
 
 
 class PolicyAnswer(msgspec.Struct):
@@ -38,34 +38,19 @@ class PolicyAnswer(msgspec.Struct):
     text: str | None
 
 
-class PolicyChangeAnswer(ChangeAnswer, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class PolicyChangeAnswer(ChangeAnswer):
     """`unknown_suites` are those that the policy names and nobody has registered yet."""
 
     unknown_suites: list[str]
     known_suites: list[str]
 
 
-class AuditedChange(msgspec.Struct):
+@dataclass(frozen=True, kw_only=True)
+class AuditedChange(ChangeRecord):
     """A change as the history holds it, and the outcome of its verdict."""
 
-    tenant: str
-    version: int
-    checkpoint: str | None
-    digest: str | None
-    previous: str | None
-    canary: str | None
-    canary_share: float | None
-    pinned: bool
-    policy: str | None
-    hash: str
-    channel: str
-    action: str
-    verdict: str | None
-    overridden: bool
-    actor: str
-    reason: str
     at: str
-    previous_hash: str
     outcome: str | None
 
 
@@ -146,12 +131,12 @@ class SetPolicyQuestion(Question):
 
 def _list(lake: Lake, caller: Caller, question: ChannelsQuestion) -> ChannelsAnswer:
     channels = list_channels(lake.database, caller.tenant)
-    page, after = page_of(channels, question, lambda channel: channel.name)
-    return ChannelsAnswer([channel_answer(channel) for channel in page], next=after)
+    page, after = page_of(channels, question, lambda channel: channel.channel)
+    return ChannelsAnswer(list(page), next=after)
 
 
-def _show(lake: Lake, caller: Caller, question: ChannelQuestion) -> ChannelAnswer:
-    return channel_answer(channel_state(lake.database, caller.tenant, question.name))
+def _show(lake: Lake, caller: Caller, question: ChannelQuestion) -> ChannelState:
+    return channel_state(lake.database, caller.tenant, question.name)
 
 
 def _audit(lake: Lake, caller: Caller, question: AuditQuestion) -> AuditAnswer:
@@ -163,12 +148,10 @@ def _audit(lake: Lake, caller: Caller, question: AuditQuestion) -> AuditAnswer:
     end = decode_number(question.cursor) if question.cursor is not None else None
     changes = history.channel_changes(*of_channel, limit=limit, latest=True, before=end)
     outcomes, left_out = history.verdicts_of(*of_channel)
-    answers = [
-        msgspec.convert(
-            change_document(change) | {"outcome": outcomes.get(change.verdict or "")}, AuditedChange
-        )
-        for change in changes
-    ]
+    answers = []
+    for change in changes:
+        told = {"at": time_text(change.at), "outcome": outcomes.get(change.verdict or "")}
+        answers.append(AuditedChange(**vars(change) | told))
     shown = answers[-question.last :] if question.last is not None else answers
     return AuditAnswer(
         channel=question.name,
@@ -185,9 +168,8 @@ def _history(lake: Lake, caller: Caller, question: HistoryQuestion) -> HistoryAn
 
     place = lake.database, caller.tenant, question.name
     newest = channel_state(*place).version
-    notices = notices_after(*place, question.after, up_to=newest)
-    last = notices[-1].version if notices else newest
-    changes = [msgspec.json.decode(notice.body, type=ChangeAnswer) for notice in notices]
+    changes = notices_after(*place, question.after, up_to=newest)
+    last = changes[-1].version if changes else newest
     return HistoryAnswer(question.name, changes, last if last < newest else None)
 
 
@@ -215,7 +197,7 @@ def _set_policy(lake: Lake, caller: Caller, question: SetPolicyQuestion) -> Poli
     unknown = sorted(set(parse(question.text, "the policy").suites) - set(known))
     order = {"text": question.text, "reason": question.reason, "actor": caller.actor}
     change = set_policy(lake.database, tenant=caller.tenant, channel=question.name, **order)
-    fields = msgspec.structs.asdict(committed(lake.database, change))
+    fields = vars(committed(lake.database, change))
     return PolicyChangeAnswer(**fields, unknown_suites=unknown, known_suites=list(known))
 
 
@@ -225,7 +207,7 @@ def committed(database: "Database", change: Change) -> ChangeAnswer:
 
     place = (change.tenant, change.channel, change.version - 1)
     [notice] = notices_after(database, *place, up_to=change.version)
-    return msgspec.json.decode(notice.body, type=ChangeAnswer)
+    return notice
 
 
 # Calls

@@ -1,18 +1,14 @@
-"""A change of a channel, as its history keeps it: pure.
+"""Channels and their changes, as the history keeps them and as everybody is told of them: pure.
 
-Each change holds the whole state of its channel after it, and the hash of the change before.
-"""
+A change holds the whole state of its channel after it, and the hash of the change before."""
 
 import inspect
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-import msgspec
-
 from penstock.audit.hash_chain import NO_HASH, ChainReader, hash_of
 from penstock.errors import PenstockError
-from penstock.terminal.output import time_of
 
 Action = Literal["promote", "rollback", "canary", "release", "policy"]
 _SHORT_CHARS = len("sha256:") + 12
@@ -22,13 +18,13 @@ _SHORT_CHARS = len("sha256:") + 12
 class ChannelPointer:
     """Where a channel points, at one of its versions."""
 
+    channel: str
     tenant: str
     #: 1, 2, 3 without a gap; 0 is a channel that nobody has used yet.
     version: int
-    #: The checkpoint that the channel points at, if any, and its digest.
     checkpoint: str | None = None
     digest: str | None = None
-    #: The one that served before the present one.
+    #: The checkpoint that served before the present one.
     previous: str | None = None
     canary: str | None = None
     canary_share: float | None = None
@@ -41,19 +37,24 @@ class ChannelPointer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change(ChannelPointer):
+class ChangeRecord(ChannelPointer):
     """The channel after a change, and who made it and why."""
 
-    channel: str
     action: Action
     #: The id of the verdict on this change.
     verdict: str | None = None
-    #: It was made without a PASS, or though the channel was pinned.
+    #: Made without a PASS, or though the channel was pinned.
     overridden: bool = False
     actor: str
     reason: str
-    at: int
     previous_hash: str = NO_HASH
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change(ChangeRecord):
+    """A row of the history."""
+
+    at: int
 
     def pointed_at(self, checkpoint: str, digest: str) -> "Change":
         """With all traffic on a checkpoint, and no canary."""
@@ -67,8 +68,38 @@ class Change(ChannelPointer):
         )
 
     def sealed(self) -> "Change":
-        """With its hash."""
         return replace(self, hash=hash_of(asdict(self)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeAnswer(ChangeRecord):
+    """A change as everybody is told of it, with where the files of both checkpoints lie."""
+
+    at: str
+    uri: str | None
+    canary_digest: str | None
+    canary_uri: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelState(ChannelPointer):
+    """A channel now. Before its first promotion it has a policy at most."""
+
+    uri: str | None
+    canary_digest: str | None
+    canary_uri: str | None
+    #: When its checkpoint began to serve there.
+    since: str | None
+    changed_at: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelNews(ChannelState):
+    """A channel now, and the next changes after the version that somebody knew, the oldest first.
+    `next` is what to pass as `after` in order to miss none."""
+
+    changes: list[ChangeAnswer]
+    next: int
 
 
 def unused_channel(tenant: str, channel: str) -> Change:
@@ -78,20 +109,7 @@ def unused_channel(tenant: str, channel: str) -> Change:
     )
 
 
-def change_document(change: Change) -> dict[str, Any]:
-    return asdict(change) | {"at": time_text(change.at)}
-
-
-def change_told(answer: Any) -> Change:
-    """A change that an answer tells of, for describing it: its time is not read."""
-    return msgspec.convert(msgspec.to_builtins(answer) | {"at": 0}, Change)
-
-
-def time_text(us: int) -> str:
-    return time_of(us).isoformat()
-
-
-def describe_change(change: Change, before: Change | None = None) -> str:
+def describe_change(change: ChangeRecord, before: ChangeRecord | None = None) -> str:
     """In a few words. `before` is the change before it, where that is known."""
     match change.action:
         case "promote" if change.previous is None:
@@ -113,8 +131,7 @@ def describe_change(change: Change, before: Change | None = None) -> str:
             return f"policy {short_digest(change.policy)}"
 
 
-def change_marks(change: Change) -> str:
-    """Warnings in the history that nobody should overlook."""
+def change_marks(change: ChangeRecord) -> str:
     marks = {"OVERRIDDEN": change.overridden, "pinned": change.pinned}
     return ", ".join(mark for mark, is_set in marks.items() if is_set)
 
@@ -132,8 +149,8 @@ class Misfit:
 
 
 def first_misfit(changes: Iterable[Change], head: tuple[int, str] | None = None) -> Misfit | None:
-    """The first version of a channel's history that is not as it was written. `head` is the
-    version and the hash that the channel itself has."""
+    """The first version that is not as it was written. `head` is the version and the hash that the
+    channel itself has."""
     chain = ChainReader()
     for change in changes:
         if why := chain.follow(change.version, asdict(change)):

@@ -21,11 +21,11 @@ from penstock.channels.change import (
     Action,
     Change,
     ChannelPointer,
+    ChannelState,
     ChannelUnknown,
     HistoryDamaged,
     NothingServed,
     PromotionConflict,
-    time_text,
     unused_channel,
 )
 from penstock.channels.history import CHANGE_COLUMNS, change_of, first_version_since, newest_change
@@ -37,70 +37,10 @@ from penstock.database.engine import Database, insert_new, now_us
 from penstock.errors import InvalidInput
 from penstock.gate import tables
 from penstock.gate.verdict import Verdict
-from penstock.terminal.output import facts
+from penstock.terminal.output import time_text
 
 #: Which part of a channel's traffic: all but the canary's share, or that share.
 Arm = Literal["current", "canary"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChannelState(ChannelPointer):
-    """A channel now. Before its first promotion it has a policy at most."""
-
-    name: str
-    uri: str | None
-    canary_digest: str | None
-    canary_uri: str | None
-    #: When its checkpoint began to serve there.
-    since: int | None
-    changed_at: int
-
-
-class PointerAnswer(msgspec.Struct, kw_only=True):
-    """Where a channel points, as JSON."""
-
-    channel: str
-    version: int
-    checkpoint: str | None
-    digest: str | None
-    uri: str | None
-    previous: str | None
-    canary: str | None
-    canary_digest: str | None
-    canary_uri: str | None
-    canary_share: float | None
-    pinned: bool
-    policy: str | None
-    hash: str
-
-
-class ChangeAnswer(PointerAnswer, kw_only=True):
-    """A change of a channel, as webhooks are told of it."""
-
-    tenant: str
-    action: str
-    verdict: str | None
-    overridden: bool
-    actor: str
-    reason: str
-    at: str
-    previous_hash: str
-
-
-class ChannelAnswer(PointerAnswer, kw_only=True, omit_defaults=True):
-    """A channel as it is. With `after`, `changes` are those since then, the oldest first, and
-    `next` is what to pass as `after` in order to miss none."""
-
-    since: str | None
-    changed_at: str
-    changes: list[ChangeAnswer] | UnsetType = UNSET
-    next: int | UnsetType = UNSET
-
-
-def channel_answer(state: ChannelState) -> ChannelAnswer:
-    since = time_text(state.since) if state.since is not None else None
-    document = facts(state) | {"channel": state.name, "since": since}
-    return msgspec.convert(document, ChannelAnswer)
 
 
 def channel_state(database: Database, tenant: str, name: str) -> ChannelState:
@@ -110,7 +50,7 @@ def channel_state(database: Database, tenant: str, name: str) -> ChannelState:
 
 
 def channel_state_in(connection: Connection, tenant: str, name: str) -> ChannelState:
-    """The same within a transaction. Raises ChannelUnknown."""
+    """Raises ChannelUnknown."""
     change = newest_change(connection, tenant, name)
     if change is None:
         raise ChannelUnknown(name=name)
@@ -118,7 +58,6 @@ def channel_state_in(connection: Connection, tenant: str, name: str) -> ChannelS
 
 
 def list_channels(database: Database, tenant: str) -> list[ChannelState]:
-    """All of a tenant, by name."""
     with database.read() as connection:
         return [_state_of(connection, change) for change in _newest_of_all(connection, tenant)]
 
@@ -136,7 +75,7 @@ def policy_of(database: Database, state: ChannelState) -> str | None:
         text = connection.scalar(query)
     if text is None or text_digest(text) != state.policy:
         why = f"its policy {state.policy} is not there as it was written"
-        raise HistoryDamaged(channel=state.name, version=state.version, why=why)
+        raise HistoryDamaged(channel=state.channel, version=state.version, why=why)
     return str(text)
 
 
@@ -186,9 +125,8 @@ def _state_of(connection: Connection, change: Change) -> ChannelState:
     return ChannelState(
         **{field.name: getattr(change, field.name) for field in fields(ChannelPointer)},
         **checkpoint_places(connection, change),
-        name=change.channel,
-        since=since,
-        changed_at=change.at,
+        since=time_text(since) if since is not None else None,
+        changed_at=time_text(change.at),
     )
 
 
@@ -342,16 +280,11 @@ def choose_arm(
 def assign(channel: ChannelState | Mapping[str, Any], key: str) -> Assignment:
     """Which checkpoint serves a key: a user, a session, whatever should stay with one model.
     `channel` is what `Lake.channel` gives, or the JSON of `GET /v1/channels/{name}`."""
-    if isinstance(channel, ChannelState):
-        split = _TrafficSplit(
-            channel.name, channel.checkpoint, channel.canary, channel.canary_share
-        )
-    else:
-        try:
-            split = msgspec.convert(channel, _TrafficSplit)
-        except msgspec.ValidationError as error:
-            why = f"it is not the whole answer to GET /v1/channels/NAME: {error}"
-            raise InvalidInput(what="The channel", why=why) from None
+    try:
+        split = msgspec.convert(channel, _TrafficSplit, from_attributes=True)
+    except msgspec.ValidationError as error:
+        why = f"it is not the whole answer to GET /v1/channels/NAME: {error}"
+        raise InvalidInput(what="The channel", why=why) from None
     if split.checkpoint is None:
         raise NothingServed(channel=split.channel)
     if not isinstance(key, str):  # else all users of whom nobody knows the name would be one user

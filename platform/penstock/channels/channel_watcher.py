@@ -5,7 +5,7 @@ import asyncio
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +15,9 @@ import sqlalchemy as sa
 import structlog
 from sqlalchemy import Connection
 
-from penstock.channels.change import ChannelUnknown
-from penstock.channels.channel import ChannelState, channel_state, channel_state_in
-from penstock.channels.notices import Notice, notices_after, notices_in
+from penstock.channels.change import ChangeAnswer, ChannelNews, ChannelState, ChannelUnknown
+from penstock.channels.channel import channel_state, channel_state_in
+from penstock.channels.notices import notices_after, notices_in
 from penstock.channels.tables import channel
 from penstock.database.engine import Database
 from penstock.errors import PenstockError, TooManyRequests
@@ -43,17 +43,8 @@ ChannelKey = tuple[str, str]
 log_line = structlog.get_logger()
 
 
-@dataclass(frozen=True)
-class ChannelNews:
-    """A channel at one moment, and the next changes after the version that somebody knew, in
-    order: with very many the first of them."""
-
-    state: ChannelState
-    notices: Sequence[Notice] = ()
-
-
 #: The answer to a waiter: the channel, an error, or None when nobody looks any more.
-WatchOutcome = ChannelNews | Exception | None
+WatchOutcome = ChannelState | Exception | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,10 +98,10 @@ class ChannelWatcher:
             self._thread.join(_JOIN_SECONDS_MAX)
         return not self._thread.is_alive()
 
-    async def channel(self, key: ChannelKey) -> ChannelNews:
+    async def channel(self, key: ChannelKey) -> ChannelState:
         """A channel as it is now. Raises ChannelUnknown, DatabaseUnreachable, CutOff."""
         outcome = await self._outcome(key, None, None, None)
-        if isinstance(outcome, ChannelNews):
+        if isinstance(outcome, ChannelState):
             return outcome
         raise outcome if outcome is not None else CutOff
 
@@ -126,7 +117,7 @@ class ChannelWatcher:
             leaving.cancel()
         if isinstance(outcome, Exception):
             raise outcome
-        return outcome if outcome is not None else await self.channel(key)
+        return outcome if isinstance(outcome, ChannelNews) else _news(await self.channel(key), [])
 
     async def _outcome(
         self,
@@ -227,7 +218,7 @@ class ChannelWatcher:
                 for after, waiters in by_version.items():
                     if after is not None and after == versions.get(key):
                         continue
-                    outcome = _news_of(connection, key, after)
+                    outcome = _seen(connection, key, after)
                     for waiter in waiters:
                         self._tell(waiter, outcome)
 
@@ -242,21 +233,24 @@ class ChannelWatcher:
             waiter.tell(outcome)
 
 
-def _news_of(
-    connection: Connection, key: ChannelKey, after: int | None
-) -> ChannelNews | ChannelUnknown:
+def _seen(connection: Connection, key: ChannelKey, after: int | None) -> WatchOutcome:
     try:
         state = channel_state_in(connection, *key)
     except ChannelUnknown as error:
         return error
-    if after is None or after >= state.version:
-        return ChannelNews(state)
-    return ChannelNews(state, notices_in(connection, *key, after, up_to=state.version))
+    if after is None:
+        return state
+    return _news(state, notices_in(connection, *key, after, up_to=state.version))
+
+
+def _news(state: ChannelState, changes: list[ChangeAnswer]) -> ChannelNews:
+    last = changes[-1].version if changes else state.version
+    return ChannelNews(**vars(state), changes=changes, next=last)
 
 
 def follow(
     database: Database, tenant: str, name: str, after: int, *, poll_s: float = POLL_SECONDS
-) -> Iterator[Notice]:
+) -> Iterator[ChangeAnswer]:
     """Each change after a version, for ever, as it comes. Raises ChannelUnknown,
     DatabaseUnreachable."""
     channel_state(database, tenant, name)

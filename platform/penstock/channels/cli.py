@@ -21,7 +21,7 @@ from penstock.terminal.options import By, Reason
 from penstock.terminal.output import say, say_more, show_json, show_json_line, show_table, show_text
 
 if TYPE_CHECKING:
-    pass
+    from penstock.channels.change import ChangeAnswer
 
 app = typer.Typer(
     help="What the serving fleet watches: each channel points at one checkpoint.",
@@ -122,7 +122,7 @@ def show_history(
     Example: penstock channels history production
     """
     from penstock.channels.calls import AUDIT_CHANNEL, AuditQuestion
-    from penstock.channels.change import HistoryDamaged, change_marks, change_told, describe_change
+    from penstock.channels.change import HistoryDamaged, change_marks, describe_change
 
     with open_desk(data, url, tenant) as desk:
         audit = desk.ask(AUDIT_CHANNEL, AuditQuestion(name=name, last=last, cursor=cursor))
@@ -133,13 +133,11 @@ def show_history(
         show_json(past | ({"left_out": audit.left_out} if audit.left_out else {}))
     else:
         rows: list[list[object]] = []
-        for before, entry in zip([audit.before, *changes], changes, strict=False):
-            change = change_told(entry)
-            text = describe_change(change, change_told(before) if before else None)
-            outcome = entry.outcome or "?"
-            gate = _gate_text(entry.verdict, outcome, audit.left_out) if entry.verdict else ""
+        for before, change in zip([audit.before, *changes], changes, strict=False):
+            text, outcome = describe_change(change, before), change.outcome or "?"
+            gate = _gate_text(change.verdict, outcome, audit.left_out) if change.verdict else ""
             why = [change_marks(change), change.actor, change.reason]
-            rows.append([change.version, datetime.fromisoformat(entry.at), text, gate, *why])
+            rows.append([change.version, datetime.fromisoformat(change.at), text, gate, *why])
         show_table(["version", "when (UTC)", "what", "gate", "marks", "who", "why"], rows)
     if misfit is not None:
         raise HistoryDamaged(channel=name, version=misfit.version, why=misfit.why)
@@ -244,19 +242,19 @@ def watch(
     """
     service = service_url(data, url)
     if service is not None:
-        documents = _from_service(service, name, after)
+        found = _from_service(service, name, after)
     else:
-        documents = _from_database(data, tenant, name, after)
+        found = _from_database(data, tenant, name, after)
     try:
-        for document in islice(documents, changes):
-            show_json_line(document) if json else show_text(_watch_line(document))
+        for change in islice(found, changes):
+            show_json_line(change) if json else show_text(_watch_line(change))
     except KeyboardInterrupt:
         return
 
 
 def _from_database(
     data: Path | None, tenant: str, name: str, after: int | None
-) -> Iterator[dict[str, Any]]:
+) -> "Iterator[ChangeAnswer]":
     from penstock.channels.channel import channel_state
     from penstock.channels.channel_watcher import follow
 
@@ -267,13 +265,16 @@ def _from_database(
             try:
                 for notice in follow(lake.database, tenant, name, after):
                     after = notice.version
-                    yield notice.document
+                    yield notice
             except DatabaseUnreachable as error:
                 say(f"{error} It is tried again.")
                 time.sleep(_OUTAGE_PAUSE_SECONDS)
 
 
-def _from_service(url: str, name: str, after: int | None) -> Iterator[dict[str, Any]]:
+def _from_service(url: str, name: str, after: int | None) -> "Iterator[ChangeAnswer]":
+    import msgspec
+
+    from penstock.channels.change import ChangeAnswer
     from penstock.channels.channel_watcher import channel_answers, channel_path
     from penstock.http.client import service_at
 
@@ -281,14 +282,13 @@ def _from_service(url: str, name: str, after: int | None) -> Iterator[dict[str, 
     if after is None:
         after = max(0, service.ask(channel_path(name), "version")["version"] - 1)
     for answer in channel_answers(service, name, after, say, threading.Event()):
-        yield from answer["changes"]
+        yield from msgspec.convert(answer["changes"], list[ChangeAnswer])
 
 
-def _watch_line(document: dict[str, Any]) -> str:
+def _watch_line(change: "ChangeAnswer") -> str:
     """A change for a person."""
-    from penstock.channels.change import change_marks, change_told, describe_change
+    from penstock.channels.change import change_marks, describe_change
 
-    change = change_told(document)
     marks = f" [{change_marks(change)}]" if change_marks(change) else ""
     text = f"{describe_change(change)}{marks}  ({change.actor}: {change.reason})"
-    return " ".join(f"{document['at']}  {change.channel} {change.version}  {text}".split("\n"))
+    return " ".join(f"{change.at}  {change.channel} {change.version}  {text}".split("\n"))

@@ -1,18 +1,18 @@
-"""What others are told of a channel: its changes in order, each as one JSON text for everybody."""
+"""What others are told of a channel: its changes, in order."""
 
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.channels.change import Change, change_document
+from penstock.channels.change import Change, ChangeAnswer
 from penstock.channels.history import CHANGE_COLUMNS, change_of
 from penstock.channels.tables import channel, channel_change, delivery, webhook
 from penstock.checkpoints.tables import checkpoint
 from penstock.database.engine import Database, insert_of, now_us
 from penstock.database.tables import lease
+from penstock.terminal.output import time_text
 
 #: So many are read at once of a channel.
 NOTICES_AT_ONCE = 100
@@ -21,22 +21,9 @@ NOTICES_AT_ONCE = 100
 WEBHOOK_PREFIX = "webhook:"
 
 
-@dataclass(frozen=True)
-class Notice:
-    tenant: str
-    channel: str
-    version: int
-    #: JSON.
-    body: str
-
-    @property
-    def document(self) -> dict[str, Any]:
-        return msgspec.json.decode(self.body, type=dict[str, Any])
-
-
-def notice_of(connection: Connection, change: Change) -> Notice:
-    body = msgspec.json.encode(change_document(change) | checkpoint_places(connection, change))
-    return Notice(change.tenant, change.channel, change.version, body.decode())
+def notice_of(connection: Connection, change: Change) -> ChangeAnswer:
+    facts = vars(change) | {"at": time_text(change.at)}
+    return ChangeAnswer(**facts, **checkpoint_places(connection, change))
 
 
 def checkpoint_places(connection: Connection, change: Change) -> dict[str, Any]:
@@ -52,7 +39,7 @@ def checkpoint_places(connection: Connection, change: Change) -> dict[str, Any]:
 
 def notices_after(
     database: Database, tenant: str, channel: str, version: int, *, up_to: int | None = None
-) -> list[Notice]:
+) -> list[ChangeAnswer]:
     """The next ones, in order; at most NOTICES_AT_ONCE."""
     with database.read() as connection:
         return notices_in(connection, tenant, channel, version, up_to=up_to)
@@ -60,8 +47,7 @@ def notices_after(
 
 def notices_in(
     connection: Connection, tenant: str, channel: str, version: int, *, up_to: int | None = None
-) -> list[Notice]:
-    """The same within a transaction."""
+) -> list[ChangeAnswer]:
     query = _select_changes(tenant, channel, version).limit(NOTICES_AT_ONCE)
     if up_to is not None:
         query = query.where(channel_change.c.version <= up_to)
@@ -142,7 +128,7 @@ def pending_notices(
 
 def next_notice(
     database: Database, pending: PendingNotices, version: int, lease_name: str, owner: str
-) -> Notice | None:
+) -> ChangeAnswer | None:
     """The first notice from a version on. None where there is none, and also when the target was
     removed, or another deliverer has it by now."""
     mine = sa.exists().where(
@@ -159,7 +145,7 @@ def next_notice(
 def record_try(
     database: Database,
     target: str,
-    tried: Notice,
+    tried: ChangeAnswer,
     expected: int,
     *,
     problem: str | None = None,

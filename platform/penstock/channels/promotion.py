@@ -1,7 +1,7 @@
 """Promotion through the gate: a compare-and-swap on the version of a channel, and one row of its
 history; and rollback, which asks no gate."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypedDict, Unpack
@@ -211,38 +211,21 @@ def roll_back(database: Database, rollback: Rollback) -> Change:
         return held.apply(change, left="rolled_back")
 
 
-@dataclass(frozen=True)
-class HistoryStep:
-    """A change, and the checkpoint that the channel pointed at then."""
-
-    action: str
-    checkpoint: str | None
-
-
-def served(steps: Iterable[HistoryStep]) -> set[str]:
-    """The checkpoints that had all traffic of a channel at some time."""
-    return {step.checkpoint for step in steps if step.checkpoint is not None}
-
-
-def rollback_candidates(steps: Sequence[HistoryStep]) -> list[str]:
-    """The checkpoints that a channel may go back to, the best first: those that served on it
-    before, the latest first, without those that it was rolled back from and that were not promoted
-    again since."""
-    current = steps[-1].checkpoint if steps else None
+def rollback_candidates(steps: Sequence[tuple[str, str | None]]) -> list[str]:
+    """The checkpoints that a channel may go back to, those that served last first. Without those
+    that it was rolled back from and that were not promoted again since. A step is an action, and
+    the checkpoint that the channel pointed at then."""
     bad: set[str] = set()
     good: list[str] = []
-    before: str | None = None
-    for step in steps:
-        if step.checkpoint == before or step.checkpoint is None:
+    for action, name in steps:
+        before = good[-1] if good else None
+        if name is None or name == before:
             continue
-        if step.action == "rollback" and before is not None:
+        if action == "rollback" and before is not None:
             bad.add(before)
-        bad.discard(step.checkpoint)
-        if step.checkpoint in good:
-            good.remove(step.checkpoint)
-        good.append(step.checkpoint)
-        before = step.checkpoint
-    return [name for name in reversed(good) if name != current and name not in bad]
+        bad.discard(name)
+        good = [*(each for each in good if each != name), name]
+    return [name for name in reversed(good[:-1]) if name not in bad]
 
 
 def _target(held: HeldChannel, to: str | None) -> Checkpoint:
@@ -257,7 +240,7 @@ def _target(held: HeldChannel, to: str | None) -> Checkpoint:
                 raise AlreadyServing(channel=before.channel, checkpoint=target.name, how="")
             return target
         parents = {parent.name for parent in ancestors(connection, present)}
-        if target.name not in served(_steps(held)) | parents:
+        if target.name not in {name for _, name in _steps(held)} | parents:
             why = f"{target.name} never served on it and is no parent of {present.name}"
             raise NothingToRollBackTo(channel=before.channel, why=why)
         return target
@@ -275,9 +258,8 @@ def _target(held: HeldChannel, to: str | None) -> Checkpoint:
     raise NothingToRollBackTo(channel=before.channel, why=why)
 
 
-def _steps(held: HeldChannel) -> list[HistoryStep]:
-    """The steps of the channel's history, the oldest first."""
+def _steps(held: HeldChannel) -> list[tuple[str, str | None]]:
     columns = channel_change.c
     place = columns.tenant == held.before.tenant, columns.channel == held.before.channel
     query = sa.select(columns.action, columns.checkpoint).where(*place).order_by(columns.version)
-    return [HistoryStep(*row) for row in held.connection.execute(query)]
+    return [(action, name) for action, name in held.connection.execute(query)]

@@ -2,26 +2,21 @@
 where a checkpoint came from and serves."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from penstock.channels.calls import committed
-from penstock.channels.channel import ANY, ChangeAnswer, Expected, ServingChannel, serving_channels
-from penstock.checkpoints.calls import (
-    CheckpointAnswer,
-    CheckpointQuestion,
-    MoveAnswer,
-    checkpoint_answer,
-    move_answer,
-    refused_for,
-)
-from penstock.checkpoints.lineage import TrainingShard
+from penstock.channels.change import ChangeAnswer
+from penstock.channels.channel import ANY, Expected, ServingChannel, serving_channels
+from penstock.checkpoints.calls import CheckpointQuestion, refused_for
+from penstock.checkpoints.lineage import Lineage
 from penstock.gate.frontier import FrontierPicture, frontier_picture
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
-from penstock.terminal.output import facts, time_of
+from penstock.terminal.output import time_text
 
 if TYPE_CHECKING:
     from penstock.database.engine import Database
@@ -30,7 +25,8 @@ if TYPE_CHECKING:
 # Answers
 
 
-class RollbackAnswer(ChangeAnswer, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class RollbackAnswer(ChangeAnswer):
     """`left` is the checkpoint that the channel was at, `left_canary` its canary."""
 
     left: str | None
@@ -54,24 +50,11 @@ class VerdictAnswer(msgspec.Struct):
     pictures: list[FrontierPicture]
 
 
-class LineageMark(msgspec.Struct):
-    checkpoint: str
-    shard: str
-    session_id: str
-    reason: str
-    marked_at: str
-
-
-class LineageAnswer(msgspec.Struct):
+@dataclass(frozen=True, kw_only=True)
+class LineageAnswer(Lineage):
     """`parents` begin with the nearest; `shards` and `marks` include those of the parents."""
 
-    checkpoint: CheckpointAnswer
-    parents: list[CheckpointAnswer]
-    children: list[str]
-    shards: list[TrainingShard]
-    marks: list[LineageMark]
     channels: list[ServingChannel]
-    moves: list[MoveAnswer]
 
 
 # Questions
@@ -145,8 +128,8 @@ def _approve(lake: Lake, caller: Caller, question: ApproveQuestion) -> ApprovalA
     place = {"channel": question.name, "checkpoint": question.checkpoint}
     order = place | {"actor": caller.actor, "reason": question.reason}
     given = approve(lake.database, tenant=caller.tenant, **order)
-    at = time_of(given.at).isoformat()
-    return ApprovalAnswer(**place, actor=given.actor, reason=given.reason, at=at)
+    facts = {"actor": given.actor, "reason": given.reason, "at": time_text(given.at)}
+    return ApprovalAnswer(**place, **facts)
 
 
 def _roll_back(lake: Lake, caller: Caller, question: RollbackQuestion) -> RollbackAnswer:
@@ -159,7 +142,7 @@ def _roll_back(lake: Lake, caller: Caller, question: RollbackQuestion) -> Rollba
     change = roll_back(lake.database, order)
     place = lake.database, caller.tenant, channel
     [before] = channel_changes(*place, after=change.version - 2, limit=1)
-    answer = msgspec.structs.asdict(committed(lake.database, change))
+    answer = vars(committed(lake.database, change))
     return RollbackAnswer(**answer, left=before.checkpoint, left_canary=before.canary)
 
 
@@ -200,15 +183,8 @@ def _trace(lake: Lake, caller: Caller, question: CheckpointQuestion) -> LineageA
     from penstock.checkpoints.lineage import lineage
 
     line = lineage(lake.database, caller.tenant, question.name)
-    return LineageAnswer(
-        checkpoint=checkpoint_answer(line.checkpoint),
-        parents=[checkpoint_answer(parent) for parent in line.parents],
-        children=list(line.children),
-        shards=list(line.shards),
-        marks=[msgspec.convert(facts(mark), LineageMark) for mark in line.marks],
-        channels=serving_channels(lake.database, caller.tenant, line.checkpoint.name),
-        moves=[move_answer(move) for move in line.moves],
-    )
+    channels = serving_channels(lake.database, caller.tenant, line.checkpoint.name)
+    return LineageAnswer(**vars(line), channels=channels)
 
 
 def _check_override(database: "Database", caller: Caller) -> None:

@@ -2,6 +2,7 @@
 `penstock checkpoints lineage`, which also says what a checkpoint serves."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,8 @@ from penstock.terminal.options import By, CheckpointName, Reason
 from penstock.terminal.output import say, show_json, show_table
 
 if TYPE_CHECKING:
-    from penstock.channels.channel import ChangeAnswer, Expected
+    from penstock.channels.change import ChangeAnswer
+    from penstock.channels.channel import Expected
     from penstock.channels.promotion_calls import LineageAnswer
 
 CHANNEL_DEFAULT = "production"
@@ -109,15 +111,13 @@ def rollback(
 
     Example: penstock rollback --reason "it undoes edits that nobody asked about"
     """
-    import msgspec
-
     from penstock.channels.promotion_calls import ROLL_BACK, RollbackQuestion
 
     question = RollbackQuestion(name=channel, reason=reason, to=to, expect=_expected(expect))
     with open_desk(data, url, tenant, by=by) as desk:
         change = desk.ask(ROLL_BACK, question)
-    left = {"checkpoint": change.left, "canary": change.left_canary}
-    show_change(change, msgspec.structs.replace(change, **left), json=json)
+    before = replace(change, checkpoint=change.left, canary=change.left_canary)
+    show_change(change, before, json=json)
     if not json:
         say(f"{channel} is pinned: `penstock channels release {channel}` lets it be promoted again")
 
@@ -241,15 +241,14 @@ def _show_verdict(outcome: str, verdict: str, document: dict[str, Any], *, json:
 
 
 def show_change(
-    answer: "ChangeAnswer", before: "ChangeAnswer | None" = None, *, json: bool
+    change: "ChangeAnswer", before: "ChangeAnswer | None" = None, *, json: bool
 ) -> None:
-    from penstock.channels.change import change_told, describe_change
+    from penstock.channels.change import describe_change
 
     if json:
-        show_json(answer)
+        show_json(change)
         return
-    change = change_told(answer)
-    text = describe_change(change, change_told(before) if before else None)
+    text = describe_change(change, before)
     say(f"{change.channel} version {change.version}: {text}")
     if change.overridden:
         say("it went past the gate, and is marked so for ever")

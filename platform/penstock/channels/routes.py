@@ -11,18 +11,16 @@ from litestar.params import Parameter
 
 from penstock.access.call_routes import caller_of
 from penstock.access.keys import Authorizer
-from penstock.channels.channel import ChangeAnswer, ChannelAnswer, channel_answer
+from penstock.channels.change import ChannelNews, ChannelState
 from penstock.channels.channel_watcher import ChannelWatcher
-from penstock.channels.notices import Notice
 from penstock.checkpoints import registration
 from penstock.checkpoints.artifact_roots import ArtifactRoots
 from penstock.checkpoints.calls import (
     REGISTER_CHECKPOINT,
     REGISTRY_REFUSALS,
-    CheckpointAnswer,
     RegisterQuestion,
-    checkpoint_answer,
 )
+from penstock.checkpoints.checkpoint import Checkpoint
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.http.body import read_document
@@ -84,7 +82,7 @@ class GateProblem(Problem, kw_only=True):
     responses=refusals(400, 401, 403, 404, 408, 409, 413, 422, 429, 503, said=REGISTRY_REFUSALS),
     security=KEY_NEEDED,
 )
-async def post_checkpoint(request: HttpRequest, registry: Registry) -> CheckpointAnswer:
+async def post_checkpoint(request: HttpRequest, registry: Registry) -> Checkpoint:
     authorization = request.headers.get("authorization")
     grant = await registry.authorizer.authorize(authorization, "train", "promote")
     body = await read_document(request, RegisterQuestion)
@@ -93,7 +91,7 @@ async def post_checkpoint(request: HttpRequest, registry: Registry) -> Checkpoin
     # No role but the operator's own, on the machine itself, looks anywhere else.
     fields["roots"] = registry.artifact_roots.of_tenant(grant.tenant)
     register = partial(registration.register, registry.database, registry.settings, **fields)
-    return checkpoint_answer(await registry.registrations.run(register, tenant=grant.tenant))
+    return await registry.registrations.run(register, tenant=grant.tenant)
 
 
 @get(
@@ -113,7 +111,7 @@ async def get_channel(
     name: Name,
     after: After = None,
     wait: Wait = 0.0,
-) -> Response[ChannelAnswer]:
+) -> Response[ChannelState | ChannelNews]:
     grant = await registry.authorizer.authorize(
         request.headers.get("authorization"), "read", "serve", "promote"
     )
@@ -121,25 +119,19 @@ async def get_channel(
     if after is None:
         if wait:
             raise InvalidInput(what="wait", why="it needs `after`, the version that you know")
-        answer = channel_answer((await watcher.channel(key)).state)
+        answer = await watcher.channel(key)
     else:
         with cut_off_when_cancelled():
-            news = await watcher.change(key, after, wait, _disconnect(request))
-        answer = channel_answer(news.state)
-        answer.changes = [_change_answer(notice) for notice in news.notices]
-        answer.next = news.notices[-1].version if news.notices else news.state.version
+            answer = await watcher.change(key, after, wait, _disconnect(request))
     tag = f'"{answer.hash}"'
     known = request.headers.get("if-none-match", "").split(",")
-    if not answer.changes and {"*", tag} & {text.strip().removeprefix("W/") for text in known}:
+    is_news = isinstance(answer, ChannelNews) and answer.changes
+    if not is_news and {"*", tag} & {text.strip().removeprefix("W/") for text in known}:
         return Response(None, status_code=304, headers={"ETag": tag})  # type: ignore[arg-type]
     return Response(answer, headers={"ETag": tag, "Cache-Control": "no-cache"})
 
 
 ROUTES = [post_checkpoint, get_channel]
-
-
-def _change_answer(notice: Notice) -> ChangeAnswer:
-    return msgspec.json.decode(notice.body, type=ChangeAnswer)
 
 
 async def _disconnect(request: HttpRequest) -> None:

@@ -7,12 +7,13 @@ import secrets
 import time
 from dataclasses import dataclass, field
 
+import msgspec
 import sqlalchemy as sa
 
 from penstock.audit.chain import append
 from penstock.audit.entry import OPERATOR, Deed
-from penstock.channels.change import WebhookUnknown
-from penstock.channels.notices import WEBHOOK_PREFIX, Notice
+from penstock.channels.change import ChangeAnswer, WebhookUnknown
+from penstock.channels.notices import WEBHOOK_PREFIX
 from penstock.channels.tables import channel, delivery, webhook
 from penstock.database.engine import Database, now_us
 from penstock.errors import one_line
@@ -173,9 +174,9 @@ class WebhookTarget:
             self._address, seconds_max=seconds_max, egress=egress, bytes_max=_ANSWER_BYTES_MAX
         )
 
-    def send(self, notice: Notice) -> DeliveryFailure | None:
+    def send(self, notice: ChangeAnswer) -> DeliveryFailure | None:
         """None once the receiver took the notice."""
-        body = notice.body.encode()
+        body = msgspec.json.encode(notice)
         # The receiver's clock tells how old a message is: the machine's here, not the database's.
         headers = {
             "Content-Type": "application/json",

@@ -1,17 +1,13 @@
 """What can be asked of checkpoints."""
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import msgspec
 
-from penstock.checkpoints.checkpoint import Checkpoint, Form, State
+from penstock.checkpoints.checkpoint import Checkpoint, Form, State, StateMove
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.lake.pages import ListQuestion, Page, page_of
-from penstock.terminal.output import facts, time_of
-
-if TYPE_CHECKING:
-    from penstock.checkpoints.lineage import StateMove
 
 #: Why calls of checkpoints and channels are refused.
 REGISTRY_REFUSALS = {
@@ -29,42 +25,17 @@ def refused_for(*statuses: int) -> dict[int, str]:
     return {status: REGISTRY_REFUSALS[status] for status in (400, 403, *statuses)}
 
 
-class CheckpointAnswer(msgspec.Struct):
-    name: str
-    digest: str
-    uri: str
-    form: str
-    parent: str | None
-    shards: list[str]
-    state: str
-    checked: str
-    bytes: int | None
-    note: str
-    registered_by: str
-    registered_at: str
-    tenant: str = ""
-
-
 class CheckpointsAnswer(Page):
     """The newest comes last."""
 
-    checkpoints: list[CheckpointAnswer]
+    checkpoints: list[Checkpoint]
 
 
-class MoveAnswer(msgspec.Struct):
-    """A step from one state to the next."""
-
-    from_state: str | None
-    to_state: str
-    actor: str
-    reason: str
-    at: str
-
-
-class CheckpointMoves(CheckpointAnswer, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class CheckpointMoves(Checkpoint):
     """A checkpoint, and how it came to its state."""
 
-    moves: list[MoveAnswer]
+    moves: tuple[StateMove, ...]
 
 
 class RegisterQuestion(Question):
@@ -95,15 +66,7 @@ class WithdrawQuestion(Question):
     reason: str
 
 
-def checkpoint_answer(checkpoint: Checkpoint) -> CheckpointAnswer:
-    return msgspec.convert(facts(checkpoint), CheckpointAnswer)
-
-
-def move_answer(move: "StateMove") -> MoveAnswer:
-    return msgspec.convert(facts(move) | {"at": time_of(move.at).isoformat()}, MoveAnswer)
-
-
-def _register(lake: Lake, caller: Caller, question: RegisterQuestion) -> CheckpointAnswer:
+def _register(lake: Lake, caller: Caller, question: RegisterQuestion) -> Checkpoint:
     """On the machine of the lake, where files may lie anywhere: the route looks in artifact roots
     alone."""
     from penstock.checkpoints.registration import register
@@ -113,8 +76,7 @@ def _register(lake: Lake, caller: Caller, question: RegisterQuestion) -> Checkpo
     fields["digest"] = question.digest or None
     fields |= {"tenant": caller.tenant, "actor": caller.actor}
     with progress_of_bytes("reading") as progress:
-        made = register(lake.database, lake.settings, **fields, progress=progress)
-    return checkpoint_answer(made)
+        return register(lake.database, lake.settings, **fields, progress=progress)
 
 
 def _list(lake: Lake, caller: Caller, question: CheckpointsQuestion) -> CheckpointsAnswer:
@@ -122,28 +84,27 @@ def _list(lake: Lake, caller: Caller, question: CheckpointsQuestion) -> Checkpoi
 
     known = list_checkpoints(lake.database, caller.tenant, state=question.state)
     page, after = page_of(known, question, lambda checkpoint: checkpoint.name)
-    return CheckpointsAnswer([checkpoint_answer(checkpoint) for checkpoint in page], next=after)
+    return CheckpointsAnswer(list(page), next=after)
 
 
-def _show(lake: Lake, caller: Caller, question: CheckpointQuestion) -> CheckpointAnswer:
+def _show(lake: Lake, caller: Caller, question: CheckpointQuestion) -> Checkpoint:
     from penstock.checkpoints.registration import find
 
-    return checkpoint_answer(find(lake.database, caller.tenant, question.name))
+    return find(lake.database, caller.tenant, question.name)
 
 
 def _show_moves(lake: Lake, caller: Caller, question: CheckpointQuestion) -> CheckpointMoves:
     from penstock.checkpoints.lineage import lineage
 
     line = lineage(lake.database, caller.tenant, question.name)
-    document = msgspec.structs.asdict(checkpoint_answer(line.checkpoint))
-    return CheckpointMoves(**document, moves=[move_answer(move) for move in line.moves])
+    return CheckpointMoves(**vars(line.checkpoint), moves=line.moves)
 
 
-def _withdraw(lake: Lake, caller: Caller, question: WithdrawQuestion) -> CheckpointAnswer:
+def _withdraw(lake: Lake, caller: Caller, question: WithdrawQuestion) -> Checkpoint:
     from penstock.checkpoints.registration import withdraw
 
     order = {"name": question.name, "reason": question.reason, "actor": caller.actor}
-    return checkpoint_answer(withdraw(lake.database, tenant=caller.tenant, **order))
+    return withdraw(lake.database, tenant=caller.tenant, **order)
 
 
 #: Its route is one of its own: see `channels/routes.py`.

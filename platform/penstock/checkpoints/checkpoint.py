@@ -1,5 +1,5 @@
-"""What a checkpoint is: a model version, its state, and the states that may follow. And the checks
-of what people write of checkpoints and channels: names, digests, reasons."""
+"""A checkpoint: a model version, its state, and the states that may follow. And the checks of what
+people write of checkpoints and channels: names, digests, reasons."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -32,9 +32,9 @@ _REASONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """`form` says whether its files are all of it, or what differs from its parent."""
+    """`form` says whether its files are all of it, or what differs from its parent. `shards` are
+    those that it was trained on, beyond those of its parents."""
 
-    tenant: str
     name: str
     digest: str
     uri: str
@@ -45,9 +45,20 @@ class Checkpoint:
     bytes: int | None = None
     note: str
     registered_by: str
-    registered_at: int = 0
-    #: The shards that it was trained on, beyond those of its parents.
+    registered_at: str = ""
     shards: tuple[str, ...] = ()
+    tenant: str
+
+
+@dataclass(frozen=True)
+class StateMove:
+    """The first one has no state before it."""
+
+    from_state: str | None
+    to_state: str
+    actor: str
+    reason: str
+    at: str
 
 
 def check_edge(name: str, state: State, next_state: State) -> None:

@@ -4,7 +4,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from penstock.checkpoints.checkpoint import State
@@ -154,7 +153,7 @@ def show(
     if json:
         show_json(checkpoint)
         return
-    document = msgspec.structs.asdict(checkpoint)
+    document = dict(vars(checkpoint))
     moves = document.pop("moves")
     show_table(["what", "value"], [pair for pair in document.items() if pair[1] is not None])
     columns = ["when (UTC)", "from", "to", "who", "why"]

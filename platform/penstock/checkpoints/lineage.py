@@ -5,12 +5,13 @@ from dataclasses import dataclass, fields
 
 import sqlalchemy as sa
 
-from penstock.checkpoints.checkpoint import Checkpoint, LineageBroken
+from penstock.checkpoints.checkpoint import Checkpoint, LineageBroken, StateMove
 from penstock.checkpoints.registration import ancestors, find_in
 from penstock.checkpoints.tables import checkpoint, checkpoint_move, checkpoint_shard
 from penstock.database.engine import Database, portions
 from penstock.privacy.consents import NO_TRAIN
 from penstock.shards.tables import ERASED, shard, shard_mark
+from penstock.terminal.output import time_text
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class ShardMark:
     shard: str
     session_id: str
     reason: str
-    marked_at: int
+    marked_at: str
 
 
 @dataclass(frozen=True)
@@ -41,17 +42,6 @@ class MarkedTraining:
     erased: int = 0
     withdrawn: int = 0
     shards: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class StateMove:
-    """A step from one state to the next. The first has no state before it."""
-
-    from_state: str | None
-    to_state: str
-    actor: str
-    reason: str
-    at: int
 
 
 @dataclass(frozen=True)
@@ -88,13 +78,17 @@ def lineage(database: Database, tenant: str, text: str) -> Lineage:
             .where(columns.tenant == tenant, columns.shard.in_(ids))
             .order_by(columns.shard, columns.session_id, columns.reason)
         )
-        marks = connection.execute(marked).all()
+        marks = [(*row[:3], time_text(row[3])) for row in connection.execute(marked)]
         steps = checkpoint_move.c
         moves = (
             sa.select(*(steps[field.name] for field in fields(StateMove)))
             .where(steps.tenant == tenant, steps.checkpoint == subject.name)
             .order_by(steps.id)
         )
+        known = [
+            StateMove(**{**row._mapping, "at": time_text(row.at)})
+            for row in connection.execute(moves)
+        ]
         return Lineage(
             checkpoint=subject,
             parents=tuple(parents),
@@ -103,7 +97,7 @@ def lineage(database: Database, tenant: str, text: str) -> Lineage:
             marks=tuple(
                 ShardMark(name, *row) for name, each in trained for row in marks if row[0] == each
             ),
-            moves=tuple(StateMove(*row) for row in connection.execute(moves)),
+            moves=tuple(known),
         )
 
 

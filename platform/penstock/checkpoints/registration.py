@@ -35,6 +35,7 @@ from penstock.errors import InvalidInput
 from penstock.safe_names import DIGEST_PREFIX
 from penstock.settings import Settings
 from penstock.shards.registered_shards import find_shard
+from penstock.terminal.output import time_text
 
 _COLUMNS = [checkpoint.c[field.name] for field in fields(Checkpoint) if field.name != "shards"]
 #: Two registrations with the same values are the same; the rest is who, when, and a note.
@@ -148,7 +149,7 @@ def find(database: Database, tenant: str, text: str) -> Checkpoint:
 
 
 def find_in(connection: Connection, tenant: str, text: str, *, lock: bool = False) -> Checkpoint:
-    """The same within a transaction; `lock` keeps others out. Raises CheckpointUnknown."""
+    """`lock` keeps others out. Raises CheckpointUnknown."""
     digest = text.lower() if text.lower().startswith(DIGEST_PREFIX) else text
     own = (checkpoint.c.name == text) | (checkpoint.c.digest == digest)
     # Some databases do not even take a text that cannot be printed; no checkpoint has such a name.
@@ -161,7 +162,7 @@ def find_in(connection: Connection, tenant: str, text: str, *, lock: bool = Fals
 def list_checkpoints(
     database: Database, tenant: str, *, state: State | None = None
 ) -> list[Checkpoint]:
-    """All of a tenant, or those in a state; the newest comes last."""
+    """The newest comes last."""
     condition = sa.true() if state is None else checkpoint.c.state == state
     with database.read() as connection:
         return _read(connection, tenant, condition)
@@ -183,7 +184,11 @@ def _read(
     shards: defaultdict[str, list[str]] = defaultdict(list)
     for row in connection.execute(learned.order_by(trained.checkpoint, trained.shard)):
         shards[row.checkpoint].append(row.shard)
-    return [Checkpoint(**row._mapping, shards=tuple(shards[row.name])) for row in rows]
+    known = []
+    for row in rows:
+        facts = {"registered_at": time_text(row.registered_at), "shards": tuple(shards[row.name])}
+        known.append(Checkpoint(**{**row._mapping, **facts}))
+    return known
 
 
 def withdraw(database: Database, *, tenant: str, name: str, reason: str, actor: str) -> Checkpoint:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta
 
 from penstock.access import Role
@@ -21,8 +20,8 @@ from penstock.channels.calls import (
     ChannelsQuestion,
     SetPolicyQuestion,
 )
-from penstock.channels.change import Change, PromotionConflict, change_marks, describe_change
-from penstock.channels.promotion import HistoryStep, rollback_candidates
+from penstock.channels.change import PromotionConflict, change_marks, describe_change
+from penstock.channels.promotion import rollback_candidates
 from penstock.channels.promotion_calls import (
     APPROVE,
     ASK_GATE,
@@ -189,14 +188,8 @@ def _show(visitor: Visitor, question: HistoryPageQuestion) -> Content:
 
 
 def _history_rows(audit: AuditAnswer) -> Iterator[HistoryRow]:
-    for before, entry in zip([audit.before, *audit.changes], audit.changes, strict=False):
-        change = _change_of(entry)
-        text = describe_change(change, _change_of(before) if before else None)
-        yield HistoryRow(entry, text, change_marks(change))
-
-
-def _change_of(entry: AuditedChange) -> Change:
-    return msgspec.convert(msgspec.structs.asdict(entry) | {"at": 0}, Change)
+    for before, change in zip([audit.before, *audit.changes], audit.changes, strict=False):
+        yield HistoryRow(change, describe_change(change, before), change_marks(change))
 
 
 def _choices(visitor: Visitor, present: str | None) -> list[str]:
@@ -208,7 +201,7 @@ def _choices(visitor: Visitor, present: str | None) -> list[str]:
 
 
 def _targets(changes: Sequence[AuditedChange]) -> list[str]:
-    return rollback_candidates([HistoryStep(each.action, each.checkpoint) for each in changes])
+    return rollback_candidates([(each.action, each.checkpoint) for each in changes])
 
 
 # What the gate says

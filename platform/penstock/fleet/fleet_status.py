@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
-from penstock.channels.change import time_text
+from penstock.terminal.output import time_text
 
 if TYPE_CHECKING:
-    from penstock.channels.channel import ChannelAnswer, ChannelState
+    from penstock.channels.change import ChannelState
 
 PartName = Literal["main", "canary"]
 PARTS: tuple[PartName, ...] = get_args(PartName)
@@ -28,7 +28,7 @@ class PartTarget:
     digest: str | None
 
 
-def part_target(channel: "ChannelState | ChannelAnswer", part: str) -> PartTarget:
+def part_target(channel: "ChannelState", part: str) -> PartTarget:
     """The canary part serves the canary while there is one, else the main checkpoint."""
     if part == "canary" and channel.canary is not None:
         return PartTarget(channel.version, channel.canary, channel.canary_digest)

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.channels.calls import SHOW_CHANNEL, ChannelQuestion
-from penstock.channels.channel import ChannelAnswer
+from penstock.channels.change import ChannelState
 from penstock.channels.channel_watcher import channel_answers
 from penstock.checkpoints.calls import SHOW_CHECKPOINT, CheckpointQuestion
 from penstock.checkpoints.checkpoint import LineageBroken, check_name
@@ -57,7 +57,7 @@ class RegistrySource:
         desks: tuple[Desk, Desk],
         channel: str,
         part: str,
-        answers: Callable[[Tell, threading.Event], Iterator[ChannelAnswer]],
+        answers: Callable[[Tell, threading.Event], Iterator[ChannelState]],
         cut: Callable[[], None] = lambda: None,
     ) -> None:
         """`answers` are those about the channel, whenever it changed. One desk asks, and the other
@@ -105,7 +105,7 @@ class RegistrySource:
         """The standings of the fleet then. Raises ReplicaTaken and what `target` raises."""
         return self._reporting.ask(REPORT_REPLICA, report).parts
 
-    def _target_of(self, answer: ChannelAnswer) -> PartTarget:
+    def _target_of(self, answer: ChannelState) -> PartTarget:
         target = part_target(answer, self._part)
         if target.checkpoint is not None:
             check_name(_CHECKPOINT, target.checkpoint)
@@ -118,10 +118,10 @@ def service_source(url: str, channel: str, part: str) -> RegistrySource:
     desks = [RemoteDesk(service_at(url, _ANSWER_SECONDS_MAX)) for _ in range(2)]
     waiting = service_at(url)
 
-    def answers(tell: Tell, closed: threading.Event) -> Iterator[ChannelAnswer]:
+    def answers(tell: Tell, closed: threading.Event) -> Iterator[ChannelState]:
         for answer in channel_answers(waiting, channel, None, tell, closed):
             try:
-                yield msgspec.convert(answer, ChannelAnswer)
+                yield msgspec.convert(answer, ChannelState)
             except msgspec.ValidationError as error:
                 raise InvalidInput(what=f"What {url} answers", why=str(error)) from error
 
@@ -133,9 +133,7 @@ def lake_source(lake: Lake, tenant: str, channel: str, part: str) -> RegistrySou
     return RegistrySource((desk, desk), channel, part, partial(_looks, desk, channel))
 
 
-def _looks(
-    desk: Desk, channel: str, tell: Tell, closed: threading.Event
-) -> Iterator[ChannelAnswer]:
+def _looks(desk: Desk, channel: str, tell: Tell, closed: threading.Event) -> Iterator[ChannelState]:
     pause_s = 0.0
     while not closed.wait(pause_s):
         pause_s = _LOOK_SECONDS

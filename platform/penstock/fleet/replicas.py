@@ -8,7 +8,6 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.channels.change import time_text
 from penstock.channels.channel import channel_state_in
 from penstock.checkpoints.checkpoint import TEXT_CHARS_MAX, check_digest, check_name
 from penstock.database.engine import Database, insert_of, now_us
@@ -20,6 +19,7 @@ from penstock.lake.desk import Question
 from penstock.lake.pages import Page
 from penstock.metrics import Metrics
 from penstock.settings import Settings
+from penstock.terminal.output import time_text
 
 #: A replica that nobody heard of for so long is forgotten.
 FORGET_SECONDS = 3_600.0
@@ -131,7 +131,7 @@ def fleet(database: Database, settings: Settings, tenant: str, channel: str) -> 
         )
         rows = connection.execute(query).mappings().all()
     return FleetAnswer(
-        channel=state.name,
+        channel=state.channel,
         version=state.version,
         checkpoint=state.checkpoint,
         canary=state.canary,

@@ -14,7 +14,6 @@ import sqlalchemy as sa
 
 from penstock.audit.chain import heads_of, record
 from penstock.audit.entry import Deed
-from penstock.channels.change import time_text
 from penstock.channels.history import changes_of_checkpoint, verify_history
 from penstock.checkpoints.checkpoint import Checkpoint, LineageBroken
 from penstock.checkpoints.digests import text_digest
@@ -30,6 +29,7 @@ from penstock.settings import without_secrets
 from penstock.shards.manifest import shard_folder
 from penstock.shards.tables import ERASED, shard
 from penstock.signatures import SigningKey, canonical
+from penstock.terminal.output import time_text
 
 PROOF_FORMAT = "penstock proof 1"
 
@@ -95,7 +95,7 @@ def prove_checkpoint(
 def _checkpoint_facts(known: Checkpoint) -> dict[str, Any]:
     names = ("name", "digest", "form", "parent", "state", "checked", "bytes", "registered_by")
     facts = {name: getattr(known, name) for name in names}
-    facts |= {"uri": without_secrets(known.uri), "registered_at": time_text(known.registered_at)}
+    facts |= {"uri": without_secrets(known.uri), "registered_at": known.registered_at}
     return facts | {"shards": list(known.shards)}
 
 

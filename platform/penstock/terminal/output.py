@@ -208,12 +208,16 @@ def time_of(us: int) -> datetime:
     return datetime.fromtimestamp(us / 1_000_000, tz=UTC)
 
 
+def time_text(us: int) -> str:
+    return time_of(us).isoformat()
+
+
 def facts(value: Any) -> dict[str, Any]:
     """A record for JSON, its times readable."""
     fields = asdict(value)
     for name, content in fields.items():
         if name.endswith("_at") or name == "hour":
-            fields[name] = time_of(content).isoformat() if content is not None else None
+            fields[name] = time_text(content) if content is not None else None
         elif isinstance(content, bytes):
             fields[name] = content.decode(errors="replace")
     return fields

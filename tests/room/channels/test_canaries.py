@@ -5,6 +5,7 @@ import pytest
 from penstock.channels.change import AlreadyServing
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
+from penstock.terminal.output import time_text
 from tests.support.channels.channels_seen import at, states
 from tests.support.checkpoint_factory import add, digest_of, promote, rollback
 
@@ -28,7 +29,7 @@ def test_a_canary_grows_and_takes_over(database: Database) -> None:
     full = promote(database, "b")
     assert (full.checkpoint, full.canary, full.canary_share) == ("b", None, None)
     assert states(database, "a", "b") == ["retired", "serving"]
-    assert at(database).since == full.at
+    assert at(database).since == time_text(full.at)
 
 
 def test_a_rollback_with_a_canary_ends_the_canary(database: Database) -> None:

@@ -16,6 +16,7 @@ from penstock.database.engine import Database
 from penstock.errors import InvalidInput, PenstockError
 from penstock.gate.tables import verdict
 from penstock.gate.verdict import GateRefused, Verdict
+from penstock.terminal.output import time_text
 from tests.support.channels.channels_seen import at, states, versions
 from tests.support.checkpoint_factory import (
     PASS,
@@ -41,7 +42,7 @@ def test_a_promotion_is_one_change_with_its_verdict_and_its_moves(database: Data
     found = at(database)
     assert (found.checkpoint, found.previous, found.version) == ("b", "a", 2)
     assert (found.digest, found.uri) == (digest_of("b"), "https://models.test/b")
-    assert found.since == second.at >= first.at
+    assert found.since == time_text(second.at) >= time_text(first.at)
     assert states(database, "a", "b") == ["retired", "serving"]
     with database.read() as connection:
         rows = connection.execute(sa.select(verdict.c.id, verdict.c.outcome))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.channels.change import ChannelUnknown, time_text
+from penstock.channels.change import ChannelUnknown
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.fleet import replicas
@@ -23,6 +23,7 @@ from penstock.fleet.replicas import (
 from penstock.fleet.settings import FleetSettings
 from penstock.fleet.tables import replica
 from penstock.settings import Settings
+from penstock.terminal.output import time_text
 from tests.support.checkpoint_factory import TENANT, add, digest_of, promote, rollback
 
 SETTINGS = Settings(data=Path("/nonexistent"))

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from penstock.channels.change import ChannelUnknown
-from penstock.channels.channel_watcher import ChannelNews, ChannelWatcher, WatchOutcome
+from penstock.channels.change import ChannelNews, ChannelState, ChannelUnknown
+from penstock.channels.channel_watcher import ChannelWatcher, WatchOutcome
 from penstock.channels.notices import NOTICES_AT_ONCE
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
@@ -48,6 +48,12 @@ def seen(outcome: WatchOutcome) -> ChannelNews:
     return outcome
 
 
+def present(watcher: ChannelWatcher) -> int:
+    outcome = wait_for(watcher, None)
+    assert isinstance(outcome, ChannelState), outcome
+    return outcome.version
+
+
 def change_times(database: Database, times: int) -> None:
     for number in range(times):
         set_policy(database, f"# {number}\n{POLICY}")
@@ -64,8 +70,8 @@ def test_a_change_wakes_all_that_wait(database: Database) -> None:
         promote(database, "two")
         for _ in range(20):
             found = seen(told.get(timeout=300))
-            assert (found.state.version, found.state.checkpoint) == (2, "two")
-            assert [one.version for one in found.notices] == [2]
+            assert (found.version, found.checkpoint) == (2, "two")
+            assert [one.version for one in found.changes] == [2]
         assert watcher.waiting == 0
 
 
@@ -77,10 +83,9 @@ def test_nobody_misses_a_change_between_two_questions(database: Database) -> Non
     release(database)
     with watching(database) as watcher:
         found = seen(wait_for(watcher, 1))
-        assert [one.version for one in found.notices] == [2, 3, 4]
-        actions = [one.document["action"] for one in found.notices]
-        assert actions == ["promote", "rollback", "release"]
-        assert seen(wait_for(watcher, None)).state.version == 4
+        assert [one.version for one in found.changes] == [2, 3, 4]
+        assert [one.action for one in found.changes] == ["promote", "rollback", "release"]
+        assert present(watcher) == 4
 
 
 def test_very_many_changes_come_in_pieces(database: Database) -> None:
@@ -89,8 +94,8 @@ def test_very_many_changes_come_in_pieces(database: Database) -> None:
         heard: list[int] = []
         while len(heard) < NOTICES_AT_ONCE + 20:
             found = seen(wait_for(watcher, heard[-1] if heard else 0))
-            assert found.state.version == NOTICES_AT_ONCE + 20
-            heard += [one.version for one in found.notices]
+            assert found.version == NOTICES_AT_ONCE + 20
+            heard += [one.version for one in found.changes]
         assert heard == list(range(1, NOTICES_AT_ONCE + 21))
 
 
@@ -98,7 +103,7 @@ def test_who_knows_more_than_there_is_is_told(database: Database) -> None:
     change_times(database, 1)
     with watching(database) as watcher:
         found = seen(wait_for(watcher, 9))
-        assert (found.state.version, list(found.notices)) == (1, [])
+        assert (found.version, found.changes) == (1, [])
 
 
 def test_an_unknown_channel_is_said_at_once(database: Database) -> None:
@@ -119,7 +124,7 @@ def test_waiters_are_bounded_and_questions_are_not(database: Database) -> None:
                 pass
             with watcher.telling(("another", KEY[1]), 1, lambda _outcome: None):
                 assert watcher.waiting == 3
-            assert seen(wait_for(watcher, None)).state.version == 1
+            assert present(watcher) == 1
         with watcher.telling(KEY, 1, lambda _outcome: None):
             assert watcher.waiting == 1
 
@@ -132,7 +137,7 @@ def test_who_ends_answers_its_waiters(database: Database) -> None:
             watcher.end_soon()
             assert told.get(timeout=300) is None
         assert wait_for(watcher, 1) is None
-        assert seen(wait_for(watcher, None)).state.version == 1
+        assert present(watcher) == 1
 
 
 def test_an_outage_is_said_and_outlasted(tmp_path: Path) -> None:
@@ -148,7 +153,7 @@ def test_an_outage_is_said_and_outlasted(tmp_path: Path) -> None:
             assert isinstance(wait_for(watcher, None), DatabaseUnreachable)
             aside.rename(file)
             set_policy(database)
-            assert seen(told.get(timeout=300)).state.version == 2
+            assert seen(told.get(timeout=300)).version == 2
     database.close()
 
 

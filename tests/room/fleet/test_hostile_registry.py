@@ -17,15 +17,15 @@ from tests.support.servers.scripted_server import Answer, serving
 
 DIGEST = "sha256:" + "0" * 64
 CHANNEL = {
-    "channel": "production", "version": 1, "checkpoint": "one", "digest": DIGEST, "uri": "/m/one",
-    "previous": None, "canary": None, "canary_digest": None, "canary_uri": None,
+    "channel": "production", "tenant": "", "version": 1, "checkpoint": "one", "digest": DIGEST,
+    "uri": "/m/one", "previous": None, "canary": None, "canary_digest": None, "canary_uri": None,
     "canary_share": None, "pinned": False, "policy": None, "since": None, "changed_at": "",
     "previous_hash": "", "hash": "",
 }  # fmt: skip
 CHECKPOINT: dict[str, Any] = {
     "name": "one", "digest": DIGEST, "uri": "/m/one", "form": "whole", "parent": None, "shards": [],
     "state": "serving", "checked": "verified", "bytes": 1, "note": "", "registered_by": "a",
-    "registered_at": "",
+    "registered_at": "", "tenant": "",
 }  # fmt: skip
 HOSTILE_DIGESTS = ["../../victim", "sha256:../../victim", DIGEST + "/..", DIGEST[:-1], ""]
 

@@ -1,10 +1,17 @@
 """Channels and checkpoints as tests look at them."""
 
-from penstock.channels.change import ChannelUnknown
-from penstock.channels.channel import ChannelState, channel_state
+from datetime import datetime
+
+from penstock.channels.change import ChannelState, ChannelUnknown
+from penstock.channels.channel import channel_state
 from penstock.checkpoints.registration import find
 from penstock.database.engine import Database
 from tests.support.checkpoint_factory import TENANT
+
+
+def changed_us(state: ChannelState) -> int:
+    """When it was changed, in microseconds since 1970."""
+    return round(datetime.fromisoformat(state.changed_at).timestamp() * 1_000_000)
 
 
 def at(database: Database, name: str = "production") -> ChannelState:

@@ -107,7 +107,7 @@ def _written(database: Database, name: str) -> tuple[list[Told], tuple[int, str]
     head = sa.select(channel.c.version, channel.c.hash).where(channel.c.name == name)
     with database.read() as connection:
         told = [
-            Told(each.version, each.document["hash"])
+            Told(each.version, each.hash)
             for each in notices_in(connection, TENANT, name, 0, up_to=None)
         ]
         row = connection.execute(head).one()

@@ -122,7 +122,7 @@ def check_whole(database: Database, before: Facts, now: Facts) -> None:
     assert known == moved
     serving: set[str | None] = set()
     for at in list_channels(database, TENANT):
-        assert verify_history(database, TENANT, at.name) is None
+        assert verify_history(database, TENANT, at.channel) is None
         serving |= {at.checkpoint, at.canary} - {None}
     assert {name for name, state in moved.items() if state == "serving"} == serving
     versions = [row[2] for row in now["channel_change"]]

@@ -29,6 +29,7 @@ from penstock_jobs.loop.runner import STAGES
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest as Rewards
 from penstock_jobs.rewards.runs import run as rewards
+from tests.support.channels.channels_seen import changed_us
 from tests.support.loop_world import (
     CHANNEL,
     TENANT,
@@ -128,12 +129,12 @@ def serve(world: World) -> None:
         world.hand.store(talk("late", 90, "first"))
         rewards(world.hand.lake, InlineExecutor(), Rewards(find_definition()))
     state = channel_state(world.database, TENANT, CHANNEL)
-    if state.canary is None or state.changed_at + 50_000 > SystemClock().now_us():
+    if state.canary is None or changed_us(state) + 50_000 > SystemClock().now_us():
         return
     for number, arm in enumerate((state.checkpoint, state.canary)):
         assert arm is not None
         events = talk(f"live-{arm}", 50 + number, arm)
-        world.hand.send([one | {"ts": state.changed_at + at} for at, one in enumerate(events, 1)])
+        world.hand.send([one | {"ts": changed_us(state) + at} for at, one in enumerate(events, 1)])
     world.hand.writer().drain()
 
 

@@ -36,6 +36,7 @@ from tests.support.canary_traffic import (
     state,
     store,
 )
+from tests.support.channels.channels_seen import changed_us
 from tests.support.checkpoint_factory import TENANT, promote, release, rollback, says
 from tests.support.lakes import HandLake, hand_lake
 
@@ -118,7 +119,7 @@ def test_a_canary_takes_a_step_by_its_age_and_through_the_gate(either_lake: Hand
     assert (raised.did, state(lake).canary_share) == ("raised", 0.5)
     last = channel_changes(lake.lake.database, TENANT, CHANNEL)[-1]
     assert (last.action, last.actor) == ("canary", "watcher")
-    assert once(lake, state(lake).changed_at + 10 * MINUTE).did == "looked", "too early again"
+    assert once(lake, changed_us(state(lake)) + 10 * MINUTE).did == "looked", "too early again"
 
 
 def test_an_equal_canary_passes_and_after_its_last_step_gets_all(lake: HandLake) -> None:

@@ -10,6 +10,7 @@ from penstock.channels.history import channel_changes
 from penstock.channels.promotion import Rollback, roll_back
 from penstock.errors import InvalidInput
 from tests.support.canary_traffic import HOUR, session
+from tests.support.channels.channels_seen import changed_us
 from tests.support.lakes import Event
 from tests.support.loop_world import CHANNEL, POLICY, TENANT, World, open_world, outcomes
 
@@ -107,7 +108,7 @@ def test_a_canary_that_live_metrics_show_to_be_worse_ends_the_cycle(
         assert len(told) < 40, [one for one in told if "waits" in one]
         now = channel_state(world.database, TENANT, CHANNEL)
         if now.canary is not None:
-            at_us = now.changed_at + 1
+            at_us = changed_us(now) + 1
             world.hand.store(users(at_us, now.canary, canary=now.canary, checkpoint="first"))
         return False
 
@@ -131,7 +132,7 @@ def test_what_live_metrics_show_to_be_worse_while_it_is_watched_is_taken_back(
     def wait(_seconds: float) -> bool:
         assert len(told) < 40, [one for one in told if "waits" in one]
         now = channel_state(world.database, TENANT, CHANNEL)
-        at_us = now.changed_at + 1
+        at_us = changed_us(now) + 1
         if now.canary is not None and "canary" not in seen:
             seen.append("canary")
             world.hand.store(users(at_us, None, canary=now.canary, checkpoint="first"))

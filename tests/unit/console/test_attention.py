@@ -1,9 +1,11 @@
 """What the overview says needs a person."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
-from penstock.channels.channel import ChannelAnswer
+from penstock.channels.change import ChannelState
 from penstock.ingest.calls import LedgerAnswer, LedgerTotals, WaitingAnswer
 from penstock_jobs.loop.calls import CycleAnswer
 from penstock_jobs.overview.pages import Facts, notices_of
@@ -11,10 +13,9 @@ from penstock_jobs.overview.pages import Facts, notices_of
 NOW_S = 1_795_219_200.0
 TOTALS = LedgerTotals(accepted=1000, stored=990, duplicate=10, rejected=0, waiting=0)
 LEDGER = LedgerAnswer([], TOTALS, [], [])
-CHANNEL = ChannelAnswer(
-    channel="production", version=3, checkpoint="ckpt-7", digest=None, uri=None, previous=None,
-    canary=None, canary_digest=None, canary_uri=None, canary_share=None, pinned=False, policy=None,
-    hash="", since=None, changed_at="",
+CHANNEL = ChannelState(
+    channel="production", tenant="", version=3, checkpoint="ckpt-7", uri=None, canary_digest=None,
+    canary_uri=None, since=None, changed_at="",
 )  # fmt: skip
 CYCLE = CycleAnswer(
     loop="five-hours", cycle=4, channel="production", budget_s=18_000, parent=None, checkpoint=None,
@@ -42,7 +43,7 @@ WAITING = replaced(LEDGER, waiting=WaitingAnswer(12, "", "The writer stopped."))
         (Facts(NOW_S, totals(rejected=50)), "warn", "50 of 1050 lines", "/health"),
         (Facts(NOW_S, totals(dropped=5)), "warn", "drop 5 events", "/health"),
         (
-            Facts(NOW_S, LEDGER, channels=[replaced(CHANNEL, pinned=True)]),
+            Facts(NOW_S, LEDGER, channels=[replace(CHANNEL, pinned=True)]),
             "warn", "pinned to ckpt-7", "/checkpoints",
         ),
         (
@@ -82,7 +83,7 @@ def test_what_is_well_needs_nobody(facts: Facts) -> None:
 
 def test_the_gravest_comes_first() -> None:
     ledger = replaced(totals(rejected=50), discrepancies=["2 are missing"])
-    channels = [replaced(CHANNEL, pinned=True)]
+    channels = [replace(CHANNEL, pinned=True)]
     assert [n.tone for n in notices_of(Facts(NOW_S, ledger, channels=channels))] == [
         "bad", "warn", "warn",
     ]  # fmt: skip

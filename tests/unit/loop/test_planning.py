@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.channels.channel import ChannelState
+from penstock.channels.change import ChannelState
 from penstock.checkpoints.attempts import Attempt, RecordedAttempt
 from penstock_jobs.benchmarks.run import PlannedAttempt
 from penstock_jobs.loop.candidate import missing_for_start
@@ -31,7 +31,7 @@ RETRY = RetryPolicy(tries=3, pause_s=10, longest_s=60)
 def channel(**facts: object) -> ChannelState:
     """A channel with no more than these facts."""
     unknown = dict.fromkeys(ChannelState.__dataclass_fields__)
-    known = {"name": "production", "pinned": False}
+    known = {"channel": "production", "pinned": False}
     return ChannelState(**(unknown | known | facts))  # type: ignore[arg-type]
 
 
