@@ -37,8 +37,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     needed = {*getattr(item, "fixturenames", ())}
     if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
         needed |= {value for value in item.callspec.params.values() if isinstance(value, str)}
-    if kind == "room" and needed & _CLUSTERS:
-        kind = "system"
+    if needed & _CLUSTERS:
+        kind = "study" if kind == "study" else "system"
+        item.own_markers[:] = [mark for mark in item.own_markers if mark.name != "smoke"]
     item.add_marker(kind)
 
 

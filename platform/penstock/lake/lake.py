@@ -41,14 +41,14 @@ class Lake:
         from penstock.database.engine import Database
         from penstock.lake.pinned_files import FileTails
         from penstock.lake.redaction_counts import RedactionTally
-        from penstock.lake.segments import Summariser
+        from penstock.lake.segments import process_summariser
         from penstock.storage import open_store
 
         self.settings = settings
         self.database = Database.of(settings)
         self.store: ObjectStore = open_store(settings)
         self.tails = FileTails(TAILS_BYTES_MAX)
-        self.summariser = Summariser()
+        self.summariser = process_summariser()
         #: What is noted in the audit a few times a minute at most.
         self.tally = Tally()
         self.redaction_tally = RedactionTally()
@@ -123,7 +123,6 @@ class Lake:
             self._log.close()
         if self.statements is not None:
             self.statements.close()
-        self.summariser.close()
         self._note_tally()
         self.database.close()
 

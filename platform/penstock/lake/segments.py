@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.resources import files
 from itertools import starmap
 from typing import BinaryIO, Self
@@ -182,12 +182,6 @@ class Summariser:
         self._given = _GivenRows()
         self._lock = threading.Lock()
 
-    def close(self) -> None:
-        with self._lock:
-            if "_connection" in self.__dict__:
-                self._connection.close()
-                del self._connection
-
     def summarise(self, rows: pa.Table) -> pa.Table:
         if not rows.num_rows:
             return SESSION_PARTS.empty_table()
@@ -207,6 +201,12 @@ class Summariser:
         # To plan the statement takes as long as to summarise ten thousand rows.
         connection.execute(f"PREPARE summary AS {_SUMMARY_SQL}")
         return connection
+
+
+@cache
+def process_summariser() -> Summariser:
+    """The one that all lakes of this process share."""
+    return Summariser()
 
 
 # Writing

@@ -368,7 +368,9 @@ def test_both_screens_see_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     with monkeypatch.context() as patch:
         patch.setitem(__import__("sys").modules, "hyperscan", None)
+        screen._compiled.cache_clear()
         slow = screen_of(rules)
+    screen._compiled.cache_clear()
     quick = screen_of(rules)
     assert isinstance(slow, screen._ScreenOneByOne)
     assert [quick.marks(line) for line in lines] == [slow.marks(line) for line in lines]

@@ -113,7 +113,6 @@ def test_a_deed_is_noted(audited: Audited, action: str, subject: str) -> None:
     assert any(entry["subject"].startswith(subject) for entry in entries), entries
 
 
-@pytest.mark.smoke
 def test_requests_of_a_key_are_added_up(audited: Audited) -> None:
     [entry] = audited.entries(action="ingest", actor=audited.keys["ingest"])
     assert json.loads(entry["facts"]) == {"accepted": 2, "rejected": 0, "times": 2}

@@ -116,7 +116,6 @@ def test_killed_while_it_loads(fleet: Fleet) -> None:
     assert not (folder / "late").exists()
 
 
-@pytest.mark.smoke
 def test_over_http_with_a_key_that_may_no_more_than_serve(
     fleet: Fleet, tmp_path: Path, run: Run
 ) -> None:

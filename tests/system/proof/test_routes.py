@@ -16,7 +16,6 @@ from tests.room.proof.conftest import DIGEST, ProvenLake
 from tests.support.commands import penstock
 
 
-@pytest.mark.smoke
 def test_a_service_proves_the_checkpoints_of_a_tenant(
     proven: ProvenLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

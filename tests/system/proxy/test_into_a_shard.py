@@ -14,8 +14,7 @@ from tests.support.proxy.conversations import chat, setting_of
 from tests.support.servers.scripted_engine import Kind, ScriptedEngine
 
 
-@pytest.mark.smoke
-@pytest.mark.parametrize("kind", ["vllm", "sglang"])
+@pytest.mark.parametrize("kind", [pytest.param("vllm", marks=pytest.mark.smoke), "sglang"])
 def test_a_shard_has_what_the_engine_sampled(tmp_path: Path, kind: Kind) -> None:
     data = tmp_path / "data"
     with open_or_make(load_settings(data, environment={})) as made:

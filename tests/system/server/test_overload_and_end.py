@@ -220,7 +220,6 @@ def test_signal_to_stop_keeps_every_promise_and_stores_the_rest(start: Starter) 
     assert len(stored) == len(set(stored))
 
 
-@pytest.mark.smoke
 def test_a_quota_answers_429_with_which_and_until_when(start: Callable[..., Any]) -> None:
     with start(tenant_events_per_hour_max=2, tenant_queries_per_hour_max=1) as service:
         events = b"\n".join(

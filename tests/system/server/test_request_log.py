@@ -104,7 +104,6 @@ def _logging_json(data: Path, **settings: str) -> Iterator[_Logged]:
         process.wait()
 
 
-@pytest.mark.smoke
 def test_every_line_of_a_server_is_json_and_failures_carry_the_id(tmp_path: Path) -> None:
     with _logging_json(tmp_path) as server:
         server.wait_for_line(level="info", event="Penstock listens on "
