@@ -1,6 +1,7 @@
 """The documentation names everything that a user can meet."""
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ def page(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
+@cache
 def commands() -> dict[str, Any]:
     """Every command by its full name."""
     named: dict[str, Any] = {}
