@@ -83,6 +83,13 @@ def test_what_is_quickly_made_is_not_remembered() -> None:
     none.make(took_s=9)
     assert none.shown() == (None, False)
 
+    def redirects() -> str:
+        scene.clock.advance(5)
+        return "elsewhere"
+
+    assert scene.memory.make(PAGE, scene.visitor(), ASKED, redirects) == "elsewhere"
+    assert scene.shown() == (None, False)
+
 
 def test_each_sees_pages_of_the_own_rights_and_questions() -> None:
     scene = Scene()
@@ -101,17 +108,6 @@ def test_a_page_that_fails_leaves_the_one_of_before_and_another_try() -> None:
     with pytest.raises(ZeroDivisionError):
         scene.memory.make(PAGE, scene.visitor(), ASKED, lambda: 1 / 0)
     assert scene.shown() == (1, True)
-
-
-def test_pages_without_content_are_not_kept() -> None:
-    scene = Scene()
-
-    def redirects() -> str:
-        scene.clock.advance(5)
-        return "elsewhere"
-
-    assert scene.memory.make(PAGE, scene.visitor(), ASKED, redirects) == "elsewhere"
-    assert scene.shown() == (None, False)
 
 
 def test_a_page_that_is_shown_again_says_when_it_was_made() -> None:

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from penstock.database.engine import Database, insert_new, now_us
+from penstock.database.engine import Database, clock_us, insert_new, now_us, put_rows
 from penstock.database.errors import DatabaseUnreachable
 from penstock.database.migrations import upgrade
 from penstock.lake.tables import lake_head, snapshot
@@ -143,17 +143,11 @@ def test_numbers_add_up_to_whole_numbers(ready: Database) -> None:
     assert (type(found), found) == (int, 2**62)
 
 
-def test_the_clock_counts_microseconds(ready: Database) -> None:
+def test_the_clock_is_the_database_s_and_counts_microseconds(ready: Database) -> None:
+    """The statement holds no time: it is read where and when the statement runs."""
     with ready.read() as connection:
         before = time.time_ns() // 1000
-        found = connection.scalar(sa.select(now_us()))
-        after = time.time_ns() // 1000
-    assert isinstance(found, int)
-    assert before <= found <= after
-
-
-def test_the_clock_is_the_database_s(ready: Database) -> None:
-    """The statement holds no time: it is read where and when the statement runs."""
+        assert before <= clock_us(connection) <= time.time_ns() // 1000
     dialects = [ready.engine.dialect, postgresql.dialect()]  # type: ignore[no-untyped-call]
     for dialect in dialects:
         compiled = sa.select(now_us()).compile(dialect=dialect)
@@ -161,10 +155,13 @@ def test_the_clock_is_the_database_s(ready: Database) -> None:
         assert "penstock_now_us()" in str(compiled) or "clock_timestamp()" in str(compiled)
 
 
-def test_an_insert_says_whether_the_row_is_new(database: Database) -> None:
-    upgrade(database)
+def test_rows_are_new_changed_or_added_up(ready: Database) -> None:
     row = {"name": "a", "snap": 1, "note": "", "created_at": now_us()}
-    with database.write() as connection:
+    with ready.write() as connection:
         assert insert_new(connection, snapshot, row)
         assert not insert_new(connection, snapshot, row)
-    assert names(database) == ["a"]
+        rows = [{"name": name, "snap": 4, "note": name, "created_at": 2} for name in "ab"]
+        put_rows(connection, snapshot, rows, added=["snap"])
+        query = sa.select(snapshot.c.name, snapshot.c.snap, snapshot.c.note)
+        found = connection.execute(query.order_by(snapshot.c.name)).all()
+    assert [tuple(row) for row in found] == [("a", 5, "a"), ("b", 4, "b")]

@@ -73,27 +73,22 @@ def test_a_file_that_is_put_back_is_used_again(database: Database, path: Path) -
     assert look(database) == 2
 
 
+@pytest.mark.parametrize(
+    ("kept", "why"),
+    [(0, "file is not a database"), (100, "malformed")],
+    ids=["a letter", "damaged"],
+)
 def test_a_file_that_is_no_database_is_a_clear_error(
-    open_database: OpenDatabase, tmp_path: Path
-) -> None:
-    path = tmp_path / "penstock.db"
-    path.write_text("not a database but a letter\n" * 100)
-    for use in (look, touch, migrations.upgrade, migrations.check):
-        with pytest.raises(DatabaseUnreachable, match="file is not a database"):
-            use(open_database())
-    assert path.read_text() == "not a database but a letter\n" * 100
-
-
-def test_a_damaged_file_is_a_clear_error(
-    database: Database, open_database: OpenDatabase, path: Path
+    database: Database, open_database: OpenDatabase, path: Path, kept: int, why: str
 ) -> None:
     database.close()
-    damaged = bytearray(path.read_bytes())
-    damaged[100:] = b"\xaa" * (len(damaged) - 100)
-    path.write_bytes(damaged)
+    content = path.read_bytes()
+    content = content[:kept] + b"\xaa" * (len(content) - kept)
+    path.write_bytes(content)
     for use in (look, touch, migrations.upgrade, migrations.check):
-        with pytest.raises(DatabaseUnreachable, match="malformed"):
+        with pytest.raises(DatabaseUnreachable, match=why):
             use(open_database())
+    assert path.read_bytes() == content
 
 
 def test_an_empty_database_is_a_clear_error(open_database: OpenDatabase) -> None:

@@ -4,7 +4,7 @@ import json
 import shutil
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from pyiceberg.table import StaticTable
@@ -31,6 +31,7 @@ from tests.support.lakes import START_US, Event, HandLake, hand_lake, make_event
 from tests.support.marker_search import places_with
 from tests.support.servers.s3 import S3Server
 
+Kind = Literal["user", "session", "tenant"]
 MARKER = "planted-marker-7f3a"
 _COLUMNS = ("session_id", "ts", "seq", "type", "event_id", "user", "payload", "schema_version")
 
@@ -52,11 +53,8 @@ def _asked(lake: HandLake, tenant: str = "default") -> list[Event]:
 
 
 def _sorted(rows: list[Event]) -> list[Event]:
-    return sorted(({**row, "ts": row["ts"].isoformat()} for row in rows), key=_by_text)
-
-
-def _by_text(row: Event) -> str:
-    return json.dumps(row, sort_keys=True, default=str)
+    told = ({**row, "ts": row["ts"].isoformat()} for row in rows)
+    return sorted(told, key=lambda row: json.dumps(row, sort_keys=True, default=str))
 
 
 def _told(*arguments: str) -> dict[str, Any]:
@@ -84,14 +82,20 @@ def _walk(lake: HandLake) -> None:
     change = publish(lake.lake, "default")
     assert (change.added, change.removed) == (1, 9)
     assert _scanned(lake.lake) == _asked(lake)
-    scope = ErasureScope("default", "user", f"user-{MARKER}", START_US + 10**12)
-    carry_out(lake.lake, order_erasure(lake.lake, scope, reason="asked for", by="tester"))
+    _erase(lake, "default", "user", f"user-{MARKER}")
     assert len(_scanned(lake.lake)) == 40
     assert _scanned(lake.lake) == _asked(lake)
     assert tenants_due(lake.lake) == []
     assert places_with(lake.lake, MARKER) == []
     _holds_only_files_that_are_there(lake.lake)
     assert verify(lake.lake).findings == []
+
+
+def _erase(
+    lake: HandLake, tenant: str, kind: Literal["user", "session", "tenant"], value: str
+) -> None:
+    scope = ErasureScope(tenant, kind, value, START_US + 10**12)
+    carry_out(lake.lake, order_erasure(lake.lake, scope, reason="asked for", by="tester"))
 
 
 def _holds_only_files_that_are_there(lake: Lake) -> None:
@@ -103,7 +107,7 @@ def _holds_only_files_that_are_there(lake: Lake) -> None:
             assert {entry.data_file.file_path for entry in named} <= there
 
 
-def test_the_table_follows_the_lake(tmp_path: Path) -> None:
+def test_the_table_follows_the_lake(tmp_path: Path, each_database: None) -> None:
     with hand_lake(tmp_path, compaction_segments_min=2) as lake:
         _walk(lake)
 
@@ -112,20 +116,6 @@ def test_the_table_follows_a_lake_in_s3(tmp_path: Path, s3: S3Server) -> None:
     url = s3.store_url(s3.new_prefix())
     with hand_lake(tmp_path, compaction_segments_min=2, store_url=url) as lake:
         _walk(lake)
-
-
-def test_the_catalog_is_in_postgresql(tmp_path: Path, in_postgresql: None) -> None:
-    from penstock.database.migrations import upgrade
-    from penstock.lake.lake import open_lake
-
-    made = HandLake(open_lake(tmp_path))
-    try:
-        upgrade(made.lake.database)
-        _fill(made, flushes=2)
-        publish(made.lake, "default")
-        assert _scanned(made.lake) == _asked(made)
-    finally:
-        made.lake.close()
 
 
 def test_tenants_stay_apart(tmp_path: Path) -> None:
@@ -145,26 +135,19 @@ def test_tenants_stay_apart(tmp_path: Path) -> None:
         assert [row["session_id"] for row in _scanned(lake.lake, "Acme & Co")] == ["s-a"]
 
 
-def test_the_table_of_an_erased_tenant_goes(tmp_path: Path) -> None:
+def test_metadata_has_no_bounds_of_texts_and_goes_with_its_tenant(tmp_path: Path) -> None:
     with hand_lake(tmp_path) as lake:
-        lake.store([make_event("s-a", 1)], MARKER)
-        publish(lake.lake, MARKER)
-        scope = ErasureScope(MARKER, "tenant", MARKER, START_US + 10**12)
-        carry_out(lake.lake, order_erasure(lake.lake, scope, reason="asked for", by="tester"))
-        assert metadata_location(lake.lake, MARKER) is None
-        assert list(lake.lake.store.list("iceberg")) == []
-
-
-def test_metadata_has_no_bounds_of_texts(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        lake.store([make_event("s-marked", 1, payload={"text": MARKER})])
-        publish(lake.lake, "default")
-        table = open_catalog(lake.lake).load_table((tenant_folder("default"), "events"))
+        lake.store([make_event("s-marked", 1, payload={"text": MARKER})], "acme")
+        publish(lake.lake, "acme")
+        table = open_catalog(lake.lake).load_table((tenant_folder("acme"), "events"))
         bounds: set[int] = set()
         for file in data_files(table).values():
             bounds |= {*file.lower_bounds, *file.upper_bounds}
         names = {table.schema().find_column_name(number) for number in bounds}
-    assert names == {"ts", "received_at"}
+        assert names == {"ts", "received_at"}
+        _erase(lake, "acme", "tenant", "acme")
+        assert metadata_location(lake.lake, "acme") is None
+        assert list(lake.lake.store.list("iceberg")) == []
 
 
 def test_old_snapshots_go_with_the_files_of_the_lake(tmp_path: Path) -> None:
@@ -234,20 +217,14 @@ def test_a_publisher_that_lost_its_lease_changes_nothing(
         assert _scanned(lake.lake) == _asked(lake)
 
 
-def test_a_table_whose_metadata_is_gone_is_made_anew(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
+def test_a_lake_that_was_moved_or_whose_metadata_is_gone_is_published_anew(tmp_path: Path) -> None:
+    with hand_lake(tmp_path / "before") as lake:
         _fill(lake, flushes=2)
         publish(lake.lake, "default")
         for stored in list(lake.lake.store.list("iceberg")):
             lake.lake.store.delete(stored.name)
         assert publish(lake.lake, "default").added == 2
         assert _scanned(lake.lake) == _asked(lake)
-
-
-def test_a_lake_that_was_moved_is_published_anew(tmp_path: Path) -> None:
-    with hand_lake(tmp_path / "before") as lake:
-        _fill(lake, flushes=2)
-        publish(lake.lake, "default")
     shutil.move(tmp_path / "before", tmp_path / "after")
     with hand_lake(tmp_path / "after") as lake:
         assert tenants_due(lake.lake) == ["default"]
@@ -262,19 +239,13 @@ def test_what_was_removed_and_collected_is_due_too(tmp_path: Path) -> None:
         lake.store([make_event("s-b", 1), make_event("s-c", 1)], "acme")
         publish(lake.lake, "acme")
         for session in ("s-a", "s-b", "s-c"):
-            scope = ErasureScope("acme", "session", session, START_US + 10**12)
-            order = order_erasure(lake.lake, scope, reason="asked for", by="tester")
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(publication, "publish", _skipped)  # as where it was cut off
-                carry_out(lake.lake, order)
+                patch.setattr(publication, "publish", lambda *_, **__: None)  # as if cut off
+                _erase(lake, "acme", "session", session)
             assert tenants_due(lake.lake) == ["acme"]
             publish(lake.lake, "acme")
             assert tenants_due(lake.lake) == []
         assert metadata_location(lake.lake, "acme") is None
-
-
-def _skipped(*_arguments: object, **_options: object) -> None:
-    pass
 
 
 def test_upkeep_publishes_where_the_setting_says_so(tmp_path: Path) -> None:

@@ -23,11 +23,4 @@ def test_hardly_any_other_session_is_taken_for_one_that_is_there() -> None:
         stored, session_prefixes([f"other-{number}" for number in range(100_000)])
     ).sum()
     assert wrong <= 5  # one in some 400,000
-
-
-def test_four_bytes_a_session() -> None:
-    assert len(make_filter(f"s{number}" for number in range(1000))) == 4000
-
-
-def test_an_empty_filter_holds_nothing() -> None:
     assert not may_hold(read_filter(make_filter([])), session_prefixes(["s"])).any()

@@ -7,6 +7,7 @@ import pytest
 
 from penstock.lake.errors import QueryRefused
 from penstock.lake.query_guard import SQL_LENGTH_MAX, check_query
+from tests.support.lake.sql_fuzz import FAULTS, listed_faults
 
 VIEWS = frozenset({"events", "sessions", "edits"})
 
@@ -108,8 +109,100 @@ def test_one_select_over_the_views_runs(connection: duckdb.DuckDBPyConnection, s
     connection.sql(sql).to_arrow_table()
 
 
+#: Not one SELECT.
+STATEMENTS = """
+    selec 1 ¦ insert into events values (1) ¦ update events set x = 1 ¦ delete from events
+    merge into events using secret on true when matched then delete ¦ create table a as select 1
+    create or replace view events as from secret ¦ create macro f() as 1 ¦ drop view events
+    alter table secret rename to events ¦ truncate secret ¦ copy (select 1) to '/tmp/x'
+    copy secret from '/tmp/x' ¦ export database '/tmp/x' ¦ import database '/tmp/x'
+    attach '/tmp/x' as y ¦ detach memory ¦ use memory ¦ install httpfs ¦ load httpfs
+    set threads = 1 ¦ reset threads ¦ set variable v = 1 ¦ pragma version
+    pragma table_info('secret') ¦ call pragma_version() ¦ checkpoint ¦ vacuum ¦ analyze ¦ begin
+    commit ¦ prepare p as select 1 ¦ execute p ¦ deallocate p ¦ explain select 1
+    explain analyze from events ¦ pivot events on x using count(*)
+    comment on table secret is 'x' ¦ with a as (insert into secret values (1) returning *) from a
+    with a as (delete from secret returning *) from a
+    with a as (update secret set x = 1 returning *) select * from a
+"""
+#: Relations that were not named.
+RELATIONS = """
+    select * from secret ¦ select * from "SECRET" ¦ select * from 'secret' ¦ from event_rows
+    table secret ¦ select (from secret) ¦ select exists (from secret)
+    select x in (select x from secret) from events
+    select * from events where x = any(select x from secret)
+    select x from events order by (select max(x) from secret)
+    select x from events limit (select max(x) from secret)
+    select x from events group by (select max(x) from secret), x
+    select x from events having (select max(x) from secret) > 1
+    select x from events qualify (select max(x) from secret) > row_number() over ()
+    select sum(x) filter (where x in (from secret)) from events
+    select sum(x order by (select x from secret)) from events
+    select sum(x) over (order by (select x from secret)) from events
+    select sum(x) over (order by x rows (select x from secret) preceding) from events
+    select case when true then (select x from secret) end ¦ select {'a': (select x from secret)}
+    select [y for y in (select list(x) from secret)]
+    select * replace ((select x from secret) as x) from events
+    select distinct on ((select x from secret)) x from events
+    select cast((select x from secret) as varchar) ¦ values ((select x from secret))
+    select * from events, secret ¦ select * from events join secret on true
+    select * from events positional join secret
+    select * from events asof join secret on events.x >= secret.x
+    select * from events semi join secret using (x)
+    select * from events join sessions on events.x = (select x from secret)
+    select * from events, lateral (from secret)
+    select * from events, lateral (select * from secret s where s.x > events.x)
+    select * from (values (1)) v, lateral (from secret)
+    select x from events union select x from secret
+    select x from events except (select x from events intersect select x from secret)
+    select * from secret pivot (count(*) for x in (1)) ¦ unpivot secret on x
+    select * from secret using sample 1 ¦ select columns(*) from secret ¦ describe secret
+    show secret ¦ summarize secret ¦ describe select * from secret
+    select * from (describe secret) ¦ select * from (summarize secret)
+"""
+#: A CTE's name is its own only where it can be seen.
+CTES = """
+    with a as (from secret) from a ¦ with events as (from secret) from events
+    with secret as (from secret) from secret
+    select * from secret, (with secret as (select 1) from secret)
+    select * from (with secret as (select 1) from secret), secret
+    select (with secret as (select 1 as x) select x from secret) from secret
+    with b as (from secret), secret as (select 1 as x) from b
+    with recursive secret(x) as (from secret) from secret
+    with recursive r(x) as (select x from secret union all select x from r) from r
+    with recursive r(i) as (select 1 union all select secret.x from r, secret) from r
+    with recursive r(i) using key (i) as (select 1 union select i + 1 from recurring.r) from r
+"""
+#: Behind FROM: qualified names, the catalogue, files, the network, variables, table functions.
+PLACES = """
+    main.secret memory.main.secret main.events "memory"."main"."events" temp.events
+    information_schema.tables pg_catalog.pg_class pg_class pg_tables sqlite_master sqlite_schema
+    duckdb_tables duckdb_views duckdb_settings() duckdb_secrets() duckdb_functions()
+    duckdb_variables() duckdb_logs() duckdb_temporary_files() pragma_table_info('secret')
+    pragma_database_list 'x.parquet' "x.parquet" '/etc/passwd' 's3://bucket/x.parquet'
+    'https://example.org/x.csv' VIEWS ACCEPTED
+    read_parquet('x.parquet') READ_PARQUET('x.parquet') "read_parquet"('x.parquet')
+    main.read_parquet('x.parquet') system.main.read_csv('x') main.range(3) read_csv('x')
+    read_csv_auto('x') read_json('x') read_text('/etc/passwd') read_blob('/etc/passwd')
+    read_duckdb('x') parquet_metadata('x') parquet_schema('x') sniff_csv('x') glob('*')
+    query_table('secret') query_table(['secret']) json_execute_serialized_sql('{}')
+    histogram('secret','x') histogram_values('secret','x') seq_scan('secret')
+    arrow_scan(1,2,3) pandas_scan(1) python_map_function(1) which_secret('s3://x','s3')
+    enable_logging() checkpoint() force_checkpoint() leak() test_all_types()
+    range(getvariable('x')) json_each(current_setting('threads'))
+    \uff45\uff56\uff45\uff4e\uff54\uff53 \u0435vents e\u200bvents event\u017f
+"""
+#: Functions that touch state.
+FUNCTIONS = """
+    getvariable('x') GetVariable('x') "getvariable"('x') 'x'.getvariable() main.abs(1)
+    system.main.getvariable('x') current_setting('threads') getenv('HOME') read_text('/etc/passwd')
+    nextval('s') currval('s') setval('s',1) setseed(0.5) sleep_ms(1000) pg_sleep(1) write_log('x')
+    scalar_leak() current_query() current_database() current_schemas(true) txid_current() version()
+    in_search_path('main','main') json_serialize_plan('1') json_deserialize_sql('{}')
+    json_serialize_sql('1') pg_get_viewdef(1) obj_description(1,'x') st_astext(null)
+    __internal_compress_string_ubigint('x') no_such_function(1) 1::main.integer \u212aurtosis(1)
+"""
 REFUSED = [
-    # Not one SELECT.
     "",
     "   ",
     ";",
@@ -117,47 +210,12 @@ REFUSED = [
     "select 1; select 2",
     "select 1; drop table events",
     "select 1\0; select * from secret",
-    "selec 1",
-    "insert into events values (1)",
-    "update events set x = 1",
-    "delete from events",
-    "merge into events using secret on true when matched then delete",
-    "create table a as select 1",
-    "create or replace view events as from secret",
-    "create macro f() as 1",
-    "drop view events",
-    "alter table secret rename to events",
-    "truncate secret",
-    "copy (select 1) to '/tmp/x'",
-    "copy secret from '/tmp/x'",
-    "export database '/tmp/x'",
-    "import database '/tmp/x'",
-    "attach '/tmp/x' as y",
-    "detach memory",
-    "use memory",
-    "install httpfs",
-    "load httpfs",
-    "set threads = 1",
-    "reset threads",
-    "set variable v = 1",
-    "pragma version",
-    "pragma table_info('secret')",
-    "call pragma_version()",
-    "checkpoint",
-    "vacuum",
-    "analyze",
-    "begin",
-    "commit",
-    "prepare p as select 1",
-    "execute p",
-    "deallocate p",
-    "explain select 1",
-    "explain analyze from events",
-    "pivot events on x using count(*)",
-    "comment on table secret is 'x'",
-    "with a as (insert into secret values (1) returning *) from a",
-    "with a as (delete from secret returning *) from a",
-    "with a as (update secret set x = 1 returning *) select * from a",
+    *(STATEMENTS + RELATIONS + CTES).strip().replace("\n", " ¦ ").split(" ¦ "),
+    "with recursive secret(x) as (select x from secret union all select x from secret) from secret",
+    "with recursive r(x) as ((with secret as (select 5 as x) from secret) union all "
+    "select x + 1 from r where x < 6) from r, secret",
+    *(f"from {place}" for place in PLACES.split()),
+    *(f"select {call}" for call in FUNCTIONS.split()),
     # Operators called as functions, and types without a bottom.
     *(
         f"select \"{name}\"({{'a': 1}}, 1.5)"
@@ -170,203 +228,44 @@ REFUSED = [
     "select json_transform('[]', '" + "[" * 40 + '"INTEGER"' + "]" * 40 + "')",
     "select from_json('{}', repeat('[', 30000))",
     "select from_json_strict('{}', x) from events",
-    # Types that are not known.
+    # Types that are not known, and parameters.
     "select 1::bignum",
     "select try_cast('1' as geometry)",
     'select null::"no such type"',
     "select null::struct(a map(integer, bignum)[])",
-    # Parameters.
     "select ?",
     "select $1",
     "select $name",
     "select * from range($1)",
-    # Relations that were not named.
-    "select * from secret",
-    'select * from "SECRET"',
-    "select * from 'secret'",
-    "from event_rows",
-    "table secret",
-    "select (from secret)",
-    "select exists (from secret)",
-    "select x in (select x from secret) from events",
-    "select * from events where x = any(select x from secret)",
-    "select x from events order by (select max(x) from secret)",
-    "select x from events limit (select max(x) from secret)",
-    "select x from events group by (select max(x) from secret), x",
-    "select x from events having (select max(x) from secret) > 1",
-    "select x from events qualify (select max(x) from secret) > row_number() over ()",
-    "select sum(x) filter (where x in (from secret)) from events",
-    "select sum(x order by (select x from secret)) from events",
-    "select sum(x) over (order by (select x from secret)) from events",
-    "select sum(x) over (order by x rows (select x from secret) preceding) from events",
-    "select case when true then (select x from secret) end",
-    "select {'a': (select x from secret)}",
-    "select [y for y in (select list(x) from secret)]",
-    "select * replace ((select x from secret) as x) from events",
-    "select distinct on ((select x from secret)) x from events",
-    "select cast((select x from secret) as varchar)",
-    "values ((select x from secret))",
-    "select * from events, secret",
-    "select * from events join secret on true",
-    "select * from events positional join secret",
-    "select * from events asof join secret on events.x >= secret.x",
-    "select * from events semi join secret using (x)",
-    "select * from events join sessions on events.x = (select x from secret)",
-    "select * from events, lateral (from secret)",
-    "select * from events, lateral (select * from secret s where s.x > events.x)",
-    "select * from (values (1)) v, lateral (from secret)",
-    "select x from events union select x from secret",
-    "select x from events except (select x from events intersect select x from secret)",
-    "select * from secret pivot (count(*) for x in (1))",
-    "unpivot secret on x",
-    "select * from secret using sample 1",
-    "select columns(*) from secret",
-    "describe secret",
-    "show secret",
-    "summarize secret",
-    "describe select * from secret",
-    "select * from (describe secret)",
-    "select * from (summarize secret)",
-    # A CTE's name is its own only where it can be seen.
-    "with a as (from secret) from a",
-    "with events as (from secret) from events",
-    "with secret as (from secret) from secret",
-    "select * from secret, (with secret as (select 1) from secret)",
-    "select * from (with secret as (select 1) from secret), secret",
-    "select (with secret as (select 1 as x) select x from secret) from secret",
-    "with b as (from secret), secret as (select 1 as x) from b",
-    "with recursive secret(x) as (select x from secret union all select x from secret) from secret",
-    "with recursive secret(x) as (from secret) from secret",
-    "with recursive r(x) as ((with secret as (select 5 as x) from secret) union all "
-    "select x + 1 from r where x < 6) from r, secret",
-    "with recursive r(x) as (select x from secret union all select x from r) from r",
-    "with recursive r(i) as (select 1 union all select secret.x from r, secret) from r",
-    "with recursive r(i) using key (i) as (select 1 union select i + 1 from recurring.r) from r",
-    # Qualified names, and the catalogue.
-    "from main.secret",
-    "from memory.main.secret",
-    "from main.events",
-    'from "memory"."main"."events"',
-    "from temp.events",
-    "from information_schema.tables",
-    "from pg_catalog.pg_class",
-    "from pg_class",
-    "from pg_tables",
-    "from sqlite_master",
-    "from sqlite_schema",
-    "from duckdb_tables",
-    "from duckdb_views",
-    "from duckdb_settings()",
-    "from duckdb_secrets()",
-    "from duckdb_functions()",
-    "from duckdb_variables()",
-    "from duckdb_logs()",
-    "from duckdb_temporary_files()",
-    "from pragma_table_info('secret')",
-    "from pragma_database_list",
+    # The catalogue and functions, elsewhere.
     "show databases",
     "show all tables",
     "show tables from main",
     "describe",
     "show",
     "with a as (select 1) from main.a",
-    # Files, the network and Python variables as tables.
-    "from 'x.parquet'",
-    'from "x.parquet"',
-    "from '/etc/passwd'",
-    "from 's3://bucket/x.parquet'",
-    "from 'https://example.org/x.csv'",
-    "from VIEWS",
-    "from ACCEPTED",
     "describe 'x.parquet'",
     "summarize 'x.parquet'",
-    # Table functions.
-    "from read_parquet('x.parquet')",
-    "from READ_PARQUET('x.parquet')",
-    """from "read_parquet"('x.parquet')""",
-    "from main.read_parquet('x.parquet')",
-    "from system.main.read_csv('x')",
-    "from main.range(3)",
-    "from read_csv('x')",
-    "from read_csv_auto('x')",
-    "from read_json('x')",
-    "from read_text('/etc/passwd')",
-    "from read_blob('/etc/passwd')",
-    "from read_duckdb('x')",
-    "from parquet_metadata('x')",
-    "from parquet_schema('x')",
-    "from sniff_csv('x')",
-    "from glob('*')",
     "from query('from secret')",
-    "from query_table('secret')",
-    "from query_table(['secret'])",
-    "from json_execute_serialized_sql('{}')",
-    "from histogram('secret', 'x')",
-    "from histogram_values('secret', 'x')",
     "from summary((from secret))",
-    "from seq_scan('secret')",
-    "from arrow_scan(1, 2, 3)",
-    "from pandas_scan(1)",
-    "from python_map_function(1)",
-    "from which_secret('s3://x', 's3')",
-    "from enable_logging()",
-    "from checkpoint()",
-    "from force_checkpoint()",
-    "from leak()",
-    "from test_all_types()",
     "select * from events, read_text(events.session_id)",
     "select * from events, lateral (from read_text(events.session_id))",
     "from unnest((select list(x) from secret))",
     "from range((select max(x) from secret))",
-    "from range(getvariable('x'))",
-    "from json_each(current_setting('threads'))",
-    # Scalar functions that touch state.
-    "select getvariable('x')",
-    "select GetVariable('x')",
-    """select "getvariable"('x')""",
-    "select 'x'.getvariable()",
-    "select main.abs(1)",
-    "select system.main.getvariable('x')",
-    "select current_setting('threads')",
-    "select getenv('HOME')",
-    "select read_text('/etc/passwd')",
-    "select nextval('s')",
-    "select currval('s')",
-    "select setval('s', 1)",
-    "select setseed(0.5)",
-    "select sleep_ms(1000)",
-    "select pg_sleep(1)",
-    "select write_log('x')",
-    "select scalar_leak()",
-    "select current_query()",
-    "select current_database()",
-    "select current_schemas(true)",
-    "select in_search_path('main', 'main')",
-    "select txid_current()",
-    "select version()",
     "select stats(x) from events",
-    "select json_serialize_sql('from secret')",
-    "select json_serialize_plan('from secret')",
-    "select json_deserialize_sql('{}')",
-    "select pg_get_viewdef(1)",
-    "select obj_description(1, 'x')",
-    "select __internal_compress_string_ubigint('x')",
-    "select st_astext(null)",
     "select list_transform([1], lambda y: getvariable('x'))",
     "select columns(lambda c: c = getvariable('x')) from events",
     "select x from events order by getvariable('x')",
     "select sum(getvariable('x')) over () from events",
-    "select no_such_function(1)",
-    "select 1::main.integer",
     # Time travel is the platform's, not DuckDB's.
     "select * from events at (version => 1)",
     "select * from events at (timestamp => (select now()))",
-    # Letters that look or fold alike are other letters.
-    "from \uff45\uff56\uff45\uff4e\uff54\uff53",
-    "from \u0435vents",
-    "from e\u200bvents",
-    "from event\u017f",
-    "select \u212aurtosis(1)",
+    # The text is bound and never pasted, whatever its size.
+    "x'); drop table secret; select ('",
+    "select " + "(" * 5_000 + "1" + ")" * 5_000,
+    "select " + "-(" * 900 + "1" + ")" * 900,
+    "select 1" + " + 1" * 20_000,
+    "select '" + "x" * SQL_LENGTH_MAX + "'",
 ]
 
 
@@ -374,12 +273,6 @@ REFUSED = [
 def test_everything_else_is_refused(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     with pytest.raises(QueryRefused):
         check_query(connection, sql, VIEWS)
-    assert connection.sql("select x from secret").fetchall() == [(42,)]
-
-
-def test_the_text_is_bound_and_never_pasted(connection: duckdb.DuckDBPyConnection) -> None:
-    with pytest.raises(QueryRefused):
-        check_query(connection, "x'); drop table secret; select ('", VIEWS)
     assert connection.sql("select x from secret").fetchall() == [(42,)]
 
 
@@ -402,49 +295,39 @@ def test_a_refusal_says_why(connection: duckdb.DuckDBPyConnection, sql: str, wor
     assert word in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "select " + "(" * 5_000 + "1" + ")" * 5_000,
-        "select " + "-(" * 900 + "1" + ")" * 900,
-        "select 1" + " + 1" * 20_000,
-        "select '" + "x" * SQL_LENGTH_MAX + "'",
-    ],
-)
-def test_size_never_crashes_the_guard(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+@pytest.mark.parametrize("sql", listed_faults())
+def test_what_ends_the_engine_is_refused(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     with pytest.raises(QueryRefused):
-        check_query(connection, sql, VIEWS)
+        check_query(connection, sql, frozenset({"t"}))
 
 
-def test_every_stateful_function_of_this_duckdb_is_refused(
-    connection: duckdb.DuckDBPyConnection,
+def test_the_list_of_faults_is_of_the_engine_that_is_used() -> None:
+    """With another one: `python -m tests.support.lake.sql_fuzz --write`, and docs/decisions.md."""
+    assert f"DuckDB {duckdb.__version__}," in FAULTS.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("kind", "call", "more_than", "harmless"),
+    [
+        (
+            "= 'scalar' and stability <> 'CONSISTENT'", "select", 20,
+            "current_date error gen_random_uuid get_current_time get_current_timestamp now random"
+            " today transaction_timestamp uuid uuidv4 uuidv7",
+        ),
+        (
+            "in ('table', 'table_macro', 'pragma')", "from", 100,
+            "generate_series json_each json_tree range repeat unnest",
+        ),
+    ],
+    ids=["stateful", "table"],
+)  # fmt: skip
+def test_every_other_function_of_this_duckdb_is_refused(
+    connection: duckdb.DuckDBPyConnection, kind: str, call: str, more_than: int, harmless: str
 ) -> None:
     """A DuckDB upgrade that adds one must not pass unseen."""
-    harmless = {
-        "current_date", "error", "gen_random_uuid", "get_current_time", "get_current_timestamp",
-        "now", "random", "today", "transaction_timestamp", "uuid", "uuidv4", "uuidv7",
-    }  # fmt: skip
-    rows = connection.sql(
-        "select distinct function_name from duckdb_functions() "
-        "where function_type = 'scalar' and stability <> 'CONSISTENT'"
-    ).fetchall()
-    assert len(rows) > 20
-    for (name,) in rows:
-        if name in harmless:
-            continue
+    names = f"select distinct function_name from duckdb_functions() where function_type {kind}"
+    rows = connection.sql(names).fetchall()
+    assert len(rows) > more_than
+    for name in {name for (name,) in rows}.difference(harmless.split()):
         with pytest.raises(QueryRefused):
-            check_query(connection, f'select "{name}"()', VIEWS)
-
-
-def test_every_table_function_but_six_is_refused(connection: duckdb.DuckDBPyConnection) -> None:
-    allowed = {"generate_series", "json_each", "json_tree", "range", "repeat", "unnest"}
-    rows = connection.sql(
-        "select distinct function_name from duckdb_functions() "
-        "where function_type in ('table', 'table_macro', 'pragma')"
-    ).fetchall()
-    assert len(rows) > 100
-    for (name,) in rows:
-        if name in allowed:
-            continue
-        with pytest.raises(QueryRefused):
-            check_query(connection, f'from "{name}"()', VIEWS)
+            check_query(connection, f'{call} "{name}"()', VIEWS)

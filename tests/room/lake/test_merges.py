@@ -1,6 +1,7 @@
 """Which segments are merged: a plan without surprises; and what a merge keeps."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,15 +53,7 @@ def test_merging_again_and_again_comes_to_an_end(segments: list[Segment]) -> Non
     while plan := choose_merges(segments, 4, TARGET):
         gone = {one.id for group in plan for one in group}
         merged = [
-            Segment(
-                1000 * (rounds + 1) + n,
-                "",
-                group[0].partition,
-                0,
-                sum(o.bytes for o in group),
-                0,
-                group[0].tenant,
-            )
+            replace(group[0], id=1000 * (rounds + 1) + n, bytes=sum(o.bytes for o in group))
             for n, group in enumerate(plan)
         ]
         segments = [one for one in segments if one.id not in gone] + merged
@@ -91,16 +84,12 @@ def test_more_segments_than_can_be_open_at_once_are_merged_in_several_groups() -
     assert [len(group) for group in plan] == [SEGMENTS_MAX, SEGMENTS_MAX, 5]
 
 
-@pytest.fixture
-def small_segments() -> dict[str, object]:
-    return {"compaction_segments_min": 2, "collection_grace_seconds": 0}
+SMALL_SEGMENTS = {"compaction_segments_min": 2, "collection_grace_seconds": 0}
 
 
 @pytest.mark.usefixtures("each_database")
-def test_a_round_merges_and_the_next_collects(
-    tmp_path: Path, small_segments: dict[str, object]
-) -> None:
-    with hand_lake(tmp_path, **small_segments) as lake:
+def test_a_round_merges_and_the_next_collects(tmp_path: Path) -> None:
+    with hand_lake(tmp_path, **SMALL_SEGMENTS) as lake:
         for number in range(5):
             lake.store([make_event("s", number)])
         before = contents(lake)
@@ -113,11 +102,9 @@ def test_a_round_merges_and_the_next_collects(
 
 
 @pytest.mark.usefixtures("each_database")
-def test_a_damaged_segment_is_not_merged_and_does_not_keep_others_from_it(
-    tmp_path: Path, small_segments: dict[str, object]
-) -> None:
+def test_a_damaged_segment_is_not_merged_and_does_not_keep_others_from_it(tmp_path: Path) -> None:
     """A merged segment has a checksum of its own: damage could never be found again."""
-    with hand_lake(tmp_path, log_partitions=2, **small_segments) as lake:
+    with hand_lake(tmp_path, log_partitions=2, **SMALL_SEGMENTS) as lake:
         for number in range(6):
             lake.store([make_event(f"s{n}", number) for n in range(20)])
         first = current(lake.lake.database).segments[0]
@@ -127,19 +114,14 @@ def test_a_damaged_segment_is_not_merged_and_does_not_keep_others_from_it(
         path.write_bytes(content)
         with pytest.raises(LakeDamaged, match="checksum"):
             merges.compact(lake.lake, Metrics())
-        left = current(lake.lake.database).segments
-        assert Counter(one.partition for one in left) == {
-            first.partition: 6,
-            1 - first.partition: 1,
-        }
+        left = Counter(one.partition for one in current(lake.lake.database).segments)
+        assert left == {first.partition: 6, 1 - first.partition: 1}
         assert [finding.name for finding in verify(lake.lake).findings] == [first.name]
 
 
 @pytest.mark.usefixtures("each_database")
-def test_a_named_snapshot_keeps_what_was_merged(
-    tmp_path: Path, small_segments: dict[str, object]
-) -> None:
-    with hand_lake(tmp_path, **small_segments) as lake:
+def test_a_named_snapshot_keeps_what_was_merged(tmp_path: Path) -> None:
+    with hand_lake(tmp_path, **SMALL_SEGMENTS) as lake:
         lake.store([make_event("s", 0)])
         create_snapshot(lake.lake.database, "kept")
         lake.store([make_event("s", 1)])

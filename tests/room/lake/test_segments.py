@@ -81,9 +81,11 @@ def test_rows_are_in_the_order_that_the_file_declares(lake_with_one: HandLake) -
         assert all(tuple(a.values()) <= tuple(b.values()) for a, b in pairwise(parts))
 
 
-def test_statistics_page_index_and_compression_are_there(lake_with_one: HandLake) -> None:
-    file, _ = files_of(lake_with_one)
-    with file:
+def test_schema_statistics_page_index_and_compression_are_there(lake_with_one: HandLake) -> None:
+    file, sessions = files_of(lake_with_one)
+    with file, sessions:
+        assert file.schema_arrow.equals(EVENT_ROWS)
+        assert sessions.schema_arrow.equals(SESSION_PARTS)
         for number in range(file.num_row_groups):
             group = file.metadata.row_group(number)
             for place in range(group.num_columns):
@@ -93,13 +95,6 @@ def test_statistics_page_index_and_compression_are_there(lake_with_one: HandLake
                 assert column.has_column_index
             session = group.column(EVENT_ROWS.get_field_index("session_id"))
             assert session.statistics.has_min_max
-
-
-def test_the_schema_is_the_documented_one(lake_with_one: HandLake) -> None:
-    file, sessions = files_of(lake_with_one)
-    with file, sessions:
-        assert file.schema_arrow.equals(EVENT_ROWS)
-        assert sessions.schema_arrow.equals(SESSION_PARTS)
 
 
 def test_the_database_knows_the_files_to_the_byte(lake_with_one: HandLake) -> None:

@@ -18,6 +18,7 @@ def test_pieces_are_the_whole(
     tmp_path: Path, sessions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of sessions in one file or two, and of those that no file has yet."""
+    assert [pieces_of(parts, 2 * GIB) for parts in (0, 500_000, 10_000_000)] == [1, 1, 20]
     with hand_lake(tmp_path) as lake:
         for part in range(3):
             for number in range(part, sessions):
@@ -34,10 +35,3 @@ def test_pieces_are_the_whole(
         few = "select count(*) as n from sessions where session_id = 'it''s 3'"
         counted = replace(lake.lake.query(few), in_pieces=True).arrow()
         assert counted["n"].to_pylist() == [int(sessions > 3)]
-
-
-def test_how_many_pieces() -> None:
-    assert pieces_of(0, 2 * GIB) == 1
-    assert pieces_of(500_000, 2 * GIB) == 1
-    assert pieces_of(10_000_000, 2 * GIB) == 20
-    assert pieces_of(10, 1) == 11

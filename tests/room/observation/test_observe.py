@@ -111,13 +111,6 @@ def test_rewards_know_what_became_of_an_edit(world: World, tmp_path: Path) -> No
     assert [row["value"] for row in json.loads(asked.stdout)] == [1.0]
 
 
-def test_a_look_that_comes_too_late_answers_nothing(world: World) -> None:
-    world.edit(world.folder / "app.py")
-    world.clock.advance(900 * 1.25 + 1)
-    done = world.round()
-    assert (done.edits, done.sent) == (1, 0)
-
-
 def test_edits_of_one_file_share_a_look(world: World) -> None:
     world.edit(world.folder / "app.py", 1)
     world.clock.advance(1)
@@ -226,14 +219,13 @@ def _once_only() -> Callable[..., None]:
     return written
 
 
-def test_only_sessions_of_a_project(world: World) -> None:
-    world.edit(world.folder / "app.py", 1, project="shop")
-    world.edit(world.folder / "app.py", 2, session="s-2", project="other")
-    assert world.round(project="shop").edits == 1
-
-
-def test_one_observer_looks_at_a_folder(world: World) -> None:
+def test_one_observer_looks_at_a_folder_and_at_sessions_of_a_project(world: World) -> None:
     from penstock.errors import InvalidInput
 
     with kept_memory(world.folder, "lake"), pytest.raises(InvalidInput, match="another"):
         world.round()
+    world.edit(world.folder / "app.py", 1, project="shop")
+    world.edit(world.folder / "app.py", 2, session="s-2", project="other")
+    world.clock.advance(900 * 1.25 + 1)
+    done = world.round(project="shop")
+    assert (done.edits, done.sent) == (1, 0)  # the look comes too late

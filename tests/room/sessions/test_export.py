@@ -8,10 +8,7 @@ import msgspec
 
 from penstock.lake.desk import open_desk
 from penstock_jobs.importers.penstock_documents import own_trajectory
-from penstock_jobs.sessions.export import (
-    atif_document,
-    export_sessions,
-)
+from penstock_jobs.sessions.export import atif_document, export_sessions
 from penstock_jobs.simulator.production import Production
 from tests.support.session_sources import FIXTURES, take
 
@@ -53,9 +50,5 @@ def test_a_query_says_which_sessions_leave(tmp_path: Path) -> None:
         report = export_sessions(desk, query, "messages", tmp_path / "out.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert report.sessions == len(rows) == 2
-    assert {message["role"] for row in rows for message in row["messages"]} == {
-        "system",
-        "user",
-        "assistant",
-        "tool",
-    }
+    roles = {message["role"] for row in rows for message in row["messages"]}
+    assert roles == {"system", "user", "assistant", "tool"}

@@ -78,20 +78,6 @@ def test_a_killed_server_takes_back_what_was_not_committed_and_keeps_the_rest(
     assert look(at_own_server) == 2
 
 
-def test_a_server_that_is_killed_before_the_commit_commits_nothing(
-    at_own_server: Database, own_server: PostgresServer
-) -> None:
-    def nearly() -> None:
-        with at_own_server.write() as connection:
-            connection.execute(sa.update(lake_head).values(snap=100))
-            own_server.kill()
-
-    with pytest.raises(DatabaseUnreachable):
-        nearly()
-    own_server.start()
-    assert look(at_own_server) == 0
-
-
 def test_a_read_that_is_cut_off_is_an_outage(
     at_own_server: Database, own_server: PostgresServer
 ) -> None:
@@ -148,10 +134,7 @@ def test_a_statement_that_takes_too_long_is_stopped(url: str) -> None:
 
 def test_a_transaction_that_pauses_too_long_is_ended(url: str) -> None:
     """Its locks would stop everybody."""
-    patient, paused = (
-        Database(url),
-        Database(url, DatabaseLimits(statement_seconds_max=0.2)),
-    )
+    patient, paused = Database(url), Database(url, DatabaseLimits(statement_seconds_max=0.2))
 
     def pause() -> None:
         with paused.write() as connection:
@@ -169,28 +152,22 @@ def test_a_transaction_that_pauses_too_long_is_ended(url: str) -> None:
 def test_no_wait_is_for_ever(url: str) -> None:
     """Zero would be, to the server."""
     database = Database(url, DatabaseLimits(lock_seconds_max=0, statement_seconds_max=7))
-    with database.read() as connection:
-        shown = [
-            connection.exec_driver_sql(f"SHOW {name}").scalar_one()
-            for name in (
-                "lock_timeout",
-                "statement_timeout",
-                "idle_in_transaction_session_timeout",
-                "application_name",
-            )
-        ]
-    assert shown == ["1ms", "7s", "7s", "penstock"]
+    pause = "idle_in_transaction_session_timeout"
+    names = ("lock_timeout", "statement_timeout", pause, "application_name")
+    assert shown(database, *names) == ["1ms", "7s", "7s", "penstock"]
     database.close()
 
 
 def test_the_address_has_the_last_word(url: str) -> None:
-    own = "?application_name=mine&options=-c%20lock_timeout%3D3s"
-    database = Database(url + own)
-    with database.read() as connection:
-        assert connection.exec_driver_sql("SHOW application_name").scalar_one() == "mine"
-        assert connection.exec_driver_sql("SHOW lock_timeout").scalar_one() == "3s"
-        assert connection.exec_driver_sql("SHOW statement_timeout").scalar_one() == "30s"
+    database = Database(f"{url}?application_name=mine&options=-c%20lock_timeout%3D3s")
+    names = ("application_name", "lock_timeout", "statement_timeout")
+    assert shown(database, *names) == ["mine", "3s", "30s"]
     database.close()
+
+
+def shown(database: Database, *names: str) -> list[str]:
+    with database.read() as connection:
+        return [connection.exec_driver_sql(f"SHOW {name}").scalar_one() for name in names]
 
 
 def test_of_two_that_wait_for_each_other_one_gives_way(open_database: OpenDatabase) -> None:
@@ -228,24 +205,15 @@ def test_of_two_that_wait_for_each_other_one_gives_way(open_database: OpenDataba
 # What cannot be reached or used
 
 
-def test_a_server_that_is_not_there_is_a_clear_error() -> None:
-    refuse(f"postgresql://me:geheim@127.0.0.1:{free_port()}/penstock", "Connection refused")
-
-
-def test_a_host_that_is_not_there_is_a_clear_error() -> None:
-    refuse("postgresql://me:geheim@nowhere.invalid/penstock", r"nowhere\.invalid")
-
-
-def test_a_wrong_password_is_a_clear_error(postgres: PostgresServer) -> None:
-    refuse(postgres.url("postgres", password="geheim"), "password authentication failed")
-
-
-def test_a_database_that_is_not_there_is_a_clear_error(postgres: PostgresServer) -> None:
-    refuse(postgres.url("missing"), 'database "missing" does not exist')
-
-
-def test_an_option_that_there_is_not_is_a_clear_error(url: str) -> None:
-    refuse(f"{url}?sslmod=require", "sslmod")
+def test_what_cannot_be_reached_is_a_clear_error(url: str, postgres: PostgresServer) -> None:
+    for address, words in (
+        (f"postgresql://me:geheim@127.0.0.1:{free_port()}/penstock", "Connection refused"),
+        ("postgresql://me:geheim@nowhere.invalid/penstock", r"nowhere\.invalid"),
+        (postgres.url("postgres", password="geheim"), "password authentication failed"),
+        (postgres.url("missing"), 'database "missing" does not exist'),
+        (f"{url}?sslmod=require", "sslmod"),
+    ):
+        refuse(str(address), words)
 
 
 def test_an_empty_database_is_a_clear_error(postgres: PostgresServer) -> None:
