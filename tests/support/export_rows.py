@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from penstock.shards.manifest import Manifest
@@ -26,6 +27,8 @@ from penstock_jobs.shards.export import EXPORT_NAME, ExportEmpty, ExportReport, 
 from tests.support.shards.making import make_routes, make_row, make_shard, stored_in, table_of
 
 Row = dict[str, Any]
+SPLITS = ("train", "eval")
+EXAMPLES = settings(max_examples=10)
 #: So that a shard of a few rows has several parts, and those several row groups.
 TINY = PartLimits(part_bytes_target=6000, part_rows_target=6, row_group_bytes_max=2500)
 TOOLS = '[{"type":"function","function":{"name":"read","parameters":{"type":"object"}}}]'
@@ -186,6 +189,15 @@ def of_split(rows: list[Row], split: str) -> list[Row]:
 
 def is_trained(row: Row) -> bool:
     return bool(row["n_trainable"] and row["loss_weight"])
+
+
+def trained_of(rows: list[Row], split: str) -> list[Row]:
+    return [row for row in of_split(rows, split) if is_trained(row)]
+
+
+def floats(values: Any) -> list[float]:
+    found: list[float] = np.asarray(values, np.float32).astype(float).tolist()
+    return found
 
 
 def library(name: str) -> Any:

@@ -67,56 +67,46 @@ def test_openai_s_form_keeps_arguments_as_they_were_sent() -> None:
     assert msgspec.to_builtins(untrained) == form | {"weight": 0}
 
 
-def test_results_stand_behind_their_calls_in_the_order_of_these() -> None:
-    talk = Talk().user("go").model(calls=["c1", "c2"]).result("c2", "two").result("c1", "one")
-    talk.model("done")
-    assert told(talk.conversation())[0][2:] == [
-        ("tool", "one"), ("tool", "two"), ("assistant", "done"),
-    ]  # fmt: skip
+def calling(*calls: Any) -> Talk:
+    return Talk().user("go").model(calls=calls)
 
 
-def test_a_late_result_says_so() -> None:
-    talk = Talk().user("go").model(calls=["c1"]).model("meanwhile").result("c1", "one").user("ok")
-    found = talk.conversation()
-    assert told(found)[0][2:] == [("tool", "one"), ("assistant", "meanwhile"), ("user", "ok")]
-    assert found.messages[2].flags == {"late"}
+#: What was told, and what stands behind the call: contents, the calls that they answer, and flags.
+RESULTS: dict[str, tuple[Talk, list[tuple[str, str | None, str]]]] = {
+    "in the order of the calls": (
+        calling("c1", "c2").result("c2", "two").result("c1", "one").model("done"),
+        [("one", "c1", ""), ("two", "c2", ""), ("done", None, "")],
+    ),
+    "late": (
+        calling("c1").model("meanwhile").result("c1", "one").user("ok"),
+        [("one", "c1", "late"), ("meanwhile", None, ""), ("ok", None, "")],
+    ),
+    "an empty one where something follows": (
+        calling("c1", "c2").result("c2", "two").user("and?"),
+        [("", "c1", "synthetic"), ("two", "c2", ""), ("and?", None, "")],
+    ),
+    "none at the end": (calling("c1", "c2").result("c2", "two"), [("two", "c2", "")]),
+    "of no known call": (
+        Talk().user("go").model("<run>").result(None, "a.py").result("c9", "b.py").model("done"),
+        [("a.py", None, "orphan"), ("b.py", "c9", "orphan"), ("done", None, "")],
+    ),
+    "without an id": (
+        calling(asks("c1", "read"), asks("c2", "run"), asks("c3", "run"))
+        .result(None, "run 1", tool="run").result(None, "read", tool="read").result("", "run 2"),
+        [("read", "c1", ""), ("run 1", "c2", ""), ("run 2", "c3", "")],
+    ),
+    "of an id that is used again": (
+        calling("c").result("c", "1").model("next", calls=["c"]).result("c", "2"),
+        [("1", "c", ""), ("next", None, ""), ("2", "c", "")],
+    ),
+}  # fmt: skip
 
 
-def test_a_call_without_a_result_gets_an_empty_one_where_something_follows() -> None:
-    talk = Talk().user("go").model(calls=["c1", "c2"]).result("c2", "two").user("and?")
-    found = talk.conversation()
-    assert told(found)[0][2:] == [("tool", ""), ("tool", "two"), ("user", "and?")]
-    assert found.messages[2].flags == {"synthetic"}
-    assert found.messages[2].tool_call_id == "c1"
-    at_the_end = Talk().user("go").model(calls=["c1", "c2"]).result("c2", "two").conversation()
-    assert told(at_the_end)[0][2:] == [("tool", "two")]
-
-
-def test_results_that_no_call_is_known_for_stay_where_they_came() -> None:
-    talk = Talk().user("go").model("<run>ls</run>").result(None, "a.py").result("c9", "b.py")
-    found = talk.model("done").conversation()
-    assert told(found)[0][2:] == [("tool", "a.py"), ("tool", "b.py"), ("assistant", "done")]
-    assert [one.flags for one in found.messages[2:4]] == [{"orphan"}, {"orphan"}]
-    assert [one.tool_call_id for one in found.messages[2:4]] == [None, "c9"]
-
-
-def test_results_without_an_id_answer_the_calls_of_their_tool_in_order() -> None:
-    talk = Talk().user("go").model(calls=[asks("c1", "read"), asks("c2", "run"), asks("c3", "run")])
-    talk.result(None, "first run", tool="run").result(None, "read", tool="read")
-    talk.result("", "second run").model("done")
-    found = talk.conversation()
-    assert [content for _, content in told(found)[0][2:5]] == ["read", "first run", "second run"]
-    assert [one.tool_call_id for one in found.messages[2:5]] == ["c1", "c2", "c3"]
-
-
-def test_ids_that_are_used_again_belong_to_the_last_call_before() -> None:
-    talk = Talk().user("go")
-    for turn in range(3):
-        talk.model(f"call {turn}", calls=["call_0"]).result("call_0", f"result {turn}")
-    contents = [content for _, content in told(talk.conversation())[0][1:]]
-    assert contents == [
-        "call 0", "result 0", "call 1", "result 1", "call 2", "result 2",
-    ]  # fmt: skip
+@pytest.mark.parametrize("case", RESULTS)
+def test_results_stand_behind_their_calls(case: str) -> None:
+    talk, expected = RESULTS[case]
+    found = talk.conversation().messages[2:]
+    assert [(one.content, one.tool_call_id, " ".join(one.flags)) for one in found] == expected
 
 
 @pytest.mark.parametrize("late", [False, True])

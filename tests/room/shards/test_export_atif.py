@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from penstock_jobs.shards.recipe import Tokens
 from penstock_jobs.shards.samples import SampleRows
 from tests.support.export_rows import (
     ARGUMENTS,
+    EXAMPLES,
     TOOLS,
     Row,
     exported,
@@ -32,7 +33,7 @@ def has_object_arguments(row: Row) -> bool:
     return call in (ARGUMENTS, "{}")
 
 
-@settings(max_examples=10)
+@EXAMPLES
 @given(shard_rows())
 def test_a_document_has_what_the_row_has(rows: list[Row]) -> None:
     with exported(rows, "atif") as (out, told):

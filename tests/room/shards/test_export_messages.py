@@ -6,9 +6,11 @@ from itertools import groupby
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.support.export_rows import (
+    EXAMPLES,
+    SPLITS,
     Row,
     exported,
     in_order,
@@ -18,10 +20,8 @@ from tests.support.export_rows import (
     shard_rows,
     stripped,
     talked,
+    trained_of,
 )
-
-SPLITS = ("train", "eval")
-EXAMPLES = settings(max_examples=10)
 
 
 def group_of(row: Row) -> str:
@@ -62,7 +62,7 @@ def test_lines_are_the_messages_of_the_shard(rows: list[Row]) -> None:
 def test_a_column_of_messages_is_the_messages_of_the_shard(rows: list[Row]) -> None:
     with exported(rows, "messages-parquet") as (out, _):
         for split in SPLITS:
-            kept = [row for row in of_split(rows, split) if is_trained(row)]
+            kept = trained_of(rows, split)
             found = in_table(out, split)
             assert [stripped(one["messages"]) for one in found] == [said(row) for row in kept]
             assert [one["tools"] for one in found] == [row["tools"] for row in kept]

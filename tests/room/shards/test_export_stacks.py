@@ -6,16 +6,18 @@ import json
 import pickle
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from penstock_jobs.shards import export
 from tests.support.export_rows import (
+    EXAMPLES,
+    SPLITS,
     Row,
     exported,
+    floats,
     in_order,
     is_trained,
     library,
@@ -23,21 +25,14 @@ from tests.support.export_rows import (
     shard_rows,
     stripped,
     talked,
+    trained_of,
     unprompted,
 )
-
-SPLITS = ("train", "eval")
-EXAMPLES = settings(max_examples=10)
 
 
 def lines_of(out: Path, split: str, below: str = "") -> list[Row]:
     files = sorted(Path(out, below).glob(f"{split}-*.jsonl"))
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
-
-
-def floats(values: Any) -> list[float]:
-    found: list[float] = np.asarray(values, np.float32).astype(float).tolist()
-    return found
 
 
 def has_rollout(row: Row) -> bool:
@@ -59,7 +54,7 @@ def tensor(datum: Row, name: str) -> list[float]:
 def test_tinker_has_targets_one_token_behind_the_input(rows: list[Row]) -> None:
     with exported(rows, "tinker") as (out, told):
         for split in SPLITS:
-            kept = [row for row in of_split(rows, split) if is_trained(row)]
+            kept = trained_of(rows, split)
             found = lines_of(out, split)
             assert len(found) == len(kept)
             for datum, row in zip(found, kept, strict=True):
@@ -124,7 +119,7 @@ def test_areal_has_the_version_of_each_token() -> None:
 def test_nemo_rl_has_a_message_for_each_span(rows: list[Row]) -> None:
     with exported(rows, "nemo-rl") as (out, _):
         for split in SPLITS:
-            kept = [row for row in of_split(rows, split) if is_trained(row)]
+            kept = trained_of(rows, split)
             found = lines_of(out, split, "message_logs")
             assert [datum["extra_env_info"]["sample_id"] for datum in found] == [
                 row["sample_id"] for row in kept

@@ -8,25 +8,25 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from penstock_jobs.shards import export
 from tests.support.export_rows import (
+    EXAMPLES,
+    SPLITS,
     Row,
     exported,
+    floats,
     in_order,
     in_table,
     is_trained,
     library,
-    of_split,
     shard_rows,
     stripped,
     talked,
+    trained_of,
     unprompted,
 )
-
-SPLITS = ("train", "eval")
-EXAMPLES = settings(max_examples=10)
 
 
 def some_rows() -> list[Row]:
@@ -42,13 +42,8 @@ def some_rows() -> list[Row]:
     return in_order(rows)
 
 
-def floats(values: Any) -> list[float]:
-    found: list[float] = np.asarray(values, np.float32).astype(float).tolist()
-    return found
-
-
-def has_rollout(row: Row) -> bool:
-    return is_trained(row) and row["rollout_logprobs"] is not None
+def has(row: Row, name: str) -> bool:
+    return row["rollout_logprobs"] is not None and row[name] is not None
 
 
 @EXAMPLES
@@ -58,8 +53,7 @@ def test_skyrl_has_ids_and_masks(rows: list[Row]) -> None:
         for split in SPLITS:
             assert in_table(out, split, split) == [
                 {"input_ids": row["input_ids"].tolist(), "loss_mask": row["loss_mask"].tolist()}
-                for row in of_split(rows, split)
-                if is_trained(row)
+                for row in trained_of(rows, split)
             ]
         left = sum(not is_trained(row) for row in rows)
         assert told.left_out == ({"not_trained": left} if left else {})
@@ -76,11 +70,7 @@ def test_skyrl_has_no_row_that_begins_with_a_trained_token() -> None:
 def test_grpo_has_prompts_and_completions(rows: list[Row]) -> None:
     with exported(rows, "trl-grpo") as (out, _):
         for split in SPLITS:
-            kept = [
-                row
-                for row in of_split(rows, split)
-                if has_rollout(row) and row["advantage"] is not None
-            ]
+            kept = [row for row in trained_of(rows, split) if has(row, "advantage")]
             found = in_table(out, split)
             assert len(found) == len(kept)
             for one, row in zip(found, kept, strict=True):
@@ -100,11 +90,7 @@ def test_verl_pads_prompts_left_and_responses_right(rows: list[Row]) -> None:
         long = max(row["n_tokens"] - row["prompt_len"] for row in rows)
         assert (told.counted["prompt_width"], told.counted["response_width"]) == (wide, long)
         for split in SPLITS:
-            kept = [
-                row
-                for row in of_split(rows, split)
-                if has_rollout(row) and row["reward"] is not None
-            ]
+            kept = [row for row in trained_of(rows, split) if has(row, "reward")]
             found = in_table(out, split, "rollouts")
             assert [one["sample_id"] for one in found] == [row["sample_id"] for row in kept]
             for one, row in zip(found, kept, strict=True):
@@ -187,11 +173,7 @@ def cut(batch: MicroBatch) -> Iterator[Row]:
 @given(shard_rows())
 def test_prime_rl_has_full_length_streams(rows: list[Row]) -> None:
     with exported(rows, "prime-rl") as (out, told):
-        kept = [
-            row
-            for row in of_split(rows, "train")
-            if has_rollout(row) and row["advantage"] is not None
-        ]
+        kept = [row for row in trained_of(rows, "train") if has(row, "advantage")]
         batches = [batch for step in steps_of(out) for batch in step]
         found = [one for batch in batches for one in cut(batch)]
         assert len(found) == len(kept)
@@ -283,7 +265,7 @@ def test_sft_has_ids_where_an_engine_gave_them(rows: list[Row]) -> None:
     with exported(rows, "trl-sft") as (out, told):
         assert told.rows == sum(is_trained(row) for row in rows)
         for split in SPLITS:
-            kept = [row for row in of_split(rows, split) if is_trained(row)]
+            kept = trained_of(rows, split)
             assert in_table(out, split, "tokens") == [
                 {
                     "input_ids": row["input_ids"].tolist(),
@@ -308,11 +290,8 @@ def goes_as_messages(row: Row) -> bool:
     ("target", "below", "columns"),
     [
         ("messages-parquet", "", ["messages", "tools"]),
-        ("trl-kto", "", ["prompt", "completion", "label", "tools"]),
         ("trl-dpo", "", ["prompt", "chosen", "rejected", "tools"]),
-        ("skyrl", "train", ["input_ids", "loss_mask"]),
         ("trl-sft", "tokens", ["input_ids", "labels"]),
-        ("trl-sft", "messages", ["messages", "tools"]),
         ("trl-grpo", "", ["prompt_ids", "completion_ids", "logprobs", "env_mask", "advantage"]),
         ("verl", "prompts", ["data_source", "prompt", "ability", "reward_model", "extra_info"]),
         ("verl", "rollouts", ["prompts", "responses", "attention_mask", "response_mask"]),

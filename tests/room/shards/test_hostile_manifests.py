@@ -11,12 +11,7 @@ import pytest
 from penstock.safe_names import NameUnsafe
 from penstock.shards.errors import ShardDamaged
 from penstock.shards.local_copies import LocalCopies
-from penstock.shards.manifest import (
-    MANIFEST_NAME,
-    Manifest,
-    PartFile,
-    read_manifest,
-)
+from penstock.shards.manifest import MANIFEST_NAME, Manifest, PartFile, read_manifest
 from penstock.shards.reader import read_shard
 from penstock.storage import FileStore, ObjectStore
 from penstock_jobs.shards.export import ExportOutput, export_shard

@@ -23,6 +23,7 @@ from tests.support.shards.talks import Talk, tokens
 from tests.support.tokenizer_files import PLAIN, tokenizer_json
 
 Row = dict[str, Any]
+PairsOf = Callable[..., dict[str, list[Row]]]
 
 
 def row_pairs(row: Row) -> list[Row]:
@@ -106,28 +107,20 @@ def test_a_try_is_all_that_was_done_in_it() -> None:
     assert answers(pair, "chosen")[1:] == ["yes", "done"]
 
 
-@pytest.mark.parametrize(
-    "talk",
-    [
+def test_answers_in_a_row_are_no_tries_unless_somebody_says_so() -> None:
+    for talk in (
         Talk().user("go").model("a").model("b"),
         Talk().user("go").model("a").add("feedback", {"kind": "accept"}).model("b"),
         Talk().user("go").model("a").add("feedback", {"kind": "undo", "target": "e1"}).model("b"),
         Talk().user("go").model("a").add("feedback", {"kind": "reject"}).user("so").model("b"),
-    ],
-)
-def test_answers_in_a_row_are_no_tries_unless_somebody_says_so(
-    talk: Talk,
-) -> None:
-    [row] = rendered_rows(talk)
-    assert {"a", "b"} <= set(said(row))
-    assert row_pairs(row) == []
-
-
-def test_what_was_cut_short_is_in_no_pair() -> None:
-    talk = Talk().user("go").model("a", call_id="1", finish_reason="length")
-    [row] = rendered_rows(talk.model("b", regenerates="1"))
-    assert said(row) == ["go", "b"]
-    assert row_pairs(row) == []
+    ):
+        [row] = rendered_rows(talk)
+        assert {"a", "b"} <= set(said(row))
+        assert row_pairs(row) == []
+    # What was cut short is in no pair.
+    cut = Talk().user("go").model("a", call_id="1", finish_reason="length")
+    [row] = rendered_rows(cut.model("b", regenerates="1"))
+    assert (said(row), row_pairs(row)) == (["go", "b"], [])
 
 
 # Exports
@@ -209,7 +202,7 @@ def edited(session: str, arguments: Any, *later: Any, text: str | None = None) -
 
 
 @pytest.fixture
-def pairs_of(tmp_path: Path) -> Callable[..., dict[str, list[Row]]]:
+def pairs_of(tmp_path: Path) -> PairsOf:
     """By session the preferences in a shard that is built of these events."""
 
     def build(*sessions: list[Row], recipe: str = RECIPE) -> dict[str, list[Row]]:
@@ -229,9 +222,13 @@ def pairs_of(tmp_path: Path) -> Callable[..., dict[str, list[Row]]]:
     return build
 
 
-def test_what_the_user_left_is_chosen_over_what_the_agent_wrote(
-    pairs_of: Callable[..., dict[str, list[Row]]],
-) -> None:
+def asked(pair: Row, side: str) -> str:
+    """The arguments of the first call of a tool."""
+    arguments: str = pair[side][0]["tool_calls"][0]["function"]["arguments"]
+    return arguments
+
+
+def test_what_the_user_left_is_chosen_over_what_the_agent_wrote(pairs_of: PairsOf) -> None:
     whole = json.dumps({"path": "a.py", "text": NEW})
     part = '{"new":  "b = compute(2)\\nc = b + 1", "old": ""}'
     found = pairs_of(
@@ -242,17 +239,11 @@ def test_what_the_user_left_is_chosen_over_what_the_agent_wrote(
     )
     [pair] = found["whole"]
     assert (pair["kind"], pair["prompt"]) == ("edited", 1)
-    chosen, rejected = (
-        pair[side][0]["tool_calls"][0]["function"] for side in ("chosen", "rejected")
-    )
-    assert json.loads(chosen["arguments"]) == {"path": "a.py", "text": LEFT}
-    assert rejected["arguments"] == whole
+    assert json.loads(asked(pair, "chosen")) == {"path": "a.py", "text": LEFT}
+    assert asked(pair, "rejected") == whole
     [pair] = found["part"]
-    chosen, rejected = (
-        pair[side][0]["tool_calls"][0]["function"] for side in ("chosen", "rejected")
-    )
-    assert chosen["arguments"] == part.replace("compute(2)", "compute(3, strict=True)")
-    assert rejected["arguments"] == part
+    assert asked(pair, "chosen") == part.replace("compute(2)", "compute(3, strict=True)")
+    assert asked(pair, "rejected") == part
     [pair] = found["elsewhere"]
     assert pair["kind"] == "edited_text"
     assert answers(pair, "chosen") == ["b = compute(3, strict=True)\n"]
@@ -261,9 +252,7 @@ def test_what_the_user_left_is_chosen_over_what_the_agent_wrote(
     assert answers(pair, "chosen") == [f"I wrote\n{LEFT}"]
 
 
-def test_what_is_no_correction_makes_no_pair(
-    pairs_of: Callable[..., dict[str, list[Row]]],
-) -> None:
+def test_what_is_no_correction_makes_no_pair(pairs_of: PairsOf) -> None:
     whole = json.dumps({"text": NEW})
     reformatted = NEW.replace("b + 1", "b  +  1")
     again = edited("again", whole, LEFT)
@@ -281,9 +270,7 @@ def test_what_is_no_correction_makes_no_pair(
     assert len(found) == 6
 
 
-def test_what_the_user_left_may_be_seen_in_what_the_session_went_on_in(
-    pairs_of: Callable[..., dict[str, list[Row]]],
-) -> None:
+def test_what_the_user_left_may_be_seen_in_what_the_session_went_on_in(pairs_of: PairsOf) -> None:
     start = {"parent_session": "first", "link": "compaction"}
     seen = {"path": "a.py", "text": LEFT}
     child = [
@@ -348,13 +335,8 @@ def forked(session: str, answer: str, *, parent: str | None, more: str | None = 
     return events + ([make_event(session, 4, payload={"text": more})] if more else [])
 
 
-def test_an_answer_of_a_fork_is_chosen_over_the_one_that_it_left(
-    pairs_of: Callable[..., dict[str, list[Row]]],
-) -> None:
-    found = pairs_of(
-        forked("first", "no", parent=None),
-        forked("second", "yes", parent="first"),
-    )
+def test_an_answer_of_a_fork_is_chosen_over_the_one_that_it_left(pairs_of: PairsOf) -> None:
+    found = pairs_of(forked("first", "no", parent=None), forked("second", "yes", parent="first"))
     assert found["first"] == []
     [pair] = found["second"]
     assert (pair["kind"], pair["prompt"]) == ("regenerated", 1)

@@ -35,7 +35,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
 
 @pytest.fixture
 def opening(tmp_path: Path) -> Any:
-    manifest = make_shard(FileStore(tmp_path / "lake"), make_groups(30))
+    manifest = make_shard(FileStore(tmp_path / "lake"), make_groups(60))
     return partial(read_shard, tmp_path, manifest.id, seed=5, batch_samples=10)
 
 

@@ -12,11 +12,7 @@ from tokenizers import Tokenizer
 from penstock.errors import ExtraMissing, InvalidInput
 from penstock_jobs.shards.conversation import Conversation
 from penstock_jobs.shards.engine_branches import Branch, SessionBranches
-from penstock_jobs.shards.rendered_branches import (
-    ChatTemplate,
-    Renderer,
-    open_renderer,
-)
+from penstock_jobs.shards.rendered_branches import ChatTemplate, Renderer, open_renderer
 from penstock_jobs.shards.template_process import CompiledTemplate
 from penstock_jobs.shards.token_payload import Ids
 from tests.support.shards.talks import Talk, asks
@@ -234,7 +230,7 @@ def test_long_texts_are_tokenized_in_pieces_that_change_nothing(
     renderers: dict[str, Renderer],
 ) -> None:
     talk = Talk()
-    for number in range(300):
+    for number in range(120):
         talk.user(f"Read üß {number} <|im_start|>" * 20).model("Done <|im_end|> ok." * 10)
     renderer = renderers["own"]
     text = text_of(renderer.render(talk.conversation()).branches[0])
@@ -262,10 +258,7 @@ def test_long_texts_are_tokenized_in_pieces_that_change_nothing(
     ],
 )
 def test_a_broken_file_is_named(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    tokenizer: bytes | None,
-    template: bytes | None,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokenizer: bytes | None, template: bytes | None
 ) -> None:
     files = [tmp_path / "tokenizer.json", tmp_path / "template.jinja"]
     if tokenizer is not None:

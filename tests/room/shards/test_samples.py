@@ -15,11 +15,7 @@ from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 from penstock.shards.validation import ShardValidator
 from penstock_jobs.shards.recipe import Tokens
 from penstock_jobs.shards.rendered_branches import ChatTemplate, Renderer
-from penstock_jobs.shards.samples import (
-    LeftOutBranches,
-    SampleRows,
-    TokenizerMismatch,
-)
+from penstock_jobs.shards.samples import LeftOutBranches, SampleRows, TokenizerMismatch
 from penstock_jobs.shards.token_payload import TOKENS_REDACTED, ExpectedTokens
 from tests.support import planted_secrets
 from tests.support.shards.talks import SECOND, START_US, Talk, asks, routes, tokens
@@ -108,16 +104,15 @@ def test_a_row_says_all_that_is_known_of_a_branch() -> None:
     assert rows.left_out == []
 
 
-@pytest.mark.parametrize("place", ["session_start", "model_call"])
-def test_the_system_prompt_and_the_tools_are_in_the_row(place: str) -> None:
+def test_the_system_prompt_and_the_tools_are_in_the_row() -> None:
     """Exports of messages write both columns as they are."""
     offered = {"system": "Be careful.", "tools": [{"name": "read"}]}
-    talk = Talk().start(**(offered if place == "session_start" else {})).user("go")
-    talk.model("a", tokens=tokens([1], [2]), **(offered if place == "model_call" else {}))
-    [row] = sample(talk)[0]
-    first = json.loads(row["messages"])[0]
-    assert (first["role"], first["content"]) == ("system", "Be careful.")
-    assert json.loads(row["tools"]) == offered["tools"]
+    for at_start, in_call in ((offered, {}), ({}, offered)):
+        talk = Talk().start(**at_start).user("go").model("a", tokens=tokens([1], [2]), **in_call)
+        [row] = sample(talk)[0]
+        first = json.loads(row["messages"])[0]
+        assert (first["role"], first["content"]) == ("system", "Be careful.")
+        assert json.loads(row["tools"]) == offered["tools"]
 
 
 def test_an_id_is_of_the_session_the_branch_and_the_tokens() -> None:
@@ -331,9 +326,7 @@ def test_the_sessions_of_a_chain_are_one_rollout() -> None:
     assert [row["link_kind"] for row in rows] == [None, "fork", "subagent", "compaction"]
     ids = [row["sample_id"] for row in rows]
     assert [row["parent_sample_id"] for row in rows] == [None, ids[0], ids[1], ids[1]]
-
-
-def test_only_chosen_sessions_of_a_chain_have_rows() -> None:
+    # Only chosen ones have rows.
     rows, found = sample(*a_chain(), chosen={"helper", "after"}, rollout_id="r")
     assert [(row["session_id"], row["chain_pos"], row["rollout_id"]) for row in rows] == [
         ("helper", 1, "r"), ("after", 2, "r"),

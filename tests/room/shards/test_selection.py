@@ -173,11 +173,7 @@ def test_without_rewards_all_that_is_there_is_chosen() -> None:
 
 def test_a_chain_is_in_one_group_and_one_stratum() -> None:
     facts = KnownSessions(known({"a": "a", "b": "a", "c": "a", "d": "d"}, [], []).sessions)
-    rows = asked(
-        *"dcba",
-        group_id=[None, None, "g", None],
-        stratum=["other", "c's", "b's", "a's"],
-    )
+    rows = asked(*"dcba", group_id=[None, None, "g", None], stratum=["other", "c's", "b's", "a's"])
     chosen = select(rows, facts, None).chosen.to_pylist()
     assert [(row["session_id"], row["group_id"], row["stratum"]) for row in chosen] == [
         ("d", "d", "other"),

@@ -33,13 +33,11 @@ def test_pages_of_samples_are_the_rows_of_the_shard(
     rows = rows_of(lake, shard)
     samples: list[SampleAnswer] = []
     cursor = None
-    while True:
+    while not samples or cursor is not None:
         question = SamplesQuestion(shard="engine", limit=5, cursor=cursor)
         page = _desk(lake).ask(SHOW_SAMPLES, question)
         samples += page.samples
         cursor = page.next
-        if cursor is None:
-            break
     assert [each.sample_id for each in samples] == [row["sample_id"] for row in rows]
     first, row = samples[0], rows[0]
     assert first.tokens.ids == row["input_ids"]

@@ -10,11 +10,7 @@ from penstock.execution.calls import ProcessExecutor
 from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
 from penstock.shards.registered_shards import list_shards
-from tests.support.engine_lake import (
-    built,
-    files_of,
-    fill,
-)
+from tests.support.engine_lake import built, files_of, fill
 from tests.support.lakes import HandLake, hand_lake
 from tests.support.repository import ROOT
 

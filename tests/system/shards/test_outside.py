@@ -85,28 +85,6 @@ def test_the_latest_promotion_counts_though_nothing_was_stored_since(
     assert built(lake, recipe(CHANNEL, as_of)).manifest.id == first.manifest.id
 
 
-def test_a_promotion_after_the_snapshot_changes_nothing(
-    lake: HandLake, recipe: Callable[..., Any]
-) -> None:
-    point(lake, "ckpt-1")
-    lake.store([said(20, "hello", "later")])
-    first = built(lake, recipe(CHANNEL)).manifest
-    as_of = ("seed = 3", f'seed = 3\nas_of = "{first.snapshot.name}"')  # type: ignore[union-attr]
-    with lake.lake.database.write() as connection:
-        [row] = connection.execute(sa.select(channel_change)).mappings()
-        later = {**row, "version": 2, "checkpoint": "ckpt-7", "at": now_us()}
-        connection.execute(sa.insert(channel_change).values(later))
-    again = built(lake, recipe(CHANNEL, as_of)).manifest
-    assert (again.counted_from, again.id) == ("ckpt-1", first.id)
-
-
-def test_a_channel_that_points_at_nothing_is_refused(
-    lake: HandLake, recipe: Callable[..., Any]
-) -> None:
-    with pytest.raises(InvalidInput, match="nothing had been promoted"):
-        built(lake, recipe(CHANNEL))
-
-
 def test_sessions_that_hold_a_suite_s_tasks_are_left_out(
     lake: HandLake, recipe: Callable[..., Any]
 ) -> None:

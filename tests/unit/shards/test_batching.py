@@ -1,13 +1,9 @@
 """What a batch holds, and who gets which of it."""
 
-from itertools import chain
-
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import InvalidInput
 from penstock.shards.batches import BatchBudget, cost, divide
 
 GROUPS = st.lists(
@@ -15,27 +11,10 @@ GROUPS = st.lists(
 )
 
 
-@pytest.mark.parametrize(("samples", "tokens"), [(None, None), (1, 1), (0, None), (None, -5)])
-def test_a_budget_is_of_one_kind(samples: int | None, tokens: int | None) -> None:
-    with pytest.raises(InvalidInput, match="batch_samples or batch_tokens"):
-        BatchBudget(samples, tokens)
-
-
 def dealt(groups: list[list[int]], budget: BatchBudget, world: int) -> list[list[int]]:
     tokens = np.array([one for group in groups for one in group])
     begins = np.cumsum([0] + [len(group) for group in groups[:-1]])
     return [one.tolist() for one in divide(tokens, begins, budget, world)]
-
-
-@settings(max_examples=40)
-@given(groups=GROUPS, world=st.sampled_from([1, 2, 3, 8]), by_tokens=st.booleans())
-def test_each_sample_goes_to_one_rank(groups: list[list[int]], world: int, by_tokens: bool) -> None:
-    total = sum(map(sum, groups)) if by_tokens else sum(map(len, groups))
-    budget = BatchBudget(tokens=total) if by_tokens else BatchBudget(samples=total)
-    ranks = dealt(groups, budget, world)
-    assert len(ranks) == world
-    assert all(one == sorted(one) for one in ranks)
-    assert sorted(chain(*ranks)) == list(range(sum(map(len, groups))))
 
 
 @settings(max_examples=40)

@@ -11,12 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock_jobs.shards.engine_branches import (
-    Branch,
-    SessionBranches,
-    TokenSpan,
-    engine_branches,
-)
+from penstock_jobs.shards.engine_branches import Branch, SessionBranches, TokenSpan, engine_branches
 from penstock_jobs.shards.token_payload import (
     ANY,
     EngineTokens,

@@ -1,4 +1,4 @@
-"""Exclusions by facts: consent, copies, staleness, eligibility."""
+"""Exclusions by facts: consent, copies, staleness, exclusion."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,14 +8,15 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock_jobs.shards import exclusion
 from penstock_jobs.shards.exclusion import (
     Exclusion,
     Exclusions,
-    eligibility,
+    of_vendors,
     spread_over_chains,
+    without_consent,
 )
 from penstock_jobs.shards.exclusion.copies import copied, only_copies
-from penstock_jobs.shards.exclusion.eligibility import of_vendors, without_consent
 from penstock_jobs.shards.session_facts import SessionProfile
 
 
@@ -181,10 +182,10 @@ def work(session: str, *checkpoints: str) -> SessionProfile:
 
 
 def test_a_session_is_as_stale_as_its_oldest_version() -> None:
-    behind = eligibility.versions_behind(ORDER, "c3")
+    behind = exclusion.versions_behind(ORDER, "c3")
     assert behind == {"c1": 2, "c2": 1, "c3": 0, "c4": -1}
     # After a rollback to c2, c2 is what is served.
-    rolled_back = eligibility.versions_behind(["c1", "c2", "c3", "c2"], "c2")
+    rolled_back = exclusion.versions_behind(["c1", "c2", "c3", "c2"], "c2")
     assert rolled_back == {"c1": 3, "c3": 1, "c2": 0}
     chains = {"root": "root", "goes-on": "root"}
     works = [
@@ -198,7 +199,7 @@ def test_a_session_is_as_stale_as_its_oldest_version() -> None:
         work("root", "c3"),
         work("goes-on", "c1"),
     ]
-    found = eligibility.stale(works, chains, NOW_US, behind=behind, max_versions=1)
+    found = exclusion.stale(works, chains, NOW_US, behind=behind, max_versions=1)
     assert reasons(found) == {
         "two": "stale_version", "mixed": "stale_version", "unknown": "stale_unknown_version",
         "unnamed": "stale_unknown_version", "goes-on": "stale_version", "root": "stale_version",
@@ -211,9 +212,9 @@ def test_a_session_is_as_stale_as_its_oldest_version() -> None:
 def test_age_is_against_the_snapshot() -> None:
     works = [work(name) for name in ("at", "past", "ahead", "nothing-written")]
     sampled_us = {"at": NOW_US - 60_000_000, "past": NOW_US - 61_000_000, "ahead": NOW_US + 5}
-    found = eligibility.stale(works, {}, NOW_US, sampled_us=sampled_us, max_age_s=60)
+    found = exclusion.stale(works, {}, NOW_US, sampled_us=sampled_us, max_age_s=60)
     assert found == {"past": Exclusion("stale_age", "its first tokens were sampled 61 s before")}
-    assert eligibility.stale(works, {}, NOW_US) == {}
+    assert exclusion.stale(works, {}, NOW_US) == {}
 
 
 # Caps
@@ -227,7 +228,7 @@ def over_caps(works: Sequence[SessionProfile], seed: int, **caps: int | None) ->
     names = ("session_id", "chain", "user", "repo")
     columns = {name: [getattr(each, name) for each in works] for name in names}
     rows = pa.table(columns, pa.schema(dict.fromkeys(names, pa.string())))
-    reasons = eligibility.over_caps(rows, seed, **caps).to_pylist()
+    reasons = exclusion.over_caps(rows, seed, **caps).to_pylist()
     pairs = zip(columns["session_id"], reasons, strict=True)
     return {session: reason for session, reason in pairs if reason is not None}
 

@@ -24,12 +24,7 @@ from penstock_jobs.shards.recipe import Exclude
 from penstock_jobs.shards.session_facts import SessionProfile
 
 #: The same on every machine.
-GOLDEN = [
-    10760762337991515389,
-    11960917346445342580,
-    17069721209552277102,
-    16027911106723540831,
-]
+GOLDEN = [10760762337991515389, 11960917346445342580, 17069721209552277102, 16027911106723540831]
 VOCABULARY = [f"word{place}" for place in range(3_000)]
 
 

@@ -1,12 +1,10 @@
 """The order of an epoch."""
 
-from itertools import chain
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.shards.manifest import Counts, Manifest, PartFile
-from penstock.shards.sources import WINDOW_CHUNKS, Chunk, Order, chunks_of, permute
+from penstock.shards.sources import Chunk, Order, chunks_of, permute
 
 
 def permutation(count: int, key: bytes = b"k") -> list[int]:
@@ -50,30 +48,3 @@ def test_a_chunk_is_a_row_group_or_those_that_a_group_joins() -> None:
         Chunk(1, (0,), 0, 7),
         Chunk(2, (0, 1, 2), 0, 3),
     ]
-
-
-def order_of(rows: list[int], seed: int = 1, epoch: int = 0) -> Order:
-    chunks = [Chunk(0, (number,), 0, count) for number, count in enumerate(rows)]
-    return Order("sha256:ab", chunks, seed, epoch)
-
-
-@settings(max_examples=40)
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=40))
-def test_windows_hold_every_chunk_once_and_every_sample_is_found(rows: list[int]) -> None:
-    order = order_of(rows)
-    windows = [order.window(one) for one in range(order.windows)]
-    assert sorted(chain(*windows)) == list(range(len(rows)))
-    assert all(len(one) == WINDOW_CHUNKS for one in windows[:-1])
-    sample = 0
-    for number, window in enumerate(windows):
-        for inside in range(sum(rows[one] for one in window)):
-            assert order.find(sample) == (number, inside)
-            sample += 1
-    assert sample == order.rows == sum(rows)
-
-
-def test_without_shuffling_it_is_that_of_the_files() -> None:
-    order = Order("sha256:ab", order_of([1] * 10).chunks, 1, 0, shuffled=False)
-    windows = [order.window(one) for one in range(order.windows)]
-    assert [*chain(*windows)] == list(range(10))
-    assert order.units(0, 5).tolist() == [0, 1, 2, 3, 4]
