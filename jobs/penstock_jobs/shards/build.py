@@ -59,17 +59,11 @@ from penstock_jobs.shards.plan import (
 )
 from penstock_jobs.shards.planned_sessions import ROWS_AT_ONCE
 from penstock_jobs.shards.recipe import Recipe, Tokens
-from penstock_jobs.shards.registration import (
-    announce_once,
-    forget,
-    mark_denied,
-    register,
-)
+from penstock_jobs.shards.registration import announce_once, forget, mark_denied, register
 from penstock_jobs.shards.samples import TokenizerMismatch
 from penstock_jobs.shards.session_facts import PinnedSessions, latest_snap
 from penstock_jobs.shards.slices import SliceResult, SliceTask, groups_of_build, make_slice
 
-#: About so many events are a slice.
 SLICE_EVENTS = 20_000
 #: Of each reason so many sessions that were left out are kept by name.
 EXAMPLES_MAX = 5
@@ -78,9 +72,7 @@ EXAMPLES_MAX = 5
 @dataclass(frozen=True)
 class ShardBuild:
     stored: StoredShard
-    #: False where the same shard was there before.
     new: bool
-    #: How many sessions the query named.
     asked: int
     #: With events, by kind. Their sessions may be in the shard all the same.
     problems: Counter[str]
@@ -293,11 +285,7 @@ def slice_bounds(plan: ShardPlan) -> list[int]:
 
 
 def slice_tasks(
-    sessions: PinnedSessions,
-    recipe: Recipe,
-    plan: ShardPlan,
-    owner: str,
-    bounds: Sequence[int],
+    sessions: PinnedSessions, recipe: Recipe, plan: ShardPlan, owner: str, bounds: Sequence[int]
 ) -> Iterator[SliceTask]:
     planned, links = plan.sessions, plan.sessions.links
     tenant = sessions.tenant

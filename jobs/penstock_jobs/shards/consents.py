@@ -27,7 +27,7 @@ from penstock.privacy.orders import ErasureScope, find_sessions
 from penstock.shards.registered_shards import list_shards
 from penstock.shards.tables import shard_mark
 from penstock.terminal.output import facts
-from penstock_jobs.shards.exclusion.eligibility import spread_denials
+from penstock_jobs.shards.exclusion import spread_denials
 from penstock_jobs.shards.registration import count_marks, mark_denied, marked_sessions
 from penstock_jobs.shards.session_facts import SessionFacts, SnapshotQueries
 

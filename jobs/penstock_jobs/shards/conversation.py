@@ -96,9 +96,7 @@ class Conversation:
     session_id: str
     contexts: tuple[ChatContext, ...]
     calls: tuple[ModelCall, ...]
-    #: JSON as it was sent.
     tools: str | None
-    #: The latest.
     start: SessionStartPayload
     end_reason: str | None
     #: What came after all that was said, before any end.

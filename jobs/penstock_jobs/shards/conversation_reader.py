@@ -149,7 +149,6 @@ class _ConversationReader:
         self.start = SessionStartPayload()
         self.end_reason: str | None = None
         self.ending: Ending | None = None
-        #: Calls whose answers the user said no to.
         self.refused: set[int] = set()
         self._copied = copied
         self._drafts = [_ContextDraft()]

@@ -152,14 +152,12 @@ class _BranchDraft:
     template: str | None
     parent: int | None = None
     link: BranchLink | None = None
-    #: Of the last call.
     context: int = 0
     ids: Ids = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     spans: list[TokenSpan] = field(default_factory=list)
     calls: list[int] = field(default_factory=list)
     logprobs: list[tuple[int, Floats]] = field(default_factory=list)
     runs: list[tuple[int, int]] = field(default_factory=list)
-    #: Of all calls.
     runs_known: bool = True
     temperatures: list[tuple[int, float | None]] = field(default_factory=list)
     routes: list[ExpertRoutes | None] = field(default_factory=list)

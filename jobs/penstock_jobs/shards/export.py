@@ -76,10 +76,8 @@ class ExportOutput:
 
     def __init__(self, folder: Path) -> None:
         self.files: list[str] = []
-        #: Rows of the shard that were written, and why others were not.
         self.rows = 0
         self.left_out: Counter[str] = Counter()
-        #: Whatever else the exporter counts.
         self.counted: Counter[str] = Counter()
         self._folder = folder
         self._tables: dict[str, _TableFile] = {}
@@ -204,7 +202,6 @@ class ShardSource:
 
 #: The columns that `not_trained` needs.
 WEIGHING = ("n_trainable", "loss_weight")
-#: Columns of numbers of tokens.
 TOKENS = ("input_ids", "loss_mask", "rollout_logprobs")
 #: The columns that experts are read from.
 ROUTES = ("routed_experts", "layers", "topk", "dtype", "start")

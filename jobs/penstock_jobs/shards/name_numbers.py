@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 #: A column of names; its dictionary is sorted and names nothing twice.
 NAMES = pa.dictionary(pa.int32(), pa.string())
 Numbers = NDArray[np.integer[Any]]
-#: So many texts are compared at once.
 _AT_ONCE = 1_000_000
 
 

@@ -190,10 +190,6 @@ def _runs_of_call(text: bytes, length: int) -> Runs | None:
     return runs
 
 
-# Rows
-
-
-#: Columns that are the same for all.
 _SAME = {
     "branch_index": 0, "n_branches": 1, "chain_pos": 0, "is_last_step": True, "loss_weight": 1.0,
     "token_source": "engine", "split": "train", "reward_components": [],
@@ -283,9 +279,6 @@ def _call_ends(tokens: TokenSlice, at: int) -> list[int]:
     first, last = tokens.lists[at], tokens.lists[at + 1]
     ends = tokens.list_offsets[first + 2 : last + 1 : 2] - tokens.offsets[at]
     return [int(end) for end in ends]
-
-
-# Columns of numbers
 
 
 def _number_columns(tokens: TokenSlice) -> dict[str, pa.Array]:

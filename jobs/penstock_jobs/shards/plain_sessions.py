@@ -38,7 +38,6 @@ from penstock_jobs.shards.session_events import (
 from penstock_jobs.shards.token_payload import COMMA_WITHIN, ExpectedTokens, is_digest
 
 _USER, _ASSISTANT, _TOOL = (ROLES.index(role) for role in ("user", "assistant", "tool"))
-#: Events after which a session is no plain one.
 _IRREGULAR = ("compaction", "interrupt", "error")
 
 
@@ -62,8 +61,6 @@ class CallPayload(ModelCallPayload, gc=False):
 _DECODES = {kind: each.decode for kind, each in DECODERS.items() if kind not in _IRREGULAR}
 _call_decoder = msgspec.json.Decoder(CallPayload)
 
-
-# Ids
 
 _PROMPT = re.compile(rb'"prompt_ids": ?\[')
 #: How a list begins that stands for one with what was there before: by a text, never by an id.
@@ -145,19 +142,16 @@ class PlainSession:
     tools: str | None = None
     #: How many ids each of their texts has.
     counts: list[int] = field(default_factory=list)
-    #: Of each call, as texts.
     logprobs: list[bytes] = field(default_factory=list)
     versions: list[bytes] = field(default_factory=list)
     temperatures: list[float | None] = field(default_factory=list)
     tokenizer: str = ""
     template: str | None = None
     model: str | None = None
-    #: As JSON.
     messages: str = ""
     end: SequenceEnd = field(default_factory=lambda: plain_end(None, None))
     _system: str | None = None
     _messages: list[OpenAiMessage] = field(default_factory=list)
-    #: The messages up to the last that the model said.
     _answered: int = 0
     _turn: int = 0
     _after: tuple[int, int | None] = (_USER, None)

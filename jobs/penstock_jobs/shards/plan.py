@@ -19,18 +19,20 @@ from penstock.checkpoints.suites import SuiteVersion
 from penstock.errors import PenstockError
 from penstock.privacy.consents import NO_TRAIN, rows_of_sessions
 from penstock_jobs.shards.advantages import advantages
-from penstock_jobs.shards.exclusion import Exclusions, first_reasons, spread_over_chains
-from penstock_jobs.shards.exclusion.copies import CopiedEvents, find_copies, first_sampled
-from penstock_jobs.shards.exclusion.eligibility import (
+from penstock_jobs.shards.exclusion import (
+    Exclusions,
     behind_channel,
     behind_checkpoint,
+    first_reasons,
     lot,
     of_vendors,
     over_caps,
     spread_denials,
+    spread_over_chains,
     stale,
     without_consent,
 )
+from penstock_jobs.shards.exclusion.copies import CopiedEvents, find_copies, first_sampled
 from penstock_jobs.shards.exclusion.texts import (
     find_contaminated,
     find_near_duplicates,
@@ -69,7 +71,6 @@ class LeftOutSession(NamedTuple):
 
 @dataclass(frozen=True)
 class LeftOutSessions:
-    #: LEFT_OUT_ROWS, sorted.
     rows: pa.Table
 
     @classmethod
@@ -99,7 +100,6 @@ class ShardPlan:
     copies: Mapping[str, frozenset[str]]
     #: LEFT_OUT_ROWS.
     left_out: pa.Table
-    #: How many sessions the query named.
     asked: int
     #: By suite the version whose tasks were looked for.
     suites: Mapping[str, str]
@@ -223,9 +223,9 @@ class _ExclusionSearch:
         is_chosen = np.zeros(len(planned), bool)
         is_chosen[self._numbers] = True
         left_out = [LEFT_OUT_ROWS.empty_table()]
-        for portion in planned.portions():
-            exclusions = self._of_portion(portion.facts)
-            named = zip(portion.facts.profiles, is_chosen[portion.numbers], strict=True)
+        for facts, numbers in planned.portions():
+            exclusions = self._of_portion(facts)
+            named = zip(facts.profiles, is_chosen[numbers], strict=True)
             excluded = [name for name, asked in named if asked and name in exclusions]
             left_out.append(_as_rows(excluded, exclusions))
         first = pa.concat_tables(left_out)

@@ -7,7 +7,6 @@ so that chains are whole; then the others, each of which is a chain by itself.
 import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -63,13 +62,8 @@ class RowSpool:
 _TEXT = pa.string()
 
 
-@dataclass(frozen=True)
-class SessionPortion:
-    """Some of the planned sessions, of whole chains."""
-
-    facts: SessionFacts
-    #: Their numbers among all, in the order of the facts' profiles.
-    numbers: Numbers
+#: Facts of whole chains, and the numbers of their profiles among all sessions.
+Portion = tuple[SessionFacts, Numbers]
 
 
 class PlannedSessions:
@@ -93,7 +87,6 @@ class PlannedSessions:
         batches = (each for table in chain([first], tables) for each in table.to_batches())
         folder = queries.lake.settings.data / SPILL_FOLDER
         self._rows = RowSpool(folder, first.schema, batches)
-        #: Sorted.
         self.ids = asked
         if self._rows.count < len(asked):
             self.ids = in_one(self._rows.column("session_id"))
@@ -155,7 +148,7 @@ class PlannedSessions:
         for rows in self._rows.batches():
             yield from SessionFacts(rows, self.links).profiles.values()
 
-    def portions(self) -> Iterator[SessionPortion]:
+    def portions(self) -> Iterator[Portion]:
         linked = pa.array(self._linked, _TEXT)
         first, found = 0, [self._rows.schema.empty_table()]
         numbers: list[Numbers] = [np.empty(0, np.int64)]
@@ -175,13 +168,13 @@ class PlannedSessions:
             yield self._portion(own, at, own["session_id"].to_pylist())
             first += rows.num_rows
 
-    def _portion(self, rows: pa.Table, at: Numbers, named: Collection[str]) -> SessionPortion:
+    def _portion(self, rows: pa.Table, at: Numbers, named: Collection[str]) -> Portion:
         facts = SessionFacts(rows, self.links, self._decisions.of(named))
         for word in sorted({*facts.consents.values()} - {*self._words}):
             self._words.append(word)
         words = {word: place for place, word in enumerate(self._words)}
         self._spoken[at] = [words[facts.consents[session]] for session in facts.profiles]
-        return SessionPortion(facts, at)
+        return facts, at
 
     def _linked_of(self, sessions: pa.ChunkedArray | pa.Array) -> list[str]:
         own: list[str] = sessions.filter(

@@ -8,7 +8,7 @@ written anew by the agent is no correction, nor is text before or behind what th
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -48,7 +48,6 @@ class Correction:
     edit: EditMark
     #: What it put into the file: all of the file, or a region of it.
     after: str
-    #: In order. They do not overlap.
     ranges: tuple[CorrectedRange, ...]
 
     @property
@@ -194,9 +193,6 @@ def _left(
     return home.text[start:end]
 
 
-# Pairs
-
-
 PreferenceKind = Literal["edited", "edited_text", "regenerated"]
 
 
@@ -213,18 +209,6 @@ class Preference(msgspec.Struct, frozen=True):
         return messages[self.prompt : end] == self.rejected
 
 
-@dataclass(frozen=True)
-class PreferenceSources:
-    """What preferences come from beside a session's own conversation, by session."""
-
-    corrections: Mapping[str, Sequence[Correction]] = field(default_factory=dict)
-    #: Of forks: what they were made from.
-    origins: Mapping[str, Conversation] = field(default_factory=dict)
-
-
-NO_SOURCES = PreferenceSources()
-
-
 class PreferenceFinder:
     """Finds the preferences of a session, row by row."""
 
@@ -232,20 +216,21 @@ class PreferenceFinder:
         self,
         conversation: Conversation,
         trained: Iterable[int],
-        sources: PreferenceSources = NO_SOURCES,
+        corrections: Sequence[Correction] = (),
+        origin: Conversation | None = None,
     ) -> None:
-        """`trained` are the numbers of the calls that are trained in any row of the session."""
+        """`trained` are the numbers of the calls that are trained in any row of the session; a fork
+        was made from `origin`."""
         self._conversation = conversation
         self._told = conversation.messages
         self._trained = frozenset(trained)
         marks = (message.regeneration for message in self._told)
         self._regenerations = sorted({mark for mark in marks if mark is not None})
         self._corrections: defaultdict[int, list[Correction]] = defaultdict(list)
-        self._origin = sources.origins.get(conversation.session_id)
-        if corrections := sources.corrections.get(conversation.session_id):
-            calls = credited_calls(conversation)
-            for correction in corrections:
-                self._corrections[call_of(calls, correction.edit)].append(correction)
+        self._origin = origin
+        calls = credited_calls(conversation) if corrections else ()
+        for correction in corrections:
+            self._corrections[call_of(calls, correction.edit)].append(correction)
 
     def of_row(self, shown: Sequence[ChatMessage], trained: Iterable[int]) -> str | None:
         """Give JSON. `shown` are the row's messages, `trained` the numbers of its calls."""

@@ -39,7 +39,6 @@ class Tokens:
     template: str | None = None
     #: With `prefer-engine`, what becomes of a session whose engine had another tokenizer.
     other_tokenizer: OtherTokenizer = "refuse"
-    #: Of a sequence, and of a row of packed ones.
     max_length: Positive = 32_768
     pack: bool = False
 
@@ -51,7 +50,6 @@ class RewardChoice:
     pending: Pending
     #: One that comes with Penstock, or a file relative to the recipe.
     definition: str = "default"
-    #: Takes the place of the definition's own horizons.
     horizon_s: NotNegative | None = None
 
 
@@ -84,14 +82,10 @@ class Staleness:
 class Exclude:
     suites: tuple[str, ...] = ()
     consent: Consent = "train"
-    #: Sessions that importers marked as written by a vendor's model.
     vendor_models: bool = True
-    #: Texts of a suite's tasks are compared by runs of so many words.
     overlap_words: Positive = 13
-    #: A session with this share of a task's runs, or more, is left out.
     overlap_min: float = 0.1
     near_duplicates: bool = False
-    #: Two sessions that share this much, or more, count as one.
     similarity_min: float = 0.8
     max_per_user: Positive | None = None
     max_per_repo: Positive | None = None
@@ -108,9 +102,7 @@ class Preferences:
 @dataclass(frozen=True)
 class EvaluationSplit:
     eval: float = 0.0
-    #: What is never on both sides, beside groups and chains.
     by: Literal["group", "user", "repo"] = "user"
-    #: The side that the shard holds.
     keep: Literal["both", "train", "eval"] = "both"
 
 
@@ -144,7 +136,6 @@ class RecipeFile:
 
 @dataclass(frozen=True)
 class Recipe(RecipeFile):
-    #: The SQL.
     query: str = ""
     target: RewardTarget | None = field(default=None, compare=False)
     directory: Path = field(default=Path(), compare=False)

@@ -38,7 +38,7 @@ from penstock.shards.tables import (
 )
 from penstock.storage import ObjectStore
 from penstock.terminal.output import time_text
-from penstock_jobs.shards.exclusion.eligibility import spread_denials
+from penstock_jobs.shards.exclusion import spread_denials
 from penstock_jobs.shards.session_facts import SnapshotQueries
 
 

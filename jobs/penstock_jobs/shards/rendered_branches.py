@@ -34,7 +34,6 @@ from penstock_jobs.shards.token_payload import Ids
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-#: Templates have some kilobytes.
 TEMPLATE_CHARS_MAX = 1 << 18
 _process = TemplateProcess()
 atexit.register(_process.close)
@@ -90,7 +89,6 @@ class ChatTemplate:
 
 DEFAULT_TEMPLATE = "chatml.jinja"
 _PIECE_CHARS = 65_536
-#: A tokenizer of the largest vocabularies, several times over.
 _FILE_BYTES_MAX = 256 * 1024 * 1024
 
 

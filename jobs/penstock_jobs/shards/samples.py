@@ -6,6 +6,7 @@ Rewards, advantages and the split are not filled in here: the plan sets them.
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -23,7 +24,7 @@ from penstock_jobs.shards.conversation import (
     sequence_end,
 )
 from penstock_jobs.shards.engine_branches import Branch, engine_branches
-from penstock_jobs.shards.preferences import NO_SOURCES, PreferenceFinder, PreferenceSources
+from penstock_jobs.shards.preferences import Correction, PreferenceFinder
 from penstock_jobs.shards.recipe import Tokens
 from penstock_jobs.shards.rendered_branches import Renderer
 from penstock_jobs.shards.session_events import EventProblem
@@ -69,7 +70,6 @@ class SampleRows:
             why = f"source is {tokens.source!r}, and there is no tokenizer to render with"
             raise InvalidInput(what="The recipe's [tokens]", why=why)
         self.left_out: list[LeftOutBranches] = []
-        #: By session: what was wrong with events, though the session may have rows.
         self.problems: list[tuple[str, EventProblem]] = []
         #: Rendered sessions whose engine gave ids that the tokenizer does not have.
         self.strange: list[str] = []
@@ -89,7 +89,8 @@ class SampleRows:
         chosen: Collection[str] | None = None,
         rollout_id: str | None = None,
         credit: Callable[[Sequence[RolloutRow]], list[TokenRewards]] | None = None,
-        sources: PreferenceSources = NO_SOURCES,
+        corrections: Mapping[str, Sequence[Correction]] = MappingProxyType({}),
+        origins: Mapping[str, Conversation] = MappingProxyType({}),
     ) -> None:
         """Add all sessions of a chain; rows come of those that are `chosen`, else of all. `credit`
         gives their token rewards. Raises TokenizerMismatch."""
@@ -113,6 +114,7 @@ class SampleRows:
                 shared |= {"consent": consents.get(session, UNKNOWN), "chain_pos": chain_pos}
                 # Whoever goes on from a session has read what was masked in it.
                 conversation = replace(conversation, redacted_from_us=redacted_from_us)  # noqa: PLW2901
+                sources = corrections.get(session, ()), origins.get(session)
                 self._add(conversation, shared, last_sample.get(parent or ""), sources)
                 written += [conversation] * (len(self._rows) - before - len(written))
                 last_sample |= {row["session_id"]: row["sample_id"] for row in self._rows[-1:]}
@@ -161,7 +163,7 @@ class SampleRows:
         conversation: Conversation,
         shared: dict[str, Any],
         parent: str | None,
-        sources: PreferenceSources,
+        sources: tuple[Sequence[Correction], Conversation | None],
     ) -> None:
         session = conversation.session_id
         branches = self._branches_of(conversation)
@@ -173,7 +175,7 @@ class SampleRows:
             self.left_out.append(LeftOutBranches(session, "too_many_branches", len(fitting)))
             return
         trained = [call for _, branch in fitting for call in branch.calls]
-        texts = _RowTexts(conversation, PreferenceFinder(conversation, trained, sources))
+        texts = _RowTexts(conversation, PreferenceFinder(conversation, trained, *sources))
         sample_ids: dict[int, str] = {}
         for index, (number, branch) in enumerate(fitting):
             # The branch that it forked from, or the next before that of which there is a row.
@@ -324,9 +326,6 @@ class _RowTexts:
             "tools": self._conversation.tools,
             "preferences": self._preferences.of_row(shown, trained),
         }
-
-
-# Columns of lists
 
 
 def _numbers(name: str, values: Sequence[NDArray[Any] | None]) -> pa.LargeListArray:

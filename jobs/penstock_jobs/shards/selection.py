@@ -59,9 +59,7 @@ CHOSEN_ROWS = pa.schema(
         _needed("group_id", NAMES),
         pa.field("stratum", NAMES),
         _needed("weight", _FLOAT),
-        #: Null where the recipe asks for none.
         pa.field("reward", _FLOAT),
-        #: scored or negative_by_rule.
         pa.field("outcome", NAMES),
         #: As they were scored, with the definition's weights; by name.
         _needed("components", pa.list_(_COMPONENT)),
@@ -70,7 +68,6 @@ CHOSEN_ROWS = pa.schema(
 LEFT_OUT_ROWS = pa.schema(
     [_needed("session_id", _TEXT), _needed("reason", _TEXT), pa.field("detail", _TEXT)]
 )
-#: What the lake says of a session's reward.
 _OUTCOME_ROWS = pa.schema(
     {"outcome": _TEXT, "reason": _TEXT, "value": _FLOAT, "due_at": pa.timestamp("us", "UTC")}
 )

@@ -31,7 +31,6 @@ class Event(NamedTuple):
     checkpoint: str | None = None
     #: The event's identity, which orders those of one moment, where the rows have it.
     key: bytes = b""
-    #: Redaction masked something in it.
     redacted: bool = False
 
 

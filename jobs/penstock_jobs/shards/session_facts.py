@@ -59,10 +59,8 @@ class SessionProfile:
     commit: str | None = None
     task_id: str | None = None
     consent: str = "unknown"
-    #: All checkpoints that wrote in it.
     checkpoints: Sequence[str] = ()
     events: int = 0
-    #: Of its first event.
     first_us: int = 0
 
 
@@ -73,7 +71,6 @@ class SessionLinks:
         links: dict[SessionId, Link] = {}
         #: The parent of each session that resumes or forks another.
         self.repeats: dict[str, str] = {}
-        #: Of these the parents of those that fork.
         self.forks: dict[str, str] = {}
         for row in rows:
             session, parent, link = row["session_id"], row["parent_session"], row["link"]

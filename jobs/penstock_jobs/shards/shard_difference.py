@@ -32,7 +32,6 @@ class SampleChanges:
     only_after: int
     same: int
     otherwise: int
-    #: The first few.
     sessions_only_before: list[str]
     sessions_only_after: list[str]
 
@@ -40,7 +39,6 @@ class SampleChanges:
 @dataclass(frozen=True)
 class ShardDifference:
     changes: list[ManifestChange]
-    #: Of the query, as a diff.
     query: list[str]
     samples: SampleChanges
 

@@ -28,7 +28,7 @@ from penstock_jobs.shards.conversation_reader import read_conversation
 from penstock_jobs.shards.plain_rows import PlainRows
 from penstock_jobs.shards.plain_sessions import PlainSession
 from penstock_jobs.shards.plan import left_out_rows
-from penstock_jobs.shards.preferences import Correction, PreferenceSources, find_corrections
+from penstock_jobs.shards.preferences import Correction, find_corrections
 from penstock_jobs.shards.recipe import Preferences, Tokens
 from penstock_jobs.shards.registration import AnnouncingStore
 from penstock_jobs.shards.rendered_branches import Renderer, open_renderer
@@ -57,7 +57,6 @@ _FEW = ["status", "token_source", "tokenizer_sha256", "template_sha256"]
 @dataclass(frozen=True)
 class SliceTask:
     settings: Settings = field(repr=False)  # addresses may hold passwords
-    #: Of the announced names.
     owner: str = field(repr=False)
     #: The parts lie here until the shard is published.
     folder: str
@@ -73,16 +72,13 @@ class SliceTask:
     copies: Mapping[str, frozenset[str]] = field(repr=False)
     tenant: str
     preferences: Preferences
-    #: What came later is not looked at.
     as_of_us: int
 
 
 @dataclass(frozen=True)
 class SliceResult:
     files: list[PartFile]
-    #: The columns of the samples that the manifest is made of.
     samples: pa.Table
-    #: LEFT_OUT_ROWS.
     left_out: pa.Table
     branches_left_out: Counter[str]
     #: With events, by kind. Their sessions may have rows all the same.
@@ -181,7 +177,8 @@ def slice_samples(task: SliceTask, rows: pa.Table) -> tuple[SampleRows, pa.Table
             chosen=credits.chains.keys(),
             rollout_id=chain,
             credit=credits.of_chain(chain),
-            sources=PreferenceSources(corrections, origins),
+            corrections=corrections,
+            origins=origins,
         )
     return samples, plain
 

@@ -46,7 +46,6 @@ _MARKS = "generation marks"
 _MARK_PAIRS = [(chr(code), chr(code + 1)) for code in range(0xFDD0, 0xFDF0, 2)]
 
 Messages = Sequence[Mapping[str, Any]]
-#: Starts and ends in characters.
 Extents = list[tuple[int, int]]
 
 
@@ -251,7 +250,6 @@ def _raise(message: str) -> NoReturn:
 CPU_SECONDS_MAX = 30
 #: Beside what the process needs for itself.
 MEMORY_BYTES_MAX = 1 << 30
-#: Of the texts of one context.
 TEXT_CHARS_MAX = 32 << 20
 _ANSWER_BYTES_MAX = 4 * TEXT_CHARS_MAX + (1 << 20)
 #: What is kept of what a template says when it fails.
@@ -269,7 +267,6 @@ class DraftRequest(NamedTuple):
 
     source: str
     chars_max: int = TEXT_CHARS_MAX
-    #: In OpenAI's form.
     messages: Sequence[dict[str, Any]] = ()
     written: Sequence[int] = ()
     tools: Any = None

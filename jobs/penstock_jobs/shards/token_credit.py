@@ -23,13 +23,11 @@ from penstock_jobs.shards.engine_branches import Branch
 from penstock_jobs.shards.name_numbers import numbers_in, places_among
 from penstock_jobs.shards.planned_sessions import PlannedSessions, portions_of
 
-#: Of each session that was chosen.
 SPAN_CREDITS = pa.list_(
     pa.struct({"kind": pa.string(), "target": pa.string(), "value": pa.float64()})
 )
 #: (place, value), in order.
 TokenRewards = tuple[tuple[int, float], ...]
-#: What is left over where sums of fractions do not come out even.
 _DUST = 1e-9
 
 
@@ -184,7 +182,6 @@ def call_of(calls: Iterable[CreditedCall], mark: EditMark) -> int:
     return last
 
 
-#: A row of a rollout: its session, and the branch that it is.
 RolloutRow = tuple[Conversation, Branch]
 
 

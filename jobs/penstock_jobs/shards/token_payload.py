@@ -59,7 +59,6 @@ class BrokenTokens(Exception):
 class ExpectedTokens:
     """What trained tokens have to be of; none: whatever the engine says."""
 
-    #: By digest.
     tokenizer: str | None = None
     #: Ids from this one on do not exist.
     vocabulary: int | None = None

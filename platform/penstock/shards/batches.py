@@ -116,7 +116,6 @@ def pack(lengths: Sequence[int] | NDArray[np.int64], length: int) -> list[list[i
 # Columns
 
 
-#: The columns that a trainer gets when it names none.
 TRAINING_COLUMNS = (
     *("sample_id", "group_id", "input_ids", "loss_mask", "rollout_logprobs"),
     *("prompt_len", "n_tokens", "advantage", "reward", "loss_weight"),

@@ -36,7 +36,6 @@ from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 from penstock.storage import FileStore, ObjectStore
 
 _PARQUET, _COLUMNS = ".parquet", ".arrow"
-#: Below a data directory.
 CACHE_FOLDER = "cache/shards"
 _OPEN_FILES_MAX = 16
 _ALIGNMENT = 64
@@ -129,7 +128,6 @@ class _Piece(msgspec.Struct, array_like=True, gc=False):
 class _CopyIndex(msgspec.Struct):
     #: Serialized: which columns each piece of a row group has.
     schemas: list[bytes]
-    #: By row group, for each schema.
     pieces: list[list[_Piece]]
 
 
@@ -267,10 +265,7 @@ class OpenFiles:
     as long as decoding a row group."""
 
     def __init__(
-        self,
-        shard: StoredShard,
-        copies: LocalCopies | None,
-        columns: ColumnCopies | None = None,
+        self, shard: StoredShard, copies: LocalCopies | None, columns: ColumnCopies | None = None
     ) -> None:
         self._shard = shard
         self._copies = copies

@@ -32,7 +32,6 @@ class ShardFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     name: str
     sha256: str
     bytes: int
-    #: Rows in each row group.
     row_groups: list[int]
 
     def __post_init__(self) -> None:
@@ -157,7 +156,6 @@ def staging_folder(tenant: str) -> str:
 class StoredShard:
     """A shard where it lies: the folder of a store that holds its files."""
 
-    #: The part of an ObjectStore that reads.
     store: Any
     folder: str
     manifest: Manifest
@@ -229,7 +227,6 @@ class GoneNote(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a shard's files: a reader of a store has no database to ask."""
 
     how: str
-    #: RFC 3339.
     at: str
     why: str
     #: The manifest as it was, where nothing in it had to be erased.

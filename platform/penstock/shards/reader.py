@@ -53,7 +53,6 @@ class ReadingOptions(TypedDict, total=False):
     key: str | None
 
 
-#: What holds for an option that nobody gave.
 DEFAULTS: ReadingOptions = {
     "rank": 0,
     "world": 1,
@@ -151,7 +150,6 @@ class ShardReader:
             for batch in batches:
                 self._positions = msgspec.convert(batch.state["sources"], list[ShardPosition])
                 yield batch
-            # Each source goes on at the start of an epoch of its own.
             self._positions = [ShardPosition(at.epoch + 1, 0, 0, 0) for at in self._positions]
         finally:
             batches.close()

@@ -20,12 +20,7 @@ from penstock.metrics import Metrics
 from penstock.privacy.consents import NO_TRAIN
 from penstock.settings import Settings
 from penstock.shards.errors import ShardNeeded, ShardUnknown, ShardWithdrawn
-from penstock.shards.manifest import (
-    GoneNote,
-    kept_manifest,
-    replace_files_by_note,
-    shard_folder,
-)
+from penstock.shards.manifest import GoneNote, kept_manifest, replace_files_by_note, shard_folder
 from penstock.shards.settings import REFUSE, ShardSettings
 from penstock.shards.tables import (
     DROPPED,
@@ -135,10 +130,8 @@ ShardUses = Callable[[Connection, str, str], Iterable[str]]
 @dataclass(frozen=True)
 class ShardRemoval:
     shard: str
-    #: Deleted now; none where it was gone before.
     files: int
     bytes: int
-    #: What needed it, and was overruled.
     needed: list[str]
     #: What it was built from; it keeps files of the lake until it is dropped too.
     snapshot: str

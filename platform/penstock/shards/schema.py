@@ -51,8 +51,7 @@ SHARD_ROWS = pa.schema(
         *_columns(_INT, "min_policy_version", "max_policy_version", nullable=True),
         *_columns(_FLOAT, "temperature", "advantage", "reward", nullable=True),
         pa.field(
-            "temperature_runs",
-            _records(_needed("start", _INT), _needed("temperature", _FLOAT)),
+            "temperature_runs", _records(_needed("start", _INT), _needed("temperature", _FLOAT))
         ),
         _needed(
             "reward_components",

@@ -41,7 +41,6 @@ if TYPE_CHECKING:  # only type checkers know it before Python 3.12
 
 @dataclass(frozen=True)
 class ShardPlace:
-    #: The part of an ObjectStore that reads.
     store: Any
     settings: Settings
     #: A shard, by what names one there.
@@ -114,7 +113,6 @@ class _FilePieces(io.RawIOBase):
 
     def __init__(self, desk: Desk, shard: str, name: str) -> None:
         self._desk, self._shard, self._name = desk, shard, name
-        #: What is closed with it.
         self.at_end = ExitStack()
         self._start = 0
         self._piece = self._next_piece()

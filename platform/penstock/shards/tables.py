@@ -31,7 +31,6 @@ shard = Table(
     Index("ix_shard_name", "tenant", "name"),
 )
 
-#: Its files, by their names in the store.
 shard_file = Table(
     "shard_file",
     metadata,

@@ -37,8 +37,7 @@ def bind_views(sources: ViewSources, views: frozenset[str]) -> None:
         files = (
             sa.select(shard_file.c.name, shard_file.c.shard)
             .join(
-                shard,
-                (shard.c.id == shard_file.c.shard) & (shard.c.tenant == shard_file.c.tenant),
+                shard, (shard.c.id == shard_file.c.shard) & (shard.c.tenant == shard_file.c.tenant)
             )
             .where(visible)
             .order_by(shard_file.c.name)

@@ -22,7 +22,6 @@ from penstock.shards.manifest import PartFile, RoutesFile
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS, SORTED_BY, group_starts
 
 ZSTD_LEVEL = 3
-#: What a row takes beside its tokens and texts, about.
 _ROW_BYTES = 256
 
 #: Four streams of bytes each: a seventh smaller, and quicker to read than plain numbers.

@@ -1,12 +1,32 @@
-"""Exclusion: which chosen sessions a shard leaves out, and why.
+"""Exclusion: which chosen sessions a shard leaves out, and why. Here by their profiles alone.
 
 A session has one reason, the first in this order: consent, vendors' models, copies, contamination,
 staleness, near-duplicates, caps. Caps come last: what is left out anyway uses up nobody's share.
+
+The strictest consent of a chain holds for all of its sessions, since each goes on with what was
+said in the others. A session is as stale as the oldest checkpoint that wrote in it and the first
+tokens that would be trained; a chain is as stale as its oldest session. Caps let in so many chains
+of a user and of a repository, and so many sessions in all, drawn by the seed and the chain's name.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from penstock.errors import InvalidInput
+from penstock.privacy.consents import NO_TRAIN, DecisionKind
+from penstock.privacy.tombstones import PROJECT, SESSION, USER
+from penstock_jobs.shards.name_numbers import in_one, numbered, numbers_in, order_of, places_among
+from penstock_jobs.shards.recipe import Consent
+from penstock_jobs.shards.session_facts import SessionProfile
+
+_NAMES_AT_ONCE = 10_000
+_PARTICULAR_FIRST: tuple[DecisionKind, ...] = (SESSION, USER, PROJECT)
 ExclusionReason = Literal[
     "consent_denied", "consent_denied_by_user", "consent_denied_by_project", "consent_unknown",
     "not_trainable", "copy", "contaminated_task",
@@ -14,6 +34,13 @@ ExclusionReason = Literal[
     "stale_unknown_version", "stale_age", "near_duplicate", "cap_user", "cap_repo",
     "cap_sessions", "other_side",
 ]  # fmt: skip
+
+
+_DENIED_BY: Mapping[DecisionKind, ExclusionReason] = {
+    SESSION: "consent_denied",
+    USER: "consent_denied_by_user",
+    PROJECT: "consent_denied_by_project",
+}
 
 
 class Exclusion(NamedTuple):
@@ -48,3 +75,180 @@ def first_reasons(mappings: Iterable[Mapping[str, Exclusion]]) -> Exclusions:
     for exclusions in mappings:
         merged = {**exclusions, **merged}
     return merged
+
+
+def spread_denials(
+    denied: Mapping[str, DecisionKind], chains: Mapping[str, str], repeats: Mapping[str, str]
+) -> dict[str, DecisionKind]:
+    """Spread denials over chains and to all that resume or fork a denied session (`repeats`: their
+    parents). Of several decisions the most particular is named."""
+    by_chain: dict[str, DecisionKind] = {}
+    for kind in _PARTICULAR_FIRST:
+        spread = {chains.get(session, session) for session in denied if denied[session] == kind}
+        spread -= by_chain.keys()
+        while spread:
+            by_chain |= dict.fromkeys(spread, kind)
+            spread = {
+                chains.get(session, session)
+                for session, parent in repeats.items()
+                if chains.get(parent, parent) in spread
+            } - by_chain.keys()
+    sessions = denied.keys() | chains.keys() | repeats.keys()
+    return {
+        session: by_chain[chain]
+        for session in sessions
+        if (chain := chains.get(session, session)) in by_chain
+    }
+
+
+def without_consent(
+    consents: Mapping[str, str],
+    chains: Mapping[str, str],
+    demanded: Consent,
+    denied_by: Mapping[str, DecisionKind] = MappingProxyType({}),
+) -> Exclusions:
+    """`train` demands that every session of a chain consents, `not_denied` that none refuses."""
+    denied: Exclusions = {}
+    unknown: Exclusions = {}
+    for session in consents.keys() | chains.keys():
+        consent = consents.get(session, "unknown")
+        if consent == NO_TRAIN:
+            denied[session] = Exclusion(_DENIED_BY[denied_by.get(session, SESSION)])
+        elif consent != "train" and (consent, demanded) != ("unknown", "not_denied"):
+            unknown[session] = Exclusion("consent_unknown")
+    # A refusal within a chain weighs more than a missing consent.
+    return spread_over_chains(unknown, chains) | spread_over_chains(denied, chains)
+
+
+def of_vendors(marked: Iterable[Mapping[str, str]], chains: Mapping[str, str]) -> Exclusions:
+    """Leave out what a vendor's model wrote: its terms mostly forbid to train on it."""
+    exclusions = {
+        row["session_id"]: Exclusion("not_trainable", f"{row['model']} of {row['vendor']}")
+        for row in marked
+    }
+    return spread_over_chains(exclusions, chains)
+
+
+def stale(
+    profiles: Iterable[SessionProfile],
+    chains: Mapping[str, str],
+    at_us: int,
+    *,
+    behind: Mapping[str, int] | None = None,
+    max_versions: int = 0,
+    sampled_us: Mapping[str, int] | None = None,
+    max_age_s: int | None = None,
+) -> Exclusions:
+    """`at_us` is the time of the snapshot, `sampled_us` when first trained tokens were sampled,
+    `behind` how many versions each checkpoint is behind. What cannot be shown to be fresh has a
+    reason of its own."""
+    exclusions: Exclusions = {}
+    for profile in profiles:
+        names = profile.checkpoints
+        age_us = at_us - (sampled_us or {}).get(profile.session_id, at_us)
+        unknown = sorted(set(names) - behind.keys()) if behind is not None else []
+        if behind is not None and (unknown or not names):
+            why = ", ".join(unknown) or "no checkpoint is named"
+            exclusions[profile.session_id] = Exclusion("stale_unknown_version", why)
+        elif behind is not None and max(behind[name] for name in names) > max_versions:
+            count, oldest = max((behind[name], name) for name in names)
+            why = f"{oldest} is {count} versions behind"
+            exclusions[profile.session_id] = Exclusion("stale_version", why)
+        elif max_age_s is not None and age_us > max_age_s * 1_000_000:
+            why = f"its first tokens were sampled {age_us // 1_000_000} s before"
+            exclusions[profile.session_id] = Exclusion("stale_age", why)
+    return spread_over_chains(exclusions, chains)
+
+
+def versions_behind(order: Sequence[str], reference: str) -> dict[str, int]:
+    """Count for checkpoints as they came; one that was served twice counts from its last time."""
+    last = {name: place for place, name in enumerate(order)}
+    return {name: last[reference] - place for name, place in last.items()}
+
+
+def behind_checkpoint(profiles: Iterable[SessionProfile], reference: str) -> dict[str, int]:
+    """Count versions behind a checkpoint, in the order in which sessions first named each. Raises
+    InvalidInput where none was served by it."""
+    first: dict[str, int] = {}
+    for profile in profiles:
+        for name in profile.checkpoints:
+            first[name] = min(first.get(name, profile.first_us), profile.first_us)
+    order = sorted(first, key=lambda name: (first[name], name))
+    if reference not in first:
+        known = ", ".join(order) or "none"
+        why = f"no session of the query was served by it; known: {known}"
+        raise InvalidInput(what=f"The checkpoint {reference!r}", why=why)
+    return versions_behind(order, reference)
+
+
+def behind_channel(channel: str, changes: pa.Table) -> tuple[str, dict[str, int]]:
+    """Give the channel's checkpoint, and versions behind it; its canary is the newest. Raises
+    InvalidInput where there is none."""
+    rows = changes.to_pylist()
+    pointed = [row["checkpoint"] for row in rows if row["checkpoint"] is not None]
+    if not pointed:
+        why = (
+            "as of the recipe's snapshot nothing had been promoted to it; "
+            "`penstock channels list` shows what there is now"
+        )
+        raise InvalidInput(what=f"The channel {channel!r} of [staleness]", why=why)
+    order = [name for at, name in enumerate(pointed) if not at or pointed[at - 1] != name]
+    canary = rows[-1]["canary"]
+    order += [canary] if canary is not None else []
+    return pointed[-1], versions_behind(order, pointed[-1])
+
+
+def over_caps(
+    rows: pa.Table,
+    seed: int,
+    *,
+    per_user: int | None = None,
+    per_repo: int | None = None,
+    sessions: int | None = None,
+) -> pa.Array:
+    """Say why each session is left out; null: it stays. A chain has the user and the repository of
+    its first session."""
+    if not rows.num_rows or (per_user, per_repo, sessions) == (None, None, None):
+        return pa.nulls(rows.num_rows, pa.string())
+    names, chains = numbered(rows["session_id"]), numbered(rows["chain"])
+    numbers = numbers_in(chains)
+    own = numbers_in(names)
+    later = places_among(names.dictionary, chains.dictionary)[numbers] != own
+    places = order_of(own, later, numbers)
+    starts = np.flatnonzero(np.diff(numbers[places], prepend=-1)).astype(np.int32)
+    first, sizes = places[starts], np.diff(starts, append=len(places)).astype(np.int32)
+    numbers = numbers[first]
+    lots = np.empty(len(first), np.uint64)
+    for at in range(0, len(first), _NAMES_AT_ONCE):
+        some = chains.dictionary.take(pa.array(numbers[at : at + _NAMES_AT_ONCE])).to_pylist()
+        lots[at : at + len(some)] = [lot(f"caps:{name}", seed) for name in some]
+    drawn = order_of(numbers, lots)
+    users, repos = (
+        numbers_in(in_one(rows[name]).dictionary_encode())[first[drawn]]
+        for name in ("user", "repo")
+    )
+    # The first that reach a cap are counted; what is left out uses up nobody's share.
+    of_user, of_repo = Counter[int](), Counter[int]()
+    count = 0
+    reasons = np.zeros(len(first), np.int8)
+    for chain, size, user, repo in zip(drawn, sizes[drawn], users, repos, strict=True):
+        if user >= 0 and of_user[user] == per_user:
+            reasons[chain] = 1
+        elif repo >= 0 and of_repo[repo] == per_repo:
+            reasons[chain] = 2
+        elif sessions is not None and count + size > sessions:
+            reasons[chain] = 3
+        else:
+            count += size
+            of_user[user] += 1
+            of_repo[repo] += 1
+    by_row = np.empty(len(places), np.int8)
+    by_row[places] = np.repeat(reasons, sizes)
+    return pa.array(_CAPS, pa.string()).take(pa.array(by_row))
+
+
+_CAPS: tuple[ExclusionReason | None, ...] = (None, "cap_user", "cap_repo", "cap_sessions")
+
+
+def lot(name: str, seed: int) -> int:
+    return xxhash.xxh3_64_intdigest(name.encode("utf-8", "surrogatepass"), seed % 2**64)

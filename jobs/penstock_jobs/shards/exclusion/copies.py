@@ -27,7 +27,6 @@ Mask = NDArray[np.bool_]
 
 
 class CopiedEvents(NamedTuple):
-    #: By session: the names of events that another told first.
     by_session: Mapping[str, frozenset[str]]
     #: Sessions whose model wrote nothing of its own.
     exclusions: Exclusions

@@ -43,16 +43,12 @@ _AT_ONCE = 4096
 #: With how many before it in a band a text is compared, beside the first.
 _WINDOW = 8
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-#: Han, kana and Hangul: each letter is a word.
 _SINGLE = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
 _WORD = re.compile(rf"(?=\w)[{_SINGLE}]|[^\W{_SINGLE}]+")
 
 Hashes = NDArray[np.uint64]
 Signature = NDArray[np.uint32]
 Pairs = NDArray[np.int64]
-
-
-# Texts as sets of hashed runs of words, by numpy alone
 
 
 def shingles(text: str, words: int) -> Hashes:

@@ -13,7 +13,7 @@ import numpy as np
 from penstock.shards.manifest import PartFile
 from penstock_jobs.shards.conversation import OpenAiMessage
 from penstock_jobs.shards.export import Exporter, ExportOutput, ShardSource, token_rows
-from penstock_jobs.shards.exporters.dialogue import read_dialogue
+from penstock_jobs.shards.exporters.messages import read_dialogue
 
 _VERSION = "ATIF-v1.8"
 _UNKNOWN = "unknown"
@@ -31,7 +31,6 @@ _TOKENS = ("input_ids", "rollout_logprobs")
 _NAMES = ("session_id", "trajectory_id", "source_system", "model_name")
 _COLUMNS = tuple(dict.fromkeys((*_STEP_COLUMNS, *_RL, *_NAMES, *_TOKENS)))
 _Objects = list[dict[str, Any]]
-#: With the span that each is of.
 _SpannedSteps = list[tuple[dict[str, Any], dict[str, Any] | None]]
 
 
@@ -65,9 +64,7 @@ def _continued(source: ShardSource, part: PartFile) -> dict[str, str]:
     return continued
 
 
-def _read_trajectory(
-    row: dict[str, Any],
-) -> tuple[_SpannedSteps, _Objects | None] | str:
+def _read_trajectory(row: dict[str, Any]) -> tuple[_SpannedSteps, _Objects | None] | str:
     """Give the steps and the tools, or why there can be none."""
     messages = read_dialogue(row["messages"])
     if isinstance(messages, str):

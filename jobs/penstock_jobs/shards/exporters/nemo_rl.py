@@ -22,7 +22,7 @@ from penstock_jobs.shards.export import (
     ShardSource,
     token_rows,
 )
-from penstock_jobs.shards.exporters.dialogue import read_dialogue, read_preferences, stripped
+from penstock_jobs.shards.exporters.messages import read_dialogue, read_preferences, stripped
 
 _FACTS = (
     "reward", "advantage", "group_id", "sample_id", "min_policy_version", "max_policy_version",

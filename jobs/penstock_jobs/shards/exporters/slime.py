@@ -24,7 +24,6 @@ _SYSTEM = {
     "little_endian": True,
     "type_sizes": {"short": 2, "int": 4, "long": 4},
 }
-#: Of pickles: what PyTorch writes.
 _PICKLE = 2
 
 

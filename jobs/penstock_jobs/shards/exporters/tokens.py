@@ -106,7 +106,6 @@ _ROLLOUTS = pa.schema(
         "sample_id": pa.string(),
     }
 )
-#: Of a token that no version is known for.
 _NO_VERSION = -1
 
 

@@ -36,7 +36,7 @@ from penstock_jobs.shards.export import (
     file_stem,
     whole_lists,
 )
-from penstock_jobs.shards.exporters.dialogue import (
+from penstock_jobs.shards.exporters.messages import (
     MESSAGES,
     DialogueSplit,
     has_untrained,
@@ -53,7 +53,6 @@ _SFT_COLUMNS = (
     "split", "token_source", "input_ids", "loss_mask", "n_tokens", "messages", "tools", *WEIGHING,
 )  # fmt: skip
 _SFT_TOKENS = pa.schema({"input_ids": pa.list_(pa.int32()), "labels": pa.list_(pa.int32())})
-#: What the loss of PyTorch passes over.
 _IGNORED = -100
 _SFT_MESSAGES = pa.schema({"messages": MESSAGES, "tools": pa.large_string()})
 

@@ -28,9 +28,8 @@ from penstock_jobs.shards.export import (
     exported_rows,
     file_stem,
 )
-from penstock_jobs.shards.exporters.dialogue import MESSAGES, plain, read_split
+from penstock_jobs.shards.exporters.messages import MESSAGES, plain, read_split
 
-#: Padded rows are made in pieces of so many bytes.
 _PIECE_BYTES = 16 * MIB
 #: Of a token of the prompt, and of the response.
 _PROMPT_BYTES, _RESPONSE_BYTES = 9, 18
