@@ -8,12 +8,10 @@ at is given back, and read as any other.
 
 from array import array
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Literal, Self
-from warnings import catch_warnings
 
 import msgspec
 import numpy as np
@@ -44,8 +42,7 @@ _runs_decoder = msgspec.json.Decoder(list[tuple[int, Any]] | None)
 
 
 #: So that the numbers, each an object, stay near the processor.
-_BYTES_AT_ONCE = 64 * KIB
-_COMMA, _ZERO, _SPACE = b",0 "
+_BYTES_AT_ONCE = 32 * KIB
 
 
 class _NotPlain(Exception):
@@ -72,10 +69,10 @@ class TokenSlice:
     @classmethod
     def of(cls, parts: Sequence[PlainSession], end: int) -> Self:
         """Ids are below `end`. Raises _NotPlain."""
-        texts = [text for part in parts for text in part.ids.texts]
+        texts = [text for part in parts for text in part.texts]
         counts = np.array([count for part in parts for count in part.counts], np.int64)
-        ids = whole_numbers(texts)
-        lists = np.append(0, np.cumsum([len(part.ids.texts) for part in parts]))
+        ids = _numbers(texts, _ids_decoder)
+        lists = np.append(0, np.cumsum([len(part.texts) for part in parts]))
         list_offsets = np.append(0, np.cumsum(counts))
         if len(ids) != list_offsets[-1] or not len(ids) or ids.min() < 0 or ids.max() >= end:
             raise _NotPlain
@@ -87,7 +84,7 @@ class TokenSlice:
         if (np.array([count_of(text) for text in reported]) != counts[1::2])[reporting].any():
             raise _NotPlain
         logprobs = np.zeros(len(ids), np.float32)
-        values = np.concatenate([_decoded(text, _floats_decoder) for text in _pieces(reported)])
+        values = _numbers(reported, _floats_decoder)
         with np.errstate(over="ignore"):
             narrow = values.astype(np.float32)
         if not np.isfinite(narrow).all() or (narrow > 0).any():
@@ -118,31 +115,6 @@ def token_slices(parts: Sequence[PlainSession], expected: ExpectedTokens) -> Ite
             yield from token_slices(parts[half:], expected)
 
 
-def whole_numbers(texts: Sequence[bytes]) -> NDArray[np.int64]:
-    return np.concatenate([_whole_numbers(text) for text in _pieces(texts)])
-
-
-def _whole_numbers(text: bytes) -> NDArray[np.int64]:
-    """Of lists of digits and commas numpy takes half of the time. It is less strict than JSON, so
-    whatever else there is goes the other way."""
-    if not text.translate(None, b"0123456789, ") and _is_list(text):
-        with suppress(ValueError, DeprecationWarning), catch_warnings(action="error"):
-            return np.fromstring(text, np.int64, sep=",")
-    return _decoded(text, _ids_decoder)
-
-
-def _is_list(text: bytes) -> bool:
-    """Of digits, commas and spaces: whether it is what JSON has between brackets, and each space
-    stands behind a comma."""
-    signs = np.frombuffer(b"," + text + b",", np.uint8)
-    commas, spaces = signs == _COMMA, signs == _SPACE
-    between = commas | spaces
-    lone_spaces = spaces[1:] & ~commas[:-1]
-    nothing = commas[1:] & between[:-1]
-    leading_zeros = between[:-2] & (signs[1:-1] == _ZERO) & ~between[2:]
-    return not (lone_spaces.any() or nothing.any() or leading_zeros.any())
-
-
 def _pieces(texts: Sequence[bytes]) -> Iterator[bytes]:
     """Join those that are not empty, about so many bytes at a time; the last may be empty."""
     waiting: list[bytes] = []
@@ -157,9 +129,10 @@ def _pieces(texts: Sequence[bytes]) -> Iterator[bytes]:
     yield b",".join(waiting)
 
 
-def _decoded(text: bytes, decoder: Any) -> NDArray[Any]:
+def _numbers(texts: Sequence[bytes], decoder: Any) -> NDArray[Any]:
     kind: Literal["q", "d"] = "q" if decoder is _ids_decoder else "d"
-    return np.frombuffer(array(kind, decoder.decode(b"[" + text + b"]")), kind)
+    pieces = (array(kind, decoder.decode(b"[" + text + b"]")) for text in _pieces(texts))
+    return np.concatenate([np.frombuffer(piece, kind) for piece in pieces])
 
 
 def _runs(part: PlainSession, ends: Places) -> Runs | None:

@@ -6,8 +6,7 @@ decodes each payload once, and finds out. Every other session is read as a conve
 the same of a plain one; tests compare both.
 """
 
-import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -31,6 +30,7 @@ from penstock_jobs.shards.session_events import (
     DECODERS,
     ModelCallPayload,
     SessionStartPayload,
+    payload_views,
     temperature_of,
     text_of,
     tools_of,
@@ -58,60 +58,10 @@ class CallPayload(ModelCallPayload, gc=False):
     tokens: CallTokens | None = None  # type: ignore[assignment]  # decoded with the rest
 
 
-_DECODES = {kind: each.decode for kind, each in DECODERS.items() if kind not in _IRREGULAR}
-_call_decoder = msgspec.json.Decoder(CallPayload)
-
-
-_PROMPT = re.compile(rb'"prompt_ids": ?\[')
-#: How a list begins that stands for one with what was there before: by a text, never by an id.
-_KNOWN = b'["what was there before"'
-
-
-@dataclass(slots=True)
-class IdTexts:
-    """The ids of a session's calls, as they were written. A prompt is what was there before, which
-    is compared, and a little more."""
-
-    #: By turns what a prompt adds, and what was written.
-    texts: list[bytes] = field(default_factory=list)
-    _before: bytes = b""
-
-    def decode(self, content: memoryview) -> CallPayload | None:
-        """Decode a call and add its ids. None where they do not go on from those before. Raises
-        msgspec's errors."""
-        payload, begin = self._decode_shorter(bytes(content)) if self._before else None, _KNOWN
-        if payload is None:
-            payload, begin = _call_decoder.decode(content), b"[" + self._before
-        tokens = payload.tokens or CallTokens()
-        prompt, written = bytes(tokens.prompt_ids), bytes(tokens.completion_ids)
-        if not (prompt.startswith(begin) and written.startswith(b"[")):
-            return None
-        more, written = prompt[len(begin) : -1], written[1:-1]
-        added = more
-        if self._before and more:
-            added = more[1:]
-            if not (more.startswith(b",") and added):
-                return None
-        if not written or not (self._before or added):
-            return None
-        read = self._before + more
-        comma = b", " if b", " in read[:COMMA_WITHIN] else b","
-        self._before = read + comma + written
-        self.texts += [added, written]
-        return payload
-
-    def _decode_shorter(self, text: bytes) -> CallPayload | None:
-        """Put a text in the place of what was there before. None where that is not the prompt of
-        the call, but of the arguments of a tool, say."""
-        found = _PROMPT.search(text)
-        if not found or not text.startswith(self._before, found.end()):
-            return None
-        shorter = text[: found.end() - 1] + _KNOWN + text[found.end() + len(self._before) :]
-        if shorter.count(_KNOWN) > 1:
-            return None
-        payload = _call_decoder.decode(shorter)
-        is_prompt = payload.tokens and bytes(payload.tokens.prompt_ids).startswith(_KNOWN)
-        return payload if is_prompt else None
+_DECODES: dict[str, Callable[[memoryview], Any]] = {
+    **{kind: each.decode for kind, each in DECODERS.items() if kind not in _IRREGULAR},
+    "model_call": msgspec.json.Decoder(CallPayload).decode,
+}
 
 
 _encoder = msgspec.json.Encoder()
@@ -136,11 +86,12 @@ class PlainSession:
     session_id: str
     calls: list[PlainCall] = field(default_factory=list)
     payloads: list[CallPayload] = field(default_factory=list)
-    ids: IdTexts = field(default_factory=IdTexts)
+    #: The ids of the calls as they were written: by turns what a prompt adds, and what was written.
+    texts: list[bytes] = field(default_factory=list)
     start: SessionStartPayload = field(default_factory=SessionStartPayload)
     end_reason: str | None = None
     tools: str | None = None
-    #: How many ids each of their texts has.
+    #: How many ids each of these has.
     counts: list[int] = field(default_factory=list)
     logprobs: list[bytes] = field(default_factory=list)
     versions: list[bytes] = field(default_factory=list)
@@ -150,6 +101,7 @@ class PlainSession:
     model: str | None = None
     messages: str = ""
     end: SequenceEnd = field(default_factory=lambda: plain_end(None, None))
+    _ids_before: bytes = b""
     _system: str | None = None
     _messages: list[OpenAiMessage] = field(default_factory=list)
     _answered: int = 0
@@ -177,14 +129,14 @@ class PlainSession:
             self.versions.append(bytes(tokens.policy_version_runs))
         if any(self.logprobs) and not all(self.logprobs):
             return False
-        self.counts = [count_of(text) for text in self.ids.texts]
+        self.counts = [count_of(text) for text in self.texts]
         self.temperatures = [temperature_of(payload) for payload in self.payloads]
         messages = self._messages[: self._answered]
         if messages and self._system:
             messages.insert(0, OpenAiMessage("system", self._system))
         self.messages = _encoder.encode(messages).decode()
         self.end, self.model = plain_end(last.finish_reason, self.end_reason), last.model
-        self.payloads, self._messages, self._open = [], [], []
+        self.payloads, self._messages, self._open, self._ids_before = [], [], [], b""
         return True
 
     @property
@@ -227,6 +179,8 @@ class PlainSession:
         known = seq in self._seqs or call_id in self._call_ids
         if payload.tokens is None or self._open or payload.model == NO_MODEL or again or known:
             return False
+        if not self._add_ids(payload.tokens):
+            return False
         self._seqs |= {seq} - {None}
         self._call_ids |= {call_id} - {None}
         self._offer(payload)
@@ -240,6 +194,26 @@ class PlainSession:
             self._messages.append(OpenAiMessage("assistant", content, reasoning, calls or None))
             self._answered = len(self._messages)
             self._after = (_ASSISTANT, seq)
+        return True
+
+    def _add_ids(self, tokens: CallTokens) -> bool:
+        """False where they do not go on from those before, which are compared as texts."""
+        prompt, written = bytes(tokens.prompt_ids), bytes(tokens.completion_ids)
+        before, begin = self._ids_before, b"[" + self._ids_before
+        if not (prompt.startswith(begin) and written.startswith(b"[")):
+            return False
+        more, written = prompt[len(begin) : -1], written[1:-1]
+        added = more
+        if before and more:
+            added = more[1:]
+            if not (more.startswith(b",") and added):
+                return False
+        if not written or not (before or added):
+            return False
+        read = before + more
+        comma = b", " if b", " in read[:COMMA_WITHIN] else b","
+        self._ids_before = read + comma + written
+        self.texts += [added, written]
         return True
 
     def _add_result(self, payload: Any, seq: int | None) -> bool:
@@ -287,22 +261,9 @@ def _tell(
     """False as soon as it turns out not to be plain."""
     try:
         for row, kind, seq in told:
-            decode = session.ids.decode if kind == "model_call" else _DECODES.get(kind)
-            payload = decode(views[row]) if decode else None
-            if payload is None or not session.add(kind, payload, row, seq):
+            decode = _DECODES.get(kind)
+            if decode is None or not session.add(kind, decode(views[row]), row, seq):
                 return False
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return False
     return True
-
-
-def payload_views(payloads: pa.ChunkedArray) -> list[memoryview]:
-    """Point to the bytes of each payload, where they are."""
-    views: list[memoryview] = []
-    for chunk in payloads.chunks:
-        texts = chunk.cast(pa.large_utf8())
-        _, offsets, content = texts.buffers()
-        ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
-        whole = memoryview(content or b"")
-        views += [whole[start:end] for start, end in pairwise(ends.tolist())]
-    return views

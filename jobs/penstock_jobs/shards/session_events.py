@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw, Struct
@@ -64,7 +66,7 @@ def events_by_session(
     columns = [
         rows["ts"].cast(pa.int64()).to_pylist(),
         *(rows[name].to_pylist() for name in ("seq", "type", "event_id")),
-        [memoryview(payload.as_buffer()) for payload in rows["payload"]],
+        payload_views(rows["payload"]),
         *(rows[name].to_pylist() for name in ("source", "source_key", "checkpoint")),
         rows["key"].to_pylist() if has_keys else [b""] * rows.num_rows,
         rows["redacted"].to_pylist(),
@@ -73,6 +75,18 @@ def events_by_session(
     for session, event in zip(rows["session_id"].to_pylist(), map(Event, *columns), strict=True):
         events.setdefault(session, []).append(event)
     return {session: in_order(events[session]) for session in sorted(events)}
+
+
+def payload_views(payloads: pa.ChunkedArray) -> list[memoryview]:
+    """Point to the bytes of each payload, where they are."""
+    views: list[memoryview] = []
+    for chunk in payloads.chunks:
+        texts = chunk.cast(pa.large_utf8())
+        _, offsets, content = texts.buffers()
+        ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+        whole = memoryview(content or b"")
+        views += [whole[start:end] for start, end in pairwise(ends.tolist())]
+    return views
 
 
 def in_order(events: Iterable[Event]) -> list[Event]:

@@ -3,22 +3,17 @@
 import json
 import random
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from penstock.execution.calls import InlineExecutor
 from penstock.lake.buckets import Bucket
 from penstock.settings import Settings
 from penstock.shards.schema import SHARD_ROWS
 from penstock.shards.writer import PartLimits
-from penstock_jobs.shards import plain_rows
 from penstock_jobs.shards.build import build_shard
 from penstock_jobs.shards.plain_rows import PlainRows
 from penstock_jobs.shards.recipe import Preferences, Tokens
@@ -147,23 +142,6 @@ def _call(name: str, value: Any) -> Change:
     return _in_call(lambda _dice, payload: payload.update({name: value}))
 
 
-def _first(make: Callable[[Any], Any]) -> Change:
-    """Every call says this before all else; `make` gets the ids of its prompt."""
-
-    def changed(_dice: random.Random, events: list[dict[str, Any]]) -> None:
-        for event in _calls(events):
-            payload, text = json.loads(event["payload"]), event["payload"]
-            said = make(payload["tokens"]["prompt_ids"])
-            separators = (", ", ": ") if '": ' in text else (",", ":")
-            event["payload"] = json.dumps(said, separators=separators)[:-1] + "," + text[1:]
-
-    return changed
-
-
-def _asking(arguments: Any) -> dict[str, Any]:
-    return {"tool_calls": [{"id": "own", "name": "read", "arguments": arguments}]}
-
-
 def _shuffled(dice: random.Random, events: list[dict[str, Any]]) -> None:
     at, to = dice.randrange(len(events)), dice.randrange(len(events))
     events[at], events[to] = events[to], events[at]
@@ -222,13 +200,6 @@ CHANGES: dict[str, Change] = {
     "system": _call("system", "of the call"),
     "broken sampling": _call("sampling", 3),
     "odd temperature": _call("sampling", {"temperature": "hot"}),
-    "prompt of tools": _first(lambda ids: {"tools": [{"prompt_ids": ids}]}),
-    "prompt of arguments": _first(lambda ids: _asking({"prompt_ids": ids})),
-    "prompt of a fact": _first(lambda ids: {"fact": {"x_prompt_ids": ids}}),
-    "prompt in a text": _first(lambda ids: {"system": json.dumps({"prompt_ids": ids})}),
-    "tokens twice": _first(lambda ids: {"tokens": {"prompt_ids": ids, "completion_ids": [1]}}),
-    "what stands for ids": _first(lambda _: _asking(["what was there before"])),
-    "a text of ids": _tokens("prompt_ids", ["what was there before", 5]),
     "shuffled": _shuffled,
     "gone": _gone,
 }  # fmt: skip
@@ -347,24 +318,3 @@ def test_a_shard_has_the_same_bytes(
     again = build_shard(lake.lake, InlineExecutor(), recipe(), tenant="default")
     assert not again.new
     assert again.manifest == by_columns.manifest
-
-
-_ODD = ["0", "00", "01", "7", "150000", "-1", "1.5", "1e3", "+5", " 3", "4 ", "1 2", "", ","]
-_ODD.append("99999999999999999999")
-
-
-@settings(max_examples=60)
-@given(st.lists(st.lists(st.sampled_from(_ODD), min_size=1, max_size=4), max_size=4), st.booleans())
-def test_numbers_are_read_as_json_reads_them(lists: list[list[str]], spaced: bool) -> None:
-    """Whatever numpy would let pass, or make of it."""
-    texts = [(", " if spaced else ",").join(each).encode() for each in lists]
-    written = b"[" + b",".join(text for text in texts if text) + b"]"
-    expected, numbers = None, None
-    with suppress(msgspec.MsgspecError):
-        expected = msgspec.json.decode(written, type=list[int])
-    with suppress(msgspec.MsgspecError, OverflowError):
-        numbers = plain_rows.whole_numbers(texts).tolist()
-    if expected is None or max(expected, default=0) < 2**63:
-        assert numbers == expected
-    else:  # beyond any vocabulary
-        assert numbers is None or max(numbers) == 2**63 - 1
