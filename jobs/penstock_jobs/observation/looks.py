@@ -76,7 +76,6 @@ class FileLook(Struct):
 
 
 def windows_of(definition: Definition) -> Windows:
-    """When looks answer the horizons of a definition's rewards; 0 the edit answers itself."""
     windows: dict[int, tuple[int, int]] = {}
     for term in definition.terms:
         if isinstance(term.parameters, EditParameters):

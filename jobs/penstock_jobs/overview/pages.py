@@ -229,7 +229,6 @@ def _age_s(since_s: float | None, now_s: float) -> float | None:
 
 
 def _until_stored(visitor: Visitor, since_us: int) -> dict[str, float | None]:
-    """How long events waited until the lake had them, whichever process stored them."""
     waits = seconds_until_stored(visitor.lake, since_us)
     return {
         name: waits[min(int(share * len(waits)), len(waits) - 1)] if waits else None

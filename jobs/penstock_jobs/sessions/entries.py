@@ -271,7 +271,6 @@ def _edit(
 
 
 def diff_of(before: str, after: str, fate: EditFate | None) -> Diff:
-    """Lines that changed, with some around them, and what became of those that were added."""
     old, new = before.splitlines(), after.splitlines()
     if len(old) + len(new) > DIFF_LINES_MAX:
         return Diff([], len(new), len(old), too_long=True)
@@ -297,7 +296,6 @@ def _marks(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[Sign, str]]
 
 
 def _folded(lines: Sequence[DiffLine]) -> list[DiffLine]:
-    """Without what stayed the same far from any change."""
     near = set[int]()
     for at, line in enumerate(lines):
         if line.sign != " ":

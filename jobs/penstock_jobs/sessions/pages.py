@@ -56,15 +56,11 @@ class ShownSession(SessionsQuestion, kw_only=True):
 
 
 class PairQuestion(Question):
-    """Two sessions beside each other; without a right one those that could be."""
-
     left: str
     right: str | None = None
 
 
 class TaskQuestion(Question):
-    """The newest attempts of two checkpoints at one task."""
-
     task: str
     before: str
     after: str

@@ -190,7 +190,6 @@ def _listed(lake: Lake, tenant: str, asked: _Conditions) -> list[ListedSession]:
 
 
 def _found(lake: Lake, tenant: str, words: str, names: list[str]) -> dict[str, str]:
-    """By session the text around the words, where they stand in it first."""
     variables = {"words": words, "sessions": msgspec.json.encode(names).decode()}
     query = OwnQuery(sql_of("words.sql"), _EVENTS, variables=variables, sessions=names)
     rows = lake.query(query, tenant=tenant).table().to_pylist()

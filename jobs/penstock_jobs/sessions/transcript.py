@@ -42,7 +42,6 @@ _STYLES: Mapping[Kind, str] = {
 def transcript_lines(
     record: SessionRecord, bucket: Bucket, *, whole: bool = False
 ) -> Iterator[Line]:
-    """With what the bucket tells of its edits, and the rewards that count, at their horizons."""
     session = record.session["session_id"] if record.session else ""
     terms = record.explanation.terms if record.explanation else []
     horizons = {term.name: term.horizon_s for term in terms}
@@ -111,7 +110,6 @@ def _reward_lines(rows: Sequence[Mapping[str, Any]], label: str) -> Iterator[Lin
 
 
 def head_lines(record: SessionRecord) -> Iterator[Line]:
-    """What is known of the session, and why it is worth what it is."""
     session = record.session or {}
     facts = ("project", "user", "checkpoint", "consent", "client", "repo", "parent_session", "link")
     yield [(f"session {session.get('session_id')}", "bold")]

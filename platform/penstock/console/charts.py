@@ -44,7 +44,6 @@ class Scale:
         return round(self.start + share * (self.end - self.start), 1)
 
     def ticks(self, count: int = _TICKS) -> list[float]:
-        """About so many round values within it."""
         span = self.high - self.low
         if span <= 0 or not math.isfinite(span):
             return [self.low]
@@ -56,7 +55,6 @@ class Scale:
 
 
 def rounded_scale(values: Sequence[float], start: float, end: float, *, zero: bool) -> Scale:
-    """A scale from round number to round number that holds the values, and zero if asked."""
     finite = [value for value in values if math.isfinite(value)] or [0.0]
     low, high = min(finite), max(finite)
     if zero:
@@ -88,8 +86,6 @@ class Bar:
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its interval. `margin` is the value that it is compared with."""
-
     label: str
     low: float | None
     value: float | None
@@ -119,7 +115,6 @@ def line_chart(
     times: bool = True,
     width: int = WIDTH,
 ) -> Markup:
-    """Lines over time (seconds since 1970), or over numbers."""
     ys = [y for each in series for _, y in each.points if y is not None]
     if not ys:
         return _nothing(title, width)
@@ -199,7 +194,6 @@ def interval_chart(
     value_format: Format = short,
     width: int = _WIDE,
 ) -> Markup:
-    """Estimates with their intervals, below each other on one scale, each against its margin."""
     if not rows:
         return _nothing(title, width)
     values = [
@@ -278,7 +272,6 @@ def scatter_chart(
 def share_bar(
     shares: Sequence[Bar], *, title: str, with_legend: bool = True, width: int = WIDTH
 ) -> Markup:
-    """Parts of a whole beside each other, with a legend that has their values."""
     whole = sum(bar.value for bar in shares)
     if whole <= 0:
         return _nothing(title, width, 14)

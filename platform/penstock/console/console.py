@@ -143,7 +143,6 @@ class Console:
 
 
 async def _make_anew(slots: RequestSlots, making: Callable[[], Any], tenant: str) -> None:
-    """Whoever asks next is told of what fails."""
     try:
         await slots.run(making, tenant=tenant)
     except PenstockError as error:
@@ -168,7 +167,6 @@ def html_response(html: str, status: int = 200) -> Response[Any]:
 
 
 def redirect_to(path: str) -> Response[Any]:
-    """After a form: the browser asks for this page, and a reload sends nothing again."""
     return Response(b"", status_code=303, headers=_HEADERS | {"Location": path})
 
 

@@ -17,7 +17,6 @@ def count(value: float | None) -> str:
 
 
 def short(value: float | None) -> str:
-    """About three digits: 12.3 k."""
     if value is None:
         return NONE
     for size, unit in _SHORT:
@@ -31,7 +30,6 @@ def share(value: float | None, digits: int = 1) -> str:
 
 
 def signed(value: float | None, digits: int = 3) -> str:
-    """With its sign, and a minus as long as a plus."""
     return NONE if value is None else f"{value:+.{digits}f}".replace("-", "−")
 
 
@@ -72,7 +70,6 @@ def as_time(value: datetime | str | int) -> datetime:
 
 
 def moment(value: datetime | str | int | None) -> Markup | str:
-    """To the minute; its title has all of it."""
     if value is None:
         return NONE
     at = as_time(value)
@@ -82,7 +79,6 @@ def moment(value: datetime | str | int | None) -> Markup | str:
 
 
 def ago(value: datetime | str | int | None, now_us: int) -> Markup | str:
-    """How long ago it was, in one unit; its title has the time."""
     if value is None:
         return NONE
     at = as_time(value)
@@ -112,7 +108,6 @@ def part(text: object) -> str:
 
 
 def marked(text: str, words: str) -> Markup:
-    """A text in which words that were looked for are marked."""
     wanted = words.strip()
     if not wanted:
         return escape(text)

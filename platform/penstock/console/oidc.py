@@ -108,7 +108,6 @@ class OpenIdProvider:
         return cls(settings)
 
     def authorization_url(self, challenge: Challenge, redirect_url: str) -> str:
-        """Where the browser goes. Raises ProviderUnusable."""
         digest = hashlib.sha256(challenge.verifier.encode()).digest()
         fields = {
             "response_type": "code",

@@ -155,8 +155,6 @@ class PageList(list[ConsolePage[Any]]):
     def page(
         self, path: str, title: str, template: str = "", **facts: Any
     ) -> Callable[[Work], Work]:
-        """Add the page that a function is the work of."""
-
         def add(work: Work) -> Work:
             _, question, _ = get_type_hints(work).values()
             named = {"template": self._templates + template if template else ""}
@@ -169,7 +167,6 @@ class PageList(list[ConsolePage[Any]]):
     def form(
         self, path: str, title: str, template: str = "", **facts: Any
     ) -> Callable[[Work], Work]:
-        """Add a form that changes something: what it asks says who may send it."""
         facts = {"method": "POST", "roles": (), **facts}
         return self.page(path, title, template, **facts)
 

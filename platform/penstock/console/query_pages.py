@@ -91,7 +91,6 @@ def as_of_text(text: str | None) -> str | int | None:
 
 
 def _views() -> list[tuple[str, list[tuple[str, str]]]]:
-    """By view, the columns and what they mean."""
     return [
         (view, [(name, meaning) for names, meaning in column_meanings(view) for name in names])
         for view in sorted(view_names())

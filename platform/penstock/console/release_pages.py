@@ -53,8 +53,6 @@ _SPREAD = 1.96
 
 
 class CheckpointListQuestion(Question):
-    """The newest first."""
-
     state: str | None = None
 
 

@@ -130,9 +130,6 @@ class BrowserSession:
         idle_us, age_us = now_us - self.used_at, now_us - self.created_at
         return idle_us >= IDLE_SECONDS_MAX * SECOND_US or age_us >= SESSION_SECONDS_MAX * SECOND_US
 
-    def is_use_due(self, now_us: int) -> bool:
-        return now_us - self.used_at >= _USE_NOTED_SECONDS * SECOND_US
-
 
 def actor_name(key_id: str, person: str | None) -> str:
     return f"{person} (key {key_id})" if person else f"key {key_id}"
@@ -171,7 +168,7 @@ class BrowserSessions:
         if session.is_over(now_us):
             self._remove(token)
             return None
-        if is_use and session.is_use_due(now_us):
+        if is_use and now_us - session.used_at >= _USE_NOTED_SECONDS * SECOND_US:
             with self._database.write() as connection:
                 connection.execute(sa.update(console_session).where(own).values(used_at=now_us))
         return session

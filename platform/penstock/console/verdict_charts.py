@@ -28,8 +28,6 @@ _COST_NAMES = {
 
 @dataclass(frozen=True)
 class DrawnPart:
-    """A requirement or a guard: what it came to, and its statistics."""
-
     name: str
     outcome: str
     why: str
@@ -70,7 +68,6 @@ def side_rows(document: Part) -> Iterator[SideRow]:
 
 
 def frontier_chart(picture: FrontierPicture) -> Markup:
-    """Quality against cost; those that no other beats in both are joined."""
     best = {point.checkpoint for point in frontier(picture.points)}
     dots = [
         Dot(

@@ -116,7 +116,6 @@ def lock_table(connection: Connection, table: Table, *, alone: bool) -> None:
 
 
 def insert_of(connection: Connection) -> Any:
-    """The `insert` of this database, with its `on_conflict_do_…`."""
     if connection.dialect.name == "postgresql":
         from sqlalchemy.dialects import postgresql as dialect
     else:

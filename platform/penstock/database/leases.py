@@ -70,7 +70,6 @@ def waited_lease(database: Database, name: str, lease_s: float, wait_s: float) -
 
 @contextmanager
 def repeating(work: Callable[[], None], pause_s: float, name: str) -> Iterator[None]:
-    """Do the work on a thread while the block runs, each time after a pause."""
     over = threading.Event()
 
     def repeat() -> None:

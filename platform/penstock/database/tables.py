@@ -20,17 +20,14 @@ Number = BigInteger().with_variant(Integer, "sqlite")
 
 
 def name_columns(*names: str, **options: Any) -> list[Column[str]]:
-    """Columns of tenants, channels, checkpoints and the like, next to each other."""
     return [Column(name, String(128), **options) for name in names]
 
 
 def required(kind: Any, *names: str) -> list[Column[Any]]:
-    """Columns of one type without nulls, next to each other."""
     return [Column(name, kind, nullable=False) for name in names]
 
 
 def all_tables() -> MetaData:
-    """The tables of every room that is installed."""
     for entry in entry_points(group="penstock.tables"):
         entry.load()
     return metadata

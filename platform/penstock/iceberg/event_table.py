@@ -59,7 +59,6 @@ def namespace_of(tenant: str) -> str:
 
 
 def location_of(lake: Lake, name: str) -> str:
-    """Where other engines find it."""
     address = lake.store.address(name)
     return f"file://{address}" if lake.store.local else address
 
@@ -114,7 +113,6 @@ def opened(lake: Lake, tenant: str) -> "Table":
 
 
 def data_files(table: "Table", snapshot_id: int | None = None) -> "dict[str, DataFile]":
-    """The files of a snapshot, or of the newest, by their place."""
     current = table.current_snapshot()
     snapshot = current if snapshot_id is None else table.snapshot_by_id(snapshot_id)
     if snapshot is None:

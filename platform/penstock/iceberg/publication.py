@@ -74,7 +74,6 @@ def publish(lake: Lake, tenant: str, *, history: bool = True) -> Publication:
 
 
 def withdraw(lake: Lake, tenant: str) -> bool:
-    """Remove the table of a tenant; its segments stay. Whether there was one."""
     with _alone(lake, tenant):
         removed = remove_table(lake, tenant)
         with lake.database.write() as connection:
@@ -123,7 +122,6 @@ def list_published(lake: Lake) -> list[PublishedTable]:
 
 
 def publish_due(lake: Lake, _metrics: Metrics) -> str | None:
-    """A job of upkeep, where the setting asks for it."""
     if lake.settings.room(IcebergSettings).iceberg == "off":
         return None
     due = tenants_due(lake)

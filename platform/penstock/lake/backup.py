@@ -180,8 +180,6 @@ def _add_file(add: _Write, name: str, path: Path) -> None:
 
 
 class _Reader:
-    """Reads a file up to a size, and sums it up."""
-
     def __init__(self, content: BinaryIO, size: int, progress: Progress) -> None:
         self._content, self._left, self._progress = content, size, progress
         self._sum = hashlib.sha256()
@@ -312,7 +310,6 @@ def _members(source: Path) -> Iterator[tuple[str, int, BinaryIO]]:
 
 
 def _verify(staging: Path, backup: Backup) -> None:
-    """Raises BackupDamaged where the parts do not make up one lake."""
     settings = load_settings(staging)
     _require_embedded(settings)
     with Lake(settings) as lake:
@@ -333,7 +330,6 @@ def _verify(staging: Path, backup: Backup) -> None:
 
 
 def _require_embedded(settings: Settings) -> None:
-    """Raises BackupNotEmbedded."""
     data = settings.data
     own = {
         "database_url": f"sqlite:///{data}/{_DATABASE}",

@@ -228,7 +228,6 @@ def _bucket_of(
 def _segment_sizes(
     lake: Lake, pin: Pin, sessions: set[SessionId]
 ) -> dict[SessionId, dict[str, float]]:
-    """How many bytes of each segment are about these sessions."""
     sizes: dict[SessionId, dict[str, float]] = {}
     keys = (session_key(*session) for session in sessions)
     ids = pa.array([session.session_id for session in sessions], pa.string())

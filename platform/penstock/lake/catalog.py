@@ -73,8 +73,6 @@ class Pin:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A snap that a person named; its files are kept."""
-
     name: str
     snap: int
     note: str
@@ -233,7 +231,6 @@ def drop_snapshot(database: Database, name: str) -> None:
 
 
 def content_snap(database: Database) -> int:
-    """The newest snap that changed events or rewards."""
     query = sa.select(sa.func.max(lake_commit.c.snap)).where(changes_content())
     with database.read() as connection:
         return int(connection.execute(query).scalar() or 0)
@@ -272,7 +269,6 @@ def _resolve(connection: Connection, as_of: str | int | None) -> tuple[int, int 
 
 
 def _committed_at(connection: Connection, snap: int) -> int:
-    """When a snap became the newest; the lake before its first commit was always there."""
     query = sa.select(lake_commit.c.committed_at).where(lake_commit.c.snap == snap)
     return connection.execute(query).scalar() or 0
 

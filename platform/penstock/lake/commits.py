@@ -42,8 +42,6 @@ class LogShape:
 
 @dataclass(frozen=True)
 class PartitionClaim:
-    """A writer's right to move a partition on."""
-
     partition: int
     owner: str
     epoch: int
@@ -85,8 +83,6 @@ class CoveredSegment:
 
 @dataclass(frozen=True)
 class PartitionAdvance:
-    """All that one flush changes."""
-
     #: From here on somebody's events are not stored yet.
     to_offset: int
     segments: Sequence[CoveredSegment]
@@ -230,7 +226,6 @@ def release_claim(database: Database, claim: PartitionClaim) -> None:
 def _move_offset(
     connection: Connection, claim: PartitionClaim, to_offset: int, lease_s: float
 ) -> None:
-    """Raises FencedOff."""
     moved = connection.execute(
         sa.update(log_partition)
         .where(*_held_by(claim), log_partition.c.next_offset == claim.next_offset)
@@ -358,8 +353,6 @@ def insert_segment(
 
 @dataclass(frozen=True)
 class LogGap:
-    """Offsets that were lost to the log before the lake had them."""
-
     id: int
     partition: int
     log_id: str

@@ -242,7 +242,6 @@ class KnownEvents:
         return sa.or_(sa.false(), *conditions)
 
     def _read(self, sessions: list[str], snap: int | None) -> dict[str, SessionMemory]:
-        """Raises LakeDamaged, FileNotFoundError."""
         memories = {session: SessionMemory() for session in sessions}
         of_tenant: dict[str, list[str]] = {}
         for session in sessions:
@@ -287,7 +286,6 @@ class KnownEvents:
 
 
 def _may_hold_ids(statistics: pq.Statistics | None, ids: list[str]) -> bool:
-    """Whether one of these sorted ids may be in a row group."""
     if statistics is None or not statistics.has_min_max:
         return True
     at = bisect_left(ids, statistics.min)

@@ -75,7 +75,6 @@ def without_withheld(lake: "Lake", decoded: DecodedEvents) -> DecodedEvents:
 
 @cache
 def _withholds() -> list[Withhold]:
-    """Looking for entry points takes longer than a small query."""
     return [entry.load() for entry in entry_points(group="penstock.withheld")]
 
 

@@ -151,7 +151,6 @@ class Lake:
 
 
 def open_lake(data: str | Path | None = None) -> Lake:
-    """The lake of a data directory."""
     return Lake(load_settings(data))
 
 
@@ -165,7 +164,6 @@ def open_existing(data: Path | None) -> Lake:
 
 
 def check_lake(settings: Settings) -> None:
-    """Raises LakeMissing, and makes nothing."""
     _narrow(settings.data)
     embedded = _embedded_file(settings)
     if embedded is not None and not embedded.exists():

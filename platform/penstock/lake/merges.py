@@ -123,7 +123,6 @@ def choose_merges(
 
 
 def compact(lake: Lake, metrics: "Metrics") -> str | None:
-    """Merge the segments that are worth it, as a job of upkeep."""
     live = current(lake.database).segments
     metrics.set("segments_live", len(live))
     limits = lake.settings.room(LakeSettings)
@@ -197,7 +196,6 @@ def _try_to_write(
 
 
 def swap(lake: Lake, merger: Merger[File, Result], group: Sequence[File], merged: Result) -> None:
-    """Raises CompactionConflict."""
     try:
         with lake.database.write() as connection:
             merger.replace(connection, group, merged)
@@ -255,7 +253,6 @@ def write_merged(lake: Lake, segments: Sequence[Segment]) -> SegmentFile:
 def replace_segments(
     connection: Connection, segments: Sequence[Segment], merged: SegmentFile | None
 ) -> None:
-    """Raises CompactionConflict."""
     snap = next_snap(connection, COMPACT)
     # By name: what was rewritten meanwhile is another file, whatever number its row has.
     these = segment.c.name.in_([stored.name for stored in segments])

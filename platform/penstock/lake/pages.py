@@ -50,7 +50,6 @@ def page_of(
 
 
 def encode_cursor(*place: object) -> str:
-    """Of an entry whose key has several parts."""
     return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
 
 

@@ -4,7 +4,6 @@ DuckDB brings no S3 of its own. It asks this file system, which reads through th
 can open nothing but its names: a wall by construction, beside the list of allowed paths.
 """
 
-import io
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterator, Mapping
@@ -18,7 +17,7 @@ import pyarrow as pa
 
 from penstock.errors import ExtraMissing, PenstockError
 from penstock.lake.errors import LakeDamaged, QueryFailed
-from penstock.storage import ObjectStore
+from penstock.storage import ObjectStore, RandomAccess
 
 PROTOCOL = "penstock"
 #: Parquet writes its index at the end.
@@ -171,8 +170,6 @@ class PinnedFiles:
 
 @dataclass(frozen=True)
 class _PinnedFile:
-    """A DistantFile."""
-
     files: PinnedFiles
     name: str
 
@@ -184,36 +181,13 @@ class _PinnedFile:
         return self.files.read(self.name, self.size, start, length)
 
 
-class _Handle(io.RawIOBase):
-    """Two threads may share one: each has its own place in it."""
-
+class _Handle(RandomAccess):
     def __init__(self, file: DistantFile) -> None:
-        super().__init__()
+        super().__init__(file.size)
         self._file = file
-        self._size = file.size
-        self._at = threading.local()
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return getattr(self._at, "position", 0)
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: self._size}[whence]
-        self._at.position = origin + offset
-        return origin + offset
-
-    def read(self, size: int | None = -1) -> bytes:
-        start = self.tell()
-        left = max(0, self._size - start)
-        length = left if size is None or size < 0 else min(size, left)
-        content = self._file.read(start, length)
-        self._at.position = start + len(content)
-        return content
+    def piece(self, start: int, length: int) -> bytes:
+        return self._file.read(start, length)
 
 
 def make_filesystem(files: Mapping[str, DistantFile]) -> Any:
@@ -224,8 +198,6 @@ def make_filesystem(files: Mapping[str, DistantFile]) -> Any:
         raise ExtraMissing(what="A lake in S3", extra="s3") from None
 
     class PinnedFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
-        """Exactly what DuckDB asks of a file system to read Parquet."""
-
         protocol = PROTOCOL
         cachable = False
 

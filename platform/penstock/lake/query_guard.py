@@ -232,7 +232,6 @@ def _type_depth(node: _Node) -> int:
 
 
 def _is_flat(arguments: list[_Node]) -> bool:
-    """Whether these are texts with few brackets inside each other."""
     for argument in arguments:
         literal = argument.get("expression", argument).get("literal") or {}
         depths = accumulate((c in "[{") - (c in "]}") for c in literal.get("text", ""))

@@ -42,8 +42,6 @@ class RedactionCount:
 
 
 class RedactionTally:
-    """For one process. Safe to share between threads."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._matches: Counter[tuple[str, str, int, str]] = Counter()
@@ -77,7 +75,6 @@ class RedactionTally:
 def read_redaction_counts(
     database: Database, tenant: str | None = None, since_us: int = 0
 ) -> list[RedactionCount]:
-    """Those from the hour of `since_us` on, the oldest first."""
     columns = redaction_count.c
     query = sa.select(redaction_count).where(columns.hour > since_us - _HOUR_US)
     if tenant is not None:
@@ -123,7 +120,6 @@ class TenantModes:
         self._lock = threading.Lock()
 
     def refresh(self) -> None:
-        """Raises DatabaseUnreachable."""
         with self._lock:
             rows = list_redactions(self._database)
             self._own = {row.tenant: row.over(self._settings) for row in rows}

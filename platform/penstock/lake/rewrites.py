@@ -80,7 +80,6 @@ def rewrite_segments(
 
 
 def segments_older(lake: Lake, tenant: str, until_us: int) -> list[Segment]:
-    """A tenant's live segments with events up to a time."""
     older = sa.select(segment.c.id).where(segment.c.tenant == tenant, segment.c.ts_min <= until_us)
     with lake.database.read() as connection:
         ids = set(connection.scalars(older.where(segment.c.removed_snap.is_(None))))
@@ -253,7 +252,6 @@ def note_replaced(connection: Connection, name: str) -> None:
 
 
 def read_replaced(connection: Connection) -> list[str]:
-    """Files that were rewritten and are still there."""
     mine = (segment_intent.c.owner == REPLACED, segment_intent.c.claimed_at.is_(None))
     return list(connection.scalars(sa.select(segment_intent.c.name).where(*mine)))
 

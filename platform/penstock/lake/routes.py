@@ -53,8 +53,6 @@ _AS_OF = Schema(type=OpenAPIType.STRING, description="A snapshot's name, or a ti
 
 @dataclass
 class QueryOperation(operation_taking(QueryRequest, as_of=_AS_OF)):  # type: ignore[misc]
-    """The answer has two forms."""
-
     def __post_init__(self) -> None:
         super().__post_init__()
         answer = (self.responses or {}).get("200")

@@ -41,7 +41,6 @@ def _not_shown(error: Exception) -> QueryFailed:
 
 
 def write_rows(batches: pa.RecordBatchReader, form: Format | WireFormat, out: BinaryIO) -> int:
-    """Write all rows a batch at a time; their number."""
     if form == "members":
         out.write(b'"columns": %s, "rows": ' % encode(batches.schema.names))
         form = "json"

@@ -60,7 +60,6 @@ def sessions_name(name: str) -> str:
 
 
 def segment_name(name: str) -> str:
-    """The segment that a file in the store belongs to."""
     return name.removesuffix(_SESSIONS_SUFFIX).removesuffix(_SUFFIX) + _SUFFIX
 
 

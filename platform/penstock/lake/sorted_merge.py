@@ -57,7 +57,6 @@ def in_row_groups(tables: Iterable[pa.Table], limits: RowGroupLimits) -> Iterato
 
 
 def tenant_pieces(tables: Iterable[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
-    """The same sorted rows, each piece of one tenant."""
     for table in tables:
         tenants = table["tenant"].combine_chunks()
         start = 0
@@ -105,7 +104,6 @@ class _Run:
         return self._key(self._rows.num_rows - 1)
 
     def take(self, bound: _Key | None = None, *, with_bound: bool = False) -> pa.Table:
-        """Rows before the bound, or up to it; all without one."""
         end = self._rows.num_rows
         if bound is not None:
             bisect = bisect_right if with_bound else bisect_left

@@ -93,7 +93,6 @@ class SpillRate:
 
 
 def written_by(pid: int) -> int:
-    """Bytes that a process gave the disk to write; 0 where the system does not say."""
     try:
         counters = Path(f"/proc/{pid}/io").read_text(encoding="ascii")
     except OSError:
@@ -103,7 +102,6 @@ def written_by(pid: int) -> int:
 
 
 def begin_writing(folder: str) -> None:
-    """Have the system write what the files of a folder hold."""
     if sys.platform != "linux":
         return
     with suppress(OSError):  # a statement removes its files whenever it likes

@@ -143,8 +143,6 @@ _READS_MAX = 4
 
 
 class StatementProcesses:
-    """Forks a process for each statement, from one that is started ahead."""
-
     def __init__(self, *, distant_files: bool = False, log_format: str = "text") -> None:
         """`distant_files` says that the lake's files are in another store."""
         self._log_format = log_format
@@ -153,7 +151,6 @@ class StatementProcesses:
         self._process: GuardedProcess | None = None
 
     def start(self) -> None:
-        """Load the engine ahead of the first statement."""
         with self._lock:
             self._start()
 

@@ -189,7 +189,6 @@ def _fork_until_alone(control: socket.socket, woken: socket.socket, children: _C
 
 
 def _load(modules: Sequence[str]) -> duckdb.DuckDBPyConnection:
-    """Load what statements need: they find no library on the disk any more."""
     for module in modules:
         with suppress(ImportError):  # its extra is not installed: the first statement says so
             import_module(module)

@@ -41,7 +41,6 @@ log_line = structlog.get_logger()
 
 
 def upkeep_jobs() -> dict[str, UpkeepJob]:
-    """The jobs by name: merging, collecting, and what rooms above the lake add."""
     return {entry.name: entry.load() for entry in entry_points(group="penstock.upkeep")}
 
 
@@ -53,7 +52,6 @@ def upkeep_lease(lake: Lake, wait_s: float = 0) -> AbstractContextManager[bool]:
 
 @contextmanager
 def upkeep_by_hand(lake: Lake) -> Iterator[None]:
-    """Raises UpkeepBusy."""
     with upkeep_lease(lake, _WAIT_SECONDS_MAX) as mine:
         if not mine:
             raise UpkeepBusy(seconds=_WAIT_SECONDS_MAX)
@@ -61,8 +59,6 @@ def upkeep_by_hand(lake: Lake) -> Iterator[None]:
 
 
 class Upkeep:
-    """Runs the jobs on a thread of its own."""
-
     def __init__(
         self,
         lake: Lake,
@@ -90,7 +86,6 @@ class Upkeep:
         return not self._thread.is_alive()
 
     def problems(self) -> list[str]:
-        """A sentence for each job whose last round failed."""
         return list(self._problems.values())
 
     def _run(self) -> None:
@@ -173,7 +168,6 @@ def collect(lake: Lake, grace_s: float | None = None) -> CollectionReport:
 
 
 def _give_up_replaced(connection: Connection, table: sa.Table, grace_s: float) -> int:
-    """Have replaced files deleted that no snapshot and no reader needs."""
     removed_snap = table.c.removed_snap
     replaced_at = sa.select(lake_commit.c.committed_at).where(lake_commit.c.snap == removed_snap)
     in_sight = [

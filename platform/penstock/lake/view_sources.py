@@ -60,7 +60,6 @@ def column_meanings(view: str) -> list[tuple[list[str], str]]:
 
 
 def relation_sql(name: str) -> str:
-    """The statement that creates what several views of the lake read."""
     return files(_LAKE).joinpath("base", name + _SUFFIX).read_text(encoding="utf-8")
 
 
@@ -78,7 +77,6 @@ class ViewSources:
     _views: set[str] = field(default_factory=set)
 
     def bind_query(self, name: str, query: sa.Select[Any]) -> None:
-        """Make a relation of what the metadata database answers now."""
         types = {column.name: _arrow_type(column) for column in query.selected_columns}
         with self.database.read() as connection:
             rows = connection.execute(query).all()
@@ -196,7 +194,6 @@ def _copied(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
 
 @contextmanager
 def table_engine() -> Iterator[duckdb.DuckDBPyConnection]:
-    """An engine for statements over tables in memory alone, in UTC."""
     with _process_engine(os.getpid()).cursor() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         yield connection

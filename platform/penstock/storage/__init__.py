@@ -1,10 +1,12 @@
 """The object store: immutable files by name, in a directory or in S3."""
 
+import io
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -47,6 +49,44 @@ class ObjectStore(Protocol):
 
     def address(self, name: str) -> str:
         """Where a query engine finds it; of no name, where the store is."""
+
+
+class RandomAccess(io.RawIOBase):
+    """A file for others to read, by pieces; each thread has its own place in it."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self._size = size
+        self._at = threading.local()
+
+    def piece(self, start: int, length: int) -> Any:
+        """Bytes, or a buffer of them."""
+        raise NotImplementedError
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return getattr(self._at, "position", 0)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: self._size}[whence]
+        self._at.position = origin + offset
+        return origin + offset
+
+    def read(self, size: int | None = -1) -> bytes:
+        return bytes(self.read_buffer(size))
+
+    def read_buffer(self, size: int | None = -1) -> Any:
+        """Without a copy, as Arrow prefers it."""
+        start = self.tell()
+        left = max(0, self._size - start)
+        content = self.piece(start, left if size is None or size < 0 else min(size, left))
+        self._at.position = start + len(content)
+        return content
 
 
 class FileStore:

@@ -3,7 +3,6 @@
 An object is uploaded from a local file when it is complete: Arrow's output stream, closed or
 dropped, makes an object of the bytes written so far."""
 
-import io
 import mmap
 import re
 import time
@@ -25,7 +24,7 @@ from penstock.directories import make_directory
 from penstock.errors import InvalidInput, PenstockError, SettingInvalid
 from penstock.http.address import HttpAddress
 from penstock.safe_names import relative_name
-from penstock.storage import StoredObject, StoreRefused, StoreUnreachable
+from penstock.storage import RandomAccess, StoredObject, StoreRefused, StoreUnreachable
 
 _ADDRESS_OPTIONS = ("endpoint", "region")
 #: Larger objects are sent in parts of Arrow's choosing.
@@ -114,7 +113,6 @@ class S3Store:
         return pa.PythonFile(_WindowedFile(fetch, source.size()), mode="r")
 
     def list(self, prefix: str = "") -> Iterator[StoredObject]:
-        """Folder by folder; without uploads that were never completed."""
         folders = [prefix]
         while folders:
             for name, size in self._list_directory(folders.pop()):
@@ -146,7 +144,6 @@ class S3Store:
         self._request(write)
 
     def _list_directory(self, name: str) -> Sequence[tuple[str, int | None]]:
-        """What lies directly in a folder, with the sizes of objects."""
         selector = fs.FileSelector(self._address.path(name), allow_not_found=True)
         entries = self._request(lambda: self._files.get_file_info(selector))
         if not entries:
@@ -210,42 +207,15 @@ class S3Store:
         )
 
 
-class _WindowedFile(io.RawIOBase):
+class _WindowedFile(RandomAccess):
     """A remote file, read in large pieces: it keeps the last one, and the end."""
 
     def __init__(self, fetch: Callable[[int, int], pa.Buffer], size: int) -> None:
-        super().__init__()
+        super().__init__(size)
         self._fetch = fetch
-        self._size = size
-        self._position = 0
         self._windows: dict[str, tuple[int, pa.Buffer]] = {}
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        self._position = origin + offset
-        return self._position
-
-    def read(self, size: int | None = -1) -> bytes:
-        return bytes(self.read_buffer(size))
-
-    def read_buffer(self, size: int | None = -1) -> pa.Buffer:
-        """Arrow prefers it."""
-        left = max(0, self._size - self._position)
-        length = left if size is None or size < 0 else min(size, left)
-        piece = self._piece(self._position, length)
-        self._position += length
-        return piece
-
-    def _piece(self, start: int, length: int) -> pa.Buffer:
+    def piece(self, start: int, length: int) -> pa.Buffer:
         if not length:
             return pa.py_buffer(b"")
         for first, window in self._windows.values():
