@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -134,25 +135,14 @@ upgrade(database)
 
 
 def test_processes_upgrade_at_once_and_all_succeed(url: str, database: Database) -> None:
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", UPGRADE, url],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(4)
-    ]
+    pipes: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    command = [sys.executable, "-c", UPGRADE, url]
+    processes = [subprocess.Popen(command, text=True, **pipes) for _ in range(3)]
     for process in processes:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
     for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    for process in processes:
-        _, error = process.communicate(timeout=300)
+        _, error = process.communicate("go\n", timeout=300)
         assert process.returncode == 0, error
     migrations.check(database)
     with database.read() as connection:

@@ -17,15 +17,12 @@ from tests.support.lakes import HandLake, hand_lake, make_event
 pytestmark = pytest.mark.usefixtures("each_database")
 
 
-@pytest.mark.parametrize("name", ["", "  ", "x" * 129, "2026-11-21T10:00:00Z"])
-def test_a_name_that_would_mislead_is_refused(tmp_path: Path, name: str) -> None:
-    with hand_lake(tmp_path) as lake, pytest.raises(InvalidInput):
-        create_snapshot(lake.lake.database, name)
-
-
-def test_a_name_is_given_once_and_dropped_once(tmp_path: Path) -> None:
+def test_a_name_is_given_once_and_dropped_once_and_does_not_mislead(tmp_path: Path) -> None:
     with hand_lake(tmp_path) as lake:
         database = lake.lake.database
+        for name in ("", "  ", "x" * 129, "2026-11-21T10:00:00Z"):
+            with pytest.raises(InvalidInput):
+                create_snapshot(database, name)
         made = create_snapshot(database, "one", "why")
         with pytest.raises(SnapshotExists):
             create_snapshot(database, "one")

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from penstock.clock import SECOND_US
 from penstock.lake import commits
+from penstock.lake.calls import seconds_until_stored
 from penstock.lake.catalog import announce_files, current, intents_kept, withdraw_intents
 from penstock.lake.errors import LogGrew
 from penstock.lake.tables import lake_commit, segment_intent, writer
@@ -46,17 +48,21 @@ def test_a_commit_for_a_log_that_grew_is_refused(tmp_path: Path) -> None:
         assert lake.stored() == {}
 
 
-def test_commits_count_by_one(tmp_path: Path) -> None:
+def test_commits_count_by_one_and_say_how_long_their_events_waited(tmp_path: Path) -> None:
     with hand_lake(tmp_path) as lake:
         before = current(lake.lake.database).snap
+        assert seconds_until_stored(lake.lake, 0) == []
         for number in range(3):
             lake.store([make_event("s", number)])
         assert current(lake.lake.database).snap == before + 3
+        query = sa.select(lake_commit.c.committed_at).order_by(lake_commit.c.snap)
         with lake.lake.database.read() as connection:
-            times = connection.scalars(
-                sa.select(lake_commit.c.committed_at).order_by(lake_commit.c.snap)
-            ).all()
+            times = connection.scalars(query).all()
         assert list(times) == sorted(times)
+        waits = seconds_until_stored(lake.lake, 0)
+        assert len(waits) == 3
+        assert waits[0] >= 0
+        assert seconds_until_stored(lake.lake, 4_000_000_000 * SECOND_US) == []
 
 
 def test_intents_that_are_kept_are_renewed(tmp_path: Path) -> None:

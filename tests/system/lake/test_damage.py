@@ -50,8 +50,10 @@ def read_sessions(lake: Lake) -> object:
         return file.read()
 
 
-EVENT_READERS: list[Read] = [recall, read_buckets, merge_all, read_events]
-SESSION_READERS: list[Read] = [plan, merge_all, read_sessions]
+READERS: list[tuple[str, Read]] = [
+    *(("events", read) for read in (recall, read_buckets, merge_all, read_events)),
+    *(("sessions", read) for read in (plan, merge_all, read_sessions)),
+]
 
 
 @pytest.fixture
@@ -67,11 +69,6 @@ def path_of(lake: HandLake, kind: str) -> Path:
     return lake.lake.settings.data / "lake" / (name if kind == "events" else sessions_name(name))
 
 
-READERS = [("events", read) for read in EVENT_READERS] + [
-    ("sessions", read) for read in SESSION_READERS
-]
-
-
 def flip_in_first_page(path: Path) -> None:
     """A byte of the column that comes first, which every reader reads."""
     content = bytearray(path.read_bytes())
@@ -79,24 +76,21 @@ def flip_in_first_page(path: Path) -> None:
     path.write_bytes(content)
 
 
+def cut_off(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+@pytest.mark.parametrize("damage", [flip_in_first_page, cut_off])
 @pytest.mark.parametrize(("kind", "read"), READERS)
-def test_a_flipped_byte_is_damage_and_the_file_is_named(
-    lake: HandLake, kind: str, read: Read
+def test_damage_is_said_and_the_file_is_named(
+    lake: HandLake, kind: str, read: Read, damage: Callable[[Path], None]
 ) -> None:
     path = path_of(lake, kind)
-    flip_in_first_page(path)
+    damage(path)
     with pytest.raises(LakeDamaged, match="penstock lake verify") as raised:
         read(lake.lake)
     assert str(raised.value.facts["path"]) in str(path)
     assert path.name in str(raised.value)
-
-
-@pytest.mark.parametrize(("kind", "read"), READERS)
-def test_a_file_that_was_cut_off_is_damaged(lake: HandLake, kind: str, read: Read) -> None:
-    path = path_of(lake, kind)
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(LakeDamaged, match=path.name):
-        read(lake.lake)
 
 
 @pytest.mark.parametrize("kind", ["events", "sessions"])

@@ -43,18 +43,8 @@ def test_other_forms_are_refused(headers: dict[str, str], cookie: str | None, pr
         require_own_form(headers, cookie, proof)
 
 
-@pytest.mark.parametrize(
-    ("named", "path"),
-    [
-        ("/sessions?since=24h", "/sessions?since=24h"),
-        ("//evil.example/", "/"),
-        ("/\\evil.example", "/"),
-        ("https://evil.example", "/"),
-        ("javascript:alert(1)", "/"),
-        ("/a\r\nSet-Cookie: x", "/"),
-        ("/é", "/"),
-        ("", "/"),
-    ],
-)
-def test_one_goes_on_to_a_page_of_the_console_alone(named: str, path: str) -> None:
-    assert own_path(named) == path
+def test_one_goes_on_to_a_page_of_the_console_alone() -> None:
+    assert own_path("/sessions?since=24h") == "/sessions?since=24h"
+    for named in ("//evil.example/", "/\\evil.example", "https://evil.example",
+                  "javascript:alert(1)", "/a\r\nSet-Cookie: x", "/é", ""):  # fmt: skip
+        assert own_path(named) == "/"
