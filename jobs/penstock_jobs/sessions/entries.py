@@ -134,8 +134,24 @@ def entries_of(
     last: bool,
 ) -> Iterator[Entry]:
     """`last` says that the session ends with this part. Looks at a file in a row are one entry."""
-    entries = _entries(events, rewards, fates, place, last=last)
-    for _, run in groupby(entries, key=_look_of):
+
+    def single() -> Iterator[Entry]:
+        for event in events:
+            place.events += 1
+            turn_rewards: Sequence[Reward] = ()
+            if event.type == "user_message":
+                if place.events > 1:
+                    turn_rewards = rewards.of("turn", str(place.turn))
+                place.turn += 1
+            entry = _entry(event, rewards, fates, place)
+            entry.turn_rewards = turn_rewards
+            yield entry
+        if last and events:
+            ended, at = rewards.of("turn", str(place.turn)), events[-1].ts
+            number, turn = place.events, place.turn
+            yield Entry(number=number, turn=turn, at=at, kind="note", title="", turn_rewards=ended)
+
+    for _, run in groupby(single(), key=_look_of):
         first, *more = run
         if more:
             first.about = f"{1 + len(more)} times, until {more[-1].at:%H:%M:%S}"
@@ -145,35 +161,6 @@ def entries_of(
 def _look_of(entry: Entry) -> tuple[str, str, int]:
     """What looks at one file have in common, and no two other entries."""
     return entry.title, entry.about, -1 if entry.is_look else entry.number
-
-
-def _entries(
-    events: Sequence[EventRecord],
-    rewards: Rewards,
-    fates: Mapping[str, EditFate],
-    place: EntryPlace,
-    *,
-    last: bool,
-) -> Iterator[Entry]:
-    for event in events:
-        place.events += 1
-        turn_rewards: Sequence[Reward] = ()
-        if event.type == "user_message":
-            if place.events > 1:
-                turn_rewards = rewards.of("turn", str(place.turn))
-            place.turn += 1
-        entry = _entry(event, rewards, fates, place)
-        entry.turn_rewards = turn_rewards
-        yield entry
-    if last and events:
-        yield Entry(
-            number=place.events,
-            turn=place.turn,
-            at=events[-1].ts,
-            kind="note",
-            title="",
-            turn_rewards=rewards.of("turn", str(place.turn)),
-        )
 
 
 def _entry(
