@@ -1,5 +1,6 @@
 """How numbers, times and addresses are written on pages."""
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from urllib.parse import quote, urlencode
@@ -108,18 +109,11 @@ def part(text: object) -> str:
 
 
 def marked(text: str, words: str) -> Markup:
-    wanted = words.strip()
-    if not wanted:
+    if not (wanted := words.strip()):
         return escape(text)
-    pieces, start, folded = [], 0, text.casefold()
-    if len(folded) != len(text):  # offsets would not be the same
-        return escape(text)
-    while (at := folded.find(wanted.casefold(), start)) >= 0:
-        end = at + len(wanted)
-        pieces += [escape(text[start:at]), Markup("<mark>"), escape(text[at:end])]
-        pieces.append(Markup("</mark>"))
-        start = end
-    return Markup("").join([*pieces, escape(text[start:])])
+    pieces = re.split(f"({re.escape(wanted)})", text, flags=re.IGNORECASE)
+    mark = Markup("<mark>{}</mark>")
+    return Markup("").join(mark.format(p) if at % 2 else p for at, p in enumerate(pieces))
 
 
 def combined(fields: Mapping[str, object], **others: object) -> dict[str, object]:

@@ -95,7 +95,7 @@ class Connection:
         self._channel = Channel(end)
         self._message_bytes_max = message_bytes_max
         self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(expected)
-        self._encoder = msgspec.msgpack.Encoder()
+        self._encoder = msgspec.msgpack.Encoder(enc_hook=_encode_table)
         self.end, self.close = self._channel.end, self._channel.close
 
     def send(self, message: msgspec.Struct) -> None:
@@ -109,7 +109,7 @@ class Connection:
             raise EOFError from error
 
 
-def encode_table(table: pa.Table) -> memoryview:
+def _encode_table(table: pa.Table) -> memoryview:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -118,19 +118,6 @@ def encode_table(table: pa.Table) -> memoryview:
 
 def decode_table(content: memoryview) -> pa.Table:
     return pa.ipc.open_stream(pa.py_buffer(content)).read_all()
-
-
-def steps_of(
-    steps: Sequence[tuple[str, pa.Table | Sequence[str | Sequence[str]]]],
-) -> list[tuple[str, memoryview | list[str | list[str]]]]:
-    encoded: list[tuple[str, memoryview | list[str | list[str]]]] = []
-    for text, content in steps:
-        if isinstance(content, pa.Table):
-            encoded.append((text, encode_table(content)))
-        else:
-            values = [value if isinstance(value, str) else list(value) for value in content]
-            encoded.append((text, values))
-    return encoded
 
 
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,16}\b")
@@ -231,7 +218,7 @@ class ProcessStatement:
     ) -> None:
         self._files = preparation.distant
         self._paths += preparation.paths
-        steps = steps_of(preparation.steps)
+        steps: Any = preparation.steps  # tables are encoded on their way
         self._send(Prepare(list(sqls), form, steps, preparation.paths, list(self._files)))
         while isinstance(message := self._receive(), Piece):
             out.write(message.content)

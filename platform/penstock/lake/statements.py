@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import BinaryIO, Protocol, Self
+from typing import BinaryIO, Protocol
 
 import duckdb
 import pyarrow as pa
@@ -168,7 +168,9 @@ class LocalStatement:
         """Raises QueryFailed and QueryLimitReached, also while the rows are read."""
         self._timer.start()
         with self._errors():
-            self._start_threads(preparation)
+            self.connection.execute(f"SET threads = {self.limits.threads}")
+            if preparation.distant:
+                self.connection.execute(f"SET async_threads = {_DISTANT_READS}")
             preparation.apply(self.connection)
             preparation.shut(self.connection)
         return self._rows(sql, parameters)
@@ -179,11 +181,6 @@ class LocalStatement:
             batches = result.to_arrow_reader(BATCH_ROWS)
             refuse_equal_names(batches.schema.names)
         return pa.RecordBatchReader.from_batches(batches.schema, self._named_errors(batches))
-
-    def _start_threads(self, preparation: Preparation) -> None:
-        self.connection.execute(f"SET threads = {self.limits.threads}")
-        if preparation.distant:
-            self.connection.execute(f"SET async_threads = {_DISTANT_READS}")
 
     def _named_errors(self, batches: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         with self._errors():
@@ -223,12 +220,6 @@ class LocalStatement:
         self._ending.close()
         self._timer.cancel()
         self.connection.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
 
 
 def time_limit_reached(limits: StatementLimits) -> QueryLimitReached:

@@ -203,7 +203,7 @@ def test_the_engine_s_threads_start_behind_the_walls(tmp_path: Path) -> None:
     if not tasks.exists():
         pytest.skip("no /proc")
     before = set(tasks.iterdir())
-    with LocalStatement(_limits(tmp_path, threads=3)) as statement:
+    with closing(LocalStatement(_limits(tmp_path, threads=3))) as statement:
         assert not set(tasks.iterdir()) - before
         statement.answer("SELECT 1", Preparation(), {}).read_all()
         assert set(tasks.iterdir()) - before
