@@ -85,7 +85,7 @@ def _send(lake: HandLake, sent: list[tuple[str, int]]) -> None:
     values: defaultdict[int, list[bytes]] = defaultdict(list)
     for tenant, number in sent:
         event = make_event(f"s-{number % 7}", number, payload={"text": _TEXT})
-        acceptor = Acceptor.of(tenant, lake.lake.settings, lake.lake.log, lake.lake.redactor)
+        acceptor = Acceptor(tenant, lake.lake.settings, lake.lake.log, lake.lake.redactor)
         for piece in acceptor.accept([body_of([event])], lake.clock.now_us()):
             for partition, frames in piece.values.items():
                 values[partition] += frames

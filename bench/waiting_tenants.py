@@ -36,7 +36,7 @@ def fill_log(data: Path, tenants: int) -> str:
         for start in range(0, tenants, _AT_ONCE):
             values: defaultdict[int, list[bytes]] = defaultdict(list)
             for number in range(start, min(start + _AT_ONCE, tenants)):
-                acceptor = Acceptor.of(f"t{number}", lake.settings, lake.log, lake.redactor)
+                acceptor = Acceptor(f"t{number}", lake.settings, lake.log, lake.redactor)
                 body = body_of([make_event(f"s-{number}", number % 60, payload={"text": _TEXT})])
                 for piece in acceptor.accept([body], time.time_ns() // 1_000):
                     for partition, frames in piece.values.items():

@@ -80,7 +80,7 @@ class HandLake:
     def send(self, events: Iterable[Event] | bytes, tenant: str = TENANT_DEFAULT) -> Acceptance:
         """Judge a body and put it into the log, as the gateway does."""
         body = events if isinstance(events, bytes) else body_of(events)
-        acceptor = Acceptor.of(tenant, self.lake.settings, self.lake.log, self.lake.redactor)
+        acceptor = Acceptor(tenant, self.lake.settings, self.lake.log, self.lake.redactor)
         whole = Acceptance()
         for piece in acceptor.accept([body], self.clock.now_us()):
             whole.add(piece)

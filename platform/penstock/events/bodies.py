@@ -10,19 +10,18 @@ from itertools import chain
 import msgspec
 import numpy as np
 
-#: Lines of a chunk, however short they are: so many events are validated in some milliseconds.
+#: So many events are validated in some milliseconds.
 CHUNK_LINES_MAX = 512
-#: A larger array is not decoded at once: nobody else would have a turn.
+#: A larger array is not decoded at once, since nobody else would have a turn.
 ARRAY_BYTES_AT_ONCE_MAX = 2 * 1024 * 1024
-#: In an array that is not decoded at once, an element with more brackets never ends.
+#: In such an array an element with more brackets never ends.
 ELEMENT_BRACKETS_MAX = 20_000
 
-#: In how many places of an array the search for whole events behind a broken element looks, and
-#: how far.
+#: How often, and how far, whole events behind broken elements of an array are looked for.
 PLACES_MAX = 1_000
 EVENT_BYTES_MAX = 256 * 1024
 
-#: The line that stands for what is missing of an array. It is no event, and so is rejected.
+#: Stands for what is missing of an array. It is no event, and so is rejected.
 ARRAY_WITHOUT_END = b"["
 
 Chunk = tuple[int, list[bytes]]
@@ -32,12 +31,12 @@ _LINE_BREAK = ord("\n")
 _WHITE_BYTES_MAX = 65_536
 _BEGINS_ARRAY = re.compile(rb"[ \t\r\n]{0,%d}+\[" % _WHITE_BYTES_MAX)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-#: So much tells whether a body is an array.
+#: Enough to tell whether a body is an array.
 _HEAD_BYTES = len(_BYTE_ORDER_MARK) + _WHITE_BYTES_MAX + 1
 
 
 class ArrayTooLarge(ValueError):
-    """An array is in memory as a whole, and this one is larger than it may be."""
+    """An array, which is in memory as a whole, is larger than it may be."""
 
 
 def split_body(
@@ -49,8 +48,8 @@ def split_body(
     line_bytes_max: int = sys.maxsize,
     array_bytes_max: int = sys.maxsize,
 ) -> Iterator[Chunk]:
-    """Chunks of consecutive lines, each with the number of its first line. In an array the elements
-    count as lines; a broken one is rejected later, and costs no other."""
+    """Cut a body into chunks of lines, each with the number of its first one. Elements of an array
+    are lines; a broken one costs no other."""
     rest = iter(parts)
     head = next(rest, b"")
     while len(head) < _HEAD_BYTES and (part := next(rest, None)) is not None:
@@ -98,7 +97,7 @@ def _split_lines(
 def _lines_of(
     data: bytes, start: int, end: int, chunk_bytes: int, bytes_max: int
 ) -> Iterator[list[bytes]]:
-    """What lies between these places, where a line begins and where one has ended."""
+    """Cut what lies between these places, each at the end of a line."""
     while start < end:
         last = min(end, start + chunk_bytes)
         # Twenty times as fast as `count`.
@@ -149,16 +148,15 @@ def _split_array(body: bytes, start: int, chunk_bytes: int, bytes_max: int) -> I
     yield from _split_lines([body[end + 1 :]], chunk_bytes, number, bytes_max)
 
 
-# Cutting by brackets alone is slower, but a broken element does not cost the others. A text
-# always matches from its opening quote, if need be to the end of the body: no byte is scanned
-# twice.
+# Cutting by brackets alone is slower, but a broken element does not cost the others. A text matches
+# to the end of the body at the latest: no byte is scanned twice.
 _TEXT = rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)'
 _BETWEEN_ELEMENTS = re.compile(rb'(?:[^"\[\]{},]++|' + _TEXT + rb")*+", re.DOTALL)
 _IN_ELEMENT = re.compile(rb'(?:[^"\[\]{}]++|' + _TEXT + rb")*+", re.DOTALL)
 
 
 def _elements(body: bytes, start: int, bytes_max: int) -> Iterator[tuple[int, int]]:
-    """Where each begins and ends; one comma or bracket follows it in the body."""
+    """Where elements begin and end; one comma or bracket follows each."""
     places_left = PLACES_MAX
     while True:
         end = _element_end(body, start, bytes_max)
@@ -187,8 +185,7 @@ def _is_json(element: memoryview) -> bool:
     return True
 
 
-# Where a bracket or a quote is missing, brackets do not tell where the element ends. What looks
-# like an event is one: that it was meant as a part of the broken one is less likely.
+# Where a bracket or a quote is missing, what looks like an event is taken for one.
 _EVENT_MAY_BEGIN = re.compile(rb",\s*+(?=\{)")
 _event_decoder = json.JSONDecoder()
 _element_decoder = msgspec.json.Decoder(msgspec.Raw)
@@ -204,8 +201,7 @@ def _begins_event(body: bytes, at: int) -> bool:
 
 
 def _element_end(body: bytes, at: int, bytes_max: int) -> int:
-    """The position of the comma or bracket behind the element, or the end of the body. What is
-    longer is searched no further: others would have no turn."""
+    """Where the element ends; what is too long is searched no further."""
     depth, last = 0, min(len(body), at + bytes_max + 1)
     for _ in range(ELEMENT_BRACKETS_MAX):
         match = (_IN_ELEMENT if depth else _BETWEEN_ELEMENTS).match(body, at, last)
@@ -236,8 +232,7 @@ _BREAKS_OUTSIDE_TEXTS = re.compile(rb'(?:[^"]++|"(?:[^"\\\n]++|\\[^\n])*+")*+')
 
 
 def _on_one_line(element: bytes) -> bytes:
-    # A line break outside a text is white space. Inside a text it is not JSON, and stays there
-    # for validation to report.
+    # A line break outside a text is white space. One inside is not JSON: validation reports it.
     element = element.strip()
     if b"\n" in element and _BREAKS_OUTSIDE_TEXTS.fullmatch(element):
         return element.replace(b"\n", b" ")

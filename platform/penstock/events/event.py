@@ -1,5 +1,5 @@
-"""An event: the fields of every type, its payload by type, its identity, its tenant and its
-session's consent. Unknown fields of a payload are kept, known ones are checked."""
+"""An event: its fields, its payload by type, its identity, its tenant and its session's consent.
+Unknown fields of a payload are kept, known ones are checked."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -16,7 +16,7 @@ Count = Annotated[int, Meta(ge=0)]
 Milliseconds = Annotated[float, Meta(ge=0)]
 Consent = Literal["train", "no_train", "unknown"]
 Link = Literal["resume", "fork", "compaction", "subagent"]
-#: They were kept before they were known: any value is accepted, and these are read.
+#: Kept before they were known: any value is accepted, and these are read.
 SystemPrompt = Annotated[Any, Meta(extra_json_schema={"type": ["string", "null"]})]
 Tools = Annotated[
     Any, Meta(extra_json_schema={"type": ["array", "null"], "items": {"type": "object"}})
@@ -37,7 +37,7 @@ class SessionStart(Payload):
     repo: str | None = None
     branch: str | None = None
     commit: str | None = None
-    #: Of the code that is worked on, as SPDX names it.
+    #: The license of the code that is worked on, as SPDX names it.
     license: str | None = None
     consent: Consent | None = None
     task_id: str | None = None
@@ -101,7 +101,7 @@ class ModelCall(Payload):
     regenerates: str | None = None
     sampling: dict[str, Any] | None = None
     tokens: Tokens | None = None
-    #: Where they are others than those of the session's start.
+    #: Where they differ from those of the session's start.
     system: SystemPrompt = None
     tools: Tools = None
 
@@ -180,7 +180,6 @@ class Error(Payload):
     call_id: str | None = None
 
 
-#: Event type → the structure of its payload.
 PAYLOADS: dict[str, type[Payload]] = {
     "session_start": SessionStart,
     "session_end": SessionEnd,
@@ -200,11 +199,11 @@ PAYLOADS: dict[str, type[Payload]] = {
 #: Fields of any payload that are read although no structure lists them.
 READ_TOO = frozenset({"synthetic", "is_copied_context", "summary"})
 
-#: A producer's own types begin with this; their payload may hold anything.
+#: A producer's own types begin with this.
 CUSTOM_PREFIX = "x_"
 #: Says how many events of its session a recorder had no room for.
 DROPPED_TYPE = "x_recorder_dropped"
-#: More, one of them cannot say: sums of any number of them stay numbers of a database.
+#: One event cannot say more: sums of any number of them stay numbers of a database.
 DROPPED_MAX = 1_000_000_000
 
 #: Written with every row; it grows when a field changes its meaning.
@@ -212,7 +211,7 @@ SCHEMA_VERSION = 1
 
 ID_CHARS_MAX = 512
 SEQ_MAX = 2**63 - 1
-#: An agent's event before 2000 or after 2099 has a wrong unit or a wrong clock.
+#: An event before 2000 or after 2099 has a wrong unit or clock.
 TS_MIN = datetime(2000, 1, 1, tzinfo=UTC)
 TS_MAX = datetime(2100, 1, 1, tzinfo=UTC)
 TS_MIN_US = int(TS_MIN.timestamp()) * 1_000_000
@@ -225,7 +224,7 @@ Ts = Annotated[datetime, Meta(tz=True)] | int
 
 
 class EventFields(Struct, kw_only=True, gc=False):
-    """The fields of an event beside its type and its payload."""
+    """An event's fields beside its type and its payload."""
 
     session_id: Id
     ts: Ts
@@ -239,8 +238,7 @@ class EventFields(Struct, kw_only=True, gc=False):
 
 
 class Envelope(EventFields, kw_only=True, gc=False):
-    """An event of any type, with its payload as the bytes that were sent. `extra` holds the unknown
-    top-level fields as a JSON object."""
+    """An event of any type, with the bytes of its payload; `extra` holds unknown fields."""
 
     type: Id
     payload: Raw
@@ -252,7 +250,7 @@ class _Dropped(Struct):
 
 
 def dropped_events(payload: Raw) -> int:
-    """How many a recorder dropped, by the payload of its event; what makes no sense is none."""
+    """How many events a recorder dropped, by the payload of its event; 0 if it makes no sense."""
     with suppress(msgspec.DecodeError):
         return msgspec.json.decode(payload, type=_Dropped).events
     return 0
@@ -270,8 +268,6 @@ def microseconds(ts: datetime | int) -> int:
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
-# Tenants are known by name alone
-
 TENANT_DEFAULT = "default"
 TENANT_CHARS_MAX = 128
 
@@ -280,11 +276,8 @@ def is_tenant(name: str) -> bool:
     return 0 < len(name) <= TENANT_CHARS_MAX and name.isprintable()
 
 
-# Identity: the digest by which an event that is sent again is the same event.
-#
-# It is local to a session, so that the owner of the session's partition decides alone whether
-# an event is new. It is made of the `event_id`; without one of `source` and `source_key`;
-# without either of the content.
+# Identity: the digest by which an event that is sent again is the same event. It is local to a
+# session, whose partition's owner alone decides whether an event is new.
 
 KEY_BYTES = 16
 
@@ -292,12 +285,12 @@ _sorted_encoder = msgspec.json.Encoder(order="deterministic")
 
 
 def session_key(tenant: str, session_id: str) -> str:
-    """A session of a tenant. Unambiguous: ids hold no NUL, because validation refuses it."""
+    """Name a session unambiguously: ids hold no NUL."""
     return f"{tenant}\0{session_id}"
 
 
 def session_hash(session: str) -> int:
-    """64 bits of a `session_key`, for the filters of segments and for buckets."""
+    """64 bits for filters of segments and for buckets."""
     return xxh3_64_intdigest(session.encode())
 
 
@@ -327,7 +320,6 @@ def strictest_consent(consents: Iterable[str]) -> str:
 
 
 def consent_of(session_start_payload: bytes) -> str:
-    """The consent that a session's start states; unknown where it states none."""
     return _session_start_decoder.decode(session_start_payload).consent or CONSENT_UNKNOWN
 
 
@@ -337,7 +329,7 @@ CUSTOM = "x_…"
 
 
 def event_schema(kind: str | None = None) -> dict[str, Any]:
-    """Of events of this type, or of all; `$id` has the version. Raises InvalidInput."""
+    """The schema of events of a type, or of all; `$id` has the version. Raises InvalidInput."""
     if kind is not None and kind not in PAYLOADS and kind != CUSTOM:
         known = ", ".join([*PAYLOADS, CUSTOM])
         raise InvalidInput(
@@ -352,7 +344,7 @@ def event_schema(kind: str | None = None) -> dict[str, Any]:
 
 
 def inlined(schema: Any, definitions: Mapping[str, Any] | None = None) -> Any:
-    """The schema with each of its definitions where it is used."""
+    """Put each definition of a schema where it is used."""
     if isinstance(schema, dict):
         known = schema.get("$defs", definitions or {})
         if "$ref" in schema:

@@ -1,9 +1,7 @@
-"""Frames: the values of the event log. A frame holds lines of one tenant that arrived together
-and belong to one partition.
+"""Frames, the values of the event log: lines of one tenant that arrived together, for a partition.
 
-The lines stay JSON, one event a line, so that the gateway writes what another producer may
-write. Nothing here raises because of the bytes in a value: what is no event is rejected with a
-reason, as the gateway would have rejected it."""
+The lines stay JSON, so that other producers may write them too. The bytes in a value raise nothing
+here: what is no event is rejected with a reason, as the gateway would have done."""
 
 import struct
 from collections import Counter, defaultdict
@@ -16,15 +14,10 @@ import msgspec
 
 from penstock.events.bodies import split_body
 from penstock.events.event import SCHEMA_VERSION, TENANT_DEFAULT, is_tenant
-from penstock.events.validation import (
-    Rejection,
-    ValidatedLines,
-    validate_lines,
-)
+from penstock.events.validation import Rejection, ValidatedLines, validate_lines
 
-#: The room beside the event in a value of one event.
 HEADER_BYTES_MAX = 8 * 1024
-#: How much of a rejected line is stored.
+#: Stored of a rejected line.
 REJECTED_LINE_BYTES_MAX = 64 * 1024
 #: Rejected lines belong to no session.
 REJECTED_PARTITION = 0
@@ -32,23 +25,23 @@ REJECTED_PARTITION = 0
 _CHUNK_BYTES = 1024 * 1024
 _LENGTH = struct.Struct("<I")
 
-#: `unjudged` lines came into the log past the gateway; their reader validates them first.
+#: The reader of `unjudged` lines, which came past the gateway, validates them.
 Kind = Literal["events", "rejected", "unjudged"]
-#: What the writer looks for in lines: placeholders of what was masked, and ids of tokens.
+#: What lines may hold: placeholders of what was masked, and ids of tokens.
 Sign = Literal["placeholders", "token_ids"]
 
 
 class FrameHeader(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """`counts` holds the number of lines by source; a missing source is ''."""
+    """`counts` are lines by source, which is '' where it is missing."""
 
     kind: Kind
     tenant: str
     received_us: int
     counts: dict[str, int]
     schema_version: int = SCHEMA_VERSION
-    #: How many partitions the log had when the frame was written; 0 is unknown.
+    #: The partitions of the log when the frame was written; 0 is unknown.
     partitions: int = 0
-    #: What the lines may hold. None: nobody looked, and the writer has to.
+    #: What the lines may hold; None where nobody looked.
     signs: list[Sign] | None = None
 
 
@@ -58,13 +51,11 @@ class Frame(msgspec.Struct):
 
 
 Redact = Callable[[list[bytes], str], tuple[list[bytes], list[Rejection]]]
-#: A frame and the partition that it belongs to.
+#: A frame with its partition.
 PlacedFrame = tuple[int, Frame]
 
 
 class RejectedLine(msgspec.Struct):
-    """A line of a frame of kind `rejected`."""
-
     line: int
     reason: str
     raw: bytes
@@ -90,7 +81,7 @@ def decode_frame(value: bytes) -> Frame:
 
 
 def tenant_of(value: bytes) -> str:
-    """Whose a value of the log is; its body is not looked at."""
+    """Whose a value of the log is, by its header alone."""
     try:
         (length,) = _LENGTH.unpack_from(value)
         tenant = _header_decoder.decode(value[_LENGTH.size : _LENGTH.size + length]).tenant
@@ -100,7 +91,7 @@ def tenant_of(value: bytes) -> str:
 
 
 def encode_unjudged(lines: bytes, tenant: str, received_us: int, schema_version: int) -> bytes:
-    """A value of the log with lines that a producer wrote past the gateway."""
+    """Pack lines that a producer wrote past the gateway."""
     header = FrameHeader(
         kind="unjudged",
         tenant=tenant,
@@ -115,10 +106,8 @@ def decode_rejected(body: bytes) -> list[RejectedLine]:
     return _rejected_decoder.decode_lines(body)
 
 
-# Partitions
-#
-# A session's partition is that of Kafka's own clients for a record whose key is the session's
-# id: the gateway and any other producer write one session into one partition.
+# A session's partition is that of Kafka's own clients for a record with the session's id as key:
+# every producer writes a session into one partition.
 
 _SEED = 0x9747B28C
 _MIX = 0x5BD1E995
@@ -131,7 +120,7 @@ def partition_of(session_id: str, partitions: int) -> int:
 
 
 def murmur2(data: bytes) -> int:
-    """The hash of Kafka's default partitioner, as 32 bits without a sign."""
+    """The hash of Kafka's default partitioner."""
     length = len(data)
     digest = _SEED ^ length
     whole = length & ~3
@@ -145,9 +134,6 @@ def murmur2(data: bytes) -> int:
     return digest ^ digest >> 15
 
 
-# From lines to frames
-
-
 def pack(
     validated: ValidatedLines,
     tenant: str,
@@ -157,7 +143,7 @@ def pack(
     *,
     signs: list[Sign] | None = None,
 ) -> Iterator[PlacedFrame]:
-    """Frames of lines that arrived together, for a log of so many partitions."""
+    """Pack lines that arrived together, for a log of so many partitions."""
     header = FrameHeader(
         kind="events",
         tenant=tenant,
@@ -179,7 +165,7 @@ def pack(
 
 
 def repartition(frame: Frame, current: int, partitions: int) -> Iterator[PlacedFrame]:
-    """The same events for so many partitions. Unreadable lines stay, for the writer to report."""
+    """Place the events anew. Unreadable lines stay, for the writer to report."""
     header = msgspec.structs.replace(frame.header, partitions=partitions)
     placed = [(line, _origin(line)) for line in frame.body.split(b"\n")]
     known = [(line, origin) for line, origin in placed if origin]
@@ -192,7 +178,7 @@ def repartition(frame: Frame, current: int, partitions: int) -> Iterator[PlacedF
 
 
 def encode_values(frame: Frame, bytes_max: int) -> list[bytes]:
-    """The frame as values of the log: several where one would be too large."""
+    """Encode a frame: into several values where one would be too large."""
     value = encode_frame(frame)
     lines = frame.body.split(b"\n") if len(value) > bytes_max else []
     if len(lines) < 2:
@@ -207,7 +193,6 @@ def encode_values(frame: Frame, bytes_max: int) -> list[bytes]:
 
 
 def _pack(header: FrameHeader, validated: ValidatedLines) -> Iterator[PlacedFrame]:
-    """One frame a partition."""
     lines, sessions, sources = validated.lines, validated.sessions, validated.sources
     if header.partitions == 1:
         if lines:
@@ -229,7 +214,7 @@ def _count(sources: Iterable[str | None]) -> dict[str, int]:
 
 
 class _Origin(msgspec.Struct):
-    """The fields of an event that say where it belongs and how it is counted."""
+    """What says where an event belongs and how it is counted."""
 
     session_id: str
     source: str | None = None
@@ -245,20 +230,16 @@ def _origin(line: bytes) -> _Origin | None:
         return None
 
 
-# From values to frames
-
-
 @dataclass(frozen=True)
 class FrameDecoder:
     partitions: int
     event_bytes_max: int
     rejected_line_bytes_max: int
-    #: What becomes of the lines of a tenant before they are validated: those that go on, and those
-    #: that are refused, by their place.
+    #: Gives the lines of a tenant that go on, and those that are refused, before validation.
     redact: Redact | None = None
 
     def placed(self, value: bytes, partition: int) -> Iterator[PlacedFrame]:
-        """The validated frames of a value in `partition`, each with that of its sessions."""
+        """The validated frames of a value in `partition`, each with its own partition."""
         frame = _decode(value)
         if frame.header.kind == "unjudged":
             yield from self._validate(frame)
@@ -268,7 +249,7 @@ class FrameDecoder:
             yield from repartition(frame, partition, self.partitions)
 
     def frames(self, value: bytes) -> Iterator[Frame]:
-        """The same for a reader to whom partitions do not matter."""
+        """The validated frames, for a reader to whom partitions do not matter."""
         frame = _decode(value)
         if frame.header.kind == "unjudged":
             yield from (validated for _, validated in self._validate(frame))
@@ -298,7 +279,7 @@ class FrameDecoder:
 
 
 def _decode(value: bytes) -> Frame:
-    """What is no frame, or names no tenant, becomes unjudged lines: validation rejects them."""
+    """Decode a value; what is no frame, or names no tenant, is unjudged lines."""
     try:
         frame = decode_frame(value)
     except ValueError:

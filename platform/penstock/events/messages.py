@@ -1,6 +1,5 @@
-"""The one normal form of a message, a tool call and a result, of whichever shape a provider or a
-client's library has: OpenAI (both interfaces), Anthropic, Gemini, Bedrock, LangChain, Vercel, the
-conventions of OpenTelemetry."""
+"""The one normal form of messages, calls of tools and results, of whichever shape: OpenAI (both
+interfaces), Anthropic, Gemini, Bedrock, LangChain, Vercel, OpenTelemetry."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -9,12 +8,12 @@ import msgspec
 from msgspec import Struct, field
 
 Object = Mapping[str, Any]
-#: A call of a tool as events have it: id, name, arguments. The id is empty where nobody gave one.
+#: A call as events have it: id, which may be empty, name, arguments.
 ToolCall = dict[str, Any]
 
 
 class ToolOutput(Struct):
-    """What a model was told of a tool's call: a text, or all parts as they are."""
+    """What a tool's call gave: a text, or all parts as they are."""
 
     call_id: str | None = None
     output: Any = None
@@ -29,10 +28,10 @@ class Message(Struct):
     calls: list[ToolCall] = field(default_factory=list)
     outputs: list[ToolOutput] = field(default_factory=list)
     finish_reason: str | None = None
-    #: All parts but results, where some of them are no text, call or thought; and their kinds.
+    #: All parts but results, where some are no text, call or thought; and their kinds.
     content: Any = None
     others: list[str] = field(default_factory=list)
-    #: What an answer says of its call, and fields that mean nothing here.
+    #: What an answer says of its call, and fields without a meaning here.
     model: Any = None
     usage: Any = None
     extra: dict[str, Any] = field(default_factory=dict)
@@ -53,7 +52,7 @@ _THINKING_TYPES = {"reasoning", "thinking", "thought", "redacted_thinking", "rea
                    "reasoning_text"}  # fmt: skip
 _TEXT_TYPES = {"text", "input_text", "output_text", "raw_text", "refusal", "summary_text"}
 _PART_TYPES = _CALL_TYPES | _OUTPUT_TYPES | _THINKING_TYPES | _TEXT_TYPES
-#: Parts that are told by the name of their only field.
+#: Parts that are known by the name of their only field.
 _CALL_NAMES = ("toolUse", "functionCall", "function_call")
 _OUTPUT_NAMES = ("toolResult", "functionResponse", "function_response")
 _CALL_IDS = ("call_id", "tool_use_id", "toolUseId", "toolCallId", "tool_call_id", "id")
@@ -67,7 +66,7 @@ _KNOWN = frozenset(
 
 
 def messages_of(value: Any, role: str = "user") -> list[Message]:
-    """The messages of a value, a request or an answer; a bare text is said by `role`."""
+    """The messages of a value, a request or an answer; `role` says a bare text."""
     if isinstance(value, str):
         return [Message(role, value)] if value else []
     if isinstance(value, Mapping):
@@ -85,7 +84,7 @@ def messages_of(value: Any, role: str = "user") -> list[Message]:
 
 
 def answer_of(value: Any) -> Message | None:
-    """The answer of a model, the first of several choices; None where there is none."""
+    """A model's answer, the first of several choices."""
     said = [each for each in messages_of(value, "assistant") if each.role == "assistant"]
     is_choice = isinstance(value, dict) and bool(value.get("choices") or value.get("candidates"))
     return (said[0] if is_choice else said[-1]) if said else None
@@ -125,7 +124,7 @@ def message_of(value: Object, role: str = "user") -> Message:
 
 
 def call_of(value: Object) -> ToolCall:
-    """A call of a tool, of any of the shapes."""
+    """A call of a tool, of any shape."""
     held = _unwrapped(value, "function", "tool_call", *_CALL_NAMES)
     name = _first(held, "name", "toolName", "tool_name")
     kind = _kind(value)  # such as web_search_call, which says what is called
@@ -138,7 +137,7 @@ def call_of(value: Object) -> ToolCall:
 
 
 def joined(messages: Iterable[Message]) -> Message:
-    """Items of one answer, which some tell one by one."""
+    """Join the items of one answer, which some tell one by one."""
     items = list(messages)
     reasons = [item.finish_reason for item in items if item.finish_reason]
     return Message(
@@ -209,7 +208,7 @@ def text_of(content: Any) -> str:
 
 
 def plain(content: Any) -> Any:
-    """Text where it is nothing but text, else all parts as they are."""
+    """Text where there is nothing else, or all parts as they are."""
     if not isinstance(content, list) or not content:
         return content
     texts = [_text(part) for part in content]
@@ -279,7 +278,7 @@ def _kind(value: Object) -> str:
 
 
 def _item_role(value: Object) -> str | None:
-    """Who speaks in an item of Responses that stands for itself, without a message around it."""
+    """Who speaks in an item of Responses that has no message around it."""
     kind = _kind(value)
     if "role" in value or kind == "tool_call":
         return None
@@ -314,7 +313,7 @@ def _ok(held: Object) -> bool | None:
 
 
 def _unwrapped(value: Object, *names: str) -> dict[str, Any]:
-    """With the fields of the object that it holds under one of these names."""
+    """The fields of a value, and of the object in it under one of these names."""
     inner = next((value[name] for name in names if isinstance(value.get(name), dict)), None)
     return {**value, **(inner or {})}
 
@@ -348,8 +347,8 @@ def _lines(texts: Iterable[str | None]) -> str | None:
 
 
 def usage_of(values: object) -> dict[str, int] | None:
-    """Numbers of tokens by any of their names. `prompt` is all that the model read: Anthropic
-    counts what was cached beside the input, the others within it."""
+    """Numbers of tokens by any of their names; `prompt` is all that the model read. Anthropic
+    counts what was cached apart."""
     if not isinstance(values, Mapping):
         return None
 
@@ -385,7 +384,7 @@ def usage_of(values: object) -> dict[str, int] | None:
 
 
 def count_of(value: object) -> int | None:
-    """A count as sources write it, among them 12.0."""
+    """A count as sources write it, such as 12.0."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return int(value) if value >= 0 and value == int(value) else None

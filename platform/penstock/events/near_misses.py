@@ -1,5 +1,4 @@
-"""Keys that are nearly those of the contract: events that have them are accepted, and their
-producer is told which key would have been read."""
+"""Keys that are nearly those of the contract: their producer is told which would have been read."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -8,7 +7,7 @@ from typing import Any, NamedTuple
 
 from penstock.events.event import FIELDS, PAYLOADS, Tokens, Usage
 
-#: Names that others give to the same thing, by type of event; `` is the event itself.
+#: Names that others have for the same, by type of event; `` is the event itself.
 _ALIASES: Mapping[str, Mapping[str, str]] = {
     "": {
         "session": "session_id", "conversation_id": "session_id", "timestamp": "ts", "time": "ts",
@@ -57,29 +56,27 @@ _KEYS |= {
     "model_call.tokens": frozenset(Tokens.__struct_fields__),
 }
 _squeeze = re.compile(r"[^a-z0-9]")
-#: Names that are remembered: no more, and no long ones. Producers make them up.
+#: Names that are remembered: producers make them up.
 _REMEMBERED_MAX, _KEY_CHARS_MAX = 4096, 64
-#: Lines of a source and type that are looked at in a minute, and of how many such.
+#: Lines that are looked at in a minute, of so many sources and types.
 LINES_MAX, _SOURCES_MAX = 32, 4096
 _MINUTE_US = 60_000_000
 
 
 class UnknownKeys(NamedTuple):
-    """A valid event with keys that its type does not know, and the number of its line."""
+    """A valid event with keys that its type may not know."""
 
     line: int
     event: Mapping[str, Any]
 
 
 class NearMiss(NamedTuple):
-    """A key as it was sent, and the known one."""
-
     key: str
     known: str
 
 
 class NearMisses:
-    """How often each was sent, and the line where it was first."""
+    """How often each was sent, and the first line that has it."""
 
     def __init__(self) -> None:
         self.counts: dict[NearMiss, int] = {}
@@ -109,7 +106,7 @@ class NearMisses:
 
 
 class NearMissSample:
-    """Looks at some lines of each source and type in each minute: who sends many sends the same."""
+    """Looks at some lines of each source and type in each minute."""
 
     def __init__(self) -> None:
         self._minute = 0
@@ -130,7 +127,6 @@ class NearMissSample:
 
 @lru_cache(_REMEMBERED_MAX)
 def _known_key(place: str, key: str) -> str | None:
-    """With its place in the event."""
     squeezed = _squeeze.sub("", key.lower())
     inner = place.partition(".")[2]
     prefix = "payload." * bool(place)

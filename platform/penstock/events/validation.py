@@ -1,26 +1,26 @@
 """Validation: which lines of a producer are events, and why the others are not.
 
-`validate_line` defines what is accepted, and why the rest is not. `validate_lines` gives the
-same answers for many lines at once: it proves whole chunks valid with a few calls into C, and
-goes line by line only through chunks where that proof fails."""
+`validate_line` defines it. For many lines at once a few calls into C prove that all are valid; only
+where that fails lines are looked at one by one."""
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
-from itertools import compress
 from operator import or_
-from typing import Annotated, Any, NamedTuple
+from types import UnionType
+from typing import Any, NamedTuple, get_args, get_origin
 
 import msgspec
 import numpy as np
-from msgspec import Meta, Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from penstock.events.bodies import ARRAY_WITHOUT_END
 from penstock.events.event import (
     CUSTOM_PREFIX,
     FIELDS,
     PAYLOADS,
+    READ_TOO,
     TS_MAX,
     TS_MAX_US,
     TS_MIN,
@@ -28,18 +28,18 @@ from penstock.events.event import (
     Envelope,
     EventFields,
     Id,
+    Ts,
     microseconds,
 )
-from penstock.events.exact_events import decode_exact, encode_again, stamps_of
 from penstock.events.near_misses import UnknownKeys
 
-#: Deeper than any real payload; JSON readers downstream recurse.
+#: JSON readers downstream recurse.
 NESTING_MAX = 200
 REASON_CHARS_MAX = 300
 
 
 class Rejection(NamedTuple):
-    """A rejected line; `line` counts from 1, as an editor does."""
+    """A rejected line; they count from 1, as in an editor."""
 
     line: int
     reason: str
@@ -47,43 +47,39 @@ class Rejection(NamedTuple):
     source: str | None
 
 
-#: Lines that are looked at one by one before somebody else has a turn: a few milliseconds.
+#: Looked at one by one before somebody else has a turn: a few milliseconds.
 PART_LINES = 128
 
 
 class ValidatedLines(NamedTuple):
-    """In the order of the lines."""
-
-    #: Each one line of JSON, in the form that the log keeps.
+    #: In the form that the log keeps.
     lines: list[bytes]
     sessions: list[str]
     sources: list[str | None]
     rejections: list[Rejection]
-    #: Of the accepted lines, those that may have keys which nothing reads.
+    #: Accepted events that may have keys which nothing reads.
     unknown: Sequence[UnknownKeys] = ()
 
 
 class EventInvalid(ValueError):
-    """Why a line is not an event; the text is for the producer."""
+    """A line is not an event; the text is for its producer."""
 
 
 def validate_lines(lines: Sequence[bytes], first_line: int, event_bytes_max: int) -> ValidatedLines:
-    """Validate consecutive lines; blank ones are skipped but counted."""
-    valid = _prove_all_valid(lines, first_line, event_bytes_max)
-    return valid or _validate_each(lines, first_line, event_bytes_max)
+    """Validate consecutive lines; blank ones only count."""
+    exact = _exact_events(lines, event_bytes_max)
+    return _validate(lines, exact, first_line, event_bytes_max)
 
 
 def validate_parts(
     lines: Sequence[bytes], first_line: int, event_bytes_max: int
 ) -> Iterator[ValidatedLines]:
-    """The same, a part at a time where each line has to be looked at: that takes ten times as
-    long."""
-    if (valid := _prove_all_valid(lines, first_line, event_bytes_max)) is not None:
-        yield valid
-        return
-    for start in range(0, len(lines), PART_LINES):
-        part = lines[start : start + PART_LINES]
-        yield _validate_each(part, first_line + start, event_bytes_max)
+    """Validate in parts where lines have to be looked at one by one, which takes longer."""
+    exact = _exact_events(lines, event_bytes_max)
+    step = PART_LINES if any(event is None for event in exact) else max(1, len(lines))
+    for start in range(0, len(lines), step):
+        part, events = lines[start : start + step], exact[start : start + step]
+        yield _validate(part, events, first_line + start, event_bytes_max)
 
 
 def validate_line(line: bytes, event_bytes_max: int) -> tuple[bytes, Envelope]:
@@ -110,110 +106,102 @@ def _judged(line: bytes, event_bytes_max: int) -> tuple[bytes, Envelope, dict[st
     return line, envelope, value
 
 
-# The proof for many lines at once
+# Many lines at once: events that hold known fields and nothing else
+#
+# Their structures are those of `event.py`, but for two things: they refuse unknown fields, and tell
+# one that was left out from null. Where an event encoded again has fewer keys, a key stood twice.
 
 
-class _KnownEvent(EventFields, kw_only=True, gc=False, tag_field="type"):
-    """An event of a known type; a subclass for each type has the structure of its payload."""
+def _exact_type(kind: Any) -> Any:
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return _exact_structure(kind)
+    if kind == Ts:
+        return str | int  # not decoded: encoded again, a time may have another form
+    if isinstance(kind, UnionType):
+        return reduce(or_, map(_exact_type, get_args(kind)))
+    if get_origin(kind) is list:
+        return list[_exact_type(*get_args(kind))]  # type: ignore[misc]  # known when it runs
+    return kind
 
 
-class _CustomEvent(EventFields, kw_only=True, gc=False):
-    type: Annotated[Id, Meta(pattern=f"^{CUSTOM_PREFIX}")]
-    payload: dict[str, Any]
+def _exact_structure(structure: type[Struct], also: Iterable[str] = ()) -> type[Struct]:
+    fields: list[Any] = [
+        (field.name, _exact_type(field.type))
+        if field.required
+        else (field.name, _exact_type(field.type) | UnsetType, UNSET)
+        for field in msgspec.structs.fields(structure)
+    ]
+    fields += [(name, Any, UNSET) for name in also]
+    return msgspec.defstruct(
+        f"Exact{structure.__name__}",
+        fields,
+        bases=(structure,),
+        kw_only=True,
+        gc=False,
+        forbid_unknown_fields=True,
+    )
 
 
-_AnyEvent: Any = reduce(
+_ExactFields = _exact_structure(EventFields)
+_ExactEvent: Any = reduce(
     or_,
     (
         msgspec.defstruct(
-            f"{payload.__name__}Event",
-            [("payload", payload)],
-            bases=(_KnownEvent,),
+            f"Exact{payload.__name__}Event",
+            [("payload", _exact_structure(payload, READ_TOO))],
+            bases=(_ExactFields,),
+            tag_field="type",
             tag=name,
             kw_only=True,
             gc=False,
+            forbid_unknown_fields=True,
         )
         for name, payload in PAYLOADS.items()
     ),
 )
-
+_exact_decoder = msgspec.json.Decoder(_ExactEvent)
 _decoder = msgspec.json.Decoder()
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _encoder = msgspec.json.Encoder()
 
-#: Escapes that could hide a NUL in an id, or a colon from the count of colons.
+#: Escapes that could hide a NUL in an id, or a colon.
 _HIDING_ESCAPES = re.compile(rb"\\u00(?:00|3[aA])")
+#: After so many other lines, lines are only tried while most are such events.
+_MISSES_MIN = 8
 
 
-def _prove_all_valid(
-    lines: Sequence[bytes], first_line: int, event_bytes_max: int
-) -> ValidatedLines | None:
-    """All lines, accepted as they are; None when that is not certain."""
-    sent = lines
-    lines = [line for line in lines if line.strip()]
-    if not lines:
-        return ValidatedLines([], [], [], [])
-    if max(map(len, lines)) > event_bytes_max:
-        return None
-    chunk = b"\n".join(lines)
-    if _HIDING_ESCAPES.search(chunk) or not _nested_flat(chunk, lines):
-        return None
-    events = decode_exact(lines)
-    others = [at for at, event in enumerate(events) if event is None]
-    exact = [event for event in events if event is not None] if others else events
+def _exact_events(lines: Sequence[bytes], event_bytes_max: int) -> list[Any]:
+    """The event of each line that is certainly accepted as it is; None for the others."""
+    none: list[Any] = [None] * len(lines)
+    if max(map(len, lines), default=0) > event_bytes_max:
+        return none
+    events: list[Any] = []
+    missed = 0
+    for line in lines:
+        try:
+            events.append(_exact_decoder.decode(line))
+        except (ValueError, RecursionError):
+            events.append(None)
+            missed += 1
+            if missed >= _MISSES_MIN and 2 * missed > len(events):
+                break
+    events += none[len(events) :]
+    exact = [event for event in events if event is not None] if missed else events
+    if not exact:
+        return none
+    sent = [line for line, event in zip(lines, events, strict=True) if event is not None]
+    chunk = b"\n".join(sent)
     try:
-        values = _decode_each([lines[at] for at in others])
-        converted = _convert_all(values)
-        stamps = stamps_of(exact) + [event.ts for event in converted]
-    except (ValueError, RecursionError):
-        return None
-    colons = _count(encode_again(exact), b":")
-    if values:
-        colons += _count(_encoder.encode(values), b":")
+        stamps = msgspec.convert([event.ts for event in exact], list[Ts])
+    except ValueError:
+        return none
     certain = (
-        all(map(FIELDS.issuperset, values))
-        # Of two equal keys a decoder keeps one: the other shows as a missing colon.
-        and _count(chunk, b":") == colons
+        not _HIDING_ESCAPES.search(chunk)
+        and _nested_flat(chunk, sent)
+        and _count(chunk, b":") == _count(_encoder.encode(exact), b":")
         and _timestamps_plausible(stamps)
     )
-    if not certain:
-        return None
-    for at, event in zip(others, converted, strict=True):
-        events[at] = event
-    sessions, sources = [e.session_id for e in events], [e.source or None for e in events]
-    unknown = []
-    if others:
-        numbers = [number for number, line in enumerate(sent, first_line) if line.strip()]
-        unknown = [
-            UnknownKeys(numbers[at], value) for at, value in zip(others, values, strict=True)
-        ]
-    return ValidatedLines(lines, sessions, sources, [], unknown)
-
-
-def _decode_each(lines: Sequence[bytes]) -> list[Any]:
-    """The value of each line. Raises ValueError, RecursionError."""
-    # The decoder only counts values. Inside a value, no line that ends with a brace is followed by
-    # one that begins with a brace.
-    values = _decoder.decode_lines(b"\n".join(lines))
-    braces = all(line.startswith(b"{") and line.endswith((b"}", b"}\r")) for line in lines)
-    if len(values) != len(lines) or not braces:
-        raise ValueError("some line is not one object")
-    return values
-
-
-def _convert_all(values: list[Any]) -> list[Any]:
-    """The values as structures, in their order. Custom types are converted apart from the known
-    ones, because all of a kind at once is much faster than one by one."""
-    if not values:
-        return []
-    names = [value.get("type") if isinstance(value, dict) else None for value in values]
-    known = [isinstance(name, str) and name in PAYLOADS for name in names]
-    events = iter(msgspec.convert(list(compress(values, known)), list[_AnyEvent]))
-    if all(known):
-        return list(events)
-    others = [value for value, is_known in zip(values, known, strict=True) if not is_known]
-    custom = iter(msgspec.convert(others, list[_CustomEvent]))
-    return [next(events) if is_known else next(custom) for is_known in known]
+    return events if certain else none
 
 
 def _count(data: bytes, mark: bytes) -> int:
@@ -221,7 +209,7 @@ def _count(data: bytes, mark: bytes) -> int:
 
 
 def _nested_flat(chunk: bytes, lines: Sequence[bytes]) -> bool:
-    """Whether no line has more opening brackets, inside texts or out, than may be nested."""
+    """Whether no line has more opening brackets, even in texts, than may be nested."""
     folded = np.frombuffer(chunk, np.uint8) & 0xDF  # makes one mark of "{" and "["
     opens = folded == ord("[")
     if np.count_nonzero(opens) <= NESTING_MAX:
@@ -242,21 +230,25 @@ def _timestamps_plausible(stamps: list[Any]) -> bool:
 # One line
 
 
-def _validate_each(lines: Sequence[bytes], first_line: int, event_bytes_max: int) -> ValidatedLines:
+def _validate(
+    lines: Sequence[bytes], exact: Sequence[Any], first_line: int, event_bytes_max: int
+) -> ValidatedLines:
+    """Look at the lines that are no exact events."""
     validated = ValidatedLines([], [], [], [], unknown := list[UnknownKeys]())
-    for number, line in enumerate(lines, first_line):
-        if not line.strip():
-            continue
-        try:
-            line_in_log, envelope, value = _judged(line, event_bytes_max)
-        except EventInvalid as error:
-            reason = str(error)[:REASON_CHARS_MAX]
-            validated.rejections.append(Rejection(number, reason, line, source_of(line)))
-            continue
-        unknown.append(UnknownKeys(number, value))
-        validated.lines.append(line_in_log)
-        validated.sessions.append(envelope.session_id)
-        validated.sources.append(envelope.source)
+    for number, (line, event) in enumerate(zip(lines, exact, strict=True), first_line):
+        if event is None:
+            if not line.strip():
+                continue
+            try:
+                line, event, value = _judged(line, event_bytes_max)  # noqa: PLW2901
+            except EventInvalid as error:
+                reason = str(error)[:REASON_CHARS_MAX]
+                validated.rejections.append(Rejection(number, reason, line, source_of(line)))
+                continue
+            unknown.append(UnknownKeys(number, value))
+        validated.lines.append(line)
+        validated.sessions.append(event.session_id)
+        validated.sources.append(event.source or None)
     return validated
 
 
@@ -300,7 +292,7 @@ def _depth(value: Any) -> int:
 
 
 def _refuse_duplicate_keys(line: bytes, value: dict[str, Any]) -> None:
-    """The decoder keeps one of two equal keys; the other one shows as missing colons."""
+    """Find a key that stands twice: the decoder keeps one, and colons are missing."""
     same_colons = line.count(b":") == _encoder.encode(value).count(b":")
     if same_colons and b"\\u003a" not in line and b"\\u003A" not in line:
         return
@@ -361,7 +353,7 @@ _source_decoder = msgspec.json.Decoder(_Source)
 
 
 def source_of(line: bytes) -> str | None:
-    """The source that a rejected line names, for the ledger; None when it names none."""
+    """The source that a rejected line names, for the ledger."""
     try:
         source = _source_decoder.decode(line).source
     except (ValueError, RecursionError):

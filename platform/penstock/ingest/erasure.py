@@ -1,11 +1,9 @@
 """What arrives, erased: events that wait in the event log, and rejected lines."""
 
 import json
-import math
 import re
-import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import sqlalchemy as sa
@@ -17,7 +15,7 @@ from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.rejected_lines import FOLDER, SUFFIX, contents_of
 from penstock.ingest.settings import IngestSettings
 from penstock.ingest.tables import rejected, rejection_fuse
-from penstock.ingest.writer import Writer, hurried_writers
+from penstock.ingest.writer import Writer, hurried_writers, wait_while
 from penstock.lake.buckets import SessionId
 from penstock.lake.catalog import (
     NO_PARTITION,
@@ -43,11 +41,8 @@ from penstock.privacy.orders import (
 )
 from penstock.privacy.tombstones import SESSION, TENANT
 
-#: Beyond what a flush may wait: how long storing what the log holds may take.
+#: How long storing what the log holds may make no progress, beyond what a flush may wait.
 _STORE_SECONDS_MAX = 120.0
-_POLL_SECONDS = 0.1
-#: In the place of a reason.
-_ERASED = "erased"
 _PAGE = 500
 _BROKER_KEEPS = (
     "The broker of the event log was told to delete the records; their bytes leave its disks when"
@@ -56,12 +51,15 @@ _BROKER_KEEPS = (
 
 
 def _erase_from_log(order: ErasureOrder) -> Iterator[ErasedPart]:
-    """Have all that waits stored without the erased, and then delete what the log held."""
+    """Store all that waits without the erased, then delete what the log held."""
     lake = order.lake
     lake.log.refresh()
     ends = {number: lake.log.set_apart(number) for number in range(lake.log.partitions)}
     if not Writer(WriterParts(lake, SystemClock(), Metrics())).drain():
-        _wait_until_covered(lake, ends)
+        patience_s = lake.settings.room(IngestSettings).flush_seconds_max + _STORE_SECONDS_MAX
+        with hurried_writers(lake):
+            if not wait_while(lambda: _left_to_cover(lake, ends), patience_s):
+                raise LogNotCovered(seconds=round(patience_s))
     with lake.database.read() as connection:
         covered = read_next_offsets(connection)
     gone = [lake.log.forget(number, covered[number].next_offset) for number in ends]
@@ -70,35 +68,21 @@ def _erase_from_log(order: ErasureOrder) -> Iterator[ErasedPart]:
     )
 
 
-def _wait_until_covered(lake: Lake, ends: dict[int, int]) -> None:
-    """As long as the writer gets on. Raises LogNotCovered."""
-    patience_s = lake.settings.room(IngestSettings).flush_seconds_max + _STORE_SECONDS_MAX
-    deadline, left_before = time.monotonic() + patience_s, math.inf
-    with hurried_writers(lake):
-        while left := _left_to_cover(lake, ends):
-            if left < left_before:
-                deadline, left_before = time.monotonic() + patience_s, left
-            if time.monotonic() > deadline:
-                raise LogNotCovered(seconds=round(patience_s))
-            time.sleep(_POLL_SECONDS)
-
-
 def _left_to_cover(lake: Lake, ends: dict[int, int]) -> int:
-    """How many offsets before these ends the lake does not cover."""
+    """Count the offsets before these ends that the lake does not cover."""
     with lake.database.read() as connection:
         covered = read_next_offsets(connection)
     known = {number: covered[number].next_offset if number in covered else 0 for number in ends}
     return sum(max(0, end - known[number]) for number, end in ends.items())
 
 
-# Rejected lines. What could not be read as an event still may name a session, or whoever is erased.
+# Rejected lines. What is no event may still name a session, or whoever is erased.
 
-_FIELD = re.compile(rb'"(session_id|user|project)"\s*:\s*"((?:[^"\\]|\\.)*)"')
+_SESSION = re.compile(rb'"session_id"\s*:\s*"((?:[^"\\]|\\.)*)"')
 
 
 def _erase_rejected(order: ErasureOrder) -> Iterator[ErasedPart]:
-    """Lines that name the erased, in their fields or anywhere; all of a tenant. Those of others
-    that lie in the same files go into new files."""
+    """Remove lines that name the erased anywhere, and all of a tenant."""
     lake, tenant, after = order.lake, order.scope.tenant, 0
     query = sa.select(rejected).where(rejected.c.tenant == tenant).order_by(rejected.c.id)
     meant: set[int] = set()
@@ -118,14 +102,12 @@ def _erase_rejected(order: ErasureOrder) -> Iterator[ErasedPart]:
     for name in sorted(files):
         _rewrite_file(order, name, meant)
     with lake.database.write() as connection:
-        for batch in portions(sorted(meant)):
-            connection.execute(sa.delete(rejected).where(rejected.c.id.in_(batch)))
         # The reason of a fuse quotes a line, and nobody knows whose.
         fuses = rejection_fuse.c.tenant == tenant
         if order.scope.kind == TENANT:
             connection.execute(sa.delete(rejection_fuse).where(fuses))
         else:
-            connection.execute(sa.update(rejection_fuse).where(fuses).values(reason=_ERASED))
+            connection.execute(sa.update(rejection_fuse).where(fuses).values(reason="erased"))
     yield ErasedPart({"rejected lines": len(meant)})
 
 
@@ -136,21 +118,20 @@ def _is_meant(order: ErasureOrder, raw: bytes, reason: str) -> bool:
     names = [scope.value.encode(), json.dumps(scope.value)[1:-1].encode()]
     if any(name in raw or name.decode() in reason for name in names):
         return True
-    sessions = [SessionId(scope.tenant, text) for text in _texts(raw, b"session_id")]
+    sessions = [SessionId(scope.tenant, text) for text in _sessions_in(raw)]
     return scope.kind != SESSION and bool(sessions and order.chosen(sessions))
 
 
-def _texts(raw: bytes, field: bytes) -> Iterator[str]:
-    for name, text in _FIELD.findall(raw):
-        if name == field:
-            try:
-                yield json.loads(b'"' + text + b'"')
-            except ValueError:
-                continue
+def _sessions_in(raw: bytes) -> Iterator[str]:
+    for text in _SESSION.findall(raw):
+        try:
+            yield json.loads(b'"' + text + b'"')
+        except ValueError:
+            continue
 
 
 def _rewrite_file(order: ErasureOrder, name: str, meant: set[int]) -> None:
-    """The lines of this file that stay, in a new one."""
+    """Move the lines of this file that stay into a new one."""
     lake = order.lake
     query = sa.select(rejected).where(rejected.c.file == name).order_by(rejected.c.start)
     with lake.database.read() as connection:
@@ -164,29 +145,25 @@ def _rewrite_file(order: ErasureOrder, name: str, meant: set[int]) -> None:
             for row in kept:
                 file.write(raws[row["id"]] + b"\n")
     with lake.database.write() as connection:
-        if kept:
-            _move(connection, kept, fresh)
+        start = 0
+        for row in kept:
+            place = {"file": fresh, "start": start}
+            line = rejected.c.id == row["id"]
+            connection.execute(sa.update(rejected).where(line).values(**place))
+            start += row["length"] + 1
+        if kept and not withdraw_intents(connection, [fresh]):
+            raise FileLost(name=fresh)
         for batch in portions(row["id"] for row in rows if row["id"] in meant):
             connection.execute(sa.delete(rejected).where(rejected.c.id.in_(batch)))
         give_up_files(connection, [name])
     lake.store.delete(name)
 
 
-def _move(connection: Connection, kept: Sequence[Any], fresh: str) -> None:
-    start = 0
-    for row in kept:
-        place = {"file": fresh, "start": start}
-        connection.execute(sa.update(rejected).where(rejected.c.id == row["id"]).values(**place))
-        start += row["length"] + 1
-    if not withdraw_intents(connection, [fresh]):
-        raise FileLost(name=fresh)
-
-
-# Names of sources, beside counts. A session's or a user's cannot be told from others'.
+# Names of sources, beside counts: a session's or a user's cannot be told from others'.
 
 
 def _erase_sources(order: ErasureOrder) -> Iterator[ErasedPart]:
-    """All that a tenant sent counts as of no source, in the ledger and of redaction."""
+    """Count all that a tenant sent as of no source, in the ledger and of redaction."""
     merged = 0
     if order.scope.kind == TENANT:
         with order.lake.database.write() as connection:
@@ -196,8 +173,7 @@ def _erase_sources(order: ErasureOrder) -> Iterator[ErasedPart]:
 
 
 def _without_sources(connection: Connection, table: sa.Table, scope: ErasureScope) -> int:
-    """The rows are deleted and what they held is added again, so that what is counted meanwhile is
-    not lost."""
+    """Delete the rows and add up what they held anew: what is counted meanwhile is not lost."""
     mine = (table.c.tenant == scope.tenant, table.c.source != "", table.c.hour <= scope.until_us)
     named = sa.delete(table).where(*mine).returning(*table.columns)
     keys = [column.name for column in table.primary_key.columns]
@@ -219,5 +195,5 @@ def _without_sources(connection: Connection, table: sa.Table, scope: ErasureScop
 
 LOG_PART = ErasureStep(LOG, _erase_from_log)
 REJECTED_PART = ErasureStep(CONTENT, _erase_rejected)
-#: When all that is taken out of segments was counted by its source.
+#: Runs when all that is taken out of segments was counted by its source.
 SOURCES_PART = ErasureStep(LINEAGE, _erase_sources)

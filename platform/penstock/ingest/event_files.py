@@ -1,8 +1,7 @@
 """Files of events that somebody names: which there are, and their content in bounded bodies.
 
-Whoever can write into the folder that is named may put anything there. Only regular files below it
-are opened, and no link on the way to one is followed at that moment: what a name led to when it was
-looked up, another program may have changed since."""
+Whoever can write into a named folder may put anything there: only regular files are opened, and no
+link on the way to one is followed at that moment."""
 
 import os
 import re
@@ -17,16 +16,15 @@ import msgspec
 from penstock.errors import InvalidInput
 from penstock.ingest.decompression import PIECE_BYTES, decompressed
 
-#: A body is at least so large, except the last.
+#: The least size of a body, except the last.
 BODY_BYTES = 8 * 1024 * 1024
-#: More in one line is no event.
 LINE_BYTES_MAX = 64 * 1024 * 1024
 #: An array is in memory as a whole.
 ARRAY_BYTES_MAX = 256 * 1024 * 1024
 
 _SUFFIXES = (".jsonl", ".ndjson", ".json")
 CODECS_BY_SUFFIX = {".gz": "gzip", ".zst": "zstd"}
-#: Their files are regular ones, and hold what the system knows: environments, keys, memory.
+#: Their files are regular ones that hold environments, keys and memory.
 _SYSTEM_FOLDERS = ("/proc", "/sys")
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ARRAY_BEGINS = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*+\[")
@@ -34,9 +32,9 @@ _ARRAY_BEGINS = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*+\[")
 
 @dataclass(frozen=True)
 class EventFile:
-    #: As somebody named it, or as it was found below a folder that they named.
+    #: As somebody named it, or as it was found below a named folder.
     path: Path
-    #: Where it lies, without links: `folder` is what it must not leave.
+    #: Where it lies, without links; it must not leave `folder`.
     folder: Path
     names: tuple[str, ...]
 
@@ -59,8 +57,7 @@ class FileBody(NamedTuple):
 
 
 def find_files(paths: list[Path]) -> tuple[list[EventFile], list[LeftOut]]:
-    """These files, and those with events in these folders; what looks like one of them and is
-    none. Raises InvalidInput."""
+    """Find these files and those with events in these folders. Raises InvalidInput."""
     files: list[EventFile] = []
     left_out: list[LeftOut] = []
     for path in paths:
@@ -87,7 +84,7 @@ def find_files(paths: list[Path]) -> tuple[list[EventFile], list[LeftOut]]:
 
 
 def _files_below(path: Path, root: Path) -> tuple[list[EventFile], list[LeftOut]]:
-    """Each file once, however many links lead to it."""
+    """Find each file once, however many links lead to it."""
     files: dict[tuple[str, ...], EventFile] = {}
     left_out: list[LeftOut] = []
     for file in sorted(root.rglob("*")):
@@ -115,7 +112,7 @@ def named_as_events(path: Path) -> bool:
 
 
 def unfit(facts: os.stat_result) -> str | None:
-    """Why nothing is read from it, if so."""
+    """Why nothing is read from a file, if so."""
     if not stat.S_ISREG(facts.st_mode):
         kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
         return f"it is {kinds.get(stat.S_IFMT(facts.st_mode), 'a device')}, and no regular file"
@@ -137,8 +134,7 @@ def read_bodies(file: EventFile) -> Iterator[FileBody]:
 
 
 def problem_of(file: EventFile) -> str | None:
-    """Why there can be no events in it, by how it begins; None where there may be. Raises
-    InvalidInput for what is no text, and what cannot be read."""
+    """Why a file cannot hold events, by how it begins. Raises InvalidInput for what is no text."""
     try:
         with open_unbuffered(file) as opened:
             piece = next(_pieces(file.path, opened), b"")
@@ -149,7 +145,7 @@ def problem_of(file: EventFile) -> str | None:
 
 
 def open_unbuffered(file: EventFile) -> BinaryIO:
-    """The regular file of this name, opened by way of no link. Raises InvalidInput, OSError."""
+    """Open a regular file by way of no link. Raises InvalidInput, OSError."""
     folder = os.open(file.folder, _OPEN_FLAGS | os.O_DIRECTORY)
     try:
         for name in file.names[:-1]:
@@ -194,7 +190,6 @@ def _bodies(path: Path, file: BinaryIO) -> Iterator[FileBody]:
 
 
 def _pieces(path: Path, file: BinaryIO) -> Iterator[bytes]:
-    """What the file holds, decompressed."""
     codec = CODECS_BY_SUFFIX.get(path.suffix)
     if codec is None:
         yield from iter(lambda: file.read(BODY_BYTES), b"")
@@ -215,28 +210,20 @@ def _too_large(path: Path, part: str, bytes_max: int, hint: str) -> InvalidInput
 
 # What is no text
 
+#: How much is looked at closely.
 _LOOK_BYTES = 64 * 1024
-#: Broken lines are rejected one by one. Where more than one byte in twenty is no text, and not a
-#: few bytes alone, there are no lines.
+#: Broken lines are rejected one by one; with more strange bytes than this there are no lines.
 _STRANGE_SHARE_MAX = 0.05
 _STRANGE_BYTES_MAX = 16
 _find_strange = re.compile("[\x00\udc80-\udcff]")
-#: How files of other kinds begin.
+#: How files of other kinds begin, where a name helps.
 _BEGINNINGS = {
     b"\x89PNG": "a picture (PNG)",
-    b"\xff\xd8\xff": "a picture (JPEG)",
-    b"GIF8": "a picture (GIF)",
     b"PK\x03\x04": "a zip archive",
-    b"7z\xbc\xaf": "a 7z archive",
     b"SQLite format 3\x00": "an SQLite database",
     b"PAR1": "a Parquet file",
-    b"ARROW1": "an Arrow file",
-    b"%PDF-": "a PDF document",
-    b"\x7fELF": "a program",
     b"\x1f\x8b": "compressed by gzip; its name has to end in .gz",
     b"\x28\xb5\x2f\xfd": "compressed by zstd; its name has to end in .zst",
-    b"\xfd7zXZ\x00": "compressed by xz",
-    b"BZh": "compressed by bzip2",
     b"\xff\xfe": "text in UTF-16; it has to be UTF-8",
     b"\xfe\xff": "text in UTF-16; it has to be UTF-8",
 }
@@ -253,16 +240,14 @@ def _check_text(path: Path, piece: bytes) -> None:
         raise _refusal(path, f"it holds no events: {why}")
 
 
-#: What an event has at least, as it stands in its line.
+#: What each event has.
 _MARK = b'"session_id"'
-#: Of a file so much is looked at closely.
-_LOOK_BYTES = 64 * 1024
 _LINES_MAX = 20
 _FORM = (
     "An event is a JSON object with session_id, ts, type and payload, one a line: docs/events.md"
 )
 _IMPORT_AS = "`penstock import FILE --format {}` reads such sessions"
-#: Keys by which lines of others are known, and what they are.
+#: Keys by which lines of others are known.
 _KNOWN_ROWS: tuple[tuple[frozenset[str], str, str], ...] = (
     (frozenset({"sessionId", "uuid"}), "sessions of Claude Code", _IMPORT_AS.format("claude-code")),
     (frozenset({"timestamp", "type", "payload"}), "sessions of Codex", _IMPORT_AS.format("codex")),
@@ -272,7 +257,7 @@ _KNOWN_ROWS: tuple[tuple[frozenset[str], str, str], ...] = (
 
 
 def unlike_events(content: bytes) -> str | None:
-    """Why no events are in a text file that begins so, and what to do; None where some may be."""
+    """Why a text file that begins so holds no events, and what to do; None where it may."""
     look = content.removeprefix(b"\xef\xbb\xbf").strip()
     if not look:
         return "it is empty"

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from penstock.ingest.event_files import EventFile, read_bodies
 from penstock.ingest.gateway import Acceptance, Acceptor
 from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.settings import IngestSettings
-from penstock.ingest.writer import Writer
+from penstock.ingest.writer import Writer, wait_while
 from penstock.lake.catalog import read_next_offsets
 from penstock.lake.desk import Desk, LocalDesk, RemoteDesk
 from penstock.lake.fresh_events import arrivals_of, first_frame_of, start_of
@@ -26,6 +27,7 @@ from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock.metrics import Metrics
 from penstock.redaction.line_redaction import LineRedactor
+from penstock.redaction.rules import SourceRule
 from penstock.sealed_texts import SecretSeal
 from penstock.settings import load_settings
 from penstock.terminal.output import say
@@ -34,13 +36,11 @@ from penstock.terminal.output import say
 _ROOM_SECONDS_MAX = 120
 #: How long storing may make no progress, beyond the age at which a flush is due.
 _STORE_SECONDS_MAX = 10
-_POLL_SECONDS = 0.05
 
 
 @dataclass
 class ImportSummary:
-    """`stored` are those that the lake did not have. `waiting` says that a running server has not
-    stored them yet; then nobody knows which are new."""
+    """What an import did. While a server has yet to store events nobody knows which are new."""
 
     files: int = 0
     accepted: int = 0
@@ -54,6 +54,10 @@ class ImportSummary:
     #: Matches of each redaction rule.
     redacted: Counter[str] = field(default_factory=Counter)
 
+    def count_redactions(self, matches: Counter[SourceRule]) -> None:
+        for (_, rule), count in matches.items():
+            self.redacted[rule] += count
+
 
 def event_importer(desk: Desk) -> "EventImporter":
     if isinstance(desk, LocalDesk):
@@ -62,33 +66,48 @@ def event_importer(desk: Desk) -> "EventImporter":
     return ServiceImporter(desk.service, own_redactor())
 
 
-class ServiceImporter:
-    """Sends events to a service, as an editor would, redacted before they leave the machine."""
-
-    def __init__(self, service: ServiceClient, redactor: LineRedactor) -> None:
-        self._service = service
-        self._redactor = redactor
-        self.summary = ImportSummary(by_server=True)
+class EventImporter(ABC):
+    def __init__(self) -> None:
+        self.summary = ImportSummary()
 
     def take(self, file: EventFile) -> Iterator[tuple[int, int]]:
+        """Import a file; yields how far it was read, and its size."""
+        first_line = 1
         for body in read_bodies(file):
             try:
-                self.take_body(body.content, ndjson=not body.is_array)
+                self.take_body(body.content, first_line, ndjson=not body.is_array)
             except BodyUnreadable as error:
                 why = str(error.facts["why"])
                 raise InvalidInput(what=f"The file {file.path}", why=why) from error
+            first_line += body.content.count(b"\n")
             yield body.read, body.size
         self.summary.files += 1
 
+    @abstractmethod
+    def take_body(self, content: bytes, first_line: int = 1, *, ndjson: bool = True) -> None: ...
+
+    @abstractmethod
+    def finish(self) -> ImportSummary: ...
+
+
+class ServiceImporter(EventImporter):
+    """Sends events to a service, as an editor would, redacted before they leave the machine."""
+
+    def __init__(self, service: ServiceClient, redactor: LineRedactor) -> None:
+        super().__init__()
+        self._service = service
+        self._redactor = redactor
+        self.summary.by_server = True
+
     def take_body(self, content: bytes, first_line: int = 1, *, ndjson: bool = True) -> None:
-        """Raises also what the service refuses, ServerUnreachable."""
+        """Raises also ServerUnreachable, and what the service refuses."""
         lines = [
             line
             for _, chunk in split_body([content], len(content), ndjson=ndjson)
             for line in chunk
         ]
         redacted = self._redactor.redact(lines, "", sys.maxsize)
-        self.summary.redacted.update(redacted.counts)
+        self.summary.count_redactions(redacted.matches)
         self.summary.rejected += len(redacted.refused)
         content = b"\n".join(redacted.lines)
         try:
@@ -102,36 +121,23 @@ class ServiceImporter:
             self.summary.near_misses[warning["key"]] = warning["known"]
 
     def finish(self) -> ImportSummary:
-        """Events are on the service's disk; when they are stored, the ledger says."""
         self.summary.waiting = self.summary.accepted > 0
         return self.summary
 
 
-class FileImporter:
+class FileImporter(EventImporter):
     """Takes files into the log of a lake on this machine."""
 
     def __init__(self, lake: Lake, tenant: str, *, by: str = OPERATOR) -> None:
+        super().__init__()
         self._lake, self._by = lake, by
         self._clock = SystemClock()
         self._metrics = Metrics()
         self._tenant = tenant
-        self._acceptor = Acceptor.of(tenant, lake.settings, lake.log, lake.redactor)
+        self._acceptor = Acceptor(tenant, lake.settings, lake.log, lake.redactor)
         self._writer = Writer(WriterParts(lake, self._clock, self._metrics))
-        #: When its events came in: what a running server stored of them has these times.
+        #: When events came in: what a running server stored of them has these times.
         self._received_us: list[int] = []
-        self.summary = ImportSummary()
-
-    def take(self, file: EventFile) -> Iterator[tuple[int, int]]:
-        """Append the events of a file to the log."""
-        first_line = 1
-        for body in read_bodies(file):
-            try:
-                self.take_body(body.content, first_line, ndjson=not body.is_array)
-            except BodyUnreadable as error:
-                raise InvalidInput(what=f"The file {file.path}", why=error.facts["why"]) from error
-            first_line += body.content.count(b"\n")
-            yield body.read, body.size
-        self.summary.files += 1
 
     def take_body(self, content: bytes, first_line: int = 1, *, ndjson: bool = True) -> None:
         now_us = self._clock.now_us()
@@ -140,8 +146,7 @@ class FileImporter:
             self._append(piece)
 
     def finish(self) -> ImportSummary:
-        """Store the events in the log, or wait for a running server that does: the next command
-        may need segments, as rewards do."""
+        """Store the events in the log, or wait for a running server that does."""
         summary, metrics = self.summary, self._metrics
         self._lake.tally.flush(self._lake.database)
         self._lake.redaction_tally.flush(self._lake.database)
@@ -160,7 +165,7 @@ class FileImporter:
         return summary
 
     def _stored_by_server(self) -> int:
-        """An event that the lake had already kept the time at which it came in first."""
+        """Count by the time at which events came in: known events kept their first one."""
         if not self._received_us:
             return 0
         first, last = self._received_us[0], self._received_us[-1]
@@ -185,36 +190,26 @@ class FileImporter:
                 if not drained:  # a running server stores them
                     time.sleep(full.retry_after_s)
                     waited_s += full.retry_after_s
-        self.summary.redacted.update(piece.redactions)
-        received_us = self._received_us[-1]
-        self._lake.redaction_tally.count(self._tenant, received_us, piece.redactions_by_source)
-        self.summary.accepted += piece.accepted
-        self.summary.rejected += len(piece.rejections)
+        self.summary.count_redactions(piece.redactions)
+        self._lake.redaction_tally.count(self._tenant, self._received_us[-1], piece.redactions)
         accepted, rejected = piece.accepted, len(piece.rejections)
+        self.summary.accepted += accepted
+        self.summary.rejected += rejected
         self._lake.tally.count(
             self._tenant, self._by, "ingest", accepted=accepted, rejected=rejected
         )
         self.summary.near_misses |= {miss.key: miss.known for miss in piece.near_misses.counts}
 
 
-EventImporter = FileImporter | ServiceImporter
-
-
 def wait_until_stored(lake: Lake, tenant: str, patience_s: float) -> bool:
-    """Wait until another process has stored the tenant's events that the log holds now. False once
-    it made no progress for so long."""
+    """Wait until another process stored the tenant's events that the log holds now. False once it
+    made no progress for so long."""
     ends = lake.log.ends()
-    left, until_s = _unstored(lake, tenant, ends), time.monotonic() + patience_s
-    while any(left) and time.monotonic() < until_s:
-        time.sleep(_POLL_SECONDS)
-        before, left = left, _unstored(lake, tenant, ends)
-        if left != before:
-            until_s = time.monotonic() + patience_s
-    return not any(left)
+    return wait_while(lambda: _unstored(lake, tenant, ends), patience_s)
 
 
 def _unstored(lake: Lake, tenant: str, ends: list[int]) -> list[int]:
-    """By partition, how far its end is from the first event of the tenant that only the log has."""
+    """The places of each partition's end beyond the tenant's first event that only the log has."""
     lake.log.refresh()
     arrivals = arrivals_of(lake)
     with lake.database.read() as connection:
@@ -223,16 +218,15 @@ def _unstored(lake: Lake, tenant: str, ends: list[int]) -> list[int]:
     for at, end in enumerate(ends):
         beyond = OffsetBounds(start_of(lake.log, at, covered, tenant), end)
         left.append(end - min(first_frame_of(lake.log, arrivals, tenant, at, beyond), end))
-    return left
+    return left if any(left) else []
 
 
-#: Beside the login.
+#: The file beside the login.
 _KEY_NAME = "redaction.key"
 
 
 def own_redactor() -> LineRedactor:
-    """By the settings here, and with a key of this user: that of the lake is not here. Raises
-    RedactionRulesInvalid."""
+    """By the settings here, with a key of this user. Raises RedactionRulesInvalid."""
     settings = load_settings()
     seal = SecretSeal(login_path().with_name(_KEY_NAME))
     if settings.secret_key_file:

@@ -1,10 +1,9 @@
 """One flush, decided: whose turn it is, and from frames of the log to the change of the lake."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import islice, takewhile
-from types import MappingProxyType
 
 import duckdb
 import pyarrow as pa
@@ -20,8 +19,7 @@ from penstock.lake.rows import DecodedEvents, RowGroupLimits, TakeBreak, no_brea
 from penstock.lake.segments import Summariser
 from penstock.settings import MIB
 
-#: Errors that the bytes of a line may raise. None of them comes from a disk or a network: an
-#: outage never rejects a line.
+#: What the bytes of a line may raise. An outage of a disk or a network raises none of these.
 UNFIT = (
     ArithmeticError,
     RecursionError,
@@ -31,22 +29,14 @@ UNFIT = (
     pa.ArrowException,
 )
 _ONE_ROW = RowGroupLimits(rows_max=1, bytes_max=1)
-
-
-#: What was erased of nearly every flush.
-NONE: Mapping[LedgerKey, int] = MappingProxyType({})
-
 #: Files of one commit: while they are written, the lease has to hold.
 FILES_PER_COMMIT_MAX = 256
-#: How much of a partition is read beyond the oldest event that waits: the log keeps all of it, and
-#: a query of what is newest may have to look through it.
+#: How much is read beyond the oldest event that waits: the log keeps it, and queries read it.
 BEHIND_BYTES_MAX = 512 * MIB
 
-
-#: A tenant with less than this part of the memory for what waits is not worth a file when memory is
-#: full: its frames are let go of, and read again when its turn comes.
+#: When memory is full, tenants with less than this part of a flush are let go of, and read again.
 _WORTH_A_FILE = 1 / 64
-#: With so much of it, it is its turn.
+#: With so much of it, it is the tenant's turn.
 _OVERGROWN = 1 / 4
 
 
@@ -54,7 +44,7 @@ _OVERGROWN = 1 / 4
 class WaitingFrames:
     """Frames of one tenant that were read and are not committed yet."""
 
-    #: Of the first of them.
+    #: The first offset in the log.
     offset: int
     since_s: float
     #: How much had been read of the partition before.
@@ -65,21 +55,16 @@ class WaitingFrames:
     rows: int = 0
     size: int = 0
 
-    def is_part(self, limits: IngestSettings, part: float) -> bool:
-        """Whether it is so large a part of what one flush may be."""
-        full = self.rows >= part * limits.flush_rows_max
-        return full or self.size >= part * limits.flush_bytes_max
-
 
 @dataclass
 class Waiting:
     """What waits of a partition, by tenant, in the order in which each began to wait."""
 
     tenants: dict[str, WaitingFrames] = field(default_factory=dict)
-    #: Of what is in memory.
+    #: In memory.
     rows: int = 0
     size: int = 0
-    #: Of the tenants whose frames were let go of, the one that has grown most since.
+    #: The tenant that has grown most since its frames were let go of.
     grown: str | None = None
     #: How much was read of the partition so far.
     read: int = 0
@@ -115,13 +100,11 @@ class Waiting:
         self.rows = self.size = 0
 
     def first(self) -> WaitingFrames | None:
-        """Who has waited longest."""
         return next(iter(self.tenants.values()), None)
 
 
 def wait_seconds(limits: IngestSettings, tenants: int, partitions: int = 1) -> float:
-    """How long a tenant may wait where so many do, in each of so many partitions: the more there
-    are, the longer, so that they do not write more files than they may."""
+    """How long a tenant may wait: the more tenants, the longer, to bound the files they write."""
     files_per_second = limits.flush_files_per_second_max / partitions
     return max(limits.flush_seconds_max, 2 * tenants / files_per_second)
 
@@ -129,35 +112,30 @@ def wait_seconds(limits: IngestSettings, tenants: int, partitions: int = 1) -> f
 def choose_due(
     waiting: Waiting, limits: IngestSettings, now_s: float, partitions: int = 1
 ) -> list[str]:
-    """The tenants that should be written now."""
+    """The tenants to write now."""
     first = waiting.first()
     if first is None:
         return []
-    if is_full(waiting, limits):
+    if fills(waiting, limits):
         return _largest(waiting, limits)
     grown = waiting.grown
-    if grown is not None and waiting.tenants[grown].is_part(limits, _OVERGROWN):
+    if grown is not None and fills(waiting.tenants[grown], limits, _OVERGROWN):
         return [grown]
     wait_s = wait_seconds(limits, len(waiting.tenants), partitions)
     if now_s - first.since_s >= wait_s:
-        # One commit takes those with it whose turn would come next.
+        # One commit also takes those whose turn would come next.
         together_s = 0.0 if wait_s <= limits.flush_seconds_max else wait_s / 2
         of_age = takewhile(
             lambda tenant: now_s - waiting.tenants[tenant].since_s >= together_s, waiting.tenants
         )
-        return _within(waiting, limits, of_age)
+        return choose_oldest(waiting, limits, of_age)
     if waiting.read - first.read_before >= BEHIND_BYTES_MAX:
-        return choose_oldest(waiting, limits)
+        return choose_oldest(waiting, limits, waiting.tenants)
     return []
 
 
-def choose_oldest(waiting: Waiting, limits: IngestSettings) -> list[str]:
-    """As many as may be written in one commit."""
-    return _within(waiting, limits, waiting.tenants)
-
-
-def _within(waiting: Waiting, limits: IngestSettings, tenants: Iterable[str]) -> list[str]:
-    """The first of these, as far as they are one flush; there is one at least."""
+def choose_oldest(waiting: Waiting, limits: IngestSettings, tenants: Iterable[str]) -> list[str]:
+    """The first of these tenants, as far as they are one flush; there is one at least."""
     chosen: list[str] = []
     rows = size = 0
     for tenant in islice(tenants, FILES_PER_COMMIT_MAX):
@@ -169,20 +147,20 @@ def _within(waiting: Waiting, limits: IngestSettings, tenants: Iterable[str]) ->
     return chosen
 
 
-def is_full(waiting: Waiting, limits: IngestSettings) -> bool:
-    """Whether no more should be read before memory is free again."""
-    return waiting.rows >= limits.flush_rows_max or waiting.size >= limits.flush_bytes_max
+def fills(waiting: Waiting | WaitingFrames, limits: IngestSettings, part: float = 1) -> bool:
+    """Whether it is at least this part of what one flush may be."""
+    full = waiting.rows >= part * limits.flush_rows_max
+    return full or waiting.size >= part * limits.flush_bytes_max
 
 
 def _largest(waiting: Waiting, limits: IngestSettings) -> list[str]:
-    """Of the tenants in memory that are worth a file the fewest without whom the rest is half of
-    it at most."""
+    """The fewest tenants that are worth a file and leave at most half of the memory taken."""
     rows, size = waiting.rows, waiting.size
     chosen = []
     worth_it = [
         (tenant, frames)
         for tenant, frames in waiting.tenants.items()
-        if not frames.let_go and frames.is_part(limits, _WORTH_A_FILE)
+        if not frames.let_go and fills(frames, limits, _WORTH_A_FILE)
     ]
     worth_it.sort(key=lambda item: item[1].size, reverse=True)
     for tenant, frames in worth_it[:FILES_PER_COMMIT_MAX]:
@@ -194,26 +172,70 @@ def _largest(waiting: Waiting, limits: IngestSettings) -> list[str]:
     return chosen
 
 
-@dataclass(frozen=True)
+@dataclass
 class FlushInput:
-    """The frames of a flush, decoded."""
+    """The frames of a flush, decoded, and what the ledger gets."""
 
-    decoded: DecodedEvents
-    rejected: list[RejectedRow]
-    accepted: Counter[LedgerKey]
-    #: Bytes of the accepted events. Those of a frame with several sources are shared out.
-    sizes: Counter[LedgerKey]
+    decoded: DecodedEvents = field(default_factory=DecodedEvents)
+    rejected: list[RejectedRow] = field(default_factory=list)
+    counts: defaultdict[LedgerKey, LedgerCounts] = field(
+        default_factory=lambda: defaultdict(LedgerCounts)
+    )
     signs: MaskSigns = field(default_factory=MaskSigns)
+
+    def reject(
+        self, frame: Frame, lines: Iterable[RejectedLine], *, acknowledged: bool = False
+    ) -> None:
+        tenant, received_us = frame.header.tenant, frame.header.received_us
+        for line in lines:
+            source = _storable(line.source)[:ID_CHARS_MAX]
+            row = RejectedRow(
+                tenant=tenant,
+                source=source,
+                received_at=received_us,
+                line=line.line,
+                reason=_storable(line.reason),
+                raw=line.raw,
+                truncated=line.truncated,
+                acknowledged=acknowledged,
+            )
+            self.rejected.append(row)
+            self.counts[LedgerKey(tenant, source, hour_of(received_us))].rejected += 1
+
+    def drop_erased(self, positions: Collection[int]) -> None:
+        self._count("erased", sorted(positions))
+        kept = [at for at in range(len(self.decoded.events)) if at not in positions]
+        self.decoded = self.decoded.chosen(kept)
+
+    def find_new(self, memories: dict[str, SessionMemory]) -> NewEvents:
+        """Separate new events from repeated ones, and add the new ones to the memories."""
+        decoded = self.decoded
+        fresh = find_new(decoded, memories)
+        self._count("stored", fresh.new)
+        if len(fresh.new) < len(decoded.events):
+            new = set(fresh.new)
+            self._count("duplicate", [i for i in range(len(decoded.events)) if i not in new])
+        for position in fresh.new:
+            if (event := decoded.events[position]).type == DROPPED_TYPE:
+                hour = hour_of(decoded.received_us[position])
+                key = LedgerKey(decoded.tenants[position], event.source or "", hour)
+                self.counts[key].dropped += dropped_events(event.payload)
+        return fresh
+
+    def _count(self, fate: str, positions: Sequence[int]) -> None:
+        """Counts by exact time first: that leaves few times to turn into hours."""
+        tenants, events, times = self.decoded.tenants, self.decoded.events, self.decoded.received_us
+        exact = Counter((tenants[i], events[i].source or "", times[i]) for i in positions)
+        for (tenant, source, received_us), count in exact.items():
+            counts = self.counts[LedgerKey(tenant, source, hour_of(received_us))]
+            setattr(counts, fate, getattr(counts, fate) + count)
 
 
 def decode_frames(
-    frames: Iterable[Frame],
-    sifted_by: Summariser | None = None,
-    take_break: TakeBreak = no_breaks,
+    frames: Iterable[Frame], sifted_by: Summariser | None = None, take_break: TakeBreak = no_breaks
 ) -> FlushInput:
-    """Lines that cannot be read join the lines that the gateway rejected. With `sifted_by` so do
-    those that cannot be stored."""
-    flush = FlushInput(DecodedEvents(), [], Counter(), Counter())
+    """Reject lines that cannot be read; with `sifted_by` also those that cannot be stored."""
+    flush = FlushInput()
     for frame in frames:
         take_break()
         header, counts = frame.header, frame.header.counts
@@ -223,101 +245,35 @@ def decode_frames(
             except ValueError as error:
                 reason = f"unreadable in the event log: {error}"
                 lines = [RejectedLine(line=1, reason=reason, raw=frame.body)]
-            flush.rejected.extend(_rejected_rows(frame, lines))
+            flush.reject(frame, lines)
             continue
         flush.signs.look_at(frame)
         before = len(flush.decoded.events)
         fit, unfit = (frame, []) if sifted_by is None else _sift(frame, sifted_by)
         unfit += flush.decoded.add(fit)
         if unfit:
-            flush.rejected.extend(_rejected_rows(frame, unfit, acknowledged=True))
+            flush.reject(frame, unfit, acknowledged=True)
             counts = Counter(event.source or "" for event in flush.decoded.events[before:])
         total = sum(counts.values())
         for source, count in counts.items():
-            key = LedgerKey(header.tenant, source, hour_of(header.received_us))
-            flush.accepted[key] += count
-            flush.sizes[key] += len(frame.body) * count // total
+            of_source = flush.counts[LedgerKey(header.tenant, source, hour_of(header.received_us))]
+            of_source.accepted += count
+            # The bytes of a frame with several sources are shared out.
+            of_source.bytes += len(frame.body) * count // total
     return flush
-
-
-def plan_flush(
-    flush: FlushInput, memories: dict[str, SessionMemory], erased: Mapping[LedgerKey, int] = NONE
-) -> tuple[NewEvents, dict[LedgerKey, LedgerCounts]]:
-    """Separate new events from repeated ones, and count what the ledger gets. Adds the new ones to
-    the memories. `erased` were dropped before."""
-    decoded = flush.decoded
-    fresh = find_new(decoded, memories)
-    counts: defaultdict[LedgerKey, LedgerCounts] = defaultdict(LedgerCounts)
-    for key, count in erased.items():
-        counts[key].erased += count
-    for key, count in flush.accepted.items():
-        counts[key].accepted += count
-        counts[key].bytes += flush.sizes[key]
-    for key, count in _count(decoded, fresh.new).items():
-        counts[key].stored += count
-    if len(fresh.new) < len(decoded.events):
-        new = set(fresh.new)
-        repeated = [i for i in range(len(decoded.events)) if i not in new]
-        for key, count in _count(decoded, repeated).items():
-            counts[key].duplicate += count
-    for position in fresh.new:
-        if (event := decoded.events[position]).type == DROPPED_TYPE:
-            hour = hour_of(decoded.received_us[position])
-            key = LedgerKey(decoded.tenants[position], event.source or "", hour)
-            counts[key].dropped += dropped_events(event.payload)
-    for row in flush.rejected:
-        counts[LedgerKey(row.tenant, row.source, hour_of(row.received_at))].rejected += 1
-    return fresh, dict(counts)
-
-
-def without(flush: FlushInput, positions: Collection[int]) -> tuple[FlushInput, Counter[LedgerKey]]:
-    """A flush without the events at these positions, and how many those are."""
-    decoded = flush.decoded
-    kept = [position for position in range(len(decoded.events)) if position not in positions]
-    return replace(flush, decoded=decoded.chosen(kept)), _count(decoded, sorted(positions))
 
 
 def hour_of(us: int) -> int:
     return us - us % 3_600_000_000
 
 
-def _count(decoded: DecodedEvents, chosen: Sequence[int]) -> Counter[LedgerKey]:
-    """Counts by exact time first: that leaves few times to turn into hours."""
-    exact = Counter(
-        (decoded.tenants[i], decoded.events[i].source or "", decoded.received_us[i]) for i in chosen
-    )
-    counts: Counter[LedgerKey] = Counter()
-    for (tenant, source, received_us), count in exact.items():
-        counts[LedgerKey(tenant, source, hour_of(received_us))] += count
-    return counts
-
-
-def _rejected_rows(
-    frame: Frame, lines: Iterable[RejectedLine], *, acknowledged: bool = False
-) -> list[RejectedRow]:
-    return [
-        RejectedRow(
-            tenant=frame.header.tenant,
-            source=_storable(line.source)[:ID_CHARS_MAX],
-            received_at=frame.header.received_us,
-            line=line.line,
-            reason=_storable(line.reason),
-            raw=line.raw,
-            truncated=line.truncated,
-            acknowledged=acknowledged,
-        )
-        for line in lines
-    ]
-
-
 def _storable(text: str) -> str:
-    """The text as every database takes it: a bad line's own source may hold anything."""
+    """Make a text that every database takes: a bad line's own source may hold anything."""
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
 def _sift(frame: Frame, summariser: Summariser) -> tuple[Frame, list[RejectedLine]]:
-    """The frame without the lines that cannot be stored, and those lines: the gateway should not
-    have let them through. A flush is stored as a whole or not at all."""
+    """Split off the lines that cannot be stored: a flush is stored as a whole or not at all."""
     fit: list[bytes] = []
     unfit: list[RejectedLine] = []
     for number, line in enumerate(frame.body.split(b"\n"), 1):

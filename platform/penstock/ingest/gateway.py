@@ -9,94 +9,69 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Self
 
 from penstock.errors import Backlogged, TooManyRequests, cause_for_everybody
 from penstock.eventlog import EventLog
 from penstock.eventlog.settings import EventLogSettings
 from penstock.events.bodies import split_body
-from penstock.events.frames import (
-    HEADER_BYTES_MAX,
-    REJECTED_LINE_BYTES_MAX,
-    encode_values,
-    pack,
-)
+from penstock.events.frames import HEADER_BYTES_MAX, REJECTED_LINE_BYTES_MAX, encode_values, pack
 from penstock.events.near_misses import NearMisses, NearMissSample
 from penstock.events.validation import Rejection, ValidatedLines, validate_parts
 from penstock.ingest.decompression import BodyUnreadable
-from penstock.lake.redaction_counts import SourceRule
 from penstock.metrics import Metrics
 from penstock.redaction.line_redaction import LineRedactor, RedactedLines
+from penstock.redaction.rules import SourceRule
 from penstock.settings import Settings
 
-#: Lines are validated in pieces of this size, so that other requests get their turn in between.
+#: Validated at once, so that other requests get their turn in between.
 CHUNK_BYTES = 256 * 1024
-#: A body with more lines that are no events is something else. Stored one by one, and listed in
-#: the answer, the lines would take many times its size.
+#: A body with more lines that are no events is something else, and the answer would list them all.
 REJECTED_LINES_MAX = 100_000
-#: What one request writes before others have a turn, but for a larger value.
+#: Written before others have a turn, but for a larger value.
 APPEND_BYTES_MAX = 512 * 1024
-#: How long a failed append counts as the log's state. A balancer sends requests only to gateways
-#: that are ready, so that without an end no request would show that the log is back.
+#: How long a failed append counts as the log's state: balancers send nothing to a gateway that is
+#: not ready, and no request would show that the log is back.
 _FAILURE_SECONDS = 5.0
 
 
 @dataclass
 class Acceptance:
-    """What became of a piece of a body, or of several added up."""
+    """What became of a piece of a body, or of several pieces together."""
 
     accepted: int = 0
     rejections: list[Rejection] = field(default_factory=list)
     values: defaultdict[int, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     near_misses: NearMisses = field(default_factory=NearMisses)
-    #: Matches of each redaction rule.
-    redactions: Counter[str] = field(default_factory=Counter)
-    #: The same by source and rule.
-    redactions_by_source: Counter[SourceRule] = field(default_factory=Counter)
+    #: Matches of redaction rules.
+    redactions: Counter[SourceRule] = field(default_factory=Counter)
 
     def add(self, other: "Acceptance") -> None:
         self.accepted += other.accepted
         self.rejections += other.rejections
         self.near_misses.update(other.near_misses)
         self.redactions.update(other.redactions)
-        self.redactions_by_source.update(other.redactions_by_source)
         for partition, values in other.values.items():
             self.values[partition] += values
 
 
-@dataclass(frozen=True)
 class Acceptor:
-    """Turns bodies of one tenant into values of the log."""
+    """Turns bodies of one tenant into values of this log, as it is now."""
 
-    tenant: str
-    partitions: int
-    event_bytes_max: int
-    rejected_line_bytes_max: int
-    value_bytes_max: int
-    redactor: LineRedactor
-    sample: NearMissSample
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         tenant: str,
         settings: Settings,
         log: EventLog,
         redactor: LineRedactor,
         sample: NearMissSample | None = None,
-    ) -> Self:
-        """For bodies that go to this log, as it is now."""
-        event_bytes_max = log.value_bytes_max - HEADER_BYTES_MAX
-        return cls(
-            tenant=tenant,
-            partitions=log.partitions,
-            event_bytes_max=min(settings.room(EventLogSettings).event_bytes_max, event_bytes_max),
-            # Rejected lines are stored as JSON, where they take more room.
-            rejected_line_bytes_max=min(REJECTED_LINE_BYTES_MAX, event_bytes_max // 2),
-            value_bytes_max=log.value_bytes_max,
-            redactor=redactor,
-            sample=sample or NearMissSample(),
-        )
+    ) -> None:
+        self._tenant, self._redactor = tenant, redactor
+        self._sample = sample or NearMissSample()
+        self._partitions, self._value_bytes_max = log.partitions, log.value_bytes_max
+        bytes_max = log.value_bytes_max - HEADER_BYTES_MAX
+        self._event_bytes_max = min(settings.room(EventLogSettings).event_bytes_max, bytes_max)
+        # Rejected lines are stored as JSON, where they take more room.
+        self._rejected_line_bytes_max = min(REJECTED_LINE_BYTES_MAX, bytes_max // 2)
 
     def accept(
         self,
@@ -107,29 +82,28 @@ class Acceptor:
         ndjson: bool = False,
         array_bytes_max: int = sys.maxsize,
     ) -> Iterator[Acceptance]:
-        """Of a body in parts. A piece at a time, so that the caller may do something else in
-        between."""
-        place = (self.tenant, received_us, self.partitions, self.rejected_line_bytes_max)
+        """Take a body in, a piece at a time, so that the caller may do something else between."""
+        place = (self._tenant, received_us, self._partitions, self._rejected_line_bytes_max)
         rejected = 0
         chunks = split_body(
             parts,
             CHUNK_BYTES,
             first_line,
             ndjson=ndjson,
-            line_bytes_max=self.event_bytes_max,
+            line_bytes_max=self._event_bytes_max,
             array_bytes_max=array_bytes_max,
         )
         for number, lines in chunks:
             redacted = yield from self._redacted(lines)
             validated, misses = ValidatedLines([], [], [], []), NearMisses()
-            for part in validate_parts(redacted.lines, number, self.event_bytes_max):
+            for part in validate_parts(redacted.lines, number, self._event_bytes_max):
                 if validated.rejections:
-                    yield Acceptance()  # a turn for others: who looks at each line takes long
+                    yield Acceptance()  # a turn for others: to look at each line takes long
                 validated.lines.extend(part.lines)
                 validated.sessions.extend(part.sessions)
                 validated.sources.extend(part.sources)
                 validated.rejections.extend(part.rejections)
-                misses.update(self.sample.look_at(part.unknown, self.tenant, received_us))
+                misses.update(self._sample.look_at(part.unknown, self._tenant, received_us))
                 rejected += len(part.rejections)
                 if rejected > REJECTED_LINES_MAX:
                     last = part.rejections[-1]
@@ -137,22 +111,21 @@ class Acceptor:
                         why=f"more than {REJECTED_LINES_MAX} of its lines are no events; "
                         f"line {last.line}: {last.reason}"
                     )
-            validated.rejections.extend(line.rejection(number) for line in redacted.refused)
+            validated.rejections.extend(
+                refused._replace(line=number + refused.line) for refused in redacted.refused
+            )
             piece = Acceptance(
                 len(validated.lines),
                 sorted(validated.rejections, key=attrgetter("line")),
                 near_misses=misses,
-                redactions=redacted.counts,
-                redactions_by_source=Counter(
-                    {SourceRule(*place): n for place, n in redacted.by_source.items()}
-                ),
+                redactions=redacted.matches,
             )
             for partition, frame in pack(validated, *place, signs=redacted.signs):
-                piece.values[partition] += encode_values(frame, self.value_bytes_max)
+                piece.values[partition] += encode_values(frame, self._value_bytes_max)
             yield piece
 
     def _redacted(self, lines: list[bytes]) -> Generator[Acceptance, None, RedactedLines]:
-        steps = self.redactor.redact_in_turns(lines, self.tenant, self.event_bytes_max)
+        steps = self._redactor.redact_in_turns(lines, self._tenant, self._event_bytes_max)
         while True:
             try:
                 next(steps)
@@ -162,14 +135,8 @@ class Acceptor:
             yield Acceptance()  # a turn for others
 
 
-def count_redactions(metrics: Metrics, matches: Mapping[str, int]) -> None:
-    for rule, count in matches.items():
-        metrics.add("redactions_total", count, rule=rule)
-
-
 class InflightBytes:
-    """The bytes that requests hold in memory, bounded for all together and for each tenant. For
-    one event loop."""
+    """The bytes that requests hold in memory, bounded for all and for each tenant."""
 
     def __init__(self, bytes_max: int, tenant_bytes_max: int, metrics: Metrics) -> None:
         self._bytes_max = bytes_max
@@ -180,8 +147,8 @@ class InflightBytes:
 
     @contextmanager
     def holding(self, tenant: str) -> Iterator[Callable[[int], None]]:
-        """A function that holds more bytes; all are released when the block ends. It raises
-        Backlogged or TooManyRequests, and then holds no more than before."""
+        """Yield a function that holds more bytes until the block ends. It raises Backlogged or
+        TooManyRequests, and then holds no more than before."""
         held = 0
 
         def hold(size: int) -> None:
@@ -218,8 +185,9 @@ class _PendingAppend:
 
 
 class GroupCommit:
-    """Appends to the log on a thread of its own: many requests, one sync. What arrives while the
-    disk is busy is written together next. The callers bound the memory."""
+    """Appends to the log on a thread of its own: many requests, one sync.
+
+    What arrives while the disk is busy is written together next; the callers bound the memory."""
 
     def __init__(self, log: EventLog, block_bytes_max: int, metrics: Metrics) -> None:
         self._log = log
@@ -233,7 +201,7 @@ class GroupCommit:
         self._thread.start()
 
     async def append(self, values: Values) -> None:
-        """Returns once the values are on disk. Raises what the log raises; then some may be."""
+        """Return once the values are on disk. Raises what the log raises; then some may be."""
         for part in _appends_of(values):
             await self._append_part(part)
 
@@ -254,7 +222,7 @@ class GroupCommit:
         return cause_for_everybody(failure[0])
 
     def close(self) -> None:
-        """Writes pending values first."""
+        """Write what is pending, and end."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -298,7 +266,7 @@ class GroupCommit:
 
 
 def _appends_of(values: Values) -> Iterator[Values]:
-    """A part at a time, so that a large body does not keep the small ones of others waiting."""
+    """Cut an append, so that a large body does not keep small ones waiting."""
     part: defaultdict[int, list[bytes]] = defaultdict(list)
     size = 0
     for partition, of_partition in values.items():

@@ -24,8 +24,7 @@ _READ_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True)
 class LedgerRow:
-    """Counts of one tenant's source in one hour, by the time of arrival. `waiting` are accepted
-    events that are only in the log so far."""
+    """Counts of one tenant's source in one hour; `waiting` events are only in the log so far."""
 
     tenant: str
     source: str
@@ -35,18 +34,17 @@ class LedgerRow:
     duplicate: int
     rejected: int
     waiting: int
-    #: Dropped before they were stored, or taken out again: the lake was told to erase them.
     erased: int = 0
-    #: Not among the accepted: recorders say that they had no room for them.
+    #: Not among the accepted: recorders had no room for them.
     dropped: int = 0
 
 
 @dataclass(frozen=True)
 class WaitingEvents:
-    """Events that only the log has: how many, when the oldest came in, in microseconds, and why
-    they wait."""
+    """Events that only the log has."""
 
     events: int
+    #: When the oldest came in, in microseconds.
     since_at: int
     why: str
 
@@ -56,7 +54,7 @@ class LedgerReport:
     rows: list[LedgerRow]
     #: Sentences, one for each thing that does not add up.
     discrepancies: list[str]
-    #: Accepted ones included.
+    #: Also those that somebody accepted.
     gaps: list[LogGap]
     waiting: WaitingEvents | None = None
 
@@ -67,7 +65,7 @@ _COUNTS = ("accepted", "stored", "duplicate", "rejected", "waiting", *_STORED[4:
 
 
 def read_ledger(lake: Lake, since_us: int = 0, *, tenant: str | None = None) -> LedgerReport:
-    """The ledger from an hour on, of all tenants or of one. Events in the log count as accepted."""
+    """Read the ledger of all tenants or of one. Events in the log count as accepted."""
     decoder = arrivals_of(lake)
     overtaken, before = True, None
     while overtaken:
@@ -98,7 +96,7 @@ def read_ledger(lake: Lake, since_us: int = 0, *, tenant: str | None = None) -> 
     ]
     if whole != live_rows:
         differ = f"{whole} events were stored, but the segments hold {live_rows} rows"
-        # Of how many others have, a tenant is not told.
+        # A tenant is not told how many events others have.
         several = "the segments do not hold as many rows as events were stored"
         discrepancies.append(differ if tenant is None else several)
     for gap in gaps:
@@ -118,7 +116,7 @@ def read_ledger(lake: Lake, since_us: int = 0, *, tenant: str | None = None) -> 
     return LedgerReport(rows, discrepancies, gaps, held_up)
 
 
-#: A writer that is well stores events so much later than a flush is due.
+#: A healthy writer is no later than this.
 _LATE_SECONDS = 10
 
 
@@ -140,8 +138,7 @@ def _why(lake: Lake, since_us: int, tenants: int) -> str:
 def _read_stored(
     lake: Lake,
 ) -> tuple[Sequence[sa.Row[Any]], int, list[LogGap], dict[int, CoveredOffset]]:
-    """The sums of the ledger, the rows of the live segments, the gaps, and how far the lake covers
-    the log: all at one moment."""
+    """The sums of the ledger, the rows of live segments, the gaps, and what the lake covers."""
     keys = (ledger.c.tenant, ledger.c.source, ledger.c.hour)
     sums = [sa.func.coalesce(sa.func.sum(ledger.c[name]), 0).label(name) for name in _STORED]
     live = sa.select(sa.func.sum(segment.c.rows)).where(segment.c.removed_snap.is_(None))
@@ -159,7 +156,7 @@ class _Arrivals:
     rejected: Counter[_Key] = field(default_factory=Counter)
     #: When the oldest events of each tenant came in.
     oldest_us: dict[str, int] = field(default_factory=dict)
-    #: Whether the log let go of some meanwhile.
+    #: The log let go of some meanwhile.
     overtaken: bool = False
 
     def add(self, header: FrameHeader) -> None:

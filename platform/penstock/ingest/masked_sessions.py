@@ -1,9 +1,5 @@
-"""Sessions in which something was masked: their later model calls are stored without token ids,
-which decode to what was masked.
-
-A gateway does this for what it takes in itself, as far as it remembers. The writer, which owns the
-partition of a session and remembers in the database, does it whatever gateway an event came by,
-and in whatever order events came within one flush."""
+"""Sessions in which something was masked: later model calls lose their token ids, which would
+decode to it. The writer of a session's partition does this, whatever gateway an event came by."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -35,13 +31,12 @@ _start_decoder = msgspec.json.Decoder(SessionStart)
 
 @dataclass
 class MaskSigns:
-    """What the lines of a flush may hold: nobody looks at each line without a sign."""
+    """What the lines of a flush may hold: without a sign nobody looks at each line."""
 
     placeholders: bool = False
     token_ids: bool = False
 
     def look_at(self, frame: Frame) -> None:
-        """At what a gateway saw in it, or at its lines."""
         signs, body = frame.header.signs, frame.body
         if signs is not None:
             self.placeholders = self.placeholders or "placeholders" in signs
@@ -53,13 +48,13 @@ class MaskSigns:
 
 @dataclass(frozen=True)
 class MaskedSessions:
-    #: Sessions of which it is new, or of which it holds from an earlier moment on.
+    #: Sessions that are masked anew, or from an earlier moment on.
     fresh: Mapping[SessionId, int] = field(default_factory=dict)
     #: Calls that lost their token ids.
     calls: int = 0
 
-    def settle(self, connection: Connection) -> bool:
-        """In the transaction that stores the events."""
+    def settle(self, connection: Connection) -> None:
+        """Note the sessions in the transaction that stores the events."""
         if self.fresh:
             insert = insert_of(connection)(masked_session)
             earlier = sa.case(
@@ -73,11 +68,10 @@ class MaskedSessions:
             ]
             adding = insert.on_conflict_do_update(index_elements=keys, set_={"since_us": earlier})
             connection.execute(adding, rows)
-        return True
 
 
 def drop_token_ids(database: Database, decoded: DecodedEvents, signs: MaskSigns) -> MaskedSessions:
-    """Changes the events. Token ids go of calls from the first masked event of their session on."""
+    """Remove token ids of calls from the first masked event of their session on."""
     links = any(
         event.type == "session_start" and _LINK in bytes(event.payload) for event in decoded.events
     )
@@ -119,7 +113,7 @@ def _is_masked(payload: bytes) -> bool:
 
 
 def _follow(parents: Mapping[SessionId, SessionId], since: dict[SessionId, int]) -> None:
-    """To any depth within the flush."""
+    """Pass masks on to sessions that go on from masked ones, to any depth within the flush."""
     below = {session for session, parent in parents.items() if parent in since}
     while below:
         since.update(dict.fromkeys(below, _FROM_THE_START))

@@ -19,16 +19,13 @@ from penstock.errors import PenstockError
 from penstock.eventlog import Claim
 from penstock.events.frames import Frame, encode_values
 from penstock.ingest.flush import (
-    NONE,
     UNFIT,
     FlushInput,
     Waiting,
     choose_due,
     choose_oldest,
     decode_frames,
-    is_full,
-    plan_flush,
-    without,
+    fills,
 )
 from penstock.ingest.masked_sessions import drop_token_ids
 from penstock.ingest.rejected_lines import (
@@ -56,16 +53,15 @@ from penstock.lake.duplicates import KnownEvents, NewEvents
 from penstock.lake.errors import FencedOff
 from penstock.lake.fresh_events import arrivals_of
 from penstock.lake.lake import Lake
-from penstock.lake.redaction_counts import SourceRule
 from penstock.lake.rows import ROW_GROUPS, DecodedEvents, TakeBreak, no_breaks
 from penstock.lake.segments import SegmentWriter, discard, new_name
 from penstock.lake.settings import LakeSettings
 from penstock.lake.sorted_merge import tenant_pieces
 from penstock.metrics import Metrics
 from penstock.privacy.tombstones import find_erased
+from penstock.redaction.rules import SourceRule
 from penstock.sealed_texts import SecretSeal
 
-#: How much of the log is read at once.
 _READ_BYTES = 1024 * 1024
 #: How long a partition of another process is left alone.
 _CLAIM_SECONDS = 0.5
@@ -87,7 +83,8 @@ class LogExpired(PenstockError):
 
 @dataclass(frozen=True)
 class WriterParts:
-    """What a writer works with, and what its partitions share, so that limits hold for the process.
+    """What the partitions of a writer share, so that limits hold for the process.
+
     `crash_point` is called at the steps of the protocol, for tests that end the process there."""
 
     lake: Lake
@@ -95,7 +92,7 @@ class WriterParts:
     metrics: Metrics
     crash_point: Callable[[str], None] = lambda _point: None
     owner: str = field(default_factory=lambda: uuid.uuid4().hex)
-    #: Of the requests that the same process answers.
+    #: Shared with the requests that the process answers.
     right_of_way: RightOfWay = field(default_factory=RightOfWay)
 
     @cached_property
@@ -126,11 +123,11 @@ class PartitionWriter:
         self._known = parts.known
         self._decoder = arrivals_of(parts.lake, log.partitions, self._count_redactions)
         self._limits = parts.lake.settings.room(IngestSettings)
-        #: The last read brought so much that there is probably more.
+        #: There is probably more to read.
         self.behind = False
         #: False when the partition is another writer's share.
         self.in_share = True
-        #: Whether the last try to own the partition went well.
+        #: Whether the last attempt to own the partition succeeded.
         self.owned = False
         self._claim: PartitionClaim | None = None
         self._try_again_s = -math.inf
@@ -142,7 +139,7 @@ class PartitionWriter:
         self._moved_s = 0.0
 
     def _count_redactions(self, tenant: str, matches: Mapping[SourceRule, int]) -> None:
-        """Of lines that came past a gateway, which would have counted them."""
+        """Counts lines that came past a gateway, which would have counted them."""
         if matches:
             now_us = self._parts.clock.now_us()
             self._parts.lake.redaction_tally.count(tenant, now_us, matches)
@@ -157,8 +154,9 @@ class PartitionWriter:
         return self._claim is None or self._position == self._claim.next_offset
 
     def step(self, *, drain: bool = False, hurried: bool = False, end: int | None = None) -> bool:
-        """Read new values, and flush when it is time; with `drain`, as soon as there is no more to
-        read, and `hurried` also while more comes."""
+        """Read new values, and flush when it is time.
+
+        `drain` flushes once there is no more to read, `hurried` even before."""
         claim = self._claim or self._try_claim()
         if claim is None:
             return False
@@ -167,10 +165,10 @@ class PartitionWriter:
         due = choose_due(self._waiting, self._limits, now_s, self._log.partitions)
         at_once = hurried or (drain and not moved)
         if at_once and not due:
-            due = choose_oldest(self._waiting, self._limits)
-        if not due and is_full(self._waiting, self._limits):
+            due = choose_oldest(self._waiting, self._limits, self._waiting.tenants)
+        if not due and fills(self._waiting, self._limits):
             self._waiting.free_memory()
-        # Values that nobody has to wait for have to be passed, too.
+        # Values that nobody waits for have to be passed, too.
         passed = at_once or now_s - self._moved_s >= self._limits.flush_seconds_max
         past = passed and not self._waiting.tenants
         if due or (past and not self.idle):
@@ -200,8 +198,7 @@ class PartitionWriter:
             self._known.uncover(self._partition)
 
     def report_lag(self) -> None:
-        """How much of the log lies beyond the last commit. Once the partition is lost, the
-        metric keeps its last value."""
+        """Measure the log beyond the last commit; a lost partition keeps its last value."""
         if self._covered is not None:
             lag = self._parts.lake.log.bytes_beyond(self._partition, self._covered)
             self._parts.metrics.set("log_lag_bytes", lag, partition=str(self._partition))
@@ -253,7 +250,7 @@ class PartitionWriter:
         if end is not None and self._position >= end:
             self.behind = False
             return False
-        if is_full(waiting, self._limits):
+        if fills(waiting, self._limits):
             return False
         bytes_max = min(self._limits.flush_bytes_max - waiting.size, _READ_BYTES)
         entries = log.read(self._partition, self._position, bytes_max)
@@ -276,8 +273,8 @@ class PartitionWriter:
                         strays[partition] += encode_values(frame, log.value_bytes_max)
             waiting.read += sum(map(len, entry.values))
         if strays:
-            # Only the owner of a session's partition can say whether its events are new. Events
-            # that are sent on twice, after a failure, are duplicates to it.
+            # Only the owner of a session's partition knows which of its events are new. What is
+            # sent on twice, after a failure, it finds to be duplicates.
             log.append(strays)
             self._parts.metrics.add("values_forwarded_total", sum(map(len, strays.values())))
         self._position = entries[-1].next_offset
@@ -294,7 +291,7 @@ class PartitionWriter:
             self._store(claim, tenants, sifted, take_break)
 
     def _frames_of(self, tenants: Sequence[str]) -> list[Frame]:
-        """Those in memory, and those that are read again. Raises LogExpired."""
+        """Frames in memory, and those that are read again. Raises LogExpired."""
         waiting = [self._waiting.tenants[tenant] for tenant in tenants]
         frames = [frame for of_tenant in waiting for frame in of_tenant.frames]
         let_go = {tenant: of for tenant, of in zip(tenants, waiting, strict=True) if of.let_go}
@@ -327,29 +324,28 @@ class PartitionWriter:
     ) -> None:
         parts, metrics, started = self._parts, self._parts.metrics, time.perf_counter()
         erased = find_erased(parts.lake.database, parts.seal, flush.decoded)
-        dropped = NONE
+        sources = count_by_source(flush.counts, flush.rejected)
         if erased.positions:
-            flush, dropped = without(flush, erased.positions)
+            flush.drop_erased(erased.positions)
         memories = self._known.recall(set(flush.decoded.sessions))
-        sources = count_by_source(flush.accepted, flush.rejected)
         masked = drop_token_ids(parts.lake.database, flush.decoded, flush.signs)
         take_break()
-        fresh, counts = plan_flush(flush, memories, dropped)
+        fresh = flush.find_new(memories)
+
+        def settle(connection: Connection) -> bool:
+            masked.settle(connection)
+            return erased.settle(connection)
+
         segments = self._write_segments(claim, flush.decoded, fresh, take_break)
         to_offset = self._covered_without(tenants)
         change = PartitionAdvance(
             to_offset=to_offset,
             segments=segments,
             ahead=dict.fromkeys(tenants, self._position) if to_offset < self._position else {},
-            counts=counts,
+            counts=flush.counts,
             consents=fresh.stricter,
             oldest_us=min(flush.decoded.received_us) if segments else None,
-            also=self._set_aside(
-                claim,
-                flush.rejected,
-                sources,
-                lambda connection: erased.settle(connection) and masked.settle(connection),
-            ),
+            also=self._set_aside(claim, flush.rejected, sources, settle),
         )
         parts.crash_point("file written")
         try:
@@ -370,7 +366,7 @@ class PartitionWriter:
             parts.lake.log.forget(self._partition, claim.next_offset)
         else:
             parts.lake.log.trim(self._partition, claim.next_offset)
-        for key, count in counts.items():
+        for key, count in flush.counts.items():
             metrics.add("events_stored_total", count.stored, tenant=key.tenant)
             metrics.add("events_duplicate_total", count.duplicate, tenant=key.tenant)
         metrics.observe("flush_seconds", time.perf_counter() - started)
@@ -388,15 +384,16 @@ class PartitionWriter:
         sources: Mapping[Source, SourceLines],
         settle: Callable[[Connection], bool],
     ) -> Callable[[Connection], bool]:
-        """Write rejected lines to a file; what returns enters them in the commit, unless there is
-        more that was erased by now."""
+        """Write rejected lines to files; the answer enters them in the commit.
+
+        It refuses where more was erased meanwhile."""
         if not rows:
             return settle
         of_tenant: defaultdict[str, list[RejectedRow]] = defaultdict(list)
         for row in rows:
             of_tenant[row.tenant].append(row)
         stored = read_stored(self._parts.lake.database, of_tenant)
-        plans = {tenant: plan_rejections(of, stored) for tenant, of in of_tenant.items()}
+        plans = {tenant: plan_rejections(of, stored[tenant]) for tenant, of in of_tenant.items()}
         trips = self._parts.fuses.trips(sources)
         names = self._announce(
             claim, [tenant for tenant, plan in plans.items() if plan.stored], FOLDER, SUFFIX
@@ -414,13 +411,9 @@ class PartitionWriter:
         return enter
 
     def _write_segments(
-        self,
-        claim: PartitionClaim,
-        decoded: DecodedEvents,
-        fresh: NewEvents,
-        take_break: TakeBreak,
+        self, claim: PartitionClaim, decoded: DecodedEvents, fresh: NewEvents, take_break: TakeBreak
     ) -> list[CoveredSegment]:
-        """One for each tenant with new events."""
+        """One segment for each tenant with new events."""
         parts, summariser = self._parts, self._parts.lake.summariser
         tenants = {decoded.tenants[at] for at in fresh.new}
         names = self._announce(claim, sorted(tenants))
@@ -429,7 +422,7 @@ class PartitionWriter:
         )
         summaries: dict[str, pa.Table] = {}
         if len(names) > 1:
-            # Of many small files each would cost more to summarise than to write.
+            # To summarise many small files one by one would cost more than to write them.
             tables = list(tables)
             summaries = dict(tenant_pieces([summariser.summarise(pa.concat_tables(tables))]))
         segments: list[CoveredSegment] = []
@@ -454,7 +447,7 @@ class PartitionWriter:
     def _announce(
         self, claim: PartitionClaim, tenants: Sequence[str], *kind: str
     ) -> dict[str, str]:
-        """The names of files that are about to be written, one a tenant."""
+        """Name one file a tenant that is about to be written."""
         label = f"{self._position:016x}-{claim.epoch}"
         names = {tenant: new_name(tenant, self._partition, label, *kind) for tenant in tenants}
         database, owner = self._parts.lake.database, self._parts.owner
@@ -462,7 +455,7 @@ class PartitionWriter:
         return names
 
     def _covered_without(self, tenants: Sequence[str]) -> int:
-        """Up to where nobody's events wait once these tenants' do not."""
+        """Find the offset up to which nobody's events wait once these tenants' are stored."""
         stored = set(tenants)
         left = (frames for tenant, frames in self._waiting.tenants.items() if tenant not in stored)
         return min((frames.offset for frames in islice(left, 1)), default=self._position)

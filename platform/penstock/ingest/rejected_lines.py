@@ -1,9 +1,8 @@
-"""Rejected lines: storing them, reading them, and sending them again. They lie in files of the
-store; the database has a row for each that says where."""
+"""Rejected lines: storing them in files of the store, reading them, sending them again."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -33,19 +32,21 @@ from penstock.storage import ObjectStore
 
 _BATCH = 500
 _DAY_SECONDS = 24 * 3600
-#: The folder of the store, and how its files are called.
 FOLDER = "rejected"
 SUFFIX = ".lines"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RejectedEntry(RejectedRow):
-    """A stored row: `raw` is its line, or all of its lines where they were acknowledged."""
+    """A stored row; `raw` is all of its lines where they were acknowledged."""
 
     id: int
     replayed_at: int | None
-    #: How many lines of this kind it stands for.
+    #: How many lines of this kind the row stands for.
     lines: int
+
+
+_COLUMNS = [column.name for column in fields(RejectedEntry) if column.name != "raw"]
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,6 @@ class TrippedFuse:
 
 
 def read_stored(database: Database, tenants: Iterable[str]) -> dict[str, StoredRejections]:
-    """What is stored of these tenants."""
     columns = rejected.c
     mine = (columns.tenant.in_(set(tenants)), columns.replayed_at.is_(None))
     sizes = sa.select(columns.tenant, sa.func.count(), sa.func.sum(columns.length)).where(*mine)
@@ -84,21 +84,20 @@ def read_stored(database: Database, tenants: Iterable[str]) -> dict[str, StoredR
             stored[tenant] = StoredRejections(rows, size_bytes or 0)
         groups = newest.group_by(columns.tenant, columns.source, columns.kind)
         for tenant, source, kind, id_ in connection.execute(groups):
-            stored[tenant].newest[RejectionKind(Source(tenant, source), kind)] = id_
+            stored[tenant].newest[RejectionKind(source, kind)] = id_
         for tenant, source in connection.execute(fuses):
             stored[tenant].tripped.add(source)
     return stored
 
 
 def write_rejected(store: ObjectStore, name: str, plan: RejectionPlan) -> None:
-    """Write the lines of a plan to a new file."""
     with store.create(name) as file:
         for lines in plan.stored:
             file.write(lines.content + b"\n")
 
 
 def enter_rejected(connection: Connection, name: str, plan: RejectionPlan) -> None:
-    """The rows of a plan whose lines are in the file of this name."""
+    """Insert the rows of a plan whose lines are in the file of this name."""
     rows: list[dict[str, object]] = []
     start = 0
     for lines in plan.stored:
@@ -106,7 +105,7 @@ def enter_rejected(connection: Connection, name: str, plan: RejectionPlan) -> No
         place = {"file": name, "start": start, "length": length}
         row = asdict(lines.first) | place | {"lines": lines.lines}
         del row["raw"]
-        rows.append(row | {"source": lines.kind.source.name, "kind": lines.kind.reason})
+        rows.append(row | lines.kind._asdict())
         start += length + 1
     if rows:
         connection.execute(sa.insert(rejected), rows)
@@ -129,7 +128,7 @@ def trip_fuses(connection: Connection, trips: Mapping[Source, SourceLines]) -> N
 
 
 def remove_old_lines(lake: Lake, _metrics: Metrics) -> str | None:
-    """An upkeep job: removes lines that are too old, and files of which no line is left."""
+    """Remove lines that are too old, and files without lines: an upkeep job."""
     removed = _remove_lines(lake, rejected.c.received_at < now_us(-DAYS_MAX * _DAY_SECONDS))
     return f"removed {removed} rejected lines older than {DAYS_MAX} days" if removed else None
 
@@ -172,7 +171,7 @@ def list_fuses(database: Database) -> list[TrippedFuse]:
 
 
 def fuse_warnings(database: Database) -> list[str]:
-    """For everybody, so that it names no tenant."""
+    """Warn everybody, and so name no tenant."""
     query = sa.select(sa.func.count()).select_from(rejection_fuse)
     with database.read() as connection:
         count = connection.execute(query).scalar_one()
@@ -182,7 +181,7 @@ def fuse_warnings(database: Database) -> list[str]:
 
 
 def release_fuse(database: Database, tenant: str, source: str) -> None:
-    """Its rejected lines are stored again. Raises InvalidInput."""
+    """Store its rejected lines again. Raises InvalidInput."""
     columns = rejection_fuse.c
     fuse = sa.delete(rejection_fuse).where(columns.tenant == tenant, columns.source == source)
     with database.write() as connection:
@@ -202,8 +201,7 @@ def list_rejected(
     tenant: str | None = None,
     before: int | None = None,
 ) -> list[RejectedEntry]:
-    """The newest first, of all tenants or of one, and of all or those `before` one; with `replayed`
-    also those that were sent again meanwhile."""
+    """The newest first, of all tenants or of one; with `replayed` also those sent again."""
     query = _of(tenant).order_by(rejected.c.id.desc()).limit(limit)
     if not replayed:
         query = query.where(rejected.c.replayed_at.is_(None))
@@ -229,18 +227,13 @@ def _read(lake: Lake, query: sa.Select[tuple[object, ...]]) -> list[RejectedEntr
         rows = connection.execute(query).mappings().all()
     contents = dict(contents_of(lake.store, rows))
     return [
-        RejectedEntry(
-            **{name: row[name] for name in ("id", "tenant", "source", "received_at", "line")},
-            **{name: row[name] for name in ("reason", "truncated", "replayed_at")},
-            **{name: row[name] for name in ("lines", "acknowledged")},
-            raw=contents[row["id"]],
-        )
+        RejectedEntry(**{name: row[name] for name in _COLUMNS}, raw=contents[row["id"]])
         for row in rows
     ]
 
 
 def contents_of(store: ObjectStore, rows: Sequence[sa.RowMapping]) -> Iterator[tuple[int, bytes]]:
-    """By id, the lines of these rows."""
+    """The lines of these rows, by id."""
     by_file: defaultdict[str, list[sa.RowMapping]] = defaultdict(list)
     for row in rows:
         by_file[row["file"]].append(row)
@@ -256,8 +249,9 @@ def contents_of(store: ObjectStore, rows: Sequence[sa.RowMapping]) -> Iterator[t
 def replay_rejected(
     lake: Lake, clock: Clock, ids: list[int] | None = None, *, tenant: str | None = None
 ) -> ReplayOutcome:
-    """Validate these lines again, or all that were not replayed yet, and append those that are
-    accepted now. After a kill it may be run again: a line that is appended twice is one event."""
+    """Append those of these lines, or of all that wait, that are accepted now.
+
+    After a kill it may be run again: a line that is appended twice is one event."""
     for entry_id in ids or ():
         read_rejected(lake, entry_id, tenant=tenant)
     query = _of(tenant).where(rejected.c.replayed_at.is_(None))
@@ -288,7 +282,7 @@ def replay_rejected(
 def _accept_again(
     lake: Lake, clock: Clock, entry: RejectedEntry, values: defaultdict[int, list[bytes]]
 ) -> int:
-    """How many lines it appended: all or none."""
+    """Append all lines of an entry, or none; the answer counts them."""
     if entry.truncated:
         raise EventInvalid("only its beginning was kept")
     if entry.lines > 1 and not entry.acknowledged:
@@ -296,7 +290,7 @@ def _accept_again(
     lines = entry.raw.split(b"\n") if entry.acknowledged else [entry.raw]
     for line in lines:
         validate_line(line, lake.settings.room(EventLogSettings).event_bytes_max)
-    acceptor = Acceptor.of(entry.tenant, lake.settings, lake.log, lake.redactor)
+    acceptor = Acceptor(entry.tenant, lake.settings, lake.log, lake.redactor)
     for piece in acceptor.accept([entry.raw], clock.now_us()):
         for partition, of_partition in piece.values.items():
             values[partition] += of_partition

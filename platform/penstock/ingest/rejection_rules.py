@@ -1,30 +1,27 @@
-"""What becomes of rejected lines, decided: which are stored whole, which are only counted, and
-which source's fuse trips. Nothing that a tenant sends stops the writer.
+"""What becomes of rejected lines, decided: which are stored, which are counted, which fuse trips.
 
-A line that the gateway refused is stored whole while its tenant has room for it; beyond that the
-first of each kind is, and the others are counted. A line that was acknowledged, and cannot be
-stored after all, is always set aside whole.
-"""
+A line that the gateway refused is stored while its tenant has room; beyond that the first of each
+kind is, and the others are counted. Acknowledged lines that cannot be stored are always kept whole.
+Nothing that a tenant sends stops the writer."""
 
 import re
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from penstock.lake.commits import LedgerKey
+from penstock.lake.commits import LedgerCounts, LedgerKey
 from penstock.settings import MIB
 
-#: What is stored of one tenant's rejected lines that were not sent again.
+#: Bounds on one tenant's rejected lines that were not sent again.
 ROWS_MAX = 2_000
 BYTES_MAX = 16 * MIB
 #: Kinds of which a line is stored beyond that.
 KINDS_MAX = 200
-#: Rejected lines are removed at this age.
+#: Older rejected lines are removed.
 DAYS_MAX = 30
-#: Lines over which the share of rejected ones is taken.
 WINDOW_LINES = 10_000
-#: Sources with rejected lines that a process watches; the one longest without any is forgotten.
+#: Sources with rejected lines that a process watches; the least recent one is forgotten.
 SOURCES_MAX = 4_096
 KIND_CHARS_MAX = 120
 
@@ -38,9 +35,9 @@ class Source(NamedTuple):
 
 
 class RejectionKind(NamedTuple):
-    source: Source
+    source: str
     #: The reason without what differs from line to line.
-    reason: str
+    kind: str
 
 
 @dataclass(frozen=True)
@@ -58,13 +55,12 @@ class RejectedRow:
 
     @property
     def kind(self) -> RejectionKind:
-        reason = _VARYING.sub("…", self.reason)[:KIND_CHARS_MAX]
-        return RejectionKind(Source(self.tenant, self.source), reason)
+        return RejectionKind(self.source, _VARYING.sub("…", self.reason)[:KIND_CHARS_MAX])
 
 
 @dataclass
 class RejectedLines:
-    """One row to be stored: its first line, and how many lines it stands for."""
+    """A row to store: its first line, and how many lines it stands for."""
 
     first: RejectedRow
     kind: RejectionKind
@@ -101,27 +97,24 @@ class RejectionPlan:
     counted: Counter[int] = field(default_factory=Counter)
 
 
-def plan_rejections(
-    rows: Iterable[RejectedRow], tenants: Mapping[str, StoredRejections]
-) -> RejectionPlan:
-    """Changes the tenants to what they are afterwards."""
+def plan_rejections(rows: Iterable[RejectedRow], stored: StoredRejections) -> RejectionPlan:
+    """Plan the rows of one tenant, and change `stored` to what it is afterwards."""
     plan = RejectionPlan()
     set_aside: dict[RejectionKind, RejectedLines] = {}
     for row in rows:
-        tenant, kind = tenants[row.tenant], row.kind
+        kind = row.kind
         if row.acknowledged:
-            lines = set_aside.get(kind)
-            if lines is None:
-                lines = set_aside[kind] = RejectedLines(row, kind, lines=0)
-                plan.stored.append(lines)
-            lines.lines += 1
-            lines.contents.append(row.raw)
+            if kind not in set_aside:
+                set_aside[kind] = RejectedLines(row, kind, lines=0)
+                plan.stored.append(set_aside[kind])
+            set_aside[kind].lines += 1
+            set_aside[kind].contents.append(row.raw)
             continue
-        nothing_new = not row.raw and kind in tenant.newest  # of which nothing is kept
-        if nothing_new or not tenant.has_room_for(row):
-            if kind not in tenant.newest and len(tenant.newest) >= KINDS_MAX:
-                kind = RejectionKind(Source(row.tenant, ""), _OTHER_KIND)
-            newest = tenant.newest.get(kind)
+        nothing_new = not row.raw and kind in stored.newest  # nothing of the line is kept
+        if nothing_new or not stored.has_room_for(row):
+            if kind not in stored.newest and len(stored.newest) >= KINDS_MAX:
+                kind = RejectionKind("", _OTHER_KIND)
+            newest = stored.newest.get(kind)
             if isinstance(newest, RejectedLines):
                 newest.lines += 1
                 continue
@@ -129,9 +122,9 @@ def plan_rejections(
                 plan.counted[newest] += 1
                 continue
         lines = RejectedLines(row, kind, contents=[row.raw])
-        tenant.newest[kind] = lines
-        tenant.rows += 1
-        tenant.bytes += len(row.raw)
+        stored.newest[kind] = lines
+        stored.rows += 1
+        stored.bytes += len(row.raw)
         plan.stored.append(lines)
     return plan
 
@@ -141,17 +134,16 @@ def plan_rejections(
 
 @dataclass(frozen=True)
 class SourceLines:
-    """The lines of one source, in a flush or over a while."""
+    """The lines of one source, in a flush or over time."""
 
     seen: float
     rejected: float
-    #: Of the last rejected one.
+    #: Why the last one was rejected.
     reason: str = ""
 
 
 class RejectionFuses:
-    """The share of rejected lines of each source, over its last lines. Sources without rejected
-    lines cost nothing."""
+    """The share of rejected lines of each source, over its last lines."""
 
     def __init__(
         self, ratio_max: float, window_lines: int = WINDOW_LINES, sources_max: int = SOURCES_MAX
@@ -162,8 +154,7 @@ class RejectionFuses:
         self._windows: OrderedDict[Source, SourceLines] = OrderedDict()
 
     def trips(self, flush: Mapping[Source, SourceLines]) -> dict[Source, SourceLines]:
-        """The sources whose share is over the limit with this flush, and their lines. Changes
-        nothing: a flush may be tried again."""
+        """Sources over the limit with this flush. Changes nothing: a flush may be tried again."""
         trips = {}
         for source, lines in flush.items():
             total = self._with(source, lines)
@@ -174,7 +165,7 @@ class RejectionFuses:
         return trips
 
     def add(self, flush: Mapping[Source, SourceLines]) -> None:
-        """Count a committed flush. A fuse that trips begins anew: somebody releases it."""
+        """Count a committed flush. A tripped fuse begins anew once somebody releases it."""
         trips = self.trips(flush)
         for source, lines in flush.items():
             if not lines.rejected and source not in self._windows:
@@ -196,19 +187,14 @@ class RejectionFuses:
 
 
 def count_by_source(
-    accepted: Mapping[LedgerKey, int], rejected: Iterable[RejectedRow]
+    counts: Mapping[LedgerKey, LedgerCounts], rejected: Iterable[RejectedRow]
 ) -> dict[Source, SourceLines]:
-    """The lines of a flush."""
-    counts: defaultdict[Source, SourceLines] = defaultdict(lambda: SourceLines(0, 0))
-    for key, count in accepted.items():
+    reasons = {Source(row.tenant, row.source): row.reason for row in rejected}
+    lines: dict[Source, SourceLines] = {}
+    for key, count in counts.items():
         source = Source(key.tenant, key.source)
-        counts[source] = SourceLines(counts[source].seen + count, 0)
-    bad: Counter[Source] = Counter()
-    reasons: dict[Source, str] = {}
-    for row in rejected:
-        source = Source(row.tenant, row.source)
-        bad[source] += 1
-        reasons[source] = row.reason
-    for source, count in bad.items():
-        counts[source] = SourceLines(counts[source].seen + count, count, reasons[source])
-    return counts
+        before = lines.get(source, SourceLines(0, 0))
+        seen = before.seen + count.accepted + count.rejected
+        bad = before.rejected + count.rejected
+        lines[source] = SourceLines(seen, bad, reasons.get(source, ""))
+    return lines

@@ -21,13 +21,7 @@ from penstock.http.errors import BodyTooLarge
 from penstock.http.openapi import KEY_NEEDED, RefusableOperation, refusals, schema_of
 from penstock.http.request_slots import cut_off_when_cancelled
 from penstock.ingest.decompression import decompress
-from penstock.ingest.gateway import (
-    Acceptance,
-    Acceptor,
-    GroupCommit,
-    InflightBytes,
-    count_redactions,
-)
+from penstock.ingest.gateway import Acceptance, Acceptor, GroupCommit, InflightBytes
 from penstock.ingest.settings import IngestSettings
 from penstock.ingest.work_turns import RightOfWay, WorkTurns
 from penstock.lake.lake import Lake
@@ -36,7 +30,7 @@ from penstock.settings import MIB, Settings
 
 _NDJSON = "application/x-ndjson"
 _WARNINGS_MAX = 20
-#: An array is in memory as a whole: to put a larger one together would keep others waiting.
+#: An array is in memory as a whole: a larger one would keep others waiting.
 ARRAY_BYTES_MAX = 16 * MIB
 
 
@@ -58,26 +52,19 @@ class Gateway:
     right_of_way: RightOfWay = field(default_factory=RightOfWay)
 
     def acceptor_for(self, grant: Grant) -> Acceptor:
-        """For one request of this key."""
-        return Acceptor.of(
-            grant.tenant,
-            self.settings,
-            self.lake.log,
-            self.lake.redactor,
-            self.near_misses,
-        )
+        settings, lake = self.settings, self.lake
+        return Acceptor(grant.tenant, settings, lake.log, lake.redactor, self.near_misses)
 
 
 class Refused(msgspec.Struct):
-    """A line that was not accepted; lines count from 1."""
+    """A line that was not accepted, counted from 1."""
 
     line: int
     error: str
 
 
 class KeyWarning(msgspec.Struct):
-    """A key that nothing reads, in so many accepted events, the first in this line; `known` is the
-    key that was probably meant."""
+    """A key that nothing reads; `known` was probably meant. `line` is the first that has it."""
 
     key: str
     known: str
@@ -86,8 +73,7 @@ class KeyWarning(msgspec.Struct):
 
 
 class Accepted(msgspec.Struct):
-    """What became of the lines of a body: the accepted ones are on disk. `warnings` are there where
-    keys of accepted events are nearly known ones."""
+    """What became of a body; the accepted lines are on disk."""
 
     accepted: int
     rejected: list[Refused]
@@ -170,7 +156,7 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepte
 
 
 async def sender_of(authorization: str | None, gateway: Gateway) -> Grant:
-    """Who sends, with a key that may and a tenant with room left."""
+    """Who sends: the key may, and the tenant has room left."""
     grant = await gateway.authorizer.authorize(authorization, "ingest")
     if gateway.commits is None:
         raise InvalidInput(what="This process", why="it was started without the gateway role")
@@ -179,14 +165,14 @@ async def sender_of(authorization: str | None, gateway: Gateway) -> Grant:
 
 
 async def make_durable(whole: Acceptance, gateway: Gateway, grant: Grant) -> None:
-    """Appends what was accepted to the log, and counts it."""
+    """Append what was accepted to the log, and count it."""
     assert gateway.commits is not None
     if whole.values:
         await gateway.commits.append(whole.values)
     metrics, misses, rejected = gateway.metrics, whole.near_misses, len(whole.rejections)
-    count_redactions(metrics, whole.redactions)
-    received_us = gateway.clock.now_us()
-    gateway.lake.redaction_tally.count(grant.tenant, received_us, whole.redactions_by_source)
+    for (_, rule), count in whole.redactions.items():
+        metrics.add("redactions_total", count, rule=rule)
+    gateway.lake.redaction_tally.count(grant.tenant, gateway.clock.now_us(), whole.redactions)
     if misses.counts:
         metrics.add("near_miss_keys_total", sum(misses.counts.values()))
     gateway.lake.tally.count(
@@ -198,7 +184,6 @@ async def make_durable(whole: Acceptance, gateway: Gateway, grant: Grant) -> Non
 
 
 def _warnings(misses: NearMisses) -> list[KeyWarning]:
-    """The commonest."""
     common = sorted(misses.counts, key=lambda miss: (-misses.counts[miss], miss))
     return [
         KeyWarning(miss.key, miss.known, misses.counts[miss], misses.lines[miss])
@@ -209,8 +194,7 @@ def _warnings(misses: NearMisses) -> list[KeyWarning]:
 def held_parts(
     parts: Iterator[bytes], sent_size: int, hold: Callable[[int], None]
 ) -> Iterator[bytes]:
-    """The parts, accounted for as the larger of the two forms, so that any body within the limits
-    fits when no other is there."""
+    """Hold the larger of the two forms: any body within the limits fits when no other is there."""
     size = 0
     for part in parts:
         before = max(size, sent_size)

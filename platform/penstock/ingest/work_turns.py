@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Self
 
-#: So long others wait at most for one body, but for a single step that takes longer.
+#: Others wait this long at most for one body, but for a single step that takes longer.
 TURN_SECONDS = 0.002
 #: A tenant whose bodies took more than this of the last second or so works much.
 _MUCH_SECONDS = 0.25
@@ -23,22 +23,21 @@ _STEPS_BACK_MAX = 20
 class _TenantWork:
     recent_s: float = 0.0
     changed_s: float = 0.0
-    #: Bodies of it that others stand back for.
+    #: Its bodies that others stand back for.
     under_way: int = 0
     #: Held by the one body that is worked on while the tenant works much.
     alone: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def add(self, worked_s: float, now_s: float) -> None:
-        self.recent_s = self.recent_at(now_s) + worked_s
+        passed = math.exp((self.changed_s - now_s) / _RECENT_SECONDS)
+        self.recent_s = self.recent_s * passed + worked_s
         self.changed_s = now_s
-
-    def recent_at(self, now_s: float) -> float:
-        return self.recent_s * math.exp((self.changed_s - now_s) / _RECENT_SECONDS)
 
 
 class WorkTurns:
-    """Of a tenant that works much, one body is worked on at a time. While other tenants send as
-    well, they get as much time as that takes, and whatever of theirs is under way goes first."""
+    """The turns of all bodies: one body at a time of a tenant that works much.
+
+    Others get as much time as that takes, and whatever of theirs is under way goes first."""
 
     def __init__(self) -> None:
         self._tenants: defaultdict[str, _TenantWork] = defaultdict(_TenantWork)
@@ -46,17 +45,12 @@ class WorkTurns:
     def of(self, tenant: str) -> "BodyTurns":
         return BodyTurns(self._tenants[tenant], self)
 
-    def others_sent(self, own: _TenantWork, now_s: float) -> bool:
-        others = (work for work in self._tenants.values() if work is not own)
-        return any(work.under_way or now_s - work.changed_s < _RECENT_SECONDS for work in others)
-
-    def others_under_way(self, own: _TenantWork) -> bool:
-        return any(work.under_way for work in self._tenants.values() if work is not own)
+    def others(self, own: _TenantWork) -> list[_TenantWork]:
+        return [work for work in self._tenants.values() if work is not own]
 
 
 class BodyTurns:
-    """Those of one body, while it is worked on. Its work is what the thread of the event loop
-    computes: it does not grow on a machine that is busy with other things."""
+    """The turns of one body, measured by what its thread computes, however busy the machine is."""
 
     def __init__(self, tenant: _TenantWork, turns: WorkTurns) -> None:
         self._tenant = tenant
@@ -78,7 +72,7 @@ class BodyTurns:
             self._tenant.under_way -= 1
 
     async def give(self) -> None:
-        """Let others have a turn, where it is time for one."""
+        """Let others have a turn when it is time for one."""
         worked_s = time.thread_time() - self._begun_s
         if worked_s < TURN_SECONDS:
             return
@@ -97,23 +91,24 @@ class BodyTurns:
             self._tenant.under_way -= 1
             await self._tenant.alone.acquire()
             self._alone = True
-        await asyncio.sleep(worked_s if self._turns.others_sent(self._tenant, now_s) else 0)
+        others = self._turns.others(self._tenant)
+        sent = any(other.under_way or now_s - other.changed_s < _RECENT_SECONDS for other in others)
+        await asyncio.sleep(worked_s if sent else 0)
         for _ in range(_STEPS_BACK_MAX):
-            if not self._turns.others_under_way(self._tenant):
+            if not any(other.under_way for other in self._turns.others(self._tenant)):
                 break
             await asyncio.sleep(worked_s)
 
 
-#: So long the writer lets requests go first at one place, and in one flush.
+#: How long the writer lets requests go first at one place, and in one flush.
 _BREAK_SECONDS_MAX = 0.03
 _FLUSH_BREAKS_SECONDS_MAX = 0.25
-#: A writer that has little rest between flushes must not fall behind by its breaks.
+#: A writer with little rest between flushes must not fall behind by its breaks.
 _SHARE_OF_REST = 0.5
 
 
 class RightOfWay:
-    """Who works in this process: requests, on the thread of the event loop, and one flush at a
-    time, on that of the writer."""
+    """Who works in this process: requests, or one flush at a time on the writer's thread."""
 
     def __init__(self) -> None:
         self._requests = 0
@@ -143,16 +138,12 @@ class RightOfWay:
 
 
 class Breaks:
-    """Those of one flush."""
-
     def __init__(self, nobody: threading.Event, seconds_max: float) -> None:
         self._nobody = nobody
-        #: How long they may take yet.
         self.left_s = seconds_max
 
     def take(self) -> None:
-        """Between steps, which are small. Returns once no request is worked on. Where there is
-        always one the flush takes no more breaks: they would only make it later."""
+        """Wait until no request is worked on; where there is always one, take no more breaks."""
         if self.left_s <= 0 or self._nobody.is_set():
             return
         begun_s = time.perf_counter()

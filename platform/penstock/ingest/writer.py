@@ -2,8 +2,9 @@
 
 import math
 import threading
+import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 import sqlalchemy as sa
@@ -22,9 +23,9 @@ from penstock.lake.errors import FencedOff
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 
-#: How often the writer looks for events of others.
+#: How often the writer looks for new events.
 _POLL_SECONDS = 0.05
-#: Held by whoever waits for what the log holds, and how often the writer looks for it.
+#: Held by whoever waits for what the log holds.
 _HURRY_LEASE = "hurry"
 _HURRY_LOOK_SECONDS = 1.0
 
@@ -37,7 +38,6 @@ _RETRY_SECONDS_MIN = 0.1
 RETRY_SECONDS_MAX = 5.0
 #: How often a stopped writer reports its lag.
 _LAG_SECONDS = 1.0
-#: How many times a lease a writer looks which others there are.
 _SURVEYS_A_LEASE = 6
 
 
@@ -47,19 +47,19 @@ class Writer:
     def __init__(self, parts: WriterParts) -> None:
         self._parts = parts
         self.owner = parts.owner
-        #: Opened here: two threads that open the log of a lake at once would have two.
+        #: Opened here: two threads that open the log at once would have two.
         self._log = parts.lake.log
         self._log_followed: tuple[str, int] | None = None
         self._shape: LogShape | None = None
         self._partitions: list[PartitionWriter] = []
-        #: Whether other writers may know of this one, and when it last looked for them.
+        #: Whether other writers may know of this one.
         self._shares, self._surveyed_s = False, -math.inf
-        #: Whether somebody waits for what the log holds, and when this one last looked.
+        #: Whether somebody waits for what the log holds.
         self._hurried, self._looked_s = False, -math.inf
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._progress_s = parts.clock.elapsed_s()
-        #: Why nothing is stored, if so.
+        #: Why nothing is stored.
         self.problem: str | None = None
 
     def start(self) -> None:
@@ -71,8 +71,8 @@ class Writer:
         self._stopping.set()
 
     def stop(self) -> bool:
-        """Store what the log holds, as far as that goes in time, and end. False when the thread
-        has not ended: it still uses the lake, and the process should just exit."""
+        """Store what the log holds, as far as that goes in time. False while the thread still runs:
+        it uses the lake, and the process should just exit."""
         self.end_soon()
         if self._thread.is_alive():
             self._thread.join(self._parts.lake.settings.shutdown_seconds_max)
@@ -83,8 +83,8 @@ class Writer:
         return self._parts.clock.elapsed_s() - self._progress_s
 
     def drain(self, seconds_max: float = math.inf) -> bool:
-        """Without the thread: take all that the log holds into the lake now, as far as that goes in
-        time. False when another process owns a partition and does it."""
+        """Without the thread: store all that the log holds, as far as that goes in time. False
+        where another process owns a partition and does it."""
         until_s = self._parts.clock.elapsed_s() + seconds_max
         try:
             self._follow_log()
@@ -98,7 +98,7 @@ class Writer:
         return all(partition.owned for partition in self._partitions)
 
     def round(self) -> None:
-        """Without the thread: one step of each partition."""
+        """Without the thread: take one step of each partition."""
         ends = self._log.ends()
         self._follow_log()
         self._share()
@@ -108,7 +108,6 @@ class Writer:
         self._report_lag()
 
     def _is_hurried(self) -> bool:
-        """Whether somebody waits for what the log holds: see `hurried_writers`."""
         now_s = self._parts.clock.elapsed_s()
         if now_s - self._looked_s >= _HURRY_LOOK_SECONDS:
             self._looked_s = now_s
@@ -167,7 +166,7 @@ class Writer:
         self._log_followed = present
 
     def _share(self) -> None:
-        """Have as many partitions as the other writers of a log that several may read."""
+        """Take a fair share of the partitions of a log that several may read."""
         if self._log.hold(0) is not Claim.UNKNOWN:
             return
         self._shares = True
@@ -214,18 +213,28 @@ class Writer:
 
 @contextmanager
 def hurried_writers(lake: Lake) -> Iterator[None]:
-    """While the block runs, writers store at once what they read, whichever tenant's turn it is:
-    where thousands of tenants send, each would wait for many minutes."""
+    """Have writers store at once what they read, while the block runs: where thousands of tenants
+    send, each waits for minutes."""
     lease_s = lake.settings.room(LakeSettings).lease_seconds
     with leased(lake.database, _HURRY_LEASE, uuid.uuid4().hex, lease_s):
         yield
 
 
+def wait_while(left: Callable[[], object], patience_s: float) -> bool:
+    """Wait until nothing is left. False once that has not changed for so long."""
+    before, until_s = left(), time.monotonic() + patience_s
+    while before and time.monotonic() < until_s:
+        time.sleep(_POLL_SECONDS)
+        if (now := left()) != before:
+            before, until_s = now, time.monotonic() + patience_s
+    return not before
+
+
 def divide(
     writers: Sequence[str], owners: Mapping[int, str], mine: str, partitions: int
 ) -> tuple[set[int], set[int]]:
-    """The partitions that one writer may claim, and those that it should release. Every writer has
-    as many as any other, or one more. Each writer decides for itself from the same facts."""
+    """The partitions that a writer may claim, and those that it should release. Each has as many as
+    any other or one more, and decides for itself from the same facts."""
     ranked = sorted({*writers, mine})
     rank = ranked.index(mine)
     quota = partitions // len(ranked) + (rank < partitions % len(ranked))

@@ -15,8 +15,8 @@ from penstock.events.frames import REJECTED_LINE_BYTES_MAX, FrameDecoder, tenant
 from penstock.events.validation import Rejection
 from penstock.lake.catalog import CoveredOffset, Pin
 from penstock.lake.duplicates import KnownEvents, find_new
-from penstock.lake.redaction_counts import SourceRule
 from penstock.lake.rows import EVENT_ROWS, DecodedEvents, RowGroupLimits
+from penstock.redaction.rules import SourceRule
 from penstock.settings import MIB
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ def arrivals_of(
 
     def redact(lines: list[bytes], tenant: str) -> tuple[list[bytes], list[Rejection]]:
         redacted = lake.redactor.redact(lines, tenant, bytes_max)
-        count(tenant, {SourceRule(*place): n for place, n in redacted.by_source.items()})
-        return redacted.lines, [line.rejection() for line in redacted.refused]
+        count(tenant, redacted.matches)
+        return redacted.lines, redacted.refused
 
     known = lake.log.partitions if partitions is None else partitions
     return FrameDecoder(known, bytes_max, REJECTED_LINE_BYTES_MAX, redact)

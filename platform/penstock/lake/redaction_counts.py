@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import NamedTuple, cast
+from typing import cast
 
 import sqlalchemy as sa
 
@@ -19,17 +19,12 @@ from penstock.errors import InvalidInput
 from penstock.events.event import is_tenant
 from penstock.lake.errors import RedactionLoosened
 from penstock.lake.tables import redaction_count, tenant_redaction
-from penstock.redaction.rules import MODES, KindModes, Mode, RedactionSettings
+from penstock.redaction.rules import MODES, KindModes, Mode, RedactionSettings, SourceRule
 from penstock.settings import Settings
 
 _HOUR_US = 3_600_000_000
 #: Between two notes; more are counted without their source.
 _PLACES_MAX = 10_000
-
-
-class SourceRule(NamedTuple):
-    source: str  # empty where a line names none
-    rule: str
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Checks: which matches of a rule's pattern count. Each looks at one candidate, and is pure."""
+"""Checks: which matches of a rule's pattern count. Each looks at one candidate."""
 
 import base64
 import binascii

@@ -1,9 +1,7 @@
-"""Redaction of lines: what of a producer's lines may go on, before anything of them is kept or
-validated.
+"""Redaction of lines: what of a producer's lines may go on, before anything of them is kept.
 
-A line in which nothing is found goes on as it came, byte for byte. In another one each text is
-masked where it stands, and the bytes between the texts stay as they are. Whatever goes wrong, the
-line is refused: it never goes on as it was."""
+A line in which nothing is found goes on byte for byte; in another one only the texts that hold
+something change. Whatever goes wrong, the line is refused: it never goes on as it was."""
 
 import json
 import re
@@ -25,17 +23,16 @@ from penstock.redaction.placeholders import (
     session_of,
     without_token_ids,
 )
-from penstock.redaction.rules import KindModes, Mode, RedactionSettings, RuleBook
+from penstock.redaction.rules import KindModes, Mode, RedactionSettings, RuleBook, SourceRule
 from penstock.redaction.screen import MASKED, TOKEN_IDS, Marks, Screen, screen_of
 from penstock.redaction.text_masks import TextMask
 from penstock.settings import Settings
 
 #: Sessions of which a process remembers that something was masked.
 SESSIONS_MAX = 100_000
-#: Bytes that are screened before others have a turn.
+#: Screened before others have a turn.
 _SCREENED_BYTES = 256 * 1024
-#: Lines that are screened as one. Of most lines nothing is found, and a scan costs as much to begin
-#: as half a kilobyte of it.
+#: Lines that are screened as one: a scan costs as much to begin as half a kilobyte of it.
 _SCREENED_LINES = 8
 #: No anchor has a longer match.
 _ANCHOR_BYTES_MAX = 4096
@@ -43,45 +40,26 @@ _ANCHOR_BYTES_MAX = 4096
 _WORD_BYTES_MAX = 4096
 _WORD_ENDS = b" \t\n\r\f\v\"',;"
 
-#: With its quotes; in a shorter one no rule has a match.
+#: With its quotes; no rule matches a shorter one.
 _LITERAL_CHARS_MIN = 8
-#: One scan tells that there is nothing in any of them.
+#: One scan shows that there is nothing in any of them.
 _LITERALS_TOGETHER, _CHARS_TOGETHER = 8, 4096
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _lenient_decoder = json.JSONDecoder(strict=False)
 _KEY_ENDS = re.compile(r"\s*:")
-#: Where a line has no others it has nothing that a rule masks.
+#: A line without other marks has nothing that a rule masks.
 _MASK_NOTHING = {MASKED, TOKEN_IDS}
 
 log_line = structlog.get_logger()
 
 
-@dataclass(frozen=True)
-class RefusedLine:
-    """A line that does not go on. `masked` is what may be kept of it, which may be nothing."""
-
-    #: Counted from 0, in the lines that were given.
-    place: int
-    reason: str
-    masked: bytes
-
-    def rejection(self, first_line: int = 0) -> Rejection:
-        """`first_line` is the number of the first of those lines."""
-        return Rejection(first_line + self.place, self.reason, self.masked, source_of(self.masked))
-
-
 class _Literal(NamedTuple):
-    """A string with its quotes, in a text."""
+    """A string with its quotes, in a text; `name` is there for a value of a JSON object."""
 
     start: int
     end: int
     decoded: str
-
-
-class _NamedLiteral(NamedTuple):
-    literal: _Literal
-    #: Of the value of a JSON object.
-    name: str | None
+    name: str | None = None
 
 
 @dataclass
@@ -89,24 +67,26 @@ class RedactedLines:
     """As many lines as were given; a refused one is empty."""
 
     lines: list[bytes]
-    refused: list[RefusedLine] = field(default_factory=list)
+    #: What may be kept of them. They count from 0.
+    refused: list[Rejection] = field(default_factory=list)
     #: How often each rule had a match; model calls that lost token ids count as `token_ids`.
-    counts: Counter[str] = field(default_factory=Counter)
-    #: The same by the source that a line names, which is empty where it names none, and the rule.
-    by_source: Counter[tuple[str, str]] = field(default_factory=Counter)
+    matches: Counter[SourceRule] = field(default_factory=Counter)
     #: What may be in the lines; None where nobody looked.
     signs: list[Sign] | None = None
 
     def count(self, line: bytes, counts: Counter[str]) -> None:
-        """Matches in a line, which is masked by now."""
+        """Count the matches in a line, which is masked by now."""
         if counts:
-            self.counts += counts
             source = source_of(line) or ""
-            self.by_source.update({(source, rule): n for rule, n in counts.items()})
+            self.matches.update({SourceRule(source, rule): n for rule, n in counts.items()})
+
+    def refuse(self, place: int, reason: str, kept: bytes) -> None:
+        self.lines[place] = b""
+        self.refused.append(Rejection(place, reason, kept, source_of(kept)))
 
 
 class RulesInUse:
-    """The rules of a book, ready to be used; without any, nothing is looked at."""
+    """The rules of a book, ready for use; without any, nothing is looked at."""
 
     def __init__(self, book: RuleBook, key: Callable[[], bytes]) -> None:
         self.modes = book.modes
@@ -114,7 +94,7 @@ class RulesInUse:
         self.mask = TextMask(book.rules, self.screen, key) if self.screen is not None else None
 
     def strictest(self, counts: Counter[str]) -> tuple[Mode, str]:
-        """Of the rules that had a match, and which it is."""
+        """The strictest mode of the rules that had a match, and the rule."""
         for mode in ("drop", "quarantine"):
             for rule in counts:
                 if self.modes.get(rule) == mode:
@@ -122,8 +102,8 @@ class RulesInUse:
         return "mask", ""
 
 
-#: The modes of secrets and of personal data that a tenant has of its own; None where it has those
-#: of the settings. What it raises keeps the lines out: they never go on as they were.
+#: A tenant's own modes of secrets and personal data, None for the settings'. An error of it keeps
+#: the lines out.
 ModesOf = Callable[[str], KindModes | None]
 
 
@@ -155,21 +135,20 @@ class LineRedactor:
         return self._default if modes is None else self._own(modes)
 
     def redact(self, lines: Sequence[bytes], tenant: str, line_bytes_max: int) -> RedactedLines:
-        """A line that is longer than the limit was cut there."""
+        """Redact lines; one that is longer than the limit was cut there."""
         return outcome(self.redact_in_turns(lines, tenant, line_bytes_max))
 
     def redact_in_turns(
         self, lines: Sequence[bytes], tenant: str, line_bytes_max: int
     ) -> Steps[RedactedLines]:
-        """The same a step at a time, so that the caller may do something else in between. Raises
-        what asking for the tenant's modes raises."""
+        """Redact a step at a time. Raises what asking for the tenant's modes raises."""
         redacted = RedactedLines(list(lines))
         rules = self._rules_of(tenant)
         if rules.screen is None:
             return redacted
         work = LineWork()
         seen: Marks = frozenset()
-        quiet = True  # where one line has marks the next ones often have some too
+        quiet = True  # where one line has marks, the next ones often do
         for start in range(0, len(lines), _SCREENED_LINES):
             together = lines[start : start + _SCREENED_LINES]
             if quiet and _without_marks(rules.screen, together, line_bytes_max):
@@ -185,18 +164,17 @@ class LineRedactor:
                         seen, quiet = seen | marks, False
                         work.begin(len(line))
                         whole = len(line) <= line_bytes_max
-                        looked = _LookedAt(rules, tenant, marks, whole)
-                        yield from self._look_into(redacted, place, looked, work)
+                        yield from self._look_into(
+                            redacted, place, tenant, rules, marks=marks, work=work, whole=whole
+                        )
                 except Exception as error:  # noqa: BLE001  # whatever it is, the line does not go on
                     why = error.why if isinstance(error, LineUnfit) else "redaction itself failed"
                     if not isinstance(error, LineUnfit):
                         # Its text may quote the line.
                         log_line.warning("a line could not be redacted", why=type(error).__name__)
-                    redacted.lines[place] = b""
-                    refused = RefusedLine(place, f"it could not be redacted: {why}", b"")
-                    redacted.refused.append(refused)
+                    redacted.refuse(place, f"it could not be redacted: {why}", b"")
         redacted.signs = ["token_ids"] if TOKEN_IDS in seen else []
-        if redacted.counts or MASKED in seen:
+        if redacted.matches or MASKED in seen:
             redacted.signs.append("placeholders")
         return redacted
 
@@ -204,30 +182,33 @@ class LineRedactor:
         self,
         redacted: RedactedLines,
         place: int,
-        looked: "_LookedAt",
+        tenant: str,
+        rules: RulesInUse,
+        *,
+        marks: Marks,
         work: LineWork,
+        whole: bool,
     ) -> Steps[None]:
         line = redacted.lines[place]
         masked, counts = line, Counter[str]()
-        if looked.marks - _MASK_NOTHING or not looked.whole:
-            masked, counts = yield from _masked(looked.rules, line, work)
-        if not looked.whole:
+        if marks - _MASK_NOTHING or not whole:
+            masked, counts = yield from _masked(rules, line, work)
+        if not whole:
             redacted.lines[place] = _without_last_word(masked).ljust(len(line))
             redacted.count(masked, counts)
             return
-        masked_before = MASKED in looked.marks
-        masked = self._without_token_ids(masked, counts, looked.tenant, masked_before=masked_before)
+        masked_before = MASKED in marks
+        masked = self._without_token_ids(masked, counts, tenant, masked_before=masked_before)
         redacted.count(masked, counts)
-        mode, rule = looked.rules.strictest(counts)
+        mode, rule = rules.strictest(counts)
         if mode in ("drop", "quarantine"):
             kept = masked if mode == "quarantine" else b""
-            why = f"the redaction rule {rule} has the mode {mode}"
-            redacted.refused.append(RefusedLine(place, why, kept))
-            masked = b""
-        redacted.lines[place] = masked
+            redacted.refuse(place, f"the redaction rule {rule} has the mode {mode}", kept)
+        else:
+            redacted.lines[place] = masked
 
     def mask_line(self, line: bytes) -> tuple[bytes, Counter[str]]:
-        """The line with placeholders, by the settings, and how often each rule had a match."""
+        """Mask a line by the settings, and count the matches of each rule."""
         if self._default.screen is None:
             return line, Counter()
         work = LineWork()
@@ -237,7 +218,7 @@ class LineRedactor:
     def _without_token_ids(
         self, line: bytes, counts: Counter[str], tenant: str, *, masked_before: bool
     ) -> bytes:
-        """A call's ids decode to its text, and to what its session said before."""
+        """Remove a call's ids: they decode to its text, and to what its session said before."""
         tokens = has_token_ids(line)
         was_masked = bool(counts) or (
             masked_before and PLACEHOLDER.search(line.decode("latin-1")) is not None
@@ -258,15 +239,6 @@ class LineRedactor:
         return without_token_ids(line)
 
 
-class _LookedAt(NamedTuple):
-    """How a line is looked at. One that is not whole was cut."""
-
-    rules: RulesInUse
-    tenant: str
-    marks: Marks
-    whole: bool
-
-
 def _masked(rules: RulesInUse, line: bytes, work: LineWork) -> Steps[tuple[bytes, Counter[str]]]:
     assert rules.mask is not None
     counts: Counter[str] = Counter()
@@ -276,8 +248,8 @@ def _masked(rules: RulesInUse, line: bytes, work: LineWork) -> Steps[tuple[bytes
     else:
         literals = _literals_of_broken(text)
         masked = yield from _mask_strings(rules.mask, text, literals, work, counts)
-        as_text = yield from rules.mask.mask(masked, work)
-        masked, counts = as_text.text, counts + as_text.counts
+        masked, of_text = yield from rules.mask.mask(masked, work)
+        counts += of_text
     if not counts:
         return line, counts
     return masked.encode("utf-8", "surrogateescape"), counts
@@ -289,34 +261,35 @@ def _mask_strings(
     parts: list[str] = []
     at = 0
     for together in _together(_named(text, literals)):
-        texts = [(one.literal.decoded, one.name) for one in together]
-        if len(texts) > 1 and (yield from mask.passes(texts, work)):
-            continue
-        for literal, name in together:
-            masked = yield from mask.mask(literal.decoded, work, name)
-            if masked.counts:
-                counts += masked.counts
-                parts += (text[at : literal.start], _encoded(masked.text))
+        if len(together) > 1:
+            texts = [(literal.decoded, literal.name) for literal in together]
+            if (yield from mask.passes(texts, work)):
+                continue
+        for literal in together:
+            masked, found = yield from mask.mask(literal.decoded, work, literal.name)
+            if found:
+                counts += found
+                parts += (text[at : literal.start], _encoded(masked))
                 at = literal.end
     return "".join([*parts, text[at:]])
 
 
-def _named(text: str, literals: Iterator[_Literal]) -> Iterator[_NamedLiteral]:
-    """Those that are long enough to hold something; a value with its name."""
+def _named(text: str, literals: Iterator[_Literal]) -> Iterator[_Literal]:
+    """Literals that are long enough to hold something; a value with its name."""
     name = None
     for literal in literals:
         if literal.end - literal.start >= _LITERAL_CHARS_MIN:
-            yield _NamedLiteral(literal, name)
+            yield literal._replace(name=name)
         is_key = _KEY_ENDS.match(text, literal.end) is not None
         name = literal.decoded if is_key else None
 
 
-def _together(literals: Iterator[_NamedLiteral]) -> Iterator[list[_NamedLiteral]]:
-    """Some at a time; a long one alone."""
-    together: list[_NamedLiteral] = []
+def _together(literals: Iterator[_Literal]) -> Iterator[list[_Literal]]:
+    """Group short literals; a long one is alone."""
+    together: list[_Literal] = []
     chars = 0
     for one in literals:
-        more = len(one.literal.decoded)
+        more = len(one.decoded)
         if together and (len(together) == _LITERALS_TOGETHER or chars + more > _CHARS_TOGETHER):
             yield together
             together, chars = [], 0
@@ -327,7 +300,7 @@ def _together(literals: Iterator[_NamedLiteral]) -> Iterator[list[_NamedLiteral]
 
 
 def _without_marks(screen: Screen, lines: Sequence[bytes], line_bytes_max: int) -> bool:
-    """Whether one scan shows that nothing is in any of them."""
+    """Whether one scan shows that nothing is in any of the lines."""
     longest = max(map(len, lines))
     if not screen.takes_lines or longest > line_bytes_max:
         return False
@@ -335,7 +308,7 @@ def _without_marks(screen: Screen, lines: Sequence[bytes], line_bytes_max: int) 
         return False
     try:
         return not screen.marks(b"\n".join(lines))
-    except Exception:  # noqa: BLE001  # which of the lines it is shows when each is scanned
+    except Exception:  # noqa: BLE001  # which line it is shows when each is scanned
         return False
 
 
@@ -370,7 +343,7 @@ def _literals(json_text: str) -> Iterator[_Literal]:
 
 
 def _literals_of_broken(text: str) -> Iterator[_Literal]:
-    """Those of a text that is no JSON document, up to one without an end."""
+    """The strings of a text that is no JSON document, up to one without an end."""
     start = text.find('"')
     while start >= 0 and (match := _STRING.match(text, start)):
         try:

@@ -1,5 +1,4 @@
-"""What looking at lines costs: bounded for each line by its size, and in turns, so that no line
-keeps others waiting."""
+"""What looking at lines costs: bounded by a line's size, and in turns, so that nobody waits."""
 
 import re
 from collections.abc import Generator, Iterator
@@ -10,25 +9,22 @@ _Outcome = TypeVar("_Outcome")
 #: A computation that stops now and then for others to have a turn.
 Steps = Generator[None, None, _Outcome]
 
-#: Characters that one pattern looks at before others have a turn: some milliseconds.
+#: Looked at before others have a turn: some milliseconds.
 TURN_CHARS = 64 * 1024
-#: Each character of a line is looked at by a few patterns, in a few encodings. A line that wants
-#: more was made for it.
+#: A line that wants each character looked at more often was made for it.
 LOOKS_MAX = 32
 _ANY_LINE_CHARS = 4 * 1024 * 1024
-#: What looking at any text takes, however short it is.
+#: What looking at any text costs, however short it is.
 _TEXT_CHARS = 64
 
 
 class LineUnfit(ValueError):
-    """A line that is refused since it cannot be looked through; `why` is for who sent it."""
+    """A line that is refused since it cannot be looked through; `why` is for its sender."""
 
     why: ClassVar[str]
 
 
 class TooMuchWork(LineUnfit):
-    """A line that would be looked at more often than any that somebody meant."""
-
     why = f"it would have to be looked at more than {LOOKS_MAX} times to read all its encodings"
 
 
@@ -42,21 +38,20 @@ class LineWork:
     def begin(self, line_bytes: int) -> None:
         self.left_chars = _ANY_LINE_CHARS + LOOKS_MAX * line_bytes
 
-    def ends_turn(self, chars: int) -> bool:
-        """Whether others have to have a turn after these. Raises TooMuchWork."""
+    def spend(self, chars: int) -> Steps[None]:
+        """Count characters, and let others have a turn when it is time. Raises TooMuchWork."""
         chars += _TEXT_CHARS
         self.left_chars -= chars
         if self.left_chars < 0:
             raise TooMuchWork
         self.turn_chars += chars
-        if self.turn_chars < TURN_CHARS:
-            return False
-        self.turn_chars = 0
-        return True
+        if self.turn_chars >= TURN_CHARS:
+            self.turn_chars = 0
+            yield
 
 
 def outcome(steps: Steps[_Outcome]) -> _Outcome:
-    """Of a computation that nobody waits for."""
+    """Run a computation that nobody waits for to its end."""
     while True:
         try:
             next(steps)
@@ -65,7 +60,7 @@ def outcome(steps: Steps[_Outcome]) -> _Outcome:
             return value
 
 
-#: Of the text that a piece is there for.
+#: The text that a piece is there for.
 CORE_CHARS = 24 * 1024
 #: What follows the core: as long as the longest match of a built-in rule.
 REACH_CHARS = 20 * 1024
@@ -99,7 +94,7 @@ def text_pieces(text: str) -> Iterator[TextPiece]:
 
 
 def _cut(text: str, last_cut: int, at: int) -> int:
-    """Near `at`: a multiple of four behind what ended before the base64 that may stand there."""
+    """A place near `at`, a multiple of four behind the start of base64 that may stand there."""
     gap = _NO_BASE64.search(text[last_cut:at][::-1])
     run_start = at - gap.start() if gap else last_cut
     return at - (at - run_start) % 4

@@ -30,7 +30,14 @@ class KindModes(NamedTuple):
     personal: Mode
 
 
-#: Of the format of the file.
+class SourceRule(NamedTuple):
+    """A rule that had a match in a line of this source, which is empty where it names none."""
+
+    source: str
+    rule: str
+
+
+#: The version of the file's format.
 VERSION = 1
 _KEYS = ("id", "kind", "type", "anchor", "pattern", "words", "checks", "joined", "mode")
 #: How far before a word of a rule its match may begin.
@@ -57,8 +64,8 @@ class Rule:
     mode: Mode | None = None
 
     def matches(self, text: str) -> Iterator[re.Match[str]]:
-        """As `finditer` of the pattern has them. Where the rule has words it is tried around them
-        alone: many alternatives in capitals or not, tried at each place, take long."""
+        """Find matches, where the rule has words around these alone: a pattern with many
+        alternatives would take long at each place."""
         lowered = text.lower() if self.words else ""
         if len(lowered) != len(text):  # small letters may be more than one
             yield from self.pattern.finditer(text)
@@ -78,7 +85,7 @@ class Rule:
         return re.compile(self.anchor.decode(), re.DOTALL)
 
     def may_name(self, name: str) -> bool:
-        """Whether values of this name may be accepted by it."""
+        """Whether it may accept values of this name."""
         named = "name" in self.pattern.groupindex
         return named and not (is_assigned in self.checks and names_no_secret(name))
 
@@ -88,15 +95,13 @@ class Rule:
 
 @dataclass(frozen=True)
 class RuleBook:
-    """The rules that are in use, each with its mode."""
+    """The rules in use, each with its mode."""
 
     rules: tuple[Rule, ...]
-    #: By rule.
     modes: Mapping[str, Mode]
 
 
 def _places(lowered: str, words: Sequence[str]) -> list[int]:
-    """Where any of the words stands, in order."""
     places: list[int] = []
     for word in words:
         at = lowered.find(word)
@@ -107,8 +112,8 @@ def _places(lowered: str, words: Sequence[str]) -> list[int]:
 
 
 def rule_book(secrets: Mode, personal: Mode, own_file: Path | None = None) -> RuleBook:
-    """The rules that come with Penstock, with the operator's in place of those of the same id.
-    Raises RedactionRulesInvalid."""
+    """The built-in rules, where the operator's replace those of the same id. Raises
+    RedactionRulesInvalid."""
     rules = {rule.id: rule for rule in built_in_rules()}
     if own_file is not None:
         rules |= {rule.id: rule for rule in _read_own(own_file, rules)}
@@ -229,6 +234,6 @@ class RedactionSettings(RoomSettings):
         return KindModes(cast(Mode, self.redact_secrets), cast(Mode, self.redact_personal))
 
     def rule_book(self, modes: KindModes | None = None) -> RuleBook:
-        """With these modes, or those of the settings. Raises RedactionRulesInvalid."""
+        """Raises RedactionRulesInvalid."""
         own = Path(self.redaction_rules_file) if self.redaction_rules_file else None
         return rule_book(*(modes or self.modes), own)

@@ -1,7 +1,7 @@
-"""The screen: which rules may match some bytes, found in one scan of them.
+"""The screen: which rules may match some bytes.
 
-With hyperscan one scan of a line takes microseconds, whatever the number of rules. Where it has no
-wheel the rules are tried one by one: the same answers, forty times slower."""
+With hyperscan one scan of a line takes microseconds; without it the rules are tried one by one,
+with the same answers, forty times slower."""
 
 import re
 import threading
@@ -11,12 +11,11 @@ from typing import Any, Protocol
 
 from penstock.redaction.rules import RedactionRulesInvalid, Rule
 
-#: Marks beside those of rules: what may hide a secret from their anchors, token ids, and what was
-#: masked where the line came from.
+#: Marks beside those of rules: what may hide a secret, token ids, and what was masked before.
 ESCAPED, PERCENT, BASE64, TOKEN_IDS, MASKED = -1, -2, -3, -4, -5
 
 # Base64 of plain text: the high bit of each byte is 0, which leaves half of the letters in three of
-# four places. Of what else is made of such letters, one in thirty thousand places looks so.
+# four places.
 QUARTET = "[A-Za-f][A-HQ-Xg-nw-z0-3][ABEFIJMNQRUVYZcdghklopstwx014589][A-Za-z0-9+/_-]"
 _HIDING = {
     ESCAPED: r"\\(?:u00[2-7][0-9a-fA-F]|x[2-7][0-9a-fA-F])",
@@ -31,14 +30,14 @@ NOTHING: Marks = frozenset()
 
 
 class Screen(Protocol):
-    #: Whether what has no marks has none either once it is cut at its line breaks.
+    #: Whether content without marks has none either when it is cut at its line breaks.
     takes_lines: bool
 
     def marks(self, content: bytes) -> Marks:
         """Places of rules that may match, and the marks above."""
 
 
-#: What an anchor may say of the ends of all that is scanned. `^` and `$` are of each line.
+#: What an anchor may say of the ends of all that is scanned; `^` and `$` are of each line.
 _OF_THE_ENDS = re.compile(rb"\\[AZz]|\(\?[a-zA-Z]*-")
 
 

@@ -1,5 +1,4 @@
-"""Masking a text: the rules' matches in it, and in what it says once decoded, become
-placeholders."""
+"""Masking a text: matches of the rules, also in what it says decoded, become placeholders."""
 
 import base64
 import re
@@ -26,18 +25,18 @@ from penstock.redaction.views import (
     without_breaks,
 )
 
-#: Encodings within encodings; what is hidden deeper nobody reads by chance.
+#: Encodings within encodings; nobody reads by chance what is hidden deeper.
 DEPTH_MAX = 4
-#: Of one rule. A text with more is no session's: looking at each would keep others waiting.
+#: Matches of one rule. To look at each of more would keep others waiting.
 MATCHES_MAX = 5_000
-#: A key and its value are looked at together where the value is no longer.
+#: A key and a value up to this length are looked at together.
 ASSIGNED_CHARS_MAX = 512
-#: Base64 is encoded again with its placeholders. Of a longer one only what hides a match is
-#: replaced: it may be a file, and cut.
+#: Base64 up to this length is encoded again with its placeholders; a longer one may be a cut file,
+#: and only what hides a match is replaced.
 _ENCODED_AGAIN_CHARS_MAX = 4096
 #: Decoded texts are screened together up to this size.
 _DECODED_TOGETHER_CHARS = 4096
-#: What is broken over lines is looked at so far.
+#: How far what is broken over lines is looked at.
 _BROKEN_CHARS_MAX, _BROKEN_LINES_MAX = 1024, 200
 _BROKEN_WORK_CHARS = 512
 _IN_WORD = re.compile(r"[A-Za-z0-9_]")
@@ -57,40 +56,30 @@ _URL_SAFE = str.maketrans("-_", "+/")
 
 
 class TooManyMatches(LineUnfit):
-    """A text with more matches than are looked at."""
-
     why = f"one of its texts has more than {MATCHES_MAX:,} matches of a rule"
 
 
 class _Replacement(NamedTuple):
-    """What is replaced in a text."""
-
     start: int
     end: int
     by: str
-    #: Once for each match in it.
+    #: A rule for each match in it.
     rules: tuple[str, ...]
-
-
-@dataclass
-class Masked:
-    """A text after masking; how often each rule had a match."""
-
-    text: str
-    counts: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True)
 class TextMask:
     rules: tuple[Rule, ...]
     screen: Screen
-    #: Of the digests in placeholders. It is asked for when there is something to mask.
+    #: Keys the digests in placeholders; asked for when there is something to mask.
     key: Callable[[], bytes]
     _names: dict[str, bool] = field(default_factory=dict, init=False, repr=False)
 
-    def mask(self, text: str, work: LineWork, name: str | None = None) -> Steps[Masked]:
-        """`name` is that of the text where it is the value of a JSON object. Raises
-        TooManyMatches and TooMuchWork."""
+    def mask(
+        self, text: str, work: LineWork, name: str | None = None
+    ) -> Steps[tuple[str, Counter[str]]]:
+        """Mask a text, which may be the value of this name, and count the matches of each rule.
+        Raises TooManyMatches and TooMuchWork."""
         spans: list[_Replacement] = []
         for piece in text_pieces(text):
             part = text[piece.start : piece.end]
@@ -103,18 +92,16 @@ class TextMask:
         if name is not None and self._is_assigned(name, text):
             spans += yield from self._assigned(name, text, work)
         if not spans:
-            return Masked(text)
+            return text, Counter()
         replaced, matches = _replace(text, spans)
         if matches and max(matches.values()) > MATCHES_MAX:
             raise TooManyMatches
-        return Masked(replaced, matches)
+        return replaced, matches
 
     def passes(self, texts: Sequence[tuple[str, str | None]], work: LineWork) -> Steps[bool]:
-        """Whether one scan of texts with their names tells that there is nothing in them: most of
-        a line is as it should be. Anchors hold wherever they stand, so more texts have no less."""
+        """Whether one scan shows that there is nothing in these texts with their names."""
         content = "\n".join(text for text, _ in texts)
-        if work.ends_turn(len(content)):
-            yield
+        yield from work.spend(len(content))
         if any(name is not None and self._is_assigned(name, text) for text, name in texts):
             return False
         return not self.screen.marks(content.encode("utf-8", "surrogatepass"))
@@ -123,8 +110,7 @@ class TextMask:
         return 0 < len(text) <= ASSIGNED_CHARS_MAX and self._names_secret(name)
 
     def _spans(self, text: str, work: LineWork, depth: int) -> Steps[list[_Replacement]]:
-        if work.ends_turn(len(text)):
-            yield
+        yield from work.spend(len(text))
         marks = self.screen.marks(text.encode("utf-8", "surrogatepass"))
         if not marks:
             return []
@@ -147,14 +133,10 @@ class TextMask:
         for mark in sorted(marks):
             if mark < 0:
                 continue
-            if work.ends_turn(len(text)):
-                yield
+            yield from work.spend(len(text))
             rule = self.rules[mark]
-            for number, match in enumerate(rule.matches(text)):
-                if number == MATCHES_MAX:
-                    raise TooManyMatches
-                if work.ends_turn(_MATCH_CHARS + len(match[0])):
-                    yield
+            for match in _few(rule.matches(text)):
+                yield from work.spend(_MATCH_CHARS + len(match[0]))
                 if (span := self._span(rule, text, match)) is not None:
                     spans.append(span)
         return spans
@@ -171,28 +153,21 @@ class TextMask:
         return _Replacement(start, end, by, (rule.id,))
 
     def _joined_matches(self, text: str, marks: Marks, work: LineWork) -> Steps[list[_Replacement]]:
-        if work.ends_turn(len(text)):
-            yield
+        yield from work.spend(len(text))
         view = joined(text)
         if view.text == text:
             return []
-        if work.ends_turn(_VIEW_PIECE_CHARS * len(view.begins)):
-            yield
+        yield from work.spend(_VIEW_PIECE_CHARS * len(view.begins))
         spans: list[_Replacement] = []
         for rule in self._joined_rules(marks):
-            if work.ends_turn(len(text)):
-                yield
-            for number, match in enumerate(rule.matches(view.text)):
-                if number == MATCHES_MAX:
-                    raise TooManyMatches
-                if work.ends_turn(_MATCH_CHARS + len(match[0])):
-                    yield
+            yield from work.spend(len(text))
+            for match in _few(rule.matches(view.text)):
+                yield from work.spend(_MATCH_CHARS + len(match[0]))
                 first = bisect_right(view.begins, match.start())
                 breaks = bisect_left(view.begins, match.end()) - first
                 if not breaks:
                     continue  # it is in one line, and masked already
-                if work.ends_turn(len(match[0]) * min(breaks, _BROKEN_LINES_MAX)):
-                    yield
+                yield from work.spend(len(match[0]) * min(breaks, _BROKEN_LINES_MAX))
                 span = self._broken_span(rule, text, view, *match.span())
                 if span is not None:
                     spans.append(span)
@@ -201,20 +176,18 @@ class TextMask:
     def _matches_of_whole_lines(
         self, text: str, marks: Marks, work: LineWork
     ) -> Steps[list[_Replacement]]:
-        """What is broken and begins with a line: joined with the one before it would be part of a
-        longer word."""
+        """Find what is broken and begins with a line: joined with the line before, it would be part
+        of a longer word."""
         spans: list[_Replacement] = []
         for rule in self._joined_rules(marks):
-            if work.ends_turn(len(text)):
-                yield
+            yield from work.spend(len(text))
             for head in rule.head.finditer(text):
                 start = head.start() + (not _IN_WORD.match(head[0]))
                 if start and _IN_WORD.match(text, start - 1):
                     continue
                 if not is_broken(text, start):
                     continue
-                if work.ends_turn(_BROKEN_WORK_CHARS):
-                    yield
+                yield from work.spend(_BROKEN_WORK_CHARS)
                 part = text[start : start + _BROKEN_CHARS_MAX]
                 span = self._broken_span(rule, part, joined(part), 0, len(part))
                 if span is not None:
@@ -227,8 +200,7 @@ class TextMask:
     def _broken_span(
         self, rule: Rule, text: str, view: View, start: int, last: int
     ) -> _Replacement | None:
-        """Of as few lines as the rule accepts, and of those behind them that go on with it: an
-        ordinary line that follows stays."""
+        """Match as few lines as the rule accepts, and those behind them that go on with it."""
         first = bisect_right(view.begins, start)
         breaks = view.begins[first : first + _BROKEN_LINES_MAX]
         found, found_end = None, -1
@@ -252,13 +224,11 @@ class TextMask:
     def _in_view(
         self, view_of: Callable[[str], View], text: str, work: LineWork, depth: int
     ) -> Steps[list[_Replacement]]:
-        if work.ends_turn(len(text)):
-            yield
+        yield from work.spend(len(text))
         view = view_of(text)
         if view.text == text:
             return []
-        if work.ends_turn(_VIEW_PIECE_CHARS * len(view.begins)):
-            yield
+        yield from work.spend(_VIEW_PIECE_CHARS * len(view.begins))
         spans = yield from self._spans(view.text, work, depth - 1)
         return [
             _Replacement(*view.original(span.start, span.end), span.by, span.rules)
@@ -266,15 +236,13 @@ class TextMask:
         ]
 
     def _in_base64(self, text: str, work: LineWork, depth: int) -> Steps[list[_Replacement]]:
-        if work.ends_turn(len(text)):
-            yield
+        yield from work.spend(len(text))
         spans: list[_Replacement] = []
         together: list[tuple[re.Match[str], str]] = []
         size = 0
         for match in _BASE64_TEXT.finditer(text):
             decoded = _base64_decoded(match[0])
-            if work.ends_turn(len(decoded)):
-                yield
+            yield from work.spend(len(decoded))
             if together and size + len(decoded) > _DECODED_TOGETHER_CHARS:
                 spans += yield from self._in_decoded(together, work, depth)
                 together, size = [], 0
@@ -286,7 +254,7 @@ class TextMask:
     def _in_decoded(
         self, together: list[tuple[re.Match[str], str]], work: LineWork, depth: int
     ) -> Steps[list[_Replacement]]:
-        """One scan tells that there is nothing in a hundred short texts."""
+        """Look into decoded texts, of which one scan mostly shows that they hold nothing."""
         content = "\n".join(decoded for _, decoded in together)
         if not self.screen.marks(content.encode("utf-8", "surrogateescape")):
             return []
@@ -311,7 +279,7 @@ class TextMask:
         return names
 
     def _assigned(self, name: str, text: str, work: LineWork) -> Steps[list[_Replacement]]:
-        """What is a secret by the name that it has."""
+        """Find what is a secret by the name that it has."""
         opening = f'"{name}": "'
         whole = f'{opening}{text}"'
         marks = self.screen.marks(whole.encode("utf-8", "surrogatepass"))
@@ -327,6 +295,13 @@ class TextMask:
         ]
 
 
+def _few(matches: Iterator[re.Match[str]]) -> Iterator[re.Match[str]]:
+    for number, match in enumerate(matches):
+        if number == MATCHES_MAX:
+            raise TooManyMatches
+        yield match
+
+
 def _base64_decoded(token: str) -> str:
     encoded = without_breaks(token).text.rstrip("=").translate(_URL_SAFE)
     encoded = encoded[:-1] if len(encoded) % 4 == 1 else encoded
@@ -337,7 +312,7 @@ def _base64_decoded(token: str) -> str:
 def _encoded_spans(
     match: re.Match[str], decoded: str, inner: list[_Replacement]
 ) -> list[_Replacement]:
-    """Of the base64 that says what was decoded."""
+    """Replace the base64 in which decoded texts had matches."""
     if len(match[0]) <= _ENCODED_AGAIN_CHARS_MAX:
         masked, counts = _replace(decoded, inner)
         by = base64.b64encode(masked.encode("utf-8", "surrogateescape")).decode()
@@ -357,8 +332,8 @@ def _bytes_of(text: str) -> int:
 
 
 def _replace(text: str, spans: Iterable[_Replacement]) -> tuple[str, Counter[str]]:
-    """The longest of those that overlap, grown to hold the others. A match that was seen in several
-    ways counts once."""
+    """Replace the longest of overlapping spans, grown to hold the others. A match that was seen in
+    several ways counts once."""
     parts: list[str] = []
     counts: Counter[str] = Counter()
     at = 0

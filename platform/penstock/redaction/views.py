@@ -1,5 +1,5 @@
-"""Views of a text: what it says once escapes are resolved, or line breaks taken out. Each knows
-where its characters stand in the text that it is of."""
+"""Views of a text, with escapes resolved or line breaks taken out, that know where it stands in the
+original."""
 
 import re
 from bisect import bisect_right

@@ -49,21 +49,11 @@ def test_no_train_holds_from_when_it_was_said(lake: HandLake) -> None:
     lake.store([make_event("s", 2)])
     lake.store([start("no_train", 3)])
     create_snapshot(lake.lake.database, "denied")
+    merge(lake.lake, current(lake.lake.database).segments)
     lake.store([make_event("s", 4), start("train", 5)])
     lake.send([make_event("s", 6), start("unknown", 7)])
     assert consents(lake, "allowed") == {"train"}
     assert consents(lake, "denied") == {"no_train"}
-    assert consents(lake) == {"no_train"}
-
-
-def test_merging_changes_no_consent(lake: HandLake) -> None:
-    lake.store([make_event("s", 1)])
-    lake.store([start("train", 0)])
-    create_snapshot(lake.lake.database, "allowed")
-    lake.store([start("no_train", 2)])
-    merge(lake.lake, current(lake.lake.database).segments)
-    lake.store([make_event("s", 3)])
-    assert consents(lake, "allowed") == {"train"}
     assert consents(lake) == {"no_train"}
 
 

@@ -4,7 +4,6 @@ import gzip
 import sys
 import tracemalloc
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -69,24 +68,12 @@ def test_a_window_that_asks_for_our_memory_is_refused() -> None:
 
 
 @codecs
-def test_ten_thousand_broken_bodies_leave_memory_flat(codec: str) -> None:
+def test_broken_bodies_leave_memory_flat(codec: str) -> None:
     whole = COMPRESS[codec](bytes(range(256)) * 40)
-    broken = [whole[: 30 + number % 200] for number in range(5_000)]
-
-    def try_all() -> None:
-        for body in broken:
-            with pytest.raises(ValueError, match=r".+"):
-                list(decompressed([body], codec))
-
-    try_all()
-    before = _resident_bytes()
     tracemalloc.start()
-    try_all()
+    for number in range(300):
+        with pytest.raises(ValueError, match=r".+"):
+            list(decompressed([whole[: 30 + number % 200]], codec))
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert kept < PIECE_BYTES
-    assert _resident_bytes() - before < 32 * PIECE_BYTES
-
-
-def _resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * 4096

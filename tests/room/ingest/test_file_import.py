@@ -39,12 +39,9 @@ def take(lake: HandLake, paths: Iterable[Path]) -> ImportSummary:
     ("name", "content"),
     [
         ("lines.jsonl", body_of(EVENTS)),
-        ("no-newline-at-the-end.ndjson", body_of(EVENTS).rstrip()),
         ("windows.jsonl", body_of(EVENTS).replace(b"\n", b"\r\n")),
-        ("array.json", ARRAY),
         ("lines.jsonl.gz", gzip.compress(body_of(EVENTS))),
         ("array.json.zst", pa.compress(ARRAY, "zstd", asbytes=True)),
-        ("lines.ndjson.zst", pa.compress(body_of(EVENTS), "zstd", asbytes=True)),
     ],
 )
 def test_each_form_is_read_and_a_second_run_adds_nothing(

@@ -11,10 +11,8 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from penstock.events.frames import Frame, FrameHeader, Sign, decode_frame
+from penstock.events.frames import Sign, decode_frame
 from penstock.ingest.gateway import Acceptor
-from penstock.ingest.masked_sessions import MaskSigns, drop_token_ids
-from penstock.lake.rows import DecodedEvents
 from penstock.lake.tables import masked_session
 from penstock.privacy.erasure import carry_out, order_erasure
 from penstock.privacy.orders import ErasureScope
@@ -61,18 +59,18 @@ def with_ids(lake: HandLake) -> set[tuple[str, int]]:
     return left
 
 
-def on_disk(data: Path) -> list[Path]:
-    marker = str(MARKER).encode()
-    return [file for file in data.rglob("*") if file.is_file() and marker in file.read_bytes()]
-
-
-def test_a_call_at_another_gateway_loses_its_ids(lake: HandLake, tmp_path: Path) -> None:
+def test_a_call_at_another_gateway_loses_its_ids_also_on_disk(
+    lake: HandLake, tmp_path: Path
+) -> None:
     lake.send([said("s", 1), said("t", 1, "nothing")])
-    elsewhere(lake, [call("s", 2), call("t", 2)])
+    elsewhere(lake, [call("s", 2)])
     lake.writer().drain()
+    marker = str(MARKER).encode()
+    files = (file for file in tmp_path.rglob("*") if file.is_file())
+    assert not [file for file in files if marker in file.read_bytes()]
     elsewhere(lake, [call("s", 3), call("t", 3)])
     lake.writer().drain()
-    assert with_ids(lake) == {("t", 2), ("t", 3)}
+    assert with_ids(lake) == {("t", 3)}
 
 
 def test_a_call_that_comes_first_loses_them_too(lake: HandLake, tmp_path: Path) -> None:
@@ -81,14 +79,6 @@ def test_a_call_that_comes_first_loses_them_too(lake: HandLake, tmp_path: Path) 
     elsewhere(lake, [said("s", 4)])
     lake.writer().drain()
     assert with_ids(lake) == {("s", 1)}
-
-
-def test_nothing_of_them_is_left_on_disk(lake: HandLake, tmp_path: Path) -> None:
-    lake.send([said("s", 1)])
-    elsewhere(lake, [call("s", 2)])
-    lake.writer().drain()
-    assert with_ids(lake) == set()
-    assert on_disk(tmp_path) == []
 
 
 def test_a_session_that_goes_on_from_a_masked_one_keeps_none(lake: HandLake) -> None:
@@ -128,22 +118,11 @@ def test_an_erasure_forgets_which_sessions_were_masked(lake: HandLake) -> None:
         assert list(connection.scalars(sa.select(masked_session.c.session_id))) == ["t"]
 
 
-def test_without_a_sign_no_event_is_looked_at(lake: HandLake) -> None:
-    signs = MaskSigns()
-    header = FrameHeader(kind="events", tenant="default", received_us=1, counts={})
-    plain = b'{"session_id":"s","type":"user_message","payload":{"text":"hi"}}'
-    signs.look_at(Frame(header, plain))
-    assert signs == MaskSigns()
-    assert drop_token_ids(lake.lake.database, DecodedEvents(), signs).fresh == {}
-    signs.look_at(Frame(header, plain.replace(b"hi", b"[SECRET:x")))
-    assert signs == MaskSigns(placeholders=True)
-
-
 def test_a_gateway_says_what_it_saw(lake: HandLake) -> None:
     """So that the writer does not look at each line again."""
 
     def signs_of(*events: Event) -> list[list[Sign] | None]:
-        acceptor = Acceptor.of("default", lake.lake.settings, lake.lake.log, lake.lake.redactor)
+        acceptor = Acceptor("default", lake.lake.settings, lake.lake.log, lake.lake.redactor)
         body = b"".join(msgspec.json.encode(event) + b"\n" for event in events)
         values = [
             value

@@ -195,7 +195,7 @@ def test_a_long_line_gives_others_their_turns(tmp_path: Path) -> None:
     words = [base64.b64encode(b"word %d and so on" % number).decode() for number in range(500)]
     line = make_event("s", 1) | {"payload": {"text": " ".join(words * 20)}}
     with hand_lake(tmp_path) as lake:
-        acceptor = Acceptor.of("default", lake.lake.settings, lake.lake.log, lake.lake.redactor)
+        acceptor = Acceptor("default", lake.lake.settings, lake.lake.log, lake.lake.redactor)
         pieces = list(acceptor.accept([json.dumps(line).encode()], lake.clock.now_us()))
     assert [piece.accepted for piece in pieces if piece.accepted] == [1]
     assert len(pieces) > 10

@@ -1,7 +1,6 @@
 """What is stored of rejected lines, and which fuses trip: alone, then in the running writer."""
 
 from collections import Counter
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -32,9 +31,8 @@ from penstock.ingest.tables import rejected
 from penstock.lake.rows import DecodedEvents
 from penstock.lake.upkeep import collect
 from penstock.metrics import Metrics
-from penstock_jobs.demo.server import running_server
-from tests.support.lakes import body_of, hand_lake, make_event
-from tests.support.waiting import eventually
+from penstock.server.service import Service
+from tests.support.lakes import hand_lake, make_event
 
 BAD = b'{"type": "user_message", "source": "ide"}\n'
 IDE = Source("acme", "ide")
@@ -53,7 +51,7 @@ def test_beyond_its_rows_a_tenant_has_the_first_of_each_kind(
 ) -> None:
     monkeypatch.setattr(rejection_rules, "ROWS_MAX", 3)
     rows = [row(f"unknown type 'x{n}' at {n}") for n in range(5)] + [row("too long")] * 4
-    plan = plan_rejections(rows, {"acme": StoredRejections()})
+    plan = plan_rejections(rows, StoredRejections())
     assert [(lines.first.reason, lines.lines) for lines in plan.stored] == [
         ("unknown type 'x0' at 0", 1),
         ("unknown type 'x1' at 1", 1),
@@ -64,13 +62,13 @@ def test_beyond_its_rows_a_tenant_has_the_first_of_each_kind(
 
 def test_lines_of_a_stored_kind_are_counted_at_its_row() -> None:
     full = StoredRejections(rows=rejection_rules.ROWS_MAX, newest={row().kind: 17})
-    plan = plan_rejections([row()] * 1000, {"acme": full})
+    plan = plan_rejections([row()] * 1000, full)
     assert (plan.stored, plan.counted) == ([], Counter({17: 1000}))
 
 
 def test_bytes_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rejection_rules, "BYTES_MAX", 100)
-    plan = plan_rejections([row(raw=b"x" * 60)] * 3, {"acme": StoredRejections()})
+    plan = plan_rejections([row(raw=b"x" * 60)] * 3, StoredRejections())
     assert [lines.lines for lines in plan.stored] == [3]
 
 
@@ -78,8 +76,8 @@ def test_kinds_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rejection_rules, "ROWS_MAX", 0)
     monkeypatch.setattr(rejection_rules, "KINDS_MAX", 3)
     rows = [row(source=f"source-{number}") for number in range(100)]
-    plan = plan_rejections(rows, {"acme": StoredRejections()})
-    assert [lines.kind.source.name for lines in plan.stored] == [
+    plan = plan_rejections(rows, StoredRejections())
+    assert [lines.kind.source for lines in plan.stored] == [
         "source-0", "source-1", "source-2", "",
     ]  # fmt: skip
     assert sum(lines.lines for lines in plan.stored) == 100
@@ -88,7 +86,7 @@ def test_kinds_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_acknowledged_lines_are_always_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rejection_rules, "ROWS_MAX", 0)
     rows = [row(raw=b"%d" % number, acknowledged=True) for number in range(5)]
-    [lines] = plan_rejections(rows, {"acme": StoredRejections(tripped={"ide"})}).stored
+    [lines] = plan_rejections(rows, StoredRejections(tripped={"ide"})).stored
     assert (lines.lines, lines.content) == (5, b"0\n1\n2\n3\n4")
 
 
@@ -105,7 +103,7 @@ def test_each_line_is_stored_or_counted_once(
     rows = [row(reason, source, acknowledged=flag) for source, reason, flag in drawn]
     known = {row("why", "a").kind: 1}
     stored = StoredRejections(rows=rejection_rules.ROWS_MAX - rows_before, newest=dict(known))
-    plan = plan_rejections(rows, {"acme": stored})
+    plan = plan_rejections(rows, stored)
     whole = sum(lines.lines for lines in plan.stored)
     assert whole + plan.counted.total() == len(rows)
 
@@ -117,34 +115,30 @@ def bad(seen: float, rejected_lines: float) -> dict[Source, SourceLines]:
     return {IDE: SourceLines(seen, rejected_lines, "why")}
 
 
-def test_a_few_bad_lines_on_a_quiet_day_trip_nothing() -> None:
-    fuses = RejectionFuses(0.5, window_lines=100)
-    for _ in range(50):
-        assert fuses.trips(bad(1, 1)) == {}
-        fuses.add(bad(1, 1))
-    assert fuses.trips(bad(1, 1)) == {IDE: SourceLines(51, 51, "why")}
-
-
-def test_good_lines_make_up_for_bad_ones() -> None:
-    fuses = RejectionFuses(0.5, window_lines=100)
-    for _ in range(20):
-        for lines in (bad(40, 40), bad(100, 0)):
-            assert fuses.trips(lines) == {}
-            fuses.add(lines)
+@pytest.mark.parametrize(
+    ("share", "window_lines", "flushes"),
+    [
+        (0.5, 100, [bad(1, 1)] * 50),  # a few on a quiet day
+        (0.5, 100, [bad(40, 40), bad(100, 0)] * 20),  # good ones make up for bad ones
+        (1.0, 1, [bad(1000, 1000)] * 100),  # a share of one
+    ],
+)
+def test_what_trips_nothing(
+    share: float, window_lines: int, flushes: list[dict[Source, SourceLines]]
+) -> None:
+    fuses = RejectionFuses(share, window_lines=window_lines)
+    for lines in flushes:
+        assert fuses.trips(lines) == {}
+        fuses.add(lines)
 
 
 def test_a_flush_that_is_tried_again_counts_once() -> None:
     """An outage of the database repeats a flush: that must not look like a bad deploy."""
     fuses = RejectionFuses(0.5, window_lines=100)
     for _ in range(1000):
-        assert fuses.trips(bad(40, 40)) == {}
-
-
-def test_a_share_of_one_trips_nothing() -> None:
-    fuses = RejectionFuses(1.0, window_lines=1)
-    for _ in range(100):
-        assert fuses.trips(bad(1000, 1000)) == {}
-        fuses.add(bad(1000, 1000))
+        assert fuses.trips(bad(50, 50)) == {}
+    fuses.add(bad(50, 50))
+    assert fuses.trips(bad(1, 1)) == {IDE: SourceLines(51, 51, "why")}
 
 
 def test_sources_do_not_answer_for_each_other() -> None:
@@ -251,18 +245,11 @@ def test_old_lines_go_with_their_files(tmp_path: Path) -> None:
 
 
 def test_the_service_stays_ready_and_says_it(tmp_path: Path) -> None:
-    settings = {
-        "PENSTOCK_FLUSH_SECONDS_MAX": "0.1",
-        "PENSTOCK_REJECTED_RATIO_MAX": "0.001",
-        "PENSTOCK_KEYS_REFRESH_SECONDS": "0.1",
-    }
-    with running_server(tmp_path, settings=settings) as server, closing(server.client()) as client:
-        answer = client.send_events(BAD * 40)
-        assert (answer["accepted"], len(answer["rejected"])) == (0, 40)
-        eventually(lambda: client.get("/readyz").json()["warnings"] != [])
-        ready = client.get("/readyz")
-        assert (ready.status, ready.json()["problems"]) == (200, [])
-        [warning] = ready.json()["warnings"]
+    with hand_lake(tmp_path, rejected_ratio_max=0.001) as lake:
+        lake.store(BAD * 40)
+        service = Service(lake.lake.settings)
+        service._refresh_warnings()
+        [warning] = service.warnings()
         assert warning.startswith("Most lines of 1 source are rejected; nothing else waits")
-        client.send_events(body_of([make_event("good", 1)]))
-        eventually(lambda: b'events_stored_total{tenant="default"}' in client.get("/metrics").body)
+        assert list(service.problems()) == []
+        service.stop()

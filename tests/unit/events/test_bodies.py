@@ -206,9 +206,7 @@ def test_ndjson_may_begin_with_a_bracket() -> None:
     assert lines[:2] == [b"[1, 2]", event("a")]
 
 
-def test_array_of_very_many_elements_is_never_held_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_array_of_very_many_elements_is_never_held_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its elements come lazily, by the same rules."""
     body = b'[{"a": [1, 2]}, {"b": "x,]"}, {"c": 3}]'
     at_once = elements(body)
