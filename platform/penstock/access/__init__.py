@@ -23,10 +23,7 @@ class AccessSettings(RoomSettings):
         minimum=0,
     )
     tenant_queries_per_hour_max: int = setting(
-        0,
-        "queries of a tenant in an hour, for each process; 0 is no limit",
-        "The same.",
-        minimum=0,
+        0, "queries of a tenant in an hour, for each process; 0 is no limit", "The same.", minimum=0
     )
     tenant_stored_bytes_max: int = setting(
         0,

@@ -1,5 +1,4 @@
-"""Keys and their roles: who may send, read, serve, train, promote, or do anything; and whether the
-key of a request may do what the request asks for."""
+"""Keys and their roles, and whether the key of a request may do what the request asks for."""
 
 import asyncio
 import hashlib
@@ -28,7 +27,7 @@ from penstock.http.problems import current_request
 from penstock.metrics import Metrics
 
 _SECRET_BYTES = 24
-#: The year 9999, of which calendars know no later one.
+#: The year 9999: calendars know no later one.
 _EXPIRES_MAX_US = 253_370_764_800 * SECOND_US
 #: An unknown key makes the ring read the database, but not more often than this.
 _REFRESH_PAUSE_SECONDS = 1.0
@@ -39,13 +38,12 @@ _KEY = re.compile(rf"bearer\s+pk_({'|'.join(ROLES)})_[\w-]{{32}}\s*", re.ASCII |
 class Grant:
     tenant: str
     role: Role
-    #: The id of the key.
     key: str = field(default="", compare=False)
     #: In microseconds since 1970; None is never.
     expires_at: int | None = field(default=None, compare=False)
 
     def require(self, *roles: Role) -> None:
-        """Accepts one of these roles, or admin. Raises RoleMissing."""
+        """Accept one of these roles, or admin. Raises RoleMissing."""
         if self.role not in (*roles, "admin"):
             raise RoleMissing(role=" or ".join(roles or ("admin",)))
 
@@ -76,8 +74,7 @@ def create_key(
     maker_expires_at: int | None = None,
     by: str = OPERATOR,
 ) -> tuple[Key, str]:
-    """The key and its secret. Only a hash is stored: show the secret now or never. It is refused
-    from `expires_at` on, in microseconds since 1970; not later than the key that makes it."""
+    """Make a key that expires no later than its maker. Its secret is not stored: show it now."""
     if role not in ROLES:
         raise InvalidInput(what=f"The role {role!r}", why=f"it is one of {', '.join(ROLES)}")
     if not is_tenant(tenant):
@@ -104,7 +101,7 @@ def _refuse_outliving(expires_at: int | None, maker_expires_at: int | None) -> N
 
 
 def create_first_key(database: Database, note: str) -> tuple[Key, str] | None:
-    """An admin key where there is no key yet; one of several processes that start creates it."""
+    """Make an admin key where there is no key; one of several processes that start does."""
     with database.write() as connection:
         lock_table(connection, api_key, alone=True)
         if connection.scalar(sa.select(sa.exists().select_from(api_key))):
@@ -133,7 +130,7 @@ def _insert(
 
 
 def list_keys(database: Database, tenant: str | None = None) -> list[Key]:
-    """Of all tenants, or of one."""
+    """All keys, or those of a tenant."""
     query = sa.select(*_KEY_COLUMNS).order_by(api_key.c.created_at)
     if tenant is not None:
         query = query.where(api_key.c.tenant == tenant)
@@ -144,7 +141,7 @@ def list_keys(database: Database, tenant: str | None = None) -> list[Key]:
 def revoke_key(
     database: Database, key_id: str, tenant: str | None = None, *, by: str = OPERATOR
 ) -> None:
-    """A key of any tenant, or of this one. Raises InvalidInput."""
+    """Revoke a key of any tenant, or of this one. Raises InvalidInput."""
     valid = sa.update(api_key).where(api_key.c.id == key_id, api_key.c.revoked_at.is_(None))
     if tenant is not None:
         valid = valid.where(api_key.c.tenant == tenant)
@@ -167,8 +164,8 @@ def rotate_key(
     maker_expires_at: int | None = None,
     by: str = OPERATOR,
 ) -> tuple[Key, str]:
-    """Another key in place of this one, of its tenant, role and note, and for as long as this one
-    was made for; this one works until `old_until` at most, in microseconds since 1970."""
+    """Make another key of the same terms, for as long as this one was made for; this one works
+    until `old_until` at most, in microseconds since 1970."""
     valid = [api_key.c.id == key_id, api_key.c.revoked_at.is_(None)]
     if tenant is not None:
         valid.append(api_key.c.tenant == tenant)
@@ -227,8 +224,7 @@ class KeyRing:
         return self._valid(self._grants.get(digest))
 
     def grant_of_key(self, key_id: str) -> Grant:
-        """What the key with this id allows, for whoever has shown it. Raises KeyRefused,
-        KeyExpired."""
+        """What a key that was shown before allows. Raises KeyRefused, KeyExpired."""
         return self._valid(self._grants_by_id.get(key_id))
 
     def _valid(self, grant: Grant | None) -> Grant:
@@ -240,7 +236,7 @@ class KeyRing:
         return grant
 
     def refreshed_since(self, moment_s: float) -> bool:
-        """Whether the keys of that moment are in the ring."""
+        """Whether the ring has the keys of that moment."""
         return self._refreshed_s >= moment_s
 
     def pause_s(self) -> float:
@@ -261,8 +257,8 @@ class Authorizer:
         self._refreshing = asyncio.Lock()
 
     async def authorize(self, authorization: str | None, *roles: Role) -> Grant:
-        """A key with one of the roles, from the header. Raises KeyRefused, KeyExpired,
-        TooManyBadKeys, RoleMissing."""
+        """The grant of a key with one of the roles. Raises KeyRefused, KeyExpired, TooManyBadKeys,
+        RoleMissing."""
         request = current_request()
         address = request.address if request is not None else None
         try:
@@ -291,8 +287,7 @@ class Authorizer:
         return self.keys.grant(authorization)
 
     async def grant_of_key(self, key_id: str) -> Grant:
-        """What the key with this id allows, for whoever has shown it. Raises KeyRefused,
-        KeyExpired."""
+        """What a key that was shown before allows. Raises KeyRefused, KeyExpired."""
         try:
             grant = self.keys.grant_of_key(key_id)
         except KeyRefused:
@@ -303,7 +298,7 @@ class Authorizer:
         return grant
 
     async def _refresh(self) -> None:
-        """One look serves all that wait for it: whoever guesses keys waits, and costs little."""
+        """One look serves all that wait: whoever guesses keys waits, and costs little."""
         began_s = self._clock.elapsed_s()
         async with self._refreshing:
             if not self.keys.refreshed_since(began_s):
@@ -318,22 +313,21 @@ def _digest(secret: str) -> str:
 
 Reason = Literal["missing", "unknown", "expired", "limited"]
 
-#: From one address, in a minute. Secrets have 192 bits: this saves the database and the log, and
-#: shows who tries. Keys that are valid work from there all the same, so that clients behind one
-#: balancer do not lock each other out.
+#: From one address, in a minute: this saves the database and the log, and shows who tries. Valid
+#: keys work from there all the same: clients behind one balancer do not lock each other out.
 _FAILURES_MAX = 30
 _WINDOW_SECONDS = 60.0
-#: What is over is forgotten, the one that failed least recently first.
+#: Of more addresses, the one that failed least recently is forgotten.
 _ADDRESSES_MAX = 4096
 
 
 class FailedKeys:
-    """For one process, within its event loop."""
+    """The failures of one process, within its event loop."""
 
     def __init__(self, clock: Clock, metrics: Metrics | None = None) -> None:
         self._clock = clock
         self._metrics = metrics
-        #: When the window of an address began, and how many failed in it.
+        #: By address, when its window began and how many failed in it.
         self._windows: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
     def __len__(self) -> int:

@@ -1,7 +1,6 @@
 """Quotas: how much each tenant may send, ask and have stored.
 
-A process counts what it takes in an hour itself, and learns from the ledger what others took: with
-several processes a tenant may go over its quota by what it sends in the few seconds between.
+A process learns from the ledger what others took: a tenant may go over by what it sends meanwhile.
 """
 
 import threading
@@ -28,8 +27,8 @@ HOUR_US = 3_600_000_000
 
 @dataclass(frozen=True)
 class QuotaUse:
-    """What a tenant has used, and may use. Queries are counted by each process alone: `used` is
-    None. A `maximum` of None is no limit."""
+    """What a tenant has used and may use: `used` is None for queries, which each process counts
+    alone, and a `maximum` of None is no limit."""
 
     tenant: str
     name: QuotaName
@@ -38,7 +37,7 @@ class QuotaUse:
 
 
 class Quotas:
-    """For one process."""
+    """The quotas as one process knows them."""
 
     def __init__(self, database: Database, settings: Settings, clock: Clock) -> None:
         self._database = database
@@ -60,8 +59,7 @@ class Quotas:
             self._own, self._ledger = own, used
 
     def require(self, tenant: str, *names: QuotaName) -> None:
-        """Raises QuotaUsedUp. Before the work is done nobody knows how much it takes: what goes
-        over a quota is taken once."""
+        """Raises QuotaUsedUp. What goes over a quota is taken once: nobody knows before."""
         now_us = self._clock.now_us()
         with self._lock:
             self._begin_hour(now_us)
@@ -70,13 +68,10 @@ class Quotas:
                 used = max(self._taken[tenant, name], self._ledger.get((tenant, name), 0))
                 if not maximum or used < maximum:
                     continue
-                if name == "stored_bytes":
-                    raise QuotaUsedUp(
-                        quota=name, maximum=maximum, until=None, retry_after_s=HOUR_US // 1_000_000
-                    )
-                end_us = self._hour_us + HOUR_US
-                until = datetime.fromtimestamp(end_us / 1_000_000, UTC).isoformat()
-                wait_s = (end_us - now_us) // 1_000_000 + 1
+                end_us, until = self._hour_us + HOUR_US, None
+                if name != "stored_bytes":
+                    until = datetime.fromtimestamp(end_us / 1_000_000, UTC).isoformat()
+                wait_s = (end_us - now_us) // 1_000_000 + 1 if until else HOUR_US // 1_000_000
                 raise QuotaUsedUp(quota=name, maximum=maximum, until=until, retry_after_s=wait_s)
 
     def count(self, tenant: str, name: QuotaName, amount: int = 1) -> None:
@@ -93,7 +88,7 @@ class Quotas:
 
 
 def default_quotas(settings: Settings) -> dict[QuotaName, int]:
-    """Those of tenants without their own; 0 is no limit."""
+    """The quotas of tenants without their own; 0 is no limit."""
     room = settings.room(AccessSettings)
     return {
         "events_per_hour": room.tenant_events_per_hour_max,
@@ -103,7 +98,7 @@ def default_quotas(settings: Settings) -> dict[QuotaName, int]:
 
 
 def read_use(database: Database, now_us: int) -> dict[tuple[str, str], int]:
-    """What the ledger says of each tenant: its events of this hour, and all its bytes."""
+    """What the ledger says of each tenant: events of this hour, and all bytes."""
     columns = ledger.c
     this_hour = columns.hour == now_us - now_us % HOUR_US
     events = sa.func.sum(sa.case((this_hour, columns.accepted), else_=0))
@@ -117,7 +112,7 @@ def read_use(database: Database, now_us: int) -> dict[tuple[str, str], int]:
 
 
 def own_quotas(database: Database) -> dict[tuple[str, str], int]:
-    """By tenant and name, the maxima in place of those for all."""
+    """The maxima of tenants that have their own."""
     with database.read() as connection:
         rows = connection.execute(sa.select(tenant_quota))
         return {(row.tenant, row.name): row.maximum for row in rows}
@@ -126,7 +121,7 @@ def own_quotas(database: Database) -> dict[tuple[str, str], int]:
 def set_quota(
     database: Database, tenant: str, name: str, maximum: int | None, *, by: str = OPERATOR
 ) -> None:
-    """None gives back the maximum for all. Raises InvalidInput."""
+    """Set a maximum, or with None go back to the one for all. Raises InvalidInput."""
     if name not in QUOTAS:
         raise InvalidInput(what=f"The quota {name!r}", why=f"it is one of {', '.join(QUOTAS)}")
     if not is_tenant(tenant):
@@ -148,7 +143,7 @@ def set_quota(
 
 
 def survey_quotas(database: Database, settings: Settings, clock: Clock) -> list[QuotaUse]:
-    """Of all tenants that the ledger or a quota of their own names."""
+    """The quotas of all tenants that the ledger or a quota of their own names."""
     used = read_use(database, clock.now_us())
     own = own_quotas(database)
     defaults = default_quotas(settings)

@@ -1,10 +1,9 @@
-"""Sessions whose last event is older than a rule allows: found by the summaries beside segments,
-and taken out by the steps of an erasure that rewrite files.
+"""Sessions whose last event is older than a rule allows: found by the summaries of segments, and
+taken out by the steps of an erasure that rewrite files.
 
-By default snapshots and older times go on to see them: then the change is a commit like a merge,
-and collection deletes the old files when nothing needs them any more. What stands in tables about a
-session goes when no file holds it. Three lists of sessions are kept, so that a run can be cut off:
-those found, those no longer live, and those of which no file is left.
+By default snapshots and older times go on to see them, and collection deletes the old files when
+nothing needs them. A run may be cut off: lists of the sessions that were found, that are no longer
+live, and that are in no file are kept.
 """
 
 import hashlib
@@ -38,13 +37,11 @@ from penstock.privacy.consents import decided_consents
 from penstock.privacy.orders import ErasureOrder, ErasureScope, ErasureStep, erasure_steps
 from penstock.privacy.retention import RetentionCount, RetentionPart, RetentionScope
 from penstock.privacy.tables import erasure_session
-from penstock.privacy.tombstones import TombstoneKey, bury_aged
+from penstock.privacy.tombstones import RETENTION, SESSION, TombstoneKey, bury
 from penstock.sealed_texts import SecretSeal
 
 _FOUND, _LEFT, _GONE = "found", "left", "gone"
-_AGE = "age"
 _SAID_NO_TRAIN = "SELECT session_id FROM sessions WHERE consent = 'no_train'"
-
 
 #: Lists the sessions that a rule means.
 _Finder = Callable[[ErasureOrder], None]
@@ -75,9 +72,9 @@ def _run(lake: Lake, scope: RetentionScope, find: _Finder) -> RetentionCount:
 
 
 def _order(lake: Lake, scope: RetentionScope, list_: str) -> ErasureOrder:
-    """With a list of the tenant's own in the place of an erasure's."""
+    """An order whose list of sessions is the tenant's own."""
     whose = hashlib.sha256(scope.tenant.encode()).hexdigest()[:12]
-    aged = ErasureScope(scope.tenant, _AGE, "", scope.until_us)
+    aged = ErasureScope(scope.tenant, "age", "", scope.until_us)
     breaks = scope.breaks_snapshots
     return ErasureOrder(lake, f"{list_}-{whose}", aged, is_aged=True, breaks_snapshots=breaks)
 
@@ -92,8 +89,7 @@ def _steps(aged: str, *, breaks_snapshots: bool) -> Iterator[ErasureStep]:
 
 
 def _find_aged(order: ErasureOrder) -> None:
-    """List the sessions all of whose events are older: first all that are so in a segment, then
-    without those that have a later one elsewhere."""
+    """List the sessions that are older in some segment, less those with a later event elsewhere."""
     lake, tenant, until_us = order.lake, order.scope.tenant, order.scope.until_us
     _forget(order)
     for stored in segments_older(lake, tenant, until_us):
@@ -103,9 +99,7 @@ def _find_aged(order: ErasureOrder) -> None:
     if not len(prefixes):
         return
     younger = sa.select(segment.c.name, segment.c.session_filter).where(
-        segment.c.tenant == tenant,
-        segment.c.removed_snap.is_(None),
-        segment.c.ts_max > until_us,
+        segment.c.tenant == tenant, segment.c.removed_snap.is_(None), segment.c.ts_max > until_us
     )
     with lake.database.read() as connection:
         segments = connection.execute(younger).all()
@@ -139,7 +133,7 @@ def _sessions(tenant: str, rows: pa.Table) -> list[SessionId]:
 
 
 def _sum(order: ErasureOrder) -> RetentionCount:
-    """The bytes are the share of their segments."""
+    """Count; the bytes are the share of their segments."""
     sessions, rows, size = set[str](), 0, 0
     for stored in segments_older(order.lake, order.scope.tenant, order.scope.until_us):
         table = _summaries(order.lake, stored.name)
@@ -169,14 +163,14 @@ def _held(lake: Lake, scope: RetentionScope) -> dict[str, int]:
 
 
 def _bury(order: ErasureOrder) -> None:
-    key = TombstoneKey.of(SecretSeal.of(order.lake.settings))
+    key, until_us = TombstoneKey.of(SecretSeal.of(order.lake.settings)), order.scope.until_us
     for page in order.sessions():
         with order.lake.database.write() as connection:
-            bury_aged(connection, key, page, order.scope.until_us)
+            bury(connection, key, RETENTION, SESSION, page, until_us=until_us)
 
 
 def _clear_records(left: ErasureOrder, gone: ErasureOrder) -> None:
-    """What tables say of sessions of which no file is left."""
+    """Delete what tables say of sessions of which no file is left."""
     held = _filters(left.lake, left.scope.tenant)
     for page in left.sessions():
         there = may_hold(held, session_prefixes(session_key(*session) for session in page))
@@ -190,7 +184,7 @@ def _clear_records(left: ErasureOrder, gone: ErasureOrder) -> None:
 
 
 def _filters(lake: Lake, tenant: str) -> SessionPrefixes:
-    """Of all segments that are still there, live or not."""
+    """The session filters of all segments that are still there, live or not."""
     mine = segment.c.tenant == tenant
     with lake.database.read() as connection:
         stored = connection.scalars(sa.select(segment.c.session_filter).where(mine)).all()

@@ -1,8 +1,7 @@
 """Consent by user, project and session: what was decided, and what holds for sessions.
 
-A decision is a row that nobody changes; the newest one of a subject holds. Beside them stands what
-a session says itself when it starts. The strictest of them all counts: a `train` of one never
-outweighs a `no_train` of another. Decisions are not written into events. So one that is taken back
+The newest decision on a subject holds, beside what a session says itself when it starts: of all
+these the strictest counts. Events do not have decisions in them, so that one that is taken back
 holds no more, also for what was stored before.
 """
 
@@ -36,7 +35,7 @@ NO_TRAIN: Final = "no_train"
 
 @dataclass(frozen=True)
 class ConsentDecision:
-    """What somebody decided on a subject, and when, in microseconds since 1970."""
+    """What somebody decided on a subject; `decided_at` is in microseconds since 1970."""
 
     id: int
     tenant: str
@@ -58,7 +57,7 @@ def decide_consent(
     reason: str,
     by: str,
 ) -> ConsentDecision:
-    """Holds from now on. The audit names the subject by a digest."""
+    """Decide from now on. The audit names the subject by a digest."""
     row = {"tenant": tenant, "kind": kind, "subject": subject, "consent": consent}
     row |= {"reason": reason, "decided_by": by}
     with database.write() as connection:
@@ -74,7 +73,7 @@ def decide_consent(
 
 
 def list_decisions(database: Database, tenant: str) -> list[ConsentDecision]:
-    """All that were ever made; the newest comes last."""
+    """All decisions that were ever made, the newest last."""
     columns = [consent_decision.c[name] for name in ConsentDecision.__dataclass_fields__]
     query = sa.select(*columns).where(consent_decision.c.tenant == tenant).order_by("id")
     with database.read() as connection:
@@ -88,8 +87,7 @@ class DecidedSubject(NamedTuple):
 
 
 def decisions_after(database: Database, number: int) -> tuple[int, set[DecidedSubject]]:
-    """On whom something was decided after the decision of this number, by tenant, kind and
-    subject, and the number of the newest."""
+    """On whom something was decided after this decision, and the number of the newest."""
     columns = consent_decision.c
     query = sa.select(columns.id, columns.tenant, columns.kind, columns.subject)
     with database.read() as connection:
@@ -99,7 +97,7 @@ def decisions_after(database: Database, number: int) -> tuple[int, set[DecidedSu
 
 
 def newest_decision(database: Database) -> int:
-    """The number of it, 0 without any: who has read them knows when there are more."""
+    """The number of the newest decision; 0 without any."""
     with database.read() as connection:
         return connection.scalar(sa.select(sa.func.max(consent_decision.c.id))) or 0
 
@@ -110,7 +108,7 @@ def newest_decision(database: Database) -> int:
 def standing_decisions(
     connection: Connection, tenant: str, kind: DecisionKind, subjects: Iterable[str] | None = None
 ) -> dict[str, str]:
-    """By subject, of these or of all, what holds now."""
+    """What holds now, by subject: of these or of all."""
     columns = consent_decision.c
     mine = sa.select(sa.func.max(columns.id)).where(columns.tenant == tenant, columns.kind == kind)
     standing: dict[str, str] = {}
@@ -124,16 +122,14 @@ def standing_decisions(
 
 @dataclass(frozen=True)
 class DecidedConsents:
-    """What decisions say of sessions; those on which they say nothing are in neither."""
+    """What decisions say of sessions; where they say nothing a session is in neither."""
 
-    #: By session, whose decision denies it, the most particular one.
+    #: By session, whose decision denies it: the most particular one.
     denied: Mapping[str, DecisionKind] = field(default_factory=dict)
     allowed: Collection[str] = frozenset()
 
 
 class SessionDecisions:
-    """What decisions say of sessions, as decided by now."""
-
     def __init__(
         self, lake: Lake, tenant: str, sessions: pa.Table, snap: int | None = None
     ) -> None:
@@ -148,8 +144,8 @@ class SessionDecisions:
             self._judged = rows.sort_by("session_id").combine_chunks()
 
     def of(self, sessions: Collection[str]) -> DecidedConsents:
-        """One user or project that is denied is enough, and all have to allow. What a session
-        itself has refused since the snap counts too."""
+        """One denial of a user or project is enough, and all have to allow; what sessions
+        themselves refused since the snap counts too."""
         rows: list[dict[str, object]] = []
         if self._judged is not None:
             rows = rows_of_sessions(self._judged, sessions).to_pylist()
@@ -157,7 +153,7 @@ class SessionDecisions:
 
 
 def rows_of_sessions(rows: pa.Table, sessions: Collection[str]) -> pa.Table:
-    """Those of these rows, sorted by session_id, that are of the sessions. Near ones are cheap."""
+    """Choose the rows of these sessions among rows sorted by session_id."""
     if not sessions:
         return rows.slice(0, 0)
     ids = rows["session_id"]
@@ -170,13 +166,12 @@ def rows_of_sessions(rows: pa.Table, sessions: Collection[str]) -> pa.Table:
 def decided_consents(
     lake: Lake, tenant: str, sessions: Collection[str], snap: int | None = None
 ) -> DecidedConsents:
-    """See SessionDecisions."""
     asked = pa.table({"session_id": pa.array(sessions, pa.string())})
     return SessionDecisions(lake, tenant, asked, snap).of(sessions)
 
 
 def decided_in(database: Database, tenant: str, events: pa.Table) -> DecidedConsents:
-    """The same of sessions whose events are at hand: all of each session, with their labels."""
+    """Decide on sessions all of whose events are at hand."""
     asked = events.select(["session_id"]).group_by("session_id").aggregate([])
     labels = _labels_decided(database, tenant)
     rows: list[dict[str, object]] = []
@@ -189,7 +184,7 @@ def decided_in(database: Database, tenant: str, events: pa.Table) -> DecidedCons
 
 
 def _labels_decided(database: Database, tenant: str) -> dict[str, object]:
-    """The users and projects on whom something was decided: parameters of decided_sessions.sql."""
+    """Users and projects on whom something was decided: parameters of decided_sessions.sql."""
     labels: dict[str, object] = {}
     with database.read() as connection:
         for name, kind in _LABELS.items():
@@ -207,10 +202,9 @@ def _decided(
     sessions: Collection[str],
     judged: Iterable[Mapping[str, object]],
 ) -> DecidedConsents:
-    """`judged` is what decided_sessions.sql gave."""
+    """`judged` are rows of decided_sessions.sql."""
     with database.read() as connection:
         own = standing_decisions(connection, tenant, SESSION, sessions)
-        #: At any time, also after a snap.
         refused = _refused_since(connection, tenant, sessions)
     denied: dict[str, DecisionKind] = {}
     allowed = {session for session, consent in own.items() if consent == TRAIN}
@@ -228,7 +222,7 @@ def _sql() -> str:
 
 
 def _refused_since(connection: Connection, tenant: str, sessions: Iterable[str]) -> set[str]:
-    """Those that have said `no_train` at any time, also after a snap."""
+    """Sessions that said `no_train` at any time, also after a snap."""
     refused = (consent_change.c.tenant == tenant, consent_change.c.consent == NO_TRAIN)
     query = sa.select(consent_change.c.session_id).where(*refused)
     found: set[str] = set()

@@ -1,17 +1,16 @@
 """Erasing: an order is kept first, then done step by step, and ends with a signed report.
 
-The tombstone of whom it is about is set with the order, and a writer looks for tombstones in the
-transaction that stores events. So from then on nothing of it is stored, and what is found
-afterwards is all. Each step is done again when it was cut off.
+Tombstones are set with the order, and writers look for them as they store events: from then on
+nothing of it is stored, and what is found afterwards is all. A step that was cut off is done again.
 """
 
 import hashlib
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -46,18 +45,15 @@ from penstock.sealed_texts import SecretSeal
 from penstock.signatures import SigningKey
 
 _LEASE = "erasure"
-#: Beyond a lease: so long one that was killed keeps others out.
+#: How long one that was killed keeps others out, beyond a lease.
 _BUSY_SECONDS_MAX = 10.0
 _LOOK_SECONDS = 0.2
-_REACHED = "sessions"
 
 Follow = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Erasure:
-    """What is known of an erasure."""
-
     id: str
     tenant: str
     kind: str
@@ -72,7 +68,7 @@ class Erasure:
 
 
 def count_reach(lake: Lake, scope: ErasureScope) -> int:
-    """How many sessions it would reach. Changes nothing."""
+    """Count the sessions that it would reach; changes nothing."""
     reached: set[SessionId] = set()
     with closing(find_sessions(lake, scope)) as found:
         for sessions in found:
@@ -81,7 +77,7 @@ def count_reach(lake: Lake, scope: ErasureScope) -> int:
 
 
 def order_erasure(lake: Lake, scope: ErasureScope, *, reason: str, by: str) -> str:
-    """Keep the order, and let nothing of it in from now on; its id. Raises SecretKeyUnfit,
+    """Keep the order, and let nothing of it in from now on. Raises SecretKeyUnfit,
     SigningKeyUnfit."""
     _ = SigningKey.of(lake.settings).public  # without it there is no report at the end
     key = TombstoneKey.of(SecretSeal.of(lake.settings))
@@ -104,7 +100,7 @@ def order_erasure(lake: Lake, scope: ErasureScope, *, reason: str, by: str) -> s
 
 
 def carry_out(lake: Lake, id_: str, follow: Follow = lambda _doing: None) -> dict[str, Any]:
-    """Do what is not done of an erasure; its report. Raises ErasureUnknown, ErasureBusy, and what
+    """Do what is not done of an erasure, and report. Raises ErasureUnknown, ErasureBusy, and what
     the steps raise: then the erasure stays open."""
     lease_s = lake.settings.room(LakeSettings).lease_seconds
     patience_s = lease_s + _BUSY_SECONDS_MAX
@@ -128,14 +124,19 @@ def _carry_out(lake: Lake, id_: str, follow: Follow) -> dict[str, Any]:
         return dict(json.loads(row.report))
     scope = ErasureScope(row.tenant, row.kind, row.value, row.until_us)
     order = ErasureOrder(lake, id_, scope, follow)
-    progress = _Progress(lake, id_, json.loads(row.progress))
+    parts: dict[str, Any] = json.loads(row.progress)
     follow("looking for sessions")
     _reach(order)
     for name, step in erasure_steps().items():
         follow(name)
-        progress.follow(name, step.run(order))
+        for piece in step.run(order):
+            before = ErasedPart(**parts[name]) if name in parts else ErasedPart()
+            parts[name] = asdict(before.plus(piece))
+            progress = sa.update(erasure).where(erasure.c.id == id_)
+            with lake.database.write() as connection:
+                connection.execute(progress.values(progress=json.dumps(parts)))
     follow("writing the report")
-    return _finish(order, progress.parts)
+    return _finish(order, parts)
 
 
 def _reach(order: ErasureOrder) -> None:
@@ -156,23 +157,6 @@ def _reach(order: ErasureOrder) -> None:
     for page in order.sessions():
         if below := find_below(lake, page):
             enter(below)
-
-
-@dataclass
-class _Progress:
-    """What the steps have done, kept with each piece."""
-
-    lake: Lake
-    id: str
-    parts: dict[str, Any]
-
-    def follow(self, name: str, pieces: Iterator[ErasedPart]) -> None:
-        for piece in pieces:
-            before = ErasedPart(**self.parts[name]) if name in self.parts else ErasedPart()
-            self.parts[name] = asdict(before.plus(piece))
-            with self.lake.database.write() as connection:
-                mine = sa.update(erasure).where(erasure.c.id == self.id)
-                connection.execute(mine.values(progress=json.dumps(self.parts)))
 
 
 def _finish(order: ErasureOrder, parts: dict[str, Any]) -> dict[str, Any]:
@@ -202,12 +186,12 @@ def _finish(order: ErasureOrder, parts: dict[str, Any]) -> dict[str, Any]:
                 "requested_by": row.requested_by,
                 "started_at_us": row.started_at,
                 "finished_at_us": finished,
-                _REACHED: sessions,
+                "sessions": sessions,
                 "sessions_digest": digest.hexdigest(),
                 "removed": dict(sorted(total.removed.items())),
                 "seen_by": dict(sorted(total.seen_by.items())),
                 "notes": list(total.notes),
-            },
+            }
         )
         written = {"value": "", "progress": "{}", "report": json.dumps(report)}
         done = sa.update(erasure).where(erasure.c.id == order.id)
@@ -221,27 +205,23 @@ def _finish(order: ErasureOrder, parts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _close(lake: Lake, id_: str) -> None:
-    """What was deleted is in the database's files until it is scrubbed."""
+    """Scrub the database, whose files still hold what was deleted."""
     lake.database.scrub()
     with lake.database.write() as connection:
         connection.execute(sa.update(erasure).where(erasure.c.id == id_).values(state=DONE))
 
 
 def list_erasures(lake: Lake) -> list[Erasure]:
-    """The newest comes last."""
-    names = [field for field in Erasure.__dataclass_fields__ if field != "report"]
-    columns = [erasure.c[name] for name in names]
-    query = sa.select(*columns, erasure.c.report).order_by(erasure.c.started_at)
+    """All erasures, the newest last."""
+    columns = [erasure.c[name] for name in Erasure.__dataclass_fields__]
+    query = sa.select(*columns).order_by(erasure.c.started_at)
     with lake.database.read() as connection:
-        rows = connection.execute(query).all()
-    return [
-        replace(Erasure(*row[:-1]), report=None if row.report is None else json.loads(row.report))
-        for row in rows
-    ]
+        rows = [dict(row) for row in connection.execute(query).mappings()]
+    return [Erasure(**(row | {"report": json.loads(row["report"] or "null")})) for row in rows]
 
 
 def open_erasures(lake: Lake) -> list[str]:
-    """Those that were cut off."""
+    """The erasures that were cut off."""
     query = sa.select(erasure.c.id).where(erasure.c.state == OPEN).order_by(erasure.c.started_at)
     with lake.database.read() as connection:
         return list(connection.scalars(query))

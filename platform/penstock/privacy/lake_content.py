@@ -1,5 +1,4 @@
-"""The lake's own part of an erasure: events in segments, links, consents, and at the end the files
-that were replaced."""
+"""The lake's part of an erasure: events, links, consents, what jobs found, and replaced files."""
 
 import time
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from penstock.privacy.orders import CONTENT, LINEAGE, ErasedPart, ErasureOrder, 
 from penstock.privacy.tables import consent_decision
 from penstock.privacy.tombstones import SESSION, TENANT
 
-#: How long those who read the replaced files may finish; then they fail, and can begin again.
+#: How long readers of the replaced files may go on; then they fail, and can begin again.
 READERS_SECONDS_MAX = 120.0
 _LOOK_SECONDS = 0.2
 _BACKUPS = (
@@ -55,7 +54,7 @@ def _erase_records(order: ErasureOrder) -> Iterator[ErasedPart]:
 
 
 def _forget_decisions(order: ErasureOrder) -> int:
-    """Decisions on consent name whom they are about."""
+    """Delete decisions on consent, which name whom they are about."""
     scope, columns = order.scope, consent_decision.c
     about = [columns.tenant == scope.tenant]
     if scope.kind != TENANT:
@@ -67,7 +66,7 @@ def _forget_decisions(order: ErasureOrder) -> int:
 
 
 def _erase_files(order: ErasureOrder) -> Iterator[ErasedPart]:
-    """The files that were replaced, when nobody reads them any more."""
+    """Delete replaced files when nobody reads them any more."""
     wait_for_readers(order.lake, READERS_SECONDS_MAX)
     deleted = delete_replaced(order.lake)
     remove_left_spill(order.lake.settings.data)
@@ -76,7 +75,7 @@ def _erase_files(order: ErasureOrder) -> Iterator[ErasedPart]:
 
 
 def wait_for_readers(lake: Lake, seconds_max: float) -> bool:
-    """Wait until all who read at this moment have finished. False where some have not."""
+    """Wait for all who read at this moment; False where some have not finished."""
     alive = reader_lease.c.until >= now_us()
     with lake.database.read() as connection:
         reading = set(connection.scalars(sa.select(reader_lease.c.id).where(alive)))

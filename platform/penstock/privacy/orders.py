@@ -1,9 +1,10 @@
 """What is to be erased, as rooms are told of it, and what they say of their part.
 
-A room that holds content hands its part in as an entry point of the group `penstock.erasure`. A
-part may be cut off at any point and is done again then: what is gone is gone.
+A room that holds content has an entry point in the group `penstock.erasure`. A part that was cut
+off is done again.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
@@ -44,13 +45,13 @@ class LogNotCovered(PenstockError, exit_status=1):
 
 
 _PAGE = 10_000
-#: The order in which rooms do their parts: the log first, since writers fill the others from it.
+#: The order of the parts: the log first, since writers fill the others from it.
 LOG, CONTENT, LINEAGE = range(3)
 
 
 @dataclass(frozen=True)
 class ErasureScope:
-    """Whose data, and up to when."""
+    """Whose data is meant, and up to when."""
 
     tenant: str
     kind: str
@@ -69,20 +70,20 @@ class ErasureScope:
 
 @dataclass(frozen=True)
 class ErasureOrder:
-    """An erasure under way. Its sessions are in the database: there may be millions."""
+    """An erasure under way; its sessions are in the database, for there may be millions."""
 
     lake: Lake
     id: str
     scope: ErasureScope
-    #: Called with what is being done, for whoever waits.
+    #: Told what is being done.
     follow: Callable[[str], None] = lambda _doing: None
-    #: It is retention, of sessions alone: some of them may go on meanwhile.
+    #: Set by retention, which knows sessions alone: some of them may go on meanwhile.
     is_aged: bool = False
-    #: False: snapshots and older times go on to see what they saw, and only what is live changes.
+    #: Without it snapshots and older times go on to see what they saw.
     breaks_snapshots: bool = True
 
     def sessions(self) -> Iterator[Sequence[SessionId]]:
-        """All of them, some thousand at a time, sorted."""
+        """All sessions, some thousand at a time, sorted."""
         mine = erasure_session.c.erasure == self.id
         columns = (erasure_session.c.tenant, erasure_session.c.session_id)
         query = sa.select(*columns).where(mine).order_by(*columns).limit(_PAGE)
@@ -97,22 +98,20 @@ class ErasureOrder:
             last = rows[-1]
 
     def chosen(self, sessions: Collection[SessionId]) -> set[SessionId]:
-        """Which of these are to be erased."""
+        """Which of these sessions are to be erased."""
         chosen: set[SessionId] = set()
         columns = (erasure_session.c.tenant, erasure_session.c.session_id)
         mine = sa.select(*columns).where(erasure_session.c.erasure == self.id)
         with self.lake.database.read() as connection:
             for tenant, ids in ids_by_tenant(sessions).items():
                 for batch in portions(ids):
-                    here = (
-                        erasure_session.c.tenant == tenant,
-                        erasure_session.c.session_id.in_(batch),
-                    )
-                    chosen.update(SessionId(*row) for row in connection.execute(mine.where(*here)))
+                    column = erasure_session.c
+                    here = mine.where(column.tenant == tenant, column.session_id.in_(batch))
+                    chosen.update(SessionId(*row) for row in connection.execute(here))
         return chosen
 
     def prefixes(self) -> SessionPrefixes:
-        """Of all sessions, sorted: what filters of files are compared with."""
+        """What filters of files are compared with, sorted."""
         pages = [
             session_prefixes(session_key(*session) for session in page) for page in self.sessions()
         ]
@@ -121,8 +120,7 @@ class ErasureOrder:
     def delete_rows(
         self, table: sa.Table, session: str = "session_id", *more: sa.ColumnElement[bool]
     ) -> int:
-        """Delete the rows of a table that are of these sessions; how many. `more` has to hold of
-        them too."""
+        """Delete the rows of these sessions for which `more` holds, and count them."""
         deleted = 0
         for page in self.sessions():
             with self.lake.database.write() as connection:
@@ -135,40 +133,39 @@ class ErasureOrder:
 
 @dataclass(frozen=True)
 class ErasedPart:
-    """What a room has done: how much is gone by what it is, and what had seen it."""
+    """What a room has done: how much is gone, and what had seen it."""
 
     removed: Mapping[str, int] = field(default_factory=dict)
-    #: Names of things that were made of it and are still there, such as checkpoints.
+    #: Names of things that were made of it and are still there.
     seen_by: Mapping[str, Sequence[str]] = field(default_factory=dict)
     #: Sentences on what is out of reach.
     notes: Sequence[str] = ()
 
     def plus(self, other: "ErasedPart") -> "ErasedPart":
-        """Counts add up: a part that was cut off has removed some of it before."""
-        removed = dict(self.removed)
-        for name, count in other.removed.items():
-            removed[name] = removed.get(name, 0) + count
+        """Add up: a part that was cut off has removed some of it before."""
+        removed = Counter(self.removed)
+        removed.update(other.removed)
         seen = {
             name: sorted({*self.seen_by.get(name, ()), *other.seen_by.get(name, ())})
             for name in {*self.seen_by, *other.seen_by}
         }
         notes = list(dict.fromkeys([*self.notes, *other.notes]))
-        return ErasedPart(removed, seen, notes)
+        return ErasedPart(dict(removed), seen, notes)
 
 
 @dataclass(frozen=True)
 class ErasureStep:
-    """A room's part. `run` gives back its work in pieces, each kept as soon as it is done."""
+    """A room's part; `run` yields each piece of its work as soon as it is done."""
 
     phase: int
     run: Callable[[ErasureOrder], Iterator[ErasedPart]]
-    #: What it has to do with retention: the files of sessions, what was replaced, or what tables
-    #: say of sessions that are in no file any more.
+    #: What it does for retention: with files of sessions, with what was replaced, or with tables'
+    #: records of sessions that are in no file any more.
     aged: Literal["files", "replaced", "records"] | None = None
 
 
 def erasure_steps() -> dict[str, ErasureStep]:
-    """Of all rooms, in the order in which they are done."""
+    """The parts of all rooms, in the order in which they are done."""
     steps: dict[str, ErasureStep] = {
         entry.name: entry.load() for entry in entry_points(group="penstock.erasure")
     }
@@ -179,12 +176,12 @@ _COLUMN = {USER: "user", PROJECT: "project"}
 
 
 def find_sessions(lake: Lake, scope: ErasureScope) -> Generator[list[SessionId]]:
-    """A list from each segment that names any. A session is reached as a whole: what a user wrote
-    is in the answers too, and tools' events often name nobody. Raises LakeDamaged."""
+    """Yield the sessions of each segment that are meant, as a whole: what a user wrote is in the
+    answers too, and tools' events often name nobody. Raises LakeDamaged."""
     if scope.kind == SESSION:
         yield [SessionId(scope.tenant, scope.value)]
         return
-    # One that was killed here is a reader for whom its `--resume` waits: not for long.
+    # One that was killed here is a reader for whom its `--resume` waits, but not for long.
     lease_s = lake.settings.room(LakeSettings).lease_seconds
     with pinned(lake.database, None, lease_s, renewed=True) as pin:
         for stored in pin.segments:
@@ -197,7 +194,6 @@ def find_sessions(lake: Lake, scope: ErasureScope) -> Generator[list[SessionId]]
 
 
 def _all_of(lake: Lake, name: str, scope: ErasureScope) -> list[str]:
-    """Of a tenant, by the summaries."""
     with open_events(lake, sessions_name(name)) as file:
         rows = file.read(["tenant", "session_id", "first_ts"])
     mine = pc.equal(rows["tenant"], scope.tenant)
@@ -207,8 +203,7 @@ def _all_of(lake: Lake, name: str, scope: ErasureScope) -> list[str]:
 
 
 def _naming(lake: Lake, name: str, scope: ErasureScope) -> list[str]:
-    """Of a user or a project: by the events, since the summary of a session names the newest
-    alone. Only the labels are read, and only of row groups that may hold the value."""
+    """Sessions whose events name a user or a project: summaries name the newest one alone."""
     label = _COLUMN[scope.kind]
     ids: set[str] = set()
     with open_events(lake, name) as file:
@@ -235,8 +230,7 @@ def _may_hold(group: pq.RowGroupMetaData, label: str, value: str) -> bool:
 
 
 def find_below(lake: Lake, sessions: Sequence[SessionId]) -> list[SessionId]:
-    """Sessions that go on with these or repeat them, to any depth: subagents, compactions, forks
-    and resumes hold what was said above them."""
+    """Sessions that go on with these or repeat them, to any depth."""
     below: set[SessionId] = set()
     above = set(sessions)
     while above:

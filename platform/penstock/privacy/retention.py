@@ -1,12 +1,12 @@
 """Retention: how long what is kept, by kind and tenant, and the runs that let go of what is older.
 
-A kind is a room's part, handed in as an entry point of the group `penstock.retention`. Upkeep runs
-each rule once a day. A run may be cut off at any point; the next one does the rest.
+A kind is an entry point of the group `penstock.retention`. Upkeep runs each rule once a day; a run
+that was cut off is ended by the next one.
 """
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -24,18 +24,18 @@ from penstock.metrics import Metrics
 from penstock.privacy.tables import DONE, erasure, retention_rule, retention_run
 from penstock.privacy.tombstones import lift_aged
 
-#: In a rule that holds for all tenants which have none of their own.
+#: The tenant of a rule for all that have none of their own.
 EVERY_TENANT = ""
-#: Kinds of sessions: what let go of them leaves tombstones.
+#: Kinds of sessions: they leave tombstones.
 _EVENTS, _NO_TRAIN = "events", "no_train"
 DAY_SECONDS = 86_400
-#: Beyond it no calendar reaches.
+#: No calendar reaches further.
 _AGE_SECONDS_MAX = 100 * 366 * DAY_SECONDS
 
 
 @dataclass(frozen=True)
 class RetentionScope:
-    """What of a tenant is older than a rule allows: all up to a time."""
+    """All of a tenant up to a time."""
 
     tenant: str
     until_us: int
@@ -44,7 +44,7 @@ class RetentionScope:
 
 @dataclass(frozen=True)
 class RetentionCount:
-    """What goes, or went. `held` are bytes that a snapshot keeps, by its name."""
+    """What goes, or went; `held` are bytes that a snapshot keeps, by its name."""
 
     sessions: int = 0
     rows: int = 0
@@ -54,7 +54,7 @@ class RetentionCount:
 
 @dataclass(frozen=True)
 class RetentionPart:
-    """A room's kind: how much is too old, and letting go of it."""
+    """A room's kind of data: how much is too old, and how it goes."""
 
     count: Callable[[Lake, RetentionScope], RetentionCount]
     run: Callable[[Lake, RetentionScope], RetentionCount]
@@ -70,7 +70,6 @@ def retention_parts() -> dict[str, RetentionPart]:
 
 @dataclass(frozen=True)
 class RetentionRule:
-    #: Empty: of all that have none of their own.
     tenant: str
     kind: str
     #: None is for ever.
@@ -120,7 +119,7 @@ def rules_of_tenants(lake: Lake) -> Iterator[RetentionRule]:
         for kind in sorted({kind for _, kind in rules}):
             rule = rules.get((tenant, kind)) or rules.get((EVERY_TENANT, kind))
             if rule is not None and rule.age_s is not None:
-                yield RetentionRule(**(asdict(rule) | {"tenant": tenant}))
+                yield replace(rule, tenant=tenant)
 
 
 def _tenants(lake: Lake) -> set[str]:
@@ -144,8 +143,8 @@ class RetentionOutcome:
 def run_rules(
     lake: Lake, *, dry: bool = False, by: str = OPERATOR, due_only: bool = False
 ) -> Iterator[RetentionOutcome]:
-    """Let go of what is too old, or with `dry` only count it; with `due_only`, by the rules that
-    had no run for a day, or for their age where that is less."""
+    """Let go of what is too old, or with `dry` count it; with `due_only`, by rules that had no run
+    for a day, or for their age where that is less."""
     parts = retention_parts()
     for rule in list(rules_of_tenants(lake)):
         if rule.kind not in parts or rule.age_s is None:
@@ -188,13 +187,13 @@ def _note_run(lake: Lake, rule: RetentionRule, count: RetentionCount, by: str) -
 
 
 def keep_to_rules(lake: Lake, _metrics: Metrics) -> str | None:
-    """An upkeep job: what is due of all rules."""
+    """Run what is due of all rules: an upkeep job."""
     outcomes = list(run_rules(lake, due_only=True))
     rows = sum(outcome.count.rows for outcome in outcomes)
     return f"let go of {rows} rows by retention" if rows else None
 
 
-# Finished erasures: their reports have reasons and names of those who asked. Tombstones stay.
+# Finished erasures: their reports name those who asked. Tombstones stay.
 
 
 def _finished(scope: RetentionScope) -> sa.ColumnElement[bool]:

@@ -1,5 +1,4 @@
-"""The tables of privacy: what was asked to be erased, which sessions it reaches, what may not come
-back, and what was decided on consent."""
+"""The tables of privacy: erasures, tombstones, consent and retention."""
 
 import sqlalchemy as sa
 from sqlalchemy import BigInteger, Boolean, Column, Index, String, Table, Text

@@ -1,8 +1,7 @@
 """Tombstones: what was erased does not come back by an import, a retry or a replay.
 
-A tombstone holds a keyed digest, never a name. One of a session drops all of its events; one by
-retention, those up to the age. One of a user, a project or a tenant drops the events up to the
-moment of the erasure: whoever goes on is recorded again.
+A tombstone holds a keyed digest, never a name. One of a session drops all of its events; others
+drop those up to the erasure, or up to an age: whoever goes on is recorded again.
 """
 
 import hashlib
@@ -31,8 +30,6 @@ _PURPOSE = "tombstones"
 
 @dataclass(frozen=True)
 class TombstoneKey:
-    """Makes the digests of one lake."""
-
     secret: bytes
 
     @classmethod
@@ -49,14 +46,14 @@ class ErasedEvents:
     """Which of some decoded events were erased, as of the newest tombstone that was read."""
 
     positions: frozenset[int]
-    #: Sessions in which an erased user or project appeared again, by the erasure.
+    #: Sessions in which an erased user or project appeared again, with the erasure.
     sessions: frozenset[tuple[str, str, str]]
     newest: int
     key: TombstoneKey | None = None
 
     def settle(self, connection: Connection) -> bool:
-        """In the transaction that stores the others. False where there are more tombstones now:
-        the caller has to look again."""
+        """Bury in the transaction that stores the others. False where there are more tombstones
+        now: look again."""
         # From here to the end of the transaction nobody else commits.
         connection.execute(sa.select(lake_head.c.snap).with_for_update())
         if _newest(connection) != self.newest:
@@ -81,7 +78,7 @@ def find_erased(database: Database, seal: SecretSeal, decoded: DecodedEvents) ->
 
 
 def find_withheld(lake: Lake, decoded: DecodedEvents) -> Collection[int]:
-    """Events in the log that the writer will drop. Raises SecretKeyUnfit."""
+    """Positions of events in the log that the writer will drop. Raises SecretKeyUnfit."""
     return find_erased(lake.database, SecretSeal.of(lake.settings), decoded).positions
 
 
@@ -98,25 +95,21 @@ def _find(
     if not any(named.values()):
         return ErasedEvents(frozenset(), frozenset(), newest)
     spread: dict[tuple[str, str], str] = {}
-    by_event = []
-    for tenant, event in pairs:
-        own = named[SESSION].get((tenant, event.session_id))
-        buried = own is not None and own.reaches(event.ts)
-        whole = named[TENANT].get((tenant, tenant))
-        buried = buried or (whole is not None and whole.reaches(event.ts))
-        for kind, value in ((USER, event.user), (PROJECT, event.project)):
+    buried: set[int] = set()
+    for position, (tenant, event) in enumerate(pairs):
+        names = (
+            (SESSION, event.session_id), (TENANT, tenant),
+            (USER, event.user), (PROJECT, event.project),
+        )  # fmt: skip
+        for kind, value in names:
             grave = named[kind].get((tenant, value)) if value else None
             if grave is not None and grave.reaches(event.ts):
-                spread[tenant, event.session_id] = grave.erasure
-                buried = True
-        by_event.append(buried)
-    positions = frozenset(
-        position
-        for position, buried in enumerate(by_event)
-        if buried or (pairs[position][0], pairs[position][1].session_id) in spread
-    )
+                buried.add(position)
+                if kind in (USER, PROJECT):
+                    spread[tenant, event.session_id] = grave.erasure
+    buried.update(at for at, (tenant, e) in enumerate(pairs) if (tenant, e.session_id) in spread)
     again = frozenset((id_, tenant, session) for (tenant, session), id_ in spread.items())
-    return ErasedEvents(positions, again, newest, key)
+    return ErasedEvents(frozenset(buried), again, newest, key)
 
 
 @dataclass(frozen=True)
@@ -143,7 +136,7 @@ def _buried(
             .where(tombstone.c.kind == kind, tombstone.c.digest.in_(batch))
             .order_by(tombstone.c.id)
         ).all()
-        for row in rows:  # the newest of several reaches furthest, but none beyond all events
+        for row in rows:  # the newest reaches furthest, but for one of all events
             named = digests[row.digest]
             if named not in graves or graves[named].until_us is not None:
                 graves[named] = _Grave(row.until_us, row.erasure)
@@ -163,7 +156,7 @@ def bury(
     *,
     until_us: int | None = None,
 ) -> None:
-    """Set tombstones for (tenant, value)s, each once."""
+    """Set tombstones for (tenant, value)s, each once for an erasure; a later age replaces one."""
     rows = [
         {
             "tenant": tenant,
@@ -176,49 +169,26 @@ def bury(
     ]
     if rows:
         statement: Any = insert_of(connection)(tombstone)
-        connection.execute(statement.on_conflict_do_nothing(), rows)
-
-
-#: In the place of the erasure, of sessions that retention let go.
-RETENTION = "retention"
-
-
-def bury_aged(
-    connection: Connection, key: TombstoneKey, sessions: Sequence[tuple[str, str]], until_us: int
-) -> None:
-    """Sessions that were let go by their age: what comes of them again is dropped, and what is
-    newer is not."""
-    rows = [
-        {
-            "tenant": tenant,
-            "kind": SESSION,
-            "digest": key.digest(tenant, SESSION, session),
-            "until_us": until_us,
-            "erasure": RETENTION,
-        }
-        for tenant, session in sessions
-    ]
-    if rows:
-        statement: Any = insert_of(connection)(tombstone)
         keys = [tombstone.c[name] for name in ("tenant", "kind", "digest", "erasure")]
         later = {"until_us": statement.excluded.until_us}
         connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=later), rows)
 
 
+#: Stands for the erasure of sessions that retention let go.
+RETENTION = "retention"
+
+
 def lift_aged(connection: Connection, tenants: Collection[str]) -> None:
-    """Another age holds now: what was let go may come back, and goes again if it is too old."""
+    """Let come back what was let go by an age that holds no more."""
     for batch in portions(sorted(tenants)):
         mine = (tombstone.c.erasure == RETENTION) & tombstone.c.tenant.in_(batch)
         connection.execute(sa.delete(tombstone).where(mine))
 
 
 def bury_sessions(
-    connection: Connection,
-    key: TombstoneKey,
-    erasure_id: str,
-    sessions: Sequence[tuple[str, str]],
+    connection: Connection, key: TombstoneKey, erasure_id: str, sessions: Sequence[tuple[str, str]]
 ) -> None:
-    """These sessions are erased too: by the erasure, while it is open, and for ever."""
+    """Erase these sessions too: by the erasure, while it is open, and for ever."""
     bury(connection, key, erasure_id, SESSION, sessions)
     keep_sessions(connection, erasure_id, sessions)
 
@@ -226,7 +196,7 @@ def bury_sessions(
 def keep_sessions(
     connection: Connection, erasure_id: str, sessions: Sequence[tuple[str, str]]
 ) -> None:
-    """An erasure that is open reaches these sessions."""
+    """Have the erasure, while it is open, reach these sessions."""
     is_open = sa.exists().where(erasure.c.id == erasure_id, erasure.c.state == OPEN)
     rows = [{"erasure": erasure_id, "tenant": t, "session_id": s} for t, s in sessions]
     if rows and connection.scalar(sa.select(is_open)):

@@ -4,8 +4,20 @@ from pathlib import Path
 import pytest
 
 from penstock.eventlog.kafka.log import KafkaEventLog
+from penstock_jobs.shards.recipe import Recipe, load_recipe
+from tests.support.engine_lake import QUERY, RECIPE
 from tests.support.servers.broker import Broker
 from tests.support.servers.s3 import S3Server
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Recipe:
+    """Of all sessions of an engine's lake."""
+    folder = tmp_path / "recipe"
+    folder.mkdir()
+    (folder / "engine.toml").write_text(RECIPE)
+    (folder / "all.sql").write_text(QUERY)
+    return load_recipe(folder / "engine.toml")
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import pytest
 import sqlalchemy as sa
 
 import penstock
-from penstock.checkpoints.tables import checkpoint, checkpoint_shard
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.desk import Caller, open_desk, perform
 from penstock.lake.tables import lake_head
@@ -27,8 +26,9 @@ from penstock_jobs.shards.consents import (
     DecisionsQuestion,
     WithdrawalAnswer,
 )
-from penstock_jobs.shards.recipe import Recipe, load_recipe
-from tests.support.engine_lake import QUERY, RECIPE, built, fill
+from penstock_jobs.shards.recipe import Recipe
+from tests.support.checkpoint_factory import add
+from tests.support.engine_lake import built, fill
 from tests.support.lakes import START_US, HandLake, hand_lake, make_event
 
 ADMIN = Caller("default", "tester", at_the_lake=True)
@@ -41,13 +41,6 @@ def lake(tmp_path: Path) -> Iterator[HandLake]:
         opened.send([make_event("s03", 400, user="u-3"), make_event("s04", 400, project="shop")])
         fill(opened)
         yield opened
-
-
-@pytest.fixture
-def recipe(tmp_path: Path) -> Recipe:
-    (tmp_path / "recipe.toml").write_text(RECIPE)
-    (tmp_path / "all.sql").write_text(QUERY)
-    return load_recipe(tmp_path / "recipe.toml")
 
 
 def decide(lake: HandLake, kind: Any, subject: str, consent: Any = "no_train") -> WithdrawalAnswer:
@@ -113,18 +106,7 @@ def test_a_decision_that_is_taken_back_holds_no_more(lake: HandLake, recipe: Rec
 
 def test_a_change_of_mind_reaches_what_was_built_before(lake: HandLake, recipe: Recipe) -> None:
     shard = built(lake, recipe).manifest.id
-    row: dict[str, Any] = {
-        "tenant": "default",
-        "name": "ckpt-1",
-        "digest": "sha256:1",
-        "uri": "s3://b/1",
-    }
-    row |= {"form": "full", "state": "registered", "checked": "no", "note": ""}
-    row |= {"registered_by": "tester", "registered_at": 0}
-    with lake.lake.database.write() as connection:
-        connection.execute(sa.insert(checkpoint).values(row))
-        trained = {"tenant": "default", "checkpoint": "ckpt-1", "shard": shard}
-        connection.execute(sa.insert(checkpoint_shard).values(trained))
+    add(lake.lake.database, "ckpt-1", shards=[shard])
     answer = decide(lake, "user", "u-3")
     assert answer.sessions == 1
     [marked] = answer.shards

@@ -14,7 +14,7 @@ from penstock.ingest.rejected_lines import list_rejected
 from penstock.lake.catalog import create_snapshot, current
 from penstock.lake.errors import LakeDamaged, QueryFailed
 from penstock.lake.merges import merge
-from penstock.lake.redaction_counts import SourceRule, read_redaction_counts
+from penstock.lake.redaction_counts import read_redaction_counts
 from penstock.lake.tables import reader_lease
 from penstock.lake.verification import verify
 from penstock.privacy import lake_content
@@ -26,6 +26,7 @@ from penstock.privacy.erasure import (
     order_erasure,
 )
 from penstock.privacy.orders import ErasureScope, find_sessions
+from penstock.redaction.rules import SourceRule
 from penstock.signatures import PublicKey, SigningKey
 from tests.support.cut_off import CutOff, ended_after
 from tests.support.lakes import START_US, Event, HandLake, hand_lake, make_event
@@ -33,7 +34,8 @@ from tests.support.marker_search import places_with
 from tests.support.waiting import eventually
 
 MARKER = "planted-marker-7f3a"
-pytestmark = pytest.mark.usefixtures("each_place")
+#: Where it matters in which place the lake has its log, its objects and its metadata.
+everywhere = pytest.mark.usefixtures("each_place")
 UNTIL_US = START_US + 10**12
 USER = ErasureScope("default", "user", f"user-{MARKER}", UNTIL_US)
 
@@ -53,6 +55,7 @@ def is_nowhere(lake: HandLake) -> bool:
     return places_with(lake.lake, MARKER) == []
 
 
+@everywhere
 def test_all_sessions_of_a_user_are_gone_and_the_others_are_as_they_were(tmp_path: Path) -> None:
     with hand_lake(tmp_path) as lake:
         lake.store(
@@ -83,6 +86,7 @@ def test_all_sessions_of_a_user_are_gone_and_the_others_are_as_they_were(tmp_pat
         assert is_nowhere(lake)
 
 
+@everywhere
 def test_nothing_erased_comes_back_by_a_retry_or_an_import(tmp_path: Path) -> None:
     with hand_lake(tmp_path) as lake:
         events = [marked("s", n, user=USER.value if n == 0 else None) for n in range(5)]
@@ -121,6 +125,7 @@ def test_what_is_sent_again_is_not_shown_while_it_waits_for_the_writer(tmp_path:
         assert lake.rows("select session_id from sessions") == kept
 
 
+@everywhere
 def test_what_waits_in_the_log_and_among_rejected_lines_goes_too(tmp_path: Path) -> None:
     with hand_lake(tmp_path) as lake:
         broken = f'{{"session_id": "{MARKER}", "user": "{USER.value}"'.encode()
@@ -133,6 +138,7 @@ def test_what_waits_in_the_log_and_among_rejected_lines_goes_too(tmp_path: Path)
         assert is_nowhere(lake)
 
 
+@everywhere
 def test_a_segment_that_was_merged_is_rewritten_in_every_state_that_a_snapshot_sees(
     tmp_path: Path,
 ) -> None:
@@ -163,6 +169,7 @@ def test_a_session_a_project_and_a_tenant_can_be_erased(tmp_path: Path) -> None:
         assert verify(lake.lake).findings == []
 
 
+@everywhere
 def test_erasing_a_tenant_leaves_its_counts_without_names_of_sources(tmp_path: Path) -> None:
     with hand_lake(tmp_path) as lake:
         for tenant in ("acme", "default"):
@@ -213,6 +220,7 @@ def fill_for_readers(lake: HandLake) -> None:
         lake.store([*users, *(make_event(f"k{at}", n) for n in range(50))])
 
 
+@everywhere
 def test_a_query_that_began_before_an_erasure_is_waited_for(tmp_path: Path) -> None:
     with hand_lake(tmp_path) as lake, ThreadPoolExecutor(1) as others:
         fill_for_readers(lake)
@@ -240,6 +248,7 @@ def test_a_query_that_takes_longer_than_an_erasure_waits_says_what_failed(
         assert is_nowhere(lake)
 
 
+@everywhere
 def test_an_erasure_that_was_killed_before_any_of_its_transactions_ends_well(
     tmp_path: Path,
 ) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.checkpoints.tables import checkpoint, checkpoint_shard
 from penstock.events.event import TENANT_DEFAULT
 from penstock.ingest.rejected_lines import list_fuses
 from penstock.ingest.tables import rejection_fuse
@@ -17,13 +16,14 @@ from penstock.privacy.orders import ErasureScope
 from penstock.shards.registered_shards import list_shards, marks_of
 from penstock_jobs.importers.tables import imported_source
 from penstock_jobs.rewards.tables import follow_up_label
-from penstock_jobs.shards.recipe import load_recipe
-from tests.support.engine_lake import QUERY, RECIPE, built, fill
+from penstock_jobs.shards.recipe import Recipe
+from tests.support.checkpoint_factory import add
+from tests.support.engine_lake import built, fill
 from tests.support.lakes import START_US, HandLake, hand_lake
 from tests.support.marker_search import places_with
 from tests.support.reward_runs import run_at, seen, worked
 
-pytestmark = pytest.mark.usefixtures("each_place")
+everywhere = pytest.mark.usefixtures("each_place")
 UNTIL_US = START_US + 10**12
 SESSION = ErasureScope("default", "session", "s03", UNTIL_US)
 
@@ -32,6 +32,7 @@ def erase(lake: HandLake, scope: ErasureScope = SESSION) -> dict[str, Any]:
     return carry_out(lake.lake, order_erasure(lake.lake, scope, reason="", by="tester"))
 
 
+@everywhere
 def test_rewards_are_gone_also_as_of_a_snapshot(tmp_path: Path) -> None:
     with hand_lake(tmp_path) as lake:
         fill(lake)
@@ -59,23 +60,14 @@ def test_a_session_of_another_tenant_with_the_same_name_stays(tmp_path: Path) ->
         assert left["n"] == 1
 
 
+@everywhere
 def test_a_shard_that_held_it_is_gone_and_names_the_checkpoints_that_learned_it(
-    tmp_path: Path,
+    tmp_path: Path, recipe: Recipe
 ) -> None:
-    recipe = tmp_path / "recipe"
-    recipe.mkdir()
-    (recipe / "engine.toml").write_text(RECIPE)
-    (recipe / "all.sql").write_text(QUERY)
     with hand_lake(tmp_path) as lake:
         fill(lake)
-        shard = built(lake, load_recipe(recipe / "engine.toml")).manifest.id
-        learned = {"tenant": "default", "checkpoint": "ckpt-7", "shard": shard}
-        known = {"name": "ckpt-7", "tenant": "default", "digest": "sha256:" + "7" * 64, "uri": "/m"}
-        known |= {"form": "whole", "state": "candidate", "checked": "verified", "note": ""}
-        with lake.lake.database.write() as connection:
-            by = {"registered_by": "tester", "registered_at": 1}
-            connection.execute(sa.insert(checkpoint).values(**known, **by))
-            connection.execute(sa.insert(checkpoint_shard).values(**learned))
+        shard = built(lake, recipe).manifest.id
+        add(lake.lake.database, "ckpt-7", shards=[shard])
         report = erase(lake)
         assert report["seen_by"] == {"shards": [shard], "checkpoints": ["ckpt-7"]}
         left = [stored.name for stored in lake.lake.store.list("shards")]
@@ -84,7 +76,7 @@ def test_a_shard_that_held_it_is_gone_and_names_the_checkpoints_that_learned_it(
         assert reason == "erased"
         assert "s03" not in marked
         # Built again, it is a shard without the session.
-        again = built(lake, load_recipe(recipe / "engine.toml")).manifest
+        again = built(lake, recipe).manifest
         assert again.id != shard
         assert again.counts.sessions == 11
         assert [each.id for each in list_shards(lake.lake.database, "default")] == [shard, again.id]
@@ -95,14 +87,10 @@ def test_a_shard_that_held_it_is_gone_and_names_the_checkpoints_that_learned_it(
         }
 
 
-def test_a_shard_whose_files_are_damaged_goes_too(tmp_path: Path) -> None:
-    recipe = tmp_path / "recipe"
-    recipe.mkdir()
-    (recipe / "engine.toml").write_text(RECIPE)
-    (recipe / "all.sql").write_text(QUERY)
+def test_a_shard_whose_files_are_damaged_goes_too(tmp_path: Path, recipe: Recipe) -> None:
     with hand_lake(tmp_path) as lake:
         fill(lake)
-        shard = built(lake, load_recipe(recipe / "engine.toml")).manifest.id
+        shard = built(lake, recipe).manifest.id
         store = lake.lake.store
         [rows] = [each.name for each in store.list("shards") if each.name.endswith(".parquet")]
         store.delete(rows)
@@ -115,18 +103,15 @@ def test_a_shard_whose_files_are_damaged_goes_too(tmp_path: Path) -> None:
 def test_labels_and_what_imports_remember_are_gone(tmp_path: Path) -> None:
     with hand_lake(tmp_path) as lake:
         fill(lake)
-        label: dict[str, Any] = {
-            "tenant": "default",
-            "turn": 1,
-            "message": "0" * 64,
-            "label": "content",
+        label: dict[str, Any] = {"tenant": "default", "turn": 1, "message": "0" * 64}
+        label |= {"label": "content"} | {
+            "drawn": True,
+            "until_us": 1,
+            "by": "somebody",
+            "is_model": False,
+            "at": 1,
         }
-        label |= {"drawn": True, "until_us": 1, "by": "somebody", "is_model": False, "at": 1}
-        source: dict[str, Any] = {
-            "tenant": "default",
-            "digest": "0" * 32,
-            "path": "/home/u-77/sessions",
-        }
+        source: dict[str, Any] = {"tenant": "default", "digest": "0" * 32, "path": "/home/u-77"}
         source |= {"format": "codex", "mark": "1", "imported_at": 1}
         with lake.lake.database.write() as connection:
             connection.execute(sa.insert(imported_source).values(**source))
@@ -140,6 +125,7 @@ def test_labels_and_what_imports_remember_are_gone(tmp_path: Path) -> None:
         assert sources == []
 
 
+@everywhere
 @pytest.mark.parametrize("kind", ["session", "tenant"])
 def test_what_was_left_beside_it_is_gone(tmp_path: Path, kind: str) -> None:
     """Each place has a marker planted in it."""
