@@ -1,8 +1,7 @@
 """How Arrow starts in processes of Penstock's own: without pandas, with which memory.
 
-Arrow loads pandas, where it is installed, at the first value that it converts, to ask whether the
-value is a data frame. That takes longer than many a command, and 30 MB. Where it cannot be found
-at that moment, Arrow does not ask again until somebody wants a data frame.
+Arrow loads pandas at the first value that it converts, to ask whether it is a data frame: that
+takes longer than many a command, and 30 MB. Where pandas cannot be found then, it asks no more.
 """
 
 import os
@@ -15,16 +14,15 @@ from types import ModuleType
 
 
 def start_without_pandas() -> None:
-    """Call it before Arrow is loaded, in a process whose whole code is known: a program that
-    imports Penstock may want Arrow to know its data frames."""
+    """To be called before Arrow is loaded, where no program wants data frames."""
     waits = any(isinstance(finder, _ArrowFinder) for finder in sys.meta_path)
     if "pyarrow" not in sys.modules and not waits:
         sys.meta_path.insert(0, _ArrowFinder())
 
 
 def take_memory_from_system() -> None:
-    """Call it before Arrow is loaded, in a process where Arrow gives back much at once: its own
-    allocator would keep that to itself, where nothing else can have it."""
+    """To be called before Arrow is loaded, where it gives back much at once: its own allocator
+    would keep it."""
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 

@@ -7,16 +7,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-#: Of what Penstock makes, whatever the umask.
+#: What Penstock makes is its owner's alone, whatever the umask.
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
-#: Of folders outside of the data directory, less the umask: others read what trainers make there.
+#: Less the umask: others read what trainers make outside of the data directory.
 SHARED_MODE = 0o777
 _OTHERS = 0o077
 
 
 def make_directory(path: Path, mode: int = DIRECTORY_MODE) -> None:
-    """With those above that are missing."""
+    """Make a directory, with those above it."""
     if not path.is_dir():
         make_directory(path.parent, mode)
         path.mkdir(mode, exist_ok=True)
@@ -24,7 +24,7 @@ def make_directory(path: Path, mode: int = DIRECTORY_MODE) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """The names in it, as they are now, are on disk when this returns."""
+    """Have the names in a directory on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -33,13 +33,12 @@ def sync_directory(path: Path) -> None:
 
 
 def open_private(path: Path, mode: str, **how: Any) -> Any:
-    """As `open`; a file that is made is its owner's alone."""
+    """Open a file, which is its owner's alone if it is made."""
     return open(path, mode, opener=_private, **how)
 
 
 def make_private_once(path: Path, content: bytes) -> None:
-    """A file of its owner's alone, durably. Of two processes that make one at the same time, the
-    first one's counts."""
+    """Make a private file durably; of two processes that do, the first one's counts."""
     make_directory(path.parent)
     unfinished = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     with open_private(unfinished, "xb") as file:
@@ -59,8 +58,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def narrow(directory: Path) -> bool:
-    """Take from everybody but the owner what they may do with a directory and all in it; whether
-    there was anything to take."""
+    """Take a directory, with all in it, from everybody but its owner. False where it is theirs."""
     try:
         status = directory.stat()
     except OSError:

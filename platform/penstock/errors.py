@@ -1,7 +1,6 @@
-"""The error family. A class's docstring is the message a person reads.
+"""The error family. A class's docstring is its message: what happened, to what, what to do.
 
-Each message says what happened, to what, and what to do. Facts are passed by name and fill
-the braces of the docstring; they stay readable as `error.facts`.
+Facts are passed by name, and fill the braces of the docstring.
 """
 
 import inspect
@@ -27,7 +26,6 @@ class PenstockError(Exception):
         http_status: int | None = None,
         http_headers: Mapping[str, str] | None = None,
     ) -> None:
-        """What is not given is as in the class above."""
         cls.exit_status = cls.exit_status if exit_status is None else exit_status
         cls.http_status = cls.http_status if http_status is None else http_status
         cls.http_headers = cls.http_headers if http_headers is None else http_headers
@@ -41,11 +39,11 @@ class PenstockError(Exception):
 
     @property
     def http_fields(self) -> dict[str, Any]:
-        """What stands in the answer beside the message, for programs."""
+        """What the answer has for programs beside the message."""
         return {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Errors travel between processes with their facts."""
+        """Travel between processes with the facts."""
         return partial(type(self), **self.facts), ()
 
 
@@ -56,8 +54,7 @@ def received_error(
     facts: Mapping[str, Any],
     exit_status: int,
 ) -> PenstockError:
-    """The error of this name that another process raised, with its own message. `kind` is its class
-    where that is known here; `facts` are those that its HTTP answer had."""
+    """The error of this name that another process raised; `kind` is its class where it is known."""
 
     def show(_error: PenstockError) -> str:
         return message
@@ -108,8 +105,7 @@ class TooManyRequests(Backlogged, http_status=429):
 
 
 def cause_for_everybody(error: Exception) -> str:
-    """Why something failed, for those who may not know what is in it: an unexpected error may quote
-    events or names of tenants, and goes into the log alone."""
+    """Why something failed, without what an unexpected error may quote: only the log has that."""
     if isinstance(error, PenstockError):
         return one_line(error)
     plain = isinstance(error, (OSError, ImportError))
@@ -118,5 +114,4 @@ def cause_for_everybody(error: Exception) -> str:
 
 
 def one_line(error: object) -> str:
-    """A message without its line breaks."""
     return " ".join(str(error).split())

@@ -11,7 +11,7 @@ from penstock.visible_text import visible, visible_line
 
 
 def configure_logs(log_format: str) -> None:
-    """Log lines go to standard error; standard output is for answers."""
+    """Log to standard error; standard output is for answers."""
     forms: dict[str, list[structlog.typing.Processor]] = {
         "json": [structlog.processors.JSONRenderer(ensure_ascii=True)],
         "text": [_show_controls, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())],
@@ -40,8 +40,7 @@ def configure_logs(log_format: str) -> None:
 
 
 def log_everything() -> None:
-    """What libraries log and warn of, and errors that nobody expected, are log lines too: for a
-    process whose output is nothing but its log."""
+    """Log also what libraries say, and errors that nobody expected: the output is a log."""
     logging.getLogger().addHandler(_LIBRARIES)
     logging.captureWarnings(True)
     sys.excepthook = lambda *crash: _log_crash("the process crashed", crash)
@@ -60,8 +59,7 @@ def _log_crash(event: str, crash: Any) -> None:
 def _show_controls(
     _logger: Any, _method: str, facts: structlog.typing.EventDict
 ) -> structlog.typing.EventDict:
-    """Facts are often texts of others: they hold no control characters, and begin no line that
-    looks like another entry. A traceback has lines."""
+    """Show control characters in facts, and let none begin a line that looks like an entry."""
     return {
         name: (visible if name == "exception" else visible_line)(value)
         if isinstance(value, str)
@@ -71,7 +69,7 @@ def _show_controls(
 
 
 class _StandardError:
-    """Whatever standard error is at the time: who runs a command in a process may change it."""
+    """Whatever standard error is at the time."""
 
     def write(self, text: str) -> None:
         sys.stderr.write(text)
@@ -80,5 +78,4 @@ class _StandardError:
         sys.stderr.flush()
 
 
-#: What libraries log, in the same format.
 _LIBRARIES = logging.StreamHandler(cast(TextIO, _StandardError()))

@@ -33,8 +33,6 @@ _PAGE_ENTRIES = 1000
 
 
 class _Registry:
-    """What is asked alike of a lake here and of a service."""
-
     def _desk(self, tenant: str) -> Desk:
         raise NotImplementedError
 
@@ -56,16 +54,16 @@ class _Registry:
 
 
 class LakeWithChannels(_Registry, Lake):
-    """A lake on this machine. Use it as a context manager, or close it. Whoever opens it is its
-    operator: `tenant` says whose rows and names are meant."""
+    """A lake on this machine. Use it as a context manager, or close it; `tenant` says whose rows
+    and names are meant."""
 
     def channel(self, name: str, *, tenant: str = TENANT_DEFAULT) -> ChannelState:
         """Where a channel points now; see `penstock.assign`. Raises ChannelUnknown."""
         return channel_state(self.database, tenant, name)
 
     def read_shard(self, shard: str, **options: "Unpack[ReadingOptions]") -> "ShardReader":
-        """A reader of a shard, by its id, the beginning of it, or its name: `penstock.read_shard`
-        says what the options do. Raises ShardUnknown."""
+        """A reader of a shard, by its id, the beginning of it, or its name: see
+        `penstock.read_shard`. Raises ShardUnknown."""
         from penstock.shards.reader import read_shard
 
         return read_shard(self.settings.data, shard, **options)
@@ -90,12 +88,11 @@ class RemoteQuery(QueryRows):
 
 
 class RemoteLake(_Registry):
-    """The lake of a service. Its key says whose rows it reads. Use it as a context manager, or
+    """The lake of a service, whose key says whose rows are read. Use it as a context manager, or
     close it; not shared between threads."""
 
     def __init__(self, url: str, key: str | None = None) -> None:
-        """Without `key` it is the one of PENSTOCK_KEY, or of `penstock login`. Raises
-        InvalidInput."""
+        """`key` is by default PENSTOCK_KEY, or that of `penstock login`. Raises InvalidInput."""
         self.url = url
         self._key = key
         self._closing = ExitStack()
@@ -110,8 +107,8 @@ class RemoteLake(_Registry):
         return RemoteDesk(self._service).ask(SHOW_CHANNEL, ChannelQuestion(name=name))
 
     def read_shard(self, shard: str, **options: "Unpack[ReadingOptions]") -> "ShardReader":
-        """A reader of a shard, by its id, the beginning of it, or its name: `penstock.read_shard`
-        says what the options do. Raises ShardUnknown."""
+        """A reader of a shard, by its id, the beginning of it, or its name: see
+        `penstock.read_shard`. Raises ShardUnknown."""
         from penstock.shards.reader import read_shard
 
         options.setdefault("key", self._key)
@@ -143,10 +140,8 @@ def open_lake(data: str, *, key: str | None) -> RemoteLake: ...
 def open_lake(
     data: str | Path | None = None, *, key: str | None = None
 ) -> LakeWithChannels | RemoteLake:
-    """The lake of a data directory, whose settings come from its file and the environment; or that
-    of a service, at its URL. For a service `key` is one that may read; else it is the one of
-    PENSTOCK_KEY or of `penstock login`. Nothing is made: raises LakeMissing where there is no lake.
-    """
+    """Open the lake of a data directory, or that of a service at its URL. `key` is one that may
+    read, by default PENSTOCK_KEY or that of `penstock login`. Raises LakeMissing: none is made."""
     if isinstance(data, str) and data.startswith(("http://", "https://")):
         return RemoteLake(data, key)
     settings = load_settings(data)

@@ -1,7 +1,4 @@
-"""Names and digests that others wrote: in manifests, archives, answers and listings of stores.
-
-A path is made of such a text only after it went through here.
-"""
+"""Names and digests that others wrote: paths are made of them only after they went through here."""
 
 import hashlib
 import os
@@ -11,13 +8,12 @@ import unicodedata
 from penstock.errors import InvalidInput
 
 DIGEST_PREFIX = "sha256:"
-#: What file systems take for one part of a path, and S3 for a whole name.
+#: File systems take this for one part of a path, and S3 for a whole name.
 PART_BYTES_MAX = 255
 NAME_BYTES_MAX = 1024
-#: So much of a refused text stands in the error.
 _SHOWN_CHARS_MAX = 200
 
-#: Names as Penstock gives them, which need no further look.
+#: Penstock's own names need no further look.
 _PLAIN = re.compile(
     r"(?:[A-Za-z0-9_-][A-Za-z0-9_.-]{0,200}/){0,4}[A-Za-z0-9_-][A-Za-z0-9_.-]{0,200}"
 )
@@ -25,7 +21,7 @@ _DIGITS = re.compile("[0-9a-f]{64}")
 _READABLE_CHARS_MAX = 40
 _PLAIN_TENANT = re.compile(f"[a-z0-9_-]{{1,{_READABLE_CHARS_MAX}}}")
 _NOT_PLAIN = re.compile("[^a-z0-9_-]")
-#: Of a digest, in a folder's name: no two tenants of a service share 96 bits.
+#: No two tenants of a service share 96 bits.
 _TENANT_DIGITS = 24
 #: Characters that move a cursor or end a line.
 _UNSEEN = {"Cc", "Zl", "Zp"}
@@ -36,8 +32,7 @@ class NameUnsafe(InvalidInput, ValueError):
 
 
 def relative_name(text: str) -> str:
-    """The name of a file below a folder, with `/` between its parts: it leads nowhere else. Raises
-    NameUnsafe."""
+    """A file name below a folder that leads nowhere else. Raises NameUnsafe."""
     if why := _unfit(text):
         raise NameUnsafe(what=f"The file name {text[:_SHOWN_CHARS_MAX]!r}", why=why)
     return text
@@ -56,7 +51,7 @@ def sha256_digits(text: str) -> str:
 
 
 def sha256_digest(text: str) -> str:
-    """`sha256:` and its digits. Raises NameUnsafe."""
+    """`sha256:` and 64 digits. Raises NameUnsafe."""
     if not (text.startswith(DIGEST_PREFIX) and _DIGITS.fullmatch(text, len(DIGEST_PREFIX))):
         why = "a digest is `sha256:` and 64 hexadecimal digits"
         raise NameUnsafe(what=f"The digest {text[:_SHOWN_CHARS_MAX]!r}", why=why)
@@ -73,11 +68,11 @@ def tenant_folder(tenant: str) -> str:
 
 
 def _unfit(name: str) -> str:
-    """Why this is no name of a file below a folder; nothing where it is."""
+    """Why this names no file below a folder."""
     if _PLAIN.fullmatch(name):
         return ""
     try:
-        # Names of files may hold bytes that are no text, which Python keeps as half characters.
+        # Names of files may hold bytes that are no text, as half characters.
         parts = [os.fsencode(part) for part in name.split("/")]
     except UnicodeEncodeError:
         return "it holds half a character"

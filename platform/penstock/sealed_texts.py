@@ -1,4 +1,4 @@
-"""Secrets that have to be in the database are sealed there: encrypted with a key that is not."""
+"""Secrets in the database are sealed: encrypted with a key that is not there."""
 
 import base64
 import hashlib
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: In the data directory.
 KEY_NAME = "secret.key"
-#: What a sealed text begins with; the name of its key and the encrypted text follow.
+#: Begins a sealed text; the name of its key and the encrypted text follow.
 SEALED_MARK = "sealed:1:"
 _KEY_BYTES = 32
 _KEY_NAME_HEX = 12
@@ -33,10 +33,10 @@ class SecretKeyUnfit(PenstockError, exit_status=2):
 
 @dataclass(frozen=True)
 class SecretSeal:
-    """Seals texts and opens them. The key is read, and made, when it is needed."""
+    """Seals texts and opens them, with a key that is read or made when it is needed."""
 
     file: Path
-    #: Whether a missing key is made: not where the operator named a file.
+    #: A missing key is made, but where the operator named a file.
     makes_key: bool = True
 
     @classmethod
@@ -74,8 +74,7 @@ class SecretSeal:
             raise self._unfit(changed) from error
 
     def key_for(self, purpose: str) -> bytes:
-        """A key of the lake for something else than sealing; made with the first one. Raises
-        SecretKeyUnfit."""
+        """A key of the lake for something else than sealing. Raises SecretKeyUnfit."""
         self._make_missing()
         return hmac.digest(self._key, b"penstock " + purpose.encode(), hashlib.sha256)
 

@@ -1,8 +1,7 @@
 """Settings: what an operator may turn, where each value came from, and which names are refused.
 
-`penstock.toml` in the data directory, then `PENSTOCK_*` in the environment, then flags: the later
-wins. Each room declares its own settings as a subclass of RoomSettings, which the entry points
-`penstock.settings` name, and takes them with `settings.room(LoopSettings)`."""
+The later wins: `penstock.toml` in the data directory, `PENSTOCK_*` in the environment, flags. Each
+room declares its own as a subclass of RoomSettings, an entry point of `penstock.settings`."""
 
 import os
 import re
@@ -39,21 +38,15 @@ def setting(
     choices: tuple[str, ...] = (),
     secret: bool = False,
 ) -> Any:
-    """Declares a setting as a field of the same name. The type is that of `default`."""
-    facts = {
-        "meaning": meaning,
-        "turn": turn,
-        "minimum": minimum,
-        "at_most": at_most,
-        "needs": needs,
-        "choices": choices,
-    }
+    """Declare a setting as a field of the same name, whose type is that of `default`."""
+    facts: dict[str, Any] = {"meaning": meaning, "turn": turn, "minimum": minimum}
+    facts |= {"at_most": at_most, "needs": needs, "choices": choices}
     return field(default=default, repr=not secret, metadata=facts)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoomSettings:
-    """The settings of one room. They follow the prefix of the environment under their own names."""
+    """The settings of one room, which follow the prefix of the environment."""
 
     #: Variables with the prefix that the room sets for its programs; no settings.
     VARIABLES: ClassVar[frozenset[str]] = frozenset()
@@ -64,7 +57,7 @@ _Room = TypeVar("_Room", bound=RoomSettings)
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What one process runs with: the addresses, what all rooms share, and the rooms' own."""
+    """What one process runs with: what all rooms share, and the rooms' own."""
 
     #: The directory of the embedded default.
     data: Path
@@ -105,11 +98,10 @@ class Settings:
         "file with the key that reports and proofs are signed with; default DIR/signing.key",
         "Set it when several machines sign, or to keep the key apart from the lake.",
     )
-    #: Of each room that is not at its defaults.
+    #: Of rooms that are not at their defaults.
     rooms: tuple[RoomSettings, ...] = ()
 
     def room(self, kind: type[_Room]) -> _Room:
-        """The settings that a room declared."""
         for settings in self.rooms:
             if isinstance(settings, kind):
                 return settings
@@ -118,8 +110,6 @@ class Settings:
 
 @dataclass(frozen=True)
 class ResolvedSetting:
-    """A setting's value and the place that gave it."""
-
     name: str
     value: Any
     origin: str
@@ -128,7 +118,6 @@ class ResolvedSetting:
 
     @property
     def shown(self) -> Any:
-        """The value as it may be shown."""
         if self.secret and self.value:
             return "***"
         return without_secrets(self.value) if isinstance(self.value, str) else self.value
@@ -158,7 +147,7 @@ def resolve(
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, object] | None = None,
 ) -> list[ResolvedSetting]:
-    """Each setting with its origin, as `penstock config` lists them. Raises SettingInvalid."""
+    """Each setting with its origin. Raises SettingInvalid."""
     environment = os.environ if environment is None else environment
     named = environment.get(f"{ENVIRONMENT_PREFIX}DATA")
     origin = "a flag" if data is not None else "the environment" if named else "default"
@@ -202,20 +191,20 @@ def resolve(
 
 @cache
 def room_kinds() -> tuple[type[RoomSettings], ...]:
-    """What the rooms declare, in the order of the rooms' names."""
+    """The settings of rooms, in the order of the rooms' names."""
     entries = sorted(entry_points(group="penstock.settings"), key=lambda entry: entry.name)
     return tuple(entry.load() for entry in entries)
 
 
 def declarations() -> Iterator[Field[Any]]:
-    """Every setting but `data`: those that all share, then those of the rooms."""
+    """Every setting but `data`."""
     kinds: list[type[Settings | RoomSettings]] = [Settings, *room_kinds()]
     for kind in kinds:
         yield from (field for field in fields(kind) if field.metadata)
 
 
 def variables() -> frozenset[str]:
-    """What may follow the prefix and is no setting: for clients, and for programs of the rooms."""
+    """What may follow the prefix and is no setting."""
     return frozenset({"data", "key", "url"}).union(*(room.VARIABLES for room in room_kinds()))
 
 
@@ -226,7 +215,7 @@ _SECRET_PARAMETER = re.compile(
 
 
 def without_secrets(url: str) -> str:
-    """An address as it may be shown: passwords, and parameters that sound like secrets, masked."""
+    """An address in which passwords, and parameters that sound like secrets, are masked."""
     return _SECRET_PARAMETER.sub(r"\1=***", _PASSWORD.sub(r"\1:***@", url))
 
 

@@ -1,5 +1,4 @@
-"""Documents that the lake signs: Ed25519 over JSON in one form, so that anybody who has the public
-key checks them with openssl or a few lines of any language. See docs/proof.md."""
+"""Documents that the lake signs, with Ed25519 over JSON in one form: see docs/proof.md."""
 
 import base64
 import binascii
@@ -38,8 +37,7 @@ class PublicKeyUnfit(PenstockError, exit_status=2):
 
 
 def canonical(document: Mapping[str, Any]) -> bytes:
-    """JSON with sorted keys, no spaces, in UTF-8. Of a document without fractions it is what RFC
-    8785 says."""
+    """Sorted keys, no spaces, UTF-8: without fractions it is what RFC 8785 says."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return text.encode()
 
@@ -49,8 +47,8 @@ def without_signature(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def signed_document(content: bytes, name: str) -> dict[str, Any]:
-    """A document from a file `name`, to be checked. A key that stands twice is refused: readers
-    would see different things. Raises InvalidInput."""
+    """Read a document that is to be checked. Readers would see different things in one with a key
+    twice, which is refused. Raises InvalidInput."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         fields = dict(pairs)
@@ -69,7 +67,7 @@ def signed_document(content: bytes, name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class PublicKey:
-    """Whoever has it can check what was signed, and sign nothing."""
+    """Checks what was signed."""
 
     raw: bytes
 
@@ -89,7 +87,7 @@ class PublicKey:
 
     @property
     def name(self) -> str:
-        """What signatures call it."""
+        """The name in signatures."""
         return hashlib.sha256(self.raw).hexdigest()[:_KEY_NAME_HEX]
 
     @property
@@ -101,7 +99,7 @@ class PublicKey:
         return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
 
     def has_signed(self, document: Mapping[str, Any]) -> bool:
-        """Whether a document is, to the letter, one that was signed with the key of this one."""
+        """Whether a document is, to the letter, one that was signed with this key's other half."""
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -123,10 +121,10 @@ class PublicKey:
 
 @dataclass(frozen=True)
 class SigningKey:
-    """The lake's own. It is read, and made, when it is needed."""
+    """The lake's own key, read or made when it is needed."""
 
     file: Path
-    #: Whether a missing key is made: not where the operator named a file.
+    #: A missing key is made, but where the operator named a file.
     makes_key: bool = True
 
     @classmethod
@@ -139,7 +137,7 @@ class SigningKey:
         return PublicKey(self._key.public_key().public_bytes_raw())
 
     def sign(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """The document with its signature. Raises SigningKeyUnfit."""
+        """Add a signature to a document. Raises SigningKeyUnfit."""
         facts = without_signature(document)
         value = base64.b64encode(self._key.sign(canonical(facts))).decode()
         signature = {"algorithm": ALGORITHM, "key": self.public.name, "value": value}

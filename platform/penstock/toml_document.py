@@ -1,7 +1,6 @@
-"""What users write in TOML, read key by key or as a dataclass: what is unknown or cannot be meant
-is refused by name.
+"""What users write in TOML, read key by key or as a dataclass; what is unknown is refused by name.
 
-`where` says in which file, and in which part of it. All raise InvalidInput."""
+`where` names the file, and the part of it. All raise InvalidInput."""
 
 import re
 import tomllib
@@ -15,8 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 
 from penstock.errors import InvalidInput
 
-#: Types of the fields of a section: any number, whole numbers from 1 and from 0 on, and a time such
-#: as 90s.
+#: Types of fields of a section: any number, whole numbers from 1 and from 0 on, a time such as 90s.
 Number = Annotated[float, "number"]
 Positive = Annotated[int, 1]
 NotNegative = Annotated[int, 0]
@@ -24,15 +22,15 @@ Seconds = Annotated[int, "s"]
 
 Section = TypeVar("Section")
 
-#: What a person writes: recipes, policies, loops, suites, queries.
+#: Recipes, policies, loops, suites, queries.
 TEXT_BYTES_MAX = 4 * 1024 * 1024
-#: The parser takes two seconds for so many, and its time grows with the square of a key's parts.
+#: The parser's time grows with the square of a key's parts, and is two seconds for these.
 TOML_CHARS_MAX = 1 << 20
 _KEY_PARTS_MAX = 64
 _KEY_PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+"""
 _LONG_KEY = re.compile(rf"(?<![\w-])(?:{_KEY_PART}){{{_KEY_PARTS_MAX}}}")
 _SHOWN_CHARS_MAX = 200
-#: A time of more is meant by nobody, and no clock has it.
+#: A longer time is meant by nobody.
 _DURATION_DIGITS_MAX = 9
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
@@ -45,8 +43,7 @@ def read_text(path: Path) -> str:
 
 
 def read_bounded(path: Path, bytes_max: int, what: str) -> bytes:
-    """A file that somebody named, which may be another than they think. `what` says what it is
-    for."""
+    """Read a file that may be another than somebody thinks; `what` says what it is for."""
     try:
         with path.open("rb") as file:
             content = file.read(bytes_max + 1)
@@ -146,8 +143,8 @@ def _unfit(key: str, needed: str, value: object, where: str) -> InvalidInput:
 def read_section(
     kind: type[Section], section: Mapping[str, Any], where: str, directory: Path = Path()
 ) -> Section:
-    """A section as a dataclass: the types of its fields say what they may hold, and a field with a
-    default may be left out. A field of Seconds ends with `_s`, and its key does not."""
+    """Read a section as a dataclass, whose types say what fields may hold. A field of Seconds ends
+    with `_s`, and its key does not."""
     kinds = get_type_hints(kind, include_extras=True)
     for name, hint in kinds.items():
         if NoneType in get_args(hint):

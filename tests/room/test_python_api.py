@@ -53,10 +53,7 @@ def test_a_library_that_is_not_installed_is_named(
     data: Path, monkeypatch: pytest.MonkeyPatch, form: str, library: str
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
-    with (
-        penstock.open(data) as lake,
-        pytest.raises(LibraryMissing, match=f"pip install {library}"),
-    ):
+    with penstock.open(data) as lake, pytest.raises(LibraryMissing, match=f"pip install {library}"):
         getattr(lake.query(SQL), form)()
 
 

@@ -40,33 +40,20 @@ def test_what_was_signed_is_known_by_the_public_key_alone(key: SigningKey) -> No
     assert key.sign(signed) == signed
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"b": [1, True, None, "Grüsse"]},
-        {"c": 1},
-        {"signature": None},
-        {"signature": {"algorithm": "ed25519", "key": "", "value": ""}},
-    ],
-)
-def test_a_change_is_found(key: SigningKey, change: dict[str, object]) -> None:
-    assert not key.public.has_signed(key.sign(DOCUMENT) | change)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("algorithm", "none"),
-        ("key", "0" * 16),
-        ("value", "AAAA"),
-        ("value", "no base64"),
-        ("value", 7),
-        ("more", "x"),
-    ],
-)
-def test_a_changed_signature_is_found(key: SigningKey, name: str, value: object) -> None:
+def test_a_change_is_found(key: SigningKey) -> None:
     signed = key.sign(DOCUMENT)
-    assert not key.public.has_signed(signed | {"signature": signed["signature"] | {name: value}})
+    nothing = {"algorithm": "ed25519", "key": "", "value": ""}
+    changes: list[dict[str, object]] = [{"b": [1, True, None, "Grüsse"]}, {"c": 1}]
+    changes += [{"signature": None}, {"signature": nothing}]
+    changes += [
+        {"signature": signed["signature"] | change}
+        for change in (
+            *({"algorithm": "none"}, {"key": "0" * 16}, {"more": "x"}),
+            *({"value": value} for value in ("AAAA", "no base64", 7)),
+        )
+    ]
+    for change in changes:
+        assert not key.public.has_signed(signed | change), change
 
 
 def test_a_key_that_the_operator_names_is_not_made(tmp_path: Path) -> None:

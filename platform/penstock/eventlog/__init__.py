@@ -42,24 +42,21 @@ class EventLog(Protocol):
 
     @property
     def partitions(self) -> int:
-        """How many there were when this process last looked. The number may grow, and never
-        shrinks."""
+        """How many there were when this process last looked; they never become fewer."""
 
     def refresh(self) -> None:
-        """Look how many partitions there are now. Who has to see every event that anyone
-        acknowledged does this first: another process may have written to a new partition."""
+        """Look for new partitions, which whoever has to see every acknowledged event does first."""
 
     @property
     def value_bytes_max(self) -> int:
         """A larger value cannot be appended."""
 
     def append(self, values: Mapping[int, Sequence[bytes]]) -> None:
-        """Durable for every partition when it returns. Raises Backlogged or LogUnwritable;
-        then none, some or all of the values may be there, and the caller has to retry."""
+        """Append durably. Raises Backlogged or LogUnwritable: some may be there then; try again."""
 
     def read(self, partition: int, offset: int, bytes_max: int, wait_s: float = 0) -> list[Entry]:
-        """Durable entries from `offset` on: at least one if there is any, else about `bytes_max`.
-        Waits up to `wait_s` for the first. An offset before `first` reads from `first`."""
+        """Durable entries from `offset`, or from the first one, on: about `bytes_max`, or at least
+        one. Waits up to `wait_s` for it."""
 
     @property
     def expires(self) -> bool:

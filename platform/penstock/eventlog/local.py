@@ -26,16 +26,16 @@ from penstock.eventlog.errors import LogCorrupt, LogShapeChanged, LogUnwritable
 from penstock.eventlog.local_partition import LocalPartition, encode_block
 
 _VERSION = 1
-#: An append by another process is seen this much later at most.
+#: How much later an append by another process is seen.
 _POLL_SECONDS = 0.02
-#: How old the known free space may be. The disk does not fill faster than the reserve allows for.
+#: How old the known free space may be: the disk does not fill faster than the reserve allows for.
 _DISK_FREE_SECONDS = 0.1
 
 
 class LocalEventLog:
-    """An EventLog in a directory; see the module for its files."""
+    """An EventLog in a directory."""
 
-    #: A block's length has 32 bits; memory runs out long before.
+    #: A block's length has 32 bits.
     value_bytes_max = 1 << 30
     expires = False
 
@@ -48,7 +48,7 @@ class LocalEventLog:
         bytes_max: int,
         disk_reserve_bytes: int = 0,
     ) -> None:
-        """Makes it if there is none. Raises LogUnwritable, LogCorrupt, LogShapeChanged."""
+        """Open the log, or make it. Raises LogUnwritable, LogCorrupt, LogShapeChanged."""
         self._path = path
         self._bytes_max = bytes_max
         self._disk_reserve_bytes = disk_reserve_bytes
@@ -101,7 +101,7 @@ class LocalEventLog:
                 self._appended.wait(min(left, _POLL_SECONDS))
 
     def refresh(self) -> None:
-        """Does nothing: a local log keeps the partitions with which it was made."""
+        """A local log keeps the partitions with which it was made."""
 
     def ends(self) -> list[int]:
         return [self.bounds(partition).end for partition in range(self.partitions)]
@@ -119,8 +119,8 @@ class LocalEventLog:
 
     def trim(self, partition: int, before: int) -> None:
         with self._locked():
-            # Covered events stay in the newest file until it is rolled. Where room is short no
-            # append would roll it, and nothing would ever make room.
+            # The newest file stays until it is rolled. Where room is short no append rolls it, and
+            # nothing would ever make room.
             full = self._bytes_held() * 2 > self._bytes_max
             full = full or self._measure_disk_free() < self._disk_reserve_bytes * 2
             covered = self._partitions[partition].covered(before, roll=full)
@@ -197,7 +197,7 @@ class LocalEventLog:
         return disk.f_bavail * disk.f_frsize
 
     def _bytes_held(self) -> int:
-        """Counted afresh, in every partition."""
+        """Count afresh, in every partition."""
         for partition in self._partitions:
             partition.catch_up()
             partition.recount()

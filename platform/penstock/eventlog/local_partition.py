@@ -1,11 +1,8 @@
 """One partition of a local log: its files, and the blocks in them.
 
-A block is a checksummed group of values, written and synced as one. Nothing is written behind a
-block before its sync returned, so only the last block can be torn by a crash. A broken block with
-an intact one behind it is damage.
-
-A header is valid only in its own log and at its own offset. So neither bytes inside a value nor
-what the disk held before are taken for a block."""
+A block is a checksummed group of values, written and synced as one. Only the last one can be torn
+by a crash; a broken block with an intact one behind it is damage. A header is valid only in its own
+log and at its own offset, so that nothing else on the disk is taken for a block."""
 
 import fcntl
 import os
@@ -32,8 +29,8 @@ def split_offset(offset: int) -> tuple[int, int]:
 
 
 class LocalPartition:
-    """The files of one partition, and the offset up to which they are intact and on disk. It is
-    one number, so that readers need no lock: bytes beyond it may be torn, or taken back."""
+    """The files of one partition. Where they are intact and on disk ends at one number, so that
+    readers need no lock: what lies beyond may be torn, or taken back."""
 
     def __init__(self, path: Path, log_id: str, file_bytes_max: int) -> None:
         self._path = path
@@ -73,7 +70,7 @@ class LocalPartition:
         file, good = split_offset(self._durable)
         if good and good + len(block) > self._file_bytes_max:
             self._open(file + 1)
-        # From now on the block is valid at this offset of this log, and nowhere else.
+        # The seal makes the block valid at this offset of this log, and nowhere else.
         _SEAL.pack_into(block, _HEADER.size, _seal_of(memoryview(block), self._log, self._durable))
         view = memoryview(block)
         while view:
@@ -86,8 +83,8 @@ class LocalPartition:
         self._durable = make_offset(file, self._written)
 
     def abandon(self) -> None:
-        """After a failed write or sync the descriptor is not trusted again: a later sync could
-        succeed without the lost pages. Intact blocks stay; appends go on in a new file."""
+        """Take back a failed write. A later sync of the same descriptor could succeed without the
+        lost pages: appends go on in a new file."""
         file, good = split_offset(self._durable)
         if self._written == good:
             return
@@ -101,8 +98,8 @@ class LocalPartition:
             self.close()  # the next append looks at the disk afresh
 
     def covered(self, before: int, *, roll: bool) -> list[Path]:
-        """The files, oldest first and without the newest, that hold nothing at or beyond this
-        offset. `roll` begins a new file if all of them are covered."""
+        """The files but the newest that hold nothing at or beyond this offset; `roll` begins a new
+        file if all of them are covered."""
         newest, good = split_offset(self._durable)
         if roll and good and self._durable <= before:
             self._open(newest + 1)
@@ -110,7 +107,7 @@ class LocalPartition:
         return [self._name(f) for f in older if make_offset(f, self._size(f)) <= before]
 
     def roll(self) -> int:
-        """Begin a new file; where the one before ends."""
+        """Begin a new file; the end of the one before."""
         self.catch_up()
         end = self._durable
         newest, good = split_offset(end)
@@ -126,7 +123,7 @@ class LocalPartition:
         self._sealed_bytes = sum(self._size(file) for file in self._files() if file < newest)
 
     def hold(self) -> bool:
-        """Whether this process is the partition's writer now."""
+        """Try to become the partition's writer."""
         if self._writer_lock >= 0:
             return True
         descriptor = os.open(self._path / "writer.lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -149,7 +146,7 @@ class LocalPartition:
             self._descriptor = -1
 
     def _open(self, file: int) -> None:
-        """Open this file, which is the newest from now on, with a fresh descriptor."""
+        """Open this file, which is the newest from now on."""
         descriptor = os.open(self._name(file), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             sync_directory(self._path)  # the process that made the file may have died before
@@ -163,7 +160,7 @@ class LocalPartition:
         self.recount()
 
     def _check(self, start: int) -> int:
-        """The end of the last intact block. Raises LogCorrupt when another lies behind damage."""
+        """Find the end of the last intact block. Raises LogCorrupt where another lies behind."""
         file, good = split_offset(self._durable)
         size = os.fstat(self._descriptor).st_size
         if size < good:
@@ -184,7 +181,7 @@ class LocalPartition:
     # Reading; needs no lock
 
     def is_behind(self) -> bool:
-        """Whether there is something beyond what is known to be durable."""
+        """Whether something lies beyond what is known to be durable."""
         file, good = split_offset(self._durable)
         try:
             size = self._name(file).stat().st_size
@@ -280,7 +277,7 @@ def _seal_of(block: memoryview, log: int, offset: int) -> int:
 
 
 def _entries_in(data: bytes, log: int, offset: int) -> Iterator[Entry]:
-    """The intact blocks, one behind the other, in the data that stands at `offset`."""
+    """The intact blocks in the data that stands at `offset`."""
     view = memoryview(data)
     start = 0
     while (entry := _entry_at(view, start, log, offset)) is not None:
@@ -289,7 +286,7 @@ def _entries_in(data: bytes, log: int, offset: int) -> Iterator[Entry]:
 
 
 def _entry_at(view: memoryview, start: int, log: int, offset: int) -> Entry | None:
-    """What an intact block holds that begins at `start` in the data; None where there is none."""
+    """What an intact block at `start` holds, if there is one."""
     if len(view) - start < HEADER_BYTES:
         return None
     magic, length, count, checksum = _HEADER.unpack_from(view, start)

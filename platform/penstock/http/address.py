@@ -12,14 +12,14 @@ from penstock.http.egress import EgressPolicy
 
 _CHARS_MAX = 4_000
 _PORTS = {"http": 80, "https": 443}
-#: One customer of a provider commonly has so much of an IPv6 address.
+#: One customer of a provider commonly has this network.
 _IPV6_PREFIX_BITS = 64
 _UNLIKE = "it is not http://HOST:PORT or https://HOST:PORT, with or without a path"
 
 
 @dataclass(frozen=True)
 class HttpAddress:
-    #: As it was given. There may be secrets in it: show it without them.
+    #: As it was given, with any secrets in it.
     text: str = field(repr=False)
     secure: bool
     host: str
@@ -27,13 +27,13 @@ class HttpAddress:
     path: str
     query: str = field(repr=False)
     fragment: str
-    #: NAME:PASSWORD, as it is written in front of the host; None where there is none.
+    #: NAME:PASSWORD, as it stands in front of the host.
     login: str | None = field(repr=False)
 
     @classmethod
     def of(cls, text: str, what: str) -> Self:
-        """`what` names the address in errors, which do not show it: there may be secrets in it.
-        Raises InvalidInput."""
+        """`what` names the address in errors, which do not show it for its secrets. Raises
+        InvalidInput."""
         if len(text) > _CHARS_MAX or not text.isascii() or not text.isprintable() or " " in text:
             why = f"an address is at most {_CHARS_MAX} printable ASCII characters, none a blank"
             raise InvalidInput(what=what, why=why)
@@ -66,7 +66,7 @@ class HttpAddress:
 
     @property
     def authorization(self) -> str | None:
-        """The header's value, of the login."""
+        """The value of the header for the login."""
         if self.login is None:
             return None
         return f"Basic {base64.b64encode(self.login.encode()).decode()}"
@@ -74,7 +74,7 @@ class HttpAddress:
     def connection(
         self, seconds_max: float, egress: EgressPolicy | None
     ) -> http.client.HTTPConnection:
-        """Not opened yet; each wait on it takes at most so long, and the policy dials."""
+        """A connection that is not opened yet; the policy dials."""
         kind = http.client.HTTPSConnection if self.secure else http.client.HTTPConnection
         connection = kind(self.host, self.port, timeout=seconds_max)
         if egress is not None:
@@ -84,7 +84,7 @@ class HttpAddress:
 
 
 def is_loopback(url: str) -> bool:
-    """Whether it is of this machine, which no network lies before. Raises InvalidInput."""
+    """Whether no network lies before it. Raises InvalidInput."""
     host = HttpAddress.of(url, "The address").host
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -93,8 +93,7 @@ def is_loopback(url: str) -> bool:
 
 
 def address_group(address: str) -> str:
-    """Whom an address is counted for: of IPv6 its network. All that are no address, as a proxy may
-    pass on what a client wrote, are one."""
+    """Whom an address is counted for: its network in IPv6. What is no address is one group."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

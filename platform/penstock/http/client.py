@@ -34,18 +34,17 @@ _SERVICE_SECONDS_MAX = 60.0
 #: How long a service may be away or full while events are sent to it.
 _PATIENCE_SECONDS = 60.0
 _PAUSE_SECONDS = 0.1
-#: These pass: the service is stopping, full, or away.
 _PASSING = {408, 429, 502, 503, 504}
 
 _CUT = "it was broken off"
 _CUT_OFF = "its answer was cut off"
-#: Of a streamed answer that was refused: problems are short.
+#: Read of a refusal: problems are short.
 _PROBLEM_BYTES_MAX = 16 * 1024 * 1024
 _BUFFER_BYTES = 1024 * 1024
 
 T = TypeVar("T")
 
-#: Takes a sentence about trouble that passes.
+#: Told of trouble that passes.
 Tell = Callable[[str], None]
 
 
@@ -54,18 +53,17 @@ class HttpAnswer:
     """`status` is 0 where there was no answer."""
 
     status: int
-    #: A failure; empty where the whole answer came.
+    #: Empty where the whole answer came.
     problem: str = ""
     body: bytes = b""
-    #: Their names are in lower case.
+    #: By names in lower case.
     headers: Mapping[str, str] = field(default_factory=dict)
     #: Whether the request may have reached the other side.
     sent: bool = True
 
     @property
     def retry_after_s(self) -> float:
-        """Seconds that the server asks to be left alone; 0 where it does not. A date is not read:
-        it is by another clock."""
+        """How long the server asks to be left alone; a date is by another clock, and not read."""
         text = self.headers.get("retry-after", "")
         return float(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0.0
 
@@ -78,7 +76,7 @@ class HttpAnswer:
 
 
 class HttpClient:
-    """Sends one request at a time to a server. Another thread may cut it off."""
+    """Sends one request at a time; another thread may cut it off."""
 
     def __init__(
         self,
@@ -89,8 +87,7 @@ class HttpClient:
         bytes_max: int | None = None,
         keep_alive: bool = False,
     ) -> None:
-        """A request with its answer takes at most `seconds_max`. Of an answer `bytes_max` are read,
-        and one byte more, which shows that it is too long."""
+        """One byte more than `bytes_max` of an answer is read, which shows that it is too long."""
         self._target = address.target
         self._connection = address.connection(seconds_max, egress)
         self._seconds_max = seconds_max
@@ -108,7 +105,7 @@ class HttpClient:
         *,
         target: str | None = None,
     ) -> HttpAnswer:
-        """`target` is another path, with its query, than that of the address."""
+        """Send a request to the path of the address, or to `target`."""
         call = _Call(self._connection)
         reused = self._connection.sock is not None
         sent = False
@@ -134,8 +131,7 @@ class HttpClient:
     def streaming(
         self, method: str, headers: Mapping[str, str], body: bytes | None, *, target: str
     ) -> Iterator[tuple[HttpAnswer, BinaryIO]]:
-        """An answer without its body, and the body as it comes. Each wait for more of it takes at
-        most `seconds_max`, and the whole as long as it needs: somebody is reading it."""
+        """Yield an answer, and its body as it comes: each wait takes at most `seconds_max`."""
         self._connection.close()
         try:
             self._connection.request(method, target, body, dict(headers))
@@ -177,8 +173,7 @@ class HttpClient:
 
     @contextmanager
     def _current(self, call: "_Call") -> Iterator[None]:
-        """Time-outs of sockets count from byte to byte: a server that sends a byte now and then
-        would have no end."""
+        """End a call in time: time-outs of sockets count from byte to byte."""
         timer = threading.Timer(self._seconds_max, call.end, [self._too_late])
         timer.daemon = True
         timer.start()
@@ -195,9 +190,9 @@ class HttpClient:
 class _Call:
     def __init__(self, connection: http.client.HTTPConnection) -> None:
         self._connection = connection
-        #: Why it was ended from outside, once it was.
+        #: Why it was ended from outside.
         self.ended = ""
-        #: The connection is as good as new.
+        #: The connection may be used again.
         self.keep = False
 
     def end(self, why: str) -> None:
@@ -212,7 +207,7 @@ def _described(error: Exception) -> str:
 
 
 class _WholeBody(io.RawIOBase):
-    """A body whose end is its end: one that was cut off raises OSError."""
+    """A body that raises OSError where it was cut off."""
 
     def __init__(self, response: http.client.HTTPResponse) -> None:
         self._response = response
@@ -257,7 +252,7 @@ class ServiceClient:
         self._http.close()
 
     def cut(self) -> None:
-        """From another thread: nobody waits for an answer any longer."""
+        """End from another thread what is under way."""
         self._http.cut()
 
     def get(self, path: str, **headers: str) -> HttpAnswer:
@@ -270,7 +265,7 @@ class ServiceClient:
         return self._request("DELETE", path, None, headers)
 
     def ask(self, path: str, expected: str, document: object = None) -> dict[str, Any]:
-        """The answer at a path below /v1, which has the field `expected`; a document is posted.
+        """Ask at a path below /v1 for an answer with the field `expected`; a document is posted.
         Raises ServerUnreachable where trouble passes, else AnswerUnusable."""
         if document is None:
             answer = self.get(f"/v1/{path}")
@@ -285,8 +280,8 @@ class ServiceClient:
         return fields
 
     def call(self, method: str, path: str, fields: Mapping[str, object], kind: type[T]) -> T:
-        """The answer to a call. Fields that its path names in braces stand there; the others are
-        the body of a POST, else the query."""
+        """Ask a call: fields that its path names in braces stand there, the others in the body of
+        a POST or in the query."""
         rest = dict(fields)
         target = re.sub(
             r"{(\w+)(?::path)?}", lambda name: quote(str(rest.pop(name[1])), safe=""), path
@@ -311,8 +306,8 @@ class ServiceClient:
     def streaming(
         self, path: str, document: object = None, **headers: str
     ) -> Iterator[tuple[Mapping[str, str], BinaryIO]]:
-        """The headers and the body of an answer, read as it comes; a document is posted. Raises
-        what `call` does, also while it is read."""
+        """Yield the headers and the body of an answer, read as it comes; a document is posted.
+        Raises what `call` does."""
         body = None if document is None else msgspec.json.encode(document)
         method = "GET" if body is None else "POST"
         sent = self._headers | {name.replace("_", "-"): value for name, value in headers.items()}
@@ -336,8 +331,8 @@ class ServiceClient:
         tell: Tell = lambda _text: None,
         **headers: str,
     ) -> dict[str, Any]:
-        """Post events until they are acknowledged; the answer. `tell` hears once why that takes
-        longer. Raises ServerUnreachable, and the error with which the service refuses them."""
+        """Post events until they are acknowledged; `tell` hears once why that takes longer. Raises
+        ServerUnreachable, and what the service refuses."""
         deadline = time.monotonic() + patience_s
         told = False
         while True:
@@ -373,10 +368,7 @@ class ServiceClient:
 
 
 def _query_text(value: object) -> object:
-    """As a query string has it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return value
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def service_at(url: str, seconds_max: float = _SERVICE_SECONDS_MAX) -> ServiceClient:

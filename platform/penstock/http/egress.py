@@ -1,5 +1,4 @@
-"""Which addresses this process dials for others: who may name an address must not reach by it what
-only this machine and its neighbours can."""
+"""Which addresses this process dials for others: none that only its neighbours can reach."""
 
 import ipaddress
 import socket
@@ -14,8 +13,6 @@ from penstock.settings import RoomSettings, Settings, setting
 
 @dataclass(frozen=True, kw_only=True)
 class HttpSettings(RoomSettings):
-    """See docs/settings.md."""
-
     egress_networks: str = setting(
         "",
         "networks off the internet whose addresses tenants may have dialled, with commas",
@@ -26,11 +23,10 @@ class HttpSettings(RoomSettings):
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-#: Of a name, so many addresses are tried.
+#: Tried of one name.
 _ADDRESSES_MAX = 4
 
-#: Where clouds hand out the keys of a machine. Each has to be allowed by itself: a network around
-#: it is allowed for other reasons.
+#: Where clouds hand out the keys of a machine: a network around one is allowed for other reasons.
 _METADATA = frozenset(
     map(
         ipaddress.ip_address,
@@ -41,11 +37,11 @@ _METADATA = frozenset(
         ),
     )
 )
-#: All of the internet's addresses of IPv6 are in here.
+#: Has all of the internet's addresses of IPv6.
 _UNICAST = ipaddress.IPv6Network("2000::/3")
-#: Ranges for special use that `ipaddress` takes for parts of the internet in some of its versions.
+#: Ranges for special use that some versions of `ipaddress` take for parts of the internet.
 _SPECIAL = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20")))
-#: Their last 32 bits are an address of IPv4: NAT64, and the oldest form.
+#: The last 32 bits are an address of IPv4: NAT64, and the oldest form.
 _CARRIERS = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "::/96")))
 
 
@@ -54,12 +50,12 @@ class EgressPolicy:
     """Addresses of the internet, and the networks that the operator allows beside them."""
 
     allowed: tuple[_Network, ...] = ()
-    #: Whether the operator alone named the address: it may be a neighbour, or this machine.
+    #: The operator alone named the address: it may be a neighbour, or this machine.
     of_operator: bool = False
 
     @classmethod
     def of(cls, networks: str, *, of_operator: bool = False) -> Self:
-        """Of the setting `egress_networks`. Raises SettingInvalid."""
+        """Read the setting `egress_networks`. Raises SettingInvalid."""
         texts = [text.strip() for text in networks.split(",") if text.strip()]
         try:
             return cls(tuple(map(ipaddress.ip_network, texts)), of_operator)
@@ -70,17 +66,16 @@ class EgressPolicy:
 
     @classmethod
     def for_tenants(cls, settings: Settings) -> Self:
-        """For addresses that a tenant named, or its name server may. Raises SettingInvalid."""
+        """For addresses that a tenant names, or its name server. Raises SettingInvalid."""
         return cls.of(settings.room(HttpSettings).egress_networks)
 
     @classmethod
     def for_operator(cls, settings: Settings) -> Self:
-        """For addresses of the settings, and of files that the operator wrote. Raises
-        SettingInvalid."""
+        """For addresses in settings and in files of the operator. Raises SettingInvalid."""
         return cls.of(settings.room(HttpSettings).egress_networks, of_operator=True)
 
     def permits(self, address: str) -> bool:
-        """Whether this IP address may be dialled; one that carries another is judged by that."""
+        """Whether an IP address may be dialled; one that carries another is judged by that."""
         ip = _carried(ipaddress.ip_address(address.partition("%")[0]))
         if ip in _METADATA:
             return any(ip in network for network in self.allowed if network.num_addresses == 1)
@@ -93,8 +88,8 @@ class EgressPolicy:
         return unicast and ip.is_global and not special
 
     def check_host(self, host: str) -> None:
-        """Before it is dialled: refuses an IP address in any of its forms; a name but `localhost`
-        waits until it is looked up. Raises AddressForbidden."""
+        """Refuse an IP address in any of its forms, and `localhost`; other names wait until they
+        are looked up. Raises AddressForbidden."""
         number = "127.0.0.1" if host == "localhost" else host
         try:
             places = socket.getaddrinfo(number, None, flags=socket.AI_NUMERICHOST)
@@ -109,8 +104,8 @@ class EgressPolicy:
         timeout: float | None = None,
         source_address: tuple[str, int] | None = None,
     ) -> socket.socket:
-        """As `socket.create_connection`. What the name stands for is looked up once, and just that
-        is dialled, so that no later answer can be another. Raises OSError, AddressForbidden."""
+        """Dial as `socket.create_connection` does; the name is looked up once, so that no later
+        answer can be another. Raises OSError, AddressForbidden."""
         host, port = address
         deadline = None if timeout is None else time.monotonic() + timeout
         try:
@@ -137,7 +132,7 @@ class EgressPolicy:
 
 
 def _carried(ip: _Address) -> _Address:
-    """The IPv4 address that an IPv6 address stands for, by any of the standard ways."""
+    """The IPv4 address that an IPv6 address stands for, if any."""
     if isinstance(ip, ipaddress.IPv6Address):
         if ip.ipv4_mapped is not None:
             return ip.ipv4_mapped

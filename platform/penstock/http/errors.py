@@ -44,12 +44,11 @@ class KeyMissing(PenstockError):
     PENSTOCK_KEY."""
 
 
-#: Without a problem of ours they are from something before the service, and pass.
+#: Without a problem of ours, they come from something before the service, and pass.
 _PASSING = {408, 429, 502, 503, 504}
 
 
 def refusal_of(status: int, body: bytes, url: str, *, with_key: bool) -> PenstockError:
-    """The error that an answer says."""
     fields = document_of(body)
     if status == 401 and fields.get("error", "KeyRefused") == "KeyRefused":
         return KeyNotValid(url=url) if with_key else KeyMissing(url=url)
@@ -68,7 +67,7 @@ _OF_PROBLEMS = {"title", "status", "detail", "type", "error", "exit_status"}
 
 
 def document_of(body: bytes) -> dict[str, Any]:
-    """A JSON object; an empty one, where it is none."""
+    """The fields of a JSON object; none where it is no object."""
     try:
         return msgspec.json.decode(body, type=dict)
     except (ValueError, RecursionError):

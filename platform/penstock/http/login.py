@@ -52,7 +52,7 @@ def keep_login(login: Login) -> Path:
 
 
 def forget_login() -> bool:
-    """Whether there was one."""
+    """False where there was none."""
     path = login_path()
     known = path.exists()
     path.unlink(missing_ok=True)

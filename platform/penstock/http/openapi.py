@@ -53,8 +53,7 @@ def refusals(
     said: Mapping[int, str] | None = None,
     kinds: Mapping[int, type[Problem]] | None = None,
 ) -> dict[int, ResponseSpec]:
-    """The answers with these statuses, as problems. `said` tells what a status means where that is
-    another thing here, `kinds` which have fields of their own."""
+    """Answers with these statuses, as problems: `said` has other words, `kinds` more fields."""
     texts, types = _REFUSALS | dict(said or {}), dict(kinds or {})
     return {
         status: ResponseSpec(
@@ -81,8 +80,7 @@ def field_schemas(document: type[msgspec.Struct]) -> dict[str, Schema]:
 
 
 def operation_taking(document: type[msgspec.Struct], **properties: Schema) -> type[Operation]:
-    """An operation whose body is such a JSON document, which the route reads itself. `properties`
-    are the schemas of fields of which the type does not say all."""
+    """An operation whose route reads such a JSON document; `properties` say more of its fields."""
     return operation_taking_part(document, (), properties)
 
 
@@ -91,7 +89,6 @@ def operation_taking_part(
     without: Collection[str],
     properties: Mapping[str, Schema] = MappingProxyType({}),
 ) -> type[Operation]:
-    """The same, `without` some fields of the document."""
     fields = [field for field in msgspec.structs.fields(document) if field.name not in without]
     required = [field.name for field in fields if field.required]
     schemas = {field.name: _schema(field.type) for field in fields} | dict(properties)
@@ -118,7 +115,7 @@ _TYPES = {
 
 
 def _schema(kind: Any) -> Schema:
-    """A field that may be left out is not null instead, unless null and nothing differ."""
+    """A field that may be left out is not null instead, unless the two do not differ."""
     if kind in _TYPES:
         return Schema(type=_TYPES[kind])
     if is_struct_type(kind) or is_dataclass(kind) or get_origin(kind) is dict:

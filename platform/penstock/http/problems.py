@@ -20,10 +20,10 @@ from penstock.errors import PenstockError
 from penstock.metrics import Metrics
 
 _HEADER = b"x-request-id"
-#: What else comes as an id gets one of ours: it stands in log lines and in an answer's headers.
+#: Other ids are replaced by ours: they stand in log lines and headers.
 _ACCEPTED = re.compile(rb"[\w.:/+=@~-]{1,128}", re.ASCII)
 _PATH_CHARS_MAX = 200
-#: They come every few seconds, and are no news while all is well.
+#: No news while all is well.
 _PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 
 log_line = structlog.get_logger()
@@ -34,10 +34,10 @@ class RequestFacts:
     """What is known of a request while it is answered."""
 
     id: str
-    #: The id of the key that it came with, once it is accepted, and whose it is.
+    #: The id and the tenant of its key, once it is accepted.
     key: str | None = None
     tenant: str | None = None
-    #: Where it comes from: of a balancer, where one is in front.
+    #: Of a balancer, where one is in front.
     address: str | None = None
 
 
@@ -45,12 +45,11 @@ _current: ContextVar[RequestFacts | None] = ContextVar("request_facts", default=
 
 
 def current_request() -> RequestFacts | None:
-    """The request that is being answered here; None outside of one."""
     return _current.get()
 
 
 class RequestLog:
-    """Around the application: gives ids, counts answers, writes the line of each request."""
+    """Gives requests ids, counts their answers and writes their log lines."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, which: str) -> None:
         """`which` is the setting `request_log`."""
@@ -95,7 +94,7 @@ class RequestLog:
     def _write(
         self, scope: Any, request: RequestFacts, status: int, size: int, seconds: float
     ) -> None:
-        """Without the query string, which may hold names of users."""
+        """The query string is left out: it may hold names of users."""
         log_line.info(
             "request",
             method=scope["method"],
@@ -120,8 +119,7 @@ PROBLEM = "application/problem+json"
 
 
 class Problem(msgspec.Struct):
-    """Why a request was refused or failed, as RFC 9457 has it. `error` is the name of the error,
-    `exit_status` that of a command that fails with it."""
+    """Why a request was refused or failed, as RFC 9457 has it; `exit_status` is for commands."""
 
     title: str
     status: int
@@ -163,9 +161,7 @@ def on_unexpected_error(request: Request[Any, Any, Any], error: Exception) -> Re
 
 
 def _answer(
-    problem: Problem,
-    headers: Mapping[str, str] | None = None,
-    fields: dict[str, Any] | None = None,
+    problem: Problem, headers: Mapping[str, str] | None = None, fields: dict[str, Any] | None = None
 ) -> Response[bytes]:
     if (request := current_request()) is not None:
         problem.request_id = request.id

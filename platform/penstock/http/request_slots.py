@@ -1,5 +1,4 @@
-"""Work of requests on threads: so much at the same time, so much that waits, and no more, for all
-tenants together and for each."""
+"""Work of requests on threads: so much at the same time and waiting, in all and for each tenant."""
 
 import asyncio
 import contextlib
@@ -21,13 +20,13 @@ T = TypeVar("T")
 class _Work:
     tenant: str
     function: Callable[[], Any]
-    #: Log lines of the work carry the id of its request.
+    #: So that log lines of the work carry the id of its request.
     context: Context = field(default_factory=copy_context)
     result: "Future[Any]" = field(default_factory=Future)
 
 
 class RequestSlots:
-    """Threads of their own, since slow work must not hold those of the event loop."""
+    """Threads for slow work, which must not hold those of the event loop."""
 
     def __init__(
         self, name: str, *, running_max: int, waiting_max: int, retry_after_s: int = 1
@@ -39,20 +38,19 @@ class RequestSlots:
         self._retry_after_s = retry_after_s
         self._threads = ThreadPoolExecutor(running_max, name)
         self._lock = threading.Lock()
-        #: By tenant. Some go on when nobody waits for the answer any more.
+        #: By tenant; some go on when nobody waits for the answer any more.
         self._running: Counter[str] = Counter()
-        #: By tenant, the one whose turn is next first.
+        #: By tenant: the one whose turn is next comes first.
         self._waiting: dict[str, deque[_Work]] = {}
 
     @property
     def under_way(self) -> int:
-        """How many run or wait."""
         with self._lock:
             return self._running.total() + self._waiting_count()
 
     async def run(self, function: Callable[[], T], *, tenant: str) -> T:
-        """The result of `function`, once it had its turn. Raises TooManyRequests; CutOff where the
-        request is cancelled, as it is when the service ends."""
+        """Wait for the result of a function. Raises TooManyRequests; CutOff where the request is
+        cancelled, as it is when the service ends."""
         work = _Work(tenant, function)
         with self._lock:
             self._refuse_when_full(tenant)
@@ -63,7 +61,7 @@ class RequestSlots:
             return result
 
     def stop(self) -> bool:
-        """Start nothing more; whether nothing goes on."""
+        """Start nothing more. False while something goes on."""
         with self._lock:
             waiting = [work for queue in self._waiting.values() for work in queue]
             self._waiting.clear()

@@ -1,5 +1,4 @@
-"""`/docs`: the OpenAPI document as a page, on which calls are tried. All of it is in the answer:
-nothing is fetched from anywhere but this service."""
+"""`/docs`: the OpenAPI document as a page that fetches nothing from elsewhere, to try calls on."""
 
 import secrets
 from collections.abc import Iterator, Mapping
@@ -16,7 +15,7 @@ _POLICY = (
     "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 )
-#: Schemas of parameters, fields and bodies are named in one line; deeper than this is `…`.
+#: Deeper schemas are `…`.
 _DEPTH_MAX = 4
 
 Document = Mapping[str, Any]

@@ -85,7 +85,7 @@ ROUTES = [
 ]
 
 
-#: Parts of the service that routes may ask for by these names.
+#: Routes may ask for these parts of the service by name.
 _PARTS = (
     "gateway", "lake", "authorizer", "quotas", "queries", "answers", "registry", "watcher",
     "metrics", "call_routes", "console",
@@ -95,7 +95,7 @@ _PARTS = (
 async def reading_caller(
     request: Request[Any, Any, Any], authorizer: Authorizer, quotas: Quotas
 ) -> Caller:
-    """Who asks, whose key may read rows. Counts as a query."""
+    """Whoever asks with a key that may read rows; counts as a query."""
     authorization = request.headers.get("authorization")
     grant = await authorizer.authorize(authorization, "read")
     quotas.require(grant.tenant, "queries_per_hour")
@@ -104,7 +104,7 @@ async def reading_caller(
 
 
 def make_app(service: Service) -> ASGIApp:
-    """The application of this service; starting and stopping it starts and stops the service."""
+    """The application, which starts and stops the service as it starts and stops."""
     app = Litestar(
         [*ROUTES, *console_routes()],
         lifespan=[lambda _app: service.running()],
@@ -136,7 +136,7 @@ def make_app(service: Service) -> ASGIApp:
 
 
 def on_no_address(request: Request[Any, Any, Any], error: NotFoundException) -> Response[Any]:
-    """A page for a browser; below /v1, which is for programs, a problem as everywhere there."""
+    """A page for a browser; a problem below /v1, which is for programs."""
     accepted = request.headers.get("accept", "")
     wants_page = "text/html" in accepted and not request.url.path.startswith("/v1/")
     return on_console_http_error(request, error) if wants_page else on_http_error(request, error)

@@ -36,18 +36,17 @@ _BACKLOG = 2048
 #: In the data directory.
 _KEY_FILE = "first-admin-key"
 _SWITCH_SECONDS = 0.0002
-#: New objects until the youngest are visited, and how often that is until the older ones are.
+#: For the garbage collector: how often new and older objects are visited.
 _COLLECTIONS = (20_000, 20, 100)
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 _KEPT_BYTES_MAX = 128 * 1024 * 1024
-#: The largest that the C library accepts.
+#: The most that the C library accepts.
 _FROM_HEAP_BYTES_MAX = 32 * 1024 * 1024
-#: Threads share so many heaps, each of which keeps memory of its own.
+#: Heaps that threads share: each keeps memory of its own.
 _HEAPS_MAX = 2
 
 
 def run_server(settings: Settings, role: ServerRole, *, json: bool) -> None:
-    """Raises typer.Exit, and PenstockError where the log is text."""
     _keep_memory()
     configure_logs(settings.log_format)
     log_everything()
@@ -102,7 +101,7 @@ def _serve(settings: Settings, role: ServerRole, *, json: bool) -> None:
 
 
 def _keep_memory() -> None:
-    """Memory that one request or flush gave back is taken again by the next."""
+    """Keep memory that one request or flush gave back for the next."""
     try:
         set_option = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
@@ -113,7 +112,7 @@ def _keep_memory() -> None:
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 takes a free one. Raises ServiceAddressTaken."""
+    """Listen; port 0 takes a free one. Raises ServiceAddressTaken."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         bound = socket.socket(family, socket.SOCK_STREAM)
@@ -134,7 +133,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _sign_in_link(service: Service, host: str) -> str | None:
-    """Into the console, for whoever starts the service on their own machine."""
+    """A link into the console for whoever starts the service on their own machine."""
     if not _is_loopback(host):
         return None
     key = operator_key(service.lake.database, service.clock.now_us())
@@ -142,7 +141,7 @@ def _sign_in_link(service: Service, host: str) -> str | None:
 
 
 def _first_key(lake: Lake, host: str) -> str | None:
-    """An admin key for whoever starts the service on their own machine for the first time."""
+    """Make an admin key for whoever starts the service on their own machine the first time."""
     if _is_loopback(host):
         created = create_first_key(lake.database, "made at the first start")
         return created[1] if created else None
@@ -153,13 +152,13 @@ def _first_key(lake: Lake, host: str) -> str | None:
 
 
 def _announce(text: str, *, as_log: bool) -> None:
-    """To whoever started the service: a person, or what collects its log."""
+    """Tell whoever started the service: a person, or what collects its log."""
     log_line.info(text) if as_log else show_text(text)
 
 
 def _hand_over(key: str, data: Path, *, as_log: bool) -> str:
-    """What to tell of the first key, which is for a person: it is shown on a terminal, else it is
-    in a file that nobody else reads. What goes into a pipe is kept by whatever keeps logs."""
+    """Show the first key on a terminal, or keep it in a private file: what goes into a pipe is kept
+    by whatever keeps logs."""
     if to_terminal() and not as_log:
         return f"Admin key, shown this once: {key}"
     path = data / _KEY_FILE
@@ -170,7 +169,7 @@ def _hand_over(key: str, data: Path, *, as_log: bool) -> str:
 
 
 def _run(service: Service, bound: socket.socket, tls: ServerTls | None) -> bool:
-    """Serves until SIGTERM or SIGINT; whether it had come up."""
+    """Serve until SIGTERM or SIGINT. False where it never came up."""
     limits = service.settings.room(ServerSettings)
     connections_max = make_room_for(limits.connections_max)
     if connections_max < limits.connections_max:
@@ -202,8 +201,8 @@ def _run(service: Service, bound: socket.socket, tls: ServerTls | None) -> bool:
     def stop() -> None:
         server.should_exit = True
 
-    # uvicorn sends itself the signal again when it is done, which would end the process by that
-    # signal: to a supervisor, a failure. A signal from before it listens is heard as well.
+    # uvicorn sends itself the signal again when it is done, which to a supervisor is a failure. A
+    # signal from before it listens is heard as well.
     renewing = tls.renewed_on_hangup() if tls is not None else nullcontext()
     with _short_pauses(), on_end_signal(stop), renewing:
         server.run(sockets=[bound])
@@ -211,7 +210,7 @@ def _run(service: Service, bound: socket.socket, tls: ServerTls | None) -> bool:
 
 
 def proxy_networks(text: str) -> list[str]:
-    """Of the setting `trusted_proxies`. Raises SettingInvalid."""
+    """Read the setting `trusted_proxies`. Raises SettingInvalid."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     try:
         return [str(ipaddress.ip_network(name)) for name in names]
@@ -226,7 +225,7 @@ class _Server(uvicorn.Server):
         self._end_soon = end_soon
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """uvicorn waits for requests that are under way: those that only wait are answered now."""
+        """Answer requests that only wait: uvicorn waits for all that are under way."""
         call_off_abort()
         self._end_soon()
         super().handle_exit(sig, frame)
@@ -234,11 +233,11 @@ class _Server(uvicorn.Server):
 
 @contextmanager
 def _short_pauses() -> Iterator[None]:
-    """Requests share the interpreter with the writer: let neither hold it for long."""
+    """Let neither requests nor the writer hold the interpreter for long."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_SECONDS)
-    # Objects that were loaded so far live as long as the process: no collection visits them. One
-    # of all generations visits every event that is being written, and holds all up meanwhile.
+    # No collection visits what was loaded so far: one of all generations would visit every event
+    # that is being written, and hold all up.
     thresholds = gc.get_threshold()
     gc.collect()
     gc.freeze()

@@ -42,12 +42,12 @@ from penstock.metrics import Metrics
 from penstock.server.settings import ServerRole
 from penstock.settings import Settings
 
-#: A writer without progress for so long is not ready.
+#: A writer without progress for longer is not ready.
 _STUCK_SECONDS_MAX = 30.0
 
-#: Queries that wait for their turn, beside those that run.
+#: Queries that wait for their turn.
 _QUERIES_WAITING_MAX = 64
-#: Between two notes of what is added up in the audit.
+#: Between two notes in the audit.
 _AUDIT_SECONDS = 60.0
 #: Calls that run, each with a connection to the database, and that wait.
 _CALLS_RUNNING_MAX = 4
@@ -58,7 +58,7 @@ log_line = structlog.get_logger()
 
 @dataclass
 class Service:
-    """Built once, before the server listens."""
+    """What a server process is made of; built before it listens."""
 
     settings: Settings
     role: ServerRole = "all"
@@ -120,7 +120,7 @@ class Service:
         self._fuse_warnings: list[str] = []
         self._audited_us = self.clock.now_us()
         self._started = False
-        #: False when a thread did not end in time: it uses the lake still.
+        #: False when a thread did not end in time: it still uses the lake.
         self.ended = True
         self.writer: Writer | None = None
         self.upkeep: Upkeep | None = None
@@ -130,8 +130,7 @@ class Service:
         self.deliverer: Deliverer | None = None
 
     def start(self) -> None:
-        """Open everything, if that was not done before. Raises what makes starting pointless;
-        then nothing is left open."""
+        """Open everything, once. Raises what makes starting pointless; then nothing is open."""
         if self._started:
             return
         self._started = True
@@ -167,8 +166,7 @@ class Service:
         self.watcher.start()
 
     def end_soon(self) -> None:
-        """The process has been asked to end, and nobody is to wait for anything; may be called
-        from a signal."""
+        """Let nobody wait for anything: the process was asked to end. May be called by a signal."""
         self.watcher.end_soon()
 
     def stop(self) -> None:
@@ -187,7 +185,7 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Stops also what was started before a start that fails."""
+        """Run in the block; also what was started before a start that fails is stopped."""
         tasks = []
         try:
             await asyncio.to_thread(self.start)
@@ -215,7 +213,7 @@ class Service:
             await asyncio.to_thread(self.stop)
 
     def problems(self) -> Iterator[str]:
-        """Problems that keep this process from making progress; none when it is ready."""
+        """What keeps this process from making progress."""
         if self.gateway.commits is not None and (problem := self.gateway.commits.problem()):
             yield problem
         if self.writer is None:
@@ -226,14 +224,13 @@ class Service:
             yield f"the writer has made no progress for {age_s:.0f} s"
 
     def exposition(self, tenant: str | None) -> bytes:
-        """For Prometheus; see Metrics."""
         self.metrics.set("queries_running", self.queries.under_way)
         self.metrics.set("channel_waiters", self.watcher.waiting)
         return self.metrics.exposition(tenant)
 
     def _note_tally(self) -> None:
-        """The log, which is kept elsewhere, tells how far each chain of the audit had come: who
-        cuts a chain off, or makes it anew, cannot change what was logged."""
+        """Note what was added up, and log how far each chain of the audit has come: the log is kept
+        elsewhere, where nobody who cuts a chain off can change it."""
         self.lake.tally.flush(self.lake.database)
         self.lake.redaction_tally.flush(self.lake.database)
         if self.role not in ("all", "writer"):
@@ -247,7 +244,7 @@ class Service:
         self._fuse_warnings = fuse_warnings(self.lake.database)
 
     def warnings(self) -> list[str]:
-        """Problems that a person should see to, while events are taken in all the same."""
+        """What a person should see to, while events are taken in all the same."""
         upkeep = self.upkeep.problems() if self.upkeep is not None else []
         delivery = self.deliverer.warnings() if self.deliverer is not None else []
         return [*upkeep, *delivery, *self._fuse_warnings]

@@ -31,9 +31,7 @@ class ServerSettings(RoomSettings):
         "Set it where nothing in front speaks TLS; SIGHUP reads a renewed one.",
     )
     tls_key_file: str = setting(
-        "",
-        "private key of the certificate, in PEM",
-        "Set it with the certificate.",
+        "", "private key of the certificate, in PEM", "Set it with the certificate."
     )
     trusted_proxies: str = setting(
         "",

@@ -27,7 +27,7 @@ log_line = structlog.get_logger()
 
 @dataclass(frozen=True)
 class ServerTls:
-    """Connections that begin after a renewal have the new certificate; others keep theirs."""
+    """A certificate; connections that began before a renewal keep the old one."""
 
     context: ssl.SSLContext
     certificate_file: str
@@ -46,7 +46,7 @@ class ServerTls:
 
     @contextmanager
     def renewed_on_hangup(self) -> Iterator[None]:
-        """Within the block SIGHUP renews it."""
+        """Renew on SIGHUP within the block."""
 
         def renew(*_: object) -> None:
             try:

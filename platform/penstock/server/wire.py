@@ -1,8 +1,4 @@
-"""Bounds on what a connection may cost before a request is read and after it is answered.
-
-A client that sends or reads too slowly holds a connection, some memory and nothing else, for a
-bounded time; one address holds a bounded number of connections.
-"""
+"""Bounds on what a connection may cost before a request is read and after it is answered."""
 
 import asyncio
 import resource
@@ -14,30 +10,29 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from penstock.http.address import address_group
 
-#: The request line, the headers and the trailers of one request.
+#: The headers and trailers of one request.
 HEADER_BYTES_MAX = 32 * 1024
 #: In memory a short header takes many times its bytes.
 HEADERS_MAX = 128
-#: From the connection, or the first byte of a request, to the end of its headers.
+#: From the connection, or the first byte of a request.
 HEADER_SECONDS_MAX = 10.0
-#: A body may pause so long, and its bytes come at this rate or faster.
+#: A body may pause so long, and has to come at this rate.
 BODY_PAUSE_SECONDS_MAX = 30.0
 BODY_BYTES_PER_SECOND_MIN = 1024
 #: Events that come are held in memory until the body is whole.
 BODY_SECONDS_MAX = 600.0
-#: A body has so many pieces, and one more for each of these bytes: each piece takes time of all.
+#: Pieces of a body, and one more for each of these bytes: each piece takes time of all.
 BODY_PIECES_MIN = 1000
 BODY_PIECE_BYTES_MIN = 64
-#: Requests that came before an earlier one of the connection was answered.
+#: Requests that came before an earlier one was answered.
 PIPELINED_REQUESTS_MAX = 16
-#: A client that takes nothing of its answer for so long is cut off.
+#: A client that takes nothing of its answer for longer is cut off.
 ANSWER_PAUSE_SECONDS_MAX = 60.0
-#: And so long all such pauses of one answer may last together: it is held in memory meanwhile.
+#: All such pauses of one answer, which is held in memory meanwhile.
 ANSWER_PAUSES_SECONDS_MAX = 600.0
-#: A connection that is to end, but whose client has not taken everything, ends after once to twice
-#: this time.
+#: A connection that ends, but whose client has not taken everything, lasts up to twice as long.
 CLOSE_SECONDS_MAX = 60.0
-#: What the lake, the log, the database and queries open beside connections.
+#: Files that everything else opens.
 OTHER_FILES_MAX = 512
 
 _END = b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -49,22 +44,19 @@ _TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5" + _END
 
 
 class _BoundReached(Exception):
-    """Ends the reading of what came, in the middle of it."""
-
-    def __init__(self, answer: bytes) -> None:
-        self.answer = answer
+    """Leaves the callbacks of the parser."""
 
 
 @dataclass
 class ConnectionCounts:
-    """Open connections of one server, bounded for all together and for each address."""
+    """Open connections, bounded for all together and for each address."""
 
     connections_max: int
     address_connections_max: int
     by_address: Counter[str] = field(default_factory=Counter)
 
     def open(self, address: str) -> bool:
-        """Whether one more may be opened; then it counts until `close`."""
+        """Count one more, if it may be opened."""
         full = self.by_address.total() >= self.connections_max
         if full or self.by_address[address] >= self.address_connections_max:
             return False
@@ -78,8 +70,6 @@ class ConnectionCounts:
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, with these bounds."""
-
     counts: ConnectionCounts
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -90,7 +80,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._bytes_since_progress = 0
         self._body_deadline_s = self._body_end_s = 0.0
         self._pieces_left = 0.0
-        self._bound_reached: _BoundReached | None = None
+        self._bound_answer = b""
         self._was_closing = False
         self._closing_timer = self.loop.call_later(CLOSE_SECONDS_MAX, self._end_if_closing)
         self._address = address_group(self.client[0]) if self.client else ""
@@ -114,7 +104,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self.transport.is_closing():
             return
-        # A piece that ends a header or brings some of a body is bounded by what reads it.
+        # A piece that ends a header or is of a body is bounded by what reads it.
         self._bytes_since_progress = (
             0 if self._progressed else self._bytes_since_progress + len(data)
         )
@@ -125,8 +115,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._expect_within(HEADER_SECONDS_MAX)
 
     def send_400_response(self, msg: str) -> None:
-        if self._bound_reached is not None:
-            self._refuse(self._bound_reached.answer)
+        if self._bound_answer:
+            self._refuse(self._bound_answer)
         else:
             super().send_400_response(msg)
 
@@ -199,7 +189,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(_TOO_SLOW)
 
     def _end_if_closing(self) -> None:
-        """Whatever closed it: what its client does not take would hold it for ever."""
+        """Abort what is closed: what its client does not take would hold it for ever."""
         if self._was_closing:
             self.transport.abort()
             return
@@ -207,12 +197,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._closing_timer = self.loop.call_later(CLOSE_SECONDS_MAX, self._end_if_closing)
 
     def _stop_reading(self, answer: bytes) -> None:
-        """Within the callbacks of the parser."""
-        self._bound_reached = _BoundReached(answer)
-        raise self._bound_reached
+        self._bound_answer = answer
+        raise _BoundReached
 
     def _refuse(self, answer: bytes) -> None:
-        """Only who has not been answered yet gets an answer."""
+        """Answer only who has not been answered yet."""
         self._stop_timers()
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
             self.transport.write(answer)
@@ -230,14 +219,14 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def bounded_protocol(counts: ConnectionCounts) -> type[BoundedProtocol]:
-    """The protocol of one server: its connections are counted together."""
+    """The protocol of one server, whose connections are counted together."""
     fields: dict[str, Any] = {"counts": counts}
     return type("ServerProtocol", (BoundedProtocol,), fields)
 
 
 def make_room_for(connections_max: int) -> int:
-    """Raises the limit of open files of this process as far as it may; how many connections it
-    leaves room for, so that they never take the files of the lake."""
+    """Raise this process's limit of open files as far as it may; how many connections that leaves
+    room for beside the files of the lake."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = connections_max + OTHER_FILES_MAX
     if soft == resource.RLIM_INFINITY or soft >= needed:

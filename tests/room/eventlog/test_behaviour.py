@@ -103,35 +103,7 @@ def values_of(
     return [value for entry in found for value in entry.values]
 
 
-def test_values_are_read_in_the_order_of_their_appends(place: Place) -> None:
-    log = place.open()
-    for number in range(0, 30, 3):
-        log.append({0: [b"%d" % one for one in range(number, number + 3)]})
-    assert values_of(log) == [b"%d" % number for number in range(30)]
-
-
-def test_partitions_do_not_mix(place: Place) -> None:
-    log = place.open(partitions=3)
-    assert log.partitions == 3
-    log.append({0: [b"a0"], 2: [b"c0", b"c1"]})
-    log.append({2: [b"c2"], 0: [b"a1"]})
-    assert [values_of(log, partition) for partition in range(3)] == [
-        [b"a0", b"a1"],
-        [],
-        [b"c0", b"c1", b"c2"],
-    ]
-
-
-def test_an_append_of_nothing_changes_nothing(place: Place) -> None:
-    log = place.open(partitions=2)
-    before = log.bounds(0)
-    log.append({})
-    log.append({0: [], 1: []})
-    assert log.bounds(0) == before
-    assert values_of(log) == []
-
-
-@pytest.mark.parametrize("bytes_max", [1, 50, 100, 250, MIB])
+@pytest.mark.parametrize("bytes_max", [1, 250])
 def test_reading_goes_on_from_any_entry_and_skips_none(place: Place, bytes_max: int) -> None:
     log = place.open()
     for number in range(20):
@@ -153,14 +125,6 @@ def test_at_least_one_entry_is_read_however_small_the_limit(place: Place) -> Non
     assert (first.values, second.values) == ([b"x" * 10_000], [b"y" * 10_000])
 
 
-def test_not_much_more_is_read_than_the_limit(place: Place) -> None:
-    log = place.open()
-    for _ in range(50):
-        log.append({0: [b"x" * 1000]})
-    found = log.read(0, log.bounds(0).first, 5000)
-    assert 1 <= sum(len(entry.values) for entry in found) <= 6
-
-
 def test_reading_where_nothing_is_yet_gives_nothing(place: Place) -> None:
     log = place.open()
     assert log.read(0, log.bounds(0).end, MIB) == []
@@ -171,26 +135,11 @@ def test_reading_where_nothing_is_yet_gives_nothing(place: Place) -> None:
     assert values_of(log, offset=end) == [b"b"]
 
 
-def test_waiting_ends_with_an_append_of_another_thread(place: Place) -> None:
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["thread", "process"])
+def test_waiting_ends_with_an_append_of_another(place: Place, *, elsewhere: bool) -> None:
     log = place.open()
+    other = place.open() if elsewhere else log
     log.append({0: [b"before"]})
-    end = log.bounds(0).end
-    found: list[Entry] = []
-
-    def wait() -> None:
-        found.extend(log.read(0, end, MIB, wait_s=PATIENCE_SECONDS))
-
-    waiting = threading.Thread(target=wait)
-    waiting.start()
-    log.append({0: [b"awaited"]})
-    waiting.join(PATIENCE_SECONDS / 2)
-    assert not waiting.is_alive()
-    assert [entry.values for entry in found] == [[b"awaited"]]
-
-
-def test_waiting_ends_with_an_append_through_another_opening(place: Place) -> None:
-    """Several processes share a log."""
-    log, other = place.open(), place.open()
     end = log.bounds(0).end
     found: list[Entry] = []
 
@@ -246,42 +195,12 @@ def test_offsets_only_grow(place: Place) -> None:
     assert ends == sorted(set(ends))
 
 
-def test_a_log_opened_again_holds_everything(place: Place) -> None:
-    log = place.open(partitions=2)
-    for number in range(10):
-        log.append({number % 2: [b"%d" % number]})
-    entries, bounds = [entries_of(log, 0), entries_of(log, 1)], [log.bounds(0), log.bounds(1)]
-    log.close()
-
-    again = place.open(partitions=2)
-    assert [again.bounds(0), again.bounds(1)] == bounds
-    assert [entries_of(again, 0), entries_of(again, 1)] == entries
-    again.append({0: [b"next"]})
-    assert values_of(again, 0, offset=bounds[0].end) == [b"next"]
-
-
 def test_the_id_is_the_log_s_own(place: Place) -> None:
     log = place.open("one")
     known = log.id
     log.close()
     assert place.open("one").id == known
     assert place.open("other").id != known
-
-
-def test_trim_removes_nothing_at_or_beyond_its_offset(place: Place) -> None:
-    log = place.open(partitions=2)
-    for number in range(20):
-        log.append({0: [b"%d" % number], 1: [b"%d" % number]})
-    entries = entries_of(log)
-    for index, entry in enumerate(entries):
-        log.trim(0, entry.offset)
-        assert log.bounds(0).first <= entry.offset
-        assert entries_of(log, offset=entry.offset) == entries[index:]
-    log.trim(0, entries[-1].next_offset)
-    log.append({0: [b"next"]})
-    assert values_of(log, offset=entries[-1].next_offset) == [b"next"]
-    assert entries_of(log, 1) != []  # each partition is trimmed for itself
-    assert values_of(log, 1) == [b"%d" % number for number in range(20)]
 
 
 def test_an_offset_that_was_trimmed_reads_from_the_first(place: Place) -> None:
@@ -322,17 +241,10 @@ def test_large_values_come_back(place: Place) -> None:
     assert values_of(log, bytes_max=1) == [b"small", large, large]
 
 
-def test_who_holds_a_partition_can_ask_again(place: Place) -> None:
-    log = place.open(partitions=2)
-    first = log.hold(0)
-    assert first is not Claim.TAKEN
-    assert log.hold(0) is first
-    assert log.hold(1) is first
-
-
 def test_a_partition_is_not_surely_held_twice(place: Place) -> None:
     """MINE is a promise that no other hears; UNKNOWN promises nothing."""
     log, other = place.open(), place.open()
+    assert log.hold(0) is log.hold(0) is not Claim.TAKEN
     if log.hold(0) is Claim.MINE:
         assert other.hold(0) is Claim.TAKEN
         log.close()
@@ -385,7 +297,7 @@ OPERATIONS = st.lists(
 def test_any_order_of_operations_agrees_with_a_list(place: Place) -> None:
     @given(operations=OPERATIONS)
     @settings(
-        max_examples=8 if isinstance(place, KafkaPlace) else 40,
+        max_examples=8 if isinstance(place, KafkaPlace) else 40
         # the disk's time is not the code's
     )
     def agree(operations: list[Operation]) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import Backlogged, SettingInvalid
-from penstock.eventlog import OffsetBounds
 from penstock.eventlog import open_log as open_by_address
 from penstock.eventlog.local_partition import make_offset, split_offset
 from penstock.eventlog.settings import EventLogSettings
@@ -19,7 +18,6 @@ from tests.support.eventlog.local_contents import (
     files,
     values_of,
 )
-from tests.support.eventlog.processes import finish, start
 
 # Rolling, trimming, limits
 
@@ -65,11 +63,10 @@ def test_bytes_max_refuses_until_something_is_trimmed(open_log: Open) -> None:
     log.append({0: [b"x" * 200]})
 
 
-def test_bytes_max_sees_what_another_process_trimmed(open_log: Open, tmp_path: Path) -> None:
+def test_bytes_max_sees_what_another_process_trimmed(open_log: Open) -> None:
     log = open_log(file_bytes_max=KIB, bytes_max=4 * KIB)
     append_until_full(log, 0)
-    trim = "open_log(sys.argv[1], bytes_max=4096).trim(0, int(sys.argv[2]))"
-    finish(start(trim, tmp_path / "log", log.bounds(0).end))
+    open_log(bytes_max=4 * KIB).trim(0, log.bounds(0).end)
     log.append({0: [b"next"]})
     assert values_of(log)[-1] == b"next"
 
@@ -115,17 +112,6 @@ def test_an_address_opens_the_log_in_its_directory(open_log: Open, tmp_path: Pat
     [entry] = log.read(1, 0, MIB)
     assert entry.values == [b"a"]
     log.close()
-
-
-def test_bounds_of_a_new_log(open_log: Open) -> None:
-    assert open_log().bounds(0) == OffsetBounds(make_offset(1, 0), make_offset(1, 0))
-
-
-def test_offsets_fit_a_signed_64_bit_integer() -> None:
-    for file, position in ((1, 0), (2**31 - 1, 2**32 - 1), (7, 2**32 - 1)):
-        offset = make_offset(file, position)
-        assert offset < 2**63
-        assert split_offset(offset) == (file, position)
 
 
 def test_other_files_in_the_directory_do_no_harm(open_log: Open, tmp_path: Path) -> None:

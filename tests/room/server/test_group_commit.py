@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import Backlogged, TooManyRequests
+from penstock.errors import Backlogged
 from penstock.eventlog.errors import LogUnwritable
 from penstock.eventlog.local import LocalEventLog
 from penstock.ingest import gateway
@@ -54,38 +54,18 @@ def test_inflight_bytes_never_leak_and_never_pass_a_limit(
         hold(70)
 
 
-def test_one_tenant_is_429_and_all_together_503() -> None:
-    inflight = InflightBytes(100, 70, Metrics())
-    with inflight.holding("a") as hold, inflight.holding("b") as hold_b:
-        hold(60)
-        with pytest.raises(TooManyRequests, match="60 bytes are not on disk yet") as too_many:
-            hold(11)
-        assert too_many.value.http_status == 429
-        with pytest.raises(Backlogged, match="60 bytes of events are not on disk yet") as full:
-            hold_b(41)
-        assert full.value.http_status == 503
-        hold_b(40)
-
-
 # Syncs that requests share
 
 
-class Gate:
+class Gate(LocalEventLog):
     """A local log whose appends are counted, and can be kept waiting or made to fail."""
 
     def __init__(self, path: Path) -> None:
-        self.log = LocalEventLog(path, file_bytes_max=MIB, bytes_max=8 * MIB)
+        super().__init__(path, file_bytes_max=MIB, bytes_max=8 * MIB)
         self.appends = 0
         self.entered, self.open = threading.Event(), threading.Event()
         self.open.set()
         self.failure: Exception | None = None
-        self.id, self.partitions = self.log.id, 1
-        self.read, self.bounds, self.hold = self.log.read, self.log.bounds, self.log.hold
-        self.trim, self.close = self.log.trim, self.log.close
-        self.bytes_beyond, self.ends = self.log.bytes_beyond, self.log.ends
-        self.refresh, self.set_apart = self.log.refresh, self.log.set_apart
-        self.forget = self.log.forget
-        self.value_bytes_max, self.expires = self.log.value_bytes_max, self.log.expires
 
     def append(self, values: Mapping[int, Sequence[bytes]]) -> None:
         self.appends += 1
@@ -93,10 +73,10 @@ class Gate:
         assert self.open.wait(300)
         if self.failure is not None:
             raise self.failure
-        self.log.append(values)
+        super().append(values)
 
     def held(self) -> list[bytes]:
-        return [value for entry in self.log.read(0, 0, MIB) for value in entry.values]
+        return [value for entry in self.read(0, 0, MIB) for value in entry.values]
 
 
 @pytest.fixture
@@ -216,12 +196,9 @@ def test_requests_of_several_event_loops_are_each_told(gate: Gate, commits: Grou
         told.append(True)
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
-    _each(threads, threading.Thread.start)
-    _each(threads, threading.Thread.join)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert told == [True] * 4
     assert gate.held() == [b"x"] * 4
-
-
-def _each(threads: list[threading.Thread], do: Callable[[threading.Thread], None]) -> None:
-    for thread in threads:
-        do(thread)

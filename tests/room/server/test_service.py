@@ -12,18 +12,16 @@ from litestar.exceptions import HTTPException
 from penstock.database.errors import DatabaseUnreachable
 from penstock.errors import Backlogged, PenstockError, TooManyRequests
 from penstock.eventlog.errors import LogUnwritable
-from penstock.events.near_misses import NearMissSample
 from penstock.events.validation import PART_LINES
 from penstock.http import body
 from penstock.http.errors import BodyTooLarge
 from penstock.http.problems import on_penstock_error
 from penstock.ingest.gateway import Acceptor
 from penstock.lake.lake import open_or_make
-from penstock.redaction.line_redaction import LineRedactor
-from penstock.redaction.rules import rule_book
 from penstock.server import service
 from penstock.server.service import Service
 from penstock.settings import Settings, load_settings
+from tests.support.lakes import hand_lake
 
 
 @pytest.fixture
@@ -63,26 +61,6 @@ def test_start_that_fails_leaves_no_thread_and_no_lock(
             asyncio.run(start_and_stop(Service(settings)))
     assert threads() <= before
     asyncio.run(start_and_stop(Service(settings)))  # nothing stands in the way of the next
-
-
-def test_queries_beyond_those_that_may_wait_are_429(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(service, "_QUERIES_WAITING_MAX", 2)
-    made = Service(settings)
-
-    async def ask() -> None:
-        go = threading.Event()
-        asked = [asyncio.create_task(made.queries.run(go.wait, tenant=t)) for t in "aab"]
-        await asyncio.sleep(0)
-        with pytest.raises(TooManyRequests, match="2 queries of yours run or wait already"):
-            await made.queries.run(go.wait, tenant="a")
-        go.set()
-        assert await asyncio.gather(*asked) == [True] * 3
-        assert await made.queries.run(lambda: 7, tenant="a") == 7
-
-    asyncio.run(ask())
-    made.stop()
 
 
 @pytest.mark.parametrize(
@@ -145,24 +123,15 @@ def test_client_that_sends_no_more_is_given_up(monkeypatch: pytest.MonkeyPatch) 
     assert given_up.value.status_code == 408
 
 
-def test_large_body_is_judged_in_small_steps() -> None:
+def test_large_body_is_judged_in_small_steps(tmp_path: Path) -> None:
     """Between them other requests get their turn."""
-    acceptor = Acceptor(
-        tenant="t",
-        partitions=1,
-        event_bytes_max=1000,
-        rejected_line_bytes_max=100,
-        value_bytes_max=1 << 20,
-        redactor=LineRedactor(rule_book("mask", "off"), lambda: b"k"),
-        sample=NearMissSample(),
-    )
     line = (
         b'{"session_id":"s","ts":1795255200000000,"type":"user_message","payload":{"text":"hi"}}\n'
     )
-    steps = [piece.accepted for piece in acceptor.accept([line * 10_000], 0)]
-    assert sum(steps) == 10_000
-    assert max(steps) <= 4096
-    small = [len(piece.rejections) for piece in acceptor.accept([b"1\n" * 10_000], 0)]
-    assert sum(small) == 10_000
-    assert max(small) <= 4096
+    with hand_lake(tmp_path) as lake:
+        acceptor = Acceptor("t", lake.lake.settings, lake.lake.log, lake.lake.redactor)
+        steps = [piece.accepted for piece in acceptor.accept([line * 10_000], 0)]
+        small = [len(piece.rejections) for piece in acceptor.accept([b"1\n" * 10_000], 0)]
+    assert sum(steps) == sum(small) == 10_000
+    assert max(*steps, *small) <= 4096
     assert len(small) >= 10_000 // PART_LINES

@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from penstock.errors import InvalidInput
-from penstock.http.address import HttpAddress, is_loopback
+from penstock.http.address import HttpAddress, address_group, is_loopback
 
 
 def of(text: str) -> HttpAddress:
@@ -81,3 +81,11 @@ def test_what_is_none_is_refused_without_being_shown(text: str) -> None:
 )
 def test_it_is_known_which_address_no_network_lies_before(url: str, own: bool) -> None:
     assert is_loopback(url) is own
+
+
+def test_addresses_of_one_network_are_counted_together() -> None:
+    assert address_group("10.1.2.3") == address_group("::ffff:10.1.2.3") == "10.1.2.3"
+    assert address_group("2001:db8::1") == address_group("2001:db8::ffff:1")
+    assert address_group("2001:db8::1") != address_group("2001:db8:0:1::1")
+    assert address_group("fe80::1%eth0") == address_group("fe80::2")
+    assert {address_group(text) for text in ("", "a:b", "x", "1.2.3", "::1::")} == {""}

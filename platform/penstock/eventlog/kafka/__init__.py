@@ -1,8 +1,7 @@
 """The event log at scale, a topic of Apache Kafka: its address, and how its records hold values.
 
-The gateway writes values as they are, and marks them. Any other record comes from a producer
-that went past the gateway: events as JSON, one or many, with headers that say whose they are.
-Nothing here needs Kafka's client."""
+Records that the gateway did not mark come from other producers: events as JSON, with headers that
+say whose they are. Nothing here needs Kafka's client."""
 
 import logging
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from penstock.errors import SettingInvalid
 from penstock.events.event import SCHEMA_VERSION, TENANT_DEFAULT
 from penstock.events.frames import encode_unjudged
 
-# The client reports each connection that it loses; what matters of that comes as our own errors.
+# What matters of a lost connection comes as an error of ours.
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 #: Room around a value in a record, headers included.
@@ -25,7 +24,7 @@ MARK: tuple[str, bytes] = ("penstock-value", b"1")
 SCHEMA_HEADER = "penstock-schema-version"
 TENANT_HEADER = "penstock-tenant"
 
-#: The options of an address, by the names of Kafka's own clients, with their allowed values.
+#: The options of an address, by the names of Kafka's own clients, with allowed values.
 _OPTIONS = {
     "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     "sasl_mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"),
@@ -37,7 +36,7 @@ _OPTIONS = {
 
 @dataclass(frozen=True)
 class TopicAddress:
-    """`kafka://host:9092,other:9092/topic`. `client` are arguments of all clients."""
+    """`kafka://host:9092,other:9092/topic`; `client` are arguments of all clients."""
 
     servers: list[str]
     topic: str
@@ -71,7 +70,7 @@ def parse_address(url: str) -> TopicAddress:
 
 
 def value_of(value: bytes | None, headers: Sequence[tuple[str, bytes]], timestamp_ms: int) -> bytes:
-    """The value of the log that a record holds. Its time of arrival is the record's own time."""
+    """The value of the log that a record holds; it arrived at the record's own time."""
     if MARK in headers:
         return value or b""
     by_name = dict(headers)  # only ours are decoded: any other may be null

@@ -14,19 +14,18 @@ from penstock.eventlog.kafka import MARK, RECORD_BYTES, TopicAddress, value_of
 
 #: Bodies of JSON shrink to a sixth; level 1 of zstd costs less than the bytes that it saves.
 _COMPRESSION = "zstd"
-#: How much one fetch brings of a partition at most; a larger record comes all the same.
+#: Brought by one fetch; a larger record comes all the same.
 _FETCH_BYTES = 4 * 1024 * 1024
-#: How long the broker waits for the first byte before it answers that there is none. Short,
-#: because a consumer that seeks meanwhile has to wait for that answer first. Such answers are
-#: rare: a reader with nothing to read looks at the end of the partition first.
+#: How long the broker waits for the first byte. Short: a consumer that seeks has to wait for the
+#: answer. A reader with nothing to read looks at the end of the partition first.
 _FETCH_WAIT_MS = 20
 #: Consumers kept open beside one for each partition, for queries.
 _SPARE_MAX = 4
 
 
 class TopicProducer:
-    """One idempotent producer, made anew after a failure: a failed one may go on failing. An
-    append is done when all replicas in sync have it. Safe to share between threads."""
+    """One idempotent producer, made anew after a failure. An append is done when all replicas in
+    sync have it. Safe to share between threads."""
 
     def __init__(self, address: TopicAddress, request_s: float, value_bytes_max: int) -> None:
         self._address = address
@@ -60,8 +59,8 @@ class TopicProducer:
 
     @contextmanager
     def _producer_for(self, partition: int) -> Iterator[KafkaProducer]:
-        """One that knows this partition, which may have been added just now. It is dropped where
-        it fails: its callers retry. A value may be in the log twice; the lake stores it once."""
+        """A producer that knows this partition, which may be new. It is dropped where it fails. A
+        value that is sent again is stored once."""
         for _ in range(2):
             with self._mutex:
                 if self._closed:
@@ -107,15 +106,15 @@ def _close(producer: KafkaProducer, timeout_s: float) -> None:
     try:
         producer.close(timeout_s)
     except KafkaError:
-        # An idempotent producer that lost track of a batch never ends by itself: its close
-        # waits for that batch, fails, and leaves the thread.
+        # An idempotent producer that lost track of a batch waits for it, fails, and leaves its
+        # thread.
         producer._sender.force_close()
 
 
 def make_consumer(
     address: TopicAddress, request_s: float, group: str | None = None
 ) -> KafkaConsumer:
-    """Readers have no group: the database decides who reads what."""
+    """Readers have no group: the database says who reads what."""
     request_ms = round(request_s * 1000)
     return KafkaConsumer(
         **address.client,
@@ -133,20 +132,20 @@ def make_consumer(
 
 
 class PartitionReader:
-    """Reads one partition on from where it stands. For one thread at a time."""
+    """Reads one partition on from where it stands, for one thread at a time."""
 
     def __init__(self, address: TopicAddress, partition: int, request_s: float) -> None:
         self.partition = partition
         self._topic_partition = TopicPartition(address.topic, partition)
         self._consumer = make_consumer(address, request_s)
         self._consumer.assign([self._topic_partition])
-        #: Entries that were fetched and not taken.
+        #: Fetched and not taken.
         self.fetched: deque[Entry] = deque()
         self._position = -1
 
     @property
     def next_offset(self) -> int:
-        """Where it stands; -1 at first."""
+        """-1 at first."""
         return self.fetched[0].offset if self.fetched else self._position
 
     def seek(self, offset: int) -> None:
@@ -156,7 +155,7 @@ class PartitionReader:
             self._position = offset
 
     def take(self, bytes_max: int, wait_s: float) -> list[Entry]:
-        """Up to about so many bytes. Raises OffsetOutOfRangeError, KafkaError."""
+        """Entries of about so many bytes. Raises OffsetOutOfRangeError, KafkaError."""
         if not self.fetched:
             polled = self._consumer.poll(timeout_ms=round(wait_s * 1000))
             for record in polled.get(self._topic_partition, ()):
@@ -179,7 +178,7 @@ class PartitionReader:
 
 
 class PartitionReaders:
-    """The readers that nobody uses now. Safe to share between threads."""
+    """Readers that nobody uses now. Safe to share between threads."""
 
     def __init__(self, address: TopicAddress, request_s: float) -> None:
         self._address = address
@@ -190,7 +189,7 @@ class PartitionReaders:
 
     @contextmanager
     def at(self, partition: int, offset: int, *, partitions: int) -> Iterator[PartitionReader]:
-        """A reader that stands at the offset. A reader that failed is not used again."""
+        """A reader that stands at the offset; one that failed is not used again."""
         with self._mutex:
             idle = [reader for reader in self._idle if reader.partition == partition]
             exact = [reader for reader in idle if reader.next_offset == offset]

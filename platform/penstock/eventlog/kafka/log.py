@@ -1,8 +1,7 @@
 """A topic as an event log.
 
-Offsets are the topic's. Only retention removes events, so that they can be read again as long
-as the topic keeps them. The database says how far the lake covers the log. A group of the
-topic's name learns it too, so that tools that watch Kafka see the lag; it is never read back."""
+Offsets are the topic's, and only retention removes events. The database says how far the lake
+covers the log; a group of the topic's name shows it to tools that watch Kafka."""
 
 import threading
 import time
@@ -22,9 +21,9 @@ from penstock.eventlog.kafka.clients import PartitionReaders, TopicProducer, mak
 from penstock.eventlog.settings import EventLogSettings
 from penstock.events.frames import HEADER_BYTES_MAX
 
-#: The assumed size of a record before any was read.
+#: Assumed of a record before any was read.
 _RECORD_BYTES_GUESS = 64 * 1024
-#: A topic that takes less than this cannot hold what the gateway packs.
+#: A topic that takes less cannot hold what the gateway packs.
 _VALUE_BYTES_MIN = 256 * 1024
 _MAX_BYTES = "max.message.bytes"
 
@@ -32,14 +31,14 @@ log_line = structlog.get_logger()
 
 
 class KafkaEventLog:
-    """An EventLog in a topic. Safe to share between threads."""
+    """An EventLog in a topic, safe to share between threads."""
 
     expires = True
-    #: How soon partitions that were added to a topic are seen.
+    #: How soon new partitions of a topic are seen.
     refresh_s = 5.0
 
     def __init__(self, url: str, limits: EventLogSettings) -> None:
-        """Makes the topic if there is none. Raises LogUnreachable, LogUnsuitable."""
+        """Open the topic, or make it. Raises LogUnreachable, LogUnsuitable."""
         self._address = address = parse_address(url)
         self._request_s = request_s = limits.log_request_seconds_max
         self._mutex = threading.Lock()
@@ -57,7 +56,7 @@ class KafkaEventLog:
             opened.pop_all()
         self._readers = PartitionReaders(address, request_s)
         self._producer = TopicProducer(address, request_s, self.value_bytes_max)
-        #: Of a group without members, for tools that watch lags.
+        #: Without members, for tools that watch lags.
         self._group: KafkaConsumer | None = None
         self._record_bytes = float(_RECORD_BYTES_GUESS)
 
@@ -95,7 +94,7 @@ class KafkaEventLog:
             return OffsetBounds(first, end)
 
     def bytes_beyond(self, partition: int, offset: int) -> int:
-        """An estimate: the records beyond, by the size of those that were read last."""
+        """Estimate by the size of the records that were read last."""
         with self._explained():
             [end] = self._ends([partition])
         return round(max(0, end - offset) * self._record_bytes)
@@ -104,7 +103,7 @@ class KafkaEventLog:
         return Claim.UNKNOWN
 
     def trim(self, partition: int, before: int) -> None:
-        """Removes nothing: retention does."""
+        """Only tell: retention removes."""
         topic_partition = TopicPartition(self._address.topic, partition)
         try:
             if self._group is None:
@@ -118,9 +117,8 @@ class KafkaEventLog:
         return self.bounds(partition).end
 
     def forget(self, partition: int, before: int) -> bool:
-        """The broker hides the records at once, and deletes a file of them when it is rolled and
-        all of them are hidden: the topic's `segment.ms` says when. One that keeps this from its
-        clients keeps them for the topic's retention."""
+        """Have the broker hide the records: it deletes them as it rolls their file, by the topic's
+        `segment.ms`, or where clients may not delete, by its retention."""
         place = TopicPartition(self._address.topic, partition)
         try:
             with self._mutex:
@@ -164,12 +162,12 @@ class KafkaEventLog:
             return _look_up(self._offsets.end_offsets, topic_partitions)
 
     def _refresh_when_due(self) -> None:
-        """Partitions may have been added, or the topic made anew."""
+        """Look for new partitions, or a topic that was made anew."""
         if time.monotonic() - self._described_s >= self.refresh_s:
             self.refresh()
 
     def _describe(self) -> bool:
-        """Learn the id and the number of partitions. False if there is no topic."""
+        """Learn the id and the partitions; False if there is no topic."""
         [topic] = self._admin.describe_topics([self._address.topic])
         code = topic["error_code"]
         if code and code != errors.UnknownTopicOrPartitionError.errno:
@@ -221,7 +219,7 @@ def _look_up(
     offsets_of: Callable[[list[TopicPartition]], dict[TopicPartition, int]],
     topic_partitions: list[TopicPartition],
 ) -> list[int]:
-    """Raises KafkaError, also where the client trips over a partition that was just added."""
+    """Look up offsets. Raises KafkaError, also where the client trips over a new partition."""
     try:
         offsets = offsets_of(topic_partitions)
     except KeyError as error:
