@@ -49,7 +49,6 @@ def run(data: Path, *arguments: str) -> str:
     return done.stderr
 
 
-@pytest.mark.smoke
 @pytest.mark.usefixtures("open_umask")
 def test_a_whole_data_directory_is_its_owner_s_alone(tmp_path: Path) -> None:
     data = tmp_path / "penstock-data"

@@ -3,7 +3,6 @@ outside of the checkout."""
 
 import email
 import json
-import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,12 +12,10 @@ from typing import Any
 import pytest
 
 from tests.support.installed_wheel import InstalledWheel
-from tests.support.waiting import eventually
 
 _SECONDS_MAX = 600
 _SESSION = "sample-reverted"
 _SESSIONS = "examples/sessions"
-_ENDLESS = "select count(*) as n from range(1000000) a, range(1000000) b where a.range < b.range"
 
 
 class Stranger:
@@ -121,57 +118,11 @@ def test_it_runs_from_its_own_environment(stranger: Stranger) -> None:
     assert "Take events in and answer queries" in stranger.done("-h")
 
 
-def test_wrong_files_are_refused(stranger: Stranger) -> None:
-    (stranger.folder / "notes.txt").write_text("Milk, bread, and something for the weekend.\n")
-    ended = stranger.run("import", "notes.txt")
-    assert ended.returncode == 2, ended.stderr
-    assert "notes.txt" in ended.stderr
-    assert "Traceback" not in ended.stderr
-
-
-def test_the_schema_of_events_comes_along(stranger: Stranger) -> None:
-    schema = json.loads(stranger.done("events", "schema"))
-    assert schema["$schema"].startswith("https://json-schema.org/")
-    assert json.loads(stranger.done("events", "schema", "edit"))["$id"] != schema["$id"]
-
-
-def test_errors_are_json_under_json(stranger: Stranger) -> None:
-    ended = stranger.run("query", "select 1", "--data", "nowhere", "--json")
-    error = json.loads(ended.stdout)
-    assert (error["error"], error["exit_status"]) == ("LakeMissing", ended.returncode)
-    assert not (stranger.folder / "nowhere").exists()
-
-
-def test_python_opens_no_folder_that_holds_no_lake(stranger: Stranger) -> None:
-    (stranger.folder / "empty").mkdir()
-    ended = stranger.python("import penstock; penstock.open('empty').query('select 1').arrow()")
-    assert ended.returncode != 0
-    assert "LakeMissing" in ended.stderr
-    assert list((stranger.folder / "empty").iterdir()) == []
-
-
 def test_sessions_and_why_they_are_worth_that(resident: Stranger) -> None:
     listed = json.loads(resident.done("sessions", "list", "--json"))["sessions"]
     assert _SESSION in {session["session_id"] for session in listed}
     assert _SESSION in resident.done("sessions", "show", _SESSION)
     assert "edit_persistence" in resident.done("rewards", "show", _SESSION)
-
-
-def test_ctrl_c_ends_a_query(resident: Stranger) -> None:
-    """With 130, and nothing of the query engine's about what it did not free."""
-    query = resident.start("query", _ENDLESS)
-
-    def reads() -> bool:
-        threads = list(Path(f"/proc/{query.pid}/task").iterdir())
-        libraries = Path(f"/proc/{query.pid}/maps").read_text(encoding="utf-8")
-        return len(threads) > 1 and "duckdb" in libraries
-
-    eventually(reads, _SECONDS_MAX)
-    query.send_signal(signal.SIGINT)
-    output, messages = query.communicate(timeout=_SECONDS_MAX)
-    assert query.returncode == 130, messages
-    assert output == ""
-    assert not any(word in messages for word in ("Traceback", "leaked"))
 
 
 def test_a_service_is_asked_from_elsewhere(stranger: Stranger) -> None:

@@ -88,7 +88,6 @@ def statements(lake: Lake, data: Path) -> list[str]:
     return list(corpus(paths))
 
 
-@pytest.mark.smoke
 def test_the_victim_sees_what_is_its_own(lakes: Lakes) -> None:
     """Else the tests below would show nothing."""
     with open_lake(lakes.data) as lake:
@@ -155,7 +154,6 @@ def test_no_route_gives_or_changes_anything_of_another_tenant(lakes: Lakes, rout
         assert (key.revoked_at, key.expires_at) == (None, None)
 
 
-@pytest.mark.smoke
 def test_no_cursor_of_another_tenant_leads_to_its_rows(lakes: Lakes) -> None:
     """A cursor says where a page begins, never whose entries it has."""
     names = ["acme-s1", "acme-ckpt", "acme-prod", "acme-suite", lakes.victim_key, "1", "9"]

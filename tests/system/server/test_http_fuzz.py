@@ -30,17 +30,8 @@ def _post(service: Any, path: str, document: dict[str, Any]) -> None:
     assert answer.status == 200, answer.body
 
 
-def check(service: Any, seed: int, each: int) -> None:
+def test_every_answer_is_one_that_the_document_declares(service: Any) -> None:
     document = service.get("/openapi.json").json()
-    found = list(findings(service.server.url, document, service.keys, seed, each))
+    found = list(findings(service.server.url, document, service.keys, seed=1, each=50))
     assert not found, f"{len(found)} findings\n" + "\n".join(found[:20])
     assert service.get("/readyz").status == 200
-
-
-def test_every_answer_is_one_that_the_document_declares(service: Any) -> None:
-    check(service, seed=1, each=25)
-
-
-@pytest.mark.parametrize("seed", range(2, 6))
-def test_every_answer_is_declared_at_length(service: Any, seed: int) -> None:
-    check(service, seed, each=200)

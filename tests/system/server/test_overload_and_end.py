@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -79,9 +78,7 @@ def test_overload_is_refused_with_a_time_to_come_back(start: Starter) -> None:
 
 
 def test_full_log_is_503_and_loses_nothing_of_what_it_took(start: Starter) -> None:
-    limits = {
-        "log_bytes_max": 64 * KIB,
-    }
+    limits = {"log_bytes_max": 64 * KIB}
     accepted = []
     with start("--role", "gateway", **limits) as service:
         for number in range(100):
@@ -93,10 +90,7 @@ def test_full_log_is_503_and_loses_nothing_of_what_it_took(start: Starter) -> No
         assert (reply.status, reply.headers["retry-after"]) == (503, "5")
         assert "wait in the event log, whose limit is 65536" in reply.json()["detail"]
         ready = service.get("/readyz")
-        assert (ready.status, ready.json()["problems"]) == (
-            503,
-            [reply.json()["detail"]],
-        )
+        assert (ready.status, ready.json()["problems"]) == (503, [reply.json()["detail"]])
         data = service.data
     assert len(accepted) > 10
     with start(data=data, **limits) as service:  # a writer makes room
@@ -173,17 +167,6 @@ def test_no_key_is_made_on_a_public_address(tmp_path: Path) -> None:
         client.close()
     with open_lake(tmp_path) as lake:
         assert list_keys(lake.database) == []
-
-
-def test_taken_port_is_said_and_is_status_3(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        command = ["-m", "penstock", "serve", "--data", str(tmp_path), "--port", port]
-        done = subprocess.run([sys.executable, *command], capture_output=True, check=False)
-    assert done.returncode == 3
-    assert f"Cannot listen on 127.0.0.1:{port}".encode() in done.stderr
 
 
 @pytest.mark.smoke

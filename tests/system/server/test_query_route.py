@@ -44,7 +44,6 @@ def problem(reply: HttpAnswer, status: int) -> str:
     return detail
 
 
-@pytest.mark.smoke
 def test_json_answer(service: Any) -> None:
     reply = ask(service, "select session_id, text from user_messages order by 1 limit 2")
     assert reply.headers["content-type"] == "application/json"
@@ -52,10 +51,7 @@ def test_json_answer(service: Any) -> None:
     assert answer.pop("snap") >= 0
     assert answer == {
         "columns": ["session_id", "text"],
-        "rows": [
-            {"session_id": "s-0", "text": "mine"},
-            {"session_id": "s-1", "text": "mine"},
-        ],
+        "rows": [{"session_id": "s-0", "text": "mine"}, {"session_id": "s-1", "text": "mine"}],
         "complete": True,
     }
 
@@ -69,14 +65,9 @@ def test_arrow_answer(service: Any) -> None:
     assert table.schema.field("ts").type == pa.timestamp("us", tz="UTC")
 
 
-def test_answer_without_rows_has_its_columns(service: Any) -> None:
-    answer = ask(service, "select session_id from events where false").json()
+def test_as_of_a_time_before_there_was_anything_the_answer_has_its_columns(service: Any) -> None:
+    answer = ask(service, "select session_id from events", as_of="2020-01-01T00:00:00Z").json()
     assert (answer["columns"], answer["rows"]) == (["session_id"], [])
-
-
-def test_as_of_a_time_before_there_was_anything(service: Any) -> None:
-    answer = ask(service, "select count(*) as n from events", as_of="2020-01-01T00:00:00Z").json()
-    assert answer["rows"] == [{"n": 0}]
 
 
 @pytest.mark.parametrize(
@@ -116,13 +107,6 @@ def test_body_of_a_query_is_bounded(service: Any) -> None:
 
 def test_unknown_snapshot_is_404(service: Any) -> None:
     assert "There is no snapshot nope" in problem(ask(service, "select 1", as_of="nope"), 404)
-
-
-def test_query_that_takes_too_long_is_422(service: Any) -> None:
-    sql = "select count(*) from events a, events b, events c, events d, events e, events f"
-    detail = problem(ask(service, sql + " where a.payload || f.payload like '%nope%'"), 422)
-    assert detail.startswith("The query was stopped: it reached its limit of 1")
-    assert "PENSTOCK_QUERY_SECONDS_MAX" in detail
 
 
 def test_answer_that_is_too_large_is_422(service: Any) -> None:

@@ -14,8 +14,6 @@ from typing import Any
 import pytest
 
 from penstock.http.client import ServiceClient
-from penstock.server.settings import ServerSettings
-from penstock.settings import load_settings
 from tests.support.servers.ports import free_port
 from tests.support.waiting import eventually
 
@@ -52,13 +50,6 @@ def test_answers_are_counted_by_route_and_status(service: Any) -> None:
     counted = [line for line in lines if line.startswith("penstock_http_answers_total")]
     labels = ('{route="/v1/checkpoints/{name}",status="404"}', '{route="none",status="404"}')
     assert [any(label in line for line in counted) for label in labels] == [True, True]
-
-
-def test_host_and_port_come_from_settings_unless_a_flag_says_another(tmp_path: Path) -> None:
-    environment = {"PENSTOCK_HOST": "::1", "PENSTOCK_PORT": "9"}
-    settings = load_settings(tmp_path, environment, {"host": None, "port": 10})
-    listening = settings.room(ServerSettings)
-    assert (listening.host, listening.port) == ("::1", 10)
 
 
 @dataclass
