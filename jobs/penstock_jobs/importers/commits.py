@@ -25,11 +25,9 @@ from penstock_jobs.rewards.git_repository import Repository
 from penstock_jobs.rewards.lives import ChainMember
 from penstock_jobs.rewards.rows import row_tuples
 
-#: Sessions that ended earlier have their commits: each import looks at the others again.
 _AGE = timedelta(days=30)
 #: A repository is asked about so many sessions at once.
 _SESSIONS_AT_ONCE = 200
-#: The source of these events.
 GIT = "git"
 _SESSIONS = """SELECT session_id, repo, project, parent_session, link FROM sessions
     WHERE edits > 0 AND repo IS NOT NULL AND epoch_us(last_ts) >= {since_us}"""

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-import msgspec
+from penstock_jobs.importers.fields import arguments_of, first_text
 
 _V4A_BEGIN = "*** Begin Patch"
 _V4A_END = "*** End Patch"
 _V4A_FILE = re.compile(r"\*\*\* (Add|Update|Delete) File: (.+)")
 _V4A_MOVE = "*** Move to: "
-_V4A_LAST = "*** End of File"
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _NO_FILE = "/dev/null"
 _NO_NEWLINE = "\\ No newline"
@@ -36,15 +35,12 @@ class Hunk(NamedTuple):
 
 @dataclass(frozen=True)
 class FilePatch:
-    """What a patch does to one file."""
-
     path: str
     action: Action
     hunks: Sequence[Hunk] = ()
     moved_to: str | None = None
 
     def regions(self) -> tuple[str, str]:
-        """The texts before and after of what the patch shows."""
         before = "".join(_text(hunk.before) for hunk in self.hunks)
         after = "".join(_text(hunk.after) for hunk in self.hunks)
         return before, after
@@ -62,11 +58,9 @@ class FilePatch:
         return "\n".join(lines)
 
 
-def replaced(text: str, old: str, new: str, *, everywhere: bool = False) -> str | None:
+def replaced(text: str, old: str, new: str, *, everywhere: bool) -> str | None:
     """The text with `new` for `old`; None where `old` is not in it."""
-    if old not in text:
-        return None
-    return text.replace(old, new) if everywhere else text.replace(old, new, 1)
+    return text.replace(old, new, -1 if everywhere else 1) if old in text else None
 
 
 def is_v4a(patch: str) -> bool:
@@ -116,8 +110,6 @@ def _v4a_hunks(body: Sequence[str], *, adds: bool) -> Iterator[Hunk]:
         elif line.startswith(" ") or (not line and not adds):
             before.append(line[1:])
             after.append(line[1:])
-        elif line == _V4A_LAST:
-            continue
 
 
 def read_unified(patch: str) -> list[FilePatch]:
@@ -179,13 +171,12 @@ def _place(lines: Sequence[str], hunk: Hunk, start: int) -> int | None:
         at = hunk.line - 1
         if lines[at : at + len(before)] == before:
             return at
-    stripped = [line.rstrip() for line in before]
-    for exact in (True, False):
+    for strips in (False, True):
+        wanted, there = (
+            [line.rstrip() for line in each] if strips else each for each in (before, lines)
+        )
         for at in range(start, len(lines) - len(before) + 1):
-            there = lines[at : at + len(before)]
-            if (there if exact else [line.rstrip() for line in there]) == (
-                before if exact else stripped
-            ):
+            if there[at : at + len(before)] == wanted:
                 return at
     return None
 
@@ -195,8 +186,6 @@ def _text(lines: Sequence[str]) -> str:
 
 
 class FileEdit(NamedTuple):
-    """Texts of a file, or of the region that was replaced."""
-
     path: str
     before: str
     after: str
@@ -205,9 +194,15 @@ class FileEdit(NamedTuple):
     moved_to: str | None = None
 
     def payload(self, call_id: str | None, **more: Any) -> dict[str, Any]:
-        own = {"path": self.path, "before": self.before, "after": self.after, "call_id": call_id}
-        marks = {"deleted": self.deleted or None, "moved_to": self.moved_to}
-        return own | marks | {"is_region": None if self.is_whole else True} | more
+        return {
+            "path": self.path,
+            "before": self.before,
+            "after": self.after,
+            "call_id": call_id,
+            "deleted": self.deleted or None,
+            "moved_to": self.moved_to,
+            "is_region": None if self.is_whole else True,
+        } | more
 
 
 class ToolUse(NamedTuple):
@@ -230,16 +225,8 @@ _FAILED = re.compile(
 )
 _FAILED_JSON = re.compile(r'\s*\{.*"(?:error|success)"\s*:\s*(?:"[^"]|false|true)', re.DOTALL)
 
-_PATHS = (
-    "file_path",
-    "filePath",
-    "path",
-    "filename",
-    "file",
-    "absolute_path",
-    "target_file",
-    "notebook_path",
-)
+_PATHS = ("file_path", "filePath", "path", "filename", "file", "absolute_path", "target_file",
+          "notebook_path")  # fmt: skip
 _OLD = ("old_string", "oldString", "old_str", "oldText", "old_text", "search")
 _NEW = ("new_string", "newString", "new_str", "newText", "new_text", "replace")
 _CONTENT = ("content", "file_text", "contents", "new_content", "code_edit")
@@ -258,13 +245,9 @@ _BLOCK_HEAD = re.compile(r"\A(?::start_line:\d+\s*\n|:end_line:\d+\s*\n)*(?:-{5,
 
 @dataclass
 class FileChanges:
-    """Adds to a session what its tools did to files."""
-
     #: Takes the type, the payload and the key of an event.
     record: Callable[[str, dict[str, Any], str], object]
-    #: The texts of files that are known as a whole.
     texts: dict[str, str] = field(default_factory=dict)
-    #: Paths that an edit was taken for.
     edited: set[str] = field(default_factory=set)
 
     def take(self, use: ToolUse) -> None:
@@ -285,17 +268,10 @@ class FileChanges:
             self.texts[path] = edit.after
         elif path in self.texts:
             self.texts[path] = self.texts[path].replace(edit.before, edit.after, 1)
-        if edit.before == edit.after:
-            return
-        self.edited.add(path)
-        payload = {
-            "edit_id": key,
-            "call_id": call_id,
-            "path": path,
-            "before": edit.before,
-            "after": edit.after,
-        }
-        self.record("edit", payload, key)
+        if edit.before != edit.after:
+            self.edited.add(path)
+            said = {"path": path, "before": edit.before, "after": edit.after}
+            self.record("edit", {"edit_id": key, "call_id": call_id} | said, key)
 
     def add_final_patch(self, patch: str, key: str, call_id: str | None = None) -> None:
         """The patch with which a run ended, for the files that no tool was seen to edit."""
@@ -307,40 +283,17 @@ class FileChanges:
 
 
 def has_failed(use: ToolUse) -> bool:
-    if use.ok is not None:
+    if use.ok is not None or _FAILED.match(use.output):
         return not use.ok
-    if _FAILED.match(use.output):
-        return True
-    return bool(_FAILED_JSON.match(use.output)) and _says_failure(use.output)
-
-
-def _says_failure(output: str) -> bool:
-    try:
-        facts = msgspec.json.decode(output, type=dict[str, Any])
-    except (msgspec.MsgspecError, RecursionError):
-        return False
+    facts = arguments_of(use.output) if _FAILED_JSON.match(use.output) else {}
     return bool(facts.get("error")) or facts.get("success") is False
-
-
-def arguments_of(arguments: object) -> dict[str, Any]:
-    if isinstance(arguments, str):
-        try:
-            arguments = msgspec.json.decode(arguments)
-        except (msgspec.MsgspecError, RecursionError):
-            return {}
-    return arguments if isinstance(arguments, dict) else {}
-
-
-def _named_text(arguments: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
-    found = (arguments[name] for name in names if isinstance(arguments.get(name), str))
-    return next(found, None)
 
 
 def edits_of(use: ToolUse, texts: Mapping[str, str]) -> Iterator[FileEdit]:
     """What a call asks to be written, of files whose `texts` are known as a whole."""
     arguments = use.arguments
-    path = _named_text(arguments, _PATHS)
-    patch = _named_text(arguments, _PATCHES)
+    path = first_text(arguments, *_PATHS)
+    patch = first_text(arguments, *_PATCHES)
     if patch is not None and (edits := _patched(patch, path, texts)):
         yield from edits
         return
@@ -348,30 +301,22 @@ def edits_of(use: ToolUse, texts: Mapping[str, str]) -> Iterator[FileEdit]:
         return
     several = arguments.get("edits")
     for change in several if isinstance(several, list) else [arguments]:
-        if not isinstance(change, dict) or _reads_only(arguments):
+        if not isinstance(change, dict) or arguments.get("command") in ("view", "undo_edit"):
             continue
         old, new = replacement_of(change)
         if arguments.get("command") == "insert" and new is not None:
             yield FileEdit(path, "", new)
         elif old is not None and (new is not None or arguments.get("command") == "str_replace"):
             yield FileEdit(path, old, new or "", is_whole=not old and path not in texts)
-    content = _named_text(arguments, _CONTENT)
-    if content is not None and _writes(use):
+    content = first_text(arguments, *_CONTENT)
+    command = arguments.get("command")
+    writes = command == "create" if isinstance(command, str) else _WRITES.search(use.tool)
+    if content is not None and writes:
         yield FileEdit(path, texts.get(path, ""), content, is_whole=True)
 
 
 def replacement_of(change: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """The string that is replaced, and the one that takes its place."""
-    return _named_text(change, _OLD), _named_text(change, _NEW)
-
-
-def _reads_only(arguments: Mapping[str, Any]) -> bool:
-    return arguments.get("command") in ("view", "undo_edit")
-
-
-def _writes(use: ToolUse) -> bool:
-    command = use.arguments.get("command")
-    return command == "create" if isinstance(command, str) else bool(_WRITES.search(use.tool))
+    return first_text(change, *_OLD), first_text(change, *_NEW)
 
 
 def _patched(patch: str, path: str | None, texts: Mapping[str, str]) -> list[FileEdit]:
@@ -386,7 +331,7 @@ def _patched(patch: str, path: str | None, texts: Mapping[str, str]) -> list[Fil
 def view_of(use: ToolUse) -> tuple[str, str] | None:
     """The path and text of a file that a result shows as a whole, where that is certain: its
     lines are numbered from 1 on, nothing was asked for in part, and nothing was cut off."""
-    path = _named_text(use.arguments, _PATHS)
+    path = first_text(use.arguments, *_PATHS)
     asked = use.arguments
     if not path or not _READS.match(use.tool) or any(asked.get(name) for name in _PARTIAL):
         return None
@@ -394,9 +339,8 @@ def view_of(use: ToolUse) -> tuple[str, str] | None:
         return None
     lines = use.output.splitlines()
     while lines and not _NUMBERED.match(lines[0]):
-        if not lines[0].startswith(("<", "Here's the result", "[File:")):
+        if not lines.pop(0).startswith(("<", "Here's the result", "[File:")):
             return None
-        lines.pop(0)
     text: list[str] = []
     for at, line in enumerate(lines):
         if (match := _NUMBERED.match(line)) and int(match[1]) == at + 1:
@@ -433,14 +377,9 @@ def edit_of(file: FilePatch, text: str | None = None) -> FileEdit:
     return FileEdit(file.path, before, after, moved_to=file.moved_to)
 
 
-def told_change(
-    facts: Mapping[str, Any],
-    path: str = "path",
-    before: str = "old_content",
-    after: str = "new_content",
-) -> FileEdit | None:
-    """A whole file before and after, as a client tells it under these names."""
-    named, old, new = (facts.get(name) for name in (path, before, after))
-    if not isinstance(named, str) or not isinstance(new, str):
+def told_change(facts: Mapping[str, Any]) -> FileEdit | None:
+    path, old = first_text(facts, "path", "file"), first_text(facts, "old_content", "before")
+    new = first_text(facts, "new_content", "after")
+    if path is None or new is None:
         return None
-    return FileEdit(named, old if isinstance(old, str) else "", new, is_whole=True)
+    return FileEdit(path, old or "", new, is_whole=True)

@@ -1,46 +1,80 @@
-"""Fields of rows that others wrote: of the expected type, or as if they were not there."""
+"""Values of rows that others wrote: of the expected type, or as if they were not there.
 
+A value is named by its path: `text(row, "message", "id")` is the `id` of the object `message`.
+"""
+
+import json
+import re
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any
 
-from penstock.events.event import ID_CHARS_MAX, TS_MAX, TS_MAX_US, TS_MIN, TS_MIN_US
+import msgspec
+from xxhash import xxh3_128_hexdigest
+
+from penstock.events.event import ID_CHARS_MAX, TS_MAX_US, TS_MIN_US, microseconds
+from penstock.events.messages import count_of, json_of
+from penstock_jobs.importers.report import SourceUnfit
 
 Row = Mapping[str, Any]
 
+_decoder = msgspec.json.Decoder()
+_sorted_encoder = msgspec.json.Encoder(order="deterministic")
+#: Numbers are seconds, milliseconds, microseconds or nanoseconds, whichever is a usual year.
+_SCALES = (1_000_000, 1_000, 1, 0.001)
 
-def text(row: Row, name: str) -> str | None:
-    value = row.get(name)
+
+def at(row: object, *path: str) -> Any:
+    for name in path:
+        row = row.get(name) if isinstance(row, Mapping) else None
+    return row
+
+
+def text(row: object, *path: str) -> str | None:
+    value = at(row, *path)
     return value if isinstance(value, str) else None
 
 
-def count(row: Row, name: str) -> int | None:
-    """A whole number from 0 on."""
-    value = row.get(name)
-    whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return value if whole else None
+def count(row: object, *path: str) -> int | None:
+    return count_of(at(row, *path))
 
 
-def flag(row: Row, name: str) -> bool | None:
-    value = row.get(name)
+def flag(row: object, *path: str) -> bool | None:
+    value = at(row, *path)
     return value if isinstance(value, bool) else None
 
 
-def mapping(row: Row, name: str) -> dict[str, Any]:
-    value = row.get(name)
+def mapping(row: object, *path: str) -> dict[str, Any]:
+    value = at(row, *path)
     return value if isinstance(value, dict) else {}
 
 
-def items(row: Row, name: str) -> list[Any]:
-    value = row.get(name)
+def items(row: object, *path: str) -> list[Any]:
+    value = at(row, *path)
     return value if isinstance(value, list) else []
 
 
-def rows(row: Row, name: str) -> list[dict[str, Any]]:
-    """The objects of a list."""
-    return [item for item in items(row, name) if isinstance(item, dict)]
+def rows(row: object, *path: str) -> list[dict[str, Any]]:
+    return [item for item in items(row, *path) if isinstance(item, dict)]
+
+
+def moment(row: object, *path: str) -> int | None:
+    return moment_us(at(row, *path))
+
+
+def identifier(row: object, *path: str) -> str | None:
+    value = text(row, *path)
+    return value if value and len(value) <= ID_CHARS_MAX and "\0" not in value else None
+
+
+def first(row: Row, *names: str) -> Any:
+    return next((row[name] for name in names if row.get(name)), None)
+
+
+def first_text(row: Row, *names: str) -> str | None:
+    return next((row[name] for name in names if isinstance(row.get(name), str)), None)
 
 
 def without(row: Row, *names: str) -> dict[str, Any]:
@@ -48,37 +82,78 @@ def without(row: Row, *names: str) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name not in names}
 
 
-def identifier(row: Row, name: str) -> str | None:
-    """A text that may be an id of an event."""
-    value = text(row, name)
-    return value if value and len(value) <= ID_CHARS_MAX and "\0" not in value else None
+def digest_of(*parts: object) -> str:
+    """A short name for values that have none, the same wherever they stand."""
+    return xxh3_128_hexdigest(_sorted_encoder.encode(parts))
 
 
-def moment(row: Row, name: str) -> str | int | None:
-    """A time as events have it. A number is of the size that seconds, milliseconds or microseconds
-    have nowadays."""
-    value = row.get(name)
-    if isinstance(value, str):
-        try:
-            parsed = datetime.fromisoformat(value)
-        except ValueError:
-            return None
-        if parsed.tzinfo is None:
-            value, parsed = f"{value}Z", parsed.replace(tzinfo=UTC)
-        return value if TS_MIN <= parsed < TS_MAX else None
-    if isinstance(value, bool) or not isinstance(value, int | float):
+def decode(content: bytes) -> Any:
+    """JSON of others. Raises SourceUnfit."""
+    try:
+        return _decoder.decode(content.removeprefix(b"\xef\xbb\xbf"))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        mended = _decoded_leniently(content)
+        if mended is None:
+            raise SourceUnfit(f"it is no JSON: {error}") from error
+        return mended
+    except RecursionError as error:
+        raise SourceUnfit("it is nested too deeply") from error
+
+
+#: What many programs write though JSON and UTF-8 do not have it: half of a character, no number.
+_ODD = re.compile(rb"\\u[dD][89a-fA-F]|\bNaN\b|\bInfinity\b")
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+def _decoded_leniently(content: bytes) -> Any:
+    if not _ODD.search(content):
         return None
-    for scale in (1_000_000, 1_000, 1):
-        if TS_MIN_US <= value * scale < TS_MAX_US:
-            return round(value * scale)
-    return None
+    try:
+        return _mended(json.loads(content, parse_constant=lambda _name: None))
+    except (ValueError, RecursionError):
+        return None
 
 
-def is_recent(ts: str | int | None, seconds: float) -> bool:
+def _mended(value: Any) -> Any:
+    if isinstance(value, str):
+        return _HALF.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [_mended(item) for item in value]
+    if isinstance(value, dict):
+        return {_HALF.sub("\ufffd", name): _mended(item) for name, item in value.items()}
+    return value
+
+
+def arguments_of(value: object) -> dict[str, Any]:
+    value = json_of(value.lstrip()) if isinstance(value, str) else value
+    return value if isinstance(value, dict) else {}
+
+
+def moment_us(value: object) -> int | None:
+    """A time as sources write it: RFC 3339, without a zone UTC; or a number since 1970. None for
+    what is no time, or none that an event can have."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        moments = (value * scale for scale in _SCALES)
+        return next((int(us) for us in moments if TS_MIN_US <= us <= TS_MAX_US), None)
+    try:
+        told = datetime.fromisoformat(value.strip()) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    if told is None:
+        return None
+    us = microseconds(told if told.tzinfo else told.replace(tzinfo=UTC))
+    return us if TS_MIN_US <= us <= TS_MAX_US else None
+
+
+def is_recent(ts_us: int | None, seconds: float) -> bool:
     """Whether that was so many seconds ago, or less, by the clock of this machine."""
-    if isinstance(ts, str):
-        ts = round(datetime.fromisoformat(ts).timestamp() * 1_000_000)
-    return ts is not None and time.time() * 1_000_000 - ts < seconds * 1_000_000
+    return ts_us is not None and time.time() * 1_000_000 - ts_us < seconds * 1_000_000
+
+
+def milliseconds(began_us: int | None, ended_us: int | None) -> float | None:
+    if began_us is None or ended_us is None or ended_us < began_us:
+        return None
+    return (ended_us - began_us) / 1000
 
 
 def project_of(folder: str | None) -> str | None:

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -27,24 +28,20 @@ class _StoredReading(msgspec.Struct):
     version: int
     place: LinePlace
     marked: set[tuple[str, str]]
-    #: The reader's memory.
     memory: msgspec.Raw
 
 
 @dataclass
 class LogReading:
-    """A log as far as it was read."""
-
     source: Source
     importer: LogImporter
-    reader: RowReader
+    reader: RowReader[Any]
     #: None at the beginning of the file.
     place: LinePlace | None = None
     #: How far the lake remembers.
     stored_offset: int = 0
     #: Sessions that are marked as written by a vendor's model, with the vendor.
     marked: set[tuple[str, str]] = field(default_factory=set)
-    #: Whether it can be read on.
     is_sound: bool = False
 
     @staticmethod
@@ -70,8 +67,6 @@ class LogReading:
             yield from reader.take(number, row)
         yield from reader.finish()
         self.place, self.is_sound = cursor.place, is_sound
-
-    # Between runs
 
     def to_store(self) -> bytes | None:
         """None where the lake remembers enough."""

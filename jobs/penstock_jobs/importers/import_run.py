@@ -120,7 +120,7 @@ def _add_sessions(
         if importer is not None:
             sources += [(each, importer, _size(each)) for each in importer.sources(candidate)]
         else:
-            file = EventFile(candidate.path, candidate.root, candidate.names)
+            file = EventFile(candidate.path, candidate.folder, candidate.names)
             unknown.append((file, _looks_like_events(candidate)))
     if not sources:
         return False

@@ -18,7 +18,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 from msgspec import Struct, field
 
 from penstock.errors import InvalidInput
+from penstock.events.messages import present
 from penstock_jobs.importers import formats
+from penstock_jobs.importers.fields import moment, text
 from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.sources import Candidate, Source
 
@@ -26,7 +28,6 @@ from penstock_jobs.importers.sources import Candidate, Source
 EVENTS_PER_ROW = 1000
 #: What a reader remembers of a log to find copies and late rows; older entries are forgotten.
 _ENTRIES_REMEMBERED = 100_000
-
 
 Value = TypeVar("Value")
 
@@ -67,33 +68,18 @@ class SessionEvents(Struct):
         return row * EVENTS_PER_ROW + min(self.made, EVENTS_PER_ROW - 1)
 
     def event(
-        self,
-        kind: str,
-        ts: str | int,
-        key: str,
-        payload: dict[str, Any],
-        *,
-        row: int | None = None,
-        seq: int | None = None,
-        part: str = "",
-        checkpoint: str | None = None,
+        self, kind: str, ts: str | int, key: str, payload: dict[str, Any], seq: int
     ) -> ImportedEvent:
-        """`key` is the source's own id of what this is made of, and `part` says which of several
-        events of the same; `row` is where it stands in the source, or `seq` a number that was taken
-        before. What is None is left out."""
-        if row is not None:
-            seq = self.number(row)
-        name = f"{key}:{part}" if part else key
+        """`key` is the source's own id of what this is made of. What is None is left out."""
         return ImportedEvent(
             session_id=self.session_id,
             ts=ts,
             type=kind,
-            payload={field: value for field, value in payload.items() if value is not None},
-            event_id=name,
+            payload=present(payload),
+            event_id=key,
             seq=seq,
             source=self.source,
-            source_key=name,
-            checkpoint=checkpoint,
+            source_key=key,
             project=self.project,
         )
 
@@ -134,38 +120,77 @@ def expanded_home(home: str) -> Path | None:
     return Path(expanded).expanduser() if "$" not in expanded else None
 
 
-class RowReader(ABC):
+class OpenAnswer(Struct, kw_only=True):
+    key: str
+    ts_us: int
+    seq: int
+    texts: list[str] = field(default_factory=list)
+    thinking: list[str] = field(default_factory=list)
+    calls: list[dict[str, Any]] = field(default_factory=list)
+
+    def event(self, session: SessionEvents, **facts: Any) -> ImportedEvent:
+        said = {
+            "text": "\n".join(self.texts) or None,
+            "thinking": "\n".join(self.thinking) or None,
+            "tool_calls": self.calls or None,
+        }
+        return session.event("model_call", self.ts_us, self.key, said | facts, self.seq)
+
+
+class LogMemory(Struct):
+    """What a reader knows of the rows before, as msgspec can write it down."""
+
+    ts_us: int | None = None
+
+
+Memory = TypeVar("Memory", bound=LogMemory)
+
+
+class RowReader(ABC, Generic[Memory]):
     """Makes events of the rows of a log, one after the other."""
 
-    #: What it says about the rows that it reads now.
     notes: Notes
-    #: All that it knows of the rows before, as msgspec can write it down.
-    memory: Struct
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self._number = 0
+
+    def take(self, number: int, row: dict[str, Any]) -> Iterator[ImportedEvent]:
+        self._number = number
+        self.memory.ts_us = moment(row, "timestamp") or self.memory.ts_us
+        return self._events(text(row, "type"), row)
 
     @abstractmethod
-    def take(self, number: int, row: dict[str, Any]) -> Iterator[ImportedEvent]: ...
+    def _events(self, kind: str | None, row: dict[str, Any]) -> Iterator[ImportedEvent]: ...
 
     @abstractmethod
     def finish(self) -> Iterator[ImportedEvent]:
         """What the log ends with so far. It changes nothing: more rows may come."""
+
+    def _made(
+        self, session: SessionEvents, kind: str, payload: dict[str, Any], key: str
+    ) -> ImportedEvent:
+        assert self.memory.ts_us is not None
+        seq = session.number(self._number)
+        return session.event(kind, self.memory.ts_us, key, payload, seq)
+
+    def _skip(self, kind: str) -> None:
+        self.notes.skip(kind, f"line {self._number}")
 
 
 class LogImporter(Importer):
     """Of a format whose files are logs of rows that agents append to: such a file is read on from
     where it ended before."""
 
-    #: What a new reader remembers is one of these.
-    memory_type: ClassVar[type[Struct]]
+    memory_type: ClassVar[type[LogMemory]]
 
     @abstractmethod
-    def reader(self, source: Source, memory: Any) -> RowReader: ...
+    def reader(self, source: Source, memory: Any) -> RowReader[Any]: ...
 
     def reads_lines(self, source: Source) -> bool:
-        """Whether this file is such a log."""
         return True
 
     def rows(self, source: Source, notes: Notes) -> Iterator[tuple[int, dict[str, Any]]]:
-        """All rows of a source, with their numbers."""
         return source.rows(notes)
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
@@ -210,7 +235,6 @@ def all_importers() -> Sequence[Importer]:
 
 
 def importer_named(name: str) -> Importer:
-    """Raises InvalidInput."""
     for importer in all_importers():
         if importer.name == name:
             return importer
@@ -223,7 +247,6 @@ def recognise(candidate: Candidate) -> Importer | None:
 
 
 def homes() -> Iterator[tuple[Importer, Path]]:
-    """The default folders of each format that exist."""
     for importer in all_importers():
         for home in importer.homes:
             path = expanded_home(home)

@@ -3,18 +3,22 @@
 A call repeats what was said before. Calls that go on from each other are one session, and each
 message is taken once. Whose session a call is, the source may say too: then the first call is the
 session, and a call that does not go on from another, such as one of a subagent, begins a session
-of its own with the first as its parent."""
+of its own with the first as its parent.
+"""
 
+import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-from penstock.events.messages import Message
+from penstock.events.messages import Message, json_of
+from penstock_jobs.importers.fields import Row, digest_of
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes
-from penstock_jobs.importers.sources import Source
-from penstock_jobs.importers.transcript import SessionDraft, digest_of, json_of
+from penstock_jobs.importers.sources import Candidate, Source
+from penstock_jobs.importers.stores import columns_of, is_export, rows_of
+from penstock_jobs.importers.transcript import SessionDraft
 
 #: So much of an export is put in the order of time, and chained, at once.
 _PIECE_BYTES = 32 * 1024 * 1024
@@ -35,32 +39,78 @@ class ExportedCall:
     parent: str | None = None
     user: str | None = None
     tools: object = None
-    #: Of the `model_call` event.
     facts: Mapping[str, Any] = field(default_factory=dict)
     error: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Score:
-    """What somebody said a session was worth, or a call of it."""
+#: A call, or an event that stands for itself, such as what somebody said a session was worth.
+Exported = ExportedCall | ImportedEvent
 
-    id: str
-    session: str
-    name: str
-    value: object
-    given_by: str
-    ts_us: int
-    comment: str | None = None
-    call_id: str | None = None
+
+class CallImporter(Importer):
+    """A format whose files hold calls of models, one by one."""
+
+    #: All of one of these stand in the beginning of a file, or are columns of a Parquet file.
+    marks: ClassVar[Sequence[Sequence[re.Pattern[bytes]]]]
+    columns: ClassVar[Sequence[set[str]]] = ()
+    #: Under which names a document may hold its rows.
+    holders: ClassVar[Sequence[str]] = ()
+
+    def recognises(self, candidate: Candidate) -> bool:
+        if not is_export(candidate):
+            return False
+        begins, columns = candidate.beginning, columns_of(candidate)
+        marked = any(all(mark.search(begins) for mark in each) for each in self.marks)
+        return marked or any(each <= columns for each in self.columns)
+
+    @abstractmethod
+    def calls(self, row: Row, source: Source, notes: Notes, where: str) -> Iterator[Exported]: ...
+    def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
+        """An export need not be in the order of time. One longer than 32 MiB is read in pieces: a
+        session that goes on in the next piece repeats there what was answered, as copies."""
+        piece: list[Exported] = []
+        begins = source.progress.position
+        for where, row in rows_of(source, notes, *self.holders):
+            piece += self.calls(row, source, notes, where)
+            if source.progress.position - begins > _PIECE_BYTES:
+                yield from _chained(piece, self.name, notes)
+                piece, begins = [], source.progress.position
+        yield from _chained(piece, self.name, notes)
+
+    def reward(
+        self, session: str, key: object, ts_us: int, given_by: object, **payload: Any
+    ) -> ImportedEvent:
+        """What somebody said a session was worth, or a call of it."""
+        draft = SessionDraft(session, self.name, ts_us, Notes(""))
+        payload["given_by"] = f"{self.name}:{str(given_by).lower()}"
+        return draft.add("x_reward", payload, f"score-{key}")
+
+
+def skip_other(notes: Notes, kind: object, example: object) -> None:
+    """What an export has beside calls: steps of a program, searches, runs of tools."""
+    notes.skip(f"{str(kind or 'row of no kind').lower()[:40]} that is no call of a model", example)
+
+
+def _chained(piece: Iterable[Exported], form: str, notes: Notes) -> Iterator[ImportedEvent]:
+    items = list(piece)
+    calls = [item for item in items if isinstance(item, ExportedCall)]
+    spans = {call.span for call in calls if call.span}
+    sessions = CallSessions(form, notes)
+    for call in sorted(calls, key=lambda each: (each.began_us, str(each.id))):
+        if call.parent in spans and call.parent != call.span:
+            notes.skip("call within a call, which tells the same again", call.span)
+        else:
+            yield from sessions.take(call)
+    yield from (item for item in items if isinstance(item, ImportedEvent))
 
 
 class CallSessions:
     """The sessions of calls that come in the order of time, as far as the source has it."""
 
-    def __init__(self, source: str) -> None:
-        self._source = source
+    def __init__(self, form: str, notes: Notes) -> None:
+        self._form, self._notes = form, notes
         #: By whose they are, and the chain of all that was said: what goes on from there.
-        self._sessions: dict[tuple[str | None, str], _CallSession] = {}
+        self._sessions: dict[tuple[str | None, str], SessionDraft] = {}
         self._first: set[str] = set()
 
     def take(self, call: ExportedCall) -> Iterator[ImportedEvent]:
@@ -72,91 +122,42 @@ class CallSessions:
         else:
             session = self._begun(call, chains)
         sent = len(session.made)
-        session.take(call, known + 1, chains)
-        end = session.answer(call, chains[-1] if chains else "")
+        # What was said since the last call; answers among it were given before the log begins.
+        session.clock_us = call.began_us
+        for message, chain in zip(call.messages[known + 1 :], chains[known + 1 :], strict=True):
+            if message.role == "assistant":
+                session.told(message, f"{chain}:copy", is_copied_context=True)
+            else:
+                session.told(message, chain)
+        end = _answered(session, call, chains[-1] if chains else "")
         self._sessions[call.session, end] = session
         yield from session.finished()[sent + 1 if sent else 0 :]
 
-    def _begun(self, call: ExportedCall, chains: Sequence[str]) -> "_CallSession":
+    def _begun(self, call: ExportedCall, chains: Sequence[str]) -> SessionDraft:
         digest = digest_of(chains[-1:], call.id)[:16]
-        if call.session is None:
-            return _CallSession(call, f"calls-{digest}", self._source)
-        if call.session not in self._first:
-            self._first.add(call.session)
-            return _CallSession(call, call.session, self._source)
-        session = _CallSession(call, f"{call.session}/{digest}", self._source)
-        session.start["parent_session"] = call.session
+        name, parent = f"calls-{digest}", None
+        if call.session in self._first:
+            name, parent = f"{call.session}/{digest}", call.session
+        elif call.session is not None:
+            self._first.add(name := call.session)
+        session = SessionDraft(name, self._form, call.began_us, self._notes)
+        session.user = call.user
+        session.start = {"tools": call.tools or None, "parent_session": parent}
         return session
 
 
-class _CallSession(SessionDraft):
-    def __init__(self, call: ExportedCall, name: str, source: str) -> None:
-        super().__init__(name, source, call.began_us, user=call.user)
-        self.start = {"tools": call.tools or None}
-
-    def take(self, call: ExportedCall, new: int, chains: Sequence[str]) -> None:
-        """What was said since the last call; answers among it were given before the log begins."""
-        for message, chain in zip(call.messages[new:], chains[new:], strict=True):
-            if message.role == "assistant":
-                self.told(message, f"{chain}:copy", call.began_us, is_copied_context=True)
-            else:
-                self.told(message, chain, call.began_us)
-
-    def answer(self, call: ExportedCall, said: str) -> str:
-        if call.answer is None:
-            message = call.error or "the export holds no answer of this call"
-            name = digest_of(said, call.id)
-            payload = {"message": message, "call_id": call.facts.get("call_id")}
-            self.add("error", payload, f"{name}:error", call.ended_us)
-            return said
-        key = _chain(said, call.answer)
-        self.told(call.answer, key, call.ended_us or call.began_us, **call.facts)
-        return key
-
-
-def sessions_of(
-    items: Iterable[ExportedCall | Score], name: str, source: Source, notes: Notes
-) -> Iterator[ImportedEvent]:
-    """The sessions of an export, which need not be in the order of time. One longer than 32 MiB is
-    read in pieces: a session that goes on in the next piece repeats there what was answered
-    before, as copies."""
-    piece: list[ExportedCall | Score] = []
-    begins = source.progress.position
-    for item in items:
-        piece.append(item)
-        if source.progress.position - begins > _PIECE_BYTES:
-            yield from _chained(piece, name, notes)
-            piece, begins = [], source.progress.position
-    yield from _chained(piece, name, notes)
-
-
-def _chained(
-    piece: Iterable[ExportedCall | Score], name: str, notes: Notes
-) -> Iterator[ImportedEvent]:
-    items = list(piece)
-    calls = [item for item in items if isinstance(item, ExportedCall)]
-    spans = {call.span for call in calls if call.span}
-    sessions = CallSessions(name)
-    for call in sorted(calls, key=lambda each: (each.began_us, str(each.id))):
-        if call.parent in spans and call.parent != call.span:
-            notes.skip("call within a call, which tells the same again", call.span)
-        else:
-            yield from sessions.take(call)
-    for score in items:
-        if isinstance(score, Score):
-            yield _reward(score, name)
-
-
-def _reward(score: Score, source: str) -> ImportedEvent:
-    payload = {
-        "name": score.name,
-        "value": score.value,
-        "given_by": score.given_by,
-        "comment": score.comment,
-        "call_id": score.call_id,
-    }
-    draft = SessionDraft(score.session, source, score.ts_us)
-    return draft.add("x_reward", payload, f"score-{score.id}")
+def _answered(session: SessionDraft, call: ExportedCall, said: str) -> str:
+    """The chain with which a call ended."""
+    if call.ended_us is not None:
+        session.clock_us = call.ended_us
+    if call.answer is None:
+        message = call.error or "the export holds no answer of this call"
+        payload = {"message": message, "call_id": call.facts.get("call_id")}
+        session.add("error", payload, f"{digest_of(said, call.id)}:error")
+        return said
+    key = _chain(said, call.answer)
+    session.told(call.answer, key, **call.facts)
+    return key
 
 
 def _chains(messages: Sequence[Message]) -> Iterator[str]:
@@ -178,18 +179,3 @@ def _chain(before: str, message: Message) -> str:
         results = [(told.call_id, told.output) for told in message.outputs]
         said = said or message.content or results or None
     return digest_of(before, message.role, said, calls, call_id)
-
-
-def skip_other(notes: Notes, kind: object, example: object) -> None:
-    """What an export has beside calls: steps of a program, searches, runs of tools."""
-    notes.skip(f"{str(kind or 'row of no kind').lower()[:40]} that is no call of a model", example)
-
-
-class CallImporter(Importer):
-    """A format whose files hold calls of models, one by one."""
-
-    @abstractmethod
-    def calls(self, source: Source, notes: Notes) -> Iterator[ExportedCall | Score]: ...
-
-    def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
-        yield from sessions_of(self.calls(source, notes), self.name, source, notes)

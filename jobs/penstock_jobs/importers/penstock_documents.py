@@ -10,14 +10,13 @@ from typing import Any
 
 import msgspec
 
+from penstock.events.messages import present
 from penstock_jobs.importers import fields
 from penstock_jobs.importers.importer import ImportedEvent
-from penstock_jobs.importers.transcript import present
 
 Payload = dict[str, Any]
 #: Under this name other forms keep what is Penstock's own.
 OWN = "penstock"
-#: Fields of an event beside its payload.
 ENVELOPE = (
     "ts", "type", "event_id", "seq", "source", "source_key", "checkpoint", "user", "project",
 )  # fmt: skip
@@ -89,9 +88,6 @@ def step_metrics(payload: Mapping[str, Any]) -> Payload:
     usage, tokens = fields.mapping(payload, "usage"), fields.mapping(payload, "tokens")
     metrics = {other: usage.get(name) for name, other in _USAGE.items()}
     return present(metrics | {other: tokens.get(name) for name, other in _TOKENS.items()})
-
-
-# Beside it
 
 
 def kept_beside(event: Mapping[str, Any], said: Payload) -> Payload:

@@ -27,7 +27,6 @@ class ReadSource(NamedTuple):
     importer: Importer
     #: Empty while its end is not taken yet.
     mark: str
-    #: Of a large log, to be read on.
     reading: bytes | None
 
 
@@ -117,7 +116,6 @@ class WatchedSources:
 
 
 def mark_of(source: Source, importer: Importer) -> str:
-    """Raises OSError."""
     return xxh3_128_hexdigest(f"{importer.name}:{importer.version}:{source.mark()}".encode())
 
 

@@ -129,11 +129,9 @@ class SessionImportReport:
         return self.formats.setdefault(name, FormatReport())
 
     def totals(self) -> int:
-        """How many events were taken."""
         return sum(sum(each.taken.counts.values()) for each in self.formats.values())
 
     def document(self) -> dict[str, Any]:
-        """The report for programs."""
         formats = {
             name: {
                 "sources": report.sources,
@@ -153,7 +151,6 @@ class SessionImportReport:
         return mended
 
     def lines(self) -> Iterable[str]:
-        """The report as people read it."""
         for name, report in sorted(self.formats.items()):
             unchanged = f", {report.unchanged} unchanged" if report.unchanged else ""
             if report.sources or report.unchanged:

@@ -46,15 +46,11 @@ _BODY_BYTES = 4 * 1024 * 1024
 _SOURCES_AT_ONCE = 500
 #: What a row of an unexpected shape may cause in an importer. It costs its source, and no other.
 _SHAPES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-#: Between two steps of the progress bar.
 _STEP_EVENTS = 500
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceSelection:
-    """What of the sources is taken."""
-
-    #: Sources that did not change since are left out.
     since_us: int | None = None
     project: str | None = None
 
@@ -76,7 +72,6 @@ class SessionImporter:
         self._encoder = msgspec.json.Encoder()
         self._body = bytearray()
         self._kept = kept
-        #: Their last events are in the body.
         self._read: list[ReadSource] = []
         self._readings = KeptReadings()
 

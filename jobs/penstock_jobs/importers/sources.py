@@ -1,12 +1,10 @@
 """Files and folders that somebody names: which there are, and their content in bounded memory.
 
 Whoever can write into the folder that is named may put anything there: links out of it, bombs,
-lines of gigabytes. Only regular files below it are opened, and no link on the way to one is
-followed."""
+lines of gigabytes. Only regular files below it are opened, and no link on the way is followed.
+"""
 
-import json
 import os
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -14,13 +12,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import msgspec
 from msgspec import Struct
 from xxhash import xxh3_128_hexdigest
 
 from penstock.errors import InvalidInput
 from penstock.ingest.decompression import PIECE_BYTES, decompressed
 from penstock.ingest.event_files import CODECS_BY_SUFFIX, EventFile, open_unbuffered, unfit
+from penstock_jobs.importers.fields import decode, moment_us
 from penstock_jobs.importers.report import Notes, SourceUnfit
 
 #: What importers look at to recognise a file.
@@ -36,14 +34,8 @@ _RATIO_MAX = 1000
 _BOMB_BYTES_MIN = 256 * 1024 * 1024
 _READ_BYTES = 1024 * 1024
 _FOLDERS_MAX = 64
-
-_decoder = msgspec.json.Decoder()
-
-
-# Where reading the lines of a file stopped. It is read on from there if it still holds what it held
-# before: agents also cut off the end of their files, or write them anew.
-
-#: So much before a place has to be as it was.
+#: So much before the place where reading stopped has to be as it was: agents also cut off the end
+#: of their files, or write them anew.
 _TAIL_BYTES = 64 * 1024
 
 
@@ -56,10 +48,7 @@ class LinePlace(Struct, frozen=True):
 
     inode: int
     offset: int = 0
-    #: How many lines lie before it.
     lines: int = 0
-    #: What lies right before it.
-    tail_bytes: int = 0
     tail_digest: str = ""
 
 
@@ -71,24 +60,18 @@ class LineCursor:
         self.place = place
         #: Whether a last line that lacks its end was given: the rest of it may come.
         self.is_past_place = False
+        self._read_to = 0
         self._recent = b""
-        self._bytes_past_place = 0
-
-    @property
-    def lines(self) -> int:
-        return self.place.lines if self.place is not None else 0
 
     def open(self, file: BinaryIO) -> None:
         """Goes to the place in the file. Raises PlaceLost."""
         facts = os.fstat(file.fileno())
-        place = self.place
-        if place is None:
-            self.place = LinePlace(facts.st_ino)
-            return
+        place = self.place = self.place or LinePlace(facts.st_ino)
         if facts.st_ino != place.inode or facts.st_size < place.offset:
             raise PlaceLost
-        file.seek(place.offset - place.tail_bytes)
-        self._recent = file.read(place.tail_bytes) if place.tail_bytes else b""
+        begins = max(place.offset - _TAIL_BYTES, 0)
+        file.seek(begins)
+        self._read_to, self._recent = place.offset, file.read(place.offset - begins)
         if place.offset and xxh3_128_hexdigest(self._recent) != place.tail_digest:
             raise PlaceLost
 
@@ -97,44 +80,29 @@ class LineCursor:
         `lines` have ended by then."""
         assert self.place is not None
         if end:
-            tail = _last(self._recent, piece[:end])
-            offset = self.place.offset + self._bytes_past_place + end
-            digest = xxh3_128_hexdigest(tail)
-            self.place = LinePlace(self.place.inode, offset, lines, len(tail), digest)
-            self._bytes_past_place = 0
-        self._bytes_past_place += len(piece) - end
-        self._recent = _last(self._recent, piece)
-
-
-def _last(recent: bytes, piece: bytes) -> bytes:
-    if len(piece) >= _TAIL_BYTES:
-        return piece[-_TAIL_BYTES:]
-    return (recent + piece)[-_TAIL_BYTES:]
+            tail = xxh3_128_hexdigest((self._recent + piece[:end])[-_TAIL_BYTES:])
+            self.place = LinePlace(self.place.inode, self._read_to + end, lines, tail)
+        self._read_to += len(piece)
+        self._recent = (self._recent + piece)[-_TAIL_BYTES:]
 
 
 @dataclass
 class ReadProgress:
-    """How far a source was read, in bytes as they are on disk, and how many of them were read."""
-
     position: int = 0
     read_bytes: int = 0
 
 
 @dataclass(frozen=True)
-class Source:
-    """A file, or the files of a folder, that are read together."""
+class Source(EventFile):
+    """A file, or the files of a folder, that are read together. A folder that was named itself has
+    no names."""
 
-    #: As somebody named it, or as it was found below a folder that they named.
-    path: Path
-    #: What must not be left, and the names below it; a folder that was named itself has none.
-    root: Path
-    names: tuple[str, ...]
     is_folder: bool = False
     progress: ReadProgress = field(default_factory=ReadProgress, compare=False, repr=False)
 
     @property
     def real(self) -> Path:
-        return self.root.joinpath(*self.names)
+        return self.folder.joinpath(*self.names)
 
     @property
     def name(self) -> str:
@@ -145,16 +113,22 @@ class Source:
         """Without the suffix that says that it is compressed."""
         return self.name.removesuffix(".zst").removesuffix(".gz")
 
-    def candidate(self) -> "Candidate":
-        return Candidate(self.path, self.root, self.names, self.is_folder)
+    @property
+    def parent_name(self) -> str:
+        return self.names[-2] if len(self.names) > 1 else self.folder.name
+
+    def ends(self, *suffixes: str) -> bool:
+        return self.plain_name.endswith(suffixes)
 
     def below(self, *names: str) -> "Source":
-        """A file in this folder."""
         path = self.path.joinpath(*names)
-        return Source(path, self.root, (*self.names, *names), progress=self.progress)
+        return Source(path, self.folder, (*self.names, *names), progress=self.progress)
+
+    def beside(self, name: str) -> "Source":
+        """A file in the same folder."""
+        return Source(self.path.with_name(name), self.folder, (*self.names[:-1], name))
 
     def files(self) -> Iterator["Source"]:
-        """The regular files in this folder, at any depth, in the order of their names."""
         for names, entry in _entries(self.real, ()):
             if entry.is_file(follow_symlinks=False):
                 yield self.below(*names)
@@ -165,31 +139,29 @@ class Source:
         except OSError:
             return False
 
+    def _facts(self) -> Iterator[os.stat_result]:
+        files = sorted(self.files(), key=lambda each: each.names) if self.is_folder else [self]
+        return (file.real.lstat() for file in files)
+
     def size(self) -> int:
-        files = self.files() if self.is_folder else [self]
-        return sum(each.real.lstat().st_size for each in files)
+        return sum(facts.st_size for facts in self._facts())
 
     def mark(self) -> str:
-        """It changes when the source does."""
-        marks = []
-        for file in sorted(self.files(), key=lambda each: each.names) if self.is_folder else [self]:
-            facts = file.real.lstat()
-            marks.append(f"{facts.st_ino}:{facts.st_size}:{facts.st_mtime_ns}")
-        return "|".join(marks)
+        return "|".join(f"{f.st_ino}:{f.st_size}:{f.st_mtime_ns}" for f in self._facts())
 
     def changed_us(self) -> int:
         """When it changed last, by the clock of its disk."""
-        files = self.files() if self.is_folder else [self]
-        times = [each.real.lstat().st_mtime_ns for each in files]
-        return max(times, default=0) // 1000
+        return max((facts.st_mtime_ns for facts in self._facts()), default=0) // 1000
 
-    # Reading
+    def time_us(self, told: object) -> int:
+        """A time that it tells, or else its own."""
+        return moment_us(told) or self.changed_us()
 
     @contextmanager
     def opened(self) -> Iterator[BinaryIO]:
         """The bytes of the file as they are on disk. Raises SourceUnfit."""
         try:
-            with open_unbuffered(EventFile(self.path, self.root, self.names)) as file:
+            with open_unbuffered(self) as file:
                 yield file
         except InvalidInput as error:
             raise SourceUnfit(str(error.facts.get("why", error))) from error
@@ -217,17 +189,15 @@ class Source:
         last may lack its end. Raises as `pieces`."""
         cursor = cursor or LineCursor()
         rest = bytearray()
-        number, too_long = cursor.lines, False
+        number, too_long = cursor.place.lines if cursor.place else 0, False
         for piece in self.pieces(cursor):
             start = 0
             while (end := piece.find(b"\n", start)) >= 0:
                 number += 1
-                if too_long:
-                    too_long = False
-                else:
-                    line = bytes(rest) + piece[start:end] if rest else piece[start:end]
-                    if line.strip():
-                        yield number, line
+                line = bytes(rest) + piece[start:end] if rest else piece[start:end]
+                if not too_long and line.strip():
+                    yield number, line
+                too_long = False
                 rest.clear()
                 start = end + 1
             cursor.move(piece, start, number)
@@ -246,26 +216,43 @@ class Source:
     ) -> Iterator[tuple[int, dict[str, Any]]]:
         """The JSON object of each line. One that is none is skipped; a last line that is torn is
         still being written. Raises as `lines`."""
-        torn: tuple[int, bytes, str] | None = None
+        torn: str | None = None
         for number, line in self.lines(notes, cursor):
             if torn is not None:
-                notes.skip("line that is no JSON object", f"line {torn[0]}: {torn[2]}")
+                notes.skip("line that is no JSON object", torn)
                 torn = None
             try:
                 row = decode(line)
             except SourceUnfit as error:
-                torn = number, line, str(error)
+                torn = f"line {number}: {error}"
                 continue
             if isinstance(row, dict):
                 yield number, row
             else:
                 notes.skip("line that is no JSON object", f"line {number}")
         if torn is not None:
-            notes.skip("last line that is torn or still being written", f"line {torn[0]}")
+            place = torn.partition(":")[0]
+            notes.skip("last line that is torn or still being written", place)
 
     def document(self) -> Any:
         """The JSON document that the file is. Raises SourceUnfit."""
         return decode(self.content())
+
+    def json_object(self, why: str = "it is no object") -> dict[str, Any]:
+        if not isinstance(document := self.document(), dict):
+            raise SourceUnfit(why)
+        return document
+
+    def json_object_or_skip(self, notes: Notes, what: str) -> dict[str, Any] | None:
+        try:
+            document = self.document()
+        except SourceUnfit as error:
+            notes.skip(f"{what} that cannot be read", f"{self.name}: {error}")
+            return None
+        if isinstance(document, dict):
+            return document
+        notes.skip(f"{what} that is no object", self.name)
+        return None
 
     def content(self, bytes_max: int = DOCUMENT_BYTES_MAX) -> bytes:
         """Raises SourceUnfit for more."""
@@ -278,27 +265,17 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A file or a folder, to be recognised."""
+class Candidate(Source):
+    """A file or a folder, to be recognised. It keeps how the file begins: as a source of an import
+    it is made anew."""
 
-    path: Path
-    root: Path
-    names: tuple[str, ...]
-    is_folder: bool = False
-
-    @property
-    def name(self) -> str:
-        return self.source().plain_name
-
-    def source(self) -> Source:
-        return Source(self.path, self.root, self.names, self.is_folder)
+    def source(self, kind: type[Source] = Source) -> Source:
+        return kind(self.path, self.folder, self.names, self.is_folder)
 
     @cached_property
     def entries(self) -> frozenset[str]:
-        """The names in this folder."""
         try:
-            folder = self.source().real
-            return frozenset(os.listdir(folder)) if self.is_folder else frozenset()  # noqa: PTH208
+            return frozenset(os.listdir(self.real)) if self.is_folder else frozenset()  # noqa: PTH208
         except OSError:
             return frozenset()
 
@@ -311,7 +288,7 @@ class Candidate:
         content = bytearray()
         if not self.is_folder:
             with suppress(SourceUnfit):
-                for piece in self.source().pieces():
+                for piece in self.pieces():
                     content += piece
                     ended = not first_line or b"\n" in content
                     if len(content) >= (bytes_min if ended else _FIRST_LINE_BYTES_MAX):
@@ -327,21 +304,17 @@ class Candidate:
         lines = begins.split(b"\n")
         whole = lines if len(begins) < BEGINNING_BYTES else lines[:-1]
         rows = []
-        for line in whole[:20]:
-            try:
-                row = decode(line) if line.strip() else None
-            except SourceUnfit:
-                continue
-            if isinstance(row, dict):
-                rows.append(row)
-        return rows
+        for line in filter(bytes.strip, whole[:20]):
+            with suppress(SourceUnfit):
+                rows.append(decode(line))
+        return [row for row in rows if isinstance(row, dict)]
 
 
 def candidates(
     path: Path, skipped: Notes, is_whole: Callable[[Candidate], bool]
 ) -> Iterator[Candidate]:
     """The file, or the files of the folder at any depth. A folder that `is_whole` stands for all in
-    it. Raises InvalidInput where nothing can be there."""
+    it. Raises InvalidInput."""
     try:
         real = path.resolve(strict=True)
     except (OSError, RuntimeError) as error:
@@ -369,43 +342,6 @@ def candidates(
             elif entry.is_file(follow_symlinks=False):
                 yield Candidate(path.joinpath(*inside), real, inside)
         folders += reversed(below)
-
-
-def decode(content: bytes) -> Any:
-    """JSON of others. Raises SourceUnfit."""
-    try:
-        return _decoder.decode(content.removeprefix(b"\xef\xbb\xbf"))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        mended = _decoded_leniently(content)
-        if mended is None:
-            raise SourceUnfit(f"it is no JSON: {error}") from error
-        return mended
-    except RecursionError as error:
-        raise SourceUnfit("it is nested too deeply") from error
-
-
-#: What many programs write though JSON and UTF-8 do not have it: half of a character, no number.
-_ODD = re.compile(rb"\\u[dD][89a-fA-F]|\bNaN\b|\bInfinity\b")
-_HALF = re.compile("[\ud800-\udfff]")
-
-
-def _decoded_leniently(content: bytes) -> Any:
-    if not _ODD.search(content):
-        return None
-    try:
-        return _mended(json.loads(content, parse_constant=lambda _name: None))
-    except (ValueError, RecursionError):
-        return None
-
-
-def _mended(value: Any) -> Any:
-    if isinstance(value, str):
-        return _HALF.sub("\ufffd", value)
-    if isinstance(value, list):
-        return [_mended(item) for item in value]
-    if isinstance(value, dict):
-        return {_HALF.sub("\ufffd", name): _mended(item) for name, item in value.items()}
-    return value
 
 
 def _plain_pieces(file: BinaryIO, codec: str | None) -> Iterator[bytes]:

@@ -34,8 +34,7 @@ class DatabaseSource(Source):
 
     @property
     def _log(self) -> Source:
-        names = (*self.names[:-1], f"{self.names[-1]}-wal")
-        return Source(self.path.with_name(names[-1]), self.root, names)
+        return self.beside(f"{self.name}-wal")
 
     @contextmanager
     def connection(self) -> Iterator[sqlite3.Connection]:
@@ -43,7 +42,8 @@ class DatabaseSource(Source):
         if not self.exists():
             raise SourceUnfit("it is no regular file")
         # Without a log nobody writes, and SQLite need not make files of its own beside it.
-        mode = "mode=ro" if self._has_log() else "mode=ro&immutable=1"
+        is_written = self._log.exists() or self.beside(f"{self.name}-journal").real.is_file()
+        mode = "mode=ro" if is_written else "mode=ro&immutable=1"
         address = f"file:{quote(str(self.real))}?{mode}"
         try:
             with closing(sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS)) as connection:
@@ -51,10 +51,6 @@ class DatabaseSource(Source):
                 yield connection
         except sqlite3.Error as error:
             raise SourceUnfit(f"its database cannot be read: {error}") from error
-
-    def _has_log(self) -> bool:
-        journal = self.real.with_name(f"{self.name}-journal")
-        return self._log.exists() or journal.is_file()
 
 
 def _bound(connection: sqlite3.Connection) -> None:
@@ -73,14 +69,6 @@ def _bound(connection: sqlite3.Connection) -> None:
     connection.set_progress_handler(spend, _STEPS_PER_CALL)
 
 
-def is_database(candidate: Candidate) -> bool:
-    return not candidate.is_folder and candidate.beginning.startswith(_HEAD)
-
-
-def database_of(candidate: Candidate) -> DatabaseSource:
-    return DatabaseSource(candidate.path, candidate.root, candidate.names)
-
-
 def tables_of(connection: sqlite3.Connection) -> dict[str, set[str]]:
     """The columns of each true table: a view may be anything."""
     names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
@@ -95,17 +83,14 @@ def tables_of(connection: sqlite3.Connection) -> dict[str, set[str]]:
 def is_database_with(candidate: Candidate, usual_name: str, *tables: str) -> bool:
     """Whether a file is a database with these tables. One that is broken or locked is taken for
     what its name says, so that reading it tells what is wrong."""
-    if not is_database(candidate):
+    if candidate.is_folder or not candidate.beginning.startswith(_HEAD):
         return False
+    database = DatabaseSource(candidate.path, candidate.folder, candidate.names)
     try:
-        with database_of(candidate).connection() as connection:
+        with database.connection() as connection:
             return set(tables) <= tables_of(connection).keys()
     except SourceUnfit:
-        return candidate.name == usual_name
-
-
-def row_of(row: sqlite3.Row) -> dict[str, Any]:
-    return dict(zip(row.keys(), row, strict=True))
+        return candidate.plain_name == usual_name
 
 
 _PARQUET = b"PAR1"
@@ -113,32 +98,29 @@ _ROWS_AT_ONCE = 200
 #: No row group of an export is so large, uncompressed.
 _GROUP_BYTES_MAX = 2 * 1024 * 1024 * 1024
 
-Row = dict[str, Any]
-
 
 def is_export(candidate: Candidate) -> bool:
-    return not candidate.is_folder and candidate.name.endswith((".json", ".jsonl", ".parquet"))
+    return not candidate.is_folder and candidate.ends(".json", ".jsonl", ".parquet")
 
 
 def columns_of(candidate: Candidate) -> frozenset[str]:
     if not candidate.beginning.startswith(_PARQUET):
         return frozenset()
     try:
-        with _parquet(candidate.source()) as file:
+        with _parquet(candidate) as file:
             return frozenset(file.schema_arrow.names)
     except SourceUnfit:
         return frozenset()
 
 
-def rows_of(source: Source, notes: Notes, *holders: str) -> Iterator[tuple[str, Row]]:
+def rows_of(source: Source, notes: Notes, *holders: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """With where each stands. A document is a list of rows, an object that holds one under one of
     the names of `holders`, or one row. Raises SourceUnfit."""
-    name = source.plain_name
-    if name.endswith(".jsonl"):
+    if source.ends(".jsonl"):
         for number, row in source.rows(notes):
             yield f"line {number}", row
         return
-    rows = _parquet_rows(source) if name.endswith(".parquet") else _held(source, holders)
+    rows = _parquet_rows(source) if source.ends(".parquet") else _held(source, holders)
     for at, row in enumerate(rows):
         if isinstance(row, dict):
             yield f"row {at + 1}", row

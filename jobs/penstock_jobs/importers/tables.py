@@ -11,7 +11,6 @@ imported_source = Table(
     #: Of the path without links: a path may be longer than an index has room for.
     Column("digest", String(32), primary_key=True),
     Column("path", Text, nullable=False),
-    #: The importer, and its version then.
     Column("format", String(128), nullable=False),
     #: It differs when the source has changed since; empty while its end is not taken yet.
     Column("mark", String(32), nullable=False),

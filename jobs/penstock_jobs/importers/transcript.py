@@ -1,28 +1,27 @@
 """The events of one session while an importer puts them together."""
 
-import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-from xxhash import xxh3_128_hexdigest
-
-from penstock.events.event import ID_CHARS_MAX, TS_MAX_US, TS_MIN_US, microseconds
-from penstock.events.messages import Message, ToolCall, count_of, message_of, text_of, usage_of
-from penstock_jobs.importers.edits import FileChanges, FileEdit, ToolUse, arguments_of
+from penstock.events.event import ID_CHARS_MAX
+from penstock.events.messages import (
+    Message,
+    ToolCall,
+    count_of,
+    message_of,
+    present,
+    text_of,
+    usage_of,
+)
+from penstock_jobs.importers.edits import FileChanges, FileEdit, ToolUse
+from penstock_jobs.importers.fields import arguments_of, digest_of, moment_us
 from penstock_jobs.importers.importer import ImportedEvent
 from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.sources import Source
 
-_sorted_encoder = msgspec.json.Encoder(order="deterministic")
 Payload = dict[str, Any]
 
-_WITH_ZONE = re.compile(r"(?:Z|[+-]\d\d:?\d\d)$")
-#: Numbers are seconds, milliseconds, microseconds or nanoseconds, whichever is a usual year.
-_SCALES = (1_000_000, 1_000, 1)
 #: Longer than an agent takes for one step.
 _STEP_SECONDS_MAX = 3600
 _LIMITS = ("timeout", "time_out", "cost", "context", "limit", "max_")
@@ -31,34 +30,33 @@ _DECIMALS = 4
 _ROUNDED_MIN = 8
 
 
-@dataclass
 class SessionDraft:
     """Events in the order in which they are added. An event's key is its `event_id`: it must be
     the same whenever the same source is read, also when the source has grown."""
 
-    session_id: str
-    source: str
-    #: When the next event happened, unless it says so itself.
-    clock_us: int
-    project: str | None = None
-    user: str | None = None
-    model: str | None = None
-    #: The payload of `session_start`, which comes first whenever its facts are known.
-    start: Payload = field(default_factory=dict)
-    made: list[ImportedEvent] = field(default_factory=list)
-    _keys: dict[str, int] = field(default_factory=dict)
-    #: Calls of tools that have no result yet, by their ids.
-    _open_calls: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
+    def __init__(self, session_id: str, form: str, clock_us: int, notes: Notes) -> None:
+        self.session_id = session_id
+        self.form = form
+        self.clock_us = clock_us
+        self.notes = notes
+        self.project: str | None = None
+        self.user: str | None = None
+        self.model: str | None = None
+        #: The payload of `session_start`, which comes first whenever its facts are known.
+        self.start: Payload = {"client": form}
+        self.made: list[ImportedEvent] = []
         self.changes = FileChanges(self.add)
+        self._keys: dict[str, int] = {}
+        #: Calls of tools that have no result yet, by their ids.
+        self._open_calls: dict[str, tuple[str, dict[str, Any]]] = {}
 
-    def add(
-        self, kind: str, payload: Mapping[str, Any], key: str, ts_us: int | None = None
-    ) -> ImportedEvent:
+    def at(self, moment: object) -> None:
+        """Sets the clock; what is no time leaves it as it is."""
+        if (us := moment_us(moment)) is not None:
+            self.clock_us = us
+
+    def add(self, kind: str, payload: Mapping[str, Any], key: str) -> ImportedEvent:
         """What is None in the payload is left out. A key that stands twice gets a number."""
-        if ts_us is not None:
-            self.clock_us = ts_us
         times = self._keys[key] = self._keys.get(key, 0) + 1
         name = key if times == 1 else f"{key}#{times}"
         event = self._event(kind, payload, name, len(self.made) + 1, self.clock_us)
@@ -66,7 +64,7 @@ class SessionDraft:
         return event
 
     def finished(self) -> list[ImportedEvent]:
-        """The events, the start first. None for a session in which nothing happened."""
+        """The events, the start first; none of a session in which nothing happened."""
         if not self.made:
             return []
         first_us = min(int(event.ts) for event in self.made)
@@ -81,13 +79,11 @@ class SessionDraft:
             ts=ts_us,
             type=kind,
             event_id=key if len(key) <= ID_CHARS_MAX else digest_of(key),
-            source=self.source,
+            source=self.form,
             user=self.user,
             project=self.project,
             payload=present(payload),
         )
-
-    # What was said; facts that are None are left out
 
     def instructed(self, text: str, key: str) -> None:
         """The system prompt, where it comes before all else."""
@@ -97,16 +93,11 @@ class SessionDraft:
             known = self.start.get("system")
             self.start["system"] = f"{known}\n\n{text}" if known else text
 
-    def asked(self, text: str, key: str, ts_us: int | None = None, **facts: Any) -> ImportedEvent:
-        return self.add("user_message", {"text": text} | facts, key, ts_us)
+    def asked(self, text: str, key: str, **facts: Any) -> None:
+        self.add("user_message", {"text": text} | facts, key)
 
     def answered(
-        self,
-        key: str,
-        ts_us: int | None = None,
-        *,
-        tool_calls: Sequence[ToolCall] = (),
-        **facts: Any,
+        self, key: str, *, tool_calls: Sequence[ToolCall] = (), **facts: Any
     ) -> ImportedEvent:
         """A call without an id gets one that its result can be found by."""
         payload: Payload = {"call_id": key, "model": self.model} | present(facts)
@@ -115,10 +106,9 @@ class SessionDraft:
             self.open_call(call)
         if tool_calls:
             payload["tool_calls"] = list(map(present, tool_calls))
-        return self.add("model_call", payload, key, ts_us)
+        return self.add("model_call", payload, key)
 
     def open_call(self, call: ToolCall) -> None:
-        """A call of a tool whose result may come."""
         self._open_calls[call["id"]] = call["name"], arguments_of(call.get("arguments"))
 
     def returned(
@@ -126,32 +116,27 @@ class SessionDraft:
         call_id: str | None,
         output: Any,
         key: str,
-        ts_us: int | None = None,
         *,
-        ok: bool | None = None,
         copied: bool = False,
         changes: Sequence[FileEdit] | None = None,
         **facts: Any,
-    ) -> ImportedEvent:
+    ) -> None:
         """The result of a tool. What it did to files follows: the `changes`, where the source
         tells them, else what the call says; nothing of what was told before."""
-        tool, arguments = self._open_calls.pop(call_id or "", (facts.pop("tool", None), {}))
-        payload = {"call_id": call_id, "tool": tool, "ok": ok, "output": output} | present(facts)
+        tool, arguments = self._open_calls.pop(call_id or "", (facts.get("tool"), {}))
+        payload = {"call_id": call_id} | facts | {"tool": tool, "output": output}
         if copied:
             payload["is_copied_context"] = True
-        event = self.add("tool_result", payload, key, ts_us)
+        self.add("tool_result", payload, key)
         if changes is not None:
             for at, change in enumerate(changes):
                 name = f"{call_id or key}:edit" + (f":{at}" if at else "")
                 self.changes.add(change, name, call_id)
         elif tool and call_id and not copied:
             text = output if isinstance(output, str) else text_of(output)
-            self.changes.take(ToolUse(call_id, tool, arguments, ok, text))
-        return event
+            self.changes.take(ToolUse(call_id, tool, arguments, facts.get("ok"), text))
 
-    def told(
-        self, message: Message | Mapping[str, Any], key: str, ts_us: int | None = None, **facts: Any
-    ) -> None:
+    def told(self, message: Message | Mapping[str, Any], key: str, **facts: Any) -> None:
         """A message; `facts` belong to the event that it becomes. Unknown fields are kept."""
         said = message if isinstance(message, Message) else message_of(message)
         if said.extra:
@@ -159,39 +144,31 @@ class SessionDraft:
         if said.role == "system":
             self.instructed(said.text or "", key)
         elif said.role == "assistant":
-            self._told_answer(said, key, ts_us, facts)
+            known = {
+                "text": said.text,
+                "thinking": said.thinking,
+                "model": said.model,
+                "usage": usage_of(said.usage),
+                "finish_reason": said.finish_reason,
+            }
+            calls = [call | {"name": call["name"] or "unknown"} for call in said.calls]
+            self.answered(key, tool_calls=calls, **(known | present(facts)))
         else:
-            self._told_results(said, key, ts_us, facts)
+            self._told_results(said, key, facts)
             if said.role != "tool" and (said.text or said.others or not said.outputs):
-                self.asked(said.text or "", key, ts_us, content=said.content, **facts)
+                self.asked(said.text or "", key, content=said.content, **facts)
 
-    def _told_answer(self, said: Message, key: str, ts_us: int | None, facts: Payload) -> None:
-        known = {
-            "text": said.text,
-            "thinking": said.thinking,
-            "model": said.model,
-            "usage": usage_of(said.usage),
-            "finish_reason": said.finish_reason,
-        }
-        calls = [call | {"name": call["name"] or "unknown"} for call in said.calls]
-        self.answered(key, ts_us, tool_calls=calls, **(known | present(facts)))
-
-    def _told_results(self, said: Message, key: str, ts_us: int | None, facts: Payload) -> None:
-        copied = bool(facts.get("is_copied_context"))
+    def _told_results(self, said: Message, key: str, facts: Payload) -> None:
+        if said.role != "tool":
+            facts = {"copied": bool(facts.get("is_copied_context"))}
         for at, told in enumerate(said.outputs):
-            named: Payload = {"tool": told.tool} if told.tool else {}
-            if said.role == "tool":
-                more = named | {"ok": told.ok} | facts
-                self.returned(told.call_id, told.output, key, ts_us, **more)
-            else:
-                name = f"{key}:result" + (f":{at}" if at else "")
-                more = named | {"ok": told.ok, "copied": copied}
-                self.returned(told.call_id, told.output, name, ts_us, **more)
+            name = key if said.role == "tool" else f"{key}:result" + (f":{at}" if at else "")
+            more: Payload = {"tool": told.tool, "ok": told.ok} | facts
+            self.returned(told.call_id, told.output, name, **more)
 
     # Runs of harnesses
 
     def end_run(self, exit_status: object) -> None:
-        """The end of a session, by the words that harnesses have for it."""
         if not isinstance(exit_status, str) or not exit_status:
             return
         status = exit_status.lower()
@@ -209,58 +186,17 @@ class SessionDraft:
 
     def add_reward(self, name: str, value: object, given_by: str, key: str) -> None:
         if isinstance(value, int | float):
-            payload = {"name": name, "value": value, "given_by": given_by}
-            self.add("x_reward", payload, key)
+            self.add("x_reward", {"name": name, "value": value, "given_by": given_by}, key)
+
+    def add_final_patch(self, patch: object, key: str) -> None:
+        if isinstance(patch, str) and patch:
+            self.changes.add_final_patch(patch, key)
 
 
 def tool_call(call_id: object, name: object, arguments: Any, **more: Any) -> ToolCall:
     """In the form of docs/events.md, with arguments as they were sent."""
     known = {"id": str(call_id or ""), "name": str(name or "unknown"), "arguments": arguments}
     return present(known | more)
-
-
-def digest_of(*parts: object) -> str:
-    """A short name for values that have none, the same wherever they stand."""
-    return xxh3_128_hexdigest(_sorted_encoder.encode(parts))
-
-
-def present(values: Mapping[str, Any]) -> Payload:
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def json_of(value: object) -> Any:
-    """What a JSON text holds; any other value as it is."""
-    if isinstance(value, str) and value[:1] in ("{", "["):
-        try:
-            return msgspec.json.decode(value)
-        except (msgspec.MsgspecError, RecursionError):
-            return value
-    return value
-
-
-def moment_us(value: object) -> int | None:
-    """A time as sources write it: RFC 3339, without a zone UTC; or a number since 1970. None for
-    what is no time, or none that an event can have."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int | float):
-        moments: list[float] = [value * scale for scale in _SCALES] + [value / 1_000]
-        return next((int(us) for us in moments if TS_MIN_US <= us <= TS_MAX_US), None)
-    if not isinstance(value, str):
-        return None
-    try:
-        moment = datetime.fromisoformat(value.strip())
-    except ValueError:
-        return None
-    if not _WITH_ZONE.search(value.strip()):
-        moment = moment.replace(tzinfo=UTC)
-    us = microseconds(moment)
-    return us if TS_MIN_US <= us <= TS_MAX_US else None
-
-
-def milliseconds(began_us: int | None, ended_us: int | None) -> float | None:
-    known = began_us is not None and ended_us is not None and ended_us >= began_us
-    return (ended_us - began_us) / 1000 if known else None  # type: ignore[operator]
 
 
 # Runs of benchmark harnesses that are one document without an id of their own. Such a run is known
@@ -281,9 +217,6 @@ def is_unfinished(
         return False
     notes.hold("the run has not ended yet")
     return True
-
-
-# Tokens of a model call
 
 
 def engine_tokens(

@@ -10,7 +10,9 @@ from typing import Any, Literal
 import msgspec
 
 from penstock.errors import InvalidInput
+from penstock.events.messages import present
 from penstock.lake.desk import Desk
+from penstock_jobs.importers.fields import digest_of
 from penstock_jobs.importers.penstock_documents import (
     ENVELOPE,
     OWN,
@@ -20,7 +22,6 @@ from penstock_jobs.importers.penstock_documents import (
     step_metrics,
     step_payload,
 )
-from penstock_jobs.importers.transcript import digest_of, present
 
 SessionForm = Literal["atif", "messages"]
 _Event = dict[str, Any]

@@ -34,8 +34,6 @@ def _entries() -> dict[str, EntryPoint]:
 
 
 class CommandGroup(TyperGroup):
-    """Commands in a list that says of each what it does, in a whole sentence."""
-
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(
@@ -48,8 +46,6 @@ class CommandGroup(TyperGroup):
 
 
 class RoomCommands(CommandGroup):
-    """The commands of all rooms, each loaded when it is asked for."""
-
     def list_commands(self, ctx: Any) -> list[str]:
         own = {name: position for position, name in enumerate(SUMMARIES)}
         names = [name for name in _entries() if "." not in name]
@@ -173,7 +169,6 @@ def _refuse(error: PenstockError) -> int:
 
 
 def _url_refusal(error: typer.TyperException) -> PenstockError | None:
-    """What a command says that has no --url, where it is given one."""
     context = getattr(error, "ctx", None)
     if getattr(error, "option_name", "") != "--url" or context is None:
         return None

@@ -113,8 +113,8 @@ def message_of(value: Object, role: str = "user") -> Message:
         message.outputs.append(output)
     elif content is not None:
         _with_parts(message, parts)
-    calls = _decoded(_first(value, "tool_calls", "toolCalls"))
-    held = map(_decoded, calls if isinstance(calls, list) else [])  # some keep each as JSON
+    calls = json_of(_first(value, "tool_calls", "toolCalls"))
+    held = map(json_of, calls if isinstance(calls, list) else [])  # some keep each as JSON
     message.calls += [call_of(call) for call in held if isinstance(call, dict) and call]
     if isinstance(function := value.get("function_call"), dict) and not calls:
         message.calls.append(call_of(function))
@@ -159,7 +159,7 @@ def _of_object(value: Object, role: str) -> list[Message]:
     if "role" in value or _kind(value) in _SPEAKERS:
         return [message_of(value, role)]
     for name in ("messages", "input_messages", "contents", "input"):
-        if isinstance(told := _decoded(value.get(name)), list):
+        if isinstance(told := json_of(value.get(name)), list):
             system = value.get("system") or value.get("instructions")
             said = [Message("system", as_text(plain(system)))] if system else []
             return said + messages_of(told, role)
@@ -213,6 +213,20 @@ def plain(content: Any) -> Any:
         return content
     texts = [_text(part) for part in content]
     return "\n".join(filter(None, texts)) if None not in texts else content
+
+
+def present(values: Object) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def json_of(value: Any) -> Any:
+    """What the text of a JSON list or object holds; any other value as it is."""
+    if not isinstance(value, str) or value[:1] not in ("[", "{"):
+        return value
+    try:
+        return msgspec.json.decode(value)
+    except (ValueError, RecursionError):
+        return value
 
 
 def as_text(value: Any) -> str:
@@ -320,15 +334,6 @@ def _unwrapped(value: Object, *names: str) -> dict[str, Any]:
 
 def _first(held: Object, *names: str) -> Any:
     return next((held[name] for name in names if held.get(name) is not None), None)
-
-
-def _decoded(value: Any) -> Any:
-    if not isinstance(value, str) or value[:1] not in ("[", "{"):
-        return value
-    try:
-        return msgspec.json.decode(value)
-    except (ValueError, RecursionError):
-        return value
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:

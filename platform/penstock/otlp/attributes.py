@@ -1,13 +1,13 @@
 """Reading attributes: exporters write one fact as text, as JSON in a text, or as a value."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from penstock.events.event import TS_MAX_US, TS_MIN_US
-from penstock.events.messages import Message, is_part, messages_of
+from penstock.events.messages import Message, is_part, messages_of, present
 from penstock.otlp.records import Attributes
 
 #: Names with more dots are nobody's.
@@ -120,10 +120,6 @@ def with_lists(level: dict[str, Any]) -> Any:
 
 def objects(value: Any) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def present(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def usage(counts: Any, **names: Sequence[str]) -> dict[str, Any] | None:

@@ -123,12 +123,12 @@ class TelemetryBatch:
         return Converted(place, events)
 
     def _of_record(self, known: LogReading) -> Converted:
-        record, owner, reading = known.record, known.owner, known.reading
+        record, owner, reading = known.record, known.owner, known.told.reading
         if reading is None:  # another record of the batch tells it
             return Converted(known.place, [])
         at = microseconds(record.time_ns) or microseconds(record.observed_ns) or self._received_us
         otel = _otel(record.trace_id, record.span_id, known.origin)
-        key = known.key or _record_key(record)
+        key = known.told.key or _record_key(record)
         moment = Moment(key, at, at, record.trace_id, otel)
         events = [*self._start(owner, at), *events_of(reading, owner, moment)]
         return Converted(known.place, events)
@@ -194,12 +194,9 @@ def _record_key(record: LogRecord) -> str:
     return f"log:{xxh3_128_hexdigest(content.encode('utf-8', 'replace'))}"
 
 
-_CONTEXT = ("chunkContextId", "chunk.context_id", "chunk.id")
-_KEY = ("chunkKey", "chunk.key")
-_INDEX = ("chunkIndex", "chunk.index")
-_TOTAL = ("totalChunks", "chunk.total", "chunk.count")
-_CONTENT = ("chunk", "chunk.content")
-_NAMES = {*_CONTEXT, *_KEY, *_INDEX, *_TOTAL, *_CONTENT}
+# Values that were sent in parts: in events of a span, or in records of one batch
+
+_PART_NAMES = ("chunkContextId", "chunkKey", "chunkIndex", "totalChunks", "chunk")
 #: A record whose text was sent in parts has it under this name.
 _BODY = "body"
 #: A record, its number in the batch, and who made it.
@@ -212,12 +209,8 @@ class Parts(Struct):
     by_place: dict[int, str] = field(default_factory=dict)
 
     def add(self, held: Attributes) -> None:
-        place = count(held, *_INDEX)
-        self.by_place[len(self.by_place) if place is None else place] = text(held, *_CONTENT) or ""
-
-    @property
-    def is_whole(self) -> bool:
-        return len(self.by_place) >= self.total
+        place = count(held, "chunkIndex")
+        self.by_place[len(self.by_place) if place is None else place] = text(held, "chunk") or ""
 
     def joined(self) -> str:
         return "".join(self.by_place[place] for place in sorted(self.by_place))
@@ -225,8 +218,8 @@ class Parts(Struct):
 
 def parts_of(held: Attributes) -> Parts | None:
     """Empty, of the value that these attributes have a part of."""
-    key, total = text(held, *_KEY), count(held, *_TOTAL)
-    return Parts(key, total) if key and total and text(held, *_CONTENT) is not None else None
+    key, total = text(held, "chunkKey"), count(held, "totalChunks")
+    return Parts(key, total) if key and total and text(held, "chunk") is not None else None
 
 
 def join_span(span: Span) -> None:
@@ -247,27 +240,27 @@ class ChunkedRecords:
         self._waiting: dict[tuple[str, str], tuple[Parts, _Placed]] = {}
 
     def take(self, place: int, record: LogRecord, origin: Origin) -> LogRecord | None:
-        """The whole record once its last part is there; it is the first with the whole value."""
+        """The record that is whole now: this one, or the first of its parts."""
         begun = parts_of(record.attributes)
         if begun is None:
             return record
-        name = text(record.attributes, *_CONTEXT) or record.span_id, begun.key
+        name = text(record.attributes, "chunkContextId") or record.span_id, begun.key
         parts, first = self._waiting.setdefault(name, (begun, (place, record, origin)))
         parts.add(record.attributes)
-        if not parts.is_whole:
+        if len(parts.by_place) < parts.total:
             return None
         del self._waiting[name]
         return _whole(first[1], parts)
 
     def rest(self) -> Iterator[_Placed]:
-        waiting, self._waiting = self._waiting, {}
-        for parts, (place, record, origin) in waiting.values():
+        for parts, (place, record, origin) in self._waiting.values():
             yield place, _whole(record, parts), origin
 
 
 def _whole(record: LogRecord, parts: Parts) -> LogRecord:
-    kept = {name: value for name, value in record.attributes.items() if name not in _NAMES}
-    record.attributes = kept | {parts.key: parts.joined()}
+    for name in _PART_NAMES:
+        record.attributes.pop(name, None)
+    record.attributes[parts.key] = parts.joined()
     if parts.key == _BODY and record.body is None:
         record.body = parts.joined()
     return record

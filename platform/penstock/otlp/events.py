@@ -12,8 +12,8 @@ from msgspec import Struct, field
 from xxhash import xxh3_128_hexdigest
 
 from penstock.events.event import ID_CHARS_MAX
-from penstock.events.messages import Message, ToolOutput, as_text
-from penstock.otlp.attributes import present, structured
+from penstock.events.messages import Message, ToolOutput, as_text, present
+from penstock.otlp.attributes import structured
 from penstock.otlp.records import Attributes, Origin
 
 _SOURCE_CHARS_MAX = 128
@@ -101,13 +101,10 @@ class ModelCallReading(Struct):
 
     messages: list[Message] = field(default_factory=list)
     left_out: int = 0
-    #: One for each choice that the model gave.
     answers: list[Message] = field(default_factory=list)
     system: str | None = None
     tools: list[Any] | None = None
-    #: Fields of the payload of `model_call`, as they are.
     facts: dict[str, Any] = field(default_factory=dict)
-    #: What the exporter cut.
     cut: list[str] = field(default_factory=list)
     error: str | None = None
     #: Another record tells the answer: this one has what the model was sent.
@@ -115,8 +112,6 @@ class ModelCallReading(Struct):
 
 
 class ToolReading(Struct):
-    """The run of a tool."""
-
     name: str | None = None
     call_id: str | None = None
     arguments: Any = None
@@ -137,8 +132,6 @@ class StepReading(Struct):
 
 
 class EventReading(Struct):
-    """An event whose type and payload the record says itself."""
-
     type: str
     payload: dict[str, Any]
     #: Names the event in its session, where the record has an id for it.
@@ -148,6 +141,20 @@ class EventReading(Struct):
 Reading = ModelCallReading | ToolReading | StepReading | EventReading
 
 
+class RecordReading(Struct):
+    """What a log record of an agent tells; None: nothing, or another record tells it."""
+
+    reading: Reading | None
+    key: str | None = None
+    name: str = ""
+    #: Whether the rest of a batch decides what becomes of it.
+    waits: bool = False
+    #: Which content its session tells in full, as it shows.
+    full: str | None = None
+    #: It is the lesser of two where its session tells this in full.
+    lesser_than: str | None = None
+
+
 Event = dict[str, Any]
 
 #: A step of an agent that is neither a call of a model nor of a tool.
@@ -155,8 +162,6 @@ STEP_TYPE = "x_span"
 
 
 class Moment(Struct):
-    """Where and when something happened. `key` is the record's own id within its session."""
-
     key: str
     began_us: int
     ended_us: int
@@ -169,15 +174,19 @@ def events_of(reading: Reading, owner: Owner, moment: Moment) -> Iterator[Event]
     if isinstance(reading, ModelCallReading):
         yield from _of_call(reading, owner, moment)
     elif isinstance(reading, ToolReading):
-        yield (
-            _of_tool(reading, owner, moment)
-            if reading.call_id
-            else (_of_step(_unnamed_run(reading), owner, moment))
-        )
+        if reading.call_id:
+            yield _of_tool(reading, owner, moment)
+        else:
+            # A run that does not say which call it answers is no result of one: the next call of
+            # the model tells that.
+            told = {"tool": reading.name, "arguments": reading.arguments, "output": reading.output}
+            step = StepReading("tool", present(told | reading.facts), reading.error)
+            yield _of_step(step, owner, moment)
     elif isinstance(reading, StepReading):
         yield _of_step(reading, owner, moment)
     else:
-        yield _of_event(reading, owner, moment)
+        payload = present(reading.payload | {"otel": moment.otel})
+        yield _event(owner, reading.type, moment.ended_us, reading.key or moment.key, payload)
 
 
 def start_of(owner: Owner, ts_us: int, **more: Any) -> Event:
@@ -300,13 +309,6 @@ def _of_tool(tool: ToolReading, owner: Owner, moment: Moment) -> Event:
     return _event(owner, "tool_result", moment.ended_us, key, present(payload))
 
 
-def _unnamed_run(tool: ToolReading) -> StepReading:
-    """A run that does not say which call it answers is no result of one: the next call of the model
-    tells that."""
-    facts = {"tool": tool.name, "arguments": tool.arguments, "output": tool.output}
-    return StepReading("tool", present(facts | tool.facts), tool.error)
-
-
 def _of_step(step: StepReading, owner: Owner, moment: Moment) -> Event:
     payload = {
         "kind": step.kind,
@@ -317,12 +319,6 @@ def _of_step(step: StepReading, owner: Owner, moment: Moment) -> Event:
         "otel": moment.otel,
     }
     return _event(owner, STEP_TYPE, moment.ended_us, moment.key, present(payload))
-
-
-def _of_event(reading: EventReading, owner: Owner, moment: Moment) -> Event:
-    key = reading.key or moment.key
-    payload = reading.payload | {"otel": moment.otel}
-    return _event(owner, reading.type, moment.ended_us, key, present(payload))
 
 
 def _event(

@@ -36,7 +36,6 @@ Record = TypeVar("Record")
 
 _EVENTS_MAX = 16_384
 _FILES = (common_pb2, resource_pb2, trace_pb2, logs_pb2)
-#: Fields whose messages are read one by one.
 _LATER = {"resource_spans", "scope_spans", "spans", "resource_logs", "scope_logs", "log_records"}
 
 
@@ -159,9 +158,6 @@ def _value(value: Any, depth: int) -> Any:
 
 def _text(content: bytes) -> str:
     return content.decode("utf-8", "replace")
-
-
-# Answers
 
 
 def encode_partial_success(rejected: int, why: str) -> bytes:

@@ -12,15 +12,12 @@ ATTRIBUTES_MAX = 65_536
 #: A larger span or record keeps others waiting while it is read. The longest conversations that
 #: models take have a few MiB.
 RECORD_BYTES_MAX = 8 * 1024 * 1024
-#: Values of attributes may hold lists and maps. Deeper ones are nobody's.
 DEPTH_MAX = 32
 
 STATUS_ERROR = 2
 
 
 class Origin(Struct):
-    """Who made a record: the process, and the instrumentation in it."""
-
     resource: Attributes = field(default_factory=dict)
     scope: str = ""
 
@@ -31,8 +28,6 @@ class SpanEvent(Struct):
 
 
 class Span(Struct):
-    """Ids are hexadecimal; the parent's is empty for a root."""
-
     trace_id: str = ""
     span_id: str = ""
     parent_id: str = ""
@@ -65,6 +60,4 @@ class LogRecord(Struct):
 
 
 class Malformed(Struct):
-    """A span or a record within a readable body that cannot be read itself."""
-
     why: str

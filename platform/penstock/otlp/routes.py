@@ -72,8 +72,6 @@ class ExportAnswer(msgspec.Struct, rename="camel", omit_defaults=True):
 
 @dataclass
 class ExportOperation(RefusableOperation):
-    """A body of either encoding, answered in the same."""
-
     def __post_init__(self) -> None:
         super().__post_init__()
         binary = OpenAPIMediaType(schema=Schema(type=OpenAPIType.STRING))

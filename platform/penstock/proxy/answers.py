@@ -19,13 +19,10 @@ _PARTS_MAX = 4_096
 
 @dataclass(slots=True)
 class ChoiceDraft:
-    """One of the answers to a request; there is nearly always one."""
-
     texts: list[str] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
     calls: dict[int, dict[str, Any]] = field(default_factory=dict)
     finish_reason: str | None = None
-    #: The token that ended it.
     stop_id: int | None = None
     prompt_ids: list[int] | None = None
     ids: "array[int]" = field(default_factory=lambda: array("q"))
@@ -61,7 +58,6 @@ class AnswerDraft:
     _bytes: int = 0
 
     def take(self, piece: bytes) -> None:
-        """The next piece of the body, as the upstream sent it."""
         if self.was_cut:
             return
         self._bytes += len(piece)
@@ -99,7 +95,6 @@ class AnswerDraft:
         return self.choices.setdefault(number, ChoiceDraft())
 
     def about(self, document: Mapping[str, Any]) -> None:
-        """What stands at the top of all forms."""
         self.id = document.get("id") or self.id
         self.model = document.get("model") or self.model
         self.use(document.get("usage"))
@@ -113,12 +108,8 @@ class AnswerDraft:
             self.version_runs = [(int(span["start"]), str(span["version"])) for span in spans]
 
     def use(self, usage: object) -> None:
-        """Counts by any of their names; of what is told again the last counts."""
         if isinstance(usage, dict):
             self.usage |= {name: value for name, value in usage.items() if value is not None}
-
-
-# Chat completions, and completions
 
 
 def _chat_event(draft: AnswerDraft, document: Mapping[str, Any]) -> None:
@@ -200,9 +191,6 @@ def _take_message(choice: ChoiceDraft, message: Message) -> None:
     choice.calls = dict(enumerate(message.calls))
 
 
-# Messages
-
-
 def _message_whole(draft: AnswerDraft, document: Mapping[str, Any]) -> None:
     draft.about(document)
     if isinstance(document.get("content"), list):
@@ -249,9 +237,6 @@ def _take_block(choice: ChoiceDraft, index: int, delta: Mapping[str, Any]) -> No
             choice.thoughts.append(delta["thinking"])
         case "input_json_delta":
             choice.calls[index].setdefault("parts", []).append(delta["partial_json"])
-
-
-# Responses
 
 
 def _response_whole(draft: AnswerDraft, document: Mapping[str, Any]) -> None:
@@ -313,11 +298,7 @@ _WHOLES = {
 }
 
 
-# What both sides count and name
-
-
 def problem_of(document: object) -> str:
-    """The message of an error, however it is wrapped."""
     found: Any = document
     for name in ("error", "message"):
         if isinstance(found, dict) and name in found:
@@ -326,7 +307,6 @@ def problem_of(document: object) -> str:
 
 
 def usage_of_choice(usage: Mapping[str, Any], choice: ChoiceDraft) -> dict[str, int]:
-    """As docs/events.md has it; by the tokens themselves where nobody counted them."""
     counted = {"prompt": len(choice.prompt_ids or ()), "completion": len(choice.ids)}
     told = usage_of(usage) or {}
     return {name: count for name, count in counted.items() if count and not told.get(name)} | told

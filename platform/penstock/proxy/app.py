@@ -34,7 +34,6 @@ _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 @dataclass(frozen=True, kw_only=True)
 class ProxyPlan:
     upstream: HttpAddress
-    #: None: it is found out.
     engine: EngineKind | None = None
     labels: Labels = field(default_factory=Labels)
     #: Where `penstock channels follow` says what it loaded.
@@ -42,8 +41,6 @@ class ProxyPlan:
 
 
 class ProxyApp:
-    """For one event loop."""
-
     def __init__(self, plan: ProxyPlan, recording: RecordingPlan) -> None:
         self._plan = plan
         self._upstream = Upstream(plan.upstream)
@@ -86,7 +83,6 @@ async def _answer(send: Send, status: int, document: object) -> None:
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """Port 0 takes a free one. Raises ProxyAddressTaken."""
     try:
         bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -101,7 +97,6 @@ def bound_socket(host: str, port: int) -> socket.socket:
 def serve_proxy(
     plan: ProxyPlan, recording: RecordingPlan, bound: socket.socket, ready: Callable[[], None]
 ) -> dict[str, Any]:
-    """Until SIGTERM or SIGINT; what it counted."""
     app = ProxyApp(plan, recording)
     room = make_room_for(2 * _CONNECTIONS_MAX) // 2
     config = uvicorn.Config(

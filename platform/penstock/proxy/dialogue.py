@@ -15,7 +15,7 @@ import msgspec
 from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
 from penstock.events.event import ID_CHARS_MAX
-from penstock.events.messages import Message, messages_of, text_of
+from penstock.events.messages import Message, json_of, messages_of, text_of
 from penstock.proxy.target import Endpoint, Labels
 
 _encoder = msgspec.json.Encoder(order="deterministic")
@@ -28,7 +28,6 @@ _SAMPLING = (
 )  # fmt: skip
 #: Ends of calls that are known; of what is older, a session goes on as after a restart.
 _ENDS_MAX = 200_000
-#: Sessions of which it is known how they began.
 _SESSIONS_MAX = 20_000
 _ROOTS_MAX = 16
 _LENGTHS_MAX = 32
@@ -45,7 +44,6 @@ class Dialogue:
     sampling: dict[str, Any] = field(default_factory=dict)
     #: The answer that it goes on from, where the server keeps what was said.
     previous: str | None = None
-    #: A text that the model goes on with, in the place of messages.
     prompt: str | None = None
 
     def chains(self) -> list[int]:
@@ -60,7 +58,7 @@ def text_chain(text: str) -> int:
 
 def chained(before: int, message: Message) -> int:
     """Clients repeat answers in forms of their own: without thoughts, with other spaces."""
-    calls = [(call["name"], _plain_arguments(call["arguments"])) for call in message.calls]
+    calls = [(call["name"], json_of(call["arguments"])) for call in message.calls]
     results = [(told.call_id, told.output) for told in message.outputs]
     text = (message.text or "").strip()
     said = (before, message.role, text, calls, results, message.content)
@@ -79,7 +77,7 @@ def dialogue_of(endpoint: Endpoint, body: bytes) -> Dialogue:
             raise TypeError("the request is no object")
         dialogue = _dialogue(endpoint, request)
     except (TypeError, AttributeError, KeyError, RecursionError) as error:
-        raise ValueError(f"the request has another form than {endpoint.value!r}") from error
+        raise ValueError(f"the request has another form than {endpoint}") from error
     dialogue.model = request.get("model") if isinstance(request.get("model"), str) else None
     dialogue.tools = request.get("tools") if isinstance(request.get("tools"), list) else None
     dialogue.sampling = {name: request[name] for name in _SAMPLING if request.get(name) is not None}
@@ -101,22 +99,9 @@ def _dialogue(endpoint: Endpoint, request: Mapping[str, Any]) -> Dialogue:
     return Dialogue(messages, system, previous=request.get("previous_response_id") or None)
 
 
-def _plain_arguments(arguments: Any) -> Any:
-    if not isinstance(arguments, str):
-        return arguments
-    try:
-        return msgspec.json.decode(arguments)
-    except (ValueError, RecursionError):
-        return arguments
-
-
-# Sessions
-
-
 class Place(NamedTuple):
     session_id: str
     parent: str | None
-    #: Messages from here on are new.
     new_from: int
     #: Of each message: the number of all that was said up to it.
     chains: list[int]
@@ -132,13 +117,10 @@ class Place(NamedTuple):
 class _Begun:
     face: int
     has_tools: bool
-    #: The numbers of first messages.
     roots: set[int]
 
 
 class SessionBook:
-    """What the calls of this process ended with. For one thread."""
-
     def __init__(self) -> None:
         self._ends: OrderedDict[tuple[str | None, int], str] = OrderedDict()
         self._begun: OrderedDict[str, _Begun] = OrderedDict()

@@ -58,7 +58,6 @@ def members_of(text: bytes, start: int = 0, end: int | None = None) -> dict[str,
 
 
 def elements_of(text: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The places of the elements of the array that stands there. Raises ValueError."""
     place = text.find(b"[", start, end) + 1
     for raw in _array_decoder.decode(text[start:end]):
         begin = _BETWEEN.match(text, place)
@@ -68,7 +67,6 @@ def elements_of(text: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def removals(members: dict[str, Member], names: Collection[str]) -> list[MemberChange]:
-    """The changes that take these out, each with one comma."""
     listed = list(members.items())
     kept = [at for at, (name, _) in enumerate(listed) if name not in names]
     last = kept[-1] if kept else -1
@@ -84,7 +82,6 @@ def removals(members: dict[str, Member], names: Collection[str]) -> list[MemberC
 
 
 def changed(text: bytes, changes: Sequence[MemberChange]) -> bytes:
-    """The text with changes that do not overlap."""
     parts, place = [], 0
     for change in sorted(changes):
         parts += [text[place : change.start], change.content]
@@ -97,9 +94,6 @@ def _behind(text: bytes, place: int) -> int:
     return between.end() if between else place
 
 
-# What is asked of engines
-
-
 class EngineKind(enum.StrEnum):
     VLLM = "vllm"
     SGLANG = "sglang"
@@ -107,7 +101,6 @@ class EngineKind(enum.StrEnum):
     NONE = "none"
 
 
-#: What is asked of each engine at each endpoint: names of the request, with their values.
 _QUESTIONS: dict[tuple[EngineKind, Endpoint], dict[str, bytes]] = {
     (EngineKind.VLLM, Endpoint.CHAT): {"return_token_ids": b"true", "logprobs": b"true"},
     (EngineKind.VLLM, Endpoint.COMPLETIONS): {"return_token_ids": b"true", "logprobs": b"0"},
@@ -150,7 +143,6 @@ class EngineRequest:
 
 
 def engine_request(kind: EngineKind, endpoint: Endpoint, body: bytes) -> EngineRequest:
-    """The request with the questions for what the engine is to tell."""
     questions = _QUESTIONS.get((kind, endpoint))
     if not questions:
         return EngineRequest(body)
@@ -241,15 +233,11 @@ def engine_of(models: bytes) -> EngineKind:
     return EngineKind.NONE
 
 
-# Server-sent events, cut out of a stream as they come
-
 _END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _DATA = b"data:"
 
 
 class EventCutter:
-    """Gives events with the empty lines that end them; what is not whole yet waits."""
-
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._parts: list[bytes] = []
@@ -284,7 +272,6 @@ class EventCutter:
 
 
 def data_of(event: bytes) -> tuple[int, int]:
-    """Where its data stands; an empty place for none, or for one of several lines."""
     start = 0 if event.startswith(_DATA) else event.find(b"\n" + _DATA) + 1
     if not start and not event.startswith(_DATA):
         return 0, 0

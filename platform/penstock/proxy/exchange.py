@@ -36,7 +36,6 @@ Send = Callable[[Any], Awaitable[None]]
 _MIB = 1024 * 1024
 #: A larger request is passed on as it comes, and not recorded.
 REQUEST_BYTES_MAX = 64 * _MIB
-#: Of all requests that are read.
 REQUESTS_BYTES_MAX = 256 * _MIB
 #: A larger answer that is no stream is passed on with what was asked for beside it.
 ANSWER_BYTES_MAX = 64 * _MIB
@@ -48,8 +47,6 @@ _ENCODED = b"content-encoding"
 
 @dataclass(slots=True)
 class Exchanges:
-    """What all exchanges of a proxy share, and how many there are."""
-
     upstream: Upstream
     engine: KnownEngine
     transcription: TranscriptionProcess
@@ -61,8 +58,6 @@ class Exchanges:
 
 
 class Exchange:
-    """For one request. `target` says what it is."""
-
     def __init__(
         self, shared: Exchanges, target: Target, scope: Scope, receive: Receive, send: Send
     ) -> None:
@@ -141,7 +136,6 @@ class Exchange:
         self._shared.transcription.begin(self._call)
         if kind is not EngineKind.NONE:
             self._before = await self._shared.weights.before()
-        # Its text is recorded: it comes as it is.
         self._headers = [each for each in self._headers if each[0] != b"accept-encoding"]
         self._headers.append((b"accept-encoding", b"identity"))
 

@@ -101,7 +101,6 @@ async def loaded_weights(state: Path) -> Weights | None:
 
 _ANSWER_SECONDS_MAX = 2.0
 _ANSWER_BYTES_MAX = 1024 * 1024
-#: After an answer that named no engine, or none at all.
 _PAUSE_SECONDS = 30.0
 _LOGINS = (b"authorization", b"x-api-key")
 _WEIGHTS = {EngineKind.VLLM: b"/weight_info", EngineKind.SGLANG: b"/model_info"}
@@ -111,7 +110,6 @@ class KnownEngine:
     """Asked once, with the key of the first who asks for something else."""
 
     def __init__(self, upstream: Upstream, kind: EngineKind | None) -> None:
-        """None: it is found out."""
         self._upstream = upstream
         self._kind = kind
         self._until_s = 0.0

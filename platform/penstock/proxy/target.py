@@ -11,16 +11,14 @@ from penstock.events.event import ID_CHARS_MAX
 Headers = list[tuple[bytes, bytes]]
 
 
-class Endpoint(enum.Enum):
-    """Whose exchanges are recorded."""
-
-    CHAT = b"/v1/chat/completions"
-    COMPLETIONS = b"/v1/completions"
-    MESSAGES = b"/v1/messages"
-    RESPONSES = b"/v1/responses"
+class Endpoint(enum.StrEnum):
+    CHAT = "/v1/chat/completions"
+    COMPLETIONS = "/v1/completions"
+    MESSAGES = "/v1/messages"
+    RESPONSES = "/v1/responses"
 
 
-_ENDPOINTS = {endpoint.value: endpoint for endpoint in Endpoint}
+_ENDPOINTS = {endpoint.encode(): endpoint for endpoint in Endpoint}
 _NAMED = re.compile(rb"/s/([^/]+)(?:/c/([^/]+))?(?=/)")
 _PREFIX = b"x-penstock-"
 #: What agents say of their own accord.
@@ -34,8 +32,6 @@ _CONSENTS = frozenset(("train", "no_train", "unknown"))
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """What is said of a session and its calls. None: nobody says it."""
-
     session: str | None = None
     checkpoint: str | None = None
     user: str | None = None
@@ -57,7 +53,6 @@ class Target:
 
 
 def target_of(method: str, path: bytes, query: bytes, headers: Headers, defaults: Labels) -> Target:
-    """`path` is as it was sent, percent signs and all."""
     session = checkpoint = None
     if named := _NAMED.match(path):
         session, checkpoint = (_plain(part) for part in named.groups())
@@ -104,6 +99,5 @@ def _plain(part: bytes | None) -> str | None:
 
 
 def _text(value: bytes | None) -> str | None:
-    """As an id may be; None for nothing."""
     text = value.decode("utf-8", "replace").replace("\0", "").strip() if value else ""
     return text[:ID_CHARS_MAX] or None

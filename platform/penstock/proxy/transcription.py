@@ -4,13 +4,14 @@ import os
 from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct, field
 
 from penstock.events.event import DROPPED_TYPE
-from penstock.events.messages import Message
+from penstock.events.messages import Message, present
 from penstock.proxy.answers import AnswerDraft, ChoiceDraft, problem_of, usage_of_choice
 from penstock.proxy.dialogue import (
     Dialogue,
@@ -27,11 +28,11 @@ from penstock.proxy.target import Endpoint, Labels
 from penstock.recorder.recorder import Recorder
 
 
-@dataclass(slots=True, eq=False)
-class RecordedCall:
+class RecordedCall(Struct, tag="began", eq=False):
+    """What the process that answers tells of a call when it begins."""
+
     endpoint: Endpoint
     labels: Labels
-    #: As the client sent it.
     request: bytes
     engine: EngineKind
     began_us: int
@@ -53,26 +54,19 @@ class CallEnd:
     is_stream: bool
     latency_ms: float
     ttft_ms: float | None = None
-    #: The client went away before its answer was there.
     is_called_off: bool = False
-    #: Why there is no whole answer.
     problem: str | None = None
     weights: Weights | None = None
-    #: They are asked for still.
     awaits_weights: bool = False
 
 
 _MIB = 1024 * 1024
-#: Of one answer.
 _ANSWER_BYTES_MAX = 64 * _MIB
 _PROBLEM_CHARS_MAX = 4_000
-#: Sessions whose start was said.
 _STARTS_MAX = 20_000
 
 
 class CallEvents:
-    """The events of calls, said to a recorder. For one thread."""
-
     def __init__(self, recorder: Recorder, tokenizer: str | None = None) -> None:
         self._recorder = recorder
         self._tokenizer = tokenizer
@@ -244,7 +238,6 @@ class _OpenCall:
         self.given: dict[str, Any] = {}
         self.draft = AnswerDraft(call.endpoint, _ANSWER_BYTES_MAX)
         self.has_ended = False
-        #: How much of its request was recorded.
         self.said = 0
         self._first: list[bytes] = []
 
@@ -287,16 +280,12 @@ class _OpenCall:
             "user": labels.user,
             "project": labels.project,
         }
-        self._recorder.record(self.place.session_id, kind, _present(payload), _present(common))
+        self._recorder.record(self.place.session_id, kind, present(payload), present(common))
 
 
 def _said(message: Message) -> dict[str, Any]:
-    calls = [_present(call) for call in message.calls] or None
+    calls = [present(call) for call in message.calls] or None
     return {"text": message.text, "thinking": message.thinking, "tool_calls": calls}
-
-
-def _present(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _tokens(
@@ -324,7 +313,7 @@ def _tokens(
         runs = [[0, weights.version]]
     elif version is not None:
         runs = [[0, version]]
-    return _present(
+    return present(
         {
             "prompt_ids": prompt,
             "completion_ids": ids,

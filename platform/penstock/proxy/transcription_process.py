@@ -21,8 +21,6 @@ import msgspec
 from msgspec import Struct
 
 from penstock.execution.guarded_process import Channel, GuardedProcess, framed
-from penstock.proxy.engine import EngineKind
-from penstock.proxy.target import Endpoint, Labels
 from penstock.proxy.transcription import CallEnd, CallEvents, RecordedCall
 from penstock.recorder.recorder import Recorder, RecorderCounts
 
@@ -32,9 +30,7 @@ _MIB = 1024 * 1024
 #: Of frames that the process has not taken yet; what finds no room is dropped.
 _WAITING_BYTES_MAX = 64 * _MIB
 _RECORDER_BYTES_MAX = 64 * _MIB
-#: How often the process says what it has recorded.
 _REPORT_SECONDS = 0.1
-#: One that died is started again after this.
 _RESTART_SECONDS = 1.0
 _END_SECONDS_MAX = 10.0
 
@@ -44,16 +40,6 @@ class RecordingPlan(Struct, tag="plan"):
     key: str | None = None
     spool: str | None = None
     tokenizer: str | None = None
-
-
-class _Began(Struct, tag="began"):
-    number: int
-    endpoint: str
-    labels: Labels
-    engine: EngineKind
-    began_us: int
-    key: str
-    request: bytes
 
 
 class _Came(Struct, tag="came"):
@@ -69,7 +55,7 @@ class _Ended(Struct, tag="ended"):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(RecordingPlan | _Began | _Came | _Ended)
+_decoder = msgspec.msgpack.Decoder(RecordingPlan | RecordedCall | _Came | _Ended)
 
 
 class TranscriptionProcess(asyncio.Protocol):
@@ -96,14 +82,7 @@ class TranscriptionProcess(asyncio.Protocol):
 
     def begin(self, call: RecordedCall) -> None:
         call.number = next(self._numbers)
-        endpoint, labels = call.endpoint.name, call.labels
-        self._put(
-            call,
-            _Began(
-                call.number, endpoint, labels, call.engine, call.began_us, call.key, call.request
-            ),
-            len(call.request),
-        )
+        self._put(call, call, len(call.request))
 
     def more(self, call: RecordedCall, piece: bytes) -> None:
         self._put(call, _Came(call.number, piece), len(piece))
@@ -112,7 +91,6 @@ class TranscriptionProcess(asyncio.Protocol):
         self._write(_Ended(call.number, end, not end.awaits_weights, call.was_dropped))
 
     def settle(self, call: RecordedCall, end: CallEnd) -> None:
-        """After its end: which weights made it is known now."""
         self._write(_Ended(call.number, end, is_settled=True, was_dropped=call.was_dropped))
 
     @property
@@ -120,7 +98,6 @@ class TranscriptionProcess(asyncio.Protocol):
         return self._pipe.get_write_buffer_size() if self._pipe is not None else 0
 
     async def close(self) -> None:
-        """Waits until it has recorded what it was given, for a bounded time."""
         self._is_closing = True
         pipe, self._pipe = self._pipe, None
         if pipe is None or self._process is None:
@@ -134,7 +111,6 @@ class TranscriptionProcess(asyncio.Protocol):
         await asyncio.to_thread(self._process.stop, _END_SECONDS_MAX)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The pipe is closed: by us, or since the process is gone."""
         self._pipe = None
         self._ended.set()
         if not self._is_closing:
@@ -167,9 +143,6 @@ class TranscriptionProcess(asyncio.Protocol):
             self._pipe.writelines(framed(_encoder.encode(frame)))
 
 
-# The process itself
-
-
 def _frames(channel: Channel) -> Iterator[Any]:
     with suppress(EOFError):  # the proxy has ended, perhaps in the middle of a frame
         while True:
@@ -191,10 +164,9 @@ def _transcribe(frames: Iterator[Any], events: CallEvents) -> None:
     calls: dict[int, RecordedCall] = {}
     for frame in frames:
         match frame:
-            case _Began(number, endpoint, labels, engine, began_us, key, request):
-                call = RecordedCall(Endpoint[endpoint], labels, request, engine, began_us, key)
-                calls[number] = call
-                _take(events, call)
+            case RecordedCall():
+                calls[frame.number] = frame
+                _take(events, frame)
             case _Came(number, piece):
                 if known := calls.get(number):
                     _take(events, known, piece)

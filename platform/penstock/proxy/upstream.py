@@ -40,7 +40,6 @@ _NOT_MODIFIED, _NO_CONTENT = 304, 204
 
 class AnswerHead(NamedTuple):
     status: int
-    #: Names are in lower case.
     headers: Headers
 
     def value(self, name: bytes) -> bytes:
@@ -48,8 +47,6 @@ class AnswerHead(NamedTuple):
 
 
 class UpstreamConnection(asyncio.Protocol):
-    """One connection, which carries one exchange at a time."""
-
     def __init__(self, upstream: "Upstream") -> None:
         self._upstream = upstream
         self._transport: asyncio.Transport | None = None
@@ -69,10 +66,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._is_complete = False
         self._until_close = False
         self._problem = ""
-        #: Whether anything of the answer came.
         self.answered = False
-
-    # What the proxy does with it
 
     @property
     def is_open(self) -> bool:
@@ -91,7 +85,6 @@ class UpstreamConnection(asyncio.Protocol):
             await self._writable.wait()
 
     async def head(self) -> AnswerHead:
-        """Raises UpstreamBroken."""
         while self._head is None:
             self._check()
             await self._wait()
@@ -112,7 +105,6 @@ class UpstreamConnection(asyncio.Protocol):
         return piece
 
     def abort(self, why: str = "it was called off") -> None:
-        """Whoever waits for it hears of it at once."""
         self._problem = self._problem or why
         if self._transport is not None:
             self._transport.abort()
@@ -129,8 +121,6 @@ class UpstreamConnection(asyncio.Protocol):
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()
-
-    # What the event loop does with it
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none of its class
@@ -163,8 +153,6 @@ class UpstreamConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._writable.set()
-
-    # What the parser finds
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if len(self._headers) >= _HEADERS_MAX:
@@ -209,8 +197,6 @@ class UpstreamConnection(asyncio.Protocol):
 
 
 class Upstream:
-    """The one server that the proxy speaks to, whatever its clients ask for."""
-
     def __init__(self, address: HttpAddress) -> None:
         self.url = f"{'https' if address.secure else 'http'}://{address.host}:{address.port}"
         self._address = address

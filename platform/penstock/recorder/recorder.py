@@ -42,7 +42,6 @@ _EXIT_SECONDS = 2.0
 _FLUSH_SECONDS = 10.0
 _UNPROCESSABLE = 422
 
-#: Lines as they may leave the machine; those that may not are empty.
 Mask = Callable[[list[bytes]], list[bytes]]
 
 
@@ -50,10 +49,8 @@ class RecorderCounts(NamedTuple):
     recorded: int
     #: The service has them. Some may be of processes that ended before they had sent them.
     sent: int
-    #: Of those sent: the service says that they are no events.
     rejected: int
     dropped: int
-    #: On disk or in memory.
     waiting: int
 
 
@@ -180,7 +177,6 @@ class Recorder:
         _recorders.discard(self)
 
     def _begin_in_child(self) -> None:
-        """In a process that was forked: threads, locks, and what waits, are its parent's."""
         self._spool.forget()
         self._begin()
 
@@ -220,8 +216,6 @@ class Recorder:
         self._dropped[reason] += events
         known = len(self._untold) < _DROPPED_SESSIONS_MAX or (session_id, reason) in self._untold
         self._untold[session_id if known else f"recorder-{os.getpid()}", reason] += events
-
-    # The thread that writes to the spool.
 
     def _run_writer(self) -> None:
         if self._masks:
@@ -282,8 +276,6 @@ class Recorder:
                 with self._changed:
                     self._drop(line.session_id, "redaction")
         return kept
-
-    # The thread that sends.
 
     def _run_sender(self) -> None:
         delivery = Delivery(self._url, self._key)
@@ -372,7 +364,6 @@ def _close_all() -> None:
 
 
 def _begin_all() -> None:
-    """In a child process: threads, locks and events are the parent's."""
     for recorder in list(_recorders):
         recorder._begin_in_child()
     # Processes of multiprocessing end without what is registered for the end of a process.

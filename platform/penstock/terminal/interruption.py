@@ -52,8 +52,6 @@ def told_of_end_signals(end: Callable[[], object]) -> Iterator[None]:
 
 
 class Interruption:
-    """Whether Ctrl-C was pressed, and the main thread knows it."""
-
     def __init__(self) -> None:
         self._known = threading.Event()
         self._over = threading.Event()
@@ -79,11 +77,9 @@ class Interruption:
             raise KeyboardInterrupt
 
     def over(self) -> None:
-        """Nothing is left to be interrupted."""
         self._over.set()
 
     def listen(self, numbers: socket.socket) -> None:
-        """On a thread of its own, until no more numbers of signals can come."""
         while number := numbers.recv(1):
             if number[0] in END_SIGNALS:
                 for end in _ends:
@@ -105,7 +101,6 @@ def _imports(frame: FrameType | None) -> bool:
 
 
 def end_now() -> None:
-    """Ends the program with all its threads."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):  # nobody reads it
             stream.write(_SHOW_CURSOR if stream.isatty() else "")

@@ -81,8 +81,6 @@ def spinner_of(what: str, every_s: float = _LINE_SECONDS) -> Iterator[None]:
 
 
 class _ProgressLines:
-    """For whoever reads a log: quick work has none of them."""
-
     def __init__(self, what: str, clock: Clock) -> None:
         self._what = what
         self._clock = clock
@@ -96,7 +94,6 @@ class _ProgressLines:
 
 
 def _plain(text: str) -> str:
-    """Text in which nothing is a mark."""
     from rich.markup import escape
 
     return escape(visible_line(text))

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _CELL_CHARS_MAX = 200
 
-#: Set once the one document of a command with --json is written.
 _document_shown = threading.Event()
 
 
@@ -114,12 +113,10 @@ def _cell(value: object, nothing: str) -> "Text":
 
 
 def say(text: str) -> None:
-    """A line for the person, on standard error."""
     sys.stderr.write(visible(text) + "\n")
 
 
 def prompt_secret(text: str) -> str:
-    """What a person types, which the terminal does not show."""
     return getpass.getpass(visible_line(text))
 
 
@@ -158,7 +155,6 @@ class _LibraryFormatter(logging.Formatter):
 
 
 def to_terminal() -> bool:
-    """Whether standard output is shown to a person."""
     return sys.stdout.isatty()
 
 
@@ -213,7 +209,6 @@ def time_text(us: int) -> str:
 
 
 def facts(value: Any) -> dict[str, Any]:
-    """A record for JSON, its times readable."""
     fields = asdict(value)
     for name, content in fields.items():
         if name.endswith("_at") or name == "hour":

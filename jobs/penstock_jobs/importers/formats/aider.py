@@ -11,15 +11,18 @@ from pathlib import PurePosixPath
 
 from penstock.errors import InvalidInput
 from penstock_jobs.importers.edits import FileEdit
+from penstock_jobs.importers.fields import digest_of
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import SessionDraft, digest_of, moment_us
+from penstock_jobs.importers.transcript import SessionDraft
 from penstock_jobs.rewards.git_repository import Commit, Repository, read_branch
 from penstock_jobs.rewards.git_repository import read_texts as read_blobs
 
 _BEGIN = "# aider chat started at "
 _PROMPT, _NOTICE = "####", "> "
+#: Commands whose text is said to the model.
+_SPOKEN = ("/ask ", "/code ", "/architect ")
 _MODEL = re.compile(r"(?:Main model|Model|Models): (\S+)")
 _VERSION = re.compile(r"Aider v(\S+)", re.IGNORECASE)
 _TOKENS = re.compile(r"Tokens: ([\d.,]+[kM]?) sent.*?([\d.,]+[kM]?) received")
@@ -38,21 +41,20 @@ class AiderImporter(Importer):
     name = "aider"
 
     def recognises(self, candidate: Candidate) -> bool:
-        return candidate.name.endswith(".md") and candidate.beginning.lstrip().startswith(
-            _BEGIN.encode()
-        )
+        begins = candidate.beginning if candidate.ends(".md") else b""
+        return begins.lstrip().startswith(_BEGIN.encode())
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
         commits = _Commits(source, notes)
+        chats: dict[str, int] = {}
         chat: _AiderChat | None = None
-        times: dict[str, int] = {}
         for line in _lines(source, notes):
             if line.startswith(_BEGIN):
                 if chat is not None:
                     yield from chat.events()
                 begun = line.removeprefix(_BEGIN).strip()
-                nth = times[begun] = times.get(begun, 0) + 1
-                chat = _AiderChat(begun, nth, source, commits)
+                nth = chats[begun] = chats.get(begun, 0) + 1
+                chat = _AiderChat((begun, nth), source.time_us(begun), notes, commits)
             elif chat is not None:
                 chat.take(line)
             elif line:
@@ -71,9 +73,11 @@ def _lines(source: Source, notes: Notes) -> Iterator[str]:
 
 
 class _AiderChat(SessionDraft):
-    def __init__(self, begun: str, nth: int, source: Source, commits: "_Commits") -> None:
-        super().__init__("", "aider", moment_us(begun) or source.changed_us())
-        self._begun = begun, nth
+    def __init__(
+        self, begun: tuple[str, int], clock_us: int, notes: Notes, commits: "_Commits"
+    ) -> None:
+        super().__init__("", "aider", clock_us, notes)
+        self._begun = begun
         self.start = {"client": "aider"}
         self._commits = commits
         self._prompt: list[str] = []
@@ -81,13 +85,12 @@ class _AiderChat(SessionDraft):
         self._answer: list[str] = []
         self._usage: dict[str, int] | None = None
         self._blocks: dict[str, list[FileEdit]] = {}
-        self._turn = self._answers = 0
+        self._prompts = self._answers = 0
 
     def events(self) -> list[ImportedEvent]:
         self._end_prompt()
         self._end_answer()
-        for path in list(self._blocks):
-            self._apply(path)
+        self._apply(*self._blocks)
         # Chats have no ids: when one began, and with what.
         self.session_id = f"aider-{digest_of(*self._begun, self._first)[:16]}"
         for event in self.made:
@@ -126,16 +129,15 @@ class _AiderChat(SessionDraft):
         if not self._prompt:
             return
         text, self._prompt = "\n".join(self._prompt).strip(), []
-        self._turn += 1
+        self._prompts += 1
         self._first = self._first or text
-        key = f"prompt-{self._turn}"
-        if text.startswith("/") and not text.startswith(("/ask ", "/code ", "/architect ")):
-            if text.split(maxsplit=1)[0] == "/undo":
-                self.add("feedback", {"kind": "undo"}, key)
-            else:
-                self.add("x_command", {"text": text}, key)
-        else:
+        key = f"prompt-{self._prompts}"
+        if not text.startswith("/") or text.startswith(_SPOKEN):
             self.asked(text, key)
+        elif text.split(maxsplit=1)[0] == "/undo":
+            self.add("feedback", {"kind": "undo"}, key)
+        else:
+            self.add("x_command", {"text": text}, key)
 
     def _end_answer(self) -> None:
         text, self._answer = "\n".join(self._answer).strip(), []
@@ -148,28 +150,27 @@ class _AiderChat(SessionDraft):
             path = block["path"].strip().strip("`*")
             self._blocks.setdefault(path, []).append(FileEdit(path, block["old"], block["new"]))
 
-    def _apply(self, path: str) -> None:
+    def _apply(self, *paths: str) -> None:
         """The blocks of the answer for a file; aider said that it changed it."""
-        for at, change in enumerate(self._blocks.pop(path, [])):
-            key = f"answer-{self._answers}:{path}:{at}"
-            self.changes.add(change, key, f"answer-{self._answers}")
+        answer = f"answer-{self._answers}"
+        for path in paths:
+            for at, change in enumerate(self._blocks.pop(path, [])):
+                self.changes.add(change, f"{answer}:{path}:{at}", answer)
 
     def _take_commit(self, name: str, message: str) -> None:
         commit = self._commits.find(name)
         files = list(self._commits.changes(commit)) if commit is not None else []
         for change in files:
             self._blocks.pop(change.path, None)
-            key = f"{name}:{change.path}"
-            self.changes.add(change, key, f"answer-{self._answers}")
-        for path in list(self._blocks):
-            self._apply(path)  # not in this repository
+            self.changes.add(change, f"{name}:{change.path}", f"answer-{self._answers}")
+        self._apply(*self._blocks)  # not in this repository
+        self.clock_us = commit.ts_us if commit is not None else self.clock_us
         facts = {
             "commit": commit.name if commit is not None else name,
             "message": message,
             "files": [change.path for change in files] or None,
         }
-        ts_us = commit.ts_us if commit is not None else None
-        self.add("vcs_commit", facts, f"commit-{name}", ts_us)
+        self.add("vcs_commit", facts, f"commit-{name}")
 
 
 class _Commits:

@@ -9,30 +9,23 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from penstock.events.messages import plain, text_of, usage_of
+from penstock.events.messages import plain, present, text_of, usage_of
 from penstock_jobs.importers import fields
-from penstock_jobs.importers.fields import Row
+from penstock_jobs.importers.fields import Row, digest_of
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.penstock_documents import own_trajectory
 from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import (
-    SessionDraft,
-    digest_of,
-    engine_tokens,
-    moment_us,
-    present,
-    tool_call,
-)
+from penstock_jobs.importers.transcript import SessionDraft, engine_tokens, tool_call
 
 _BEGINS = re.compile(rb'"schema_version"\s*:\s*"ATIF-v1')
 _TRAJECTORY = re.compile(r"trajectory.*\.json")
 _AGENT = "agent"
 _SUBAGENT_DEPTH_MAX = 16
-_STEP_FIELDS = frozenset(
-    ("step_id", "timestamp", "source", "message", "model_name", "reasoning_effort",
-     "reasoning_content", "tool_calls", "observation", "metrics", "llm_call_count",
-     "is_copied_context")
+_STEP_FIELDS = (
+    "step_id", "timestamp", "source", "message", "model_name", "reasoning_effort",
+    "reasoning_content", "tool_calls", "observation", "metrics", "llm_call_count",
+    "is_copied_context",
 )  # fmt: skip
 #: What the shards' reader knows as said by the harness in the model's place.
 _NO_MODEL = "<synthetic>"
@@ -44,31 +37,25 @@ class AtifImporter(Importer):
     def recognises(self, candidate: Candidate) -> bool:
         if candidate.is_folder:
             entries = candidate.entries
-            if _AGENT not in entries or not entries & {"result.json", "config.json"}:
-                return False
-            return any(_trajectories(candidate.source()))
-        return candidate.name.endswith(".json") and bool(_BEGINS.search(candidate.beginning))
+            known = _AGENT in entries and entries & {"result.json", "config.json"}
+            return bool(known) and any(_trajectories(candidate))
+        return candidate.ends(".json") and bool(_BEGINS.search(candidate.beginning))
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
-        trial = _Trial(source, notes) if source.is_folder else None
-        for file in _trajectories(source) if source.is_folder else [source]:
-            try:
-                document = file.document()
-            except SourceUnfit as error:
-                if not source.is_folder:
-                    raise
-                notes.skip("trajectory that cannot be read", f"{file.name}: {error}")
-                continue
-            if not isinstance(document, dict) or not isinstance(document.get("steps"), list):
-                if not source.is_folder:
-                    raise SourceUnfit("it has no list of steps")
+        if not source.is_folder:
+            document = source.json_object("it has no list of steps")
+            if not isinstance(document.get("steps"), list):
+                raise SourceUnfit("it has no list of steps")
+            yield from _trajectory(document, source, notes)
+            return
+        trial = _Trial(source, notes)
+        for file in _trajectories(source):
+            found = file.json_object_or_skip(notes, "trajectory")
+            if found is not None and isinstance(found.get("steps"), list):
+                is_first = file.name == "trajectory.json"
+                yield from _trajectory(found, file, notes, trial if is_first else None)
+            elif found is not None:
                 notes.skip("trajectory without steps", file.name)
-                continue
-            if (own := own_trajectory(document)) is not None:
-                yield from own
-                continue
-            is_first = trial is not None and file.name == "trajectory.json"
-            yield from _Trajectory(document, file, notes, trial if is_first else None).events()
 
 
 def _trajectories(folder: Source) -> Iterator[Source]:
@@ -77,21 +64,28 @@ def _trajectories(folder: Source) -> Iterator[Source]:
             yield file
 
 
+def _trajectory(
+    document: Row, file: Source, notes: Notes, trial: "_Trial | None" = None
+) -> Iterator[ImportedEvent]:
+    if (own := own_trajectory(document)) is not None:
+        yield from own
+    else:
+        yield from _Trajectory(document, file, notes, trial).events()
+
+
 class _Trial:
     def __init__(self, folder: Source, notes: Notes) -> None:
-        self.name = folder.name
-        self.job = folder.names[-2] if len(folder.names) > 1 else folder.root.name
-        self.result = _object(folder.below("result.json"), notes)
+        self.name, self.job = folder.name, folder.parent_name
         self._folder, self._notes = folder, notes
+        self.result = self._object("result.json")
 
     @property
     def task(self) -> str:
         return str(self.result.get("task_name") or self.name.rpartition("__")[0] or self.name)
 
     def rewards(self) -> dict[str, float]:
-        told = fields.mapping(fields.mapping(self.result, "verifier_result"), "rewards")
-        if not told:
-            told = _object(self._folder.below("verifier", "reward.json"), self._notes)
+        told = fields.mapping(self.result, "verifier_result", "rewards")
+        told = told or self._object("verifier", "reward.json")
         file = self._folder.below("verifier", "reward.txt")
         if not told and file.exists():
             try:
@@ -108,16 +102,9 @@ class _Trial:
             return "timeout" if "Timeout" in kind else "crash"
         return "completed" if self.result.get("finished_at") else None
 
-
-def _object(file: Source, notes: Notes) -> dict[str, Any]:
-    if not file.exists():
-        return {}
-    try:
-        document = file.document()
-    except SourceUnfit as error:
-        notes.skip("file of a trial that cannot be read", f"{file.name}: {error}")
-        return {}
-    return document if isinstance(document, dict) else {}
+    def _object(self, *names: str) -> dict[str, Any]:
+        file = self._folder.below(*names)
+        return (file.exists() and file.json_object_or_skip(self._notes, "file of a trial")) or {}
 
 
 class _Trajectory(SessionDraft):
@@ -129,10 +116,9 @@ class _Trajectory(SessionDraft):
         trial: _Trial | None = None,
         parent: tuple[str, int] | None = None,
     ) -> None:
-        self._document, self._file, self._notes, self._trial = document, file, notes, trial
-        self._parent = parent
+        self._document, self._file, self._trial, self._parent = document, file, trial, parent
         self._agent = fields.mapping(document, "agent")
-        super().__init__(self._session_id(), "atif", file.changed_us())
+        super().__init__(self._session_id(), "atif", file.changed_us(), notes)
         self.start, self.model = self._start(), self._agent.get("model_name")
 
     def events(self) -> Iterator[ImportedEvent]:
@@ -140,18 +126,16 @@ class _Trajectory(SessionDraft):
             if isinstance(step, dict):
                 self._take(step, f"step-{step.get('step_id', at + 1)}")
             else:
-                self._notes.skip("step that is no object", str(at + 1))
+                self.notes.skip("step that is no object", str(at + 1))
         self._finish()
         yield from self.finished()
         depth = self._parent[1] + 1 if self._parent else 1
         for document in fields.items(self._document, "subagent_trajectories"):
-            if depth > _SUBAGENT_DEPTH_MAX or not isinstance((document or {}).get("steps"), list):
-                self._notes.skip("subagent without steps, or too deep", self.session_id)
+            if depth > _SUBAGENT_DEPTH_MAX or not isinstance(fields.at(document, "steps"), list):
+                self.notes.skip("subagent without steps, or too deep", self.session_id)
                 continue
             parent = self.session_id, depth
-            yield from _Trajectory(document, self._file, self._notes, parent=parent).events()
-
-    # The session
+            yield from _Trajectory(document, self._file, self.notes, parent=parent).events()
 
     def _session_id(self) -> str:
         """A run's documents may share their `session_id`, and some writers give all runs the
@@ -168,9 +152,9 @@ class _Trajectory(SessionDraft):
     @property
     def _family(self) -> str:
         first = next(iter(self._document["steps"]), None)
-        begins = first.get("message") if isinstance(first, dict) else None
         session, agent = self._document.get("session_id"), self._agent
         run = session or (self._trial.name if self._trial else "atif")
+        begins = fields.at(first, "message")
         seed = [session, agent.get("name"), agent.get("model_name"), begins]
         if not session and not self._trial:
             seed.append(self._document["steps"])
@@ -178,7 +162,7 @@ class _Trajectory(SessionDraft):
 
     @property
     def _continuation(self) -> int:
-        index = fields.mapping(self._agent, "extra").get("continuation_index")
+        index = fields.at(self._agent, "extra", "continuation_index")
         if isinstance(index, int):
             return index
         match = re.search(r"\.cont-(\d+)\.json$", self._file.name)
@@ -199,9 +183,8 @@ class _Trajectory(SessionDraft):
         elif index and not self._document.get("trajectory_id"):
             before = f"{self._family}.cont-{index - 1}" if index > 1 else self._family
             start |= {"parent_session": before, "link": "compaction"}
-        if self._trial is not None:
-            start |= {"task_id": self._trial.task}
-            start |= {"group_id": f"{self._trial.job}:{self._trial.task}"}
+        if (trial := self._trial) is not None:
+            start |= {"task_id": trial.task, "group_id": f"{trial.job}:{trial.task}"}
         return start
 
     def _finish(self) -> None:
@@ -215,96 +198,76 @@ class _Trajectory(SessionDraft):
         if end := self._trial.end:
             self.add("session_end", {"reason": end}, "end")
 
-    # Its steps
-
     def _take(self, step: Row, key: str) -> None:
-        ts_us, facts = moment_us(step.get("timestamp")), dict[str, Any]()
-        if unknown := {name: step[name] for name in step.keys() - _STEP_FIELDS}:
+        self.at(step.get("timestamp"))
+        facts: dict[str, Any] = {}
+        if unknown := fields.without(step, *_STEP_FIELDS):
             extra = unknown.pop("extra", None) or {}
             facts["extra"] = (extra if isinstance(extra, dict) else {"extra": extra}) | unknown
-        if step.get("is_copied_context"):
+        if copied := bool(step.get("is_copied_context")):
             facts["is_copied_context"] = True
         message = step.get("message")
         text, who = text_of(message), step.get("source")
         if isinstance(message, list) and not isinstance(plain(message), str):
             facts["content"] = message
         if who == "agent":
-            self._take_answer(step, key, ts_us, text, facts)
+            self._take_answer(step, key, facts | {"text": text or None}, copied=copied)
         elif who == "user":
-            self.asked(text, key, ts_us, **facts)
+            self.asked(text, key, **facts)
         elif who == "system":
-            self._take_system(text, key, ts_us, facts)
+            self._take_system(text, key, facts)
         else:
-            self._notes.skip("step of an unknown source", f"{key}: {who}")
+            self.notes.skip("step of an unknown source", f"{key}: {who}")
             return
-        self._take_results(step, key, ts_us, copied="is_copied_context" in facts)
+        self._take_results(step, key, copied=copied)
 
-    def _take_system(self, text: str, key: str, ts_us: int | None, facts: dict[str, Any]) -> None:
-        management = facts.get("extra", {}).get("context_management")
-        if isinstance(management, dict) and management.get("type") == "compaction":
-            self.add("compaction", {"trigger": "auto", "text": text} | facts, key, ts_us)
+    def _take_system(self, text: str, key: str, facts: dict[str, Any]) -> None:
+        if fields.at(facts, "extra", "context_management", "type") == "compaction":
+            self.add("compaction", {"trigger": "auto", "text": text} | facts, key)
         elif self.made:
-            self.add("x_system_message", {"text": text} | facts, key, ts_us)
+            self.add("x_system_message", {"text": text} | facts, key)
         else:
             self.instructed(text, key)
 
-    def _take_answer(
-        self, step: Row, key: str, ts_us: int | None, text: str, facts: dict[str, Any]
-    ) -> None:
+    def _take_answer(self, step: Row, key: str, facts: dict[str, Any], *, copied: bool) -> None:
         metrics = fields.mapping(step, "metrics")
-        facts |= present(
-            {
-                "text": text or None,
-                "thinking": step.get("reasoning_content"),
-                "model": step.get("model_name") or self._agent.get("model_name"),
-                "reasoning_effort": step.get("reasoning_effort"),
-                "usage": usage_of(metrics),
-                "cost_usd": metrics.get("cost_usd"),
-                "metrics": metrics.get("extra"),
-            }
-        )
-        if step.get("llm_call_count") == 0:
-            facts["model"] = _NO_MODEL
-        elif step.get("llm_call_count") not in (None, 1):
-            facts["llm_call_count"] = step["llm_call_count"]
-        if "is_copied_context" not in facts and (tokens := _tokens_of(metrics, step, self._notes)):
-            facts["tokens"] = tokens
         calls = [
             tool_call(call.get("tool_call_id"), call.get("function_name"), call.get("arguments"),
                       extra=call.get("extra"))
             for call in fields.rows(step, "tool_calls")
         ]  # fmt: skip
-        call_id = (facts.get("extra") or {}).get("call_id") or key
-        self.answered(key, ts_us, tool_calls=calls, **facts | {"call_id": call_id})
+        count = step.get("llm_call_count")
+        facts |= {
+            "call_id": fields.at(facts, "extra", "call_id") or key,
+            "thinking": step.get("reasoning_content"),
+            "model": _NO_MODEL if count == 0 else step.get("model_name") or None,
+            "reasoning_effort": step.get("reasoning_effort"),
+            "usage": usage_of(metrics),
+            "cost_usd": metrics.get("cost_usd"),
+            "metrics": metrics.get("extra"),
+            "llm_call_count": count if count not in (0, 1) else None,
+        }
+        if not copied:
+            facts["tokens"] = engine_tokens(
+                metrics.get("prompt_token_ids"),
+                metrics.get("completion_token_ids"),
+                metrics.get("logprobs"),
+                self.notes,
+                policy_version_runs=fields.at(step, "extra", "rl", "policy_version_runs"),
+            )
+        self.answered(key, tool_calls=calls, **facts)
 
-    def _take_results(self, step: Row, key: str, ts_us: int | None, *, copied: bool) -> None:
-        results = fields.items(fields.mapping(step, "observation"), "results")
-        for at, result in enumerate(results):
+    def _take_results(self, step: Row, key: str, *, copied: bool) -> None:
+        for at, result in enumerate(fields.items(step, "observation", "results")):
             if not isinstance(result, dict):
-                self._notes.skip("result that is no object", key)
+                self.notes.skip("result that is no object", key)
                 continue
             facts = fields.without(fields.mapping(result, "extra"), "ok", "call_id", "output")
+            facts["ok"] = fields.flag(result, "extra", "ok")
             facts["subagents"] = result.get("subagent_trajectory_ref")
-            self.returned(
-                result.get("source_call_id"),
-                plain(result.get("content")),
-                f"{key}:result:{at}",
-                ts_us,
-                ok=fields.flag(fields.mapping(result, "extra"), "ok"),
-                copied=copied,
-                **facts,
-            )
-
-
-def _tokens_of(metrics: Row, step: Row, notes: Notes) -> dict[str, Any] | None:
-    rl = fields.mapping(fields.mapping(step, "extra"), "rl")
-    return engine_tokens(
-        metrics.get("prompt_token_ids"),
-        metrics.get("completion_token_ids"),
-        metrics.get("logprobs"),
-        notes,
-        policy_version_runs=rl.get("policy_version_runs"),
-    )
+            name = f"{key}:result:{at}"
+            call_id, output = result.get("source_call_id"), plain(result.get("content"))
+            self.returned(call_id, output, name, copied=copied, **facts)
 
 
 IMPORTERS = (AtifImporter(),)

@@ -9,19 +9,21 @@
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any, ClassVar
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import field
 from xxhash import xxh3_64_hexdigest
 
 from penstock_jobs.importers import fields
 from penstock_jobs.importers.fields import Row
-from penstock_jobs.importers.formats.codex_tools import Patches, arguments_of, outcome_of
+from penstock_jobs.importers.formats.codex_tools import Patches, asked_of, outcome_of
 from penstock_jobs.importers.importer import (
     ImportedEvent,
     LogImporter,
+    LogMemory,
+    OpenAnswer,
     RecentEntries,
     RowReader,
     SessionEvents,
@@ -29,61 +31,44 @@ from penstock_jobs.importers.importer import (
 from penstock_jobs.importers.sources import Candidate, Source
 
 NAME = "codex"
-_ITEMS = {
-    "message", "reasoning", "function_call", "function_call_output", "custom_tool_call",
-    "custom_tool_call_output", "local_shell_call", "web_search_call", "tool_search_call",
-    "tool_search_output", "image_generation_call",
-}  # fmt: skip
-_OUTPUTS = {"function_call_output", "custom_tool_call_output", "tool_search_output"}
 _CALLS = {
     "function_call", "custom_tool_call", "local_shell_call", "web_search_call", "tool_search_call",
     "image_generation_call",
 }  # fmt: skip
+_OUTPUTS = {"function_call_output", "custom_tool_call_output", "tool_search_output"}
+_ITEMS = {"message", "reasoning", *_CALLS, *_OUTPUTS}
 _SAID = {"user_message": "prompt", "agent_message": "answer", "agent_reasoning": "thought",
          "agent_reasoning_raw_content": "thought"}  # fmt: skip
 #: Rows that say nothing that is not said elsewhere.
 _MARKS = {"task_started", "task_complete", "turn_started", "turn_complete", "thread_name_updated"}
+_REPEATED_ITEMS = ("commandexecution", "mcptoolcall", "websearch", "contextcompaction")
 #: What the client puts into the user's messages: a text that is one tag, or a file of instructions.
 _INJECTED = re.compile(r"\s*<([A-Za-z_]+)[ >].*</\1>\s*\Z", re.DOTALL)
 _INSTRUCTIONS = ("# AGENTS.md instructions", "<INSTRUCTIONS>", "<user_instructions>")
 _FILE_ID = re.compile(r"rollout-.*?([0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})")
 _QUIET_SECONDS = 600
-#: Larger rows of kinds that are not known are not kept.
 _UNKNOWN_BYTES_MAX = 64 * 1024
+_USAGE = {
+    "prompt": "input_tokens",
+    "completion": "output_tokens",
+    "cached": "cached_input_tokens",
+    "thinking": "reasoning_output_tokens",
+}
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
-class _Call(Struct):
-    key: str
-    ts: str | int
-    seq: int
-    texts: list[str] = field(default_factory=list)
-    thinking: list[str] = field(default_factory=list)
-    calls: list[dict[str, Any]] = field(default_factory=list)
+class _Call(OpenAnswer, kw_only=True):
     usage: dict[str, int] | None = None
     is_over: bool = False
 
-    def event(self, session: SessionEvents, model: str | None) -> ImportedEvent:
-        payload = {
-            "call_id": self.key.removesuffix(":call"),
-            "model": model,
-            "text": "\n".join(self.texts) or None,
-            "thinking": "\n".join(self.thinking) or None,
-            "tool_calls": self.calls or None,
-            "usage": self.usage,
-        }
-        return session.event("model_call", self.ts, self.key, payload, seq=self.seq)
 
-
-class _RolloutMemory(Struct):
+class _RolloutMemory(LogMemory):
     session: SessionEvents | None = None
-    ts: str | int | None = None
     model: str | None = None
     folder: str | None = None
     call: _Call | None = None
     total: Row = field(default_factory=dict)
-    #: How often each key was made.
     keys: RecentEntries[int] = field(default_factory=RecentEntries)
     #: Digests of what was said: how often as items, and how often as events.
     said: RecentEntries[list[int]] = field(default_factory=RecentEntries)
@@ -100,7 +85,7 @@ class Codex(LogImporter):
     )  # fmt: skip
 
     def recognises(self, candidate: Candidate) -> bool:
-        if candidate.is_folder or not candidate.name.endswith(".jsonl"):
+        if not candidate.ends(".jsonl"):
             return False
         first = next(iter(candidate.first_rows), {})
         if first.get("type") == "session_meta":
@@ -113,108 +98,85 @@ class Codex(LogImporter):
         return _Rollout(named[1] if named else source.real.stem, memory)
 
 
-class _Rollout(RowReader):
+class _Rollout(RowReader[_RolloutMemory]):
     def __init__(self, file_id: str, memory: _RolloutMemory) -> None:
+        super().__init__(memory)
         self._file_id = file_id
-        self._row = 0
-        self.memory = self._known = memory
 
-    def take(self, number: int, row: dict[str, Any]) -> Iterator[ImportedEvent]:
-        self._row = number
-        self._known.ts = fields.moment(row, "timestamp") or self._known.ts
-        kind, payload = fields.text(row, "type"), fields.mapping(row, "payload")
-        if kind is None and self._known.session is None and "id" in row:  # the first rollouts
+    def _events(self, kind: str | None, row: dict[str, Any]) -> Iterator[ImportedEvent]:
+        known, payload = self.memory, fields.mapping(row, "payload")
+        if kind is None and known.session is None and "id" in row:  # the first rollouts
             kind, payload = "session_meta", row
         elif kind in _ITEMS and not payload:
             kind, payload = "response_item", row
-        if self._known.ts is None:
+        if known.ts_us is None:
             self._skip("row without a time")
             return
         if kind == "session_meta":
-            if self._known.session is not None:
+            if known.session is not None:
                 self.notes.skip("head of the session that this one was forked from")
                 return
             yield self._start(payload)
             return
-        if self._known.session is None:
+        if known.session is None:
             yield self._start({})
         if kind == "response_item":
             yield from self._item(payload)
         elif kind == "event_msg":
-            yield from self._event(payload)
+            yield from self._client_event(payload)
         elif kind == "turn_context":
             yield from self._end_call()
-            self._known.model = fields.text(payload, "model") or self._known.model
-            self._known.folder = fields.text(payload, "cwd") or self._known.folder
+            known.model = fields.text(payload, "model") or known.model
+            known.folder = fields.text(payload, "cwd") or known.folder
         elif kind == "compacted":
             yield from self._end_call()
             if fields.items(payload, "replacement_history"):
                 self._skip("history that a compaction repeats")
-            yield self._made(
-                "compaction", {"summary": fields.text(payload, "message")}, "compacted"
-            )
+            yield self._event("compaction", "compacted", summary=fields.text(payload, "message"))
         else:
             yield from self._unknown(kind, payload or row)
 
     def finish(self) -> Iterator[ImportedEvent]:
-        if self._known.call is not None and fields.is_recent(self._known.ts, _QUIET_SECONDS):
+        if self.memory.call is not None and fields.is_recent(self.memory.ts_us, _QUIET_SECONDS):
             self.notes.hold("the last answer may still be written")
-        elif self._known.call is not None:
-            yield self._call.event(self._session, self._known.model)
-
-    # Events
+        elif self.memory.call is not None:
+            yield self._told(self.memory.call)
 
     @property
     def _session(self) -> SessionEvents:
-        assert self._known.session is not None
-        return self._known.session
-
-    @property
-    def _call(self) -> _Call:
-        assert self._known.call is not None
-        return self._known.call
-
-    def _skip(self, kind: str) -> None:
-        self.notes.skip(kind, f"line {self._row}")
+        assert self.memory.session is not None
+        return self.memory.session
 
     def _start(self, meta: Row) -> ImportedEvent:
         session_id = fields.identifier(meta, "id") or self._file_id
-        self._known.folder = fields.text(meta, "cwd")
-        session = SessionEvents(session_id, NAME, fields.project_of(self._known.folder))
-        self._known.session = session
-        git, source = fields.mapping(meta, "git"), fields.mapping(meta, "source")
-        spawned = fields.mapping(fields.mapping(source, "subagent"), "thread_spawn")
-        agent = fields.identifier(spawned, "parent_thread_id")
-        forked = fields.identifier(meta, "forked_from_id") or fields.identifier(
-            fields.mapping(meta, "history_base"), "thread_id"
-        )
-        parent = agent or forked
+        self.memory.folder = fields.text(meta, "cwd")
+        project = fields.project_of(self.memory.folder)
+        session = self.memory.session = SessionEvents(session_id, NAME, project)
+        agent = fields.identifier(meta, "source", "subagent", "thread_spawn", "parent_thread_id")
+        forked = fields.identifier(meta, "forked_from_id")
+        parent = agent or forked or fields.identifier(meta, "history_base", "thread_id")
         payload = {
             "client": NAME,
             "client_version": fields.text(meta, "cli_version"),
-            "repo": self._known.folder,
-            "branch": fields.text(git, "branch"),
-            "commit": fields.text(git, "commit_hash"),
+            "repo": self.memory.folder,
+            "branch": fields.text(meta, "git", "branch"),
+            "commit": fields.text(meta, "git", "commit_hash"),
             "parent_session": parent,
             "link": ("subagent" if agent else "fork") if parent else None,
             "codex": fields.without(meta, "id", "cwd", "cli_version", "git", "timestamp") or None,
         }
-        started = fields.moment(meta, "timestamp") or self._known.ts
+        started = fields.moment(meta, "timestamp") or self.memory.ts_us
         assert started is not None
-        assert started is not None
-        return session.event("session_start", started, session_id, payload, row=self._row)
+        seq = session.number(self._number)
+        return session.event("session_start", started, session_id, payload, seq)
 
-    def _made(self, kind: str, payload: dict[str, Any], key: str, part: str = "") -> ImportedEvent:
+    def _event(self, kind: str, key: str, /, **payload: Any) -> ImportedEvent:
         """An event of this row; `key` is made different from those before."""
-        name = self._own(f"{key}:{part}" if part else key)
-        assert self._known.ts is not None
-        return self._session.event(kind, self._known.ts, name, payload, row=self._row)
+        return self._made(self._session, kind, payload, self._own(key))
 
     def _own(self, key: str) -> str:
-        times = self._known.keys[key] = (self._known.keys.get(key) or 0) + 1
+        times = self.memory.keys[key] = (self.memory.keys.get(key) or 0) + 1
         return key if times == 1 else f"{key}#{times}"
-
-    # Response items: what the model was sent and what it answered
 
     def _item(self, item: Row) -> Iterator[ImportedEvent]:
         kind = fields.text(item, "type")
@@ -238,77 +200,69 @@ class _Rollout(RowReader):
         elif role == "user" and not _is_injected(text):
             yield from self._said("prompt", text, item, is_event=False)
         elif text:
-            payload = {"text": text, "kind": "client" if role == "user" else role}
-            yield self._made("x_context", payload, _key(item, text))
+            kind = "client" if role == "user" else role
+            yield self._event("x_context", _key(item, text), text=text, kind=kind)
 
     def _said(self, kind: str, text: str, item: Row, *, is_event: bool) -> Iterator[ImportedEvent]:
-        """A prompt, an answer or a thought."""
-        if not text or not self._is_new(kind, text, is_event=is_event):
+        """A prompt, an answer or a thought, unless it was said in the other form."""
+        if not text:
+            return
+        digest = xxh3_64_hexdigest(f"{kind}:{text}".encode())
+        counts = self.memory.said[digest] = self.memory.said.get(digest) or [0, 0]
+        counts[is_event] += 1
+        if counts[is_event] <= counts[not is_event]:
             return
         if kind == "prompt":
             yield from self._end_call()
-            key = f"user-{xxh3_64_hexdigest(text.encode())}"
-            yield self._made("user_message", {"text": text}, key)
+            yield self._event("user_message", f"user-{xxh3_64_hexdigest(text.encode())}", text=text)
         else:
-            yield from self._begin_call(_key(item, text))
-            (self._call.texts if kind == "answer" else self._call.thinking).append(text)
-
-    def _is_new(self, kind: str, text: str, *, is_event: bool) -> bool:
-        digest = xxh3_64_hexdigest(f"{kind}:{text}".encode())
-        counts = self._known.said.get(digest) or [0, 0]
-        self._known.said[digest] = counts
-        counts[is_event] += 1
-        return counts[is_event] > counts[not is_event]
+            call = yield from self._begun_call(_key(item, text))
+            (call.texts if kind == "answer" else call.thinking).append(text)
 
     def _tool_call(self, item: Row, kind: str) -> Iterator[ImportedEvent]:
         call_id = fields.identifier(item, "call_id") or fields.identifier(item, "id")
         call_id = call_id or f"call-{xxh3_64_hexdigest(_encoder.encode(item))}"
         name = fields.text(item, "name") or kind.removesuffix("_call")
-        yield from self._begin_call(call_id)
-        arguments = arguments_of(item)
-        self._call.calls.append({"id": call_id, "name": name, "arguments": arguments})
-        self._known.names[call_id] = name
-        self._known.patches.note(call_id, arguments)
+        call = yield from self._begun_call(call_id)
+        arguments = asked_of(item)
+        call.calls.append({"id": call_id, "name": name, "arguments": arguments})
+        self.memory.names[call_id] = name
+        self.memory.patches.note(call_id, arguments)
 
     def _tool_output(self, item: Row) -> Iterator[ImportedEvent]:
         call_id = fields.identifier(item, "call_id") or "unknown"
-        if self._known.call is not None:
-            self._known.call.is_over = True
+        if self.memory.call is not None:
+            self.memory.call.is_over = True
         outcome = outcome_of(item.get("output"))
-        payload = {
-            "call_id": call_id,
-            "tool": self._known.names.get(call_id),
-            "ok": outcome.ok,
-            "error_class": outcome.error_class,
-            "output": outcome.output,
-            "duration_ms": outcome.duration_ms,
-            "codex": outcome.kept or None,
-        }
-        yield self._made("tool_result", payload, call_id, "result")
-        yield from self._edits(
-            self._known.patches.of_output(call_id, outcome.ok, self._known.folder)
-        )
+        tool = self.memory.names.get(call_id)
+        yield self._event("tool_result", f"{call_id}:result", call_id=call_id, tool=tool, **outcome)
+        patches, folder = self.memory.patches, self.memory.folder
+        yield from self._edits(patches.of_output(call_id, outcome["ok"], folder))
 
     def _edits(self, payloads: Iterator[dict[str, Any]]) -> Iterator[ImportedEvent]:
         for payload in payloads:
-            yield self._made("edit", payload, str(payload["edit_id"]), "edit")
+            yield self._event("edit", f"{payload['edit_id']}:edit", **payload)
 
-    def _begin_call(self, key: str) -> Iterator[ImportedEvent]:
-        if self._known.call is not None and self._known.call.is_over:
+    def _begun_call(self, key: str) -> Generator[ImportedEvent, None, _Call]:
+        if self.memory.call is not None and self.memory.call.is_over:
             yield from self._end_call()
-        if self._known.call is None:
-            assert self._known.ts is not None
-            seq = self._session.number(self._row)
-            self._known.call = _Call(self._own(f"{key}:call"), self._known.ts, seq)
+        if self.memory.call is None:
+            assert self.memory.ts_us is not None
+            seq = self._session.number(self._number)
+            name = self._own(f"{key}:call")
+            self.memory.call = _Call(key=name, ts_us=self.memory.ts_us, seq=seq)
+        return self.memory.call
 
     def _end_call(self) -> Iterator[ImportedEvent]:
-        call, self._known.call = self._known.call, None
+        call, self.memory.call = self.memory.call, None
         if call is not None:
-            yield call.event(self._session, self._known.model)
+            yield self._told(call)
 
-    # Events of the client
+    def _told(self, call: _Call) -> ImportedEvent:
+        call_id = call.key.removesuffix(":call")
+        return call.event(self._session, call_id=call_id, model=self.memory.model, usage=call.usage)
 
-    def _event(self, event: Row) -> Iterator[ImportedEvent]:
+    def _client_event(self, event: Row) -> Iterator[ImportedEvent]:
         kind = fields.text(event, "type")
         if kind in _SAID:
             text = fields.text(event, "message") or fields.text(event, "text") or ""
@@ -317,26 +271,22 @@ class _Rollout(RowReader):
         elif kind == "token_count":
             yield from self._tokens(fields.mapping(event, "info"))
         elif kind == "patch_apply_end":
-            yield from self._edits(self._known.patches.of_changes(event, self._known.folder))
+            yield from self._edits(self.memory.patches.of_changes(event, self.memory.folder))
         elif kind == "item_completed":
             yield from self._completed(fields.mapping(event, "item"))
         elif kind in _MARKS:
             yield from self._end_call()
         elif kind == "context_compacted":
             self.notes.skip("mark of a compaction that stands in a row of its own")
-        else:
-            yield from self._trouble(kind, event)
-
-    def _trouble(self, kind: str | None, event: Row) -> Iterator[ImportedEvent]:
-        if kind == "turn_aborted":
+        elif kind == "turn_aborted":
             yield from self._end_call()
-            yield self._made("interrupt", {"reason": fields.text(event, "reason")}, "aborted")
+            yield self._event("interrupt", "aborted", reason=fields.text(event, "reason"))
         elif kind == "thread_rolled_back":
             comment = f"{event.get('num_turns')} turns rolled back"
-            yield self._made("feedback", {"kind": "undo", "comment": comment}, "rolled-back")
+            yield self._event("feedback", "rolled-back", kind="undo", comment=comment)
         elif kind in ("error", "stream_error"):
-            payload = {"message": fields.text(event, "message"), "codex": dict(event)}
-            yield self._made("error", payload, "error")
+            message = fields.text(event, "message")
+            yield self._event("error", "error", message=message, codex=dict(event))
         else:
             yield from self._unknown(kind, event)
 
@@ -350,8 +300,8 @@ class _Rollout(RowReader):
             for text in _texts(item.get("summary_text")) + _texts(item.get("raw_content")):
                 yield from self._said("thought", text, item, is_event=True)
         elif kind == "filechange":
-            yield from self._edits(self._known.patches.of_changes(item, self._known.folder))
-        elif kind in ("commandexecution", "mcptoolcall", "websearch", "contextcompaction"):
+            yield from self._edits(self.memory.patches.of_changes(item, self.memory.folder))
+        elif kind in _REPEATED_ITEMS:
             self.notes.skip(f"completed item that repeats a response item: {kind}")
         else:
             yield from self._unknown(f"item {kind}", item)
@@ -360,16 +310,22 @@ class _Rollout(RowReader):
         """The usage of the call that ended: of the total what was not there before, since the last
         count is repeated."""
         total, last = (fields.mapping(info, f"{name}_token_usage") for name in ("total", "last"))
-        used = _usage(total, self._known.total) if total else _usage(last, {})
-        if total and _went_down(total, self._known.total):
+        counts = {name: fields.count(total, name) or 0 for name in _USAGE.values()}
+        before = self.memory.total
+        if total and all(
+            count >= (fields.count(before, name) or 0) for name, count in counts.items()
+        ):
+            used = _usage(total, before)
+        else:
             used = _usage(last or total, {})
-        self._known.total = total or self._known.total
+        self.memory.total = total or before
         if not used:
             return
-        if self._known.call is None:  # one that left no items, such as a compaction
-            yield from self._begin_call(f"tokens-{xxh3_64_hexdigest(_encoder.encode(info))}")
-        known = self._call.usage or {}
-        self._call.usage = {name: known.get(name, 0) + count for name, count in used.items()}
+        # One that left no items, such as a compaction, begins here.
+        key = f"tokens-{xxh3_64_hexdigest(_encoder.encode(info))}"
+        call = self.memory.call or (yield from self._begun_call(key))
+        known = call.usage or {}
+        call.usage = {name: known.get(name, 0) + count for name, count in used.items()}
         yield from self._end_call()
 
     def _unknown(self, kind: str | None, content: Row) -> Iterator[ImportedEvent]:
@@ -377,8 +333,8 @@ class _Rollout(RowReader):
         if len(encoded) > _UNKNOWN_BYTES_MAX:
             self._skip(f"large row of the kind {kind}")
             return
-        payload = {"kind": kind, "codex": dict(content)}
-        yield self._made("x_context", payload, f"{kind}-{xxh3_64_hexdigest(encoded)}"[:200])
+        key = f"{kind}-{xxh3_64_hexdigest(encoded)}"[:200]
+        yield self._event("x_context", key, kind=kind, codex=dict(content))
 
 
 def _key(item: Row, text: str) -> str:
@@ -389,7 +345,7 @@ def _texts(content: object) -> list[str]:
     if isinstance(content, str):
         return [content]
     parts = content if isinstance(content, list) else []
-    texts = [fields.text(part, "text") if isinstance(part, dict) else part for part in parts]
+    texts = [part.get("text") if isinstance(part, dict) else part for part in parts]
     return [text for text in texts if isinstance(text, str)]
 
 
@@ -397,28 +353,13 @@ def _is_injected(text: str) -> bool:
     return text.startswith(_INSTRUCTIONS) or _INJECTED.match(text) is not None
 
 
-_USAGE = {
-    "prompt": "input_tokens",
-    "completion": "output_tokens",
-    "cached": "cached_input_tokens",
-    "thinking": "reasoning_output_tokens",
-}
-
-
 def _usage(now: Row, before: Row) -> dict[str, int]:
     used = {
-        name: (fields.count(now, field_name) or 0) - (fields.count(before, field_name) or 0)
-        for name, field_name in _USAGE.items()
-        if field_name in now
+        name: (fields.count(now, told) or 0) - (fields.count(before, told) or 0)
+        for name, told in _USAGE.items()
+        if told in now
     }
     return {name: max(count, 0) for name, count in used.items()} if any(used.values()) else {}
-
-
-def _went_down(now: Row, before: Row) -> bool:
-    return any(
-        (fields.count(now, name) or 0) < (fields.count(before, name) or 0)
-        for name in _USAGE.values()
-    )
 
 
 IMPORTERS = (Codex(),)

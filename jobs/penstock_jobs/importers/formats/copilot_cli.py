@@ -12,10 +12,20 @@ from penstock_jobs.importers.fields import Row
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import SessionDraft, moment_us, tool_call
+from penstock_jobs.importers.transcript import SessionDraft, tool_call
 
 _TYPES = ("session.", "user.message", "assistant.", "system.message", "tool.", "subagent.", "abort")
 _QUIET = ("assistant.turn_start", "assistant.turn_end", "tool.execution_start", "session.idle")
+#: Events that become one of ours: its type, what all of them say, and which of their fields are
+#: which of its.
+_TOLD: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
+    "session.compaction_complete": ("compaction", {"trigger": "auto"}, {
+        "tokens_before": "preCompactionTokens", "tokens_after": "postCompactionTokens",
+        "summary": "summaryContent",
+    }),
+    "session.error": ("error", {}, {"message": "message", "error_class": "errorType"}),
+    "abort": ("interrupt", {}, {"reason": "reason"}),
+}  # fmt: skip
 
 
 class CopilotCliImporter(Importer):
@@ -23,11 +33,10 @@ class CopilotCliImporter(Importer):
     homes = ("~/.copilot/session-state",)
 
     def recognises(self, candidate: Candidate) -> bool:
-        return candidate.name.endswith(".jsonl") and any(map(_is_event, candidate.first_rows))
+        return candidate.ends(".jsonl") and any(map(_is_event, candidate.first_rows))
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
-        folder = source.names[-2] if len(source.names) > 1 else source.root.name
-        run = _ClientRun(folder, source, notes)
+        run = _ClientRun(source.parent_name, "copilot-cli", source.changed_us(), notes)
         for number, row in source.rows(notes):
             if _is_event(row):
                 run.take(row)
@@ -43,24 +52,22 @@ def _is_event(row: Row) -> bool:
 
 
 class _ClientRun(SessionDraft):
-    def __init__(self, folder: str, source: Source, notes: Notes) -> None:
-        self._notes = notes
-        super().__init__(folder, "copilot-cli", source.changed_us())
-        self.start = {"client": "copilot-cli"}
-        self._last_prompt: tuple[object, str] | None = None
-        self._thinking: str | None = None
-        self._tells_completions = False
+    _last_prompt: tuple[object, str] | None = None
+    _thinking: str | None = None
+    _tells_completions = False
 
     def take(self, row: Row) -> None:
         kind, key, data = str(row["type"]), str(row["id"]), row["data"]
-        ts_us = moment_us(row.get("timestamp"))
-        if ts_us is not None:
-            self.clock_us = ts_us
+        self.at(row.get("timestamp"))
         match kind:
             case "session.start":
-                self._start(data)
+                self._begin(data)
             case "session.model_change":
                 self.model = fields.text(data, "newModel")
+            case "session.resume":
+                self.add("x_resume", data, key)
+            case "session.shutdown":
+                self._end(data, key)
             case "system.message":
                 self.instructed(fields.text(data, "content") or "", key)
             case "user.message":
@@ -71,46 +78,26 @@ class _ClientRun(SessionDraft):
                 self._take_answer(data, key)
             case "tool.execution_complete":
                 self._take_result(data, key)
-            case _:
-                self._take_other(kind, data, key)
-
-    def _take_other(self, kind: str, data: Row, key: str) -> None:
-        match kind:
-            case "session.resume":
-                self.add("x_resume", data, key)
-            case "session.compaction_complete":
-                facts = {
-                    "trigger": "auto",
-                    "tokens_before": fields.count(data, "preCompactionTokens"),
-                    "tokens_after": fields.count(data, "postCompactionTokens"),
-                    "summary": data.get("summaryContent"),
-                }
-                self.add("compaction", facts, key)
-            case "session.shutdown":
-                self._end(data, key)
-            case "session.error":
-                told = {"message": str(data.get("message")), "error_class": data.get("errorType")}
-                self.add("error", told, key)
-            case "abort":
-                self.add("interrupt", {"reason": data.get("reason")}, key)
+            case _ if kind in _TOLD:
+                told, facts, names = _TOLD[kind]
+                self.add(told, facts | {name: data.get(own) for name, own in names.items()}, key)
             case _ if kind not in _QUIET:
-                self._notes.skip(f"event of the client itself: {kind}", key)
+                self.notes.skip(f"event of the client itself: {kind}", key)
 
-    def _start(self, data: Row) -> None:
-        context = fields.mapping(data, "context")
+    def _begin(self, data: Row) -> None:
         self.session_id = fields.text(data, "sessionId") or self.session_id
-        self.project = fields.text(context, "cwd")
+        self.project = fields.text(data, "context", "cwd")
         self.model = fields.text(data, "selectedModel") or self.model
         self.start |= {
             "client_version": data.get("copilotVersion"),
-            "repo": context.get("repository"),
-            "branch": context.get("branch"),
+            "repo": fields.at(data, "context", "repository"),
+            "branch": fields.at(data, "context", "branch"),
         }
 
     def _take_prompt(self, data: Row, key: str) -> None:
         text, turn = fields.text(data, "content") or "", data.get("interactionId")
         if turn is not None and self._last_prompt == (turn, text):
-            self._notes.skip("prompt that stands twice", key)
+            self.notes.skip("prompt that stands twice", key)
             return
         self._last_prompt = turn, text
         self.asked(
@@ -141,12 +128,10 @@ class _ClientRun(SessionDraft):
 
     def _take_result(self, data: Row, key: str) -> None:
         result, error = fields.mapping(data, "result"), fields.mapping(data, "error")
-        ok = fields.flag(data, "success")
-        output = result.get("content") if ok else error.get("message", result.get("content"))
-        code = error.get("code")
+        ok, code = fields.flag(data, "success"), error.get("code")
         self.returned(
             fields.text(data, "toolCallId"),
-            output,
+            result.get("content") if ok else error.get("message", result.get("content")),
             key,
             ok=ok,
             detail=result.get("detailedContent"),
@@ -156,7 +141,7 @@ class _ClientRun(SessionDraft):
 
     def _end(self, data: Row, key: str) -> None:
         for model, metrics in fields.mapping(data, "modelMetrics").items():
-            usage = usage_of(metrics.get("usage") if isinstance(metrics, dict) else None) or {}
+            usage = usage_of(fields.at(metrics, "usage")) or {}
             if self._tells_completions:  # by answer
                 usage.pop("completion", None)
             if usage:

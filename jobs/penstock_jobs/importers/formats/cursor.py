@@ -9,15 +9,15 @@ from contextlib import suppress
 from sqlite3 import Connection
 from typing import Any
 
-from penstock.events.messages import usage_of
+from penstock.events.messages import json_of, usage_of
 from penstock_jobs.importers import fields
-from penstock_jobs.importers.edits import FileEdit, arguments_of
-from penstock_jobs.importers.fields import Row
+from penstock_jobs.importers.edits import FileEdit
+from penstock_jobs.importers.fields import Row, arguments_of
 from penstock_jobs.importers.importer import ImportedEvent, Importer, expanded_home
 from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.stores import DatabaseSource, database_of, is_database_with
-from penstock_jobs.importers.transcript import SessionDraft, json_of, moment_us, tool_call
+from penstock_jobs.importers.stores import DatabaseSource, is_database_with
+from penstock_jobs.importers.transcript import SessionDraft, tool_call
 
 _TABLE = "cursorDiskKV"
 #: Keys from the first to before the second: `;` follows `:`.
@@ -32,6 +32,7 @@ _DATABASE_HOMES = (
     "$APPDATA/Cursor/User/globalStorage",
 )
 _DONE = ("completed", "error", "cancelled")
+_FEEDBACK = {"accepted": "accept", "rejected": "reject"}
 
 
 class CursorImporter(Importer):
@@ -39,13 +40,12 @@ class CursorImporter(Importer):
     homes = (*_DATABASE_HOMES, "~/.cursor/projects")
 
     def recognises(self, candidate: Candidate) -> bool:
-        if candidate.name.endswith(".vscdb"):
+        if candidate.ends(".vscdb"):
             return is_database_with(candidate, _DATABASE, _TABLE)
-        return candidate.name.endswith(".jsonl") and any(map(_is_message, candidate.first_rows))
+        return candidate.ends(".jsonl") and any(map(_is_message, candidate.first_rows))
 
     def sources(self, candidate: Candidate) -> Iterator[Source]:
-        is_database = candidate.name.endswith(".vscdb")
-        yield database_of(candidate) if is_database else candidate.source()
+        yield candidate.source(DatabaseSource if candidate.ends(".vscdb") else Source)
 
     def copies(self, sources: Sequence[Source]) -> Collection[Source]:
         """Transcripts of conversations that a database tells: with times, tokens and results."""
@@ -68,9 +68,8 @@ class CursorImporter(Importer):
 
 
 def _is_message(row: Row) -> bool:
-    content = fields.mapping(row, "message").get("content")
-    spoken = row.get("role") in ("user", "assistant") and isinstance(content, list)
-    return spoken and "uuid" not in row
+    spoken = row.get("role") in ("user", "assistant") and "uuid" not in row
+    return spoken and isinstance(fields.at(row, "message", "content"), list)
 
 
 def _conversation_of(transcript: Source) -> str:
@@ -90,19 +89,18 @@ def _told_in(source: DatabaseSource, names: Iterable[str]) -> set[str]:
 def _value(connection: Connection, key: str) -> dict[str, Any] | None:
     row = connection.execute(_READ, (key,)).fetchone()
     value = row["value"] if row is not None else None
-    text = value.decode(errors="replace") if isinstance(value, bytes) else value
-    found = json_of(text)
+    found = json_of(value.decode(errors="replace") if isinstance(value, bytes) else value)
     return found if isinstance(found, dict) else None
 
 
 def _read_transcript(source: Source, notes: Notes) -> Iterator[ImportedEvent]:
     name = _conversation_of(source)
-    draft = SessionDraft(f"{name}/transcript", "cursor", source.changed_us())
-    draft.start = {"client": "cursor", "conversation": name}
+    draft = SessionDraft(f"{name}/transcript", "cursor", source.changed_us(), notes)
+    draft.start["conversation"] = name
     for number, row in source.rows(notes):
         if _is_message(row):
-            message = {"role": row["role"]} | row["message"]
-            draft.told(message, f"line-{number}", moment_us(row.get("timestamp")))
+            draft.at(row.get("timestamp"))
+            draft.told({"role": row["role"]} | row["message"], f"line-{number}")
         elif row.get("type") != "turn_ended":
             notes.skip("line that is no message", f"line {number}")
     yield from draft.finished()
@@ -133,16 +131,13 @@ def _read_database(source: DatabaseSource, notes: Notes) -> Iterator[ImportedEve
 
 class _ComposerConversation(SessionDraft):
     def __init__(self, name: str, composer: Row, source: Source, notes: Notes) -> None:
-        self._notes = notes
-        created = moment_us(composer.get("createdAt")) or source.changed_us()
-        super().__init__(name, "cursor", created)
-        self.start = {
-            "client": "cursor",
+        super().__init__(name, "cursor", source.time_us(composer.get("createdAt")), notes)
+        self.start |= {
             "branch": fields.text(composer, "createdOnBranch"),
             "title": fields.text(composer, "name"),
             "mode": composer.get("unifiedMode") or composer.get("forceMode"),
         }
-        self.model = fields.text(fields.mapping(composer, "modelConfig"), "modelName")
+        self.model = fields.text(composer, "modelConfig", "modelName")
         self._thinking: list[str] = []
 
     def events(self) -> list[ImportedEvent]:
@@ -151,31 +146,27 @@ class _ComposerConversation(SessionDraft):
         return self.finished()
 
     def take(self, bubble: Row, key: str) -> None:
-        timing = fields.mapping(bubble, "timingInfo")
-        moment = moment_us(bubble.get("createdAt")) or moment_us(timing.get("clientRpcSendTime"))
-        if moment is not None:
-            self.clock_us = max(moment, self.clock_us)
+        told = fields.moment(bubble, "createdAt")
+        moment = told or fields.moment(bubble, "timingInfo", "clientRpcSendTime")
+        self.clock_us = max(moment or 0, self.clock_us)
         if bubble.get("type") == _USER:
             self._take_prompt(bubble, key)
         elif bubble.get("type") == _ASSISTANT:
             self._take_answer(bubble, key)
         else:
-            self._notes.skip("message of an unknown kind", key)
+            self.notes.skip("message of an unknown kind", key)
 
     def _take_prompt(self, bubble: Row, key: str) -> None:
         folders = [each for each in fields.items(bubble, "workspaceUris") if isinstance(each, str)]
         if self.project is None and folders:
             self.project = folders[0].removeprefix("file://")
-        model = fields.text(fields.mapping(bubble, "modelInfo"), "modelName")
-        self.model = model or self.model
+        self.model = fields.text(bubble, "modelInfo", "modelName") or self.model
         self.asked(fields.text(bubble, "text") or "", key)
 
     def _take_answer(self, bubble: Row, key: str) -> None:
-        thought = fields.text(fields.mapping(bubble, "thinking"), "text")
-        if thought:
+        if thought := fields.text(bubble, "thinking", "text"):
             self._thinking.append(thought)
-        tool = fields.mapping(bubble, "toolFormerData")
-        text = fields.text(bubble, "text")
+        tool, text = fields.mapping(bubble, "toolFormerData"), fields.text(bubble, "text")
         named = tool.get("name") or tool.get("tool")
         counts = fields.mapping(bubble, "tokenCount")
         usage = usage_of(counts) if any(counts.values()) else None
@@ -192,7 +183,7 @@ class _ComposerConversation(SessionDraft):
     def _take_result(self, tool: Row, call_id: str) -> None:
         status, decision = tool.get("status"), tool.get("userDecision")
         if status not in _DONE:
-            self._notes.skip("call of a tool without a result", call_id)
+            self.notes.skip("call of a tool without a result", call_id)
             return
         refused = decision == "rejected" or status == "cancelled"
         ok = status == "completed" and not refused
@@ -204,8 +195,7 @@ class _ComposerConversation(SessionDraft):
             changes=(ok and _told_changes(tool)) or None,
             error_class="user_aborted" if refused else None,
         )
-        if decision in ("accepted", "rejected"):
-            kind = "accept" if decision == "accepted" else "reject"
+        if kind := _FEEDBACK.get(str(decision)):
             self.add("feedback", {"kind": kind, "target": call_id}, f"{call_id}:{kind}")
 
 
@@ -213,12 +203,13 @@ def _told_changes(tool: Row) -> list[FileEdit]:
     arguments = arguments_of(tool.get("params")) | arguments_of(tool.get("rawArgs"))
     named = ("relativeWorkspacePath", "target_file", "file_path", "path")
     path = next((value for name in named if (value := fields.text(arguments, name))), None)
-    diff = fields.mapping(arguments_of(tool.get("result")), "diff")
     changes = []
-    for chunk in fields.rows(diff, "chunks"):
+    for chunk in fields.rows(arguments_of(tool.get("result")), "diff", "chunks"):
         lines = (fields.text(chunk, "diffString") or "").splitlines()
-        before = "".join(f"{line[1:]}\n" for line in lines if not line.startswith("+"))
-        after = "".join(f"{line[1:]}\n" for line in lines if not line.startswith("-"))
+        before, after = (
+            "".join(f"{line[1:]}\n" for line in lines if not line.startswith(other))
+            for other in "+-"
+        )
         if path and before != after:
             changes.append(FileEdit(path, before, after))
     return changes

@@ -13,14 +13,14 @@ from typing import Any
 
 from penstock.events.messages import usage_of
 from penstock_jobs.importers import fields
-from penstock_jobs.importers.fields import Row
+from penstock_jobs.importers.fields import Row, moment_us
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import SessionDraft, moment_us, tool_call
+from penstock_jobs.importers.transcript import SessionDraft, tool_call
 
 _HEAD = {"sessionId", "startTime", "lastUpdated"}
-#: How the first message begins that Gemini CLI writes itself.
+_MARKS = (b'"sessionId"', b'"projectHash"', b'"messages"')
 _CONTEXT = ("<session_context>", "This is the Gemini CLI. We are setting up the context")
 _BY_USER = "cancelled"
 
@@ -30,30 +30,22 @@ class GeminiImporter(Importer):
     homes = ("~/.gemini/tmp",)
 
     def recognises(self, candidate: Candidate) -> bool:
-        if candidate.name.endswith(".jsonl"):
-            return _is_log(candidate.first_rows)
-        begins = candidate.beginning[:4096]
-        return candidate.name.endswith(".json") and (
-            b'"sessionId"' in begins and b'"projectHash"' in begins and b'"messages"' in begins
-        )
+        if candidate.ends(".jsonl"):
+            head = next(iter(candidate.first_rows), {}).keys()
+            return head >= _HEAD and not head & {"uuid", "type"}
+        begins = candidate.beginning[:4096] if candidate.ends(".json") else b""
+        return all(mark in begins for mark in _MARKS)
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
         chat = _Chat(notes)
-        if source.plain_name.endswith(".jsonl"):
+        if source.ends(".jsonl"):
             for number, record in source.rows(notes):
                 chat.take(record, number)
         else:
-            document = source.document()
-            if not isinstance(document, dict):
-                raise SourceUnfit("it is no object")
-            chat.take({"$set": document}, 1)
+            chat.take({"$set": source.json_object()}, 1)
         if not isinstance(chat.facts.get("sessionId"), str):
             raise SourceUnfit("it names no session")
         yield from chat.events(source)
-
-
-def _is_log(rows: Sequence[Row]) -> bool:
-    return bool(rows) and rows[0].keys() >= _HEAD and not rows[0].keys() & {"uuid", "type"}
 
 
 class _Chat:
@@ -61,7 +53,6 @@ class _Chat:
         self.facts: dict[str, Any] = {}
         self._notes = notes
         self._messages: dict[str, dict[str, Any]] = {}
-        #: Messages that were taken back, in their order.
         self._rewound: dict[str, dict[str, Any]] = {}
         #: The messages of each time that the user went back.
         self._rewinds: list[list[str]] = []
@@ -69,12 +60,11 @@ class _Chat:
     def take(self, record: Row, number: int) -> None:
         if isinstance(record.get("$rewindTo"), str):
             self._rewind(record["$rewindTo"])
-        elif isinstance(record.get("$set"), dict):
-            facts = record["$set"]
-            if told := {message.get("id") for message in fields.rows(facts, "messages")}:
-                for name in [name for name in self._messages if name not in told]:
-                    self._rewound[name] = self._messages.pop(name)
-            for message in fields.rows(facts, "messages"):
+        elif isinstance(facts := record.get("$set"), dict):
+            messages = fields.rows(facts, "messages")
+            if told := {message.get("id") for message in messages}:
+                self._take_back([name for name in self._messages if name not in told])
+            for message in messages:
                 self._upsert(message)
             self.facts |= fields.without(facts, "messages")
         elif isinstance(record.get("id"), str):
@@ -94,23 +84,22 @@ class _Chat:
 
     def _rewind(self, name: str) -> None:
         names = list(self._messages)
-        taken_back = names[names.index(name) if name in names else 0 :]
-        for taken in taken_back:
-            self._rewound[taken] = self._messages.pop(taken)
-        self._rewinds.append(taken_back)
+        self._rewinds.append(names[names.index(name) if name in names else 0 :])
+        self._take_back(self._rewinds[-1])
+
+    def _take_back(self, names: Sequence[str]) -> None:
+        self._rewound |= {name: self._messages.pop(name) for name in names}
 
     def events(self, source: Source) -> list[ImportedEvent]:
         facts = self.facts
-        clock_us = moment_us(facts.get("startTime")) or source.changed_us()
-        draft = _ChatDraft(facts["sessionId"], "gemini-cli", clock_us)
+        clock_us = source.time_us(facts.get("startTime"))
+        draft = _ChatDraft(facts["sessionId"], "gemini-cli", clock_us, self._notes)
         directories = [each for each in fields.items(facts, "directories") if isinstance(each, str)]
         draft.project = directories[0] if directories else fields.text(facts, "projectHash")
         is_agent = facts.get("kind") == "subagent" and len(source.names) > 1
-        parent = source.names[-2] if is_agent else None
-        draft.start = {
-            "client": "gemini-cli",
-            "parent_session": parent,
-            "link": "subagent" if parent else None,
+        draft.start |= {
+            "parent_session": source.parent_name if is_agent else None,
+            "link": "subagent" if is_agent else None,
             "summary": facts.get("summary"),
             "project_hash": facts.get("projectHash"),
         }
@@ -125,55 +114,54 @@ class _Chat:
         return draft.finished()
 
     def _take_rewind(self, draft: SessionDraft, names: Sequence[str]) -> None:
-        messages = [(name, self._rewound.get(name, {}).get("type")) for name in names]
-        answers = [name for name, kind in messages if kind == "gemini"]
-        prompts = [name for name, kind in messages if kind == "user"]
-        if answers or prompts:
-            facts = {"kind": "undo", "target": (answers or prompts)[-1]}
-            facts |= {"comment": "rewound the conversation"}
-            draft.add("feedback", facts, f"{names[0]}:rewind")
+        kinds = {name: self._rewound.get(name, {}).get("type") for name in names}
+        for wanted in ("gemini", "user"):
+            if targets := [name for name, kind in kinds.items() if kind == wanted]:
+                comment = {"target": targets[-1], "comment": "rewound the conversation"}
+                draft.add("feedback", {"kind": "undo"} | comment, f"{names[0]}:rewind")
+                return
 
 
 class _ChatDraft(SessionDraft):
     def take(self, message: Row, facts: dict[str, Any]) -> None:
+        self.at(message.get("timestamp"))
         key, kind = str(message["id"]), message.get("type")
-        ts_us = moment_us(message.get("timestamp"))
-        text = parts_text(message.get("displayContent") or message.get("content"))
+        text = _parts_text(message.get("displayContent") or message.get("content"))
         if kind == "user":
             if text.lstrip().startswith(_CONTEXT):
                 facts |= {"synthetic": True}
-            self.asked(text, key, ts_us, **facts)
+            self.asked(text, key, **facts)
         elif kind == "gemini":
-            self._take_answer(message, key, ts_us, facts)
+            self._take_answer(message, key, facts)
         elif kind == "error":
-            self.add("error", {"message": text} | facts, key, ts_us)
+            self.add("error", {"message": text} | facts, key)
         else:
-            self.add("x_notice", {"text": text, "level": kind} | facts, key, ts_us)
+            self.add("x_notice", {"text": text, "level": kind} | facts, key)
 
-    def _take_answer(
-        self, message: Row, key: str, ts_us: int | None, facts: dict[str, Any]
-    ) -> None:
+    def _take_answer(self, message: Row, key: str, facts: dict[str, Any]) -> None:
         thoughts = [
             f"{thought.get('subject') or ''}: {thought.get('description') or ''}".strip(": ")
             for thought in fields.rows(message, "thoughts")
         ]
         tools = fields.rows(message, "toolCalls")
         calls = [tool_call(tool.get("id"), tool.get("name"), tool.get("args")) for tool in tools]
-        said = {
-            "text": parts_text(message.get("content")) or None,
-            "thinking": "\n".join(thoughts) or None,
-            "model": message.get("model"),
-            "usage": usage_of(message.get("tokens")),
-        }
-        self.answered(key, ts_us, tool_calls=calls, **said, **facts)
+        self.answered(
+            key,
+            tool_calls=calls,
+            text=_parts_text(message.get("content")) or None,
+            thinking="\n".join(thoughts) or None,
+            model=message.get("model"),
+            usage=usage_of(message.get("tokens")),
+            **facts,
+        )
         for tool, call in zip(tools, calls, strict=True):
             status = tool.get("status")
             if status in ("success", "error", _BY_USER):
+                self.at(tool.get("timestamp"))
                 self.returned(
                     call["id"],
-                    function_output(tool.get("result")),
+                    _function_output(tool.get("result")),
                     f"{call['id']}:result",
-                    moment_us(tool.get("timestamp")),
                     ok=status == "success",
                     error_class="user_aborted" if status == _BY_USER else None,
                     display=tool.get("resultDisplay"),
@@ -181,33 +169,25 @@ class _ChatDraft(SessionDraft):
                 )
 
 
-def parts_text(content: object) -> str:
+def _parts_text(content: object) -> str:
     """The text of parts as Gemini has them, without thoughts."""
-    if isinstance(content, str):
-        return content
     parts = content if isinstance(content, list) else [content]
     texts = [
-        part if isinstance(part, str) else part.get("text")
+        part.get("text") if isinstance(part, dict) and not part.get("thought") else part
         for part in parts
-        if isinstance(part, str) or (isinstance(part, dict) and not part.get("thought"))
     ]
     return "".join(text for text in texts if isinstance(text, str))
 
 
-def function_output(result: object) -> Any:
+def _function_output(result: object) -> Any:
     """What functions returned: the text, where there is nothing else."""
     parts = result if isinstance(result, list) else [result]
-    outputs = []
-    for part in parts:
-        response = part.get("functionResponse") if isinstance(part, dict) else None
-        told = response.get("response") if isinstance(response, dict) else None
-        outputs.append(told if isinstance(told, dict) else part)
-    if len(outputs) == 1:
-        only = outputs[0]
-        if isinstance(only, dict):
-            return only.get("output", only.get("error", only))
-        return only
-    return outputs
+    told = [(fields.at(part, "functionResponse", "response"), part) for part in parts]
+    outputs = [response if isinstance(response, dict) else part for response, part in told]
+    if len(outputs) != 1:
+        return outputs
+    [only] = outputs
+    return only.get("output", only.get("error", only)) if isinstance(only, dict) else only
 
 
 _KEYS = {"uuid", "sessionId", "type", "timestamp"}
@@ -224,7 +204,7 @@ class QwenCodeImporter(Importer):
     homes = ("~/.qwen/projects", "~/.qwen/tmp")
 
     def recognises(self, candidate: Candidate) -> bool:
-        return candidate.name.endswith(".jsonl") and any(map(_is_record, candidate.first_rows))
+        return candidate.ends(".jsonl") and any(map(_is_record, candidate.first_rows))
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
         chats: dict[str, _QwenChat] = {}
@@ -233,61 +213,52 @@ class QwenCodeImporter(Importer):
             if not isinstance(session, str):
                 notes.skip("record without a session", f"line {number}")
                 continue
-            chat = chats.get(session) or _QwenChat(session, record, source, notes)
-            chats[session] = chat
+            if (chat := chats.get(session)) is None:
+                began = source.time_us(record.get("timestamp"))
+                chat = chats[session] = _QwenChat(session, "qwen-code", began, notes)
+                chat.project = fields.text(record, "cwd")
+                chat.start["client_version"] = record.get("version")
+                chat.start["branch"] = record.get("gitBranch")
             chat.take(record, number)
         for chat in chats.values():
             yield from chat.finished()
 
 
 def _is_record(row: Row) -> bool:
-    if not row.keys() >= _KEYS:
-        return False
-    parts = isinstance(fields.mapping(row, "message").get("parts"), list)
-    return parts or "systemPayload" in row
+    parts = isinstance(fields.at(row, "message", "parts"), list)
+    return row.keys() >= _KEYS and (parts or "systemPayload" in row)
 
 
 class _QwenChat(SessionDraft):
-    def __init__(self, session: str, record: Row, source: Source, notes: Notes) -> None:
-        self._notes = notes
-        clock_us = moment_us(record.get("timestamp")) or source.changed_us()
-        super().__init__(session, "qwen-code", clock_us, fields.text(record, "cwd"))
-        self.start = {
-            "client": "qwen-code",
-            "client_version": record.get("version"),
-            "branch": record.get("gitBranch"),
-        }
-        #: Of the call whose answer comes next.
-        self._telemetry: Row = {}
+    #: Of the call whose answer comes next.
+    _telemetry: Row | None = None
 
     def take(self, record: Row, number: int) -> None:
         key, kind = str(record.get("uuid") or f"line-{number}"), record.get("type")
-        ts_us = moment_us(record.get("timestamp"))
-        message = fields.mapping(record, "message")
-        parts = fields.rows(message, "parts")
+        self.at(record.get("timestamp"))
+        parts = fields.rows(record, "message", "parts")
         if kind == "user":
-            facts = {} if record.get("provenance") in _BY_PEOPLE else {"synthetic": True}
-            self.asked(parts_text(parts), key, ts_us, **facts)
+            synthetic = None if record.get("provenance") in _BY_PEOPLE else True
+            self.asked(_parts_text(parts), key, synthetic=synthetic)
         elif kind == "assistant":
-            self._take_answer(record, parts, key, ts_us)
+            self._take_answer(record, parts, key)
         elif kind == "tool_result":
-            self._take_results(record, parts, key, ts_us)
+            self._take_results(record, parts, key)
         elif kind == "system":
-            self._take_system(record, key, ts_us)
+            self._take_system(record, key)
         else:
-            self._notes.skip(f"record of the unknown type {kind}", f"line {number}")
+            self.notes.skip(f"record of the unknown type {kind}", f"line {number}")
 
-    def _take_answer(self, record: Row, parts: Sequence[Row], key: str, ts_us: int | None) -> None:
+    def _take_answer(self, record: Row, parts: Sequence[Row], key: str) -> None:
         thoughts = [str(part.get("text") or "") for part in parts if part.get("thought")]
         functions = filter(None, (fields.mapping(part, "functionCall") for part in parts))
         calls = [tool_call(call.get("id"), call.get("name"), call.get("args"))
                  for call in functions]  # fmt: skip
-        told, self._telemetry = self._telemetry, {}
+        told, self._telemetry = self._telemetry or {}, None
         self.answered(
             key,
-            ts_us,
             tool_calls=calls,
-            text=parts_text(parts) or None,
+            text=_parts_text(parts) or None,
             thinking="\n".join(thoughts) or None,
             model=record.get("model") or told.get("model"),
             usage=_usage(record.get("usageMetadata"), *_COUNTED) or _usage(told, *_TOLD),
@@ -295,7 +266,7 @@ class _QwenChat(SessionDraft):
             ttft_ms=told.get("ttft_ms"),
         )
 
-    def _take_results(self, record: Row, parts: Sequence[Row], key: str, ts_us: int | None) -> None:
+    def _take_results(self, record: Row, parts: Sequence[Row], key: str) -> None:
         result = fields.mapping(record, "toolCallResult")
         status = result.get("status")
         for at, part in enumerate(parts):
@@ -304,40 +275,37 @@ class _QwenChat(SessionDraft):
                 continue
             self.returned(
                 response.get("id") or result.get("callId"),
-                function_output(part),
+                _function_output(part),
                 f"{key}:{at}" if at else key,
-                ts_us,
                 tool=response.get("name"),
                 ok=None if status is None else status == "success",
-                error_class="user_aborted" if status == "cancelled" else None,
+                error_class="user_aborted" if status == _BY_USER else None,
                 error_type=result.get("errorType"),
             )
 
-    def _take_system(self, record: Row, key: str, ts_us: int | None) -> None:
-        subtype, payload = record.get("subtype"), fields.mapping(record, "systemPayload")
-        event = fields.mapping(payload, "uiEvent")
-        if event.get("event.name") == "qwen-code.api_response":
+    def _take_system(self, record: Row, key: str) -> None:
+        event = fields.mapping(record, "systemPayload", "uiEvent")
+        name = event.get("event.name") or record.get("subtype")
+        if name == "qwen-code.api_response":
             self._telemetry = event
-        elif subtype == "chat_compression":
-            info = fields.mapping(payload, "info")
+        elif name == "chat_compression":
+            info = fields.mapping(record, "systemPayload", "info")
             facts = {
                 "trigger": "auto",
                 "tokens_before": fields.count(info, "originalTokenCount"),
                 "tokens_after": fields.count(info, "newTokenCount"),
             }
-            self.add("compaction", facts, key, ts_us)
-        elif event.get("event.name") == "qwen-code.api_error":
+            self.add("compaction", facts, key)
+        elif name == "qwen-code.api_error":
             told = {"message": str(event.get("error")), "error_class": event.get("error_type")}
-            self.add("error", told, key, ts_us)
+            self.add("error", told, key)
         else:
-            name = event.get("event.name") or subtype
-            self._notes.skip(f"record of the client itself: {name}", key)
+            self.notes.skip(f"record of the client itself: {name}", key)
 
 
 def _usage(told: object, *names: str) -> dict[str, int] | None:
-    held = told if isinstance(told, dict) else {}
     known = ("prompt", "completion", "thinking", "cached")
-    return usage_of({name: held.get(own) for name, own in zip(known, names, strict=True)})
+    return usage_of({each: fields.at(told, own) for each, own in zip(known, names, strict=True)})
 
 
 IMPORTERS = GeminiImporter(), QwenCodeImporter()

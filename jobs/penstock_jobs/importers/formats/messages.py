@@ -9,18 +9,19 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from penstock.events.messages import answer_of, message_of, text_of, usage_of
-from penstock_jobs.importers.fields import Row
+from penstock_jobs.importers import fields
+from penstock_jobs.importers.fields import Row, digest_of
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.model_calls import CallSessions, ExportedCall
 from penstock_jobs.importers.penstock_documents import own_session
 from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import SessionDraft, digest_of, moment_us
+from penstock_jobs.importers.stores import rows_of
+from penstock_jobs.importers.transcript import SessionDraft
 
 _BEGINS = re.compile(
     rb'"(?:messages|conversations)"\s*:\s*\[\s*\{\s*"(?:role|content|from|value|tool_calls|name)"'
 )
-_LOGGED = re.compile(rb'"response"\s*:\s*\{')
 #: Other formats' documents that hold messages too.
 _OTHERS = (".traj.json", ".messages.json", ".traj")
 _SHARE_GPT = {"human": "user", "gpt": "assistant", "system": "system", "tool": "tool",
@@ -40,50 +41,34 @@ class MessagesImporter(Importer):
     def recognises(self, candidate: Candidate) -> bool:
         if candidate.is_folder:
             return _holds_logs(candidate)
-        if candidate.name.endswith(_OTHERS) or not candidate.name.endswith((".json", ".jsonl")):
+        if candidate.ends(*_OTHERS) or not candidate.ends(".json", ".jsonl"):
             return False
-        if candidate.name.endswith(".jsonl") and candidate.first_rows:
+        if candidate.ends(".jsonl") and candidate.first_rows:
             return all(_messages_of(row) is not None for row in candidate.first_rows[:3])
         begins = candidate.beginning
         return bool(_BEGINS.search(begins[:8192])) and not _TRACED.search(begins)
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
-        logs = CallSessions(self.name)
+        logs = CallSessions(self.name, notes)
         if source.is_folder:
             files = [file for file in source.files() if file.name.endswith(".json")]
             for file in sorted(files, key=lambda each: each.name):
-                try:
-                    row = file.document()
-                except SourceUnfit as error:
-                    notes.skip("log that cannot be read", f"{file.name}: {error}")
-                    continue
-                if isinstance(row, dict) and _is_log(row):
+                row = file.json_object_or_skip(notes, "log")
+                if row is not None and _is_log(row):
                     yield from logs.take(_call(row, file))
-                else:
+                elif row is not None:
                     notes.skip("file that is no log of a call", file.name)
             return
-        for number, row in _rows(source, notes):
+        for where, row in rows_of(source, notes):
             messages = _messages_of(row)
             if messages is None:
-                notes.skip("line without messages", f"line {number}")
+                notes.skip("line without messages", where)
             elif _is_log(row):
                 yield from logs.take(_call(row, source))
             elif (own := own_session(row)) is not None:
                 yield from own
             else:
-                yield from _conversation(row, messages, source)
-
-
-def _rows(source: Source, notes: Notes) -> Iterator[tuple[int, dict[str, Any]]]:
-    if source.plain_name.endswith(".jsonl"):
-        yield from source.rows(notes)
-        return
-    document = source.document()
-    for at, row in enumerate(document if isinstance(document, list) else [document]):
-        if isinstance(row, dict):
-            yield at + 1, row
-        else:
-            notes.skip("conversation that is no object", str(at + 1))
+                yield from _conversation(row, messages, source, notes)
 
 
 def _messages_of(row: Row) -> list[dict[str, Any]] | None:
@@ -99,8 +84,7 @@ def _messages_of(row: Row) -> list[dict[str, Any]] | None:
 
 
 def _is_log(row: Row) -> bool:
-    response = row.get("response")
-    return isinstance(response, dict) and ("choices" in response or "content" in response)
+    return bool(fields.mapping(row, "response").keys() & {"choices", "content"})
 
 
 def _holds_logs(folder: Candidate) -> bool:
@@ -108,45 +92,43 @@ def _holds_logs(folder: Candidate) -> bool:
     names = sorted(folder.entries)
     if len(names) < 2 or not all(name.endswith(".json") for name in names):
         return False
-    for name in (names[0], names[-1]):
-        file = Candidate(folder.path / name, folder.root, (*folder.names, name))
-        begins = file.beginning
-        if not _BEGINS.search(begins[:8192]) or not _is_whole_log(file):
-            return False
-    return True
+    return all(_is_whole_log(folder, name) for name in (names[0], names[-1]))
 
 
-def _is_whole_log(file: Candidate) -> bool:
+def _is_whole_log(folder: Candidate, name: str) -> bool:
+    file = Candidate(folder.path / name, folder.folder, (*folder.names, name))
+    if not _BEGINS.search(file.beginning[:8192]):
+        return False
     try:
-        row = file.source().document()
+        row = file.json_object()
     except SourceUnfit:
         return False
-    return isinstance(row, dict) and _messages_of(row) is not None and _is_log(row)
+    return _messages_of(row) is not None and _is_log(row)
 
 
-def _conversation(row: Row, messages: Sequence[Row], source: Source) -> list[ImportedEvent]:
+def _conversation(
+    row: Row, messages: Sequence[Row], source: Source, notes: Notes
+) -> list[ImportedEvent]:
     name = row.get("session_id") or row.get("conversation_id")
     given = row.get("id") or row.get("instance_id") or "messages"
-    rest = {key: value for key, value in row.items() if key not in _TAKEN and key != "system"}
-    draft = SessionDraft(
-        str(name) if name else f"{given}-{digest_of(row)[:16]}",
-        "messages",
-        moment_us(row.get("timestamp") or row.get("created_at")) or source.changed_us(),
-    )
+    session = str(name) if name else f"{given}-{digest_of(row)[:16]}"
+    began = source.time_us(row.get("timestamp") or row.get("created_at"))
+    draft = SessionDraft(session, "messages", began, notes)
+    rest = fields.without(row, *_TAKEN, "system")
     draft.start = {"tools": row.get("tools") or None, "extra": rest or None}
-    model = row.get("model")
-    draft.model = model if isinstance(model, str) else None
+    draft.model = fields.text(row, "model")
     if system := text_of(row.get("system")):
         draft.instructed(system, "system")
     for at, message in enumerate(messages):
-        draft.told(message, f"message-{at}", moment_us(message.get("timestamp")))
+        draft.at(message.get("timestamp"))
+        draft.told(message, f"message-{at}")
     return draft.finished()
 
 
 def _call(row: Row, source: Source) -> ExportedCall:
     told = row.get("raw_messages") or _messages_of(row) or []
     response, seconds = row["response"], row.get("latency_sec")
-    rest = {name: row[name] for name in row.keys() - {*_TAKEN, "timestamp", "latency_sec"}}
+    rest = fields.without(row, *_TAKEN, "timestamp", "latency_sec")
     facts = {
         "model": response.get("model"),
         "usage": usage_of(response.get("usage")),
@@ -156,7 +138,7 @@ def _call(row: Row, source: Source) -> ExportedCall:
     }
     return ExportedCall(
         id=response,
-        began_us=moment_us(row.get("timestamp")) or source.changed_us(),
+        began_us=source.time_us(row.get("timestamp")),
         messages=[message_of(message) for message in told if isinstance(message, dict)],
         answer=answer_of(response),
         tools=row.get("tools"),

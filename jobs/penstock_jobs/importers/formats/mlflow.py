@@ -1,6 +1,7 @@
 """MLflow: traces as `Trace.to_json` writes them, one a document, a line or an element, and what
 `search_traces` gives as rows. Spans of the types CHAT_MODEL and LLM are calls of a model; version 2
-and 3 name fields of a span differently."""
+and 3 name fields of a span differently.
+"""
 
 import re
 from collections.abc import Iterator
@@ -8,13 +9,12 @@ from typing import Any
 
 import msgspec
 
-from penstock.events.messages import answer_of, messages_of, usage_of
+from penstock.events.messages import answer_of, json_of, messages_of, present, usage_of
 from penstock_jobs.importers import fields
-from penstock_jobs.importers.model_calls import CallImporter, ExportedCall, Score, skip_other
+from penstock_jobs.importers.fields import Row, digest_of, milliseconds
+from penstock_jobs.importers.model_calls import CallImporter, Exported, ExportedCall, skip_other
 from penstock_jobs.importers.report import Notes
-from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.stores import Row, columns_of, is_export, rows_of
-from penstock_jobs.importers.transcript import digest_of, json_of, milliseconds, moment_us, present
+from penstock_jobs.importers.sources import Source
 
 _MARK = re.compile(rb'"mlflow\.(?:traceRequestId|spanType|trace_schema\.version)\\?"\s*:')
 _CALLS = ("CHAT_MODEL", "LLM")
@@ -25,45 +25,52 @@ _TAKEN = ("mlflow.spanInputs", "mlflow.spanOutputs", "mlflow.spanType", "mlflow.
 
 class MlflowImporter(CallImporter):
     name = "mlflow"
+    marks = ((_MARK,),)
+    columns = ({"trace_id", "trace", "spans"},)
+    holders = ("traces",)
 
-    def recognises(self, candidate: Candidate) -> bool:
-        if not is_export(candidate):
-            return False
-        return bool(_MARK.search(candidate.beginning)) or (
-            {"trace_id", "trace", "spans"} <= columns_of(candidate)
-        )
-
-    def calls(self, source: Source, notes: Notes) -> Iterator[ExportedCall | Score]:
-        return _items(source, notes)
-
-
-def _items(source: Source, notes: Notes) -> Iterator[ExportedCall | Score]:
-    for where, row in rows_of(source, notes, "traces"):
-        trace = json_of(row.get("trace")) if "trace" in row else row
-        trace = trace if isinstance(trace, dict) else row
+    def calls(self, row: Row, source: Source, notes: Notes, where: str) -> Iterator[Exported]:
+        held = json_of(row.get("trace"))
+        trace = held if isinstance(held, dict) else row
         info = fields.mapping(trace, "info") or trace
-        spans = fields.rows(fields.mapping(trace, "data") or trace, "spans")
         name = fields.identifier(info, "trace_id") or fields.identifier(info, "request_id")
         if name is None:
             notes.skip("row that is no trace", where)
-            continue
-        session = _metadata(info).get("mlflow.trace.session") or name
-        for span in spans:
-            kind = _attributes(span).get("mlflow.spanType")
+            return
+        session = str(_metadata(info).get("mlflow.trace.session") or name)
+        for span in fields.rows(fields.mapping(trace, "data") or trace, "spans"):
+            told = fields.mapping(span, "attributes").items()
+            attributes = {each: _decoded(value) for each, value in told}
+            kind = attributes.get("mlflow.spanType")
             if kind in _CALLS:
-                yield _call(span, info, str(session), source)
+                yield _call(span, attributes, info, session, source)
             else:
                 skip_other(notes, f"span of the type {kind}", span.get("name"))
         for assessment in fields.rows(info, "assessments"):
-            yield from _score(assessment, str(session), source, notes)
+            yield from self._score(assessment, session, source, notes)
+
+    def _score(
+        self, assessment: Row, session: str, source: Source, notes: Notes
+    ) -> Iterator[Exported]:
+        name = str(assessment.get("assessment_name") or assessment.get("name"))
+        feedback = fields.mapping(assessment, "feedback")
+        if "value" not in feedback:
+            notes.skip("assessment that is no feedback", name)
+            return
+        yield self.reward(
+            session,
+            assessment.get("assessment_id") or digest_of(assessment),
+            source.time_us(assessment.get("create_time")),
+            fields.at(assessment, "source", "source_type") or "unknown",
+            name=name,
+            value=_decoded(feedback["value"]),
+            comment=fields.text(assessment, "rationale"),
+            call_id=fields.text(assessment, "span_id"),
+        )
 
 
 def _metadata(info: Row) -> dict[str, Any]:
     return fields.mapping(info, "trace_metadata") or fields.mapping(info, "request_metadata")
-
-
-def _attributes(span: Row) -> dict[str, Any]:
-    return {name: _decoded(value) for name, value in fields.mapping(span, "attributes").items()}
 
 
 def _decoded(value: Any) -> Any:
@@ -73,18 +80,20 @@ def _decoded(value: Any) -> Any:
         return value
 
 
-def _call(span: Row, info: Row, session: str, source: Source) -> ExportedCall:
-    attributes, context = _attributes(span), fields.mapping(span, "context")
+def _call(span: Row, attributes: Row, info: Row, session: str, source: Source) -> ExportedCall:
     given, gave = attributes.get("mlflow.spanInputs"), attributes.get("mlflow.spanOutputs")
     request = given if isinstance(given, dict) else {}
     response = gave if isinstance(gave, dict) else {}
-    times = (("start_time_unix_nano", "start_time"), ("end_time_unix_nano", "end_time"))
-    began, ended = (moment_us(_first(span, *names)) for names in times)
-    began = began or moment_us(info.get("request_time")) or source.changed_us()
-    name = str(context.get("span_id") or span.get("span_id") or digest_of(span))
-    user = fields.text(_metadata(info), "mlflow.trace.user")
-    usage = attributes.get("mlflow.chat.tokenUsage") or response.get("usage")
-    parent = fields.text(span, "parent_span_id") or fields.text(span, "parent_id")
+    began, ended = (
+        fields.moment_us(int(told) if isinstance(told, str) and told.isdigit() else told)
+        for side in ("start", "end")
+        for told in [fields.first(span, f"{side}_time_unix_nano", f"{side}_time")]
+    )
+    began = began or source.time_us(info.get("request_time"))
+    context = fields.at(span, "context", "span_id")
+    name = str(context or span.get("span_id") or digest_of(span))
+    models = attributes.get("mlflow.llm.model"), request.get("model"), response.get("model")
+    error = fields.at(span, "status", "message") or span.get("status_message")
     return ExportedCall(
         id=name,
         began_us=began,
@@ -93,49 +102,19 @@ def _call(span: Row, info: Row, session: str, source: Source) -> ExportedCall:
         answer=answer_of(json_of(gave)),
         session=session,
         span=name,
-        parent=parent,
-        user=user if isinstance(user, str) else None,
+        parent=fields.text(span, "parent_span_id") or fields.text(span, "parent_id"),
+        user=fields.text(_metadata(info), "mlflow.trace.user"),
         tools=attributes.get("mlflow.chat.tools") or request.get("tools"),
-        error=_error(span),
+        error=fields.text(error) or None,
         facts={
             "call_id": name,
-            "model": attributes.get("mlflow.llm.model") or request.get("model")
-            or response.get("model"),
-            "usage": usage_of(usage),
+            "model": next(filter(None, models), None),
+            "usage": usage_of(attributes.get("mlflow.chat.tokenUsage") or response.get("usage")),
             "sampling": present({each: request.get(each) for each in _SAMPLING}) or None,
             "latency_ms": milliseconds(began, ended),
             "mlflow": fields.without(attributes, *_TAKEN) | {"name": span.get("name")},
         },
-    )  # fmt: skip
-
-
-def _error(span: Row) -> str | None:
-    status = fields.mapping(span, "status")
-    message = status.get("message") or span.get("status_message")
-    return message if isinstance(message, str) and message else None
-
-
-def _score(assessment: Row, session: str, source: Source, notes: Notes) -> Iterator[Score]:
-    feedback, by = fields.mapping(assessment, "feedback"), fields.mapping(assessment, "source")
-    name = str(assessment.get("assessment_name") or assessment.get("name"))
-    if "value" not in feedback:
-        notes.skip("assessment that is no feedback", name)
-        return
-    yield Score(
-        id=str(assessment.get("assessment_id") or digest_of(assessment)),
-        session=session,
-        name=name,
-        value=_decoded(feedback["value"]),
-        given_by=f"mlflow:{str(by.get('source_type') or 'unknown').lower()}",
-        ts_us=moment_us(assessment.get("create_time")) or source.changed_us(),
-        comment=fields.text(assessment, "rationale"),
-        call_id=fields.text(assessment, "span_id"),
     )
-
-
-def _first(row: Row, *names: str) -> Any:
-    value = next((row[name] for name in names if row.get(name)), None)
-    return int(value) if isinstance(value, str) and value.isdigit() else value
 
 
 IMPORTERS = (MlflowImporter(),)

@@ -4,31 +4,25 @@ Both may hold the same session: its events have the same ids, of its messages an
 come in two forms: with parts beside them, and with their content inside.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from penstock.events.messages import count_of
+from penstock.events.messages import present
 from penstock_jobs.importers import fields
-from penstock_jobs.importers.edits import arguments_of, told_change
-from penstock_jobs.importers.fields import Row
+from penstock_jobs.importers.edits import told_change
+from penstock_jobs.importers.fields import Row, arguments_of, milliseconds
 from penstock_jobs.importers.importer import ImportedEvent, Importer
-from penstock_jobs.importers.report import Notes, SourceUnfit
+from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.stores import DatabaseSource, is_database_with, row_of, tables_of
-from penstock_jobs.importers.transcript import (
-    SessionDraft,
-    is_unfinished,
-    milliseconds,
-    moment_us,
-    present,
-    tool_call,
-)
+from penstock_jobs.importers.stores import DatabaseSource, is_database_with, tables_of
+from penstock_jobs.importers.transcript import SessionDraft, is_unfinished, tool_call
 
 _DB = ("session", "message", "part")
 #: Parts that say how the store works, and nothing of the conversation.
 _MARKS = ("step-start", "step-finish", "snapshot", "patch")
 _DONE = ("completed", "error")
+_FILE = "file of a message"
 
 
 class StoredMessage(NamedTuple):
@@ -43,13 +37,15 @@ class StoredSession(Source):
 
     @property
     def store(self) -> Source:
-        return Source(self.path.parents[2], self.root, self.names[:-3], is_folder=True)
+        return Source(self.path.parents[2], self.folder, self.names[:-3], is_folder=True)
+
+    def messages(self) -> Iterator[tuple[Source, list[Source]]]:
+        for file in self.store.below("message", self.real.stem).files():
+            yield file, list(self.store.below("part", file.real.stem).files())
 
     def mark(self) -> str:
-        store, session = self.store, self.name.removesuffix(".json")
-        files = list(store.below("message", session).files())
-        parts = [part for file in files for part in _parts_folder(store, file).files()]
-        return "|".join([super().mark(), *(each.mark() for each in (*files, *parts))])
+        files = [each for file, parts in self.messages() for each in (file, *parts)]
+        return "|".join([super().mark(), *(file.mark() for file in files)])
 
 
 class OpenCodeImporter(Importer):
@@ -60,113 +56,87 @@ class OpenCodeImporter(Importer):
         if candidate.is_folder:
             return candidate.entries >= {"session", "message"} and candidate.name == "storage"
         if candidate.names[-3:-2] == ("session",):
-            return candidate.name.endswith(".json") and b'"projectID"' in candidate.beginning
-        return candidate.name.endswith(".db") and is_database_with(candidate, "opencode.db", *_DB)
+            return candidate.ends(".json") and b'"projectID"' in candidate.beginning
+        return candidate.ends(".db") and is_database_with(candidate, "opencode.db", *_DB)
 
     def sources(self, candidate: Candidate) -> Iterator[Source]:
         if not candidate.is_folder:
-            stored = candidate.name.endswith(".json")
-            place = candidate.path, candidate.root, candidate.names
-            yield StoredSession(*place) if stored else DatabaseSource(*place)
+            yield candidate.source(StoredSession if candidate.ends(".json") else DatabaseSource)
             return
-        for file in candidate.source().below("session").files():
+        for file in candidate.below("session").files():
             if len(file.names) == len(candidate.names) + 3 and file.name.endswith(".json"):
-                yield StoredSession(file.path, file.root, file.names)
+                yield StoredSession(file.path, file.folder, file.names)
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
         if isinstance(source, DatabaseSource):
             yield from _read_database(source, notes)
         elif isinstance(source, StoredSession):
-            session = source.document()
-            if not isinstance(session, dict):
-                raise SourceUnfit("it is no object")
+            session = source.json_object()
             project = source.store.below("project", f"{session.get('projectID')}.json")
             if "directory" not in session and project.exists():
-                session["directory"] = (_object(project, notes) or {}).get("worktree")
+                found = project.json_object_or_skip(notes, _FILE)
+                session["directory"] = fields.at(found, "worktree")
             messages = _stored_messages(source, notes)
             yield from _Conversation(session, source, notes).events(messages)
 
 
-# The database
-
-
 def _read_database(source: DatabaseSource, notes: Notes) -> Iterator[ImportedEvent]:
     with source.connection() as connection:
+
+        def rows(sql: str, *values: object) -> list[dict[str, Any]]:
+            return [dict(row) for row in connection.execute(sql, values).fetchall()]
+
         tables = tables_of(connection)
-        newer = "session_message" if "session_message" in tables else None
         worktrees = {}
         if "worktree" in tables.get("project", ()):
-            rows = connection.execute("SELECT id, worktree FROM project").fetchall()
-            worktrees = {row["id"]: row["worktree"] for row in rows}
-        for row in connection.execute("SELECT * FROM session ORDER BY id").fetchall():
-            session = row_of(row)
+            told = rows("SELECT id, worktree FROM project")
+            worktrees = {row["id"]: row["worktree"] for row in told}
+        for session in rows("SELECT * FROM session ORDER BY id"):
             session.setdefault("directory", worktrees.get(session.get("project_id")))
+            told = rows(
+                "SELECT * FROM message WHERE session_id = ? ORDER BY time_created, id",
+                session["id"],
+            )
             statement = "SELECT * FROM part WHERE message_id = ? ORDER BY id"
-            messages = []
-            told = "SELECT * FROM message WHERE session_id = ? ORDER BY time_created, id"
-            for message in connection.execute(told, (session["id"],)).fetchall():
-                rows = connection.execute(statement, (message["id"],)).fetchall()
-                parts = [_data(part) for part in rows]
-                messages.append(StoredMessage(str(message["id"]), _data(message), parts))
-            if newer and not messages:
-                told = "SELECT * FROM session_message WHERE session_id = ? ORDER BY seq"
-                for message in connection.execute(told, (session["id"],)).fetchall():
-                    facts = {"type": message["type"]} | _data(message)
-                    messages.append(StoredMessage(str(message["id"]), facts, []))
+            messages = [
+                StoredMessage(str(row["id"]), _data(row), [*map(_data, rows(statement, row["id"]))])
+                for row in told
+            ]
+            if "session_message" in tables and not messages:
+                told = rows(
+                    "SELECT * FROM session_message WHERE session_id = ? ORDER BY seq", session["id"]
+                )
+                messages = [
+                    StoredMessage(str(row["id"]), {"type": row["type"]} | _data(row), [])
+                    for row in told
+                ]
             yield from _Conversation(session, source, notes).events(messages)
 
 
-def _data(row: Any) -> dict[str, Any]:
-    columns = row_of(row)
-    data = arguments_of(columns.pop("data", None))
-    created = {"created": columns.get("time_created")}
-    return {"id": columns.get("id"), "time": created} | data
-
-
-# The store of files
-
-
-def _parts_folder(store: Source, message: Source) -> Source:
-    return store.below("part", message.name.removesuffix(".json"))
+def _data(row: Row) -> dict[str, Any]:
+    told = {"id": row.get("id"), "time": {"created": row.get("time_created")}}
+    return told | arguments_of(row.get("data"))
 
 
 def _stored_messages(session: StoredSession, notes: Notes) -> list[StoredMessage]:
-    store, name = session.store, session.name.removesuffix(".json")
     messages = []
-    for file in store.below("message", name).files():
-        facts = _object(file, notes)
+    for file, parts in session.messages():
+        facts = file.json_object_or_skip(notes, _FILE)
         if facts is not None:
-            parts = [_object(part, notes) for part in _parts_folder(store, file).files()]
-            found = [part for part in parts if part is not None]
-            messages.append(StoredMessage(str(facts.get("id") or file.name), facts, found))
+            found = [part.json_object_or_skip(notes, _FILE) for part in parts]
+            held = [part for part in found if part is not None]
+            messages.append(StoredMessage(str(facts.get("id") or file.name), facts, held))
     return messages
-
-
-def _object(file: Source, notes: Notes) -> dict[str, Any] | None:
-    try:
-        document = file.document()
-    except SourceUnfit as error:
-        notes.skip("file of a message that cannot be read", f"{file.name}: {error}")
-        return None
-    if isinstance(document, dict):
-        return document
-    notes.skip("file of a message that is no object", file.name)
-    return None
-
-
-# Messages
 
 
 class _Conversation(SessionDraft):
     def __init__(self, session: Row, source: Source, notes: Notes) -> None:
-        self._file, self._notes = source, notes
+        self._file = source
         created = fields.mapping(session, "time").get("created", session.get("time_created"))
-        clock_us = moment_us(created) or source.changed_us()
-        folder = fields.text(session, "directory")
-        super().__init__(str(session.get("id")), "opencode", clock_us, folder)
+        super().__init__(str(session.get("id")), "opencode", source.time_us(created), notes)
+        self.project = fields.text(session, "directory")
         parent = fields.text(session, "parent_id") or fields.text(session, "parentID")
-        self.start = {
-            "client": "opencode",
+        self.start |= {
             "client_version": session.get("version"),
             "parent_session": parent,
             "link": "subagent" if parent else None,
@@ -175,24 +145,21 @@ class _Conversation(SessionDraft):
 
     def events(self, messages: Sequence[StoredMessage]) -> list[ImportedEvent]:
         ordered = sorted(messages, key=lambda message: (_created(message.facts) or 0, message.id))
-        for at, message in enumerate(ordered):
-            ts_us = _created(message.facts)
-            if ts_us is not None:
-                self.clock_us = ts_us
-            if self._is_being_written(message, last=at == len(ordered) - 1):
+        for message in ordered:
+            self.at(fields.at(message.facts, "time", "created"))
+            if message is ordered[-1] and self._is_being_written(message):
                 break
             self._take(message)
         return self.finished()
 
-    def _is_being_written(self, message: StoredMessage, *, last: bool) -> bool:
-        time = fields.mapping(message.facts, "time")
-        answers = "assistant" in (message.facts.get("role"), message.facts.get("type"))
-        done = time.get("completed") or message.facts.get("error") or message.facts.get("finish")
-        if done or not answers or not last:
+    def _is_being_written(self, message: StoredMessage) -> bool:
+        facts = message.facts
+        done = facts.get("error") or facts.get("finish") or fields.at(facts, "time", "completed")
+        if done or "assistant" not in (facts.get("role"), facts.get("type")):
             return False
-        times = [_created(message.facts), *(_latest(part) for part in message.parts)]
+        times = [_created(facts), *(_latest(part) for part in message.parts)]
         changed_us = max(filter(None, times), default=None)
-        return is_unfinished(self._file, self._notes, ended=False, changed_us=changed_us)
+        return is_unfinished(self._file, self.notes, ended=False, changed_us=changed_us)
 
     def _take(self, message: StoredMessage) -> None:
         facts, parts = message.facts, message.parts or fields.rows(message.facts, "content")
@@ -209,7 +176,7 @@ class _Conversation(SessionDraft):
             rest = fields.without(facts, "id", "time", "type")
             self.add(f"x_{kind.replace('-', '_')}", rest, message.id)
         else:
-            self._notes.skip(f"message of the unknown kind {kind}", message.id)
+            self.notes.skip(f"message of the unknown kind {kind}", message.id)
 
     def _take_user(self, message: StoredMessage) -> None:
         texts = [part for part in message.parts if part.get("type") == "text"]
@@ -227,8 +194,11 @@ class _Conversation(SessionDraft):
 
     def _take_answer(self, key: str, facts: Row, parts: Sequence[dict[str, Any]]) -> None:
         steps = list(_steps(parts))
+        told = facts.get("model") if isinstance(facts.get("model"), dict) else facts
+        provider = fields.at(told, "providerID")
+        model = fields.at(told, "modelID") or fields.at(told, "id")
         for at, step in enumerate(steps):
-            finish = next((p for p in step if p.get("type") == "step-finish"), {})
+            finish: Row = next((p for p in step if p.get("type") == "step-finish"), {})
             tokens = finish.get("tokens") or (facts.get("tokens") if len(steps) == 1 else None)
             name = f"{key}:{at}" if at else key
             tools = [part for part in step if part.get("type") == "tool"]
@@ -238,7 +208,7 @@ class _Conversation(SessionDraft):
                 tool_calls=calls,
                 text=_joined(step, "text"),
                 thinking=_joined(step, "reasoning"),
-                model=_model(facts),
+                model=f"{provider}/{model}" if provider and model else None,
                 usage=_usage(tokens),
                 finish_reason=finish.get("reason") or facts.get("finish"),
                 cost_usd=finish.get("cost", facts.get("cost")),
@@ -248,30 +218,29 @@ class _Conversation(SessionDraft):
             self._take_others(step)
         error = fields.mapping(facts, "error")
         if error:
-            message = fields.mapping(error, "data").get("message") or error.get("message")
-            told = {"message": str(message or error.get("name")), "error_class": error.get("name")}
-            self.add("error", told, f"{key}:error")
+            message = fields.at(error, "data", "message") or error.get("message")
+            said = {"message": str(message or error.get("name")), "error_class": error.get("name")}
+            self.add("error", said, f"{key}:error")
 
     def _take_result(self, part: Row, call_id: str) -> None:
         state = fields.mapping(part, "state")
         status = state.get("status")
         if status not in _DONE:
-            self._notes.skip("call of a tool without a result", call_id)
+            self.notes.skip("call of a tool without a result", call_id)
             return
-        time, metadata = fields.mapping(state, "time"), fields.mapping(state, "metadata")
-        began, ended = moment_us(time.get("start")), moment_us(time.get("end"))
+        began, ended = fields.moment(state, "time", "start"), fields.moment(state, "time", "end")
         failed = status == "error"
-        change = told_change(fields.mapping(metadata, "filediff"), "file", "before", "after")
+        change = told_change(fields.mapping(state, "metadata", "filediff"))
+        self.at(fields.at(state, "time", "end"))
         self.returned(
             call_id,
             state.get("error") if failed else state.get("output", state.get("content")),
             f"{call_id}:result",
-            ended,
             ok=not failed,
             changes=(change and not failed and [change]) or None,
             duration_ms=milliseconds(began, ended),
             title=state.get("title"),
-            metadata=metadata or None,
+            metadata=fields.mapping(state, "metadata") or None,
         )
 
     def _take_others(self, step: Sequence[Row]) -> None:
@@ -283,8 +252,7 @@ class _Conversation(SessionDraft):
                 error = fields.mapping(part, "error")
                 self.add("error", {"message": str(error.get("message") or error)}, key)
             elif kind not in ("text", "reasoning", "tool", *_MARKS):
-                rest = fields.without(part, "id", "sessionID", "messageID")
-                self.add("x_part", rest, key)
+                self.add("x_part", fields.without(part, "id", "sessionID", "messageID"), key)
 
 
 def _steps(parts: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
@@ -300,44 +268,34 @@ def _steps(parts: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 
 def _joined(step: Sequence[Row], kind: str) -> str | None:
     texts = [str(part.get("text") or "") for part in step if part.get("type") == kind]
-    return "\n".join(text for text in texts if text) or None
-
-
-def _model(facts: Row) -> str | None:
-    model = facts.get("model")
-    told = model if isinstance(model, dict) else facts
-    provider, name = told.get("providerID"), told.get("modelID") or told.get("id")
-    return f"{provider}/{name}" if provider and name else None
+    return "\n".join(filter(None, texts)) or None
 
 
 def _usage(tokens: object) -> dict[str, int] | None:
-    if not isinstance(tokens, Mapping):
-        return None
-    cache = fields.mapping(tokens, "cache")
-    read, write = count_of(cache.get("read")) or 0, count_of(cache.get("write")) or 0
-    given = count_of(tokens.get("input"))
+    given, read = fields.count(tokens, "input"), fields.count(tokens, "cache", "read")
+    written = fields.count(tokens, "cache", "write")
     usage = {
-        "prompt": None if given is None else given + read + write,
-        "completion": count_of(tokens.get("output")),
-        "thinking": count_of(tokens.get("reasoning")),
-        "cached": count_of(cache.get("read")),
+        "prompt": None if given is None else given + (read or 0) + (written or 0),
+        "completion": fields.count(tokens, "output"),
+        "thinking": fields.count(tokens, "reasoning"),
+        "cached": read,
     }
     return present(usage) or None
 
 
 def _call(part: Row, key: str) -> dict[str, Any]:
     call_id = part.get("callID") or part.get("id") or f"{key}:call"
-    given = fields.mapping(part, "state").get("input")
-    return tool_call(call_id, part.get("tool") or part.get("name"), given)
+    name = part.get("tool") or part.get("name")
+    return tool_call(call_id, name, fields.mapping(part, "state").get("input"))
 
 
 def _created(facts: Row) -> int | None:
-    return moment_us(fields.mapping(facts, "time").get("created"))
+    return fields.moment(facts, "time", "created")
 
 
 def _latest(part: Row) -> int | None:
-    times = [fields.mapping(part, "time"), fields.mapping(fields.mapping(part, "state"), "time")]
-    moments = [moment_us(time.get(name)) for time in times for name in ("start", "end", "created")]
+    times = (fields.mapping(part, "time"), fields.mapping(part, "state", "time"))
+    moments = (fields.moment(each, name) for each in times for name in ("start", "end", "created"))
     return max(filter(None, moments), default=None)
 
 

@@ -13,71 +13,60 @@ from typing import Any
 from penstock.events.messages import Message, answer_of, count_of, plain, text_of, usage_of
 from penstock_jobs.importers import fields
 from penstock_jobs.importers.edits import told_change
-from penstock_jobs.importers.fields import Row
+from penstock_jobs.importers.fields import Row, digest_of
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import (
-    SessionDraft,
-    digest_of,
-    engine_tokens,
-    moment_us,
-    run_name,
-    tool_call,
-)
+from penstock_jobs.importers.transcript import SessionDraft, engine_tokens, run_name, tool_call
 
 _BEGINS = re.compile(
     rb'\s*\[\s*\{(?=[^\]]{0,4000}"source")(?=[^\]]{0,8000}"(?:action|observation)")'
 )
-#: What the harness tells itself.
 _NO_NEWS = ("null", "agent_state_changed", "change_agent_state", "recall", "loadgen")
-_TOOLS = {"run": "execute_bash", "run_ipython": "execute_ipython_cell", "edit": "edit",
-          "read": "read", "write": "write", "browse": "browse",
-          "browse_interactive": "browse_interactive", "mcp": "mcp", "call_tool_mcp": "mcp",
-          "think": "think", "finish": "finish", "task_tracking": "task_tracker"}  # fmt: skip
+#: Tools whose actions have another name.
+_TOOLS = {"run": "execute_bash", "run_ipython": "execute_ipython_cell", "call_tool_mcp": "mcp",
+          "task_tracking": "task_tracker"}  # fmt: skip
 
 
 class OpenHandsV0Importer(Importer):
     name = "openhands-v0"
 
     def recognises(self, candidate: Candidate) -> bool:
-        if candidate.name.endswith(".jsonl"):
-            begins = candidate.beginning
+        begins = candidate.beginning
+        if candidate.ends(".jsonl"):
             return b'"instance_id"' in begins[:4096] and (
                 any({"instance_id", "history"} <= row.keys() for row in candidate.first_rows)
                 or b'"history": [{"id": 0' in begins
             )
-        return candidate.name.endswith(".json") and bool(_BEGINS.match(candidate.beginning))
+        return candidate.ends(".json") and bool(_BEGINS.match(begins))
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
-        if source.plain_name.endswith(".jsonl"):
-            for number, row in source.rows(notes):
-                history = row.get("history")
-                if isinstance(history, list):
-                    rest = {name: row[name] for name in row.keys() - {"history"}}
-                    yield from _EventStream(history, rest, source, notes).events()
-                else:
-                    notes.skip("attempt without a history", f"line {number}")
+        if not source.ends(".jsonl"):
+            events = source.document()
+            if not isinstance(events, list):
+                raise SourceUnfit("it is no array of events")
+            yield from _EventStream(events, {}, source, notes).events()
             return
-        events = source.document()
-        if not isinstance(events, list):
-            raise SourceUnfit("it is no array of events")
-        yield from _EventStream(events, {}, source, notes).events()
+        for number, row in source.rows(notes):
+            if isinstance(history := row.pop("history", None), list):
+                yield from _EventStream(history, row, source, notes).events()
+            else:
+                notes.skip("attempt without a history", f"line {number}")
 
 
 class _EventStream(SessionDraft):
     def __init__(self, events: Sequence[Any], attempt: Row, source: Source, notes: Notes) -> None:
         self._events = [event for event in events if isinstance(event, dict)]
-        self._attempt, self._notes = attempt, notes
+        self._attempt = attempt
         task = attempt.get("instance_id")
-        metadata = fields.mapping(attempt, "metadata")
         if task:
             name = run_name(task, [attempt, self._events])
         else:  # the first events tell a conversation apart: they have times
             name = f"openhands-{digest_of(self._events[:2])[:16]}"
-        super().__init__(name, "openhands-v0", source.changed_us())
-        self.start = {"client": "openhands", "task_id": task, "agent": metadata.get("agent_class")}
-        self.model = fields.mapping(metadata, "llm_config").get("model")
+        super().__init__(name, "openhands-v0", source.changed_us(), notes)
+        agent = fields.at(attempt, "metadata", "agent_class")
+        self.start = {"client": "openhands", "task_id": task, "agent": agent}
+        self.model = fields.at(attempt, "metadata", "llm_config", "model")
         self._responses: set[str] = set()
         #: Calls that have no id, by the event that they came from.
         self._unnamed: dict[Any, str] = {}
@@ -85,38 +74,41 @@ class _EventStream(SessionDraft):
     def events(self) -> list[ImportedEvent]:
         for at, event in enumerate(self._events):
             key = f"event-{event.get('id', at)}"
-            ts_us = moment_us(event.get("timestamp"))
-            if ts_us is not None:
-                self.clock_us = ts_us
+            self.at(event.get("timestamp"))
             kind = event.get("action") or event.get("observation")
             if kind in _NO_NEWS:
-                self._notes.skip(f"event of the harness itself: {kind}", key)
+                self.notes.skip(f"event of the harness itself: {kind}", key)
             elif "observation" in event:
                 self._take_observation(event, key)
             elif "action" in event:
                 self._take_action(event, key)
             else:
-                self._notes.skip("event that is neither action nor observation", key)
+                self.notes.skip("event that is neither action nor observation", key)
         self._finish()
         return self.finished()
 
     def _take_action(self, event: Row, key: str) -> None:
         kind, args = event.get("action"), fields.mapping(event, "args")
-        response = fields.mapping(event, "tool_call_metadata").get("model_response")
+        response = fields.mapping(event, "tool_call_metadata", "model_response")
+        said = args.get("content") or event.get("message")
         if kind == "system":
             self.instructed(str(args.get("content") or ""), key)
             self.start.setdefault("tools", args.get("tools"))
         elif kind == "condensation":
             self.add("compaction", {"trigger": "auto", "summary": args.get("summary")}, key)
         elif event.get("source") == "user":
-            text = str(args.get("content") or event.get("message") or "")
-            self.asked(text, key, image_urls=args.get("image_urls") or None)
-        elif isinstance(response, dict):
+            self.asked(str(said or ""), key, image_urls=args.get("image_urls") or None)
+        elif response:
             self._take_response(response, key)
         elif kind == "message":
-            self.answered(key, text=args.get("content") or event.get("message"))
+            self.answered(key, text=said)
         else:
-            self._take_plain_action(str(kind), args, event, key)
+            # Of a model that calls no tools: what it said is its thought and the action.
+            plain_args = fields.without(args, "thought")
+            call = tool_call(f"{key}:call", _TOOLS.get(str(kind), kind), plain_args)
+            self._unnamed[event.get("id")] = call["id"]
+            text = args.get("thought") or event.get("message") or None
+            self.answered(key, tool_calls=[call], text=text)
 
     def _take_response(self, response: Row, key: str) -> None:
         name = str(response.get("id") or key)
@@ -128,26 +120,17 @@ class _EventStream(SessionDraft):
         usage = usage_of(response.get("usage"))
         self.told(answer, name, model=response.get("model"), usage=usage)
 
-    def _take_plain_action(self, kind: str, args: Row, event: Row, key: str) -> None:
-        """An action of a model that calls no tools: what it said is its thought and the action."""
-        call = tool_call(f"{key}:call", _TOOLS.get(kind, kind), fields.without(args, "thought"))
-        self._unnamed[event.get("id")] = call["id"]
-        text = args.get("thought") or event.get("message") or None
-        self.answered(key, tool_calls=[call], text=text)
-
     def _take_observation(self, event: Row, key: str) -> None:
         metadata = fields.mapping(event, "tool_call_metadata")
-        extras = fields.mapping(event, "extras")
+        extras, kind = fields.mapping(event, "extras"), event.get("observation")
         call_id = metadata.get("tool_call_id") or self._unnamed.get(event.get("cause"))
-        kind = event.get("observation")
-        result = extras.get("metadata")
-        code = (result if isinstance(result, dict) else extras).get("exit_code")
         if kind == "condense":
             self.add("compaction", {"summary": event.get("content")}, key)
             return
         if kind == "user_rejected":
             self.add("feedback", {"kind": "reject", "target": call_id}, f"{key}:reject")
         told = told_change(extras) if kind == "edit" else None
+        held = extras["metadata"] if isinstance(extras.get("metadata"), dict) else extras
         self.returned(
             call_id,
             event.get("content"),
@@ -156,19 +139,17 @@ class _EventStream(SessionDraft):
             ok=False if kind in ("error", "user_rejected") else None,
             changes=[told] if told else None,
             error_class="user_aborted" if kind == "user_rejected" else None,
-            exit_code=code,
+            exit_code=held.get("exit_code"),
         )
 
     def _finish(self) -> None:
-        attempt, patch = self._attempt, self._attempt.get("git_patch")
-        if not isinstance(patch, str):
-            patch = fields.mapping(attempt, "test_result").get("git_patch")
-        if isinstance(patch, str) and patch:
-            self.changes.add_final_patch(patch, "git-patch")
+        attempt = self._attempt
+        patch = fields.text(attempt, "git_patch")
+        told = fields.at(attempt, "test_result", "git_patch") if patch is None else patch
+        self.add_final_patch(told, "git-patch")
         if attempt:
             self.add("x_attempt", attempt, "attempt")
-            error = attempt.get("error")
-            self.end_run(str(error) if error else "finished")
+            self.end_run(str(attempt.get("error") or "finished"))
 
 
 _STATE, _EVENTS = "base_state.json", "events"
@@ -182,9 +163,7 @@ class OpenHandsV1Importer(Importer):
     def recognises(self, candidate: Candidate) -> bool:
         if candidate.is_folder:
             return candidate.entries >= {_STATE, _EVENTS}
-        if not candidate.name.endswith(".jsonl"):
-            return False
-        return any(_is_event(row) for row in candidate.first_rows[:3])
+        return candidate.ends(".jsonl") and any(map(_is_event, candidate.first_rows[:3]))
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
         if not source.is_folder:
@@ -193,23 +172,12 @@ class OpenHandsV1Importer(Importer):
             name = f"openhands-{digest_of(first)[:16]}"
             yield from _EventLog(name, {}, source, notes).read(events)
             return
-        state = source.below(_STATE).document()
-        if not isinstance(state, dict):
-            raise SourceUnfit("its state is no object")
+        state = source.below(_STATE).json_object("its state is no object")
         log = _EventLog(str(state.get("id") or source.name), state, source, notes)
-        yield from log.read(_stored_events(source, notes))
-
-
-def _stored_events(folder: Source, notes: Notes) -> Iterator[dict[str, Any]]:
-    files = [file for file in folder.below(_EVENTS).files() if file.name.startswith("event-")]
-    for file in sorted(files, key=lambda each: each.name):
-        try:
-            event = file.document()
-        except SourceUnfit as error:
-            notes.skip("event that cannot be read", f"{file.name}: {error}")
-            continue
-        if isinstance(event, dict):
-            yield event
+        files = [file for file in source.below(_EVENTS).files() if file.name.startswith("event-")]
+        files.sort(key=lambda each: each.name)
+        stored = (file.json_object_or_skip(notes, "event") for file in files)
+        yield from log.read(event for event in stored if event is not None)
 
 
 def _is_event(row: Row) -> bool:
@@ -222,27 +190,21 @@ def _is_event(row: Row) -> bool:
 
 class _EventLog(SessionDraft):
     def __init__(self, session_id: str, state: Row, source: Source, notes: Notes) -> None:
-        self._state, self._notes = state, notes
-        folder = fields.mapping(state, "workspace").get("working_dir")
-        super().__init__(session_id, "openhands", source.changed_us(), folder)
-        self.start = {"client": "openhands"}
-        llm = fields.mapping(fields.mapping(state, "agent"), "llm")
-        self.model = llm.get("model")
-        #: The event of the model call whose actions are being read.
+        super().__init__(session_id, "openhands", source.changed_us(), notes)
+        self.project = fields.at(state, "workspace", "working_dir")
+        self.model = fields.at(state, "agent", "llm", "model")
         self._call: ImportedEvent | None = None
         self._totals: dict[str, Any] = {}
         self._usages = {
             str(usage.get("response_id")): usage
-            for metrics in _metrics(state.get("stats"))
-            for usage in metrics.get("token_usages") or ()
-            if isinstance(usage, dict) and usage.get("response_id")
+            for _, metrics in _metrics(state.get("stats"))
+            for usage in fields.rows(metrics, "token_usages")
+            if usage.get("response_id")
         }
 
     def read(self, events: Iterable[Row]) -> list[ImportedEvent]:
         for at, event in enumerate(events):
-            ts_us = moment_us(event.get("timestamp"))
-            if ts_us is not None:
-                self.clock_us = ts_us
+            self.at(event.get("timestamp"))
             self._take(event, str(event.get("id") or f"event-{at}"))
         if not self._usages:
             self._add_totals()
@@ -258,23 +220,24 @@ class _EventLog(SessionDraft):
             self._take_message(event, key)
         elif kind == "SystemPromptEvent":
             self.instructed(text_of([event.get("system_prompt")]), key)
-            self.start.setdefault("tools", _tools(event.get("tools")))
+            tools = event.get("tools")
+            listed = isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)
+            self.start.setdefault("tools", (listed and tools) or None)
         elif kind == "TokenEvent":
             self._take_tokens(event, key)
         elif kind in ("PauseEvent", "InterruptEvent"):
             self.add("interrupt", {"reason": event.get("reason") or kind}, key)
         elif kind == "Condensation":
-            facts = {"trigger": "auto", "summary": event.get("summary")}
-            facts["forgotten"] = event.get("forgotten_event_ids")
+            forgotten = event.get("forgotten_event_ids")
+            facts = {"trigger": "auto", "summary": event.get("summary"), "forgotten": forgotten}
             self.add("compaction", facts, key)
         elif kind in ("ConversationErrorEvent", "ServerErrorEvent"):
             message = event.get("detail") or event.get("error")
             self.add("error", {"message": str(message), "code": event.get("code")}, key)
         elif kind == "ConversationStateUpdateEvent" and event.get("key") == "stats":
-            for metrics in _metrics(event.get("value")):
-                self._totals[metrics["usage_id"]] = metrics
+            self._totals |= _metrics(event.get("value"))
         else:
-            self._notes.skip(f"event of the harness itself: {kind}", key)
+            self.notes.skip(f"event of the harness itself: {kind}", key)
 
     def _take_action(self, event: Row, key: str) -> None:
         name = str(event.get("llm_response_id") or key)
@@ -301,11 +264,11 @@ class _EventLog(SessionDraft):
 
     def _take_result(self, event: Row, key: str, kind: str) -> None:
         observation = fields.mapping(event, "observation")
-        call_id = event.get("tool_call_id")
+        call_id, failed = event.get("tool_call_id"), observation.get("is_error")
         facts: dict[str, Any] = {
             "tool": event.get("tool_name"),
             "exit_code": observation.get("exit_code"),
-            "ok": not observation["is_error"] if "is_error" in observation else None,
+            "ok": not failed if "is_error" in observation else None,
         }
         output = observation.get("content", observation.get("output"))
         if kind == "AgentErrorEvent":
@@ -316,8 +279,8 @@ class _EventLog(SessionDraft):
             output = event.get("rejection_reason")
             comment = {"kind": "reject", "target": call_id, "comment": output}
             self.add("feedback", comment, f"{key}:reject")
-        nothing = observation.get("command") == "view" or observation.get("is_error")
-        change = None if nothing else told_change(observation)
+        shows = observation.get("command") == "view" or failed
+        change = None if shows else told_change(observation)
         self.returned(call_id, plain(output), key, changes=[change] if change else None, **facts)
 
     def _take_message(self, event: Row, key: str) -> None:
@@ -333,33 +296,26 @@ class _EventLog(SessionDraft):
 
     def _take_tokens(self, event: Row, key: str) -> None:
         prompt, completion = event.get("prompt_token_ids"), event.get("response_token_ids")
-        tokens = engine_tokens(prompt, completion, None, self._notes)
+        tokens = engine_tokens(prompt, completion, None, self.notes)
         if tokens is None or self._call is None or "tokens" in self._call.payload:
-            self._notes.skip("tokens of no known model call", key)
+            self.notes.skip("tokens of no known model call", key)
         else:
             self._call.payload["tokens"] = tokens
 
     def _add_totals(self) -> None:
-        totals = [each.get("accumulated_token_usage") or {} for each in self._totals.values()]
+        totals = [fields.mapping(each, "accumulated_token_usage") for each in self._totals.values()]
         names = {"prompt": "prompt_tokens", "completion": "completion_tokens",
                  "cached": "cache_read_tokens", "thinking": "reasoning_tokens"}  # fmt: skip
         usage = {
             name: sum(count_of(each.get(told)) or 0 for each in totals)
             for name, told in names.items()
         }
-        if any(usage.values()):
-            self.add_run_usage(usage)
+        self.add_run_usage(usage)
 
 
-def _metrics(stats: object) -> list[dict[str, Any]]:
-    told = stats.get("usage_to_metrics") if isinstance(stats, dict) else None
-    values = told.items() if isinstance(told, dict) else ()
-    return [each | {"usage_id": name} for name, each in values if isinstance(each, dict)]
-
-
-def _tools(tools: object) -> Any:
-    plain = isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)
-    return tools or None if plain else None
+def _metrics(stats: object) -> list[tuple[str, dict[str, Any]]]:
+    told = fields.mapping(stats, "usage_to_metrics").items()
+    return [(name, each) for name, each in told if isinstance(each, dict)]
 
 
 IMPORTERS = OpenHandsV0Importer(), OpenHandsV1Importer()

@@ -1,11 +1,12 @@
 """OTLP in files: requests as JSON, one a document or one a line, as the collector's file exporter
-writes them. What spans and records are as events is that of `POST /v1/traces` and `/v1/logs`."""
+writes them. What spans and records are as events is that of `POST /v1/traces` and `/v1/logs`.
+"""
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from itertools import chain
 
-from penstock.otlp.conversion import Converted, TelemetryBatch
+from penstock.otlp.conversion import TelemetryBatch
 from penstock.otlp.json_form import logs_of, spans_of
 from penstock.otlp.log_batch import FullSessions
 from penstock_jobs.importers.importer import ImportedEvent, Importer, RecentEntries
@@ -27,11 +28,10 @@ class OtlpImporter(Importer):
         seen: RecentEntries[bool] = RecentEntries()
         for where, row in rows_of(source, notes):
             batch = TelemetryBatch(source.changed_us(), full_sessions=full)
-            for converted in _converted(row, batch):
+            for converted in chain(batch.spans(spans_of(row)), batch.logs(logs_of(row))):
                 if converted.why is not None:
-                    notes.skip(
-                        "span or log record that cannot be read", f"{where}: {converted.why}"
-                    )
+                    example = f"{where}: {converted.why}"
+                    notes.skip("span or log record that cannot be read", example)
                 elif not converted.is_known:
                     notes.skip("span or log record of no agent", where)
                 for event in converted.events:
@@ -39,11 +39,6 @@ class OtlpImporter(Importer):
                     if seen.get(key) is None:
                         seen[key] = True
                         yield ImportedEvent(**event)
-
-
-def _converted(row: dict[str, Any], batch: TelemetryBatch) -> Iterator[Converted]:
-    yield from batch.spans(spans_of(row))
-    yield from batch.logs(logs_of(row))
 
 
 IMPORTERS = (OtlpImporter(),)

@@ -11,28 +11,20 @@ fork is a copy. Tokens of a node are what it adds; a prompt is all before it.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from penstock.events.messages import joined, message_of, usage_of
+from penstock.events.messages import joined, message_of, present, usage_of
 from penstock_jobs.importers import fields
-from penstock_jobs.importers.fields import Row
+from penstock_jobs.importers.fields import Row, digest_of, milliseconds
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import (
-    SessionDraft,
-    digest_of,
-    engine_tokens,
-    milliseconds,
-    moment_us,
-    present,
-    run_name,
-)
+from penstock_jobs.importers.transcript import SessionDraft, engine_tokens, run_name
 
 _RESPONSE = re.compile(rb'"object"\s*:\s*"response"')
 _RESULT_ITEMS = ("function_call_output", "custom_tool_call_output")
-_TAKEN_OF_ROLLOUT = frozenset(("responses_create_params", "response", "reward", "model_patch"))
+_TAKEN_OF_ROLLOUT = ("responses_create_params", "response", "reward", "model_patch")
 _Items = list[dict[str, Any]]
 
 
@@ -40,53 +32,48 @@ class NemoGymImporter(Importer):
     name = "nemo-gym"
 
     def recognises(self, candidate: Candidate) -> bool:
-        if candidate.name.endswith(".jsonl"):
-            rows = candidate.first_rows
-            if rows:
+        if candidate.ends(".jsonl"):
+            if rows := candidate.first_rows:
                 return "responses_create_params" in rows[0] and "response" in rows[0]
-            begins = candidate.beginning[:256]
-            return b'"responses_create_params"' in begins
-        return candidate.name.endswith(".json") and bool(_RESPONSE.search(candidate.beginning))
+            return b'"responses_create_params"' in candidate.beginning[:256]
+        return candidate.ends(".json") and bool(_RESPONSE.search(candidate.beginning))
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
-        if source.plain_name.endswith(".jsonl"):
-            rows: Iterator[tuple[int, dict[str, Any]]] = source.rows(notes)
-        else:
-            document = source.document()
-            rows = iter([(1, _rollout_of(document))])
+        rows: Iterable[tuple[int, dict[str, Any]]]
+        lines = source.ends(".jsonl")
+        rows = source.rows(notes) if lines else [(1, _rollout_of(source.document()))]
         for number, row in rows:
-            response = row.get("response")
-            if not isinstance(response, dict) or not isinstance(response.get("output"), list):
+            if isinstance(fields.at(row, "response", "output"), list):
+                yield from _GymRollout(row, source, notes).events()
+            else:
                 notes.skip("rollout without a response", f"line {number}")
-                continue
-            yield from _GymRollout(row, source, notes).events()
 
 
 def _rollout_of(document: object) -> dict[str, Any]:
-    found = document if isinstance(document, dict) else {}
+    found = fields.mapping(document)
     for response in (found, *found.values()):
-        if isinstance(response, dict) and response.get("object") == "response":
+        if fields.at(response, "object") == "response":
             return {"response": response}
     raise SourceUnfit("it holds no response")
 
 
 class _GymRollout(SessionDraft):
     def __init__(self, row: Row, source: Source, notes: Notes) -> None:
-        self._row, self._notes = row, notes
+        self._row = row
         self._response: Row = row["response"]
         self._params = fields.mapping(row, "responses_create_params")
         metadata = fields.mapping(self._params, "metadata")
-        task = metadata.get("instance_id") or row.get("task_id") or row.get("problem_id")
-        agent_name = fields.mapping(row, "agent_ref").get("name")
-        created = moment_us(self._response.get("created_at")) or source.changed_us()
-        super().__init__(run_name(task or "rollout", row), "nemo-gym", created)
+        task = metadata.get("instance_id") or fields.first(row, "task_id", "problem_id")
+        created = source.time_us(self._response.get("created_at"))
+        super().__init__(run_name(task or "rollout", row), "nemo-gym", created, notes)
+        agent, params = fields.at(row, "agent_ref", "name"), self._params
         self.model = self._response.get("model")
         self.start = {
-            "client": agent_name or "nemo-gym",
+            "client": agent or "nemo-gym",
             "task_id": None if task is None else str(task),
-            "group_id": self._group(agent_name),
-            "system": self._params.get("instructions") or self._response.get("instructions"),
-            "tools": self._params.get("tools") or self._response.get("tools") or None,
+            "group_id": self._group(agent),
+            "system": params.get("instructions") or self._response.get("instructions"),
+            "tools": params.get("tools") or self._response.get("tools") or None,
             "metadata": metadata or None,
         }
 
@@ -112,14 +99,14 @@ class _GymRollout(SessionDraft):
     def _take_output(self, items: _Items) -> None:
         calls = list(_model_calls(items))
         usage = usage_of(self._response.get("usage"))
-        sampled = [call for call in calls if call[1]]
+        is_single = sum(bool(call) for _, call, _ in calls) == 1
         for at, call, results in calls:
             if call:
-                self._take_call(f"output-{at}", call, usage if len(sampled) == 1 else None)
+                self._take_call(f"output-{at}", call, usage if is_single else None)
             for nth, result in enumerate(results):
                 key = f"output-{at}:result:{nth}"
                 self.returned(result.get("call_id"), result.get("output"), key)
-        if len(sampled) != 1:
+        if not is_single:
             self.add_run_usage(usage)
 
     def _take_call(self, key: str, items: _Items, usage: dict[str, Any] | None) -> None:
@@ -129,7 +116,7 @@ class _GymRollout(SessionDraft):
                 item.get("prompt_token_ids"),
                 item.get("generation_token_ids"),
                 item.get("generation_log_probs"),
-                self._notes,
+                self.notes,
             )
             for item in items
         ]
@@ -146,18 +133,18 @@ class _GymRollout(SessionDraft):
 
     def _finish(self) -> None:
         row = self._row
-        patch = row.get("model_patch")
-        if isinstance(patch, str) and patch:
-            self.changes.add_final_patch(patch, "model-patch")
-        rest = {name: row[name] for name in row.keys() - _TAKEN_OF_ROLLOUT}
-        if rest := present(rest):
+        self.add_final_patch(row.get("model_patch"), "model-patch")
+        if rest := present(fields.without(row, *_TAKEN_OF_ROLLOUT)):
             self.add("x_rollout", rest, "rollout")
         self.add_reward("reward", row.get("reward"), "nemo-gym", "reward")
-        if row:
-            timed_out = row.get("agent_timed_out") or row.get("container_timed_out")
-            failed = row.get("error_kind") or self._response.get("error")
-            reason = "timeout" if timed_out else "crash" if failed else "completed"
-            self.add("session_end", {"reason": reason}, "end")
+        timed_out = row.get("agent_timed_out") or row.get("container_timed_out")
+        failed = row.get("error_kind") or self._response.get("error")
+        _end(self, timed_out=timed_out, failed=failed)
+
+
+def _end(draft: SessionDraft, *, timed_out: object, failed: object) -> None:
+    reason = "timeout" if timed_out else "crash" if failed else "completed"
+    draft.add("session_end", {"reason": reason}, "end")
 
 
 def _model_calls(items: Sequence[dict[str, Any]]) -> Iterator[tuple[int, _Items, _Items]]:
@@ -174,17 +161,13 @@ def _model_calls(items: Sequence[dict[str, Any]]) -> Iterator[tuple[int, _Items,
             yield first, sampled, results
             first, sampled, results = at, [], []
         sampled.append(item)
-        ended = bool(item.get("generation_token_ids")) or (
-            item.get("type") == "message" and "generation_token_ids" in item
-        )
-        ended = ended and not _goes_on(items, at)
+        is_message = item.get("type") == "message" and "generation_token_ids" in item
+        ended = bool(item.get("generation_token_ids")) or is_message
+        behind = items[at + 1] if at + 1 < len(items) else {}
+        goes_on = behind.get("type") == "function_call" and "generation_token_ids" not in behind
+        ended = ended and not goes_on
     if sampled or results:
         yield first, sampled, results
-
-
-def _goes_on(items: Sequence[dict[str, Any]], at: int) -> bool:
-    behind = items[at + 1] if at + 1 < len(items) else {}
-    return behind.get("type") == "function_call" and "generation_token_ids" not in behind
 
 
 _RESULT = {"example_id", "prompt", "completion", "reward"}
@@ -197,7 +180,7 @@ class VerifiersImporter(Importer):
     name = "verifiers"
 
     def recognises(self, candidate: Candidate) -> bool:
-        if not candidate.name.endswith(".jsonl"):
+        if not candidate.ends(".jsonl"):
             return False
         if candidate.first_rows:
             row = candidate.first_rows[0]
@@ -213,7 +196,7 @@ class VerifiersImporter(Importer):
                 for trace in traces:
                     yield from _Trace(trace, row, source, notes).events()
             elif row.keys() >= _RESULT:
-                yield from _result(row, source)
+                yield from _result(row, source, notes)
             else:
                 notes.skip("line that is neither a rollout nor an episode", f"line {number}")
 
@@ -223,12 +206,11 @@ def _traces_of(row: Row) -> list[dict[str, Any]]:
     return [trace for trace in traces if isinstance(trace.get("nodes"), list)]
 
 
-def _result(row: Row, source: Source) -> list[ImportedEvent]:
-    example = row.get("example_id")
-    task = row.get("task")
-    draft = SessionDraft(run_name(f"example-{example}", row), "verifiers", source.changed_us())
-    draft.start = {
-        "client": "verifiers",
+def _result(row: Row, source: Source, notes: Notes) -> list[ImportedEvent]:
+    example, task = row.get("example_id"), row.get("task")
+    name = run_name(f"example-{example}", row)
+    draft = SessionDraft(name, "verifiers", source.changed_us(), notes)
+    draft.start |= {
         "task_id": f"{task or 'example'}-{example}",
         "group_id": f"{task or 'rollouts'}:{example}:{digest_of(row.get('prompt'))[:12]}",
         "tools": row.get("tool_defs") or None,
@@ -244,22 +226,18 @@ def _result(row: Row, source: Source) -> list[ImportedEvent]:
     draft.add_run_usage(usage_of(row.get("token_usage")))
     draft.add_reward("reward", row.get("reward"), "verifiers", "reward-reward")
     draft.add("x_rollout", fields.without(row, *_TAKEN), "rollout")
-    truncated, failed = row.get("is_truncated"), row.get("error")
-    reason = "timeout" if truncated else "crash" if failed else "completed"
-    draft.add("session_end", {"reason": reason}, "end")
+    _end(draft, timed_out=row.get("is_truncated"), failed=row.get("error"))
     return draft.finished()
 
 
 class _Trace:
     def __init__(self, trace: Row, episode: Row, source: Source, notes: Notes) -> None:
-        self._trace, self._episode, self._notes, self._source = trace, episode, notes, source
+        self._trace, self._episode, self._notes = trace, episode, notes
         self._nodes = fields.rows(trace, "nodes")
         self._name = fields.text(trace, "id") or digest_of(trace)
-        self._calls = {
-            call["node"]: call
-            for call in fields.rows(trace, "calls")
-            if isinstance(call.get("node"), int)
-        }
+        self._clock_us = source.time_us(fields.at(trace, "timing", "start"))
+        calls = fields.rows(trace, "calls")
+        self._calls = {call["node"]: call for call in calls if isinstance(call.get("node"), int)}
 
     def events(self) -> Iterator[ImportedEvent]:
         told: set[int] = set()
@@ -269,18 +247,18 @@ class _Trace:
             told.update(path)
 
     def _branch(self, path: Sequence[int], told: set[int], at: int) -> list[ImportedEvent]:
-        timing = fields.mapping(self._trace, "timing")
-        clock_us = moment_us(timing.get("start")) or self._source.changed_us()
         name = f"{self._name}/{at}" if at else self._name
-        draft = SessionDraft(name, "verifiers", clock_us)
-        draft.start = self._start(at)
+        draft = SessionDraft(name, "verifiers", self._clock_us, self._notes)
+        draft.start |= self._start(at)
         prompt: list[int] = []
         for number in path:
             node = self._nodes[number]
             message = fields.mapping(node, "message")
             facts: dict[str, Any] = {"is_copied_context": True} if number in told else {}
             if node.get("sampled") and number not in told:
-                facts |= self._sampled(node, self._calls.get(number, {}), prompt)
+                call = self._calls.get(number, {})
+                facts |= self._sampled(node, call, prompt)
+                draft.at(fields.at(call, "time", "end"))
             elif message.get("role") == "assistant":
                 facts["is_copied_context"] = True  # given, and said by nobody here
             if message.get("role") == "tool" and facts:
@@ -297,18 +275,16 @@ class _Trace:
         data = fields.mapping(task, "data")
         name = next((data[key] for key in ("id", "idx", "name", "example_id") if key in data), None)
         environment = fields.text(self._episode, "env") or task.get("type")
-        start = {
-            "client": "verifiers",
-            "client_version": fields.mapping(trace, "verifiers").get("version"),
+        return {
+            "client_version": fields.at(trace, "verifiers", "version"),
             "task_id": None if name is None else f"{environment}-{name}",
             "group_id": f"{environment}:{digest_of(data)[:16]}" if data else None,
             "tools": trace.get("tools") or None,
             "role": trace.get("role"),
             "trainable": trace.get("trainable"),
+            "parent_session": self._name if branch else None,
+            "link": "fork" if branch else None,
         }
-        if branch:
-            start |= {"parent_session": self._name, "link": "fork"}
-        return start
 
     def _sampled(self, node: Row, call: Row, prompt: Sequence[int]) -> dict[str, Any]:
         ids, mask = fields.items(node, "token_ids"), fields.items(node, "mask")
@@ -316,18 +292,14 @@ class _Trace:
         tokens = engine_tokens(
             [*prompt, *ids[:scaffold]], ids[scaffold:], node.get("logprobs"), self._notes
         )
-        time = fields.mapping(call, "time")
-        began, ended = moment_us(time.get("start")), moment_us(time.get("end"))
-        sampling = fields.mapping(call, "sampling")
-        agent = fields.mapping(self._trace, "agent")
+        began, ended = (fields.moment(call, "time", name) for name in ("start", "end"))
         return {
-            "model": call.get("model") or agent.get("model"),
+            "model": call.get("model") or fields.at(self._trace, "agent", "model"),
             "usage": usage_of(call.get("usage")),
             "tokens": tokens,
-            "sampling": sampling or None,
+            "sampling": fields.mapping(call, "sampling") or None,
             "finish_reason": call.get("finish_reason") or node.get("finish_reason"),
             "latency_ms": milliseconds(began, ended),
-            "ts_us": ended,
         }
 
     def _finish(self, draft: SessionDraft) -> None:
@@ -337,18 +309,14 @@ class _Trace:
         names = ("metrics", "info", "stop_condition", "errors", "run", "runtime")
         if rest := present({name: trace.get(name) for name in names}):
             draft.add("x_rollout", rest, "rollout")
-        condition = trace.get("stop_condition")
-        reason = "timeout" if condition in _LIMITS else "crash" if trace.get("errors") else None
-        if trace.get("is_completed") or reason:
-            draft.add("session_end", {"reason": reason or "completed"}, "end")
+        timed_out, failed = trace.get("stop_condition") in _LIMITS, trace.get("errors")
+        if timed_out or failed or trace.get("is_completed"):
+            _end(draft, timed_out=timed_out, failed=failed)
 
 
 def _paths(nodes: Sequence[Row]) -> Iterator[list[int]]:
     parents = [node.get("parent") for node in nodes]
-    inner = set(parents)
-    for end in range(len(nodes)):
-        if end in inner:
-            continue
+    for end in sorted(set(range(len(nodes))) - {at for at in parents if isinstance(at, int)}):
         path: list[int] = []
         at: Any = end
         while isinstance(at, int) and 0 <= at < len(nodes) and (not path or at < path[-1]):

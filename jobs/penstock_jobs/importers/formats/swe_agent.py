@@ -13,21 +13,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from penstock.events.messages import message_of, text_of, usage_of
+from penstock.events.messages import json_of, message_of, present, text_of, usage_of
 from penstock_jobs.importers import fields
-from penstock_jobs.importers.edits import FileChanges, FileEdit, arguments_of
-from penstock_jobs.importers.fields import Row
+from penstock_jobs.importers.edits import FileChanges, FileEdit
+from penstock_jobs.importers.fields import Row, arguments_of
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import (
-    SessionDraft,
-    is_unfinished,
-    json_of,
-    moment_us,
-    present,
-    run_name,
-)
+from penstock_jobs.importers.transcript import SessionDraft, is_unfinished, run_name
 
 _RETURN_CODE = re.compile(r"<returncode>(-?\d+)</returncode>")
 _BLOCK = re.compile(r"```(?:mswea_bash_command|bash)\s*\n(.*?)\n```", re.DOTALL)
@@ -41,21 +34,19 @@ class MiniSweAgentImporter(Importer):
     name = "mini-swe-agent"
 
     def recognises(self, candidate: Candidate) -> bool:
-        if not candidate.name.endswith(".traj.json"):
-            return False
-        begins = candidate.beginning
+        begins = candidate.beginning if candidate.ends(".traj.json") else b""
         named = b'"mini-swe-agent' in begins or b'"mini_version"' in begins
         return named or (begins.lstrip().startswith(b"[") and b'"role"' in begins)
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
         document = source.document()
         bare = isinstance(document, list)
-        messages = document if bare else (document or {}).get("messages")
-        info = {} if bare else document.get("info") or {}
+        messages = document if bare else fields.at(document, "messages")
+        info = fields.at(document, "info") or {}
         if not isinstance(messages, list) or not isinstance(info, dict):
             raise SourceUnfit("it has no list of messages")
         if not is_unfinished(source, notes, ended=bare or bool(info.get("exit_status"))):
-            run = _ShellRun(document, info, source)
+            run = _ShellRun(document, info, source, notes)
             for at, message in enumerate(messages):
                 if isinstance(message, dict):
                     run.take(message, f"message-{at}")
@@ -65,13 +56,11 @@ class MiniSweAgentImporter(Importer):
 
 
 class _ShellRun(SessionDraft):
-    def __init__(self, document: Any, info: Row, source: Source) -> None:
-        config = fields.mapping(info, "config")
+    def __init__(self, document: Any, info: Row, source: Source, notes: Notes) -> None:
         task = source.name.removesuffix(".traj.json")
-        super().__init__(run_name(task, document), "mini-swe-agent", source.changed_us())
-        self.model = fields.mapping(config, "model").get("model_name")
-        self.start = {
-            "client": "mini-swe-agent",
+        super().__init__(run_name(task, document), "mini-swe-agent", source.changed_us(), notes)
+        self.model = fields.at(info, "config", "model", "model_name")
+        self.start |= {
             "client_version": info.get("mini_version"),
             "task_id": None if isinstance(document, list) else document.get("instance_id") or task,
             "config": info.get("config"),
@@ -83,40 +72,41 @@ class _ShellRun(SessionDraft):
 
     def take(self, message: Row, key: str) -> None:
         extra = fields.mapping(message, "extra")
-        ts_us = moment_us(extra.get("timestamp") or message.get("timestamp"))
+        self.at(extra.get("timestamp") or message.get("timestamp"))
         role, text = message.get("role"), text_of(message.get("content"))
         if role == "assistant":
-            self._take_answer(message, extra, key, ts_us)
+            self._take_answer(message, extra, text, key)
         elif role in ("user", "tool") and self.made and extra.get("interrupt_type") != _BY_PEOPLE:
             # Behind the first message it is what the shell said, or the harness.
-            self._take_output(message, extra, key, ts_us)
+            self._take_output(message, extra, text, key)
         elif role == "exit":
             self._patch = extra.get("submission") or text
-            self.add("x_exit", {"text": text, "extra": extra}, key, ts_us)
+            self.add("x_exit", {"text": text, "extra": extra}, key)
         else:
-            self.told(fields.without(message, "timestamp"), key, ts_us)
+            self.told(fields.without(message, "timestamp"), key)
 
-    def _take_answer(self, message: Row, extra: Row, key: str, ts_us: int | None) -> None:
-        response = fields.mapping(extra, "response")
-        usage, actions = usage_of(response.get("usage")), extra.get("actions")
+    def _take_answer(self, message: Row, extra: Row, text: str, key: str) -> None:
+        usage = usage_of(fields.at(extra, "response", "usage"))
         self._has_usage |= bool(usage)
-        facts = {"cost_usd": extra.get("cost"), "model": response.get("model"), "actions": actions}
-        plain = fields.without(message, "extra", "timestamp")
-        self.told(plain, key, ts_us, usage=usage, **facts)
-        commands = [
-            str(action.get("command") or action.get("action") or "")
-            for action in fields.rows(extra, "actions")
-        ]
-        self._command = "\n".join(commands or _BLOCK.findall(text_of(message.get("content"))))
+        self.told(
+            fields.without(message, "extra", "timestamp"),
+            key,
+            usage=usage,
+            cost_usd=extra.get("cost"),
+            model=fields.at(extra, "response", "model"),
+            actions=extra.get("actions"),
+        )
+        actions = fields.rows(extra, "actions")
+        commands = [str(fields.first(each, "command", "action") or "") for each in actions]
+        self._command = "\n".join(commands or _BLOCK.findall(text))
 
-    def _take_output(self, message: Row, extra: Row, key: str, ts_us: int | None) -> None:
-        output = text_of(message.get("content"))
+    def _take_output(self, message: Row, extra: Row, output: str, key: str) -> None:
         told = _RETURN_CODE.search(output)
         code = extra.get("returncode", int(told[1]) if told else None)
         if output.startswith("diff --git"):
             self._patch = output
-        call_id, more = message.get("tool_call_id"), extra or None
-        self.returned(call_id, output, key, ts_us, tool="bash", returncode=code, extra=more)
+        call_id = message.get("tool_call_id")
+        self.returned(call_id, output, key, tool="bash", returncode=code, extra=extra or None)
         if code == 0:
             for at, change in enumerate(_written(self._command)):
                 self.changes.add(change, f"{key}:edit:{at}", call_id)
@@ -124,9 +114,9 @@ class _ShellRun(SessionDraft):
     def events(self) -> list[ImportedEvent]:
         patch = self._info.get("submission") or self._patch
         if isinstance(patch, str) and "diff --git" in patch:
-            self.changes.add_final_patch(patch, "submission")
-        cost = fields.mapping(self._info, "model_stats").get("instance_cost")
+            self.add_final_patch(patch, "submission")
         if not self._has_usage:
+            cost = fields.at(self._info, "model_stats", "instance_cost")
             self.add_run_usage(None, cost_usd=cost)
         self.end_run(self._info.get("exit_status"))
         return self.finished()
@@ -141,22 +131,20 @@ def _written(command: str) -> Iterator[FileEdit]:
 
 
 _BEGINS = re.compile(rb'"(?:trajectory|history)"\s*:\s*\[')
-_STEP_FIELDS = frozenset(
-    ("action", "observation", "response", "thought", "execution_time", "state", "query",
-     "messages", "extra_info")
-)  # fmt: skip
+_STEP_FIELDS = ("action", "observation", "response", "thought", "execution_time", "state", "query",
+                "messages", "extra_info")  # fmt: skip
+_MESSAGE_FIELDS = ("agent", "message_type", "is_demo", "thought", "action", "tags",
+                   "tool_call_ids")  # fmt: skip
 
 
 class SweAgentImporter(Importer):
     name = "swe-agent"
 
     def recognises(self, candidate: Candidate) -> bool:
-        return candidate.name.endswith(".traj") and bool(_BEGINS.search(candidate.beginning))
+        return candidate.ends(".traj") and bool(_BEGINS.search(candidate.beginning))
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
-        document = source.document()
-        if not isinstance(document, dict):
-            raise SourceUnfit("it is no object")
+        document = source.json_object()
         info = fields.mapping(document, "info")
         ended = "info" not in document or bool(info.get("exit_status"))
         if not is_unfinished(source, notes, ended=ended):
@@ -165,32 +153,25 @@ class SweAgentImporter(Importer):
 
 class _Run(SessionDraft):
     def __init__(self, document: Row, info: Row, source: Source, notes: Notes) -> None:
-        self._notes, self._info = notes, info
+        self._info = info
         self._steps = fields.rows(document, "trajectory")
         self._history = fields.rows(document, "history")
-        self._replay = arguments_of(document.get("replay_config"))
-        task = self._fact("problem_statement", "id") or source.name.removesuffix(".traj")
+        replay = arguments_of(document.get("replay_config"))
+        repository = fields.mapping(replay, "env", "repo")
+        task = fields.at(replay, "problem_statement", "id") or source.name.removesuffix(".traj")
         seconds = [step.get("execution_time") for step in self._steps]
         self._seconds = [each if isinstance(each, int | float) else 0 for each in seconds]
         start_us = source.changed_us() - int(sum(self._seconds) * 1_000_000)
-        super().__init__(run_name(task, document), "swe-agent", start_us)
-        self.start = {
-            "client": "swe-agent",
+        super().__init__(run_name(task, document), "swe-agent", start_us, notes)
+        self.start |= {
             "client_version": info.get("swe_agent_version"),
-            "repo": self._fact("env", "repo", "github_url")
-            or self._fact("env", "repo", "repo_name"),
-            "commit": self._fact("env", "repo", "base_commit"),
+            "repo": repository.get("github_url") or repository.get("repo_name"),
+            "commit": repository.get("base_commit"),
             "task_id": task,
             "environment": document.get("environment"),
         }
-        self.model = self._fact("agent", "model", "name")
+        self.model = fields.at(replay, "agent", "model", "name")
         self._editor = _Editor(self.changes, notes)
-
-    def _fact(self, *names: str) -> Any:
-        value: Any = self._replay
-        for name in names:
-            value = value.get(name) if isinstance(value, dict) else None
-        return value
 
     def events(self) -> list[ImportedEvent]:
         if self._steps:
@@ -198,9 +179,8 @@ class _Run(SessionDraft):
         else:
             for at, message in enumerate(self._history):
                 self._take_message(message, f"message-{at}")
-        patch = self._info.get("submission")
-        if isinstance(patch, str) and patch:
-            self.changes.add_final_patch(patch.replace("\r\n", "\n"), "submission")
+        patch = fields.text(self._info, "submission") or ""
+        self.add_final_patch(patch.replace("\r\n", "\n"), "submission")
         stats = fields.mapping(self._info, "model_stats")
         usage = {"prompt": stats.get("tokens_sent"), "completion": stats.get("tokens_received")}
         self.add_run_usage(usage, cost_usd=stats.get("instance_cost") or None)
@@ -208,7 +188,9 @@ class _Run(SessionDraft):
         return self.finished()
 
     def _take_steps(self) -> None:
-        answers = [m for m in self._history if m.get("role") == "assistant" and not _is_demo(m)]
+        answers = [
+            m for m in self._history if m.get("role") == "assistant" and not m.get("is_demo")
+        ]
         first = next((at for at, m in enumerate(self._history) if m in answers), None)
         for at, message in enumerate(self._history[: first or 0]):
             self._take_message(message, f"message-{at}")
@@ -220,33 +202,26 @@ class _Run(SessionDraft):
             self._take_step(at, step, message_of(message).calls if same else [])
 
     def _take_step(self, at: int, step: Row, calls: Sequence[dict[str, Any]]) -> None:
-        key, seconds = f"step-{at}", self._seconds[at]
-        response, action = step.get("response"), step.get("action")
-        text = response if isinstance(response, str) else None
-        unknown = present({name: step[name] for name in step.keys() - _STEP_FIELDS})
+        key, action = f"step-{at}", step.get("action")
+        text = fields.text(step, "response")
+        unknown = present(fields.without(step, *_STEP_FIELDS))
         self.answered(key, tool_calls=calls, text=text, action=action, extra=unknown or None)
-        observation = step.get("observation")
-        output = observation if isinstance(observation, str) else ""
-        call_id = calls[0]["id"] if calls else None
-        ts_us = self.clock_us + int(seconds * 1_000_000)
-        state = json_of(step.get("state"))
-        took = seconds * 1000 or None
-        name = f"{key}:result"
-        self.returned(call_id, output, name, ts_us, duration_ms=took, state=state)
-        name = calls[0]["name"] if calls else ""
-        arguments = arguments_of(calls[0].get("arguments")) if calls else {}
-        if isinstance(action, str) and name not in ("str_replace_editor", "bash"):
-            folder = state.get("working_dir") if isinstance(state, dict) else None
-            place = _Place(key, call_id, folder if isinstance(folder, str) else "/")
-            self._editor.take(action, arguments, output, place)
+        output = fields.text(step, "observation") or ""
+        call: Row = calls[0] if calls else {}
+        self.clock_us += int(self._seconds[at] * 1_000_000)
+        took, state = self._seconds[at] * 1000 or None, json_of(step.get("state"))
+        call_id = call.get("id")
+        self.returned(call_id, output, f"{key}:result", duration_ms=took, state=state)
+        if isinstance(action, str) and call.get("name") not in ("str_replace_editor", "bash"):
+            folder = fields.text(state, "working_dir")
+            place = _Place(key, call_id, "/" if folder is None else folder)
+            self._editor.take(action, arguments_of(call.get("arguments")), output, place)
 
     def _take_message(self, message: Row, key: str) -> None:
-        known = fields.without(message, "agent", "message_type", "is_demo", "thought", "action",
-                               "tags")  # fmt: skip
-        call_ids = known.pop("tool_call_ids", None)
-        if call_ids:
+        known = fields.without(message, *_MESSAGE_FIELDS)
+        if call_ids := message.get("tool_call_ids"):
             known["tool_call_id"] = call_ids[0]
-        if _is_demo(message):
+        if message.get("is_demo"):
             text = text_of(message.get("content"))
             self.asked(text, key, synthetic=True, demonstration=True)
         else:
@@ -276,21 +251,19 @@ class _Editor:
         verb = words[0] if words else ""
         if verb == "set_cursors" and len(words) == 3 and words[1].isdigit() and words[2].isdigit():
             self._cursors = int(words[1]), int(words[2])
-        window = None if _is_refused(observation) else _read_window(observation, place.folder)
+        window = _read_window(observation, place.folder)
         if window is None:
             return
         path, lines = window
         if verb == "create":
             self._cursors = 1, 1
         elif verb in ("edit", "insert"):
-            self._add(self._change(path, command, rest, arguments, action), place)
+            change = self._change(path, command, rest, arguments, action)
+            if change is None:
+                self._notes.skip("edit of lines that were not shown before", place.key)
+            else:
+                self._changes.add(change, f"{place.key}:edit", place.call_id)
         self._lines[path] = lines
-
-    def _add(self, change: FileEdit | None, place: _Place) -> None:
-        if change is None:
-            self._notes.skip("edit of lines that were not shown before", place.key)
-        else:
-            self._changes.add(change, f"{place.key}:edit", place.call_id)
 
     def _change(
         self, path: str, command: str, rest: str, arguments: Row, action: str
@@ -324,21 +297,13 @@ def _quoted_change(path: str, verb: str, action: str) -> FileEdit | None:
     return FileEdit(path, words[1], words[2]) if len(words) >= 3 else None
 
 
-def _is_refused(observation: str) -> bool:
-    return "[File:" not in observation or "edit has introduced new syntax error" in observation
-
-
 def _read_window(observation: str, folder: str) -> tuple[str, dict[int, str]] | None:
     head = re.search(r"\[File: (.+?)(?: \(\d+ lines total\))?\]\r?\n?", observation)
-    if head is None:
+    if head is None or "edit has introduced new syntax error" in observation:
         return None
     found = (re.match(r"(\d+):(.*)", line) for line in observation[head.end() :].splitlines())
     lines = {int(match[1]): match[2] for match in found if match}
     return str(PurePosixPath(folder, head[1])), lines
-
-
-def _is_demo(message: Row) -> bool:
-    return bool(message.get("is_demo"))
 
 
 IMPORTERS = MiniSweAgentImporter(), SweAgentImporter()

@@ -9,27 +9,22 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from penstock.events.messages import present
 from penstock_jobs.importers import fields
 from penstock_jobs.importers.edits import FileEdit
 from penstock_jobs.importers.fields import Row
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import (
-    SessionDraft,
-    is_unfinished,
-    moment_us,
-    present,
-    tool_call,
-)
+from penstock_jobs.importers.transcript import SessionDraft, is_unfinished, tool_call
 
 _INITIAL, _SET, _PUSH, _DELETE = range(4)
+_LOG = re.compile(rb'\s*\{"kind":\s*0,\s*"v":\s*\{')
 _WHOLE = re.compile(rb'"requests"\s*:\s*\[')
 _STORE = ("~/.config/Code/User", "~/Library/Application Support/Code/User", "$APPDATA/Code/User")
 #: `modelState.value` of answers that will not change.
 _ANSWERED = (1, 2, 3)
 _CANCELLED = 2
-#: An index that would make a list of nothing.
 _GAP_MAX = 10_000
 _SILENT = (
     "markdownContent", "thinking", "toolInvocationSerialized",
@@ -51,27 +46,24 @@ class VsCodeChatImporter(Importer):
     )
 
     def recognises(self, candidate: Candidate) -> bool:
-        if candidate.name.endswith(".jsonl"):
-            first = candidate.beginning[:4096].lstrip()
-            return bool(re.match(rb'\{"kind":\s*0,\s*"v":\s*\{', first)) and b'"sessionId"' in (
-                candidate.beginning
-            )
         begins = candidate.beginning
-        return candidate.name.endswith(".json") and (
-            b'"sessionId"' in begins and b'"creationDate"' in begins and bool(_WHOLE.search(begins))
+        if b'"sessionId"' not in begins:
+            return False
+        if candidate.ends(".jsonl"):
+            return bool(_LOG.match(begins))
+        return (
+            candidate.ends(".json") and b'"creationDate"' in begins and bool(_WHOLE.search(begins))
         )
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
-        if source.plain_name.endswith(".jsonl"):
-            session = replayed(source.rows(notes), notes)
-        else:
-            session = source.document()
-        if not isinstance(session, dict) or not isinstance(session.get("sessionId"), str):
+        lines = source.ends(".jsonl")
+        session = _replayed(source.rows(notes), notes) if lines else source.document()
+        if fields.text(session, "sessionId") is None:
             raise SourceUnfit("it holds no session")
         yield from _ChatSession(session, source, notes).events()
 
 
-def replayed(rows: Iterator[tuple[int, dict[str, Any]]], notes: Notes) -> Any:
+def _replayed(rows: Iterator[tuple[int, dict[str, Any]]], notes: Notes) -> Any:
     """The state that a log of changes ends with. What does not fit is left out and noted."""
     state: Any = None
     for number, row in rows:
@@ -90,20 +82,17 @@ def _change(state: Any, kind: object, path: Sequence[Any], row: Row) -> bool:
     for name in path[:-1]:
         place = _at(place, name)
     last = path[-1]
-    if kind == _PUSH:
-        known = _at(place, last)
-        added = row.get("v")
-        if known is None:
-            known = []
-            if not _put(place, last, known):
-                return False
-        if not isinstance(known, list):
-            return False
-        if isinstance(row.get("i"), int):
-            del known[row["i"] :]
-        known.extend(added if isinstance(added, list) else [])
-        return True
-    return kind in (_SET, _DELETE) and _put(place, last, row.get("v"))
+    if kind != _PUSH:
+        return kind in (_SET, _DELETE) and _put(place, last, row.get("v"))
+    known = _at(place, last)
+    if known is None and not _put(place, last, known := []):
+        return False
+    if not isinstance(known, list):
+        return False
+    if isinstance(row.get("i"), int):
+        del known[row["i"] :]
+    known.extend(fields.items(row, "v"))
+    return True
 
 
 def _at(place: Any, name: Any) -> Any:
@@ -127,13 +116,12 @@ def _put(place: Any, name: Any, value: Any) -> bool:
 
 class _ChatSession(SessionDraft):
     def __init__(self, session: Row, source: Source, notes: Notes) -> None:
-        self._requests, self._notes, self._file = fields.rows(session, "requests"), notes, source
-        clock_us = moment_us(session.get("creationDate")) or source.changed_us()
-        super().__init__(session["sessionId"], "vscode-chat", clock_us)
+        self._requests, self._file = fields.rows(session, "requests"), source
+        created = source.time_us(session.get("creationDate"))
+        super().__init__(session["sessionId"], "vscode-chat", created, notes)
         repo = fields.mapping(session, "repoData")
         self.project = repo.get("workspaceFolder") or repo.get("remoteUrl")
-        self.start = {
-            "client": "vscode-chat",
+        self.start |= {
             "repo": repo.get("remoteUrl"),
             "branch": repo.get("localBranch"),
             "commit": repo.get("localHeadCommit"),
@@ -144,120 +132,104 @@ class _ChatSession(SessionDraft):
     def events(self) -> list[ImportedEvent]:
         for at, request in enumerate(self._requests):
             key = str(request.get("requestId") or f"request-{at}")
-            ts_us = moment_us(request.get("timestamp"))
-            message = fields.mapping(request, "message")
-            variables = fields.mapping(request, "variableData").get("variables") or None
-            self.asked(fields.text(message, "text") or "", key, ts_us, variables=variables)
-            state = fields.mapping(request, "modelState")
-            answered = state.get("value") in _ANSWERED or "result" in request
+            asked_us = fields.moment(request, "timestamp")
+            self.at(asked_us)
+            variables = fields.at(request, "variableData", "variables") or None
+            self.asked(fields.text(request, "message", "text") or "", key, variables=variables)
+            answered = fields.at(request, "modelState", "value") in _ANSWERED or "result" in request
             ended = answered or at < len(self._requests) - 1
-            if is_unfinished(self._file, self._notes, ended=ended, changed_us=ts_us):
+            if is_unfinished(self._file, self.notes, ended=ended, changed_us=asked_us):
                 break
             self._take_answer(request, key)
         return self.finished()
 
     def _take_answer(self, request: Row, key: str) -> None:
-        parts = fields.rows(request, "response")
-        result = fields.mapping(request, "result")
-        timings, metadata = fields.mapping(result, "timings"), fields.mapping(result, "metadata")
-        name = str(request.get("responseId") or f"{key}:answer")
-        calls, results = self._tools(parts, metadata)
+        parts, result = fields.rows(request, "response"), fields.mapping(request, "result")
+        metadata = fields.mapping(result, "metadata")
         if not parts and not result:
             return
-        state = fields.mapping(request, "modelState")
-        ended = moment_us(state.get("completedAt"))
+        name = str(request.get("responseId") or f"{key}:answer")
+        calls, results = _tools(parts, metadata)
+        self.at(fields.at(request, "modelState", "completedAt"))
         self.answered(
             name,
-            ended,
             tool_calls=calls,
-            text="".join(_markdown(part) for part in parts) or None,
-            thinking="".join(_thought(part) for part in parts) or None,
+            text="".join(map(_markdown, parts)) or None,
+            thinking="".join(map(_thought, parts)) or None,
             model=fields.text(request, "modelId"),
             usage=_usage(result, metadata),
-            latency_ms=timings.get("totalElapsed"),
-            ttft_ms=timings.get("firstProgress"),
+            latency_ms=fields.at(result, "timings", "totalElapsed"),
+            ttft_ms=fields.at(result, "timings", "firstProgress"),
         )
         for call_id, output in results:
             self.returned(call_id, output, f"{call_id}:result")
         for at, part in enumerate(parts):
-            self._take_part(part, f"{name}:{at}")
-        error = fields.mapping(result, "errorDetails")
-        if error:
+            kind = part.get("kind")
+            if kind == "textEditGroup":
+                self._take_edits(part, f"{name}:{at}")
+            elif kind is not None and kind not in _SILENT:
+                self.notes.skip(f"part of an answer of the unknown kind {kind}", f"{name}:{at}")
+        if error := fields.mapping(result, "errorDetails"):
             self.add("error", {"message": str(error.get("message"))}, f"{name}:error")
-        if state.get("value") == _CANCELLED or request.get("isCanceled"):
+        is_cancelled = fields.at(request, "modelState", "value") == _CANCELLED
+        if is_cancelled or request.get("isCanceled"):
             self.add("interrupt", {"call_id": name}, f"{name}:cancelled")
         if (vote := request.get("vote")) in (0, 1):
             told = {"kind": "thumbs", "target": name, "value": "up" if vote else "down"}
-            if comment := fields.text(request, "voteDownReason"):
-                told["comment"] = comment
-            self.add("feedback", told, f"{name}:vote-{vote}")
-
-    def _tools(
-        self, parts: Sequence[Row], metadata: Row
-    ) -> tuple[list[dict[str, Any]], list[tuple[str, Any]]]:
-        """The calls of tools, in full from the rounds that Copilot tells, else from what was
-        shown of them; and their results."""
-        told = fields.mapping(metadata, "toolCallResults")
-        rounds = [
-            call
-            for each in fields.rows(metadata, "toolCallRounds")
-            for call in fields.rows(each, "toolCalls")
-        ]
-        calls = {
-            str(call.get("id")): tool_call(call.get("id"), call.get("name"), call.get("arguments"))
-            for call in rounds
-        }
-        results: list[tuple[str, Any]] = [(name, told[name]) for name in calls if name in told]
-        shown = [part for part in parts if part.get("kind") == "toolInvocationSerialized"]
-        for part in [] if calls else shown:
-            name = str(part.get("toolCallId"))
-            data = fields.mapping(part, "toolSpecificData")
-            calls[name] = {"id": name, "name": str(part.get("toolId")), "arguments": data}
-            if part.get("isComplete"):
-                detail = part.get("resultDetails") or _plain(part.get("pastTenseMessage"))
-                results.append((name, detail))
-        return list(calls.values()), results
-
-    def _take_part(self, part: Row, key: str) -> None:
-        kind = part.get("kind")
-        if kind == "textEditGroup":
-            self._take_edits(part, key)
-        elif kind is not None and kind not in _SILENT:
-            self._notes.skip(f"part of an answer of the unknown kind {kind}", key)
+            comment = fields.text(request, "voteDownReason") or None
+            self.add("feedback", told | {"comment": comment}, f"{name}:vote-{vote}")
 
     def _take_edits(self, part: Row, key: str) -> None:
         """Edits name ranges of a file, and nobody tells what stood there. It is known where they
         only insert; others are kept, and are no edits: what became of them cannot be said."""
-        path = fields.mapping(part, "uri").get("path")
-        edits = [
-            edit
-            for group in fields.items(part, "edits")
-            for edit in (group if isinstance(group, list) else [])
-            if isinstance(edit, dict)
-        ]
-        text = "".join(fields.text(edit, "text") or "" for edit in edits)
+        path = fields.text(part, "uri", "path")
+        edits = [edit for group in fields.items(part, "edits") for edit in fields.rows(group)]
         known = self.changes.edited  # the call of a tool told what was there before
-        if not isinstance(path, str) or not edits or path in known:
+        if path is None or not edits or path in known:
             return
         if all(map(_inserts, edits)):
+            text = "".join(fields.text(edit, "text") or "" for edit in edits)
             self.changes.add(FileEdit(path, "", text), f"{key}:edit", None)
         else:
             payload = {"kind": "textEditGroup", "path": path, "edits": edits}
             self.add("x_context", payload, f"{key}:edits")
 
 
+def _tools(
+    parts: Sequence[Row], metadata: Row
+) -> tuple[list[dict[str, Any]], list[tuple[str, Any]]]:
+    """The calls of tools, in full from the rounds that Copilot tells, else from what was shown of
+    them; and their results."""
+    told = fields.mapping(metadata, "toolCallResults")
+    calls = {
+        str(call.get("id")): tool_call(call.get("id"), call.get("name"), call.get("arguments"))
+        for each in fields.rows(metadata, "toolCallRounds")
+        for call in fields.rows(each, "toolCalls")
+    }
+    results: list[tuple[str, Any]] = [(name, told[name]) for name in calls if name in told]
+    shown = [part for part in parts if part.get("kind") == "toolInvocationSerialized"]
+    for part in [] if calls else shown:
+        name = str(part.get("toolCallId"))
+        data = fields.mapping(part, "toolSpecificData")
+        calls[name] = {"id": name, "name": str(part.get("toolId")), "arguments": data}
+        if part.get("isComplete"):
+            detail = part.get("resultDetails") or _plain(part.get("pastTenseMessage"))
+            results.append((name, detail))
+    return list(calls.values()), results
+
+
 def _inserts(edit: Row) -> bool:
-    span = fields.mapping(edit, "range")
     start, end = (
-        (fields.count(span, f"{side}LineNumber"), fields.count(span, f"{side}Column"))
+        [fields.count(edit, "range", f"{side}{what}") for what in ("LineNumber", "Column")]
         for side in ("start", "end")
     )
     return None not in start and start == end
 
 
 def _markdown(part: Row) -> str:
-    content = part.get("content") if part.get("kind") == "markdownContent" else part
-    return _plain(content) if part.get("kind") in (None, "markdownContent") else ""
+    kind = part.get("kind")
+    content = part.get("content") if kind == "markdownContent" else part
+    return _plain(content) if kind in (None, "markdownContent") else ""
 
 
 def _thought(part: Row) -> str:
@@ -274,12 +246,9 @@ def _plain(value: object) -> str:
 
 def _usage(result: Row, metadata: Row) -> dict[str, int] | None:
     told = fields.mapping(result, "usage") or fields.mapping(metadata, "usage")
-    usage = {
-        "prompt": fields.count(told, "promptTokens") or fields.count(metadata, "promptTokens"),
-        "completion": fields.count(told, "completionTokens")
-        or fields.count(metadata, "outputTokens"),
-    }
-    return present(usage) or None
+    prompt = fields.count(told, "promptTokens") or fields.count(metadata, "promptTokens")
+    completion = fields.count(told, "completionTokens") or fields.count(metadata, "outputTokens")
+    return present({"prompt": prompt, "completion": completion}) or None
 
 
 IMPORTERS = (VsCodeChatImporter(),)

@@ -6,19 +6,25 @@ fullest of what a session tells counts; the others become events of their own ty
 import json
 from typing import Any
 
-from penstock.events.messages import Message, joined, system_text
+from penstock.events.messages import Message, joined, present, system_text, usage_of
 from penstock.otlp.attributes import (
     count,
     messages_in,
     milliseconds,
     number,
     objects,
-    present,
     structured,
     text,
     truth,
 )
-from penstock.otlp.events import EventReading, ModelCallReading, Reading, StepReading, ToolReading
+from penstock.otlp.events import (
+    EventReading,
+    ModelCallReading,
+    Reading,
+    RecordReading,
+    StepReading,
+    ToolReading,
+)
 from penstock.otlp.records import Attributes, LogRecord, Origin, Span
 
 #: What a session's records may tell in full.
@@ -30,7 +36,6 @@ _REDACTED = "<REDACTED>"
 _MESSAGES = '"messages":['
 _HEAD_CHARS = 500
 _decoder = json.JSONDecoder()
-#: They say nothing of a session's work.
 _NOISE = {"auth", "internal_error", "mcp_server_connection", "plugin_installed", "plugin_loaded",
           "feedback_survey"}  # fmt: skip
 #: Who sends, and where the record stands; events have it elsewhere.
@@ -39,18 +44,37 @@ _IDENTITY = {"user.email", "user.id", "user.account_uuid", "user.account_id", "o
              "app.version", "app.entrypoint"}  # fmt: skip
 
 
-def event_name(record: LogRecord, origin: Origin) -> str | None:
-    """Without its prefix; None for what is not of Claude Code."""
+#: By the name of a record: what else a session may tell in full, so that the record is the lesser.
+_LESSER = {"api_request": BODIES, "assistant_response": BODIES, "tool_result": RESULTS}
+
+
+def read_log(record: LogRecord, origin: Origin) -> RecordReading | None:
+    name = _event_name(record, origin)
+    reading = _read_record(name, record.attributes) if name else None
+    if not name or reading is None:
+        return RecordReading(None) if name else None
+    is_call = isinstance(reading, ModelCallReading)
+    full = {"api_response_body": BODIES, "api_request_body": RESULTS}.get(name) if is_call else None
+    is_cut = name == "api_response_body" and not is_call
+    return RecordReading(
+        reading,
+        None if is_cut else _record_key(name, record),
+        name,
+        waits=name == "api_response_body" or name in _LESSER,
+        full=full,
+        lesser_than=_LESSER.get(name),
+    )
+
+
+def _event_name(record: LogRecord, origin: Origin) -> str | None:
     name = record.name
-    if name.startswith(_PREFIX):
-        return name.removeprefix(_PREFIX)
-    if isinstance(record.body, str) and record.body.startswith(_PREFIX):
-        return record.body.removeprefix(_PREFIX)
-    return name if name and origin.scope.startswith(_SPANS) else None
+    for told in (name, record.body):
+        if isinstance(told, str) and told.startswith(_PREFIX):
+            return told.removeprefix(_PREFIX)
+    return name if origin.scope.startswith(_SPANS) else None
 
 
-def record_key(name: str, record: LogRecord) -> str | None:
-    """What names the event, where something does."""
+def _record_key(name: str, record: LogRecord) -> str | None:
     attributes = record.attributes
     if name in ("api_request", "api_response_body", "assistant_response", "api_error"):
         request = text(attributes, "request_id", "client_request_id", "message.uuid")
@@ -64,28 +88,7 @@ def record_key(name: str, record: LogRecord) -> str | None:
     return None
 
 
-def full_kind(name: str, reading: Reading | None) -> str | None:
-    """Which content a session tells in full, as this record shows."""
-    if name == "api_response_body" and isinstance(reading, ModelCallReading):
-        return BODIES
-    if name == "api_request_body" and isinstance(reading, ModelCallReading):
-        return RESULTS
-    return None
-
-
-def waits(name: str) -> bool:
-    """Whether the rest of a batch decides what becomes of it."""
-    return name in ("api_request", "api_response_body", "assistant_response", "tool_result")
-
-
-def lesser_kinds(name: str) -> tuple[str, ...]:
-    """What a session must tell in full for this record to be the lesser of two."""
-    return {"api_request": (BODIES,), "assistant_response": (BODIES,),
-            "tool_result": (RESULTS,)}.get(name, ())  # fmt: skip
-
-
-def read_record(name: str, record: LogRecord) -> Reading | None:
-    attributes = record.attributes
+def _read_record(name: str, attributes: Attributes) -> Reading | None:
     match name:
         case "user_prompt":
             prompt = text(attributes, "prompt") or _REDACTED
@@ -125,14 +128,12 @@ def decision(attributes: Attributes, call_id: str | None) -> EventReading:
     """A person's refusal is feedback. Consent, and what a rule decided, is no judgement."""
     source = (text(attributes, "source") or "").lower()
     verdict = (text(attributes, "decision") or "").lower()
+    tool = text(attributes, "tool_name")
     if source.startswith("user") and verdict in ("reject", "denied", "abort"):
-        payload = {"kind": "reject", "target": call_id, "value": source,
-                   "tool": text(attributes, "tool_name")}  # fmt: skip
-        return EventReading(
-            "feedback", present(payload), f"decision:{call_id}" if call_id else None
-        )
-    payload = {"call_id": call_id, "tool": text(attributes, "tool_name"), "decision": verdict,
-               "source": source}  # fmt: skip
+        payload = {"kind": "reject", "target": call_id, "value": source, "tool": tool}
+        key = f"decision:{call_id}" if call_id else None
+        return EventReading("feedback", present(payload), key)
+    payload = {"call_id": call_id, "tool": tool, "decision": verdict, "source": source}
     return EventReading("x_tool_decision", present(payload))
 
 
@@ -173,7 +174,6 @@ def span_key(span: Span) -> str | None:
 
 
 def span_prompt(span: Span) -> str | None:
-    """The prompt that set off all below the span, where it is told."""
     prompt = text(span.attributes, "user_prompt")
     is_interaction = span.name == f"{_PREFIX}interaction"
     return prompt if is_interaction and prompt != _REDACTED else None
@@ -189,18 +189,19 @@ def _span_output(span: Span) -> Any:
 
 
 def _request_facts(attributes: Attributes) -> dict[str, Any]:
-    asked, cached, written = (
-        count(attributes, name)
-        for name in ("input_tokens", "cache_read_tokens", "cache_creation_tokens")
+    usage = usage_of(
+        {
+            "input_tokens": count(attributes, "input_tokens"),
+            "output_tokens": count(attributes, "output_tokens"),
+            "cache_read_input_tokens": count(attributes, "cache_read_tokens"),
+            "cache_creation_input_tokens": count(attributes, "cache_creation_tokens"),
+        }
     )
-    counts = [each for each in (asked, cached, written) if each is not None]
-    usage = {"prompt": sum(counts) if counts else None,
-             "completion": count(attributes, "output_tokens"), "cached": cached}  # fmt: skip
     return present(
         {
             "call_id": text(attributes, "request_id"),
             "model": text(attributes, "model", "gen_ai.request.model"),
-            "usage": present(usage) or None,
+            "usage": usage,
             "latency_ms": milliseconds(attributes, "duration_ms"),
             "ttft_ms": milliseconds(attributes, "ttft_ms"),
             "finish_reason": text(attributes, "stop_reason"),
@@ -240,22 +241,13 @@ def _response_body(attributes: Attributes) -> Reading | None:
     body = _body(attributes)
     if body is None or "content" not in body:
         return _cut_body("api_response_body", attributes)
-    facts = _request_facts(attributes)
-    held = body.get("usage")
-    usage: dict[str, Any] = held if isinstance(held, dict) else {}
-    names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    counts = [each for name in names if (each := count(usage, name)) is not None]
-    facts |= present(
+    facts = _request_facts(attributes) | present(
         {
             "model": text(body, "model"),
             "finish_reason": text(body, "stop_reason"),
-            "usage": present({
-                "prompt": sum(counts) if counts else None,
-                "completion": count(usage, "output_tokens"),
-                "cached": count(usage, "cache_read_input_tokens"),
-            }) or None,
+            "usage": usage_of(body.get("usage")),
         }
-    )  # fmt: skip
+    )
     answer = {"role": "assistant", "content": body.get("content")}
     return ModelCallReading(answers=[joined(messages_in([answer], "assistant"))], facts=facts)
 

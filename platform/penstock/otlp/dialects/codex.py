@@ -3,32 +3,36 @@ the tokens of each answer, and of a turn's answers the last (with `log_agent_res
 
 from typing import Any
 
-from penstock.events.messages import Message
-from penstock.otlp.attributes import count, milliseconds, present, structured, text, truth, usage
+from penstock.events.messages import Message, present
+from penstock.otlp.attributes import count, milliseconds, structured, text, truth, usage
 from penstock.otlp.dialects.claude_code import decision, other_event
-from penstock.otlp.events import EventReading, ModelCallReading, Reading, ToolReading
-from penstock.otlp.records import Attributes, LogRecord
+from penstock.otlp.events import (
+    EventReading,
+    ModelCallReading,
+    Reading,
+    RecordReading,
+    ToolReading,
+)
+from penstock.otlp.records import Attributes, LogRecord, Origin
 
 _PREFIX = "codex."
 #: The machinery of requests: the answers that they bring are told by themselves.
 _NOISE = ("websocket_", "auth_recovery", "startup_phase", "plugin_", "process_")
 
 
-def event_name(record: LogRecord) -> str | None:
-    name = record.name
-    return name.removeprefix(_PREFIX) if name.startswith(_PREFIX) else None
+def read_log(record: LogRecord, _origin: Origin) -> RecordReading | None:
+    if not record.name.startswith(_PREFIX):
+        return None
+    name, attributes, key = record.name.removeprefix(_PREFIX), record.attributes, None
+    reading = _read_record(name, attributes)
+    if name == "tool_result" and (call := text(attributes, "call_id")):
+        key = f"tool:{call}"
+    elif name == "agent_response" and (item := text(attributes, "item.id")):
+        key = f"item:{item}"
+    return RecordReading(reading, key, name, waits=isinstance(reading, ModelCallReading))
 
 
-def record_key(name: str, record: LogRecord) -> str | None:
-    if name == "tool_result" and (call := text(record.attributes, "call_id")):
-        return f"tool:{call}"
-    if name == "agent_response" and (item := text(record.attributes, "item.id")):
-        return f"item:{item}"
-    return None
-
-
-def read_record(name: str, record: LogRecord) -> Reading | None:
-    attributes = record.attributes
+def _read_record(name: str, attributes: Attributes) -> Reading | None:
     match name:
         case "conversation_starts":
             return EventReading("session_start", _start(attributes))

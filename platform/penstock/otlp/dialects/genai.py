@@ -4,7 +4,7 @@
 
 from typing import Any
 
-from penstock.events.messages import Message, as_text, call_of, message_of, system_text
+from penstock.events.messages import Message, as_text, call_of, message_of, present, system_text
 from penstock.otlp.attributes import (
     count,
     has_any,
@@ -13,14 +13,19 @@ from penstock.otlp.attributes import (
     milliseconds,
     number,
     objects,
-    present,
     structured,
     text,
     tree,
     usage,
     with_parts,
 )
-from penstock.otlp.events import ModelCallReading, Reading, StepReading, ToolReading
+from penstock.otlp.events import (
+    ModelCallReading,
+    Reading,
+    RecordReading,
+    StepReading,
+    ToolReading,
+)
 from penstock.otlp.records import Attributes, LogRecord, Origin, Span
 
 MODEL_OPERATIONS = ("chat", "text_completion", "generate_content", "completion", "responses",
@@ -37,6 +42,10 @@ _ROLES = {
 _ANSWERING = ("assistant", "model", "ai")
 _SAMPLING = ("temperature", "top_p", "top_k", "max_tokens", "frequency_penalty",
              "presence_penalty", "seed", "stop_sequences")  # fmt: skip
+_ARGUMENTS = ("gen_ai.tool.call.arguments", "tool_arguments", "gen_ai.tool.arguments",
+              "gen_ai.tool.input")  # fmt: skip
+_RESULTS = ("gen_ai.tool.call.result", "tool_response", "gen_ai.tool.output",
+            "gen_ai.tool.result")  # fmt: skip
 #: Instrumentations that leave messages to log records, or to another instrumentation: a span of
 #: theirs without any is not the call.
 LOGGED_APART = (
@@ -68,7 +77,6 @@ def read_span(span: Span, origin: Origin) -> Reading | None:
 
 
 def read_call(attributes: Attributes) -> ModelCallReading:
-    """What attributes tell, of a span or of a log record."""
     call = ModelCallReading(facts=call_facts(attributes))
     sent, gave = attributes.get("gen_ai.input.messages"), attributes.get("gen_ai.output.messages")
     given = structured(sent)  # once: a history is long
@@ -163,7 +171,6 @@ def tools_of(attributes: Attributes) -> list[Any] | None:
 
 
 def read_span_events(span: Span, call: ModelCallReading) -> None:
-    """Adds messages that the span tells as its events."""
     messages: list[Message] = []
     answers: list[Message] = []
     for event in span.events:
@@ -221,12 +228,10 @@ def _numbered(attributes: Attributes, prefix: str, role: str = "user") -> list[M
 
 def _tool(span: Span) -> ToolReading:
     attributes = span.attributes
-    given = next((attributes[name] for name in ("gen_ai.tool.call.arguments", "tool_arguments",
-                                                "gen_ai.tool.arguments", "gen_ai.tool.input")
-                  if name in attributes), None)  # fmt: skip
-    output = next((attributes[name] for name in ("gen_ai.tool.call.result", "tool_response",
-                                                 "gen_ai.tool.output", "gen_ai.tool.result")
-                   if name in attributes), None)  # fmt: skip
+    given, output = (
+        next((attributes[name] for name in names if name in attributes), None)
+        for names in (_ARGUMENTS, _RESULTS)
+    )
     for event in span.events:
         if event.name == "gen_ai.tool.message":
             given = event.attributes.get("content") if given is None else given
@@ -256,7 +261,6 @@ def _of_details(attributes: Attributes, given: Any, output: Any) -> tuple[Any, A
 
 
 def output_text(value: Any) -> Any:
-    """What a tool gave: the text where it is wrapped in a message or in parts."""
     parsed = structured(value)
     if isinstance(parsed, list) and parsed and all(
         isinstance(part, dict) and isinstance(part.get("text"), str) for part in parsed
@@ -282,17 +286,18 @@ def _first_token_ms(attributes: Attributes) -> float | None:
 # Log records: one with all of a call, or, before that, one for each message. They carry the ids of
 # the call's span.
 
-#: What only a call that was answered has.
 _OF_ANSWERS = ("gen_ai.response.id", "gen_ai.response.finish_reasons",
                "gen_ai.usage.output_tokens")  # fmt: skip
 
 
-def read_record(record: LogRecord) -> Reading | None:
-    name = record.name
-    held = record.attributes
+def read_log(record: LogRecord, origin: Origin) -> RecordReading | None:
     body = structured(record.body)
-    if isinstance(body, dict):
-        held = held | body
+    held = record.attributes | (body if isinstance(body, dict) else {})
+    reading = _read_record(record.name, held)
+    return RecordReading(reading, _record_key(record, held, origin)) if reading else None
+
+
+def _read_record(name: str, held: Attributes) -> Reading | None:
     if name == DETAILS:
         call = read_call(held)
         # Gemini's command line tells the request as well, before there is an answer.
@@ -316,14 +321,12 @@ def read_record(record: LogRecord) -> Reading | None:
     )
 
 
-def record_key(record: LogRecord, origin: Origin) -> str | None:
+def _record_key(record: LogRecord, held: Attributes, origin: Origin) -> str | None:
     """The call's span names the call where the record is known to stand below it; elsewhere several
     calls may stand below one span. Each of several choices is a call of its own."""
     if not record.trace_id or not record.span_id or record.name not in (DETAILS, CHOICE):
         return None
     call = f"{record.trace_id}:{record.span_id}"
-    body = structured(record.body)
-    held = record.attributes | (body if isinstance(body, dict) else {})
     if not origin.scope.startswith(LOGGED_APART):
         name = text(held, "gen_ai.response.id")
         return f"{call}:{name}" if name else None

@@ -5,12 +5,11 @@ spans, Langfuse, MLflow, LangSmith), as JSON."""
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.events.messages import Message, call_of, joined, message_of, system_text
+from penstock.events.messages import Message, call_of, joined, message_of, present, system_text
 from penstock.otlp.attributes import (
     messages_in,
     milliseconds,
     objects,
-    present,
     structured,
     text,
     tree,
@@ -24,9 +23,6 @@ _MODEL_KINDS = {"llm", "chat_model", "generation", "chat"}
 _SAMPLING = {"temperature", "top_p", "top_k", "max_tokens", "max_completion_tokens",
              "max_output_tokens", "frequency_penalty", "presence_penalty", "seed", "stop",
              "stop_sequences", "reasoning_effort"}  # fmt: skip
-
-
-# OpenInference
 
 
 def read_openinference(span: Span, _origin: Origin) -> Reading | None:
@@ -161,9 +157,6 @@ def _vercel_call(attributes: Attributes) -> ModelCallReading:
         tools=objects([structured(tool) for tool in tools]) if isinstance(tools, list) else None,
         facts=present(facts),
     )
-
-
-# Tracers of any function
 
 
 def read_traceloop(span: Span, _origin: Origin) -> Reading | None:
