@@ -53,6 +53,10 @@ def events_of(*paths: Path, form: str = "auto", marks: bool = False) -> list[Eve
     return [event for event in collector.events if marks or event["type"] != VENDOR_MODEL]
 
 
+def payloads(events: Iterable[Event], kind: str) -> list[Event]:
+    return [event["payload"] for event in events if event["type"] == kind]
+
+
 def report_of(*paths: Path, form: str = "auto") -> SessionImportReport:
     importer = SessionImporter(None, None)
     for source, of_format, _size in plan_import(list(paths), form).sources:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.cli import main
+from tests.support.commands import penstock
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,21 @@ def run(
     return run_once
 
 
+@pytest.fixture(scope="module")
+def filled_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake with three events and a rejected line; nobody changes it."""
+    folder = tmp_path_factory.mktemp("filled")
+    done = penstock("import", str(write_events(folder)), "--data", str(folder / "data"))
+    assert done.returncode == 0, done.stderr
+    return folder / "data"
+
+
 @pytest.fixture
 def events_file(tmp_path: Path) -> Path:
+    return write_events(tmp_path)
+
+
+def write_events(folder: Path) -> Path:
     """Three events of two sessions, and a line that is none."""
     lines = [
         '{"session_id":"s-1","event_id":"1","ts":"2026-11-21T10:00:00Z","type":"user_message",'
@@ -61,6 +75,6 @@ def events_file(tmp_path: Path) -> Path:
         '"source":"test","payload":{"any":[1,2]}}',
         '{"session_id":"s-2","ts":"yesterday","type":"x_own","source":"test","payload":{}}',
     ]
-    path = tmp_path / "events.jsonl"
+    path = folder / "events.jsonl"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -21,9 +22,16 @@ Run = Callable[..., Any]
 
 
 @pytest.fixture
-def filled(run: Run, events_file: Path) -> Run:
+def filled(run: Run, filled_lake: Path, data: Path) -> Run:
     """The commands, over a lake with three events and a rejected line."""
-    assert run("import", str(events_file)).status == 0
+    shutil.copytree(filled_lake, data)
+    return run
+
+
+@pytest.fixture
+def only_read(run: Run, filled_lake: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The same, for what changes nothing."""
+    monkeypatch.setenv("PENSTOCK_DATA", str(filled_lake))
     return run
 
 
@@ -34,51 +42,51 @@ def test_import_says_what_it_did_and_a_second_run_adds_nothing(run: Run, events_
     assert (second["accepted"], second["stored"], second["duplicate"]) == (3, 0, 3)
 
 
-def test_query_shows_a_table_and_the_message_of_a_mistake(filled: Run) -> None:
-    table = filled("query", "select session_id, count(*) as n from events group by 1 order by 1")
+def test_query_shows_a_table_and_the_message_of_a_mistake(only_read: Run) -> None:
+    table = only_read("query", "select session_id, count(*) as n from events group by 1 order by 1")
     assert table.status == 0
     assert [line.split() for line in table.out.splitlines()] == [
         ["session_id", "n"],
         ["s-1", "2"],
         ["s-2", "1"],
     ]
-    mistake = filled("query", "select nonsense from events")
+    mistake = only_read("query", "select nonsense from events")
     assert mistake.status == 2
     assert "nonsense" in mistake.err
     assert "Traceback" not in mistake.err
 
 
-def test_query_writes_every_format(filled: Run, tmp_path: Path) -> None:
+def test_query_writes_every_format(only_read: Run, tmp_path: Path) -> None:
     sql = "select session_id, type, ts from events order by ts, type"
-    rows = filled("query", sql, "--json").json()
+    rows = only_read("query", sql, "--json").json()
     assert [row["type"] for row in rows] == ["user_message", "x_own", "edit"]
-    found = list(csv.reader(io.StringIO(filled("query", sql, "--format", "csv").out)))
+    found = list(csv.reader(io.StringIO(only_read("query", sql, "--format", "csv").out)))
     assert found[0] == ["session_id", "type", "ts"]
     assert len(found) == 4
     out = tmp_path / "rows.parquet"
-    assert filled("query", sql, "--out", str(out)).status == 0
+    assert only_read("query", sql, "--out", str(out)).status == 0
     assert pq.read_table(out)["type"].to_pylist() == [row["type"] for row in rows]
     arrow = tmp_path / "rows.arrow"
-    assert filled("query", sql, "--out", str(arrow)).status == 0
+    assert only_read("query", sql, "--out", str(arrow)).status == 0
     with pa.ipc.open_stream(arrow.read_bytes()) as stream:
         assert stream.read_all().num_rows == 3
     assert not list(tmp_path.glob("*.unfinished"))
 
 
-def test_query_writes_to_a_device_and_does_not_replace_it(filled: Run, tmp_path: Path) -> None:
+def test_query_writes_to_a_device_and_does_not_replace_it(only_read: Run, tmp_path: Path) -> None:
     device = tmp_path / "nothing"
     device.symlink_to(os.devnull)
-    done = filled("query", "select 1 as a", "--format", "csv", "--out", str(device))
+    done = only_read("query", "select 1 as a", "--format", "csv", "--out", str(device))
     assert done.status == 0
     assert device.is_symlink()
     assert device.is_char_device()
 
 
 def test_query_reads_the_statement_from_standard_input(
-    filled: Run, monkeypatch: pytest.MonkeyPatch
+    only_read: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("select 1 as one"))
-    assert filled("query", "-", "--json").json() == [{"one": 1}]
+    assert only_read("query", "-", "--json").json() == [{"one": 1}]
 
 
 @pytest.mark.parametrize(
@@ -100,9 +108,9 @@ def test_query_reads_the_statement_from_standard_input(
     ],
 )
 def test_wrong_input_is_said_in_a_sentence_and_exits_2(
-    filled: Run, arguments: tuple[str, ...], words: str
+    only_read: Run, arguments: tuple[str, ...], words: str
 ) -> None:
-    outcome = filled(*arguments)
+    outcome = only_read(*arguments)
     assert outcome.status == 2
     assert outcome.out == ""
     assert words in outcome.err
@@ -121,47 +129,33 @@ def test_wrong_input_is_said_in_a_sentence_and_exits_2(
     ],
     ids=" ".join,
 )
-def test_a_file_without_an_end_is_refused(filled: Run, arguments: tuple[str, ...]) -> None:
-    outcome = filled(*arguments)
+def test_a_file_without_an_end_is_refused(only_read: Run, arguments: tuple[str, ...]) -> None:
+    outcome = only_read(*arguments)
     assert (outcome.status, outcome.out) == (2, "")
     assert re.search("it is longer than [0-9]+ bytes|it is a device", outcome.err)
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "error"),
     [
-        ("import", ""),
-        ("ledger", "--data", ""),
-        ("serve", "--port", "99999"),
-        ("rejected", "show", "99999999999999999999"),
-    ],
-)
-def test_wrong_usage_exits_2_and_shows_no_traceback(
-    filled: Run, arguments: tuple[str, ...]
-) -> None:
-    outcome = filled(*arguments)
-    assert outcome.status == 2
-    assert "Traceback" not in outcome.err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "document"),
-    [
-        (("query", "drop table events"), {"error": "QueryRefused", "exit_status": 2}),
-        (("rejected", "show", "999"), {"error": "InvalidInput", "exit_status": 2}),
-        (("rejected", "show", "none"), {"error": "WrongUsage", "exit_status": 2}),
-        (("ledger", "--bogus"), {"error": "WrongUsage", "exit_status": 2}),
+        (("query", "drop table events"), "QueryRefused"),
+        (("rejected", "show", "999"), "InvalidInput"),
+        (("rejected", "show", "none"), "WrongUsage"),
+        (("ledger", "--bogus"), "WrongUsage"),
+        (("import", ""), "WrongUsage"),
+        (("ledger", "--data", ""), "WrongUsage"),
+        (("rejected", "show", "99999999999999999999"), "WrongUsage"),
     ],
 )
 def test_with_json_an_error_is_a_document_too(
-    filled: Run, arguments: tuple[str, ...], document: dict[str, Any]
+    only_read: Run, arguments: tuple[str, ...], error: str
 ) -> None:
-    outcome = filled(*arguments, "--json")
+    outcome = only_read(*arguments, "--json")
     answer = outcome.json()
-    assert answer.items() >= document.items()
+    assert (answer["error"], answer["exit_status"], outcome.status) == (error, 2, 2)
     assert answer["detail"].removesuffix(".") in " ".join(outcome.err.split())
-    assert outcome.status == document["exit_status"]
-    assert filled(*arguments).out == ""
+    assert "Traceback" not in outcome.err
+    assert only_read(*arguments).out == ""
 
 
 @pytest.mark.parametrize(
@@ -185,11 +179,11 @@ def test_a_lake_that_is_not_there_is_not_made_by_looking(
     assert not data.exists()
 
 
-def test_the_ledger_adds_up_and_counts_per_source(filled: Run) -> None:
-    shown = filled("ledger")
+def test_the_ledger_adds_up_and_counts_per_source(only_read: Run) -> None:
+    shown = only_read("ledger")
     assert shown.status == 0
     assert "It adds up" in shown.err
-    report = filled("ledger", "--json", "--since", "1h").json()
+    report = only_read("ledger", "--json", "--since", "1h").json()
     assert report["totals"] == {
         "accepted": 3,
         "stored": 3,

@@ -1,5 +1,6 @@
 """`penstock gate` as a person uses it."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,15 +26,15 @@ max_increase = 0.2
 TASKS = [f"t-{at}" for at in range(40)]
 
 
-@pytest.fixture
-def scored(run: Run, data: Path) -> Run:
-    """The commands, over a channel at `old`, and `good` and `bad` that were scored as well."""
-    with open_or_make(load_settings(data)) as lake:
+@pytest.fixture(scope="module")
+def scored_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A channel at `old`, and `good` and `bad` that were scored as well; nobody changes it."""
+    data = tmp_path_factory.mktemp("scored") / "data"
+    with open_or_make(load_settings(data, environment={})) as lake:
         database = lake.database
         add(database, "old", "good", "bad")
-        add_suite(
-            database, TENANT, SuiteVersion("core", "v1", tuple(SuiteTask(one) for one in TASKS))
-        )
+        tasks = tuple(SuiteTask(one) for one in TASKS)
+        add_suite(database, TENANT, SuiteVersion("core", "v1", tasks))
         set_policy(database, POLICY)
         promote(database, "old", PASS)
         for name, score, tokens in (("old", 1.0, 100), ("good", 1.0, 101), ("bad", 0.0, 90)):
@@ -44,14 +45,22 @@ def scored(run: Run, data: Path) -> Run:
             ]
             with database.write() as connection:
                 record_attempts(connection, AttemptScope(TENANT, "core", "v1", name), "r", results)
+    return data
+
+
+@pytest.fixture
+def scored(run: Run, data: Path, scored_lake: Path) -> Run:
+    shutil.copytree(scored_lake, data)
     return run
 
 
 def test_check_tells_the_outcome_first_then_why_and_the_numbers(
     scored: Run, tmp_path: Path
 ) -> None:
-    good = scored("gate", "check", "good", "--out", str(tmp_path / "verdict.json"))
+    page, out = tmp_path / "gate.html", str(tmp_path / "verdict.json")
+    good = scored("gate", "check", "good", "--out", out, "--plot", str(page))
     assert good.status == 0
+    assert "Plotly.newPlot" in page.read_text()
     assert good.out.startswith("PASS: good for production, after old\n")
     assert "margin 0.1" in good.out
     assert "max_increase 20%" in good.out
@@ -89,14 +98,6 @@ def test_check_of_what_is_not_there_is_no_pass(scored: Run) -> None:
     assert "has no policy" in other.out
 
 
-def test_check_draws_a_page(scored: Run, tmp_path: Path) -> None:
-    page = tmp_path / "gate.html"
-    assert scored("gate", "check", "good", "--plot", str(page)).status == 0
-    assert "Plotly.newPlot" in page.read_text()
-    nowhere = scored("gate", "check", "good", "--plot", str(tmp_path / "no" / "gate.html"))
-    assert nowhere.status == 2
-
-
 def test_plan_tells_power_and_what_it_takes(scored: Run, tmp_path: Path) -> None:
     policy = tmp_path / "policy.toml"
     policy.write_text(POLICY.replace("0.1", "0.05"))
@@ -104,8 +105,6 @@ def test_plan_tells_power_and_what_it_takes(scored: Run, tmp_path: Path) -> None
     assert told.status == 0
     assert "recorded attempts of both" in told.out
     assert "for 80 % at 4 attempts: 59 tasks" in told.out  # nothing differs: 0.95 ** 59 < 0.05
-    found = scored("gate", "plan", "core", "--policy", str(policy), "--json").json()
-    assert {cell["tasks"] for cell in found[0]["cells"]} == {30, 40, 80, 200, 500}
     assert scored("gate", "plan", "other", "--policy", str(policy)).status == 2
 
 

@@ -105,23 +105,6 @@ def test_a_checkpoint_tells_what_it_came_from(run: Run, models: Path) -> None:
     assert run("checkpoints", "show", "nobody").status == 2
 
 
-def test_the_gate_opens_for_a_pass_alone(registry: Run) -> None:
-    done = promote(registry, "a")
-    assert (done.status, done.err) == (0, "production version 2: a is the first\n")
-    refused = promote(registry, "b", "--expect", "a")
-    assert refused.status == 1
-    assert "The gate says FAIL of b for production" in refused.err
-    assert "FAIL" in refused.out
-    as_json = promote(registry, "b", "--json")
-    assert as_json.status == 1
-    assert as_json.json()["outcome"] == "FAIL"
-    assert promote(registry, "c", "--expect", "a", "--json").json()["previous"] == "a"
-    shown = registry("channels", "show", "production", "--json").json()
-    assert (shown["checkpoint"], shown["version"], shown["pinned"]) == ("c", 3, False)
-    conflict = promote(registry, "a", "--expect", "none")
-    assert (conflict.status, "expected at no checkpoint" in conflict.err) == (1, True)
-
-
 def test_the_end_of_a_canary_says_what_it_left(registry: Run) -> None:
     promote(registry, "a")
     shared = promote(registry, "c", "--share", "0.9999999")

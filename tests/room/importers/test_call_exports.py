@@ -3,19 +3,14 @@
 import gzip
 import json
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.session_sources import FIXTURES, Event, events_of, report_of
+from tests.support.session_sources import FIXTURES, events_of, payloads, report_of
 
 BUCKET = FIXTURES / "langfuse/bucket/observations_v2/2026-11-20T10-00-00Z.jsonl"
-
-
-def of(events: list[Event], kind: str) -> list[dict[str, Any]]:
-    return [event["payload"] for event in events if event["type"] == kind]
 
 
 @pytest.mark.parametrize(
@@ -33,10 +28,13 @@ def test_calls_that_go_on_from_each_other_are_one_session(case: str, session: st
     assert kinds == [
         "session_start", "user_message", "model_call", "tool_result", "edit", "model_call"
     ]  # fmt: skip
-    assert [call["text"] for call in of(events, "model_call")][:2] == ["I change it.", "Done."]
-    (edit,) = of(events, "edit")
+    assert [call["text"] for call in payloads(events, "model_call")][:2] == [
+        "I change it.",
+        "Done.",
+    ]
+    (edit,) = payloads(events, "edit")
     assert (edit["path"], edit["before"], edit["after"]) == ("note.py", "a = 1", "a = 2")
-    assert not any(call.get("is_copied_context") for call in of(events, "model_call"))
+    assert not any(call.get("is_copied_context") for call in payloads(events, "model_call"))
 
 
 def test_a_call_that_does_not_go_on_is_a_session_of_its_own() -> None:
@@ -58,14 +56,14 @@ def test_a_call_that_failed_is_an_error_and_its_repetition_goes_on(tmp_path: Pat
     }
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(r) + "\n" for r in [*rows, again]))
     events = [e for e in events_of(tmp_path) if e["session_id"] == "conversation-7"]
-    assert [error["message"] for error in of(events, "error")] == ["rate limited"]
-    assert [user["text"] for user in of(events, "user_message")][2:] == ["Sure?"]
-    assert of(events, "model_call")[-1]["text"] == "Sure."
+    assert [error["message"] for error in payloads(events, "error")] == ["rate limited"]
+    assert [user["text"] for user in payloads(events, "user_message")][2:] == ["Sure?"]
+    assert payloads(events, "model_call")[-1]["text"] == "Sure."
 
 
 def test_tokens_are_counted_as_each_export_counts_them() -> None:
     usage = [
-        of(events_of(FIXTURES / case), "model_call")[0].get("usage")
+        payloads(events_of(FIXTURES / case), "model_call")[0].get("usage")
         for case in ("langfuse/bucket", "phoenix/trace", "mlflow/version-3", "tensorzero/listed")
     ]
     assert usage == [
@@ -78,7 +76,7 @@ def test_tokens_are_counted_as_each_export_counts_them() -> None:
 
 def test_scores_annotations_and_feedback_are_rewards() -> None:
     def rewards(case: str) -> list[tuple[object, ...]]:
-        told = of(events_of(FIXTURES / case), "x_reward")
+        told = payloads(events_of(FIXTURES / case), "x_reward")
         return [(each["name"], each["value"], each["given_by"]) for each in told]
 
     assert rewards("langfuse/bucket") == [
@@ -119,7 +117,7 @@ def test_a_table_of_spans_as_parquet_has_times_of_nanoseconds(tmp_path: Path) ->
         nanoseconds = pa.array([span[name] * 1_000_000 + 1], pa.timestamp("ns", "UTC"))
         table = table.set_column(table.schema.get_field_index(name), name, nanoseconds)
     pq.write_table(table, tmp_path / "spans.parquet")
-    (call,) = of(events_of(tmp_path), "model_call")
+    (call,) = payloads(events_of(tmp_path), "model_call")
     assert (call["latency_ms"], call["tool_calls"][0]["name"]) == (1000.0, "ls")
 
 

@@ -18,11 +18,7 @@ from tests.support.claude_code_rows import (
     uses,
     write,
 )
-from tests.support.session_sources import events_of, report_of
-
-
-def of_type(events: list[Row], kind: str) -> list[Row]:
-    return [event["payload"] for event in events if event["type"] == kind]
+from tests.support.session_sources import events_of, payloads, report_of
 
 
 def test_an_answer_over_several_rows_is_one_call_with_its_last_usage(tmp_path: Path) -> None:
@@ -38,7 +34,7 @@ def test_an_answer_over_several_rows_is_one_call_with_its_last_usage(tmp_path: P
         answers(7, "msg_2", said("Done."), usage=5),
     )
     events = events_of(file)
-    calls = of_type(events, "model_call")
+    calls = payloads(events, "model_call")
     assert [call["usage"]["completion"] for call in calls] == [40, 5]
     assert calls[0]["usage"]["prompt"] == 105
     assert (calls[0]["text"], calls[0]["thinking"]) == ("I look.", "Where?")
@@ -57,7 +53,7 @@ def test_a_row_that_comes_late_adds_no_tokens(tmp_path: Path) -> None:
         answers(1, "msg_2", said("two"), usage=8),
         answers(2, "msg_1", said("late"), usage=7),
     )
-    calls = of_type(events_of(file), "model_call")
+    calls = payloads(events_of(file), "model_call")
     assert [call.get("usage", {}).get("completion") for call in calls] == [7, 8, None]
 
 
@@ -104,7 +100,7 @@ def test_a_branch_is_a_fork_whose_copies_keep_their_keys(tmp_path: Path) -> None
         tmp_path / "b", *copies, asks(9, "Another way", sessionId="branch"), name="branch.jsonl"
     )
     events = events_of(branch)
-    start = of_type(events, "session_start")[0]
+    start = payloads(events, "session_start")[0]
     assert (start["parent_session"], start["link"]) == (SESSION, "fork")
     keys = {event["source_key"] for event in events_of(original)}
     copied = [event["source_key"] in keys for event in events if event["type"] != "session_start"]
@@ -147,11 +143,11 @@ def test_what_the_client_writes_is_no_message_of_the_user(tmp_path: Path) -> Non
         row("file-history-snapshot", 10),
     )  # fmt: skip
     events = events_of(file)
-    said_by_user = [payload["text"] for payload in of_type(events, "user_message")]
+    said_by_user = [payload["text"] for payload in payloads(events, "user_message")]
     assert said_by_user == ["/ship today", "And the tests?", "Also the docs"]
-    assert of_type(events, "compaction")[0]["tokens_before"] == 160_000
-    assert len(of_type(events, "interrupt")) == 1
-    kinds = [payload["kind"] for payload in of_type(events, "x_context")]
+    assert payloads(events, "compaction")[0]["tokens_before"] == 160_000
+    assert len(payloads(events, "interrupt")) == 1
+    kinds = [payload["kind"] for payload in payloads(events, "x_context")]
     assert kinds == ["client", "client", "client", "compaction_summary", "attachment"]
     [skipped] = report_of(file).formats["claude-code"].skipped
     assert skipped == "row of the client: file-history-snapshot"
@@ -168,8 +164,8 @@ def test_going_back_and_refusing_say_what_the_user_thought(tmp_path: Path) -> No
         asks(4, "Use a map", parentUuid="u1"),
     )
     events = events_of(file)
-    assert [payload["kind"] for payload in of_type(events, "feedback")] == ["reject", "undo"]
-    assert of_type(events, "tool_result")[0]["error_class"] == "user_aborted"
+    assert [payload["kind"] for payload in payloads(events, "feedback")] == ["reject", "undo"]
+    assert payloads(events, "tool_result")[0]["error_class"] == "user_aborted"
 
 
 @pytest.mark.parametrize(
@@ -199,7 +195,7 @@ def test_an_edit_has_both_texts_however_it_was_written(
     tmp_path: Path, record: Row, before: str, after: str
 ) -> None:
     file = write(tmp_path, answers(0, "m", uses("t1", "Edit")), result(1, "t1", record=record))
-    [edit] = of_type(events_of(file), "edit")
+    [edit] = payloads(events_of(file), "edit")
     assert (edit["before"], edit["after"], edit["call_id"]) == (before, after, "t1")
 
 
@@ -207,7 +203,7 @@ def test_a_call_without_a_record_gives_the_region_of_its_arguments(tmp_path: Pat
     arguments = {"file_path": "/w/a.py", "old_string": "1", "new_string": "2"}
     good = [answers(0, "m1", uses("t1", "Edit", **arguments)), result(1, "t1")]
     bad = [answers(2, "m2", uses("t2", "Edit", **arguments)), result(3, "t2", is_error=True)]
-    [edit] = of_type(events_of(write(tmp_path, *good, *bad)), "edit")
+    [edit] = payloads(events_of(write(tmp_path, *good, *bad)), "edit")
     assert (edit["before"], edit["after"], edit["is_region"]) == ("1", "2", True)
 
 
@@ -218,8 +214,8 @@ def test_a_file_read_as_a_whole_is_an_observation(tmp_path: Path) -> None:
 
     file = write(tmp_path, result(0, "t1", record=seen(1, 1)), result(1, "t2", record=seen(1, 9)))
     events = events_of(file)
-    assert of_type(events, "file_observed") == [{"path": "/w/a.py", "text": "x\n"}]
-    assert len(of_type(events, "tool_result")) == 2
+    assert payloads(events, "file_observed") == [{"path": "/w/a.py", "text": "x\n"}]
+    assert len(payloads(events, "tool_result")) == 2
 
 
 def test_a_live_file_gives_its_last_answer_once_it_is_whole(
@@ -229,10 +225,10 @@ def test_a_live_file_gives_its_last_answer_once_it_is_whole(
     with monkeypatch.context() as now:
         now.setattr(fields, "is_recent", lambda *_: True)
         half = write(tmp_path, *rows[:2])
-        assert of_type(events_of(half), "model_call") == []
+        assert payloads(events_of(half), "model_call") == []
         assert report_of(half).formats["claude-code"].growing == 1
     whole = events_of(write(tmp_path, *rows))
-    assert of_type(whole, "model_call")[0]["text"] == "Hel\nlo"
+    assert payloads(whole, "model_call")[0]["text"] == "Hel\nlo"
 
 
 def test_a_torn_line_costs_itself_alone(tmp_path: Path) -> None:

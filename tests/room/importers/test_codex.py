@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.support.session_sources import events_of, report_of
+from tests.support.session_sources import events_of, payloads, report_of
 
 Row = dict[str, Any]
 SESSION = "019efa28-63ad-76a2-8e9b-8a653170604e"
@@ -62,10 +62,6 @@ def write(folder: Path, *rows: Row, session: str = SESSION) -> Path:
     return file
 
 
-def of_type(events: list[Row], kind: str) -> list[Row]:
-    return [each["payload"] for each in events if each["type"] == kind]
-
-
 def test_a_call_ends_with_its_tokens_and_a_repeated_count_adds_none(tmp_path: Path) -> None:
     file = write(
         tmp_path,
@@ -82,12 +78,12 @@ def test_a_call_ends_with_its_tokens_and_a_repeated_count_adds_none(tmp_path: Pa
         tokens(10, 250, 15),
     )
     events = events_of(file)
-    first, second = of_type(events, "model_call")
+    first, second = payloads(events, "model_call")
     assert (first["text"], first["thinking"], first["model"]) == ("I look.", "Where?", "gpt-5.5")
     assert first["tool_calls"] == [{"id": "c1", "name": "shell", "arguments": {"cmd": "ls"}}]
     assert [call["usage"]["prompt"] for call in (first, second)] == [100, 150]
     assert [call["usage"]["completion"] for call in (first, second)] == [10, 5]
-    [result] = of_type(events, "tool_result")
+    [result] = payloads(events, "tool_result")
     assert (result["tool"], result["ok"]) == ("shell", False)
     assert len({each["seq"] for each in events}) == len(events)
 
@@ -102,8 +98,8 @@ def test_what_stands_as_an_item_and_as_an_event_is_said_once(tmp_path: Path, fir
     ]
     rows = [row for pair in said for row in (pair if first == "item" else pair[::-1])]
     events = events_of(write(tmp_path, head(), *rows))
-    assert [payload["text"] for payload in of_type(events, "user_message")] == ["Go", "Go"]
-    assert [payload["text"] for payload in of_type(events, "model_call")] == ["Yes", "Yes"]
+    assert [payload["text"] for payload in payloads(events, "user_message")] == ["Go", "Go"]
+    assert [payload["text"] for payload in payloads(events, "model_call")] == ["Yes", "Yes"]
 
 
 def test_a_paginated_thread_says_it_by_completed_items(tmp_path: Path) -> None:
@@ -121,11 +117,11 @@ def test_a_paginated_thread_says_it_by_completed_items(tmp_path: Path) -> None:
         event(5, "item_completed", item={"type": "Plan", "id": "i3", "text": "First"}),
     )  # fmt: skip
     events = events_of(file)
-    assert [payload["text"] for payload in of_type(events, "user_message")] == ["Go"]
-    assert [payload["text"] for payload in of_type(events, "model_call")] == ["Alone"]
-    [edit] = of_type(events, "edit")
+    assert [payload["text"] for payload in payloads(events, "user_message")] == ["Go"]
+    assert [payload["text"] for payload in payloads(events, "model_call")] == ["Alone"]
+    [edit] = payloads(events, "edit")
     assert (edit["path"], edit["before"], edit["after"]) == ("/code/shop/a.py", "a\n", "b\n")
-    assert [payload["kind"] for payload in of_type(events, "x_context")] == ["item plan"]
+    assert [payload["kind"] for payload in payloads(events, "x_context")] == ["item plan"]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +137,7 @@ def test_a_paginated_thread_says_it_by_completed_items(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_patch_is_edits_in_whatever_form_it_was_asked(tmp_path: Path, call: Row) -> None:
     output = item(2, "function_call_output", call_id="c1", output="Success. Updated")
-    edits = of_type(events_of(write(tmp_path, head(), call, output)), "edit")
+    edits = payloads(events_of(write(tmp_path, head(), call, output)), "edit")
     assert [(edit["path"], edit["before"], edit["after"]) for edit in edits] == [
         ("/code/shop/src/app.py", "a = 1\nb = 2\n", "a = 1\nb = 3\n"),
         ("/code/shop/src/app.py", "x\n", "y\n"),
@@ -150,7 +146,7 @@ def test_a_patch_is_edits_in_whatever_form_it_was_asked(tmp_path: Path, call: Ro
     ]
     assert len({edit["edit_id"] for edit in edits}) == 4
     refused = item(2, "function_call_output", call_id="c1", output={"success": False})
-    assert of_type(events_of(write(tmp_path, head(), call, refused)), "edit") == []
+    assert payloads(events_of(write(tmp_path, head(), call, refused)), "edit") == []
 
 
 def test_what_the_client_says_of_a_patch_stands_for_it(tmp_path: Path) -> None:
@@ -162,7 +158,7 @@ def test_what_the_client_says_of_a_patch_stands_for_it(tmp_path: Path) -> None:
         event(2, "patch_apply_end", call_id="c1", success=True, changes=changes),
         item(3, "custom_tool_call_output", call_id="c1", output="Done"),
     )
-    [edit] = of_type(events_of(file), "edit")
+    [edit] = payloads(events_of(file), "edit")
     assert (edit["before"], edit["after"], edit["deleted"]) == ("gone\n", "", True)
 
 
@@ -186,13 +182,13 @@ def test_a_fork_copies_history_with_other_times_and_the_same_keys(tmp_path: Path
         session=fork,
     )
     events = events_of(copied)
-    [start] = of_type(events, "session_start")
+    [start] = payloads(events, "session_start")
     assert (start["parent_session"], start["link"]) == (SESSION, "fork")
     keys = {each["source_key"] for each in original}
     mine = [each["source_key"] in keys for each in events if each["type"] != "session_start"]
     assert mine == [True, True, True, False]
     agent = {"subagent": {"thread_spawn": {"parent_thread_id": SESSION, "depth": 1}}}
-    [start] = of_type(events_of(write(tmp_path, head(fork, source=agent))), "session_start")
+    [start] = payloads(events_of(write(tmp_path, head(fork, source=agent))), "session_start")
     assert (start["parent_session"], start["link"]) == (SESSION, "subagent")
 
 
@@ -208,11 +204,11 @@ def test_history_that_a_compaction_repeats_is_left_out(tmp_path: Path) -> None:
         line(5, "world_state", anything={"a": 1}),
     )
     events = events_of(file)
-    assert len(of_type(events, "user_message")) == 1
-    assert of_type(events, "compaction") == [{"summary": "In short"}]
-    assert of_type(events, "interrupt") == [{"reason": "interrupted"}]
-    assert of_type(events, "feedback")[0]["kind"] == "undo"
-    assert of_type(events, "x_context")[0]["codex"] == {"anything": {"a": 1}}
+    assert len(payloads(events, "user_message")) == 1
+    assert payloads(events, "compaction") == [{"summary": "In short"}]
+    assert payloads(events, "interrupt") == [{"reason": "interrupted"}]
+    assert payloads(events, "feedback")[0]["kind"] == "undo"
+    assert payloads(events, "x_context")[0]["codex"] == {"anything": {"a": 1}}
     assert "history that a compaction repeats" in report_of(file).formats["codex"].skipped
 
 
@@ -228,10 +224,10 @@ def test_what_the_client_puts_in_is_no_message_of_the_user(tmp_path: Path) -> No
     rows = [says(1, "user", context), says(2, "user", "# AGENTS.md instructions for /work")]
     rows += [says(3, "developer", "You are"), says(4, "user", "Use <b>bold</b> here")]
     events = events_of(write(tmp_path, head(), *rows))
-    assert [payload["text"] for payload in of_type(events, "user_message")] == [
+    assert [payload["text"] for payload in payloads(events, "user_message")] == [
         "Use <b>bold</b> here"
     ]
-    kinds = [payload["kind"] for payload in of_type(events, "x_context")]
+    kinds = [payload["kind"] for payload in payloads(events, "x_context")]
     assert kinds == ["client", "client", "developer"]
 
 

@@ -9,7 +9,15 @@ import pytest
 
 from penstock_jobs.importers.import_run import plan_import
 from penstock_jobs.importers.importer import all_importers
-from tests.support.session_sources import EXPECTED, cases, events_of, report_of, stored, take
+from penstock_jobs.importers.sources import Candidate
+from tests.support.session_sources import (
+    EXPECTED,
+    EventCollector,
+    cases,
+    events_of,
+    stored,
+    take,
+)
 
 CASES = [pytest.param(*case, id=f"{case[0]}-{case[1].name}") for case in cases()]
 
@@ -25,34 +33,26 @@ def test_each_importer_has_a_fixture() -> None:
 
 
 @pytest.mark.parametrize(("name", "folder"), CASES)
-def test_counts_are_as_expected(name: str, folder: Path, tmp_path: Path) -> None:
-    report = report_of(sources_of(folder, tmp_path))
+def test_one_importer_takes_what_is_expected_wherever_it_lies(
+    name: str, folder: Path, tmp_path: Path
+) -> None:
+    here, there = sources_of(folder, tmp_path / "a"), sources_of(folder, tmp_path / "b")
+    for source, _importer, _size in plan_import([here]).sources:
+        candidate = Candidate(source.path, source.folder, source.names, source.is_folder)
+        assert [each.name for each in all_importers() if each.recognises(candidate)] == [name]
+    collector = EventCollector()
+    collector.take_all(here)
+    report = collector.report
     assert report.formats.keys() == {name}
     assert report.unfit == []
     taken = report.formats[name].taken
     skipped = {kind: items.count for kind, items in report.formats[name].skipped.items()}
     counted = {"taken": {"sessions": len(taken.sessions)} | taken.counts, "skipped": skipped}
     assert counted == json.loads((folder / EXPECTED).read_text())
-
-
-@pytest.mark.parametrize(("name", "folder"), CASES)
-def test_no_other_importer_recognises_it(name: str, folder: Path, tmp_path: Path) -> None:
-    copied = sources_of(folder, tmp_path)
-    for source, importer, _size in plan_import([copied]).sources:
-        claims = [each.name for each in all_importers() if each.recognises(source.candidate())]
-        assert claims == [importer.name] == [name]
-
-
-@pytest.mark.parametrize(("name", "folder"), CASES)
-def test_ids_are_unique_and_do_not_depend_on_the_place(
-    name: str, folder: Path, tmp_path: Path
-) -> None:
-    here, there = sources_of(folder, tmp_path / "a"), sources_of(folder, tmp_path / "b")
-    events = events_of(here)
-    assert events == events_of(there)
+    assert collector.events == events_of(there, marks=True)
     # An event that stands twice in a source is the same event.
     by_id: dict[tuple[str, str], object] = {}
-    for event in events:
+    for event in collector.events:
         key = event["session_id"], event["event_id"]
         assert by_id.setdefault(key, event["payload"]) == event["payload"]
 
@@ -62,5 +62,5 @@ def test_twice_in_pieces_and_backwards_the_lake_is_the_same(tmp_path: Path) -> N
     take(tmp_path / "once", [tmp_path / "sources"])
     once = stored(tmp_path / "once")
     assert once
-    take(tmp_path / "pieces", [*reversed(folders), *folders])
+    take(tmp_path / "pieces", [*reversed(folders), tmp_path / "sources"])
     assert stored(tmp_path / "pieces") == once

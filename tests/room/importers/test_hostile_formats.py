@@ -16,7 +16,6 @@ from penstock_jobs.importers.report import SessionImportReport
 from tests.support.claude_code_rows import asks, write
 from tests.support.session_sources import EXPECTED, cases, report_of
 
-CASES = [pytest.param(*case, id=f"{case[0]}-{case[1].name}") for case in cases()]
 TEXTS = (".json", ".jsonl", ".traj")
 PARENTS = ("parentUuid", "parent", "parent_id", "parentId", "parentID", "parent_span_id",
            "parent_observation_id", "parentObservationId", "parent_uuid")  # fmt: skip
@@ -24,10 +23,17 @@ IDS = ("uuid", "id", "span_id", "messageId")
 GOOD = asks(0, "Mend it", sessionId="good-session")
 
 
-def home_of(case: Path, to: Path) -> Path:
-    shutil.copytree(case, to / "home" / case.name, ignore=shutil.ignore_patterns(EXPECTED))
-    write(to / "home" / "good", GOOD, name="5d1f0c52-7a51-4b0e-9d4e-0c8f2c3f1a77.jsonl")
-    return to / "home"
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """All fixtures, and a good session beside them."""
+    for name, case in cases():
+        copy_case(case, tmp_path / "home" / name)
+    write(tmp_path / "home" / "good", GOOD, name="5d1f0c52-7a51-4b0e-9d4e-0c8f2c3f1a77.jsonl")
+    return tmp_path / "home"
+
+
+def copy_case(case: Path, to: Path) -> None:
+    shutil.copytree(case, to / case.name, ignore=shutil.ignore_patterns(EXPECTED))
 
 
 def files_of(home: Path) -> list[Path]:
@@ -49,10 +55,8 @@ def rewrite(home: Path, change: Callable[[Any], Any]) -> None:
                 path.write_text("".join(json.dumps(change(row)) + "\n" for row in [*rows]))
 
 
-@pytest.mark.parametrize(("name", "case"), CASES)
 @pytest.mark.parametrize("kept", [0.5, 0.97])
-def test_truncated(name: str, case: Path, kept: float, tmp_path: Path) -> None:
-    home = home_of(case, tmp_path)
+def test_truncated(home: Path, kept: float) -> None:
     for path in files_of(home):
         content = path.read_bytes()
         path.write_bytes(content[: int(len(content) * kept)])
@@ -61,12 +65,10 @@ def test_truncated(name: str, case: Path, kept: float, tmp_path: Path) -> None:
     assert not any("nobody expected" in why for _path, why in report.unfit)
 
 
-@pytest.mark.parametrize(("name", "case"), CASES)
-def test_links_out_of_the_folder_are_not_followed(name: str, case: Path, tmp_path: Path) -> None:
-    home = home_of(case, tmp_path)
+def test_links_out_of_the_folder_are_not_followed(home: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
     for at, path in enumerate(files_of(home)):
         outside = tmp_path / "outside" / f"{at}{path.suffix}"
-        outside.parent.mkdir(exist_ok=True)
         path.rename(outside)
         path.symlink_to(outside)
     report = report_of(home)
@@ -74,8 +76,7 @@ def test_links_out_of_the_folder_are_not_followed(name: str, case: Path, tmp_pat
     assert sum(len(each.taken.sessions) for each in report.formats.values()) == 1
 
 
-@pytest.mark.parametrize(("name", "case"), CASES)
-def test_parents_in_a_circle(name: str, case: Path, tmp_path: Path) -> None:
+def test_parents_in_a_circle(home: Path) -> None:
     def rows(value: Any) -> Iterator[dict[str, Any]]:
         if isinstance(value, dict):
             yield value
@@ -83,32 +84,33 @@ def test_parents_in_a_circle(name: str, case: Path, tmp_path: Path) -> None:
             if isinstance(item, dict | list):
                 yield from rows(item)
 
-    home = home_of(case, tmp_path)
-    whole: list[dict[str, Any]] = []
+    def turn(case: Path) -> None:
+        whole: list[dict[str, Any]] = []
 
-    def listed(value: Any) -> Any:
-        whole.extend(rows(value))
-        return value
+        def listed(value: Any) -> Any:
+            whole.extend(rows(value))
+            return value
 
-    rewrite(home, listed)
-    ids = [next((row[key] for key in IDS if key in row), None) for row in whole]
-    after = dict(zip(ids, [*ids[1:], *ids[:1]], strict=True))
-
-    def in_a_circle(value: Any) -> Any:
-        for row in rows(value):
-            for key in set(PARENTS) & row.keys():
+        def in_a_circle(value: Any) -> Any:
+            for row in rows(value):
                 own = next((row[each] for each in IDS if each in row), None)
-                row[key] = row[key] + 1 if isinstance(row[key], int) else after.get(own)
-        return value
+                for key in set(PARENTS) & row.keys():
+                    row[key] = row[key] + 1 if isinstance(row[key], int) else after.get(own)
+            return value
 
-    rewrite(home, in_a_circle)
+        rewrite(case, listed)
+        ids = [next((row[key] for key in IDS if key in row), None) for row in whole]
+        after = dict(zip(ids, [*ids[1:], *ids[:1]], strict=True))
+        rewrite(case, in_a_circle)
+
+    for case in home.glob("*/*/"):
+        turn(case)
     report = report_of(home)
     assert_good_is_in(report)
     assert report.unfit == []
 
 
-@pytest.mark.parametrize(("name", "case"), CASES)
-def test_values_of_every_wrong_type(name: str, case: Path, tmp_path: Path) -> None:
+def test_values_of_every_wrong_type(home: Path) -> None:
     kinds: Iterator[Any] = iter([None, 7, [], {}, "x", [[]], -1.5, True] * 10_000)
 
     def spoil(value: Any, depth: int = 0) -> Any:
@@ -118,40 +120,42 @@ def test_values_of_every_wrong_type(name: str, case: Path, tmp_path: Path) -> No
             return {key: spoil(item, depth + 1) for key, item in value.items()}
         return [spoil(item, depth + 1) for item in value] if isinstance(value, list) else value
 
-    home = home_of(case, tmp_path)
     rewrite(home, spoil)
     assert_good_is_in(report_of(home))
 
 
 DATABASES = [
-    pytest.param(case, path.relative_to(case), id=name)
+    pytest.param((case, path.relative_to(case)), id=name)
     for name, case in cases()
     for path in case.rglob("*")
     if path.suffix in (".db", ".vscdb")
 ]
 
 
-@pytest.mark.parametrize(("case", "file"), DATABASES)
-def test_a_broken_database_is_said_to_be_one(case: Path, file: Path, tmp_path: Path) -> None:
-    home = home_of(case, tmp_path)
-    database = home / case.name / file
+@pytest.fixture(params=DATABASES)
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    case, file = request.param
+    copy_case(case, tmp_path / "home")
+    write(tmp_path / "home" / "good", GOOD, name="5d1f0c52-7a51-4b0e-9d4e-0c8f2c3f1a77.jsonl")
+    path: Path = tmp_path / "home" / case.name / file
+    return path
+
+
+def test_a_broken_database_is_said_to_be_one(database: Path, tmp_path: Path) -> None:
     content = database.read_bytes()
     for broken in (content[:100] + b"\xff" * 8000, content[:4096]):
         database.write_bytes(broken)
-        report = report_of(home)
+        report = report_of(tmp_path / "home")
         assert_good_is_in(report)
         ((path, why),) = report.unfit
         assert path == str(database)
         assert why.startswith("its database cannot be read: ")
 
 
-@pytest.mark.parametrize(("case", "file"), DATABASES)
 def test_a_locked_database_is_said_to_be_locked(
-    case: Path, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stores, "_BUSY_SECONDS", 0.01)
-    home = home_of(case, tmp_path)
-    database = home / case.name / file
     writer = sqlite3.connect(database)
     writer.execute("PRAGMA locking_mode = EXCLUSIVE")
     writer.execute("CREATE TABLE held (a)")
@@ -159,7 +163,7 @@ def test_a_locked_database_is_said_to_be_locked(
     writer.execute("BEGIN EXCLUSIVE")
     writer.execute("INSERT INTO held VALUES (1)")
     try:
-        report = report_of(home)
+        report = report_of(tmp_path / "home")
     finally:
         writer.close()
     assert_good_is_in(report)

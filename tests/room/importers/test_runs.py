@@ -6,15 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.session_sources import FIXTURES, Event, events_of, report_of
-
-
-def of(events: list[Event], kind: str) -> list[dict[str, Any]]:
-    return [event["payload"] for event in events if event["type"] == kind]
+from tests.support.session_sources import FIXTURES, Event, events_of, payloads, report_of
 
 
 def calls(events: list[Event]) -> list[dict[str, Any]]:
-    return of(events, "model_call")
+    return payloads(events, "model_call")
 
 
 # ATIF
@@ -42,8 +38,8 @@ def test_atif_continuation_goes_on_from_its_session_and_marks_what_is_copied() -
     assert (start["parent_session"], start["link"]) == (first, "compaction")
     later = [event for event in events if event["session_id"] != first]
     assert [call.get("is_copied_context") for call in calls(later)] == [True, None]
-    assert [user.get("is_copied_context") for user in of(later, "user_message")] == [True]
-    assert of(later, "edit") == []
+    assert [user.get("is_copied_context") for user in payloads(later, "user_message")] == [True]
+    assert payloads(later, "edit") == []
 
 
 def test_runs_that_share_a_placeholder_for_their_name_are_apart() -> None:
@@ -53,17 +49,17 @@ def test_runs_that_share_a_placeholder_for_their_name_are_apart() -> None:
 
 def test_trial_of_harbor_is_one_source_with_its_reward() -> None:
     events = events_of(FIXTURES / "atif/harbor-job")
-    assert of(events, "x_reward") == [{"name": "reward", "value": 0.5, "given_by": "harbor"}]
-    assert of(events, "session_end") == [{"reason": "timeout"}]
-    assert of(events, "session_start")[0]["task_id"] == "fix-build"
-    assert of(events, "session_start")[0]["group_id"] == "night:fix-build"
+    assert payloads(events, "x_reward") == [{"name": "reward", "value": 0.5, "given_by": "harbor"}]
+    assert payloads(events, "session_end") == [{"reason": "timeout"}]
+    assert payloads(events, "session_start")[0]["task_id"] == "fix-build"
+    assert payloads(events, "session_start")[0]["group_id"] == "night:fix-build"
 
 
 # SWE-agent and mini-swe-agent
 
 
 def test_edits_of_lines_have_the_text_that_the_window_showed() -> None:
-    edits = of(events_of(FIXTURES / "swe-agent/windowed"), "edit")
+    edits = payloads(events_of(FIXTURES / "swe-agent/windowed"), "edit")
     assert [(edit["path"], edit["before"], edit["after"]) for edit in edits] == [
         ("/toy/note.py", "", "x = 1\ny = 2\n"),
         ("/toy/note.py", "y = 2\n", "y = 3\n"),
@@ -72,7 +68,7 @@ def test_edits_of_lines_have_the_text_that_the_window_showed() -> None:
 
 
 def test_demonstration_is_nobodys_message() -> None:
-    messages = of(events_of(FIXTURES / "swe-agent/windowed"), "user_message")
+    messages = payloads(events_of(FIXTURES / "swe-agent/windowed"), "user_message")
     assert [message.get("synthetic") for message in messages] == [True, None]
 
 
@@ -88,9 +84,9 @@ def test_run_that_still_goes_on_is_taken_once_it_has_ended(tmp_path: Path) -> No
 
 def test_file_that_a_shell_wrote_is_an_edit_and_an_interruption_is_a_message() -> None:
     events = events_of(FIXTURES / "mini-swe-agent/version-2")
-    edits = [(edit["path"], edit["after"]) for edit in of(events, "edit")]
+    edits = [(edit["path"], edit["after"]) for edit in payloads(events, "edit")]
     assert edits == [("note.txt", "b is 2\n"), ("b.py", "b = 2\n")]
-    assert [user["text"] for user in of(events, "user_message")][1] == "Do not write notes."
+    assert [user["text"] for user in payloads(events, "user_message")][1] == "Do not write notes."
 
 
 # OpenHands
@@ -100,11 +96,11 @@ def test_file_that_a_shell_wrote_is_an_edit_and_an_interruption_is_a_message() -
 def test_parallel_calls_of_one_answer_are_one_model_call(case: str) -> None:
     events = events_of(FIXTURES / case)
     assert len(calls(events)[0]["tool_calls"]) == 2
-    (edit,) = of(events, "edit")
+    (edit,) = payloads(events, "edit")
     assert (edit["before"], edit["after"]) in [("", "a = 1\n"), ("d = 1\n", "d = 2\n")]
-    (refused,) = of(events, "feedback")
+    (refused,) = payloads(events, "feedback")
     assert refused["kind"] == "reject"
-    assert refused["target"] in [result["call_id"] for result in of(events, "tool_result")]
+    assert refused["target"] in [result["call_id"] for result in payloads(events, "tool_result")]
 
 
 def test_tokens_that_are_told_behind_a_call_belong_to_it() -> None:
@@ -126,9 +122,11 @@ def test_logs_of_calls_say_each_message_once() -> None:
 
 def test_failed_edit_is_none() -> None:
     events = events_of(FIXTURES / "messages/anthropic")
-    assert [(edit["before"], edit["after"]) for edit in of(events, "edit")] == [("f = 1", "f = 2")]
-    assert [result.get("ok") for result in of(events, "tool_result")] == [None, False]
-    assert of(events, "session_start")[0]["system"] == "Be brief."
+    assert [(edit["before"], edit["after"]) for edit in payloads(events, "edit")] == [
+        ("f = 1", "f = 2")
+    ]
+    assert [result.get("ok") for result in payloads(events, "tool_result")] == [None, False]
+    assert payloads(events, "session_start")[0]["system"] == "Be brief."
 
 
 # NeMo-Gym
@@ -148,11 +146,11 @@ def test_token_keys_without_tokens_are_text_only() -> None:
 
 
 def test_rollouts_of_a_task_are_a_group_and_each_is_a_session() -> None:
-    starts = of(events_of(FIXTURES / "nemo-gym/rollouts"), "session_start")
+    starts = payloads(events_of(FIXTURES / "nemo-gym/rollouts"), "session_start")
     assert len({start["group_id"] for start in starts}) == 1
     assert {start["task_id"] for start in starts} == {"sum-1"}
     reasons = [
-        end["reason"] for end in of(events_of(FIXTURES / "nemo-gym/rollouts"), "session_end")
+        end["reason"] for end in payloads(events_of(FIXTURES / "nemo-gym/rollouts"), "session_end")
     ]
     assert reasons == ["completed", "crash", "timeout", "completed"]
 
@@ -170,9 +168,9 @@ def test_branches_of_a_trace_are_sessions_that_fork() -> None:
         "completion_ids": [8],
         "logprobs": [-1.5],
     }
-    assert of(fork, "session_start")[0]["link"] == "fork"
-    assert [user.get("is_copied_context") for user in of(fork, "user_message")] == [True]
-    assert {reward["name"]: reward["value"] for reward in of(main, "x_reward")} == {
+    assert payloads(fork, "session_start")[0]["link"] == "fork"
+    assert [user.get("is_copied_context") for user in payloads(fork, "user_message")] == [True]
+    assert {reward["name"]: reward["value"] for reward in payloads(main, "x_reward")} == {
         "exit": 0.5,
         "steps": -0.1,
     }

@@ -12,12 +12,7 @@ import pytest
 
 from penstock_jobs.importers.edits import FileEdit, ToolUse, edits_of, has_failed, view_of
 from penstock_jobs.importers.import_run import plan_import
-from tests.support.session_sources import FIXTURES, Event, events_of
-
-
-def of(events: list[Event], kind: str) -> list[dict[str, Any]]:
-    return [event["payload"] for event in events if event["type"] == kind]
-
+from tests.support.session_sources import FIXTURES, Event, events_of, payloads
 
 # OpenCode
 
@@ -53,7 +48,7 @@ def test_rows_that_are_only_in_the_log_of_a_database_are_taken(tmp_path: Path) -
             '{"type":"text","text":"In the log."}')""")
         writer.commit()
         before = path.read_bytes()
-        texts = [user["text"] for user in of(events_of(folder), "user_message")]
+        texts = [user["text"] for user in payloads(events_of(folder), "user_message")]
         assert "In the log." in texts
         assert path.read_bytes() == before
     assert {file.name for file in folder.iterdir()} == {"opencode.db", "expected.json"}
@@ -64,12 +59,12 @@ def test_rows_that_are_only_in_the_log_of_a_database_are_taken(tmp_path: Path) -
 
 def test_what_was_taken_back_is_kept_and_marked() -> None:
     events = events_of(FIXTURES / "gemini-cli/log")
-    said = [(each["text"], each.get("rewound")) for each in of(events, "user_message")]
+    said = [(each["text"], each.get("rewound")) for each in payloads(events, "user_message")]
     assert said[1:] == [("Change h.", None), ("No, leave it.", True), ("Thanks.", None)]
-    assert of(events, "user_message")[0]["synthetic"]
+    assert payloads(events, "user_message")[0]["synthetic"]
     kinds = [event["type"] for event in events]
     assert kinds[-4:] == ["model_call", "feedback", "user_message", "x_notice"]
-    (undo,) = of(events, "feedback")
+    (undo,) = payloads(events, "feedback")
     assert (undo["kind"], undo["target"]) == ("undo", "m4")
 
 
@@ -79,7 +74,7 @@ def test_gemini_project_is_its_folder_where_it_is_told() -> None:
 
 
 def test_telemetry_before_an_answer_tells_its_tokens() -> None:
-    first, second = of(events_of(FIXTURES / "qwen-code"), "model_call")
+    first, second = payloads(events_of(FIXTURES / "qwen-code"), "model_call")
     assert first["usage"] == {"prompt": 77, "completion": 9, "thinking": 3, "cached": 7}
     assert (first["thinking"], first["latency_ms"]) == ("a thought", 500)
     assert second["usage"]["prompt"] == 100
@@ -90,17 +85,17 @@ def test_telemetry_before_an_answer_tells_its_tokens() -> None:
 
 def test_prompt_that_stands_twice_is_one_message() -> None:
     events = events_of(FIXTURES / "copilot-cli")
-    assert [user["text"] for user in of(events, "user_message")] == ["Change k.", "Change k."]
-    assert of(events, "x_run_usage")[0]["prompt"] == 410
+    assert [user["text"] for user in payloads(events, "user_message")] == ["Change k.", "Change k."]
+    assert payloads(events, "x_run_usage")[0]["prompt"] == 410
 
 
 def test_changes_of_a_chat_are_replayed() -> None:
     events = events_of(FIXTURES / "vscode-chat/log")
-    (answer,) = of(events, "model_call")
+    (answer,) = payloads(events, "model_call")
     assert (answer["text"], answer["thinking"]) == ("I change n.", "where is n")
-    (edit,) = of(events, "edit")
+    (edit,) = payloads(events, "edit")
     assert (edit["before"], edit["after"]) == ("n = 1", "n = 2")
-    assert of(events, "feedback")[0]["value"] == "down"
+    assert payloads(events, "feedback")[0]["value"] == "down"
 
 
 def test_replaced_ranges_whose_text_nobody_tells_are_no_edits(tmp_path: Path) -> None:
@@ -115,9 +110,9 @@ def test_replaced_ranges_whose_text_nobody_tells_are_no_edits(tmp_path: Path) ->
     session = {"sessionId": "v", "creationDate": 1_778_054_300_000, "requests": [request]}
     (tmp_path / "v.json").write_text(json.dumps(session))
     events = events_of(tmp_path)
-    (edit,) = of(events, "edit")
+    (edit,) = payloads(events, "edit")
     assert (edit["path"], edit["before"], edit["after"]) == ("/code/inserted.py", "", "new\n")
-    (kept,) = of(events, "x_context")
+    (kept,) = payloads(events, "x_context")
     assert (kept["path"], kept["edits"][0]["text"]) == ("/code/replaced.py", "new\n")
 
 
@@ -127,9 +122,9 @@ def test_replaced_ranges_whose_text_nobody_tells_are_no_edits(tmp_path: Path) ->
 def test_nothing_of_a_login_is_read() -> None:
     events = events_of(FIXTURES / "cursor")
     assert "login-token-of-nobody" not in str(events)
-    (edit,) = of(events, "edit")
+    (edit,) = payloads(events, "edit")
     assert (edit["path"], edit["before"], edit["after"]) == ("q.py", "q = 1\n", "q = 2\n")
-    assert of(events, "feedback")[0]["kind"] == "accept"
+    assert payloads(events, "feedback")[0]["kind"] == "accept"
 
 
 def in_transcripts(folder: Path, name: str) -> Path:
@@ -159,22 +154,27 @@ def test_transcript_of_a_conversation_in_the_database_is_a_copy(
 
 def test_calls_in_the_text_are_edits_unless_the_user_said_no() -> None:
     events = events_of(FIXTURES / "cline/xml")
-    assert [(edit["path"], edit["after"]) for edit in of(events, "edit")] == [("o.py", "o = 1\n")]
-    assert [user["text"] for user in of(events, "user_message")] == ["Write o.", "Not like that."]
-    first = of(events, "model_call")[0]
+    assert [(edit["path"], edit["after"]) for edit in payloads(events, "edit")] == [
+        ("o.py", "o = 1\n")
+    ]
+    assert [user["text"] for user in payloads(events, "user_message")] == [
+        "Write o.",
+        "Not like that.",
+    ]
+    first = payloads(events, "model_call")[0]
     assert first["usage"] == {"prompt": 17, "completion": 3, "cached": 5}
 
 
 def test_roo_diff_is_an_edit_of_its_region() -> None:
-    (edit,) = of(events_of(FIXTURES / "cline/roo"), "edit")
+    (edit,) = payloads(events_of(FIXTURES / "cline/roo"), "edit")
     assert (edit["before"], edit["after"]) == ("p = 1\n", "p = 2\n")
 
 
 def test_tokens_of_a_task_are_taken_where_no_request_tells_its_own() -> None:
     events = events_of(FIXTURES / "cline/totals")
-    (usage,) = of(events, "x_run_usage")
+    (usage,) = payloads(events, "x_run_usage")
     assert (usage["prompt"], usage["completion"]) == (500, 9)
-    assert of(events_of(FIXTURES / "cline/xml"), "x_run_usage") == []
+    assert payloads(events_of(FIXTURES / "cline/xml"), "x_run_usage") == []
 
 
 # aider
@@ -182,15 +182,15 @@ def test_tokens_of_a_task_are_taken_where_no_request_tells_its_own() -> None:
 
 def test_commands_are_no_prompts_and_blocks_are_edits_where_git_tells_nothing() -> None:
     events = events_of(FIXTURES / "aider/history")
-    assert [user["text"] for user in of(events, "user_message")] == [
+    assert [user["text"] for user in payloads(events, "user_message")] == [
         "change u\nto two",
         "thanks",
         "hello",
     ]
-    (edit,) = of(events, "edit")
+    (edit,) = payloads(events, "edit")
     assert (edit["path"], edit["before"], edit["after"]) == ("u.py", "u = 1\n", "u = 2\n")
-    assert of(events, "feedback") == [{"kind": "undo"}]
-    assert of(events, "model_call")[0]["usage"] == {"prompt": 2300, "completion": 1120}
+    assert payloads(events, "feedback") == [{"kind": "undo"}]
+    assert payloads(events, "model_call")[0]["usage"] == {"prompt": 2300, "completion": 1120}
 
 
 def test_commits_of_aider_tell_whole_files(tmp_path: Path) -> None:
@@ -208,9 +208,9 @@ def test_commits_of_aider_tell_whole_files(tmp_path: Path) -> None:
     history = (FIXTURES / "aider/history/.aider.chat.history.md").read_text()
     (tmp_path / ".aider.chat.history.md").write_text(history.replace("abc1234", name))
     events = events_of(tmp_path)
-    (edit,) = of(events, "edit")
+    (edit,) = payloads(events, "edit")
     assert (edit["before"], edit["after"]) == ("# u\nu = 1\n", "# u\nu = 2\n")
-    assert of(events, "vcs_commit")[0]["files"] == ["u.py"]
+    assert payloads(events, "vcs_commit")[0]["files"] == ["u.py"]
 
 
 # What tools did to files

@@ -86,10 +86,10 @@ class Junk:
         return record(held, body=self.value(), eventName=self._chance.choice(RECORDS))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_no_value_breaks_a_dialect(seed: int) -> None:
     junk = Junk(seed)
-    for _ in range(250):
+    for _ in range(200):
         spans = traces([junk.span() for _ in range(3)], junk.attributes())
         records = [junk.record() for _ in range(4)]
         document = {"resourceLogs": [{"scopeLogs": [{"logRecords": records}]}]}

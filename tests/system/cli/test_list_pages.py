@@ -75,17 +75,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         ["import", str(folder / "lines.jsonl")],
         *(["checkpoints", "register", *named(name)] for name in names),
         *(
-            [
-                "promote",
-                name,
-                "--channel",
-                channel,
-                "--override",
-                "--reason",
-                "a page",
-                "--key",
-                keys[0],
-            ]
+            ["promote", name, "--channel", channel, "--override", "--reason", "x", "--key", keys[0]]
             for channel, chosen in (("production", names), ("b", "a"), ("c", "a"), ("d", "a"))
             for name in chosen
         ),

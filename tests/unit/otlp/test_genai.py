@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.otlp.conversion import TelemetryBatch
@@ -126,6 +126,7 @@ def test_each_span_of_an_agent_is_one_event_and_no_other_is_any() -> None:
     assert [len(each.events) for each in converted(traces(conversation()))][-1] == 0
 
 
+@settings(max_examples=30)
 @given(st.permutations(range(6)), st.sets(st.integers(1, 5)), st.randoms(use_true_random=False))
 def test_neither_order_nor_batches_nor_retries_change_what_is_told(
     order: list[int], cuts: set[int], chance: random.Random

@@ -3,20 +3,22 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.proxy.engine import EventCutter, changed, elements_of, members_of, removals
 
+_TEXTS = st.text('a1é\U0001f469"\\\n\u2028{}[]:, ', max_size=6)
 _VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    st.none() | st.booleans() | st.integers() | _TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_TEXTS, inner, max_size=4),
     max_leaves=8,
 )
 _SPACES = st.sampled_from([(",", ":"), (", ", ": "), (" ,\n", " :\t")])
 
 
-@given(st.dictionaries(st.text(), _VALUES), _SPACES, st.booleans(), st.data())
+@settings(max_examples=40)
+@given(st.dictionaries(_TEXTS, _VALUES, max_size=5), _SPACES, st.booleans(), st.data())
 def test_what_is_taken_out_is_gone_and_all_else_is_there(
     document: dict[str, object], spaces: tuple[str, str], ascii_: bool, data: st.DataObject
 ) -> None:
@@ -29,7 +31,8 @@ def test_what_is_taken_out_is_gone_and_all_else_is_there(
     assert json.loads(left) == {n: v for n, v in document.items() if n not in names}
 
 
-@given(st.lists(_VALUES), _SPACES)
+@settings(max_examples=40)
+@given(st.lists(_VALUES, max_size=5), _SPACES)
 def test_elements_stand_where_they_are(values: list[object], spaces: tuple[str, str]) -> None:
     text = json.dumps(values, separators=spaces).encode()
     found = [json.loads(text[start:end]) for start, end in elements_of(text, 0, len(text))]
@@ -41,6 +44,7 @@ def test_a_name_that_stands_twice_is_refused() -> None:
         members_of(b'{"a": 1, "b": 2, "a": 3}')
 
 
+@settings(max_examples=40)
 @given(st.lists(st.binary(max_size=5)), st.lists(st.integers(1, 7), min_size=1), st.data())
 def test_a_stream_is_cut_at_the_same_places_however_it_comes(
     parts: list[bytes], sizes: list[int], data: st.DataObject
