@@ -35,7 +35,7 @@ class EventCollector(SessionImporter):
         super().__init__(None, progress, kept=kept)
         self.events: list[Event] = []
 
-    def _add(self, _body: bytearray, event: Any, _notes: Any) -> None:
+    def _add(self, event: Any, _notes: Any) -> None:
         self.events.append(msgspec.to_builtins(event))
 
     def take_all(self, *paths: Path, form: str = "auto") -> None:

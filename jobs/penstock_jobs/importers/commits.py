@@ -7,10 +7,9 @@ machine: its commits become `vcs_commit` events of the sessions, by the same rea
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -18,7 +17,7 @@ import pyarrow as pa
 from penstock.clock import SECOND_US, SystemClock
 from penstock.errors import InvalidInput
 from penstock.lake.desk import Desk
-from penstock_jobs.importers.importer import ImportedEvent
+from penstock_jobs.importers.importer import ImportedEvent, SessionEvents
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
 from penstock_jobs.rewards.git_history import history_events
 from penstock_jobs.rewards.git_repository import Repository
@@ -37,8 +36,7 @@ _LOOKS = """SELECT session_id, ts, path FROM observations
     WHERE session_id IN ({sessions}) ORDER BY ts, seq"""
 
 
-@dataclass(frozen=True)
-class _Session:
+class _Session(NamedTuple):
     session_id: str
     project: str | None
     member: ChainMember | None
@@ -95,9 +93,8 @@ def _commits(
     edits, looks = (_rows(desk, sql.format(sessions=names)) for sql in (_EDITS, _LOOKS))
     chains = {each.session_id: each.member for each in sessions if each.member is not None}
     empty = pa.table({})
-    others = dict.fromkeys(
-        ("turns", "user_messages", "model_calls", "tool_calls", "feedback", "events"), empty
-    )
+    names_of_others = ("turns", "user_messages", "model_calls", "tool_calls", "feedback", "events")
+    others = dict.fromkeys(names_of_others, empty)
     bucket = Bucket(now_us, edits, looks, **others, chains=chains)
     projects = {each.session_id: each.project for each in sessions}
     horizons_s = EditParameters().horizons_s
@@ -105,14 +102,5 @@ def _commits(
     columns = ("session_id", "event_id", "ts", "seq", "payload")
     for session, event_id, ts_us, seq, payload in row_tuples(history.rows, *columns):
         decoded: dict[str, Any] = msgspec.json.decode(payload)
-        yield ImportedEvent(
-            session_id=session,
-            ts=ts_us,
-            type="vcs_commit",
-            payload=decoded,
-            event_id=event_id,
-            seq=seq,
-            source=GIT,
-            source_key=event_id,
-            project=projects.get(session),
-        )
+        maker = SessionEvents(session, GIT, projects.get(session))
+        yield maker.event("vcs_commit", ts_us, event_id, decoded, seq)

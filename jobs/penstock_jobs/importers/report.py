@@ -157,11 +157,7 @@ class SessionImportReport:
                 size = f" ({report.read_bytes / 1e6:,.1f} MB)" if report.read_bytes else ""
                 yield f"{name}: {report.sources} sources read{size}{unchanged}"
             if report.taken.counts:
-                yield (
-                    f"  taken: {report.taken.sentence()}"
-                    if report.sources
-                    else (f"{name}: {report.taken.sentence()}")
-                )
+                yield f"{'  taken' if report.sources else name}: {report.taken.sentence()}"
             if report.growing:
                 yield (
                     f"  {report.growing} may still grow: their last message is taken by a later "

@@ -83,7 +83,10 @@ class SessionImporter:
         try:
             # Before it is read: what is appended to it meanwhile is a change.
             mark, size = mark_of(source, importer), source.size()
-            if self._is_old(source, report, mark):
+            since_us = self._selection.since_us
+            is_old = since_us is not None and source.changed_us() < since_us
+            if is_old or (self._progress is not None and self._progress.knows(source, mark)):
+                report.unchanged += 1
                 return
         except OSError as error:
             self._leave_out(source, error.strerror or str(error))
@@ -98,12 +101,9 @@ class SessionImporter:
                 notes.skip("event of another project", event.project or "")
                 continue
             made += 1
-            report.taken.add(event.session_id, event.type, event.payload)
-            self._add(self._body, event, notes)
+            self._take(event, report, notes)
             if (vendor := _vendor_mark(event, marked)) is not None:
-                self._add(self._body, vendor, notes)
-            if len(self._body) >= _BODY_BYTES:
-                self.flush()
+                self._add(vendor, notes)
             if made % _STEP_EVENTS == 0:
                 yield source.progress.position, size
         if notes.held is not None:
@@ -117,12 +117,15 @@ class SessionImporter:
         """Take events that no source holds; the report has them by this name. Raises as `take`."""
         report, notes = self.report.of(name), Notes(name)
         for event in events:
-            report.taken.add(event.session_id, event.type, event.payload)
-            self._add(self._body, event, notes)
-            if len(self._body) >= _BODY_BYTES:
-                self.flush()
+            self._take(event, report, notes)
         self.flush()
         report.add_skipped(notes)
+
+    def _take(self, event: ImportedEvent, report: FormatReport, notes: Notes) -> None:
+        report.taken.add(event.session_id, event.type, event.payload)
+        self._add(event, notes)
+        if len(self._body) >= _BODY_BYTES:
+            self.flush()
 
     def flush(self) -> None:
         """Append what was taken to the log; then remember the sources that it is all of. Raises
@@ -170,25 +173,14 @@ class SessionImporter:
     def _leave_out(self, source: Source, why: str) -> None:
         self.report.unfit.append((str(source.path), why))
 
-    def _is_old(self, source: Source, report: FormatReport, mark: str) -> bool:
-        since_us = self._selection.since_us
-        if since_us is not None and source.changed_us() < since_us:
-            report.unchanged += 1
-            return True
-        if self._progress is not None and self._progress.knows(source, mark):
-            report.unchanged += 1
-            return True
-        return False
-
-    def _add(self, body: bytearray, event: ImportedEvent, notes: Notes) -> None:
-        start = len(body)
+    def _add(self, event: ImportedEvent, notes: Notes) -> None:
+        start = len(self._body)
         try:
-            self._encoder.encode_into(event, body, start)
+            self._encoder.encode_into(event, self._body, start)
+            self._body += b"\n"
         except (ValueError, RecursionError) as error:
-            del body[start:]
+            del self._body[start:]
             notes.skip(f"{event.type} that is no event: {error}", event.event_id)
-            return
-        body += b"\n"
 
 
 def _vendor_mark(event: ImportedEvent, marked: set[tuple[str, str]]) -> ImportedEvent | None:
