@@ -1,6 +1,7 @@
 """What can be asked of shards: which there are, what one holds, and some of its samples."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -10,6 +11,7 @@ from penstock.checkpoints.lineage import Learner
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.lake.pages import ListQuestion, Page, decode_number, page_of
+from penstock.shards.calls import RegisteredShard
 
 _SAMPLES_MAX = 20
 #: Of each sample: its first and last messages, and of each text its beginning.
@@ -174,22 +176,9 @@ SHOW_SAMPLES = Call(
 )
 
 
-class ShardAnswer(msgspec.Struct):
-    id: str
-    tenant: str
-    name: str
-    snapshot: str
-    snap: int
-    samples: int
-    tokens: int
-    trainable: int
-    bytes: int
-    created_at: str
+@dataclass(frozen=True, kw_only=True)
+class ShardAnswer(RegisteredShard):
     marked_sessions: int
-    #: `dropping`, `dropped` or `erased` where its files are gone.
-    gone: str | None = None
-    gone_at: str | None = None
-    gone_why: str | None = None
 
 
 class ShardsAnswer(Page):
@@ -233,7 +222,6 @@ class ShardQuestion(Question):
 
 def _list(lake: Lake, caller: Caller, question: ShardsQuestion) -> ShardsAnswer:
     from penstock.shards.registered_shards import list_shards, marks_of
-    from penstock.terminal.output import facts
     from penstock_jobs.shards.registration import mark_consent
 
     mark_consent(lake)
@@ -244,8 +232,7 @@ def _list(lake: Lake, caller: Caller, question: ShardsQuestion) -> ShardsAnswer:
     shards = []
     for shard in page:
         marked = len(marks_of(lake.database, caller.tenant, shard.id))
-        document = facts(shard) | {"marked_sessions": marked}
-        shards.append(msgspec.convert(document, ShardAnswer))
+        shards.append(ShardAnswer(**vars(shard), marked_sessions=marked))
     return ShardsAnswer(shards, next=after)
 
 
@@ -253,7 +240,6 @@ def _show(lake: Lake, caller: Caller, question: ShardQuestion) -> ShardDetails:
     from penstock.checkpoints.lineage import learners
     from penstock.shards.manifest import read_manifest
     from penstock.shards.registered_shards import find_shard, left_out_of, marks_of
-    from penstock.terminal.output import time_of
     from penstock_jobs.shards.registration import mark_consent
 
     mark_consent(lake)
@@ -262,13 +248,13 @@ def _show(lake: Lake, caller: Caller, question: ShardQuestion) -> ShardDetails:
     manifest = read_manifest(lake.store, shard.folder, shard.id, or_kept=True)
     return ShardDetails(
         shard=shard.id,
-        built_at=time_of(shard.created_at).isoformat(),
+        built_at=shard.created_at,
         marks=[MarkAnswer(*mark) for mark in marks_of(*mine)],
         left_out=[MarkAnswer(*each) for each in left_out_of(*mine)],
         trained=learners(*mine),
         manifest=msgspec.to_builtins(manifest),
         gone=shard.gone,
-        gone_at=None if shard.gone_at is None else time_of(shard.gone_at).isoformat(),
+        gone_at=shard.gone_at,
         gone_why=shard.gone_why,
     )
 

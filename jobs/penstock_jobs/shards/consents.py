@@ -25,7 +25,7 @@ from penstock.privacy.consents import (
 )
 from penstock.privacy.orders import ErasureScope, find_sessions
 from penstock.shards.registered_shards import list_shards
-from penstock.shards.tables import shard_mark
+from penstock.shards.tables import of_shard, shard_mark
 from penstock.terminal.output import facts
 from penstock_jobs.shards.exclusion import spread_denials
 from penstock_jobs.shards.registration import count_marks, mark_denied, marked_sessions
@@ -85,11 +85,10 @@ def take_back(lake: Lake, tenant: str) -> None:
         repeats = {name: links.repeats[name] for name in facts.profiles if name in links.repeats}
         denied = spread_denials(facts.denied, facts.chains, repeats)
         free = sorted((marked & facts.profiles.keys()) - denied.keys())
-        of_shard = (shard_mark.c.tenant == tenant, shard_mark.c.shard == each.id)
-        mine = (*of_shard, shard_mark.c.reason == NO_TRAIN)
+        mine = of_shard(shard_mark, tenant, each.id) & (shard_mark.c.reason == NO_TRAIN)
         with lake.database.write() as connection:
             for some in portions(free):
-                freed = sa.delete(shard_mark).where(*mine, shard_mark.c.session_id.in_(some))
+                freed = sa.delete(shard_mark).where(mine, shard_mark.c.session_id.in_(some))
                 connection.execute(freed)
 
 

@@ -1,5 +1,6 @@
 """What can be asked of the files of shards, and that they go."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
@@ -12,6 +13,31 @@ from penstock.settings import MIB
 #: Of a file that one answer holds.
 PIECE_BYTES_MAX = 8 * MIB
 _OFFSET_MAX = 2**62
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegisteredShard:
+    id: str
+    tenant: str
+    name: str
+    snapshot: str
+    snap: int
+    samples: int
+    tokens: int
+    trainable: int
+    bytes: int
+    created_at: str
+    #: `dropping`, `dropped` or `erased` where its files are gone.
+    gone: str | None
+    gone_at: str | None
+    gone_why: str | None
+
+    @property
+    def folder(self) -> str:
+        """Where its files lie in the store."""
+        from penstock.shards.manifest import shard_folder
+
+        return shard_folder(self.tenant, self.id)
 
 
 class ShardFileQuestion(Question):
@@ -78,19 +104,10 @@ class ShardDropped(msgspec.Struct):
 
 
 def _drop(lake: Lake, caller: Caller, question: DropShard) -> ShardDropped:
-    from dataclasses import astuple
-
     from penstock.shards.registered_shards import drop_shard
 
-    removal = drop_shard(
-        lake,
-        caller.tenant,
-        question.shard,
-        by=caller.actor,
-        reason=question.reason,
-        force=question.force,
-    )
-    return ShardDropped(*astuple(removal))
+    shard, reason, force = question.shard, question.reason, question.force
+    return drop_shard(lake, caller.tenant, shard, by=caller.actor, reason=reason, force=force)
 
 
 DROP_SHARD = Call(

@@ -6,7 +6,7 @@ ended by the next, or by upkeep.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from importlib.metadata import entry_points
 
 import sqlalchemy as sa
@@ -19,6 +19,7 @@ from penstock.lake.lake import Lake
 from penstock.metrics import Metrics
 from penstock.privacy.consents import NO_TRAIN
 from penstock.settings import Settings
+from penstock.shards.calls import RegisteredShard, ShardDropped
 from penstock.shards.errors import ShardNeeded, ShardUnknown, ShardWithdrawn
 from penstock.shards.manifest import GoneNote, kept_manifest, replace_files_by_note, shard_folder
 from penstock.shards.settings import REFUSE, ShardSettings
@@ -31,37 +32,18 @@ from penstock.shards.tables import (
     shard_left_out,
     shard_mark,
 )
-from penstock.terminal.output import time_of
-
-
-@dataclass(frozen=True)
-class RegisteredShard:
-    id: str
-    tenant: str
-    name: str
-    snapshot: str
-    snap: int
-    samples: int
-    tokens: int
-    trainable: int
-    bytes: int
-    created_at: int
-    #: Its files are gone, or going: `dropping`, `dropped`, `erased`.
-    gone: str | None
-    gone_at: int | None
-    gone_why: str | None
-
-    @property
-    def folder(self) -> str:
-        """Where its files lie in the store."""
-        return shard_folder(self.tenant, self.id)
+from penstock.terminal.output import time_text
 
 
 def _shards(database: Database, condition: sa.ColumnElement[bool]) -> list[RegisteredShard]:
     columns = [shard.c[column.name] for column in fields(RegisteredShard)]
     query = sa.select(*columns).where(condition).order_by(shard.c.created_at, shard.c.id)
     with database.read() as connection:
-        return [RegisteredShard(*row) for row in connection.execute(query)]
+        rows = [row._asdict() for row in connection.execute(query)]
+    for row in rows:
+        at = row["gone_at"]
+        row |= {"created_at": time_text(row["created_at"]), "gone_at": at and time_text(at)}
+    return [RegisteredShard(**row) for row in rows]
 
 
 def list_shards(database: Database, tenant: str) -> list[RegisteredShard]:
@@ -127,19 +109,9 @@ def check_withdrawn(database: Database, settings: Settings, tenant: str, shard_i
 ShardUses = Callable[[Connection, str, str], Iterable[str]]
 
 
-@dataclass(frozen=True)
-class ShardRemoval:
-    shard: str
-    files: int
-    bytes: int
-    needed: list[str]
-    #: What it was built from; it keeps files of the lake until it is dropped too.
-    snapshot: str
-
-
 def drop_shard(
     lake: Lake, tenant: str, text: str, *, by: str, reason: str = "", force: bool = False
-) -> ShardRemoval:
+) -> ShardDropped:
     """Drop one by its id, the beginning of it, or its name. What is gone stays gone. Raises
     ShardUnknown, ShardNeeded."""
     known = find_shard(lake.database, tenant, text)
@@ -163,14 +135,14 @@ def drop_shard(
             place = {"tenant": tenant, "actor": by, "subject": known.id}
             append(connection, Deed(**place, action="drop", facts=facts | {"needed": len(needed)}))
     deleted = _finish(lake, tenant, known.id) if gone in (None, DROPPING) else 0
-    return ShardRemoval(known.id, deleted, known.bytes if deleted else 0, needed, known.snapshot)
+    return ShardDropped(known.id, deleted, known.bytes if deleted else 0, needed, known.snapshot)
 
 
 def _finish(lake: Lake, tenant: str, shard_id: str) -> int:
     mine = of_shard(shard, tenant, shard_id)
     with lake.database.read() as connection:
         row = connection.execute(sa.select(shard.c.gone_at, shard.c.gone_why).where(mine)).one()
-    folder, at = shard_folder(tenant, shard_id), time_of(row.gone_at).isoformat()
+    folder, at = shard_folder(tenant, shard_id), time_text(row.gone_at)
     kept = kept_manifest(lake.store, folder)
     note = GoneNote(how=DROPPED, at=at, why=row.gone_why, manifest=kept)
     files = replace_files_by_note(lake.store, folder, note)
