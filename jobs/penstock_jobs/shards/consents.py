@@ -5,7 +5,6 @@ Shards keep their bytes, and get marks.
 from dataclasses import dataclass
 from typing import Annotated
 
-import msgspec
 import pyarrow as pa
 import sqlalchemy as sa
 from msgspec import Meta
@@ -18,6 +17,7 @@ from penstock.lake.lake import Lake
 from penstock.lake.pages import ListQuestion, Page, page_of
 from penstock.privacy.consents import (
     NO_TRAIN,
+    ConsentDecision,
     DecisionKind,
     decide_consent,
     decided_consents,
@@ -26,7 +26,6 @@ from penstock.privacy.consents import (
 from penstock.privacy.orders import ErasureScope, find_sessions
 from penstock.shards.registered_shards import list_shards
 from penstock.shards.tables import of_shard, shard_mark
-from penstock.terminal.output import facts
 from penstock_jobs.shards.exclusion import spread_denials
 from penstock_jobs.shards.registration import count_marks, mark_denied, marked_sessions
 from penstock_jobs.shards.session_facts import SessionFacts, SnapshotQueries
@@ -43,16 +42,11 @@ class WithdrawnShard:
     checkpoints: list[str]
 
 
-@dataclass(frozen=True)
-class Withdrawal:
-    """How many sessions name whom it is about, and the shards that it newly marks."""
-
-    sessions: int
-    shards: list[WithdrawnShard]
-
-
-def withdraw(lake: Lake, tenant: str, kind: DecisionKind, subject: str) -> Withdrawal:
-    """Mark all shards that hold sessions of this subject. May be done again."""
+def withdraw(
+    lake: Lake, tenant: str, kind: DecisionKind, subject: str
+) -> tuple[int, list[WithdrawnShard]]:
+    """Mark all shards that hold sessions of this subject: how many sessions name it, and the shards
+    that this newly marks. May be done again."""
     with lake.database.read() as connection:
         scope = ErasureScope(tenant, kind, subject, clock_us(connection))
     sessions = {each.session_id for found in find_sessions(lake, scope) for each in found}
@@ -65,7 +59,7 @@ def withdraw(lake: Lake, tenant: str, kind: DecisionKind, subject: str) -> Withd
         if count > before.get(each.id, 0):
             trained = [learner.checkpoint for learner in learners(lake.database, tenant, each.id)]
             withdrawn.append(WithdrawnShard(each.id, each.name, count, trained))
-    return Withdrawal(len(sessions), withdrawn)
+    return len(sessions), withdrawn
 
 
 def take_back(lake: Lake, tenant: str) -> None:
@@ -95,17 +89,10 @@ def take_back(lake: Lake, tenant: str) -> None:
 # Calls
 
 
-class DecisionAnswer(msgspec.Struct, kw_only=True):
-    """A decision; `holds` is false where a later one of the same subject took its place."""
+@dataclass(frozen=True, kw_only=True)
+class DecisionAnswer(ConsentDecision):
+    """`holds` is false where a later one of the same subject took its place."""
 
-    id: int
-    tenant: str
-    kind: DecisionKind
-    subject: str
-    consent: Consent
-    reason: str
-    decided_by: str
-    decided_at: str
     holds: bool = True
 
 
@@ -115,12 +102,13 @@ class DecisionsAnswer(Page):
     decisions: list[DecisionAnswer]
 
 
-class WithdrawalAnswer(DecisionAnswer, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class WithdrawalAnswer(DecisionAnswer):
     """`sessions` in the lake name the subject; `shards` are those that are marked by it, with the
     checkpoints that learned from them."""
 
-    sessions: int = 0
-    shards: list[WithdrawnShard] = []  # msgspec copies it
+    sessions: int
+    shards: list[WithdrawnShard]
 
 
 class DecisionsQuestion(ListQuestion):
@@ -141,9 +129,7 @@ def _list(lake: Lake, caller: Caller, question: DecisionsQuestion) -> DecisionsA
     newest = {(each.kind, each.subject): each.id for each in decisions}
     page, after = page_of(decisions, question, lambda each: str(each.id))
     answers = [
-        msgspec.convert(
-            facts(each) | {"holds": newest[each.kind, each.subject] == each.id}, DecisionAnswer
-        )
+        DecisionAnswer(**vars(each), holds=newest[each.kind, each.subject] == each.id)
         for each in page
     ]
     return DecisionsAnswer(answers, next=after)
@@ -159,13 +145,12 @@ def _decide(lake: Lake, caller: Caller, question: DecideQuestion) -> WithdrawalA
         reason=question.reason,
         by=caller.actor,
     )
-    answer = msgspec.convert(facts(decision), WithdrawalAnswer)
+    sessions, shards = 0, list[WithdrawnShard]()
     if question.consent == NO_TRAIN:
-        withdrawal = withdraw(lake, caller.tenant, *subject)
-        answer.sessions, answer.shards = withdrawal.sessions, withdrawal.shards
+        sessions, shards = withdraw(lake, caller.tenant, *subject)
     else:
         take_back(lake, caller.tenant)
-    return answer
+    return WithdrawalAnswer(**vars(decision), sessions=sessions, shards=shards)
 
 
 LIST_DECISIONS = Call(

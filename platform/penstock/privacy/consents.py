@@ -26,6 +26,7 @@ from penstock.lake.query import OwnQuery
 from penstock.lake.tables import consent_change
 from penstock.privacy.tables import consent_decision
 from penstock.privacy.tombstones import PROJECT, SESSION, USER
+from penstock.terminal.output import time_text
 
 DecisionKind = Literal["user", "project", "session"]
 _LABELS: Mapping[str, DecisionKind] = {"users": USER, "projects": PROJECT}
@@ -35,16 +36,16 @@ NO_TRAIN: Final = "no_train"
 
 @dataclass(frozen=True)
 class ConsentDecision:
-    """What somebody decided on a subject; `decided_at` is in microseconds since 1970."""
+    """What somebody decided on a subject."""
 
     id: int
     tenant: str
-    kind: str
+    kind: DecisionKind
     subject: str
-    consent: str
+    consent: Consent
     reason: str
     decided_by: str
-    decided_at: int
+    decided_at: str
 
 
 def decide_consent(
@@ -69,7 +70,8 @@ def decide_consent(
         append(
             connection, Deed(tenant=tenant, actor=by, action="consent", subject=digest, facts=facts)
         )
-    return ConsentDecision(id_, tenant, kind, subject, consent, reason, by, decided_at)
+    at = time_text(decided_at)
+    return ConsentDecision(id_, tenant, kind, subject, consent, reason, by, at)
 
 
 def list_decisions(database: Database, tenant: str) -> list[ConsentDecision]:
@@ -77,7 +79,8 @@ def list_decisions(database: Database, tenant: str) -> list[ConsentDecision]:
     columns = [consent_decision.c[name] for name in ConsentDecision.__dataclass_fields__]
     query = sa.select(*columns).where(consent_decision.c.tenant == tenant).order_by("id")
     with database.read() as connection:
-        return [ConsentDecision(*row) for row in connection.execute(query)]
+        rows = connection.execute(query).all()
+    return [ConsentDecision(*row[:-1], time_text(row[-1])) for row in rows]
 
 
 class DecidedSubject(NamedTuple):
