@@ -4,7 +4,7 @@ has the database follows it there, and everybody else asks a service."""
 import asyncio
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -13,16 +13,15 @@ from urllib.parse import quote
 
 import sqlalchemy as sa
 import structlog
-from sqlalchemy import Connection
 
 from penstock.channels.change import ChangeAnswer, ChannelNews, ChannelState, ChannelUnknown
 from penstock.channels.channel import channel_state, channel_state_in
 from penstock.channels.notices import notices_after, notices_in
 from penstock.channels.tables import channel
-from penstock.database.engine import Database
+from penstock.database.engine import Database, portions
 from penstock.errors import PenstockError, TooManyRequests
 from penstock.http.client import ServiceClient, Tell
-from penstock.http.errors import CutOff, ServerUnreachable
+from penstock.http.errors import ServerUnreachable
 
 #: How often the database is asked.
 POLL_SECONDS = 0.02
@@ -32,8 +31,6 @@ _WAIT_SECONDS_MAX = 60.0
 _SERVICE_WAIT_SECONDS = 30.0
 #: Pauses before a service that is away is asked again; the last one from then on.
 _PAUSES_SECONDS = (0.2, 1.0, 5.0)
-#: How many channels one statement asks for: databases bound a statement's parameters.
-_CHANNELS_A_STATEMENT = 200
 _RETRY_SECONDS = 0.5
 _JOIN_SECONDS_MAX = 10.0
 
@@ -44,14 +41,14 @@ log_line = structlog.get_logger()
 
 
 #: The answer to a waiter: the channel, an error, or None when nobody looks any more.
-WatchOutcome = ChannelState | Exception | None
+WatchOutcome = ChannelNews | ChannelUnknown | None
 
 
 @dataclass(frozen=True, eq=False)
 class _Waiter:
     key: ChannelKey
-    #: The version that it knows; None asks for the channel as it is.
-    after: int | None
+    #: The version that it knows.
+    after: int
     tell: Callable[[WatchOutcome], None]
 
 
@@ -66,11 +63,7 @@ class ChannelWatcher:
         self._poll_s = poll_s
         self._waiters_max = waiters_max
         self._waiters: set[_Waiter] = set()
-        #: How many wait for a change, by tenant.
-        self._waiting: Counter[str] = Counter()
         self._changed = threading.Condition()
-        #: Somebody asks for a channel as it is, and need not wait for the next look.
-        self._urgent = False
         self._closed = False
         #: No more than a flag, so that a signal may set it whatever the threads do.
         self._ending = False
@@ -78,8 +71,7 @@ class ChannelWatcher:
 
     @property
     def waiting(self) -> int:
-        """How many wait for a change."""
-        return self._waiting.total()
+        return len(self._waiters)
 
     def start(self) -> None:
         self._thread.start()
@@ -99,153 +91,122 @@ class ChannelWatcher:
         return not self._thread.is_alive()
 
     async def channel(self, key: ChannelKey) -> ChannelState:
-        """A channel as it is now. Raises ChannelUnknown, DatabaseUnreachable, CutOff."""
-        outcome = await self._outcome(key, None, None, None)
-        if isinstance(outcome, ChannelState):
-            return outcome
-        raise outcome if outcome is not None else CutOff
+        """A channel as it is now. Raises ChannelUnknown, DatabaseUnreachable."""
+        return await asyncio.to_thread(channel_state, self._database, *key)
 
     async def change(
         self, key: ChannelKey, after: int, wait_s: float, disconnect: Awaitable[None]
     ) -> ChannelNews:
         """A channel as soon as it is at another version than `after`; as it is when the time is
         over, when this process ends, or when the client is gone."""
-        leaving = asyncio.ensure_future(disconnect)
-        try:
-            outcome = await self._outcome(key, after, min(wait_s, _WAIT_SECONDS_MAX), leaving)
-        finally:
-            leaving.cancel()
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome if isinstance(outcome, ChannelNews) else _news(await self.channel(key), [])
-
-    async def _outcome(
-        self,
-        key: ChannelKey,
-        after: int | None,
-        within_s: float | None,
-        leaving: "asyncio.Future[None] | None",
-    ) -> WatchOutcome:
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[WatchOutcome] = loop.create_future()
 
-        def tell(result: WatchOutcome) -> None:  # once at most
+        def tell(result: WatchOutcome) -> None:
             with suppress(RuntimeError):  # the loop has ended: nobody waits
                 loop.call_soon_threadsafe(outcome.set_result, result)
 
-        either: set[asyncio.Future[Any]] = {outcome} if leaving is None else {outcome, leaving}
-        with self.telling(key, after, tell):
-            await asyncio.wait(either, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
-        return outcome.result() if outcome.done() else None
+        leaving = asyncio.ensure_future(disconnect)
+        either: set[asyncio.Future[Any]] = {outcome, leaving}
+        within_s = min(wait_s, _WAIT_SECONDS_MAX)
+        try:
+            with self.telling(key, after, tell):
+                await asyncio.wait(either, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+        news = outcome.result() if outcome.done() else None
+        if news is None:
+            news = await asyncio.to_thread(self._news, key, after)
+        if isinstance(news, ChannelUnknown):
+            raise news
+        return news
 
     @contextmanager
     def telling(
-        self, key: ChannelKey, after: int | None, tell: Callable[[WatchOutcome], None]
+        self, key: ChannelKey, after: int, tell: Callable[[WatchOutcome], None]
     ) -> Iterator[None]:
-        """Within the block `tell` is called, once at most and from another thread: as soon as the
-        channel is at another version than `after`, or at once where that is None."""
+        """Within the block `tell` is called, once at most and from another thread, as soon as the
+        channel is at another version than `after`. Raises TooManyRequests."""
         waiter = _Waiter(key, after, tell)
         with self._changed:
-            if after is not None:
-                self._refuse_when_full(key[0])
-                self._waiting[key[0]] += 1
+            own = sum(each.key[0] == key[0] for each in self._waiters)
+            if own >= max(1, self._waiters_max // 2):
+                why = f"{own} requests of yours wait for changes of channels already"
+                raise TooManyRequests(why=why)
+            if self.waiting >= self._waiters_max:
+                why = f"{self.waiting} requests wait for changes of channels already"
+                raise TooManyRequests(why=why)
             self._waiters.add(waiter)
-            self._urgent = self._urgent or after is None
             self._changed.notify()
         try:
             yield
         finally:
             self._forget(waiter)
 
-    def _refuse_when_full(self, tenant: str) -> None:
-        own = self._waiting[tenant]
-        if own >= max(1, self._waiters_max // 2):
-            why = f"{own} requests of yours wait for changes of channels already"
-        elif self.waiting >= self._waiters_max:
-            why = f"{self.waiting} requests wait for changes of channels already"
-        else:
-            return
-        raise TooManyRequests(why=why)
-
     def _forget(self, waiter: _Waiter) -> bool:
         """False when it was told already, or has given up."""
         with self._changed:
             known = waiter in self._waiters
             self._waiters.discard(waiter)
-            if known and waiter.after is not None:
-                self._waiting[waiter.key[0]] -= 1
-                self._waiting += Counter()  # forget tenants that wait for nothing
             return known
 
     def _run(self) -> None:
-        while self._wait_for_work():
+        pause_s = self._poll_s
+        while self._wait_for_work(pause_s):
             try:
                 self._look()
-            except Exception as error:
-                # Requests for a change wait on; those for the present state get the error.
+                pause_s = self._poll_s
+            except Exception as error:  # they wait on
                 unexpected = not isinstance(error, PenstockError)
                 log_line.warning("channels were not seen", why=str(error), exc_info=unexpected)
-                self._tell_all(error, lambda waiter: waiter.after is None)
-                with self._changed:
-                    self._changed.wait_for(lambda: self._closed, _RETRY_SECONDS)
+                pause_s = _RETRY_SECONDS
             if self._ending:
-                self._tell_all(None, lambda waiter: waiter.after is not None)
-        self._tell_all(None, lambda _waiter: True)
+                self._end_all()
+        self._end_all()
 
-    def _wait_for_work(self) -> bool:
+    def _wait_for_work(self, pause_s: float) -> bool:
         with self._changed:
-            self._changed.wait_for(lambda: self._urgent or self._closed, self._poll_s)
+            self._changed.wait_for(lambda: self._closed, pause_s)
             self._changed.wait_for(lambda: self._waiters or self._closed)
-            self._urgent = False
             return not self._closed
 
     def _look(self) -> None:
-        by_key: defaultdict[ChannelKey, defaultdict[int | None, list[_Waiter]]]
-        by_key = defaultdict(lambda: defaultdict(list))
+        waiting: defaultdict[tuple[ChannelKey, int], list[_Waiter]] = defaultdict(list)
         with self._changed:
             for waiter in self._waiters:
-                by_key[waiter.key][waiter.after].append(waiter)
+                waiting[waiter.key, waiter.after].append(waiter)
         place = sa.tuple_(channel.c.tenant, channel.c.name)
         query = sa.select(channel.c.tenant, channel.c.name, channel.c.version)
+        versions: dict[ChannelKey, int] = {}
         with self._database.read() as connection:
-            versions: dict[ChannelKey, int] = {}
-            keys = list(by_key)
-            for start in range(0, len(keys), _CHANNELS_A_STATEMENT):
-                some = query.where(place.in_(keys[start : start + _CHANNELS_A_STATEMENT]))
-                for tenant, name, version in connection.execute(some):
+            for keys in portions(sorted({key for key, _ in waiting})):
+                for tenant, name, version in connection.execute(query.where(place.in_(keys))):
                     versions[tenant, name] = version
-            for key, by_version in by_key.items():
-                for after, waiters in by_version.items():
-                    if after is not None and after == versions.get(key):
-                        continue
-                    outcome = _seen(connection, key, after)
-                    for waiter in waiters:
-                        self._tell(waiter, outcome)
+        for (key, after), waiters in waiting.items():
+            if after != versions.get(key):
+                news = self._news(key, after)
+                for waiter in waiters:
+                    self._tell(waiter, news)
 
-    def _tell_all(self, outcome: WatchOutcome, which: Callable[[_Waiter], bool]) -> None:
+    def _news(self, key: ChannelKey, after: int) -> ChannelNews | ChannelUnknown:
+        with self._database.read() as connection:
+            try:
+                state = channel_state_in(connection, *key)
+            except ChannelUnknown as error:
+                return error
+            changes = notices_in(connection, *key, after, up_to=state.version)
+        last = changes[-1].version if changes else state.version
+        return ChannelNews(**vars(state), changes=changes, next=last)
+
+    def _end_all(self) -> None:
         with self._changed:
-            waiters = [waiter for waiter in self._waiters if which(waiter)]
+            waiters = list(self._waiters)
         for waiter in waiters:
-            self._tell(waiter, outcome)
+            self._tell(waiter, None)
 
     def _tell(self, waiter: _Waiter, outcome: WatchOutcome) -> None:
         if self._forget(waiter):
             waiter.tell(outcome)
-
-
-def _seen(connection: Connection, key: ChannelKey, after: int | None) -> WatchOutcome:
-    try:
-        state = channel_state_in(connection, *key)
-    except ChannelUnknown as error:
-        return error
-    if after is None:
-        return state
-    return _news(state, notices_in(connection, *key, after, up_to=state.version))
-
-
-def _news(state: ChannelState, changes: list[ChangeAnswer]) -> ChannelNews:
-    last = changes[-1].version if changes else state.version
-    return ChannelNews(**vars(state), changes=changes, next=last)
 
 
 def follow(

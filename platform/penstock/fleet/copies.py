@@ -76,8 +76,7 @@ def _failed(link: ChainLink, why: str) -> FetchFailed:
 
 @dataclass(frozen=True)
 class ProvidedCopy:
-    """A copy of so many bytes; whether it had to be fetched, since there was none, or a damaged
-    one."""
+    """Whether it had to be fetched, since there was none, or a damaged one."""
 
     bytes: int
     fetched: bool
@@ -103,8 +102,7 @@ class Copies:
         self._kept = {link.digest.removeprefix(DIGEST_PREFIX) for link in links}
 
     def provide(self, link: ChainLink, progress: Progress) -> ProvidedCopy:
-        """See that there is a verified copy. Raises FetchFailed, CopyMismatch, and what
-        `progress` raises."""
+        """Raises FetchFailed, CopyMismatch, and what `progress` raises."""
         path = self.path(link)
         exists = path.exists()
         try:
@@ -118,8 +116,8 @@ class Copies:
         return ProvidedCopy(size, fetched, damaged=fetched and exists)
 
     def remove_old(self, most: int | None = None) -> list[str]:
-        """Remove the copies beyond `most`, or PENSTOCK_FOLLOW_COPIES_MAX, the least recently used
-        first, and none of those that are kept; the digests of what was removed."""
+        """Remove the copies beyond `most`, or PENSTOCK_FOLLOW_COPIES_MAX, that are not kept: the
+        least recently used first. Their digests."""
         if most is None:
             most = self._settings.room(FleetSettings).follow_copies_max
         for remains in self.directory.glob(f"{_REMOVING}*"):  # a sidecar was killed meanwhile
@@ -143,13 +141,10 @@ class Copies:
             return False
         try:
             marks = _marks(path)
-            digest = link.digest
             if known != marks:
-                digest = _copy(
-                    source_files(str(path), self._settings)[0], path, link.digest, progress
-                )
-            if digest != link.digest:
-                return False
+                files, _ = source_files(str(path), self._settings)
+                if _copy(files, path, link.digest, progress) != link.digest:
+                    return False
         except InvalidInput:  # a link to a folder, which no copy has
             return False
         self._verified[link.digest] = marks
@@ -183,8 +178,8 @@ class Copies:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[int]:
-    """Work alone in a folder, which is made if it is not there; the descriptor of the lock, which
-    is held until each process that has it has ended. Raises FolderTaken, InvalidInput."""
+    """Work alone in a folder. The lock's descriptor is held until each process that has it has
+    ended. Raises FolderTaken, InvalidInput."""
     try:
         make_directory(directory)
         lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, FILE_MODE)

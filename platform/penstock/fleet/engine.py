@@ -1,5 +1,4 @@
-"""The engine of a replica: the command that loads a checkpoint into it, and what it has loaded, as
-the sidecar's folder remembers it."""
+"""The engine of a replica: the command that loads a checkpoint, and what it has loaded."""
 
 import os
 import secrets
@@ -48,7 +47,7 @@ class SidecarMemory(msgspec.Struct, frozen=True):
 
 
 def read_memory(directory: Path) -> SidecarMemory:
-    """The memory that was written at last; a new one where none can be read."""
+    """A new one where none can be read."""
     try:
         return msgspec.json.decode((directory / MEMORY_NAME).read_bytes(), type=SidecarMemory)
     except (FileNotFoundError, ValueError):
@@ -67,12 +66,10 @@ def write_memory(directory: Path, memory: SidecarMemory) -> None:
 
 @dataclass(frozen=True)
 class CommandEnd:
-    """The end of a run of a command, and of its output."""
+    """How a command ended: nothing after a 0. `given_up` says that nobody wanted it any more."""
 
-    #: In words, to follow its name; nothing where it ended with 0.
     how: str
     output: str
-    #: It was ended since nobody wants it any more.
     given_up: bool = False
 
 

@@ -37,8 +37,7 @@ def part_target(channel: "ChannelState", part: str) -> PartTarget:
 
 @dataclass(frozen=True)
 class ReplicaGroup:
-    """Replicas that said the same; `loaded_first` and `loaded_last` are when the first and the last
-    of them was heard to have loaded that."""
+    """Replicas that said the same, and when the first and the last of them had loaded that."""
 
     part: str
     state: str
@@ -55,20 +54,20 @@ class StandingAnswer(msgspec.Struct, kw_only=True):
     part: str
     #: The checkpoint that the channel is at, for this part.
     wanted: str | None
-    #: All were heard and have loaded what the channel is at.
+    #: All were heard and have loaded that.
     whole: bool
     #: Different checkpoints answer the traffic of this part.
     mixed: bool
-    #: Since when it is whole, or mixed: for mixed, at least since then.
+    #: Since when it is whole, or at least mixed.
     since: str | None
     #: How many replicas have loaded which checkpoint.
     loaded: dict[str, int]
     replicas: int
-    #: How many of them have not loaded what the channel is at, and how many failed at that.
+    #: How many have not loaded what is wanted, and how many failed at that.
     behind: int
     failed: int
     silent: int
-    #: How many of the silent ones were last heard with another checkpoint: they may serve it still.
+    #: Silent ones that may still serve another checkpoint.
     unsure: int
 
 
@@ -90,11 +89,10 @@ def standing(part: str, wanted: str | None, groups: Sequence[ReplicaGroup]) -> S
     #: When the first replica of each checkpoint was heard to have it.
     firsts: dict[str, int] = {}
     for group in heard:
-        if group.loaded is not None:
+        if group.loaded is not None and group.loaded_first is not None:
             loaded[group.loaded] += group.replicas
-            if group.loaded_first is not None:
-                known = firsts.get(group.loaded, group.loaded_first)
-                firsts[group.loaded] = min(group.loaded_first, known)
+            known = firsts.get(group.loaded, group.loaded_first)
+            firsts[group.loaded] = min(group.loaded_first, known)
     replicas = _count(heard)
     ready = _count(group for group in heard if (group.state, group.loaded) == ("loaded", wanted))
     unsure = _count(group for group in silent if group.loaded != wanted)

@@ -19,7 +19,7 @@ from penstock.database.errors import DatabaseUnreachable
 from penstock.errors import InvalidInput, PenstockError, one_line
 from penstock.fleet.calls import REPORT_REPLICA
 from penstock.fleet.fleet_status import PartTarget, StandingAnswer, part_target, say_standing
-from penstock.fleet.replicas import LEFT, Report
+from penstock.fleet.replicas import Report
 from penstock.http.client import Tell, service_at
 from penstock.lake.desk import Caller, Desk, LocalDesk, RemoteDesk
 from penstock.lake.lake import Lake
@@ -60,8 +60,8 @@ class RegistrySource:
         answers: Callable[[Tell, threading.Event], Iterator[ChannelState]],
         cut: Callable[[], None] = lambda: None,
     ) -> None:
-        """`answers` are those about the channel, whenever it changed. One desk asks, and the other
-        reports, from another thread."""
+        """One desk asks, and the other reports, from another thread. `answers` are the channel,
+        whenever it changed."""
         self._asking, self._reporting = desks
         self._channel = channel
         self._part = part
@@ -79,26 +79,25 @@ class RegistrySource:
         return self._target_of(self._asking.ask(SHOW_CHANNEL, ChannelQuestion(name=self._channel)))
 
     def targets(self, tell: Tell) -> Iterator[PartTarget]:
-        """The target now, and then the newest whenever the channel changed, until `close`;
-        outages are told and outlasted."""
+        """The target now, and whenever the channel changed, until `close`; outages are told and
+        outlasted."""
         known: int | None = None
         for answer in self._answers(tell, self._closed):
             if answer.version != known:
                 known = answer.version
                 yield self._target_of(answer)
 
-    def chain(self, name: str) -> Sequence[ChainLink]:
+    def chain(self, checkpoint: str) -> Sequence[ChainLink]:
         """A checkpoint, after all that it is a delta on: the first one is whole. Raises
         CheckpointUnknown, LineageBroken and what `target` raises."""
         chain: list[ChainLink] = []
         while not chain or chain[-1].form == "delta":
-            needed = chain[-1].parent if chain else name
+            needed = chain[-1].parent if chain else checkpoint
             if needed is None or needed in {link.name for link in chain}:
-                raise LineageBroken(name=name, why="none of its ancestors is whole")
+                raise LineageBroken(name=checkpoint, why="none of its ancestors is whole")
             answer = self._asking.ask(SHOW_CHECKPOINT, CheckpointQuestion(name=needed))
-            check_name(_CHECKPOINT, answer.name)
-            link = (answer.name, answer.digest, answer.uri, answer.form, answer.parent)
-            chain.append(ChainLink(*link))
+            name = check_name(_CHECKPOINT, answer.name)
+            chain.append(ChainLink(name, answer.digest, answer.uri, answer.form, answer.parent))
         return chain[::-1]
 
     def report(self, report: Report) -> Sequence[StandingAnswer]:
@@ -178,7 +177,7 @@ class Reporter:
     def stop(self, *, leave: bool) -> None:
         """Say the last thing, or that the replica leaves the fleet."""
         if leave:
-            self._newest = replace(self._newest, state=LEFT)
+            self._newest = replace(self._newest, state="left")
         self._ended = True
         self._news.put(None)
         self._thread.join(_LEAVE_SECONDS_MAX)
@@ -206,7 +205,7 @@ class Reporter:
             return
         self._in_trouble = False
         for part in parts:
-            if part.part != report.part or report.state == LEFT:
+            if part.part != report.part or report.state == "left":
                 continue
             # A fleet that is being rolled out is mixed once and whole once; what is neither, as
             # one that is all behind, is no news.

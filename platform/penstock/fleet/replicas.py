@@ -1,18 +1,26 @@
-"""The replicas of channels and the checkpoints that they reported, as the database keeps them."""
+"""The replicas of channels, and what they reported."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
+from msgspec import Meta
 from sqlalchemy import Connection
 
 from penstock.channels.channel import channel_state_in
 from penstock.checkpoints.checkpoint import TEXT_CHARS_MAX, check_digest, check_name
 from penstock.database.engine import Database, insert_of, now_us
-from penstock.errors import InvalidInput, PenstockError
-from penstock.fleet.fleet_status import PARTS, STATES, ReplicaGroup, StandingAnswer, standings
+from penstock.errors import PenstockError
+from penstock.fleet.fleet_status import (
+    STATES,
+    PartName,
+    ReplicaGroup,
+    StandingAnswer,
+    State,
+    standings,
+)
 from penstock.fleet.settings import FleetSettings
 from penstock.fleet.tables import replica
 from penstock.lake.desk import Question
@@ -25,10 +33,6 @@ from penstock.terminal.output import time_text
 FORGET_SECONDS = 3_600.0
 #: The most replicas of one channel.
 REPLICAS_MAX = 2_000
-
-#: A sidecar that ends well says so, and its replica is forgotten at once.
-LEFT = "left"
-_SIDECAR_CHARS_MAX = 32
 
 #: Tenant and channel.
 FleetKey = tuple[str, str]
@@ -44,16 +48,16 @@ class ReplicasFull(PenstockError, http_status=409):
 
 
 class Report(Question):
-    """A sidecar reports its replica of the channel `name`. `state` is waiting, fetching, loading,
-    loaded, failed, or left: then it is forgotten. `loaded` is null where nobody knows."""
+    """What a sidecar says of its replica of the channel `name`. One that `left` is forgotten;
+    `loaded` is null where nobody knows."""
 
     name: str
     replica: str
-    state: str
-    sidecar: str
-    part: str = "main"
+    state: State | Literal["left"]
+    sidecar: Annotated[str, Meta(pattern="^[A-Za-z0-9]{1,32}$")]
+    part: PartName = "main"
     wanted: str | None = None
-    version: int = 0
+    version: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
     loaded: str | None = None
     digest: str | None = None
     problem: str | None = None
@@ -93,7 +97,11 @@ def record_report(
 ) -> list[StandingAnswer]:
     """The standings of the fleet with this report. Raises ChannelUnknown, ReplicaTaken,
     ReplicasFull, InvalidInput."""
-    _check(report)
+    check_name("The name of a replica", report.replica)
+    for name in filter(None, (report.wanted, report.loaded)):
+        check_name("The name of a checkpoint", name)
+    if report.digest is not None:
+        check_digest(report.digest)
     channel, key = report.name, (tenant, report.name)
     same = sa.and_(_of_fleet(key), replica.c.replica == report.replica)
     with database.write() as connection:
@@ -104,13 +112,13 @@ def record_report(
         if other is not None:  # two sidecars of one name would hide each other
             if other.sidecar != report.sidecar and other.heard_at >= moments.silent:
                 raise ReplicaTaken(replica=report.replica, channel=channel)
-        elif report.state != LEFT:
+        elif report.state != "left":
             forgotten = replica.c.heard_at < moments.forgotten
             connection.execute(sa.delete(replica).where(_of_fleet(key), forgotten))
             count = sa.select(sa.func.count()).select_from(replica).where(_of_fleet(key))
             if connection.execute(count).scalar_one() >= REPLICAS_MAX:
                 raise ReplicasFull(channel=channel, limit=REPLICAS_MAX)
-        if report.state == LEFT:
+        if report.state == "left":
             connection.execute(sa.delete(replica).where(same))
         else:
             _keep(connection, key, report, moments.now)
@@ -118,7 +126,7 @@ def record_report(
 
 
 def fleet(database: Database, settings: Settings, tenant: str, channel: str) -> FleetAnswer:
-    """All that serve a channel, by name. Raises ChannelUnknown."""
+    """All that serve a channel. Raises ChannelUnknown."""
     key = (tenant, channel)
     with database.read() as connection:
         state = channel_state_in(connection, tenant, channel)
@@ -168,7 +176,7 @@ def _replica_answer(row: sa.RowMapping, silent: int) -> ReplicaAnswer:
 def fleets(
     database: Database, settings: Settings
 ) -> Iterator[tuple[FleetKey, list[ReplicaGroup], list[StandingAnswer]]]:
-    """The standings of each fleet, of all tenants."""
+    """All fleets, of all tenants."""
     with database.read() as connection:
         for key, groups in _groups(connection, _moments(connection, settings)).items():
             yield key, groups, standings(channel_state_in(connection, *key), groups)
@@ -187,25 +195,6 @@ def _moments(connection: Connection, settings: Settings) -> _Moments:
     silent_s = settings.room(FleetSettings).replica_silent_seconds
     forget_s = max(FORGET_SECONDS, silent_s)
     return _Moments(now, now - round(silent_s * 1_000_000), now - round(forget_s * 1_000_000))
-
-
-def _check(report: Report) -> None:
-    check_name("The name of a replica", report.replica)
-    states = (*STATES, LEFT)
-    for field, value, known in (("part", report.part, PARTS), ("state", report.state, states)):
-        if value not in known:
-            why = f"it is one of {', '.join(known)}"
-            raise InvalidInput(what=f"The {field} {value!r}", why=why)
-    for name in (report.wanted, report.loaded):
-        if name is not None:
-            check_name("The name of a checkpoint", name)
-    if report.digest is not None:
-        check_digest(report.digest)
-    if not 0 < len(report.sidecar) <= _SIDECAR_CHARS_MAX or not report.sidecar.isalnum():
-        why = f"it is 1 to {_SIDECAR_CHARS_MAX} letters and digits"
-        raise InvalidInput(what="`sidecar`", why=why)
-    if not 0 <= report.version < 2**63:
-        raise InvalidInput(what="`version`", why="it is a version of the channel")
 
 
 def _keep(connection: Connection, key: FleetKey, report: Report, now: int) -> None:
@@ -270,19 +259,20 @@ class FleetGauges:
 
     def refresh(self) -> None:
         """Raises DatabaseUnreachable."""
-        parts: dict[tuple[str, str, str], StandingAnswer] = {}
+        mixed: Counter[tuple[str, str, str]] = Counter()
+        behind: Counter[tuple[str, str, str]] = Counter()
         states: Counter[tuple[str, ...]] = Counter()
-        for key, groups, standings_ in fleets(self._database, self._settings):
+        for key, groups, parts in fleets(self._database, self._settings):
             for group in groups:
                 state = "silent" if group.silent else group.state
                 states[(*key, group.part, state)] += group.replicas
-            parts |= {(*key, part.part): part for part in standings_}
-        self._shown |= set(parts)
+            for part in parts:
+                mixed[(*key, part.part)] = int(part.mixed)
+                behind[(*key, part.part)] = part.behind + part.unsure
+        self._shown |= set(mixed)
         for place in self._shown:
             names = dict(zip(("tenant", "channel", "part"), place, strict=True))
-            part = parts.get(place)
-            self._metrics.set("fleet_mixed", int(part.mixed) if part else 0, **names)
-            behind = part.behind + part.unsure if part else 0
-            self._metrics.set("replicas_behind", behind, **names)
+            self._metrics.set("fleet_mixed", mixed[place], **names)
+            self._metrics.set("replicas_behind", behind[place], **names)
             for state in (*STATES, "silent"):
                 self._metrics.set("replicas", states[(*place, state)], **names, state=state)

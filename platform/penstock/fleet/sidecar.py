@@ -23,7 +23,7 @@ from penstock.fleet.engine import (
     run_command,
     write_memory,
 )
-from penstock.fleet.fleet_status import PartName, PartTarget
+from penstock.fleet.fleet_status import PartName, PartTarget, State
 from penstock.fleet.registry_source import ChainLink, RegistrySource, Reporter, TellEvent
 from penstock.fleet.replicas import Report
 from penstock.fleet.settings import FleetSettings
@@ -45,14 +45,13 @@ class SidecarPlan:
     replica: str
     directory: Path
     execute: str
-    #: Asks the engine whether it still has what was loaded; nobody asks without it.
+    #: Asks the engine whether it still has what was loaded.
     check: str | None = None
-    #: Load what the channel is at now, once, and end.
+    #: Load what the channel is at now, and end.
     once: bool = False
     #: The engine has what was loaded last, also before this process.
     assume_loaded: bool = False
-    #: The pause before a checkpoint that was not loaded is tried again; each further one is twice
-    #: as long.
+    #: The first pause before another try; each further one is twice as long.
     retry_seconds: float = 2.0
 
 
@@ -110,8 +109,8 @@ class Sidecar:
         self._news.put(None)
 
     def run(self) -> bool:
-        """Run until it is told to end, or once. True if the engine has what the channel is at.
-        Raises ChannelUnknown, AnswerUnusable, InvalidInput; once also what stopped the loading."""
+        """True if the engine has what the channel is at. Raises ChannelUnknown, AnswerUnusable,
+        InvalidInput; once also what stopped the loading."""
         write_memory(self._plan.directory, self._memory)
         if self._memory.loaded is not None:
             self._copies.keep(_links(self._memory.loaded))
@@ -219,16 +218,13 @@ class Sidecar:
                 self._tell_of("superseded", target, text)
         except PenstockError as error:
             self._failed = target.digest
+            doublings = min(self._failures, _DOUBLINGS_MAX)
             self._failures += 1
-            pause_s = self._pause_s()
+            pause_s = min(RETRY_SECONDS_MAX, self._plan.retry_seconds * 2.0**doublings)
             self._retry_s = time.monotonic() + pause_s
             problem = self._report_failed(target, error)
             text = f"{problem} It is tried again in {pause_s:g} s."
             self._tell_of("failed", target, text, problem=problem, again_in_s=pause_s)
-
-    def _pause_s(self) -> float:
-        doublings = min(self._failures - 1, _DOUBLINGS_MAX)
-        return min(RETRY_SECONDS_MAX, self._plan.retry_seconds * 2.0**doublings)
 
     def _wait(self, until_s: float | None) -> None:
         """Until something happens, or that moment."""
@@ -321,7 +317,7 @@ class Sidecar:
 
     # Reporting
 
-    def _report_state(self, state: str, target: PartTarget, problem: str | None = None) -> None:
+    def _report_state(self, state: State, target: PartTarget, problem: str | None = None) -> None:
         loaded = self._loaded
         self._report = replace(
             self._report,
@@ -357,5 +353,5 @@ class Sidecar:
 
 
 def _links(loaded: LoadedCheckpoint) -> list[ChainLink]:
-    """The links with what finds their copies: the registry may be away."""
+    """With what finds their copies: the registry may be away."""
     return [ChainLink(loaded.checkpoint, digest, "", "", None) for digest in loaded.chain]

@@ -1,5 +1,4 @@
-"""A metric by task: what was observed of each side, what is missing, and in which range each task's
-value lies because of that.
+"""A metric by task: what was observed, what is missing, and in which range each value lies then.
 
 An attempt that has no score or lacks the metric is missing, as is one that was never made."""
 
@@ -214,7 +213,7 @@ def _problem(
     where = f"{side.name} on {results.suite}"
     if not amounts.amounts:
         return f"no result of {where} has the metric {metric}"
-    if stale := [task for task in side.stale_tasks if task in amounts.missing]:
+    if stale := sorted((side.evidence.tasks - side.tried.keys()) & amounts.missing.keys()):
         tasks = f"{len(stale)} of {len(results.tasks)} tasks ({listed(stale)})"
         return f"all results of {where} at {tasks} are too old: run them again"
     return None

@@ -58,11 +58,12 @@ def _judge(evidence: Evidence, document: dict[str, Any]) -> tuple[Outcome, list[
     }
     looks = []
     for name, result in results.items():
+        suite = result.evidence
         document["suites"][name] = _suite_facts(result)
         makers = document["makers"].setdefault(name, {})
         # What a reader should know of how attempts were made; it decides nothing.
         for role in ROLES:
-            checkpoint, side = getattr(evidence, role), getattr(evidence.suites[name], role)
+            checkpoint, side = getattr(evidence, role), getattr(suite, role)
             if checkpoint is None or side is None:
                 continue
             makers[role] = [asdict(maker) for maker in side.makers]
@@ -71,7 +72,7 @@ def _judge(evidence: Evidence, document: dict[str, Any]) -> tuple[Outcome, list[
                 document["notes"].append(f"{name}: {how}.")
             if side.elsewhere and side.attempts:
                 how = f"scores of {checkpoint.name} at {listed(side.elsewhere)} do not count"
-                document["notes"].append(f"{name}: {how}, those at {result.version} do.")
+                document["notes"].append(f"{name}: {how}, those at {suite.version} do.")
             if (count := len(side.makers)) > 1:
                 how = f"{count} agents or imports made the attempts of {checkpoint.name}"
                 document["notes"].append(f"{name}: {how}.")
@@ -123,11 +124,11 @@ def _problem(evidence: Evidence) -> str | None:
 
 def _suite_facts(results: SuiteResults) -> dict[str, Any]:
     facts: dict[str, Any] = {
-        "version": results.version,
+        "version": results.evidence.version,
         "tasks": len(results.tasks),
-        "tasks_listed": results.listed,
+        "tasks_listed": bool(results.evidence.tasks),
         "design": None,
-        "journal": asdict(results.journal),
+        "journal": asdict(results.evidence.journal),
     }
     if (design := results.design) is not None:
         looks = {"looks": design.looks, "exponent": design.exponent}
@@ -138,8 +139,8 @@ def _suite_facts(results: SuiteResults) -> dict[str, Any]:
             "scored": len(side.scored),
             "errors": side.errors,
             "stale": side.stale,
-            "evidence": side.digest,
-            "journal": asdict(side.journal),
+            "evidence": side.evidence.digest,
+            "journal": asdict(side.evidence.journal),
             "oldest": min((attempt.scored_at for attempt in side.scored), default=None),
         }
         if unscored := results.unscored(side):

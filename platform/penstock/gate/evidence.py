@@ -1,5 +1,5 @@
-"""What a verdict rests on: the results of a checkpoint and of the incumbent, the policy, and the
-newest look at the canary, all read as they were at one moment."""
+"""What a verdict rests on: results of a checkpoint and of the incumbent, the policy, and the newest
+look at the canary, all read at one moment."""
 
 import hashlib
 from collections.abc import Sequence
@@ -70,6 +70,10 @@ class SideEvidence:
     alterations: Sequence[str] = ()
 
     @property
+    def tasks(self) -> set[str]:
+        return {each.result.task for each in self.attempts}
+
+    @property
     def digest(self) -> str:
         """The name of these attempts, whatever their order."""
         rows = ((result_values(each.result), each.run, each.scored_at) for each in self.attempts)
@@ -95,7 +99,7 @@ class SuiteEvidence:
 
 @dataclass(frozen=True)
 class LiveLook:
-    """The newest look at the running canary; without a document nobody has looked yet."""
+    """The newest look at the running canary; without a document nobody looked yet."""
 
     since_version: int | None
     at: int | None = None
@@ -232,16 +236,8 @@ def _suite_evidence(
     tasks = tuple(sorted(task.name for task in counting.tasks)) if counting else ()
     version = counting.version if counting else None
     journal, alterations = read_bound_suite(connection, tenant, suite)
-    return SuiteEvidence(
-        suite,
-        version,
-        tasks,
-        candidate or SideEvidence(),
-        incumbent,
-        unlisted,
-        journal=journal.head,
-        alterations=alterations,
-    )
+    sides = candidate or SideEvidence(), incumbent
+    return SuiteEvidence(suite, version, tasks, *sides, unlisted, journal.head, alterations)
 
 
 def _side_evidence(
@@ -265,14 +261,8 @@ def _side_evidence(
         isolated = conditions.get("isolated") is not False
         sources.add(AttemptSource(row.kind, row.source, isolated))
     elsewhere = [version for version in tried if version != counting.version]
-    return SideEvidence(
-        attempts,
-        elsewhere,
-        design,
-        sorted(sources),
-        journal=bound.journal.head,
-        alterations=alterations,
-    )
+    journal = bound.journal.head
+    return SideEvidence(attempts, elsewhere, design, sorted(sources), journal, alterations)
 
 
 def _live_look(connection: Connection, channel: GatedChannel, candidate: str) -> LiveLook:
@@ -300,7 +290,7 @@ def _live_look(connection: Connection, channel: GatedChannel, candidate: str) ->
 def approve(
     database: Database, *, tenant: str, channel: str, checkpoint: str, actor: str, reason: str
 ) -> GivenApproval:
-    """Of a checkpoint, by its name or digest. Said again, it is as new as the last time. Raises
+    """Approve of a checkpoint, by its name or digest; again, it is as new as the last time. Raises
     CheckpointUnknown, InvalidInput."""
     check_channel_name(channel)
     actor, reason = check_name("Who does it", actor), check_reason(reason)
@@ -311,9 +301,6 @@ def approve(
         given = GivenApproval(actor, reason, clock_us(connection))
         connection.execute(sa.delete(approval).where(own))
         connection.execute(sa.insert(approval).values(**place, reason=reason, at=given.at))
-        facts = {"channel": channel}
-        append(
-            connection,
-            Deed(tenant=tenant, actor=actor, action="approve", subject=name, facts=facts),
-        )
+        by = {"tenant": tenant, "actor": actor, "subject": name}
+        append(connection, Deed(**by, action="approve", facts={"channel": channel}))
     return given

@@ -51,15 +51,14 @@ class Requirement:
     min_tasks: Annotated[int, TASKS_LEAST] = 30
     #: How many attempts each task needs on both sides.
     attempts: toml.Positive = 1
-    #: Of a metric without an upper end: the most that an attempt can have. What is missing counts
-    #: as that at worst.
+    #: Of a metric without an upper end: the most that an attempt can have, as what is missing may.
     most: toml.Number | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Guard:
-    """A limit. `max_increase` and `max_decrease` are shares of the incumbent's value, and `slack`
-    is added to them; `max` and `min` are absolute."""
+    """`max_increase` and `max_decrease` are shares of the incumbent's value, and `slack` is added
+    to them; `max` and `min` are absolute."""
 
     suite: str
     metric: Metric
@@ -67,8 +66,7 @@ class Guard:
     limit: toml.Number
     slack: toml.Number = 0.0
     alpha: toml.Number = 0.05
-    #: The most that an attempt can have, as in a requirement; of invalid tool calls: the most calls
-    #: that it can make.
+    #: As in a requirement; of invalid tool calls: the most calls that an attempt can make.
     most: toml.Number | None = None
 
 
@@ -106,8 +104,8 @@ class CanarySteps:
 
 @dataclass(frozen=True, kw_only=True)
 class EvidenceRules:
-    """How old an attempt may be, and which share of the attempts may be errors. A verdict holds
-    with any share, since errors count at their worst; with more than this the suite is broken."""
+    """How old an attempt may be, and which share of the attempts may be errors. Errors count at
+    their worst with any share; with more than this the suite is broken."""
 
     max_age_s: toml.Seconds | None = None
     max_error_share: float = 0.25
@@ -115,8 +113,8 @@ class EvidenceRules:
 
 @dataclass(frozen=True, kw_only=True)
 class DataRules:
-    """What becomes of a checkpoint that learned sessions which were erased since, or of which
-    consent was withdrawn: the verdict says so, or it does not pass."""
+    """Whether a verdict warns of sessions that a checkpoint learned and should not have, or does
+    not pass."""
 
     erased: DataRule = "warn"
     withdrawn: DataRule = "warn"
@@ -124,8 +122,8 @@ class DataRules:
 
 @dataclass(frozen=True, kw_only=True)
 class ApprovalRule:
-    """How many people have to approve of a checkpoint for the channel, each with a key of his own.
-    What they said before the last rollback, or before `max_age`, does not count."""
+    """How many people have to approve, each with a key of his own. What they said before the last
+    rollback, or before `max_age`, does not count."""
 
     people: toml.Positive = 1
 
@@ -180,45 +178,41 @@ class Policy:
 
 
 _Part = TypeVar("_Part", Requirement, Guard, LiveRequirement, LeftOutTasks)
+_Section = TypeVar("_Section", CanarySteps, EvidenceRules, DataRules, ApprovalRule, "_GateRules")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _GateRules:
+    combine: Combine = "all"
 
 
 def parse(content: str, where: str) -> Policy:
     """`where` says in messages whose policy it is. Raises InvalidInput."""
     document = toml.parse_toml(content, where)
     tables = ("canary", "evidence", "gate", "suites", "data", "approval")
-    known = ("require", "guard", "live", "leave_out", *tables)
-    toml.refuse_unknown(document, known, where)
+    toml.refuse_unknown(document, ("require", "guard", "live", "leave_out", *tables), where)
     require = _entries(document, "require", where, _requirement)
     if not require:
         raise InvalidInput(what=where, why="it has no [[require]]: it would let anything pass")
-    canary, evidence, gate, suites, data, approval = (
-        toml.table(document, key, where) for key in tables
-    )
-    toml.refuse_unknown(gate, ("combine",), f"[gate] of {where}")
+    suites = toml.table(document, "suites", where)
+
+    def section(kind: type[_Section], key: str) -> _Section:
+        return toml.read_section(kind, toml.table(document, key, where), f"[{key}] of {where}")
+
     policy = Policy(
         text=content,
         require=require,
         guards=_entries(document, "guard", where, _guard),
         live=_entries(document, "live", where, _live_requirement),
-        canary=toml.read_section(CanarySteps, canary, f"[canary] of {where}")
-        if "canary" in document
-        else None,
-        evidence=toml.read_section(EvidenceRules, evidence, f"[evidence] of {where}"),
-        combine=toml.choice(gate, "combine", get_args(Combine), "all", f"[gate] of {where}"),
+        canary=section(CanarySteps, "canary") if "canary" in document else None,
+        evidence=section(EvidenceRules, "evidence"),
+        combine=section(_GateRules, "gate").combine,
         versions={name: toml.text(suites, name, f"[suites] of {where}") for name in suites},
         leave_out=_entries(document, "leave_out", where, _left_out_tasks),
-        data=toml.read_section(DataRules, data, f"[data] of {where}"),
-        approval=toml.read_section(ApprovalRule, approval, f"[approval] of {where}")
-        if "approval" in document
-        else None,
+        data=section(DataRules, "data"),
+        approval=section(ApprovalRule, "approval") if "approval" in document else None,
     )
     toml.refuse_unknown(policy.versions, policy.suites, f"[suites] of {where}")
-    _check_left_out(policy, where)
-    _refuse_no_room(policy, where)
-    return policy
-
-
-def _check_left_out(policy: Policy, where: str) -> None:
     left_out: set[tuple[str, str]] = set()
     for number, entry in enumerate(policy.leave_out, 1):
         place = f"[[leave_out]] {number} of {where}"
@@ -227,25 +221,7 @@ def _check_left_out(policy: Policy, where: str) -> None:
             if (entry.suite, task) in left_out:
                 raise InvalidInput(what=place, why=f"{task} of {entry.suite} is left out twice")
             left_out.add((entry.suite, task))
-
-
-def _refuse_no_room(policy: Policy, where: str) -> None:
-    """A limit of 0 can never be shown: however equal two checkpoints are, a few more tasks might
-    differ."""
-    for number, required in enumerate(policy.require, 1):
-        if required.margin == 0:
-            why = (
-                "a margin of 0 asks to show that it is better, which an equal checkpoint never"
-                " does: write the least loss that matters, such as margin = 0.02"
-            )
-            raise InvalidInput(what=f"[[require]] {number} of {where}", why=why)
-    for number, guard in enumerate(policy.guards, 1):
-        if guard.limit == 0 and guard.slack == 0 and guard.kind != "min":
-            why = (
-                f"{guard.kind} = 0 leaves no room, so that an equal checkpoint never shows that it"
-                f" holds: write the least that matters, such as {guard.kind} = 0.05"
-            )
-            raise InvalidInput(what=f"[[guard]] {number} of {where}", why=why)
+    return policy
 
 
 def _entries(
@@ -284,6 +260,11 @@ def _requirement(entry: Mapping[str, Any], where: str) -> Requirement:
         why = f"it needs a margin, a {absolute} or both"
     elif required.minimum == 0 or (most and 1 in (required.margin, required.maximum)):
         why = "a margin of 1, a minimum of 0 or a maximum of 1 would let anything pass"
+    elif required.margin == 0:  # a few more tasks might always differ
+        why = (
+            "a margin of 0 asks to show that it is better, which an equal checkpoint never"
+            " does: write the least loss that matters, such as margin = 0.02"
+        )
     if why:
         raise InvalidInput(what=where, why=why)
     _check_most(entry, required.metric, where)
@@ -304,7 +285,14 @@ def _guard(entry: Mapping[str, Any], where: str) -> Guard:
     _check_limit(entry, "slack", where)
     _check_most(entry, _metric(entry, where, None), where)
     section = {key: value for key, value in entry.items() if key != kind}
-    return toml.read_section(Guard, section | {"kind": kind, "limit": entry[kind]}, where)
+    guard = toml.read_section(Guard, section | {"kind": kind, "limit": entry[kind]}, where)
+    if guard.limit == 0 and guard.slack == 0 and kind != "min":
+        why = (
+            f"{kind} = 0 leaves no room, so that an equal checkpoint never shows that it"
+            f" holds: write the least that matters, such as {kind} = 0.05"
+        )
+        raise InvalidInput(what=where, why=why)
+    return guard
 
 
 def _live_requirement(entry: Mapping[str, Any], where: str) -> LiveRequirement:

@@ -1,6 +1,6 @@
 """The results of a suite: which attempts count, what is wrong with them, and which are missing.
 
-Pure, and without statistics: what cannot be compared is reported before anything is compared."""
+Pure, and without statistics."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from math import fsum
 
 from penstock.checkpoints.attempts import RecordedAttempt, error_groups, listed
-from penstock.checkpoints.journal import NOTHING_RECORDED, JournalHead
 from penstock.gate.designs import Design, count_attempts
 from penstock.gate.evidence import Evidence, SideEvidence, SuiteEvidence
 from penstock.gate.policy import EvidenceRules
@@ -28,8 +27,8 @@ def is_from_the_future(moment: int, now: int) -> bool:
 @dataclass(frozen=True, kw_only=True)
 class SideResults:
     name: str
-    #: The digest of all its attempts.
-    digest: str
+    #: What its digest names: attempts up to the look that counts, also at tasks that are left out.
+    evidence: SideEvidence
     #: The attempts that count: fresh enough and no errors, in their order.
     scored: Sequence[RecordedAttempt]
     errors: int
@@ -38,11 +37,8 @@ class SideResults:
     stale: int
     #: By task, how many attempts were made that are fresh enough, errors among them.
     tried: Mapping[str, int]
-    #: Tasks of which all attempts are too old.
-    stale_tasks: Collection[str] = ()
     #: By task, how many attempts its design plans up to the look that counts.
-    planned: Mapping[str, int] = field(default_factory=dict)
-    journal: JournalHead = NOTHING_RECORDED
+    planned: Mapping[str, int]
 
     def wanted(self, task: str, attempts: int) -> int:
         """How many attempts count at a task. Those without a score are missing."""
@@ -53,21 +49,21 @@ class SideResults:
 class SuiteResults:
     """A suite whose results may be compared, unless it has `problems`."""
 
-    suite: str
-    version: str | None
-    #: The tasks that count, on both sides.
-    tasks: Sequence[str]
-    #: Whether the suite itself lists them; else these are the tasks that anybody tried.
-    listed: bool
-    #: Of the candidate, and of the incumbent if there is one.
-    sides: Sequence[SideResults]
+    evidence: SuiteEvidence
     problems: Sequence[str]
+    #: The tasks that count, on both sides: those of the suite, or that anybody tried.
+    tasks: Sequence[str] = ()
+    #: Of the candidate, and of the incumbent if there is one.
+    sides: Sequence[SideResults] = ()
     #: The candidate's, and the last look that is complete.
     design: Design | None = None
     look: int = 0
     #: By task, why the policy leaves it out.
     left_out: Mapping[str, str] = field(default_factory=dict)
-    journal: JournalHead = NOTHING_RECORDED
+
+    @property
+    def suite(self) -> str:
+        return self.evidence.suite
 
     def unscored(self, side: SideResults) -> list[str]:
         """The tasks of which the side has no scored attempt."""
@@ -85,40 +81,31 @@ def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules
         pinned = evidence.policy.versions.get(suite.suite) if evidence.policy else None
         if suite.unlisted is None and pinned is not None:
             problem = f"there is no version {pinned} of {suite.suite}, which the policy names"
-        return SuiteResults(suite.suite, None, (), False, (), [*suite.alterations, problem])
+        return SuiteResults(suite, [*suite.alterations, problem])
     left_out = evidence.policy.left_out(suite.suite) if evidence.policy else {}
-    candidate, incumbent = (
-        _without(side or SideEvidence(), left_out) for side in (suite.candidate, suite.incumbent)
-    )
-    design, look = candidate.design, 0
-    planned: dict[str, int] = {}
-    if design is not None:
-        design = design.without(left_out)
-        look, attempts = count_attempts(design, candidate.attempts)
-        candidate = replace(candidate, attempts=attempts) if look else candidate
-        planned = {task: design.count(task, look) for task in design.caps} if look else {}
-    sides = [(evidence.candidate.name, candidate, planned)]
+    wholes = [(evidence.candidate.name, suite.candidate)]
     if evidence.incumbent is not None:
-        sides.append((evidence.incumbent.name, incumbent, {}))
+        wholes.append((evidence.incumbent.name, suite.incumbent or SideEvidence()))
+    design, look = suite.candidate.design, 0
     results: list[SideResults] = []
     problems: list[str] = list(suite.alterations)
-    for name, side, counts in sides:
+    for name, whole in wholes:
+        side, planned = _without(whole, left_out), {}
+        if design is not None and not results:  # it is the candidate's
+            design = design.without(left_out)
+            look, attempts = count_attempts(design, side.attempts)
+            if look:
+                side = replace(side, attempts=attempts)
+                planned = {task: design.count(task, look) for task in design.caps}
         result, why = _side_results(suite, name, side, evidence.at, rules)
-        if left_out:  # the digest is that of all attempts
-            whole = suite.incumbent if results else suite.candidate
-            result = replace(result, digest=(whole or side).digest)
-        results.append(replace(result, planned=counts, journal=side.journal))
+        results.append(replace(result, evidence=whole if left_out else side, planned=planned))
         problems += side.alterations or ([why] if why else [])
-    tasks = tuple(suite.tasks)
-    if not suite.tasks:
-        attempts = [*suite.candidate.attempts, *(suite.incumbent or SideEvidence()).attempts]
-        tasks = tuple(sorted({each.result.task for each in attempts}))
+    tasks = suite.tasks or sorted({task for _, whole in wholes for task in whole.tasks})
     for task in sorted(left_out.keys() - {*tasks}):
         where = f"{suite.suite} at its version {suite.version}"
         problems.append(f"the policy leaves out {task} of {where}: {unknown(task, tasks)}")
     tasks = tuple(task for task in tasks if task not in left_out)
-    facts = suite.version, tasks, bool(suite.tasks), results, problems, design, look, left_out
-    return SuiteResults(suite.suite, *facts, suite.journal)
+    return SuiteResults(suite, problems, tasks, results, design, look, left_out)
 
 
 def _without(side: SideEvidence, tasks: Collection[str]) -> SideEvidence:
@@ -129,8 +116,7 @@ def _without(side: SideEvidence, tasks: Collection[str]) -> SideEvidence:
 def _side_results(
     suite: SuiteEvidence, name: str, side: SideEvidence, now: int, rules: EvidenceRules
 ) -> tuple[SideResults, str | None]:
-    """The second value is why they cannot be compared. Errors say nothing about the model, and old
-    results nothing about today."""
+    """The second value is why they cannot be compared. Errors say nothing about the model."""
     oldest = now - rules.max_age_s * 1_000_000 if rules.max_age_s is not None else 0
     fresh = [each for each in side.attempts if each.scored_at >= oldest]
     tried = Counter(each.result.task for each in fresh)
@@ -142,13 +128,13 @@ def _side_results(
     errors, stale = len(fresh) - len(scored), len(side.attempts) - len(fresh)
     results = SideResults(
         name=name,
-        digest=side.digest,
+        evidence=side,
         scored=scored,
         errors=errors,
         errors_text=_errors_text(fresh),
         stale=stale,
         tried=tried,
-        stale_tasks=sorted({each.result.task for each in side.attempts} - tried.keys()),
+        planned={},
     )
     if not side.attempts and side.elsewhere:
         return results, (
@@ -160,7 +146,7 @@ def _side_results(
         return results, f"{name} has no results on {suite.suite}"
     if future := sum(is_from_the_future(each.scored_at, now) for each in side.attempts):
         return results, f"{future} results of {name} on {suite.suite} are from the future"
-    if suite.tasks and (others := {each.result.task for each in side.attempts} - {*suite.tasks}):
+    if suite.tasks and (others := side.tasks - {*suite.tasks}):
         strange = f"tasks that {suite.suite} does not have ({listed(others)})"
         return results, f"{name} has results of {strange}"
     # The mean over tasks of the share of errors; rounded, so that a share at its limit is within.
