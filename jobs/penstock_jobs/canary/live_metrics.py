@@ -40,8 +40,7 @@ WHOLE = "reward"
 
 @dataclass(frozen=True)
 class Scale:
-    """`bounds` are the least and the greatest possible value, None if they are not known. With a
-    `floor` the logarithm is compared, and values below the floor count as the floor."""
+    """With a `floor` the logarithm is compared, and values below the floor count as the floor."""
 
     bounds: tuple[float, float] | None
     floor: float | None = None
@@ -50,9 +49,7 @@ class Scale:
 _AMOUNT = Scale(None, 1.0)
 _UNKNOWN = Scale(None)
 _SHARE = Scale((0.0, 1.0))
-#: For what only counts against a session.
 _MINUS = Scale((-1.0, 0.0))
-#: Metrics of a session's own columns.
 COLUMNS: Mapping[str, tuple[Source, Scale]] = {
     "completion_tokens": ("session", _AMOUNT),
     "prompt_tokens": ("session", _AMOUNT),
@@ -60,18 +57,14 @@ COLUMNS: Mapping[str, tuple[Source, Scale]] = {
     "model_calls": ("session", _AMOUNT),
     "tool_calls": ("session", _AMOUNT),
     "user_messages": ("session", _AMOUNT),
-    # Whether the session has any.
     "errors": ("any", _SHARE),
     "feedback_negative": ("any", _SHARE),
     "feedback_positive": ("any", _SHARE),
     "interrupts": ("any", _SHARE),
-    # The share of its tool calls.
     "failed_tool_calls": ("failed_calls", _SHARE),
-    # The mean of its model calls.
     "latency_ms": ("call", _AMOUNT),
     "ttft_ms": ("call", _AMOUNT),
 }
-#: The scales of rewards. Those that are not here may have any value.
 _REWARDS = {
     **dict.fromkeys(
         (
@@ -210,7 +203,6 @@ def _by_arm(canary: NDArray[np.bool_]) -> dict[Arm, int]:
 
 
 def users_by_phase(trial: Trial, traffic: TrialTraffic) -> list[PhaseUsers]:
-    """By period, the arm of each user's first session that counts."""
     first_rows: dict[str, int] = {}
     who = traffic.rows["who"].to_pylist()
     for row in traffic.counted:

@@ -34,9 +34,7 @@ Outcome = Literal["pass", "breach", "undecided", "error"]
 
 @dataclass(frozen=True, kw_only=True)
 class MetricLook:
-    """One live metric. `difference`, `lower` and `upper` are canary − current; where `scale` is
-    `ratio`, the change relative to the current one. The arm `canary` is the look's candidate, and
-    `current` its incumbent."""
+    """`difference`, `lower` and `upper` are canary − current, or a part of current by `scale`."""
 
     metric: str
     outcome: Outcome
@@ -45,7 +43,6 @@ class MetricLook:
     margin: float
     scale: Literal["difference", "ratio"] | None = None
     alpha: float
-    #: The chance that this metric alone rolls back a checkpoint that is no worse.
     breach_alpha: float
     min_sessions: int
     definition_version: str | None = None
@@ -58,7 +55,6 @@ class MetricLook:
     users: Mapping[Arm, float] | None = None
     pending: Mapping[Arm, int] | None = None
     unknown: Mapping[Arm, int] | None = None
-    #: Labels that chance drew, of a rate that labels correct.
     labels: Mapping[Arm, int] | None = None
 
     def sentence(self) -> str:
@@ -72,8 +68,6 @@ class MetricLook:
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """The gate takes the outcome `pass` as live evidence."""
-
     outcome: Outcome
     why: str
     kind: str
@@ -156,7 +150,6 @@ def _missing(requirement: LiveRequirement, measured: MetricMeasurement) -> str |
 def judge_look(
     trial: Trial, metrics: Sequence[MetricLook], *, ratio: SampleRatio | None, **facts: Any
 ) -> Look:
-    """A breach outweighs an error, an error what is undecided. `facts` are fields of the look."""
 
     def sentences(outcome: Outcome) -> str:
         return "; ".join(metric.sentence() for metric in metrics if metric.outcome == outcome)

@@ -23,8 +23,6 @@ Kind = Literal["canary", "watch"]
 
 @dataclass(frozen=True)
 class Period:
-    """In which sessions begin that count. The canary's share is None without a split."""
-
     from_us: int
     until_us: int | None
     share: float | None = None
@@ -65,8 +63,8 @@ class Trial:
 def trial_of(
     changes: Sequence[Change], *, now_us: int, settle_s: float, watch_s: float
 ) -> Trial | None:
-    """The current trial by the newest changes of a channel, in their order. Sessions that began in
-    the `settle_s` after a change of the split do not count: engines may not have taken it up."""
+    """By the newest changes of a channel. Just after a change of the split engines are not there
+    yet."""
     if not changes:
         return None
     newest, settle_us = changes[-1], round(settle_s * SECOND_US)
@@ -113,8 +111,7 @@ def trial_of(
 
 
 class TrialAnswer(msgspec.Struct, kw_only=True):
-    """`kind` is `canary` while both serve, and `watch` after a promotion. `step_since` is when the
-    share became what it is, `until` when the watch ends."""
+    """`step_since` is when the share became what it is, `until` when the watch ends."""
 
     kind: str
     candidate: str
@@ -127,8 +124,6 @@ class TrialAnswer(msgspec.Struct, kw_only=True):
 
 
 class CanaryAnswer(msgspec.Struct):
-    """`look` is the newest look at the trial as it was stored."""
-
     channel: str
     trial: TrialAnswer | None
     look: dict[str, Any] | None

@@ -40,7 +40,6 @@ ACTOR = "watcher"
 Did = Literal["nothing", "looked", "rolled_back", "raised", "promoted", "refused"]
 #: Sessions of each checkpoint before a canary gets more traffic.
 SESSIONS_MIN = 30
-#: How often a round starts over because somebody else changed the channel.
 _TRIES = 5
 _REFUSALS = (GateRefused, ChannelPinned, AlreadyServing, NothingToRollBackTo, StateRefused)
 
@@ -60,8 +59,6 @@ class WatchRound:
 
 
 class Step(NamedTuple):
-    """What to do with a canary. `share` is None where it is to get all traffic."""
-
     did: Did
     why: str
     share: float | None = None
@@ -190,8 +187,7 @@ def watch(
     wait: Callable[[float], bool],
     judge_of: JudgeOf = gate,
 ) -> None:
-    """Run rounds until `wait`, which pauses for so many seconds, returns true. Of several watchers
-    one looks at a time. An outage of the database is told and does not end the watch."""
+    """Run rounds until `wait` returns true. Of several watchers one looks at a time."""
     owner, name = f"watcher-{uuid4()}", lease_of(tenant, channel)
     lease_s = lake.settings.room(LakeSettings).lease_seconds
     while True:
@@ -210,8 +206,7 @@ def lease_of(tenant: str, channel: str) -> str:
 
 
 def next_step(trial: Trial, look: Look, steps: CanarySteps, *, pinned: bool) -> Step:
-    """The next step by the look that was just taken. A breach, an error or a look at too few
-    sessions keeps the share. All traffic needs a pass, if the policy has live metrics."""
+    """All traffic needs a pass, if the policy has live metrics."""
     age_s = (look.until_us - trial.step_us) / SECOND_US
     if pinned:
         return Step("looked", "the channel is pinned until a person releases it")

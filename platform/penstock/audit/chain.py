@@ -29,9 +29,8 @@ _COLUMNS = [audit_entry.c[field.name] for field in fields(AuditEntry)]
 
 
 def append(connection: Connection, *deeds: Deed) -> None:
-    """Within the transaction of the deeds themselves, as its last statements: whoever appends to a
-    tenant's chain holds it until the transaction ends, so that entries stand in the order in which
-    deeds became true."""
+    """Within the transaction of the deeds, as its last statements: whoever appends holds the
+    chain."""
     by_tenant: defaultdict[str, list[Deed]] = defaultdict(list)
     for deed in deeds:
         by_tenant[deed.tenant].append(deed)
@@ -72,8 +71,8 @@ def entries_of(
     subject: str | None = None,
     limit: int = 100,
 ) -> list[AuditEntry]:
-    """The newest entries, of a tenant or of all, tenant by tenant; `before` is the tenant and the
-    number of the last entry of the page before."""
+    """Tenant by tenant. `before` is the tenant and the number of the last entry of the page
+    before."""
     columns = audit_entry.c
     query = sa.select(*_COLUMNS).order_by(columns.tenant, columns.number.desc()).limit(limit)
     if tenant is not None:
@@ -93,7 +92,6 @@ def entries_of(
 def heads_of(
     database: Database, tenant: str | None = None, *, since: int = 0
 ) -> list[tuple[str, Head]]:
-    """The newest entry of each chain that grew since a time, in microseconds since 1970."""
     query = sa.select(audit_chain).where(audit_chain.c.at >= since).order_by(audit_chain.c.tenant)
     if tenant is not None:
         query = query.where(audit_chain.c.tenant == tenant)
@@ -104,8 +102,7 @@ def heads_of(
 def flaws_of(
     database: Database, tenant: str | None, kept: Head | None = None
 ) -> tuple[list[tuple[str, Head]], list[Flaw]]:
-    """The heads of a tenant's chain or of all, and the first flaw of each that has one. Rows of
-    one state are read, a thousand at a time."""
+    """The heads of a tenant's chain or of all, and the first flaw of each that has one."""
     chains, entries = audit_chain.c, audit_entry.c
     ends = sa.select(chains.tenant, chains.number, chains.hash)
     tenants = sa.union(sa.select(chains.tenant), sa.select(entries.tenant).distinct())
@@ -125,15 +122,13 @@ def flaws_of(
 
 # What is done too often for an entry each
 
-#: Of one process between two notes. What is over is noted without its subject.
 _SUBJECTS_MAX = 10_000
 
 _Place = tuple[str, str, Action, str]
 
 
 class Tally:
-    """What is done too often is added up, and noted a few times a minute at most. A process that is
-    killed loses what it had not noted yet. Safe to share between threads."""
+    """What is added up and noted now and then; a kill loses the rest. Safe between threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -166,8 +161,7 @@ class Tally:
 
 
 def note_settings(database: Database, settings: Settings, process: str) -> None:
-    """An entry with what is not at its default, where that changed since such a process started
-    last. Secrets are told as `***`. Raises DatabaseUnreachable."""
+    """Note what is not at its default, where that changed. Raises DatabaseUnreachable."""
     rooms: dict[str, object] = {}
     for room in (settings, *settings.rooms):
         rooms |= {name: getattr(room, name) for name in vars(room)}

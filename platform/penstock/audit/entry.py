@@ -55,8 +55,6 @@ class AuditEntry:
 
 
 class Head(NamedTuple):
-    """The newest entry of a chain, by its number and hash."""
-
     number: int
     hash: str
 
@@ -70,7 +68,6 @@ class Flaw(NamedTuple):
 
 
 def entry_of(deed: Deed, before: Head, at: int) -> AuditEntry:
-    """The entry that follows on `before`."""
     entry = AuditEntry(
         tenant=deed.tenant,
         number=before.number + 1,
@@ -90,8 +87,7 @@ def _storable(text: str) -> str:
 
 
 def person_digest(tenant: str, kind: str, name: str) -> str:
-    """What stands for a session, user or project: who knows the name finds its entries, and no
-    entry tells the name. A name that can be guessed can be looked for, too."""
+    """What stands for a session, user or project: who knows the name finds its entries."""
     text = f"{tenant}\0{kind}\0{name}".encode(errors="surrogatepass")
     return f"{kind} {hashlib.sha256(text).hexdigest()[:32]}"
 
@@ -99,8 +95,7 @@ def person_digest(tenant: str, kind: str, name: str) -> str:
 def first_flaw(
     tenant: str, entries: Iterable[AuditEntry], head: Head, kept: Head | None
 ) -> Flaw | None:
-    """The first entry that is not as it was written. `head` is the newest by the chain's own row,
-    `kept` one that somebody noted earlier."""
+    """`head` is the newest by the chain's own row, `kept` one that somebody noted earlier."""
     chain = ChainReader()
     for entry in entries:
         number = chain.number + 1

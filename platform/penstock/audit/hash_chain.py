@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-#: The first entry has this as the hash before it.
 NO_HASH = "0" * 64
 
 

@@ -20,10 +20,8 @@ audit_entry = Table(
     metadata,
     #: Empty for what concerns the service and no tenant.
     *name_columns("tenant", primary_key=True),
-    #: 1, 2, 3 without a gap.
     Column("number", BigInteger, primary_key=True, autoincrement=False),
     Column("at", BigInteger, nullable=False),
-    #: The id of a key, or a user of the machine.
     Column("actor", String(128), nullable=False),
     Column("action", String(32), nullable=False),
     Column("subject", Text, nullable=False),

@@ -30,18 +30,13 @@ class ChannelPointer:
     canary_share: float | None = None
     #: Rolled back: nothing is promoted until a person releases the channel.
     pinned: bool = False
-    #: The digest of its gate policy.
     policy: str | None = None
-    #: The hash of the change that made this version.
     hash: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeRecord(ChannelPointer):
-    """The channel after a change, and who made it and why."""
-
     action: Action
-    #: The id of the verdict on this change.
     verdict: str | None = None
     #: Made without a PASS, or though the channel was pinned.
     overridden: bool = False
@@ -52,8 +47,6 @@ class ChangeRecord(ChannelPointer):
 
 @dataclass(frozen=True, kw_only=True)
 class Change(ChangeRecord):
-    """A row of the history."""
-
     at: int
 
     def pointed_at(self, checkpoint: str, digest: str) -> "Change":
@@ -88,22 +81,19 @@ class ChannelState(ChannelPointer):
     uri: str | None
     canary_digest: str | None
     canary_uri: str | None
-    #: When its checkpoint began to serve there.
     since: str | None
     changed_at: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelNews(ChannelState):
-    """A channel now, and the next changes after the version that somebody knew, the oldest first.
-    `next` is what to pass as `after` in order to miss none."""
+    """The next changes after a version, and what to pass as `after` in order to miss none."""
 
     changes: list[ChangeAnswer]
     next: int
 
 
 def unused_channel(tenant: str, channel: str) -> Change:
-    """A channel before its first change."""
     return Change(
         tenant=tenant, channel=channel, version=0, action="policy", actor="", reason="", at=0
     )
@@ -142,15 +132,12 @@ def short_digest(digest: str | None) -> str:
 
 @dataclass(frozen=True)
 class Misfit:
-    """The first version of a history that does not fit to those before it."""
-
     version: int
     why: str
 
 
 def first_misfit(changes: Iterable[Change], head: tuple[int, str] | None = None) -> Misfit | None:
-    """The first version that is not as it was written. `head` is the version and the hash that the
-    channel itself has."""
+    """`head` is the version and the hash that the channel itself has."""
     chain = ChainReader()
     for change in changes:
         if why := chain.follow(change.version, asdict(change)):
@@ -158,9 +145,6 @@ def first_misfit(changes: Iterable[Change], head: tuple[int, str] | None = None)
     if head is not None and head != (chain.number, chain.hash):
         return Misfit(chain.number + 1, f"the channel itself is at version {head[0]}")
     return None
-
-
-# Errors
 
 
 class ChannelUnknown(PenstockError, exit_status=2, http_status=404):

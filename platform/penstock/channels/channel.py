@@ -63,8 +63,7 @@ def list_channels(database: Database, tenant: str) -> list[ChannelState]:
 
 
 def policy_of(database: Database, state: ChannelState) -> str | None:
-    """The gate policy of a channel, as it was written; None where it has none. Raises
-    HistoryDamaged."""
+    """As it was written; None where the channel has none. Raises HistoryDamaged."""
     if state.policy is None:
         return None
     policy = tables.gate_policy.c
@@ -80,21 +79,17 @@ def policy_of(database: Database, state: ChannelState) -> str | None:
 
 
 def channels_at(connection: Connection, tenant: str, name: str) -> list[Change]:
-    """The newest changes of the channels that are at a checkpoint, or try it on a part."""
     changes = _newest_of_all(connection, tenant)
     return [change for change in changes if name in (change.checkpoint, change.canary)]
 
 
 @dataclass(frozen=True)
 class ServingChannel:
-    """A channel that a checkpoint serves, and to which of its arms."""
-
     channel: str
     arm: Arm
 
 
 def serving_channels(database: Database, tenant: str, checkpoint_name: str) -> list[ServingChannel]:
-    """The channels that serve a checkpoint, by name."""
     with database.read() as connection:
         return [
             ServingChannel(
@@ -138,8 +133,7 @@ ANY = UNSET
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelRequest:
-    """Somebody wants to change a channel. At another version of it than `expect_version` nothing is
-    done."""
+    """At another version of the channel than `expect_version` nothing is done."""
 
     tenant: str
     channel: str
@@ -151,8 +145,6 @@ class ChannelRequest:
 
 @dataclass(frozen=True)
 class HeldChannel:
-    """A channel that nobody else changes now, as it was before the change."""
-
     connection: Connection
     before: Change
 
@@ -187,8 +179,7 @@ class HeldChannel:
         return verdict.id
 
     def apply(self, after: Change, left: Literal["retired", "rolled_back"] = "retired") -> Change:
-        """Write the change, and move the checkpoints; `left` is the state of a checkpoint that the
-        channel leaves."""
+        """`left` is the state of a checkpoint that the channel leaves."""
         connection, tenant = self.connection, after.tenant
         serving = {after.checkpoint, after.canary}
         changed = serving ^ {self.before.checkpoint, self.before.canary}
@@ -219,8 +210,7 @@ class HeldChannel:
 def hold_channel(
     database: Database, tenant: str, name: str, *, make: bool = False
 ) -> Iterator[HeldChannel]:
-    """Hold a channel until the block ends; what was applied is committed then. With `make` it need
-    not be there. Raises ChannelUnknown."""
+    """Hold a channel until the block ends, and commit. `make` makes one. Raises ChannelUnknown."""
     if not name.isprintable():  # nobody's name, and some databases do not even take it
         raise ChannelUnknown(name=name)
     query = sa.select(channel.c.version).where(channel.c.tenant == tenant, channel.c.name == name)
@@ -248,7 +238,6 @@ def conflict(expected: object, present: Change) -> PromotionConflict:
     return PromotionConflict(expected=expected, since=since, **place)
 
 
-#: Keys fall into so many parts, evenly.
 _PARTS = 2**53
 
 

@@ -23,18 +23,15 @@ from penstock.errors import PenstockError, TooManyRequests
 from penstock.http.client import ServiceClient, Tell
 from penstock.http.errors import ServerUnreachable
 
-#: How often the database is asked.
 POLL_SECONDS = 0.02
 #: The longest wait of a request for a change: proxies give up a connection that is silent longer.
 _WAIT_SECONDS_MAX = 60.0
-#: A service is asked for the next change with such a wait.
 _SERVICE_WAIT_SECONDS = 30.0
 #: Pauses before a service that is away is asked again; the last one from then on.
 _PAUSES_SECONDS = (0.2, 1.0, 5.0)
 _RETRY_SECONDS = 0.5
 _JOIN_SECONDS_MAX = 10.0
 
-#: Tenant and name.
 ChannelKey = tuple[str, str]
 
 log_line = structlog.get_logger()
@@ -47,7 +44,6 @@ WatchOutcome = ChannelNews | ChannelUnknown | None
 @dataclass(frozen=True, eq=False)
 class _Waiter:
     key: ChannelKey
-    #: The version that it knows.
     after: int
     tell: Callable[[WatchOutcome], None]
 
@@ -91,14 +87,12 @@ class ChannelWatcher:
         return not self._thread.is_alive()
 
     async def channel(self, key: ChannelKey) -> ChannelState:
-        """A channel as it is now. Raises ChannelUnknown, DatabaseUnreachable."""
         return await asyncio.to_thread(channel_state, self._database, *key)
 
     async def change(
         self, key: ChannelKey, after: int, wait_s: float, disconnect: Awaitable[None]
     ) -> ChannelNews:
-        """A channel as soon as it is at another version than `after`; as it is when the time is
-        over, when this process ends, or when the client is gone."""
+        """The changes after a version as soon as there are any, or when the time is over."""
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[WatchOutcome] = loop.create_future()
 
@@ -125,8 +119,8 @@ class ChannelWatcher:
     def telling(
         self, key: ChannelKey, after: int, tell: Callable[[WatchOutcome], None]
     ) -> Iterator[None]:
-        """Within the block `tell` is called, once at most and from another thread, as soon as the
-        channel is at another version than `after`. Raises TooManyRequests."""
+        """`tell` is called within the block, once at most, by another thread. Raises
+        TooManyRequests."""
         waiter = _Waiter(key, after, tell)
         with self._changed:
             own = sum(each.key[0] == key[0] for each in self._waiters)
@@ -144,7 +138,6 @@ class ChannelWatcher:
             self._forget(waiter)
 
     def _forget(self, waiter: _Waiter) -> bool:
-        """False when it was told already, or has given up."""
         with self._changed:
             known = waiter in self._waiters
             self._waiters.discard(waiter)
@@ -212,8 +205,7 @@ class ChannelWatcher:
 def follow(
     database: Database, tenant: str, name: str, after: int, *, poll_s: float = POLL_SECONDS
 ) -> Iterator[ChangeAnswer]:
-    """Each change after a version, for ever, as it comes. Raises ChannelUnknown,
-    DatabaseUnreachable."""
+    """Each change after a version, for ever. Raises ChannelUnknown, DatabaseUnreachable."""
     channel_state(database, tenant, name)
     while True:
         for notice in notices_after(database, tenant, name, after):

@@ -35,8 +35,8 @@ def channel_changes(
     latest: bool = False,
     before: int | None = None,
 ) -> list[Change]:
-    """The changes of a channel after a version, and before one, the oldest first; of more than
-    `limit` the first ones, or the `latest`. Raises ChannelUnknown."""
+    """The oldest first; of more than `limit` the first ones, or the `latest`. Raises
+    ChannelUnknown."""
     columns = channel_change.c
     query = sa.select(*CHANGE_COLUMNS).where(columns.tenant == tenant, columns.channel == name)
     query = query.where(columns.version > after).limit(limit)
@@ -51,8 +51,7 @@ def channel_changes(
 
 
 def changes_of_checkpoint(database: Database, tenant: str, checkpoint: str) -> list[Change]:
-    """The changes of all channels that pointed at a checkpoint, whole or as a canary, or left it;
-    channel by channel, the oldest first."""
+    """Those that pointed at a checkpoint or left it; channel by channel, the oldest first."""
     columns = channel_change.c
     named = sa.or_(
         columns.checkpoint == checkpoint,
@@ -92,8 +91,7 @@ def verify_history(database: Database, tenant: str, name: str) -> Misfit | None:
 def verdicts_of(
     database: Database, tenant: str, name: str
 ) -> tuple[dict[str, Outcome], dict[str, dict[str, list[str]]]]:
-    """Of the verdicts behind a channel's changes, by their ids: the outcomes, and the tasks that
-    the policy left out of each suite, where it did."""
+    """By the ids of verdicts: the outcomes, and the tasks that policies left out of suites."""
     columns = verdict.c
     query = sa.select(columns.id, columns.outcome, columns.document)
     query = query.where(columns.tenant == tenant, columns.channel == name)
@@ -114,7 +112,6 @@ def verdicts_of(
 def newest_change(
     connection: Connection, tenant: str, name: str, *, action: Action | None = None
 ) -> Change | None:
-    """The newest change of a channel, or the newest of a kind."""
     if not name.isprintable():  # nobody's name, and some databases do not even take it
         return None
     columns = channel_change.c
@@ -132,8 +129,7 @@ def change_of(row: sa.Row[tuple[object, ...]]) -> Change:
 def _evidence_misfit(
     connection: Connection, tenant: str, name: str, kind: Literal["verdict", "policy"]
 ) -> Misfit | None:
-    """Verdicts and policies are named by their digests. Each is looked at once, where it was
-    used first."""
+    """Verdicts and policies are named by their digests, and looked at where first used."""
     digest, text = {
         "verdict": (verdict.c.id, verdict.c.document),
         "policy": (gate_policy.c.digest, gate_policy.c.text),
@@ -157,8 +153,6 @@ def _evidence_misfit(
 
 
 class _Rest(NamedTuple):
-    """The journal up to an entry that the verdict on a version rests on."""
-
     version: int
     scope: AttemptScope
     head: JournalHead
@@ -204,8 +198,7 @@ class _VerdictDocument(msgspec.Struct):
 
 
 def _bound_misfit(connection: Connection, rests: Sequence[_Rest]) -> Misfit | None:
-    """The first version whose verdict read what is not there any more as it was recorded. Each
-    journal is read once, whoever rests on it."""
+    """The first version whose verdict read what is not there any more as it was recorded."""
     journals: dict[AttemptScope, tuple[Journal, Sequence[str]]] = {}
     for version, scope, head in rests:
         if scope not in journals:
@@ -241,7 +234,6 @@ def first_version_since(connection: Connection, change: Change, *names: str) -> 
 
 
 def last_rollback_at(connection: Connection, tenant: str, name: str) -> int:
-    """When a channel was last rolled back; 0 where it never was."""
     columns = channel_change.c
     query = sa.select(sa.func.max(columns.at)).where(columns.tenant == tenant)
     query = query.where(columns.channel == name, columns.action == "rollback")

@@ -27,15 +27,12 @@ from penstock.http.egress import EgressPolicy
 from penstock.metrics import Metrics
 from penstock.settings import Settings
 
-#: Targets that a process tells at the same time.
 _TARGETS_MAX = 8
-#: How often it looks for changes that webhooks wait for.
 _POLL_SECONDS = 0.25
 #: Time of one request to a webhook: a receiver that works longer answers first.
 WEBHOOK_SECONDS_MAX = 10.0
 #: A deliverer that is silent so long loses the target that it was telling.
 LEASE_SECONDS = 10.0
-#: The longest pause between two tries.
 PAUSE_SECONDS_MAX = 300.0
 
 _FIRST_PAUSE_SECONDS = 1.0
@@ -49,13 +46,11 @@ log_line = structlog.get_logger()
 
 @dataclass(frozen=True)
 class TargetStatus:
-    """A webhook as it is listed. `attempts`, `try_at` and `problem` are those of the channel that
-    failed most often."""
+    """`attempts`, `try_at` and `problem` are those of the channel that failed most often."""
 
     id: str
     channel: str | None
     address: str
-    #: Changes that it has yet to be told.
     waiting: int
     attempts: int
     try_at: int | None
@@ -63,7 +58,6 @@ class TargetStatus:
 
 
 def target_statuses(database: Database, settings: Settings, tenant: str) -> list[TargetStatus]:
-    """The webhooks that were not removed, the newest last."""
     by_target: dict[str, list[PendingNotices]] = defaultdict(list)
     for pending in pending_notices(database, tenant=tenant):
         by_target[pending.target].append(pending)
@@ -111,7 +105,6 @@ class Deliverer:
         self._open: dict[str, WebhookTarget] = {}
         self._others_until_s: dict[str, float] = {}
         self._pending: list[PendingNotices] = []
-        #: Changes that wait, by target.
         self._waiting: Counter[str] = Counter()
         self._thread = threading.Thread(target=self._run, name="deliverer", daemon=True)
 
@@ -164,8 +157,7 @@ class Deliverer:
         return self._pending
 
     def tell_now(self) -> list[PendingNotices]:
-        """Tell all targets what they wait for, whatever their pauses; what is left then. For a
-        deliverer that was not started. Raises DatabaseUnreachable."""
+        """Tell all what they wait for, whatever their pauses; what is left then."""
         for target in {pending.target for pending in self.survey()}:
             self._running[target] = self._threads.submit(self._tell, target, pauses=False)
         for future in self._running.values():

@@ -14,7 +14,6 @@ from penstock.database.engine import Database, insert_of, now_us
 from penstock.database.tables import lease
 from penstock.terminal.output import time_text
 
-#: So many are read at once of a channel.
 NOTICES_AT_ONCE = 100
 
 #: Targets are called `webhook:ID`.
@@ -27,7 +26,6 @@ def notice_of(connection: Connection, change: Change) -> ChangeAnswer:
 
 
 def checkpoint_places(connection: Connection, change: Change) -> dict[str, Any]:
-    """Where the files of a channel's checkpoint and of its canary lie."""
     names = [change.checkpoint or "", change.canary or ""]
     query = sa.select(checkpoint.c.name, checkpoint.c.digest, checkpoint.c.uri).where(
         checkpoint.c.tenant == change.tenant, checkpoint.c.name.in_(names)
@@ -63,18 +61,13 @@ def _select_changes(tenant: str, channel: str, after: int) -> sa.Select[Any]:
 
 @dataclass(frozen=True)
 class PendingNotices:
-    """The notices of a channel that a target has yet to take."""
-
     target: str
     tenant: str
     channel: str
     next_version: int
     last_version: int
-    #: How often the next one was tried in vain.
     attempts: int
-    #: The next try is not before this moment.
     try_at: int
-    #: That moment has come, by the database's clock.
     due: bool
     #: The failure of the last try; None where nothing was tried yet.
     problem: str | None
@@ -87,7 +80,6 @@ class PendingNotices:
 def pending_notices(
     database: Database, *, tenant: str | None = None, target: str | None = None
 ) -> list[PendingNotices]:
-    """The notices of all targets, of one tenant or of one target."""
     columns = (channel.c.tenant, channel.c.name, channel.c.version)
     every = (
         sa.select((WEBHOOK_PREFIX + webhook.c.id).label("target"), *columns)
@@ -129,8 +121,7 @@ def pending_notices(
 def next_notice(
     database: Database, pending: PendingNotices, version: int, lease_name: str, owner: str
 ) -> ChangeAnswer | None:
-    """The first notice from a version on. None where there is none, and also when the target was
-    removed, or another deliverer has it by now."""
+    """None where there is none, the target was removed, or another deliverer has it by now."""
     mine = sa.exists().where(
         lease.c.name == lease_name, lease.c.owner == owner, lease.c.until >= now_us()
     )

@@ -51,8 +51,7 @@ Judge = Callable[[str, str], Verdict]
 
 @dataclass(frozen=True, kw_only=True)
 class Promotion(ChannelRequest):
-    """`share` tries a checkpoint on a part of the traffic; without it, it gets all. Whether the
-    actor may `override` is the caller's to check."""
+    """`share` makes a canary. Whether the actor may `override` is the caller's to check."""
 
     checkpoint: str
     share: float | None = None
@@ -60,7 +59,6 @@ class Promotion(ChannelRequest):
 
 
 def promote(database: Database, promotion: Promotion, judge: Judge) -> Change:
-    """Point a channel at a checkpoint."""
     check_channel_name(promotion.channel)
     actor, reason = check_name("Who does it", promotion.actor), check_reason(promotion.reason)
     if promotion.share is not None and not 0 < promotion.share < 1:
@@ -105,8 +103,7 @@ def release(database: Database, *, tenant: str, channel: str, reason: str, actor
 def set_policy(
     database: Database, *, tenant: str, channel: str, text: str, reason: str, actor: str
 ) -> Change:
-    """Give a channel its gate policy; the same policy again is no change. Raises InvalidInput where
-    the text is no policy."""
+    """The same policy again is no change. Raises InvalidInput where the text is no policy."""
     check_channel_name(channel)
     actor, reason = check_name("Who sets the policy", actor), check_reason(reason)
     policy.parse(text, "the policy")
@@ -121,9 +118,7 @@ def set_policy(
 
 
 class GateQuestion(TypedDict, total=False):
-    """`full` asks for all of the traffic, which is the default: where the policy demands live
-    metrics, a canary has to have shown them. So does a `share` over the last of the policy's steps.
-    The verdict is that of now, or of `at_us`."""
+    """`full` and a `share` over the policy's last step ask for live metrics too."""
 
     full: bool
     share: float | None
@@ -155,8 +150,7 @@ def channel_evidence(
 def judge(
     database: Database, tenant: str, channel: str, checkpoint: str, **question: Unpack[GateQuestion]
 ) -> Verdict:
-    """The verdict on a checkpoint (name or digest) that a channel is to point at. Changes nothing.
-    Raises CheckpointUnknown."""
+    """The verdict on a checkpoint for a channel. Raises CheckpointUnknown."""
     return decide(channel_evidence(database, tenant, channel, checkpoint, **question))
 
 
@@ -189,9 +183,6 @@ def _check_candidate(connection: Connection, promotion: Promotion, before: Chang
     return candidate
 
 
-# Rollback
-
-
 @dataclass(frozen=True, kw_only=True)
 class Rollback(ChannelRequest):
     """`to` names the checkpoint to go back to."""
@@ -200,8 +191,7 @@ class Rollback(ChannelRequest):
 
 
 def roll_back(database: Database, rollback: Rollback) -> Change:
-    """Take a channel back, without asking the gate, and pin it. A promotion that has begun and is
-    not committed yet fails."""
+    """Take a channel back, and pin it. A promotion that is not committed yet fails."""
     actor, reason = check_name("Who does it", rollback.actor), check_reason(rollback.reason)
     with hold_channel(database, rollback.tenant, rollback.channel) as held:
         refuse_unexpected(rollback, held.before)
@@ -212,9 +202,7 @@ def roll_back(database: Database, rollback: Rollback) -> Change:
 
 
 def rollback_candidates(steps: Sequence[tuple[str, str | None]]) -> list[str]:
-    """The checkpoints that a channel may go back to, those that served last first. Without those
-    that it was rolled back from and that were not promoted again since. A step is an action, and
-    the checkpoint that the channel pointed at then."""
+    """Those that served last first, without those that it was rolled back from since."""
     bad: set[str] = set()
     good: list[str] = []
     for action, name in steps:

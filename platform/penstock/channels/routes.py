@@ -31,7 +31,6 @@ from penstock.settings import Settings
 
 HttpRequest = Request[Any, Any, Any]
 
-#: Databases count no further.
 _VERSION_MAX = 2**63 - 1
 
 Name = Annotated[str, Parameter(description="The channel.")]
@@ -53,7 +52,6 @@ class Registry:
         self.registrations = RequestSlots("registrations", running_max=2, waiting_max=16)
 
     def stop(self) -> bool:
-        """Start nothing more; whether nothing goes on."""
         return self.registrations.stop()
 
 
@@ -66,8 +64,6 @@ class ConflictProblem(Problem, kw_only=True):
 
 
 class GateProblem(Problem, kw_only=True):
-    """Where the gate did not say PASS: its document, whole."""
-
     outcome: str | None = None
     verdict: dict[str, Any] | None = None
     verdict_id: str | None = None
@@ -135,6 +131,5 @@ ROUTES = [post_checkpoint, get_channel]
 
 
 async def _disconnect(request: HttpRequest) -> None:
-    """Returns when the client has closed its connection."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -19,20 +19,16 @@ channel_change = Table(
     "channel_change",
     metadata,
     *name_columns("tenant", "channel", primary_key=True),
-    #: 1, 2, 3 without a gap.
     Column("version", BigInteger, primary_key=True, autoincrement=False),
-    #: `promote`, `rollback`, `canary`, `release`, `policy`.
     Column("action", String(16), nullable=False),
     Column("checkpoint", String(128)),
     Column("digest", String(80)),
     Column("previous", String(128)),
     Column("canary", String(128)),
     Column("canary_share", Float),
-    #: Rolled back: nothing is promoted until a person releases the channel.
     Column("pinned", Boolean, nullable=False),
     Column("policy", String(80)),
     Column("verdict", String(80)),
-    #: Somebody promoted without a PASS.
     Column("overridden", Boolean, nullable=False),
     Column("actor", String(128), nullable=False),
     Column("reason", Text, nullable=False),
@@ -50,7 +46,6 @@ webhook = Table(
     Column("tenant", String(128), nullable=False),
     Column("channel", String(128)),
     Column("url", Text, nullable=False),
-    #: The key of the signatures of its messages.
     Column("secret", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("removed_at", BigInteger),
@@ -60,10 +55,8 @@ webhook = Table(
 delivery = Table(
     "delivery",
     metadata,
-    #: `webhook:ID`.
     Column("target", String(64), primary_key=True),
     *name_columns("tenant", "channel", primary_key=True),
-    #: All before this version was delivered.
     Column("next_version", BigInteger, nullable=False),
     Column("attempts", Integer, nullable=False),
     Column("try_at", BigInteger, nullable=False),

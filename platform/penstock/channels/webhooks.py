@@ -43,7 +43,6 @@ class Webhook:
 
     @property
     def target(self) -> str:
-        """Its name in `delivery`."""
         return WEBHOOK_PREFIX + self.id
 
     @property
@@ -64,8 +63,7 @@ def add_webhook(
     *,
     by: str = OPERATOR,
 ) -> tuple[Webhook, str]:
-    """The webhook, told of each change from now on, and the secret of its signatures: show it now
-    or never. Raises InvalidInput, SecretKeyUnfit."""
+    """The webhook, and the secret of its signatures: show it now or never."""
     _address_of(url)
     webhook_id = secrets.token_hex(8)
     secret = _SECRET_PREFIX + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
@@ -95,14 +93,12 @@ def add_webhook(
 
 
 def check_webhook(url: str, settings: Settings) -> None:
-    """Whether it may ever be told; what a host name stands for is looked at with each message.
-    Raises InvalidInput, AddressForbidden, SettingInvalid."""
+    """Raises InvalidInput, AddressForbidden, SettingInvalid."""
     EgressPolicy.for_tenants(settings).check_host(_address_of(url).host)
 
 
 def list_webhooks(database: Database, settings: Settings, tenant: str) -> list[Webhook]:
-    """The webhooks that were not removed, the newest last. The address is None where the key is
-    missing that it was encrypted with: by its id a webhook can be removed all the same."""
+    """The newest last. The address is None where the key is missing that it was encrypted with."""
     query = (
         sa.select(*_COLUMNS)
         .where(webhook.c.tenant == tenant, webhook.c.removed_at.is_(None))
@@ -143,8 +139,7 @@ def remove_webhook(database: Database, tenant: str, webhook_id: str, *, by: str 
 
 
 def signed(secret: str, body: bytes, at_s: int) -> dict[str, str]:
-    """The headers that prove who sent this body, and when. The id is the same for each try to
-    deliver a notice: receivers know by it what they have already."""
+    """The id is the same for each try: receivers know by it what they have already."""
     message_id = f"msg_{hashlib.sha256(body).hexdigest()[:32]}"
     key = base64.b64decode(secret.removeprefix(_SECRET_PREFIX))
     signature = hmac.digest(key, f"{message_id}.{at_s}.".encode() + body, "sha256")
@@ -160,9 +155,7 @@ class DeliveryFailure:
     """Why a target did not take a notice."""
 
     problem: str
-    #: It asks to be left alone for so long.
     pause_s: float = 0
-    #: It says that it never comes back: trying often is no use.
     gone: bool = False
 
 
@@ -197,7 +190,6 @@ class WebhookTarget:
         return DeliveryFailure(problem, answer.retry_after_s, gone=status == _GONE)
 
     def cut(self) -> None:
-        """From another thread: break off what is under way."""
         self._client.cut()
 
 

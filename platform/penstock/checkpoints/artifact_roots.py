@@ -36,11 +36,8 @@ class CheckpointSettings(RoomSettings):
 
 @dataclass(frozen=True)
 class ArtifactRoots:
-    """Those of a tenant, or as in the setting."""
-
     folders: tuple["ArtifactFolder", ...] = ()
     prefixes: tuple["S3Address", ...] = ()
-    #: The data directory.
     data: str = ""
 
     @classmethod
@@ -79,7 +76,6 @@ class ArtifactRoots:
         return self.folder_of(uri) is not None
 
     def folder_of(self, uri: str) -> "tuple[ArtifactFolder, str] | None":
-        """The folder that a path is in, and the path within."""
         path = _path(uri)
         for folder in self.folders:
             if (inner := _below(path, folder.own_path)) is not None:
@@ -103,8 +99,6 @@ class ArtifactRoots:
 
 @dataclass(frozen=True)
 class ArtifactFolder:
-    """`path` is as in the setting."""
-
     path: str
     tenant: str = _TENANT
 
@@ -114,8 +108,7 @@ class ArtifactFolder:
 
     @contextmanager
     def open(self, path: str) -> Iterator[int]:
-        """The descriptor of a file or a folder inside; InvalidInput for what is neither. Raises
-        OSError, for a link that leads out the same one as for what is not there."""
+        """The descriptor of a file or folder inside. Raises InvalidInput, OSError."""
         before, named, _ = self.path.partition(_TENANT)
         trusted = before.rpartition("/")[0] or "/" if named else self.own_path
         # Links in front of the tenant's name are the operator's; none is followed from there on.
@@ -137,8 +130,7 @@ class ArtifactFolder:
             os.close(descriptor)
 
     def files(self, path: str) -> Iterator[str]:
-        """The paths of all files below a folder inside, within that folder; links to files too.
-        Raises OSError, InvalidInput."""
+        """The paths of all files below a folder inside. Raises OSError, InvalidInput."""
         folders = [""]
         while folders:
             folder = folders.pop()
@@ -167,7 +159,6 @@ def _absent(path: str) -> OSError:
 
 
 def _path(uri: str) -> str:
-    """Empty for what is no path."""
     address = urlsplit(uri)
     if address.scheme == "file":
         return unquote(address.path)
@@ -195,7 +186,6 @@ def _invalid(root: str, why: str) -> SettingInvalid:
 
 
 def _folder(text: str, data: str) -> str:
-    """The path of a root. Raises SettingInvalid."""
     folder = _path(text).rstrip("/")
     if _below(folder, "") is None or not folder:
         raise _invalid(text, "it is neither an absolute path, nor s3://BUCKET/PREFIX")

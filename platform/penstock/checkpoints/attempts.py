@@ -19,7 +19,6 @@ from penstock.errors import InvalidInput
 from penstock.lake.lake import Lake
 from penstock.privacy.retention import RetentionCount, RetentionPart, RetentionScope
 
-#: How many rows one statement inserts: databases bound a statement's parameters.
 _ROWS_A_STATEMENT = 500
 
 
@@ -33,7 +32,6 @@ class AttemptScope:
     checkpoint: str
 
     def condition(self, table: sa.Table) -> sa.ColumnElement[bool]:
-        """The rows of a table that belong to it."""
         return sa.and_(*(table.c[name] == value for name, value in asdict(self).items()))
 
 
@@ -73,8 +71,6 @@ class Attempt:
 
 @dataclass(frozen=True)
 class ErrorGroup:
-    """Attempts that ended in the same error, by the words before its first colon."""
-
     error: str
     count: int
     tasks: tuple[str, ...]
@@ -106,7 +102,6 @@ def listed(names: Iterable[str]) -> str:
 
 RESULT_FIELDS = tuple(each.name for each in fields(Attempt) if each.name != "trial")
 _READ_FIELDS = (*RESULT_FIELDS, "trial")
-#: The fields of a result as a tuple.
 result_values: Callable[[Attempt], tuple[Any, ...]] = attrgetter(*RESULT_FIELDS)
 
 
@@ -142,8 +137,8 @@ def check_attempt(attempt: Attempt) -> None:
 def record_attempts(
     connection: Connection, scope: AttemptScope, run: str, attempts: Iterable[Attempt]
 ) -> list[Attempt]:
-    """Keep results, and return the new ones. A score replaces an error, an error no score. Raises
-    InvalidInput, and AttemptConflict where another score is there."""
+    """The new ones. A score replaces an error, an error no score. Raises InvalidInput,
+    AttemptConflict."""
     by_place = {attempt.place: attempt for attempt in attempts}
     for attempt in by_place.values():
         check_attempt(attempt)
@@ -192,13 +187,11 @@ def _row(scope: AttemptScope, run: str, attempt: Attempt, now: int) -> dict[str,
 
 
 def attempts_of(database: Database, scope: AttemptScope) -> list[RecordedAttempt]:
-    """By task and attempt."""
     with database.read() as connection:
         return read_attempts(connection, scope)
 
 
 def read_attempts(connection: Connection, scope: AttemptScope) -> list[RecordedAttempt]:
-    """The same within a transaction."""
     columns = benchmark_attempt.c
     query = (
         sa.select(*(columns[name] for name in (*_READ_FIELDS, "run", "scored_at")))
@@ -234,7 +227,6 @@ def checkpoints_tried(database: Database, tenant: str, suite: str) -> list[str]:
 @dataclass(frozen=True)
 class BenchmarkRun:
     id: str
-    #: `run`, or the format of an import.
     kind: str
     source: str
     conditions: Mapping[str, Any]
@@ -282,7 +274,6 @@ def finish_run(database: Database, scope: AttemptScope, run: str) -> None:
 
 
 def runs_of(database: Database, scope: AttemptScope) -> list[BenchmarkRun]:
-    """All runs and imports of a checkpoint at one version of a suite, the oldest first."""
     columns = benchmark_run.c
     query = (
         sa.select(*(columns[field.name] for field in fields(BenchmarkRun)))

@@ -15,7 +15,6 @@ STATES: tuple[State, ...] = get_args(State)
 NAME_CHARS_MAX = 128
 TEXT_CHARS_MAX = 4_000
 
-#: From a state to those that may follow it.
 EDGES: dict[State, frozenset[State]] = {
     "registered": frozenset({"serving", "withdrawn"}),
     "serving": frozenset({"retired", "rolled_back"}),
@@ -32,8 +31,7 @@ _REASONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """`form` says whether its files are all of it, or what differs from its parent. `shards` are
-    those that it was trained on, beyond those of its parents."""
+    """`shards` are those that it was trained on, beyond those of its parents."""
 
     name: str
     digest: str
@@ -89,7 +87,6 @@ def check_channel_name(name: str) -> str:
 
 
 def check_text(what: str, text: str) -> str:
-    """Lines of printable text. Raises InvalidInput."""
     if len(text) > TEXT_CHARS_MAX:
         raise InvalidInput(what=what, why=f"it is longer than {TEXT_CHARS_MAX} characters")
     if not all(line.isprintable() for line in text.replace("\t", " ").split("\n")):
@@ -107,9 +104,6 @@ def check_reason(text: str) -> str:
 def check_digest(digest: str) -> str:
     """`sha256:` and 64 hexadecimal digits; in lower case. Raises InvalidInput."""
     return sha256_digest(digest.lower())
-
-
-# Errors
 
 
 class CheckpointUnknown(PenstockError, exit_status=2, http_status=404):

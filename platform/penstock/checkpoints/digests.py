@@ -24,7 +24,6 @@ from penstock.safe_names import DIGEST_PREFIX, relative_name
 from penstock.settings import ENVIRONMENT_PREFIX, Settings, load_settings, without_secrets
 from penstock.storage import StoreRefused, StoreUnreachable
 
-#: Called with the number of bytes read since the last call.
 ReadProgress = Callable[[int], object]
 
 _BLOCK_BYTES = 4 * 1024 * 1024
@@ -34,8 +33,6 @@ _LOCAL, _BUCKET = ("", "file"), "s3"
 
 
 class CheckpointFile(NamedTuple):
-    """A file of a checkpoint, by its path within the folder."""
-
     path: str
     size: int
     sha256: str
@@ -56,8 +53,6 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class FilesDigest:
-    """Of the files, or why they could not be read."""
-
     digest: str | None = None
     bytes: int | None = None
     why: str = ""
@@ -106,7 +101,6 @@ def is_path(uri: str) -> bool:
 
 
 def path_of(uri: str) -> Path:
-    """Of an address that is a path, or file://."""
     address = urlsplit(uri)
     return Path(unquote(address.path)) if address.scheme == "file" else Path(uri)
 
@@ -117,8 +111,7 @@ def digest_files(
     progress: ReadProgress = lambda _bytes: None,
     roots: ArtifactRoots | None = None,
 ) -> FilesDigest:
-    """Read the files at an address, in bounded memory: inside of the roots, or without them where
-    this process may. Raises InvalidInput for files that cannot be a checkpoint."""
+    """Inside of the roots, or where this process may. Raises InvalidInput."""
     scheme = urlsplit(uri).scheme
     if roots is not None and not roots.hold(uri):
         return FilesDigest(why="nobody looks there")
@@ -144,8 +137,6 @@ def digest_files(
 
 
 def source_files(uri: str, settings: Settings) -> tuple[list[SourceFile], bool]:
-    """The files at an address, and whether they are those of a folder. Raises InvalidInput,
-    OSError, and what a store raises."""
     if urlsplit(uri).scheme == _BUCKET:
         return _in_bucket(uri, settings)
     path = path_of(uri)
@@ -204,7 +195,6 @@ def _digest_of(files: list[CheckpointFile], is_folder: bool, shown: object) -> F
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """A linked file counts as the file. A linked folder may lead anywhere, in a circle too."""
 
     def refuse(error: OSError) -> None:
         raise error
@@ -239,8 +229,7 @@ def trained(
     uri: str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The answer of a trainer: the address of what it made, with its digest. `made` is a file, a
-    folder or s3://…, complete."""
+    """The answer of a trainer, for what it made: a complete file, folder or s3://… address."""
     environment = os.environ if environment is None else environment
     text = os.fspath(made)
     where = check_uri(text if "://" in text else Path(text).absolute().as_uri())

@@ -19,19 +19,16 @@ from penstock.checkpoints.tables import (
 )
 from penstock.errors import InvalidInput
 
-#: How many altered rows of a journal are named.
 _NAMED = 3
 _RUN_COLUMNS = ("id", "kind", "source", "conditions", "problems", "started_at", "finished_at")
 
 Key = TypeVar("Key", str, Place)
-#: A row of attempts, or the facts of a run or a version.
 Recorded = AttemptRow | dict[str, Any]
 
 
 @dataclass(frozen=True)
 class BoundAttempts:
-    """The attempts of a checkpoint at a version of a suite, and which rows about them are not as
-    they were recorded."""
+    """`alterations` say which rows are not as they were recorded."""
 
     attempts: Sequence[RecordedAttempt]
     journal: Journal
@@ -62,7 +59,6 @@ def read_bound_suite(
 def recorded_scopes(
     connection: Connection, tenant: str, suite: str, checkpoint: str
 ) -> list[AttemptScope]:
-    """The versions of a suite of which anything was recorded of a checkpoint, or is there."""
     found: set[str] = set()
     for table in (benchmark_journal, benchmark_attempt, benchmark_run):
         columns = table.c
@@ -73,8 +69,7 @@ def recorded_scopes(
 
 
 def restore(connection: Connection, scope: AttemptScope) -> Sequence[str]:
-    """Put attempts and runs back as the journal has them; what was altered. Raises InvalidInput
-    where the journal itself was."""
+    """Put attempts and runs back as the journal has them; what was altered. Raises InvalidInput."""
     journal = read_journal(connection, scope)
     attempts, runs = _attempts(connection, scope), _runs(connection, scope)
     if journal.damage is not None:
@@ -142,7 +137,6 @@ def _altered(
 def _changes(
     recorded: Mapping[Key, Recorded], present: Mapping[Key, Recorded]
 ) -> Iterator[tuple[Key, str]]:
-    """What became of each row that is not as it was recorded."""
     if recorded == present:
         return
     for key in sorted(recorded.keys() | present.keys()):

@@ -30,7 +30,6 @@ ATTEMPT_COLUMNS = tuple(
 ROWS_AN_ENTRY = 5_000
 
 Place = tuple[str, int]
-#: The values of `ATTEMPT_COLUMNS`.
 AttemptRow = tuple[Any, ...]
 
 
@@ -111,7 +110,6 @@ def read_journal(connection: Connection, scope: "AttemptScope") -> Journal:
 
 
 def _follow(journal: Journal, kind: EntryKind, document: dict[str, Any]) -> None:
-    """What the entry did to the tables."""
     match kind:
         case "attempts":
             _put_attempts(journal, document)

@@ -25,8 +25,6 @@ class TrainingShard:
 
 @dataclass(frozen=True)
 class ShardMark:
-    """A session that should not be in a shard any more, and a checkpoint that learned it."""
-
     checkpoint: str
     shard: str
     session_id: str
@@ -36,8 +34,8 @@ class ShardMark:
 
 @dataclass(frozen=True)
 class MarkedTraining:
-    """How many sessions that a checkpoint or a parent of it learned were erased since, and of how
-    many consent was withdrawn. The shards are those that held them."""
+    """How many sessions were learned and erased since, or lost their consent, and from which
+    shards."""
 
     erased: int = 0
     withdrawn: int = 0
@@ -132,7 +130,6 @@ class Learner:
 
 
 def learners(database: Database, tenant: str, shard_id: str) -> list[Learner]:
-    """All checkpoints that learned from a shard, in the order in which they were registered."""
     named = sa.select(checkpoint_shard.c.checkpoint).where(
         checkpoint_shard.c.tenant == tenant, checkpoint_shard.c.shard == shard_id
     )

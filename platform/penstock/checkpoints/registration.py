@@ -59,8 +59,7 @@ def register(
     roots: ArtifactRoots | None = None,
     progress: ReadProgress = lambda _bytes: None,
 ) -> Checkpoint:
-    """Register a checkpoint; the same registration again changes nothing. Where its files can be
-    read, `look` compares them with the digest; without one it is taken from the files."""
+    """The same registration again changes nothing. `look` compares files with the digest."""
     check_name("The name of a checkpoint", name)
     uri, files = digests.check_uri(uri), None
     if digest is None:
@@ -126,8 +125,7 @@ def _insert(database: Database, candidate: Checkpoint) -> Checkpoint:
 
 
 def _registered(connection: Connection, candidate: Checkpoint) -> Checkpoint | None:
-    """The one with this name and digest, if there is one. Raises CheckpointConflict where it
-    differs, or has one of the two alone."""
+    """Raises CheckpointConflict where another has its name or its digest."""
     own = (checkpoint.c.name == candidate.name) | (checkpoint.c.digest == candidate.digest)
     known = _read(connection, candidate.tenant, own)
     if not known:
@@ -162,7 +160,6 @@ def find_in(connection: Connection, tenant: str, text: str, *, lock: bool = Fals
 def list_checkpoints(
     database: Database, tenant: str, *, state: State | None = None
 ) -> list[Checkpoint]:
-    """The newest comes last."""
     condition = sa.true() if state is None else checkpoint.c.state == state
     with database.read() as connection:
         return _read(connection, tenant, condition)
@@ -192,8 +189,7 @@ def _read(
 
 
 def withdraw(database: Database, *, tenant: str, name: str, reason: str, actor: str) -> Checkpoint:
-    """Take a checkpoint out of use for ever: it cannot be promoted, and nothing can be built on
-    it."""
+    """For ever: it cannot be promoted, and nothing can be built on it."""
     actor, reason = check_name("Who withdraws it", actor), check_reason(reason)
     with database.write() as connection:
         known = find_in(connection, tenant, name, lock=True)
@@ -231,7 +227,6 @@ def move_state(
 def _record_move(
     connection: Connection, moved: Checkpoint, before: State | None, actor: str, reason: str
 ) -> None:
-    """Evidence that a checkpoint moved, or that it was registered."""
     row: dict[str, Any] = {"tenant": moved.tenant, "checkpoint": moved.name, "actor": actor}
     row |= {"from_state": before, "to_state": moved.state, "reason": reason, "at": now_us()}
     connection.execute(sa.insert(checkpoint_move).values(row))

@@ -26,7 +26,6 @@ class SuiteContent:
 
     #: By task: what it asks, and what answers it.
     texts: tuple[tuple[str, str], ...] = ()
-    #: Where tasks were taken from.
     sessions: tuple[str, ...] = ()
     repos: tuple[str, ...] = ()
     commits: tuple[str, ...] = ()
@@ -34,8 +33,7 @@ class SuiteContent:
 
 @dataclass(frozen=True)
 class SuiteVersion:
-    """`version` is the digest of the content, or the name that an import gave. The tasks and the
-    content of an import may be unknown."""
+    """`version` is the digest of the content, or the name that an import gave."""
 
     suite: str
     version: str
@@ -58,7 +56,6 @@ def add_suite(database: Database, tenant: str, suite: SuiteVersion) -> bool:
 
 
 def suite_scope(tenant: str, suite: str) -> AttemptScope:
-    """Where the journal of a suite's versions stands."""
     return AttemptScope(tenant, suite, "", "")
 
 
@@ -75,7 +72,6 @@ def suite_versions(database: Database, tenant: str, suite: str) -> list[SuiteVer
 
 
 def read_versions(connection: Connection, tenant: str, suite: str) -> list[SuiteVersion]:
-    """The same within a transaction."""
     query = (
         sa.select(suite_version)
         .where(suite_version.c.tenant == tenant, suite_version.c.suite == suite)
@@ -90,7 +86,6 @@ def read_versions(connection: Connection, tenant: str, suite: str) -> list[Suite
 
 
 def version_names(database: Database, tenant: str, suite: str) -> list[str]:
-    """The names of its versions, the newest last."""
     columns = suite_version.c
     query = sa.select(columns.version).where(columns.tenant == tenant, columns.suite == suite)
     with database.read() as connection:

@@ -17,7 +17,6 @@ checkpoint = Table(
     *name_columns("tenant", "name", primary_key=True),
     Column("digest", String(80), nullable=False),
     Column("uri", Text, nullable=False),
-    #: `whole`, or `delta` on the parent.
     Column("form", String(16), nullable=False),
     Column("parent", String(128)),
     Column("state", String(16), nullable=False),
@@ -39,7 +38,6 @@ checkpoint_shard = Table(
     Index("ix_checkpoint_shard_shard", "tenant", "shard"),
 )
 
-#: Each step of a checkpoint from one state to the next.
 checkpoint_move = Table(
     "checkpoint_move",
     metadata,
@@ -75,7 +73,6 @@ benchmark_run = Table(
     *name_columns("tenant", "suite", nullable=False),
     Column("suite_version", String(80), nullable=False),
     Column("checkpoint", String(128), nullable=False),
-    #: `run`, or the format of an import.
     Column("kind", String(32), nullable=False),
     #: Where an import came from, or the agent's command.
     Column("source", Text, nullable=False),
@@ -105,13 +102,11 @@ benchmark_attempt = Table(
     *(Column(name, BigInteger) for name in ("completion_tokens", "prompt_tokens")),
     *(Column(name, Float) for name in ("cost_usd", "latency_s")),
     *(Column(name, BigInteger) for name in ("steps", "tool_calls", "invalid_tool_calls")),
-    #: Whether it changed a file, and whether it asked the user something.
     Column("edited", Boolean),
     Column("asked", Boolean),
     #: How often it was tried again for reasons outside the model.
     Column("retries", Integer, nullable=False),
     Column("scored_at", BigInteger, nullable=False),
-    #: What tells it from every other one, whatever its number; null where nothing does.
     Column("trial", String(64)),
 )
 
@@ -122,11 +117,9 @@ benchmark_journal = Table(
     *name_columns("tenant", "suite", primary_key=True),
     Column("suite_version", String(80), primary_key=True),
     Column("checkpoint", String(128), primary_key=True),
-    #: 1, 2, 3 without a gap.
     Column("number", BigInteger, primary_key=True, autoincrement=False),
     Column("kind", String(16), nullable=False),
     Column("document", Text, nullable=False),
-    #: Of the hash of the entry before, and of all other columns.
     Column("hash", String(64), nullable=False),
 )
 keep_rows(benchmark_journal)

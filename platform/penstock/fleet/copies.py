@@ -34,7 +34,6 @@ _LOCK_SECONDS_MAX = 5.0
 _LOOK_SECONDS = 0.05
 _COPY_NAME = re.compile(rf"(?:{_FETCHING})?([0-9a-f]{{64}})")
 
-#: Called for each block, with its bytes; it raises where the copy is wanted no more.
 Progress = Callable[[int], object]
 #: Name, size, time of the last change and inode of each file.
 _Marks = tuple[tuple[str, int, int, int], ...]
@@ -89,9 +88,7 @@ class Copies:
     def __init__(self, directory: Path, settings: Settings) -> None:
         self.directory = directory
         self._settings = settings
-        #: The digests that this process has verified, and how the files looked then.
         self._verified: dict[str, _Marks] = {}
-        #: The digits of those that are not removed.
         self._kept: set[str] = set()
 
     def path(self, link: ChainLink) -> Path:
@@ -116,8 +113,8 @@ class Copies:
         return ProvidedCopy(size, fetched, damaged=fetched and exists)
 
     def remove_old(self, most: int | None = None) -> list[str]:
-        """Remove the copies beyond `most`, or PENSTOCK_FOLLOW_COPIES_MAX, that are not kept: the
-        least recently used first. Their digests."""
+        """Remove copies that are not kept beyond `most`, the least recently used first; their
+        digests."""
         if most is None:
             most = self._settings.room(FleetSettings).follow_copies_max
         for remains in self.directory.glob(f"{_REMOVING}*"):  # a sidecar was killed meanwhile
@@ -178,8 +175,7 @@ class Copies:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[int]:
-    """Work alone in a folder. The lock's descriptor is held until each process that has it has
-    ended. Raises FolderTaken, InvalidInput."""
+    """Work alone in a folder. Raises FolderTaken, InvalidInput."""
     try:
         make_directory(directory)
         lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, FILE_MODE)
@@ -219,7 +215,6 @@ def _marks(path: Path) -> _Marks:
 
 
 def _used_bytes(staging: Path, files: list[SourceFile]) -> int:
-    """The bytes of files that are there already; everything else is removed."""
     if not staging.is_dir():
         return 0
     sizes = {file.path: file.size for file in files}
@@ -233,8 +228,7 @@ def _used_bytes(staging: Path, files: list[SourceFile]) -> int:
 
 
 def _copy(files: list[SourceFile], folder: Path, expected: str, progress: Progress) -> str:
-    """Copy the files that are not in the folder yet. The digest of all: of the only file, where
-    that is the expected one, or of the folder."""
+    """The digest of all: of the only file, where that is the expected one, or of the folder."""
     make_directory(folder)
     parts = []
     for file in files:

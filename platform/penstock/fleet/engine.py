@@ -16,7 +16,6 @@ from penstock.storage import FileStore
 from penstock.terminal.output import passing_on
 
 MEMORY_NAME = "state.json"
-#: How long a command may take to end after it was told to.
 _GRACE_SECONDS = 5.0
 _KEY = f"{ENVIRONMENT_PREFIX}KEY"
 
@@ -39,8 +38,7 @@ class LoadedCheckpoint(msgspec.Struct, frozen=True):
 
 
 class SidecarMemory(msgspec.Struct, frozen=True):
-    """`loaded` is null while a command runs, and after one that failed: nobody knows then what the
-    engine has."""
+    """`loaded` is null where nobody knows what the engine has, as while a command runs."""
 
     sidecar: str
     loaded: LoadedCheckpoint | None = None
@@ -81,8 +79,7 @@ def run_command(
     lock: int,
     given_up: Callable[[], bool],
 ) -> CommandEnd:
-    """Run the command by `sh` with `facts` in its environment, and without the sidecar's key. What
-    it says goes to standard error."""
+    """Run the command by `sh` with `facts` in its environment, without the sidecar's key."""
     own = {name: value for name, value in os.environ.items() if name != _KEY}
     end = run_guarded(
         command,

@@ -20,8 +20,7 @@ STATES: tuple[State, ...] = get_args(State)
 
 @dataclass(frozen=True)
 class PartTarget:
-    """The checkpoint that a part of a channel is to serve since that version; None where it has
-    none yet."""
+    """What a part of a channel is to serve since that version, if anything."""
 
     version: int
     checkpoint: str | None
@@ -52,15 +51,12 @@ class StandingAnswer(msgspec.Struct, kw_only=True):
     """How a part of a fleet stands; silent replicas count in `silent` and `unsure` alone."""
 
     part: str
-    #: The checkpoint that the channel is at, for this part.
     wanted: str | None
     #: All were heard and have loaded that.
     whole: bool
-    #: Different checkpoints answer the traffic of this part.
     mixed: bool
     #: Since when it is whole, or at least mixed.
     since: str | None
-    #: How many replicas have loaded which checkpoint.
     loaded: dict[str, int]
     replicas: int
     #: How many have not loaded what is wanted, and how many failed at that.
@@ -82,7 +78,6 @@ def standings(channel: "ChannelState", groups: Sequence[ReplicaGroup]) -> list[S
 
 
 def standing(part: str, wanted: str | None, groups: Sequence[ReplicaGroup]) -> StandingAnswer:
-    """The standing of one part, by its groups."""
     heard = [group for group in groups if not group.silent]
     silent = [group for group in groups if group.silent]
     loaded: Counter[str] = Counter()
@@ -120,7 +115,6 @@ def standing(part: str, wanted: str | None, groups: Sequence[ReplicaGroup]) -> S
 
 
 def say_standing(channel: str, part: StandingAnswer) -> str:
-    """In a sentence."""
     fleet = f"the fleet of {channel}" + (" (canary)" if part.part == "canary" else "")
     have = _replicas(part.replicas, "has", "have")
     failed = f"; {_replicas(part.failed, 'failed', 'failed')} to load it" if part.failed else ""

@@ -28,7 +28,6 @@ from penstock.terminal.options import actor
 
 _ANSWER_SECONDS_MAX = 15.0
 _OUTAGE_PAUSE_SECONDS = 5.0
-#: Loading takes seconds, and looking costs a processor that the engine could use.
 _LOOK_SECONDS = 0.1
 _LEAVE_SECONDS_MAX = 5.0
 _CHECKPOINT = "The name of a checkpoint"
@@ -36,8 +35,6 @@ _CHECKPOINT = "The name of a checkpoint"
 
 @dataclass(frozen=True)
 class ChainLink:
-    """A checkpoint of a chain of deltas, as it is fetched."""
-
     name: str
     digest: str
     uri: str
@@ -49,8 +46,7 @@ class ChainLink:
 
 
 class RegistrySource:
-    """The registry, for a part of one channel. What an answer says becomes variables of a command,
-    and names of folders: InvalidInput where it cannot."""
+    """The registry, for a part of one channel. Raises InvalidInput for an answer that is none."""
 
     def __init__(
         self,
@@ -60,8 +56,7 @@ class RegistrySource:
         answers: Callable[[Tell, threading.Event], Iterator[ChannelState]],
         cut: Callable[[], None] = lambda: None,
     ) -> None:
-        """One desk asks, and the other reports, from another thread. `answers` are the channel,
-        whenever it changed."""
+        """One desk asks, and the other reports, from another thread."""
         self._asking, self._reporting = desks
         self._channel = channel
         self._part = part
@@ -75,12 +70,10 @@ class RegistrySource:
         self._cut()
 
     def target(self) -> PartTarget:
-        """The target now. Raises ChannelUnknown, and what a desk does."""
         return self._target_of(self._asking.ask(SHOW_CHANNEL, ChannelQuestion(name=self._channel)))
 
     def targets(self, tell: Tell) -> Iterator[PartTarget]:
-        """The target now, and whenever the channel changed, until `close`; outages are told and
-        outlasted."""
+        """The target at each change of the channel, until `close`; outages are told and outlasted."""
         known: int | None = None
         for answer in self._answers(tell, self._closed):
             if answer.version != known:
@@ -88,8 +81,8 @@ class RegistrySource:
                 yield self._target_of(answer)
 
     def chain(self, checkpoint: str) -> Sequence[ChainLink]:
-        """A checkpoint, after all that it is a delta on: the first one is whole. Raises
-        CheckpointUnknown, LineageBroken and what `target` raises."""
+        """After all that it is a delta on, a whole one first. Raises CheckpointUnknown,
+        LineageBroken."""
         chain: list[ChainLink] = []
         while not chain or chain[-1].form == "delta":
             needed = chain[-1].parent if chain else checkpoint
@@ -101,7 +94,6 @@ class RegistrySource:
         return chain[::-1]
 
     def report(self, report: Report) -> Sequence[StandingAnswer]:
-        """The standings of the fleet then. Raises ReplicaTaken and what `target` raises."""
         return self._reporting.ask(REPORT_REPLICA, report).parts
 
     def _target_of(self, answer: ChannelState) -> PartTarget:
@@ -145,7 +137,6 @@ def _looks(desk: Desk, channel: str, tell: Tell, closed: threading.Event) -> Ite
         yield answer
 
 
-#: Takes an event: its kind, a sentence, and the facts.
 TellEvent = Callable[[str, str, dict[str, Any]], None]
 
 
@@ -170,7 +161,6 @@ class Reporter:
         self._thread.start()
 
     def say(self, report: Report) -> None:
-        """To be reported at once."""
         self._newest = report
         self._news.put(None)
 

@@ -29,12 +29,9 @@ from penstock.metrics import Metrics
 from penstock.settings import Settings
 from penstock.terminal.output import time_text
 
-#: A replica that nobody heard of for so long is forgotten.
 FORGET_SECONDS = 3_600.0
-#: The most replicas of one channel.
 REPLICAS_MAX = 2_000
 
-#: Tenant and channel.
 FleetKey = tuple[str, str]
 
 
@@ -48,8 +45,7 @@ class ReplicasFull(PenstockError, http_status=409):
 
 
 class Report(Question):
-    """What a sidecar says of its replica of the channel `name`. One that `left` is forgotten;
-    `loaded` is null where nobody knows."""
+    """A replica that `left` is forgotten; `loaded` is null where nobody knows."""
 
     name: str
     replica: str
@@ -79,8 +75,7 @@ class ReplicaAnswer(msgspec.Struct):
 
 
 class FleetAnswer(Page):
-    """Who serves a channel, and whether that is one checkpoint for each part. `replicas` alone
-    come in pages."""
+    """`replicas` alone come in pages."""
 
     channel: str
     version: int
@@ -95,8 +90,7 @@ class FleetAnswer(Page):
 def record_report(
     database: Database, settings: Settings, tenant: str, report: Report
 ) -> list[StandingAnswer]:
-    """The standings of the fleet with this report. Raises ChannelUnknown, ReplicaTaken,
-    ReplicasFull, InvalidInput."""
+    """Raises ChannelUnknown, ReplicaTaken, ReplicasFull, InvalidInput."""
     check_name("The name of a replica", report.replica)
     for name in filter(None, (report.wanted, report.loaded)):
         check_name("The name of a checkpoint", name)
@@ -176,7 +170,6 @@ def _replica_answer(row: sa.RowMapping, silent: int) -> ReplicaAnswer:
 def fleets(
     database: Database, settings: Settings
 ) -> Iterator[tuple[FleetKey, list[ReplicaGroup], list[StandingAnswer]]]:
-    """All fleets, of all tenants."""
     with database.read() as connection:
         for key, groups in _groups(connection, _moments(connection, settings)).items():
             yield key, groups, standings(channel_state_in(connection, *key), groups)
@@ -226,7 +219,6 @@ def _keep(connection: Connection, key: FleetKey, report: Report, now: int) -> No
 def _groups(
     connection: Connection, moments: _Moments, key: FleetKey | None = None
 ) -> defaultdict[FleetKey, list[ReplicaGroup]]:
-    """The groups of one fleet, or of all."""
     columns = replica.c
     silent = (columns.heard_at < moments.silent).label("silent")
     same = (columns.part, columns.state, columns.loaded)
@@ -254,7 +246,6 @@ class FleetGauges:
         self._database = database
         self._settings = settings
         self._metrics = metrics
-        #: Tenant, channel and part.
         self._shown: set[tuple[str, str, str]] = set()
 
     def refresh(self) -> None:

@@ -24,15 +24,13 @@ ROLES = ("candidate", "incumbent")
 
 @dataclass(frozen=True)
 class SideAmounts:
-    """`amounts` are those of attempts that have the metric. `missing` are the tasks that lack
-    some, and how many."""
+    """`missing` are the tasks that lack attempts with the metric, and how many."""
 
     amounts: Amounts
     missing: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def facts(self) -> dict[str, int]:
-        """How many tasks have nothing, and how many attempts are missing at others."""
         short = [count for task, count in self.missing.items() if task in self.amounts]
         return {"tasks": len(self.missing) - len(short), "attempts": sum(short)}
 
@@ -69,7 +67,6 @@ class MetricAmounts:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What a verdict says of it."""
         if not self.sides:
             return {}
         counts = [[*map(len, side.amounts.values())] or [0] for side in self.sides]
@@ -83,7 +80,6 @@ class MetricAmounts:
         return facts
 
     def missing_text(self, how: Literal["at their worst", "at their best"]) -> str:
-        """Empty where nothing is missing."""
         if not (missing := self.missing):
             return ""
         if len(missing) == 1:
@@ -146,8 +142,7 @@ def plain_amounts(amounts: Amounts) -> dict[str, list[float]]:
 
 
 def task_values(amounts: Amounts, tasks: Sequence[str]) -> tuple[float, Values]:
-    """The mean over tasks, and what each task adds to it. A share of tool calls is one of all
-    calls, so its tasks are those of the ratio, linear around it (the mean stays the ratio)."""
+    """The mean over tasks, and what each adds to it. A ratio is linear around its mean."""
     if not tasks:
         return nan, np.zeros(0)
     means = np.array([np.sort(np.array(amounts[task]), axis=0).mean(axis=0) for task in tasks])
@@ -182,8 +177,8 @@ def value_ranges(
 
 
 def _ratio_ends(side: SideAmounts, tasks: Sequence[str], most: float) -> tuple[Values, Values]:
-    """Of what each task adds to a ratio of sums. Missing attempts make up to `most` calls, of which
-    any number may count; they move the ratio and the calls of a task, which all others refer to."""
+    """Missing attempts make up to `most` calls, of which any number may count; they move the
+    ratio."""
     fewest, ends = [], []
     for task in tasks:
         known, missing = side.amounts.get(task, []), side.missing.get(task, 0)
@@ -231,7 +226,6 @@ def _impossible(results: SuiteResults, side: SideResults, metric: Metric) -> str
 def _over(
     results: SuiteResults, sides: Sequence[SideAmounts], metric: Metric, most: float
 ) -> str | None:
-    """That an attempt has more than the policy says that any can have."""
     at = 1 if metric == "invalid_tool_calls" else 0
     for side, amounts in zip(results.sides, sides, strict=True):
         for task, each in sorted(amounts.amounts.items()):

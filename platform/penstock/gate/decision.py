@@ -152,7 +152,6 @@ def _suite_facts(results: SuiteResults) -> dict[str, Any]:
 
 
 def _missing_notes(results: SuiteResults) -> list[str]:
-    """Which tasks are left out or have no score, for a reader."""
     notes = []
     for reason in sorted(set(results.left_out.values())):
         tasks = [task for task, why in results.left_out.items() if why == reason]

@@ -22,7 +22,6 @@ from penstock.gate.tables import benchmark_design
 #: The integral over where the walk may stand: from so many deviations below, at so many points.
 _LOWEST, _HIGHEST, _POINTS = -8.0, 9.0, 401
 _HALVINGS = 60
-#: From look to look there are more attempts by this factor.
 _GROWTH = 1.5
 #: With a smaller chance that either answer still comes, attempts are spent for nothing.
 _HOPE_LEAST = 0.05
@@ -31,7 +30,6 @@ _ENDS = 39
 #: A task with more errors than this is given up: looks come without it, and what they lack of it
 #: is missing.
 _ERRORS_MOST = 3
-#: Of fewer tasks nothing is foretold.
 _TASKS_LEAST = 2
 
 Scores = Mapping[str, Sequence[float]]
@@ -144,16 +142,14 @@ def look_progress(design: Design, attempts: Iterable[Attempt]) -> LookProgress:
 
 
 def _attempt_numbers(scored: Mapping[int, bool], count: int) -> list[int]:
-    """The first attempts that are no errors, whether they were made or not. None come after the
-    error with which a task is given up."""
+    """The first attempts that are no errors, made or not; none after a task is given up."""
     failed = sorted(number for number, is_scored in scored.items() if not is_scored)
     span = range(min([count + len(failed), *failed[_ERRORS_MOST:]]))
     return [number for number in span if number not in failed][:count]
 
 
 def next_attempts(design: Design, attempts: Iterable[Attempt]) -> list[tuple[str, int]]:
-    """Up to the next look, by task and number, in the order to make them. None when all looks were
-    taken."""
+    """Up to the next look, by task and number, in order. None when all looks were taken."""
     return sorted(look_progress(design, attempts).missing, key=itemgetter(1, 0))
 
 
@@ -174,8 +170,7 @@ def count_attempts(
 def is_hopeless(
     design: Design, look: int, candidate: Scores, incumbent: Scores, *, margin: float, alpha: float
 ) -> bool:
-    """Whether the last look would hardly show more, since the noise that is left does not come from
-    the candidate's attempts. To stop for this gives no verdict, so it cannot be a wrong one."""
+    """Whether the last look would hardly show more. To stop then gives no verdict."""
     from scipy.special import ndtri
 
     tasks, last = sorted(candidate.keys() & incumbent.keys()), len(design.looks)
@@ -197,8 +192,7 @@ def is_hopeless(
 
 
 def keep_design(database: Database, scope: AttemptScope, design: Design) -> Design:
-    """The design that counts: the one that is stored already, else this one. Raises InvalidInput
-    where there are attempts already, which somebody may have looked at."""
+    """The stored design, else this one. Raises InvalidInput where there are attempts already."""
     with database.write() as connection:
         if (stored := read_design(connection, scope)) is None:
             if read_attempts(connection, scope):

@@ -31,13 +31,10 @@ from penstock.gate.tables import approval, gate_policy, live_look
 
 @dataclass(frozen=True, kw_only=True)
 class GatedChannel:
-    """The channel that a checkpoint is judged for. Version 0 is one that nobody has used yet."""
-
     tenant: str
     name: str
     version: int = 0
     checkpoint: str | None = None
-    #: The digest of its gate policy.
     policy: str | None = None
     canary: str | None = None
     #: The version at which the present canary began.
@@ -48,8 +45,6 @@ class GatedChannel:
 
 @dataclass(frozen=True, order=True)
 class AttemptSource:
-    """An agent, by its command, or an import of a format."""
-
     kind: str
     source: str
     isolated: bool = True
@@ -82,8 +77,7 @@ class SideEvidence:
 
 @dataclass(frozen=True)
 class SuiteEvidence:
-    """`version` is None for an unknown suite, or where the version that the policy names is
-    unknown. `tasks` is empty where nobody knows which there should be."""
+    """`tasks` is empty where nobody knows which there should be."""
 
     suite: str
     version: str | None
@@ -92,7 +86,6 @@ class SuiteEvidence:
     incumbent: SideEvidence | None
     #: Why no version counts, though there are some.
     unlisted: str | None = None
-    #: What was recorded of the suite's versions, and which rows say otherwise.
     journal: JournalHead = NOTHING_RECORDED
     alterations: Sequence[str] = ()
 
@@ -108,8 +101,6 @@ class LiveLook:
 
 @dataclass(frozen=True)
 class GivenApproval:
-    """Somebody said that the candidate may serve on the channel."""
-
     actor: str
     reason: str
     at: int
@@ -123,7 +114,6 @@ class Evidence:
     incumbent: Checkpoint | None
     policy: Policy | None
     policy_digest: str | None = None
-    #: Why the policy cannot be used.
     policy_problem: str | None = None
     suites: dict[str, SuiteEvidence] = field(default_factory=dict)
     full: bool = True

@@ -82,7 +82,6 @@ def frontier_picture(
 
 
 def _silent(column: sa.ColumnElement[object]) -> sa.ColumnElement[int]:
-    """How many attempts do not say it."""
     return sa.func.sum(sa.case((column.is_(None), 1), else_=0))
 
 

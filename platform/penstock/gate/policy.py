@@ -38,8 +38,7 @@ TASKS_LEAST = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Requirement:
-    """A checkpoint's mean over the tasks of a suite is at least `minimum` (at most `maximum` where
-    the direction is `min`), and at most `margin` worse than the incumbent's."""
+    """The mean over tasks against a limit, and against the incumbent's within a `margin`."""
 
     suite: str
     metric: Metric = "score"
@@ -49,7 +48,6 @@ class Requirement:
     margin: toml.Number | None = None
     alpha: toml.Number = 0.05
     min_tasks: Annotated[int, TASKS_LEAST] = 30
-    #: How many attempts each task needs on both sides.
     attempts: toml.Positive = 1
     #: Of a metric without an upper end: the most that an attempt can have, as what is missing may.
     most: toml.Number | None = None
@@ -57,8 +55,7 @@ class Requirement:
 
 @dataclass(frozen=True, kw_only=True)
 class Guard:
-    """`max_increase` and `max_decrease` are shares of the incumbent's value, and `slack` is added
-    to them; `max` and `min` are absolute."""
+    """Shares of the incumbent's value, to which `slack` is added; `max` and `min` are absolute."""
 
     suite: str
     metric: Metric
@@ -72,8 +69,6 @@ class Guard:
 
 @dataclass(frozen=True, kw_only=True)
 class LiveRequirement:
-    """What real traffic of a canary has to show before it gets all of it."""
-
     metric: str
     direction: Direction = "max"
     margin: toml.Number
@@ -91,7 +86,6 @@ class CanarySteps:
 
     steps: tuple[toml.Number, ...] = (0.05, 0.25, 0.5)
     min_age_s: toml.Seconds = 1_800
-    #: Whether the watcher raises the share by itself.
     auto_step: bool = False
     #: How long a new current checkpoint is watched, beside the one before.
     watch_s: toml.Seconds = 86_400
@@ -104,8 +98,7 @@ class CanarySteps:
 
 @dataclass(frozen=True, kw_only=True)
 class EvidenceRules:
-    """How old an attempt may be, and which share of the attempts may be errors. Errors count at
-    their worst with any share; with more than this the suite is broken."""
+    """How old an attempt may be. With more errors than the share the suite is broken."""
 
     max_age_s: toml.Seconds | None = None
     max_error_share: float = 0.25
@@ -113,8 +106,7 @@ class EvidenceRules:
 
 @dataclass(frozen=True, kw_only=True)
 class DataRules:
-    """Whether a verdict warns of sessions that a checkpoint learned and should not have, or does
-    not pass."""
+    """Whether learned sessions that should not be there are told of, or keep it from a PASS."""
 
     erased: DataRule = "warn"
     withdrawn: DataRule = "warn"
@@ -122,16 +114,13 @@ class DataRules:
 
 @dataclass(frozen=True, kw_only=True)
 class ApprovalRule:
-    """How many people have to approve, each with a key of his own. What they said before the last
-    rollback, or before `max_age`, does not count."""
+    """What people said before the last rollback, or before `max_age`, does not count."""
 
     people: toml.Positive = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOutTasks:
-    """Tasks of a suite that take no part in any comparison, and why."""
-
     suite: str
     tasks: tuple[str, ...]
     reason: str

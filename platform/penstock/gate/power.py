@@ -20,7 +20,6 @@ from penstock.gate.amounts import amounts_by_task, plain_amounts
 from penstock.gate.policy import SHARES, Policy, Requirement
 from penstock.gate.statistics import Ranges, Values, lower_bound
 
-#: How likely a planned candidate is to pass.
 POWER = 0.8
 _TASKS_MOST, _ATTEMPTS_MOST = 100_000, 64
 #: For samples of up to so many tasks the bound is computed, beyond that it is scaled.
@@ -32,18 +31,15 @@ _WITHIN_ASSUMED = 0.136
 _TASKS, _ATTEMPTS, _MARGINS = (30, 80, 200, 500), (1, 2, 4, 8), (0.01, 0.02, 0.05, 0.1)
 #: From the attempts of at most so many checkpoints a spread is learned.
 _SIDES_MAX = 2
-#: Keeps a ratio from being one of zeros.
 _TINY = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
-    """Variances of the difference of two checkpoints at a task: of what tasks really differ in,
-    and of one attempt of each."""
+    """Variances of the difference of two checkpoints: between tasks, and of one attempt of each."""
 
     between: float
     within: float
-    #: Where it is from, for the reader.
     source: str = ""
 
     def deviation(self, attempts: int) -> float:
@@ -52,8 +48,7 @@ class Spread:
 
 @dataclass(frozen=True, kw_only=True)
 class MissingShares:
-    """The share of attempts that are errors, on each side, and of tasks of which one side has no
-    score. `mean` is what a task scores on average."""
+    """Shares of attempts that are errors, and of tasks without a score; a task's mean score."""
 
     errors: float = 0.0
     unscored: float = 0.0
@@ -61,8 +56,7 @@ class MissingShares:
 
     @property
     def variance(self) -> float:
-        """What unscored tasks add to the variance between tasks: some were solved by the other
-        side, and some were not."""
+        """What unscored tasks add to the variance between tasks."""
         return self.unscored * self.mean * (1 - self.mean)
 
     def widen(self, values: Values, attempts: int) -> Ranges:
@@ -80,8 +74,7 @@ class MissingShares:
 
     @property
     def _depth(self) -> float:
-        """What an unscored task costs: the candidate's what the task is worth on average, the
-        incumbent's what it is not."""
+        """What an unscored task costs."""
         return max(self.mean, 1 - self.mean)
 
 
@@ -95,7 +88,6 @@ ASSUMED = Spread(
 
 
 def _evenly(size: int, share: float) -> NDArray[np.intp]:
-    """The places of a share of so many."""
     return np.linspace(0, size - 1, round(share * size) + 2)[1:-1].round().astype(np.intp)
 
 
@@ -141,8 +133,7 @@ def power(
     difference: float = 0.0,
     missing: tuple[MissingShares, int] = (NOTHING_MISSING, 1),
 ) -> float:
-    """How likely a candidate passes whose mean differs so much from the incumbent's. `missing` says
-    what is missing, at so many attempts."""
+    """How likely a candidate with such a difference passes. `missing` is at so many attempts."""
     from scipy.special import ndtr
 
     room = margin + difference - _distance(tasks, deviation, alpha, *missing)
@@ -185,7 +176,6 @@ def _distance(
 
 
 def _least(low: int, high: int, enough: Callable[[int], bool]) -> int | None:
-    """The number from which on all are enough."""
     if not enough(high):
         return None
     return low + bisect_left(range(low, high), x=True, key=enough)
@@ -201,8 +191,6 @@ class PowerCell:
 
 @dataclass(frozen=True)
 class TasksNeeded:
-    """The tasks that give a power of 80 % at the policy's margin."""
-
     attempts: int
     tasks: int | None
 
@@ -234,8 +222,7 @@ def plan_power(
     errors: float | None = None,
     unscored: float | None = None,
 ) -> list[PowerPlan]:
-    """For each requirement on the suite with a margin. `errors` and `unscored` are shares, which
-    else are as recorded. Raises InvalidInput, CheckpointUnknown."""
+    """For each requirement on the suite with a margin. Raises InvalidInput, CheckpointUnknown."""
     planned = [
         required
         for required in policy.require
@@ -315,8 +302,7 @@ def missing_shares(
     scores: Sequence[Mapping[str, Sequence[float]]],
     tasks: Collection[str],
 ) -> MissingShares:
-    """As recorded. Where nobody knows the tasks, those count that were tried. Errors at unscored
-    tasks are no more than that the tasks have no score."""
+    """As recorded. Where nobody knows the tasks, those count that were tried."""
     attempts = [each.result for side in recorded for each in side]
     tasks = tasks or {attempt.task for attempt in attempts}
     if not scores or not tasks:

@@ -15,13 +15,11 @@ from penstock.gate.results import SuiteResults
 from penstock.gate.statistics import Comparison, Ranges, compare_values, estimate
 from penstock.gate.verdict import Finding, Outcome, PartVerdict, finite, shown_beside, worst_of
 
-#: Of fewer tasks there is no variance.
 _COMPARED_LEAST = 2
 
 
 def judge_requirement(required: Requirement, results: SuiteResults, alpha: float) -> PartVerdict:
-    """`alpha` is the requirement's own, or what a correction leaves of it; with 0 nothing may be
-    decided yet. The numbers are told also where a gap leaves nothing to decide."""
+    """With an `alpha` of 0 nothing may be decided yet. The numbers are told all the same."""
     facts = asdict(required) | {"alpha": alpha, "alpha_asked": required.alpha}
     if required.most is None:
         del facts["most"]
@@ -216,8 +214,7 @@ def judge_guard(guard: Guard, results: SuiteResults) -> PartVerdict:
 
 
 def measure_guard(guard: Guard, amounts: MetricAmounts) -> PartVerdict:
-    """All sides have at least two tasks. Without an incumbent a relative limit holds. In the facts
-    `value` lies between `lower` and `upper`; each is wrong in alpha of all cases."""
+    """`value` lies between `lower` and `upper`; each is wrong in alpha of all cases."""
     limit, (mean, ours) = guard.limit, amounts.ranges(amounts.sides[0])
     facts: dict[str, Any] = dict.fromkeys(("incumbent_mean", "value", "lower", "upper", "p"))
     facts |= {"tasks": len(amounts.tasks), "candidate_mean": mean}
@@ -266,7 +263,6 @@ def measure_guard(guard: Guard, amounts: MetricAmounts) -> PartVerdict:
 
 
 def _against_nothing(guard: Guard, incumbent: Ranges) -> tuple[Outcome, str] | None:
-    """What a relative limit without a slack says of an incumbent that is 0, or may be."""
     least, most = incumbent.means
     if guard.kind == "max_decrease":
         why = "the incumbent's is 0, which cannot decrease"

@@ -15,7 +15,6 @@ from penstock.toml_document import unknown
 
 #: A clock that is put right goes back by less; what was written just before then seems later.
 _CLOCK_BACK_SECONDS_MAX = 60
-#: How many different errors a verdict names.
 _ERRORS_SHOWN = 3
 
 
@@ -47,8 +46,6 @@ class SideResults:
 
 @dataclass(frozen=True)
 class SuiteResults:
-    """A suite whose results may be compared, unless it has `problems`."""
-
     evidence: SuiteEvidence
     problems: Sequence[str]
     #: The tasks that count, on both sides: those of the suite, or that anybody tried.
@@ -66,7 +63,6 @@ class SuiteResults:
         return self.evidence.suite
 
     def unscored(self, side: SideResults) -> list[str]:
-        """The tasks of which the side has no scored attempt."""
         scored = {each.result.task for each in side.scored}
         return [task for task in self.tasks if task not in scored]
 

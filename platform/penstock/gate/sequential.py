@@ -54,15 +54,13 @@ class ArmQuestion:
     #: `breach_alpha` is that chance for one of them: alpha / metrics.
     alpha: float = 0.05
     breach_alpha: float | None = None
-    #: The least and the greatest value that the metric can have, if there are such.
     bounds: tuple[float, float] | None = (0.0, 1.0)
     min_clusters: int = _USERS_LEAST
 
 
 @dataclass(frozen=True, kw_only=True)
 class ArmComparison:
-    """`pass`: shown not to be worse by more than the margin. `breach`: shown to be. `difference` is
-    canary − current on the metric's scale."""
+    """`pass` and `breach` are shown. `difference` is canary − current on the metric's scale."""
 
     outcome: ArmOutcome
     why: str
@@ -115,8 +113,8 @@ def compare_arms(cells: Iterable[UserResult], question: ArmQuestion) -> ArmCompa
 
 
 def mixture_bound(variance: Any, *, at: float, alpha: float) -> Any:
-    """How far an estimate with this variance may lie on one side of the truth. `at` is the
-    information for which the bound is narrowest, and has to be chosen before the data are seen."""
+    """How far an estimate may lie on one side of the truth. `at` is chosen before the data are
+    seen."""
     rho = _NARROWEST * at
     information = 1 / np.maximum(variance, 1e-300)
     spread = information + rho
@@ -125,7 +123,6 @@ def mixture_bound(variance: Any, *, at: float, alpha: float) -> Any:
 
 
 def bound_distances(variance: Any, question: ArmQuestion) -> tuple[Any, Any]:
-    """How far the bounds lie from a difference with this variance, towards worse and better."""
     scale = max(question.margin, 1e-9) ** -2
     breach_alpha = question.alpha if question.breach_alpha is None else question.breach_alpha
     return (
@@ -173,8 +170,7 @@ def _numbered(names: Sequence[Any]) -> tuple[int, Any]:
 
 
 def missing_variance(users: Any, means: Any, spreads: Any, question: ArmQuestion) -> Any:
-    """What the variances of the arms' means lack. All have the shape (arm, phase, …), the current
-    arm first."""
+    """What the variances of the arms' means lack. All have the shape (arm, phase, …)."""
     worse = -question.margin if question.direction == "max" else question.margin
     canary = np.array([0.0, 1.0]).reshape(2, *[1] * (means.ndim - 1))
     level = (users * (means - worse * canary)).sum(axis=0) / np.maximum(users.sum(axis=0), 1)
@@ -218,8 +214,7 @@ class PhaseUsers:
 
 @dataclass(frozen=True, kw_only=True)
 class SampleRatio:
-    """`p` is valid at every look: 1 / the evidence, at most 1. `expected` and `found` are users of
-    the canary."""
+    """`p` is valid at every look. `expected` and `found` are users of the canary."""
 
     outcome: Literal["fits", "mismatch"]
     p: float
