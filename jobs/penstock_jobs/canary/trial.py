@@ -16,7 +16,7 @@ from penstock.checkpoints.calls import refused_for
 from penstock.clock import SECOND_US
 from penstock.lake.desk import Call, Caller
 from penstock.lake.lake import Lake
-from penstock.terminal.output import time_of
+from penstock.terminal.output import time_text
 
 Kind = Literal["canary", "watch"]
 
@@ -137,14 +137,10 @@ def trial_answer(trial: Trial) -> TrialAnswer:
         incumbent=trial.incumbent,
         share=trial.share,
         since_version=trial.since_version,
-        since=_moment(trial.since_us),
-        step_since=_moment(trial.step_us),
-        until=_moment(trial.until_us) if trial.until_us is not None else None,
+        since=time_text(trial.since_us),
+        step_since=time_text(trial.step_us),
+        until=time_text(trial.until_us) if trial.until_us is not None else None,
     )
-
-
-def _moment(us: int) -> str:
-    return time_of(us).isoformat()
 
 
 def _show(lake: Lake, caller: Caller, question: ChannelQuestion) -> CanaryAnswer:
@@ -156,7 +152,7 @@ def _show(lake: Lake, caller: Caller, question: ChannelQuestion) -> CanaryAnswer
         channel=question.name,
         trial=trial_answer(trial) if trial is not None else None,
         look=look.document if look is not None else None,
-        looked_at=_moment(look.at) if look is not None else None,
+        looked_at=time_text(look.at) if look is not None else None,
     )
 
 

@@ -20,7 +20,7 @@ from penstock.channels.change import (
     NothingToRollBackTo,
     PromotionConflict,
 )
-from penstock.channels.promotion import Judge, Promotion, Rollback, promote, roll_back
+from penstock.channels.promotion import Judge, Promotion, Rollback, gate_judge, promote, roll_back
 from penstock.checkpoints.checkpoint import TEXT_CHARS_MAX, StateRefused
 from penstock.clock import SECOND_US
 from penstock.database.engine import Database
@@ -43,8 +43,8 @@ SESSIONS_MIN = 30
 _TRIES = 5
 _REFUSALS = (GateRefused, ChannelPinned, AlreadyServing, NothingToRollBackTo, StateRefused)
 
-#: Gives the gate for a tenant, and for whether the checkpoint is to get all traffic.
-JudgeOf = Callable[[Database, str, bool], Judge]
+#: Gives the gate for a tenant and a share; without one the checkpoint is to get all traffic.
+JudgeOf = Callable[[Database, str, float | None], Judge]
 
 log_line = structlog.get_logger()
 
@@ -64,18 +64,12 @@ class Step(NamedTuple):
     share: float | None = None
 
 
-def gate(database: Database, tenant: str, full: bool) -> Judge:
-    from penstock.channels.promotion import judge
-
-    return lambda channel, checkpoint: judge(database, tenant, channel, checkpoint, full=full)
-
-
 def watch_once(
     lake: Lake,
     tenant: str,
     channel: str,
     *,
-    judge_of: JudgeOf = gate,
+    judge_of: JudgeOf = gate_judge,
     at_us: int | None = None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> WatchRound:
@@ -121,7 +115,7 @@ def step_once(
     channel: str,
     *,
     actor: str,
-    judge_of: JudgeOf = gate,
+    judge_of: JudgeOf = gate_judge,
     at_us: int | None = None,
 ) -> WatchRound:
     """Look, and take the next step if the look and the policy allow it. It never rolls back."""
@@ -155,7 +149,7 @@ def _step(
         expect=trial.incumbent,
         expect_version=trial.version,
     )
-    judge = judge_of(lake.database, trial.tenant, step.share is None)
+    judge = judge_of(lake.database, trial.tenant, step.share)
     change = promote(lake.database, promotion, judge)
     return WatchRound(step.did, step.why, trial, look, change)
 
@@ -185,7 +179,7 @@ def watch(
     *,
     tell: Callable[[WatchRound], None],
     wait: Callable[[float], bool],
-    judge_of: JudgeOf = gate,
+    judge_of: JudgeOf = gate_judge,
 ) -> None:
     """Run rounds until `wait` returns true. Of several watchers one looks at a time."""
     owner, name = f"watcher-{uuid4()}", lease_of(tenant, channel)

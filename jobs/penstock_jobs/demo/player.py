@@ -20,7 +20,7 @@ from zlib import crc32
 
 from penstock.channels.change import ChannelState
 from penstock.channels.channel import assign, channel_state
-from penstock.channels.promotion import Promotion, promote, release
+from penstock.channels.promotion import Promotion, gate_judge, promote, release
 from penstock.checkpoints.registration import register
 from penstock.clock import SECOND_US, SystemClock
 from penstock.directories import make_directory
@@ -34,7 +34,6 @@ from penstock.lake.query import OwnQuery
 from penstock.settings import FILE_NAME
 from penstock_jobs.benchmarks.run import register_suite
 from penstock_jobs.benchmarks.suite import read_suite
-from penstock_jobs.canary.watch import gate
 from penstock_jobs.demo import story
 from penstock_jobs.demo.server import Server
 from penstock_jobs.demo.story import LEARN, Act, Chapter, StoryEnding, UserReaction, percent
@@ -180,7 +179,7 @@ class Player:
         register(database, settings, name=FIRST, uri=weights.as_uri(), digest=None, **whose)
         whose |= {"channel": CHANNEL, "reason": "what serves before there is a gate"}
         promotion = Promotion(checkpoint=FIRST, override=True, **whose)
-        promote(database, promotion, gate(database, TENANT_DEFAULT, True))
+        promote(database, promotion, gate_judge(database, TENANT_DEFAULT))
 
     def play(self, acts: Sequence[Act], *, go_on: Callable[[], bool]) -> Iterator[Chapter]:
         """A chapter for each act, as it ends; `go_on` is asked between two."""

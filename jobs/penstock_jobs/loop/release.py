@@ -5,7 +5,15 @@ from collections.abc import Collection, Iterator, Sequence
 
 from penstock.channels.change import AlreadyServing, Change, ChannelPinned, PromotionConflict
 from penstock.channels.history import channel_changes
-from penstock.channels.promotion import Promotion, Rollback, judge, promote, roll_back, set_policy
+from penstock.channels.promotion import (
+    Promotion,
+    Rollback,
+    gate_judge,
+    judge,
+    promote,
+    roll_back,
+    set_policy,
+)
 from penstock.checkpoints.attempts import AttemptScope, RecordedAttempt, attempts_of
 from penstock.checkpoints.checkpoint import StateRefused
 from penstock.clock import SECOND_US
@@ -25,7 +33,7 @@ from penstock_jobs.benchmarks.run import (
 from penstock_jobs.benchmarks.suite import Suite, read_suite
 from penstock_jobs.canary.live_metrics import COLUMNS
 from penstock_jobs.canary.settings import CanarySettings
-from penstock_jobs.canary.watch import WatchRound, gate, lease_of, step_once, watch_once
+from penstock_jobs.canary.watch import WatchRound, lease_of, step_once, watch_once
 from penstock_jobs.loop.cycles import database_now
 from penstock_jobs.loop.loop_file import BenchSection, environment_of
 from penstock_jobs.loop.stage import (
@@ -228,7 +236,7 @@ class PromoteStage(Stage):
             share=share,
         )
         try:
-            judge_it = gate(context.database, context.tenant, share is None)
+            judge_it = gate_judge(context.database, context.tenant, share)
             return _promoted(promote(context.database, promotion, judge_it))
         except _REFUSALS as error:
             # A runner that had this stage before may have been faster by now.

@@ -3,7 +3,7 @@ were written."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 import sqlalchemy as sa
@@ -152,10 +152,8 @@ def _evidence_misfit(
     return None
 
 
-class _Rest(NamedTuple):
-    version: int
-    scope: AttemptScope
-    head: JournalHead
+#: The version of a verdict, and the journal up to an entry that it rests on.
+_Rest = tuple[int, AttemptScope, JournalHead]
 
 
 def _rests(connection: Connection, tenant: str, name: str) -> list[_Rest]:
@@ -173,11 +171,11 @@ def _rests(connection: Connection, tenant: str, name: str) -> list[_Rest]:
         except msgspec.DecodeError:
             continue
         for suite, facts in document.suites.items():
-            rests.append(_Rest(first, suite_scope(tenant, suite), facts.journal))
+            rests.append((first, suite_scope(tenant, suite), facts.journal))
             for side in (facts.candidate, facts.incumbent):
                 if side is not None and facts.version is not None:
                     scope = AttemptScope(tenant, suite, facts.version, side.checkpoint)
-                    rests.append(_Rest(first, scope, side.journal))
+                    rests.append((first, scope, side.journal))
     return rests
 
 
@@ -201,8 +199,11 @@ def _bound_misfit(connection: Connection, rests: Sequence[_Rest]) -> Misfit | No
     """The first version whose verdict read what is not there any more as it was recorded."""
     journals: dict[AttemptScope, tuple[Journal, Sequence[str]]] = {}
     for version, scope, head in rests:
-        if scope not in journals:
-            journals[scope] = _read_bound(connection, scope)
+        if scope not in journals and scope.checkpoint:
+            bound = read_bound_attempts(connection, scope)
+            journals[scope] = bound.journal, bound.alterations
+        elif scope not in journals:
+            journals[scope] = read_bound_suite(connection, scope.tenant, scope.suite)
         journal, alterations = journals[scope]
         why = [f"what its verdict rests on was changed: {text}" for text in alterations[:1]]
         if not why and journal.head_at(head.entries) != head:
@@ -211,13 +212,6 @@ def _bound_misfit(connection: Connection, rests: Sequence[_Rest]) -> Misfit | No
         if why:
             return Misfit(version, why[0])
     return None
-
-
-def _read_bound(connection: Connection, scope: AttemptScope) -> tuple[Journal, Sequence[str]]:
-    if not scope.checkpoint:
-        return read_bound_suite(connection, scope.tenant, scope.suite)
-    bound = read_bound_attempts(connection, scope)
-    return bound.journal, bound.alterations
 
 
 def first_version_since(connection: Connection, change: Change, *names: str) -> int:

@@ -67,8 +67,9 @@ def add_webhook(
     _address_of(url)
     webhook_id = secrets.token_hex(8)
     secret = _SECRET_PREFIX + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
-    row = {"id": webhook_id, "tenant": tenant, "channel": name}
-    row |= _sealed(SecretSeal.of(settings), webhook_id, url=url, secret=secret)
+    row, seal = {"id": webhook_id, "tenant": tenant, "channel": name}, SecretSeal.of(settings)
+    for column, text in (("url", url), ("secret", secret)):
+        row[column] = seal.seal(text, _place(webhook_id, column))
     with database.write() as connection:
         inserted = sa.insert(webhook).values(**row, created_at=now_us())
         created_at = connection.execute(inserted.returning(webhook.c.created_at)).scalar_one()
@@ -117,10 +118,6 @@ def list_webhooks(database: Database, settings: Settings, tenant: str) -> list[W
             Webhook(row.id, row.tenant, row.channel, address(row.id, row.url), row.created_at)
             for row in connection.execute(query)
         ]
-
-
-def _sealed(seal: SecretSeal, webhook_id: str, **texts: str) -> dict[str, str]:
-    return {name: seal.seal(text, _place(webhook_id, name)) for name, text in texts.items()}
 
 
 def _place(webhook_id: str, column: str) -> str:

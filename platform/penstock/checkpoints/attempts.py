@@ -142,8 +142,11 @@ def record_attempts(
     by_place = {attempt.place: attempt for attempt in attempts}
     for attempt in by_place.values():
         check_attempt(attempt)
-    now = clock_us(connection)
-    rows = {place: _row(scope, run, attempt, now) for place, attempt in by_place.items()}
+    facts = asdict(scope) | {"run": run, "scored_at": clock_us(connection)}
+    rows = {
+        place: facts | asdict(attempt) | {"status": attempt.status}
+        for place, attempt in by_place.items()
+    }
     all_rows = list(rows.values())
     columns = benchmark_attempt.c
     place_of = (columns.task, columns.attempt)
@@ -179,11 +182,6 @@ def new_attempts(
             place = {"checkpoint": scope.checkpoint, "suite": scope.suite, "run": before.run}
             raise AttemptConflict(attempt=attempt.attempt, task=attempt.task, **place)
     return new
-
-
-def _row(scope: AttemptScope, run: str, attempt: Attempt, now: int) -> dict[str, Any]:
-    facts = {"status": attempt.status, "run": run, "scored_at": now}
-    return asdict(scope) | asdict(attempt) | facts
 
 
 def attempts_of(database: Database, scope: AttemptScope) -> list[RecordedAttempt]:

@@ -112,7 +112,11 @@ def read_journal(connection: Connection, scope: "AttemptScope") -> Journal:
 def _follow(journal: Journal, kind: EntryKind, document: dict[str, Any]) -> None:
     match kind:
         case "attempts":
-            _put_attempts(journal, document)
+            same = {name: document[name] for name in ("run", "scored_at")}
+            for values in document["rows"]:
+                row = dict(zip(document["fields"], values, strict=True)) | same
+                kept = tuple(row[name] for name in ATTEMPT_COLUMNS)
+                journal.attempts[row["task"], row["attempt"]] = kept
         case "run":
             journal.runs[document["id"]] = document
         case "problem":
@@ -123,10 +127,3 @@ def _follow(journal: Journal, kind: EntryKind, document: dict[str, Any]) -> None
             journal.versions[document["version"]] = document
         case "design":
             journal.design = document["document"]
-
-
-def _put_attempts(journal: Journal, document: dict[str, Any]) -> None:
-    same = {name: document[name] for name in ("run", "scored_at")}
-    for values in document["rows"]:
-        row = dict(zip(document["fields"], values, strict=True)) | same
-        journal.attempts[row["task"], row["attempt"]] = tuple(row[name] for name in ATTEMPT_COLUMNS)

@@ -73,7 +73,7 @@ class RegistrySource:
         return self._target_of(self._asking.ask(SHOW_CHANNEL, ChannelQuestion(name=self._channel)))
 
     def targets(self, tell: Tell) -> Iterator[PartTarget]:
-        """The target at each change of the channel, until `close`; outages are told and outlasted."""
+        """The target at each change, until `close`; outages are told and outlasted."""
         known: int | None = None
         for answer in self._answers(tell, self._closed):
             if answer.version != known:

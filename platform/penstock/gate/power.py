@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -67,15 +68,10 @@ class MissingShares:
         low[at] -= self.errors / max(touched, _TINY)
         high[at] += self.errors / max(touched, _TINY)
         at = _evenly(values.size, self.unscored)
-        solved = _evenly(at.size, self._depth)  # by the other side
+        solved = _evenly(at.size, max(self.mean, 1 - self.mean))  # by the other side
         low[at], high[at], seen[at] = 0.0, 1.0, np.nan
         low[at[solved]], high[at[solved]] = -1.0, 0.0
         return Ranges(np.maximum(low, -1), np.minimum(high, 1), seen)
-
-    @property
-    def _depth(self) -> float:
-        """What an unscored task costs."""
-        return max(self.mean, 1 - self.mean)
 
 
 NOTHING_MISSING = MissingShares()
@@ -224,10 +220,10 @@ def plan_power(
 ) -> list[PowerPlan]:
     """For each requirement on the suite with a margin. Raises InvalidInput, CheckpointUnknown."""
     planned = [
-        required
-        for required in policy.require
-        if required.suite == suite and required.margin is not None
-        if required.metric in SHARES and required.metric != "invalid_tool_calls"
+        each
+        for each in policy.require
+        if each.suite == suite and each.margin is not None
+        if each.metric in SHARES and each.metric != "invalid_tool_calls"
     ]
     if not planned:
         why = f"it has no [[require]] on the suite {suite} with a margin for a score or a rate"
@@ -239,10 +235,10 @@ def plan_power(
     names = [find(database, tenant, name).name for name in checkpoints]
     names = names or _most_tried(database, tenant, suite, version)
     left_out = policy.left_out(suite)
-    recorded = [
-        [each for each in attempts_of(database, scope) if each.result.task not in left_out]
-        for scope in (AttemptScope(tenant, suite, version, name) for name in names)
-    ]
+    recorded = []
+    for name in names:
+        tried = attempts_of(database, AttemptScope(tenant, suite, version, name))
+        recorded.append([each for each in tried if each.result.task not in left_out])
     listed = {task.name for known in versions if known.version == version for task in known.tasks}
     listed -= left_out.keys()
     sizes = [*_TASKS, len(listed)] if len(listed) > 1 else _TASKS
@@ -278,21 +274,14 @@ def _plan_of(
     deviations = {count: spread.deviation(count) for count in tries}
     margin, alpha = required.margin or 0.0, required.alpha
     assumed = {"alpha": alpha, "difference": difference}
-    cells = [
-        PowerCell(
-            size,
-            count,
-            each,
-            power(size, deviation, margin=each, missing=(missing, count), **assumed),
-        )
-        for size in tasks
-        for count, deviation in deviations.items()
-        for each in sorted({*_MARGINS, margin})
-    ]
-    needs = [
-        TasksNeeded(count, tasks_for(deviation, margin=margin, missing=(missing, count), **assumed))
-        for count, deviation in deviations.items()
-    ]
+    cells, needs = [], []
+    for size, (count, deviation) in product(tasks, deviations.items()):
+        for each in sorted({*_MARGINS, margin}):
+            chance = power(size, deviation, margin=each, missing=(missing, count), **assumed)
+            cells.append(PowerCell(size, count, each, chance))
+    for count, deviation in deviations.items():
+        needed = tasks_for(deviation, margin=margin, missing=(missing, count), **assumed)
+        needs.append(TasksNeeded(count, needed))
     question = required.suite, required.metric, margin, alpha, difference
     return PowerPlan(*question, spread.source, spread, missing, cells, needs)
 

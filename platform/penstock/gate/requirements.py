@@ -152,7 +152,8 @@ def _advice(
     count = tasks_for(compared.standard_error * known**0.5 / unit, **assumed)
     attempts = None
     if required.metric != "invalid_tool_calls":
-        spread = _spread(amounts)
+        both = [{task: side.amounts[task] for task in amounts.scored} for side in amounts.sides]
+        spread = spread_of(*map(plain_amounts, both))
         if spread is not None:
             spread = Spread(between=spread.between / unit**2, within=spread.within / unit**2)
             attempts = attempts_for(spread, compared.tasks, **assumed)
@@ -168,12 +169,6 @@ def _advice(
     if missing:
         return f"no number of tasks would decide while {listed(missing)} have no results"
     return "no number of tasks would decide soon: the difference lies at the margin"
-
-
-def _spread(amounts: MetricAmounts) -> Spread | None:
-    scored = amounts.scored
-    ours, theirs = ({task: side.amounts[task] for task in scored} for side in amounts.sides)
-    return spread_of(plain_amounts(ours), plain_amounts(theirs))
 
 
 def _metric_scale(required: Requirement, mean: float) -> float | None:

@@ -3,7 +3,7 @@
 Pure, and without statistics."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import fsum
 
@@ -86,7 +86,8 @@ def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules
     results: list[SideResults] = []
     problems: list[str] = list(suite.alterations)
     for name, whole in wholes:
-        side, planned = _without(whole, left_out), {}
+        kept = [each for each in whole.attempts if each.result.task not in left_out]
+        side, planned = replace(whole, attempts=kept), {}
         if design is not None and not results:  # it is the candidate's
             design = design.without(left_out)
             look, attempts = count_attempts(design, side.attempts)
@@ -102,11 +103,6 @@ def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules
         problems.append(f"the policy leaves out {task} of {where}: {unknown(task, tasks)}")
     tasks = tuple(task for task in tasks if task not in left_out)
     return SuiteResults(suite, problems, tasks, results, design, look, left_out)
-
-
-def _without(side: SideEvidence, tasks: Collection[str]) -> SideEvidence:
-    kept = [each for each in side.attempts if each.result.task not in tasks]
-    return replace(side, attempts=kept) if tasks else side
 
 
 def _side_results(

@@ -218,12 +218,6 @@ def _erasures(subject: ProofSubject) -> list[dict[str, Any]]:
     return reached
 
 
-def _audit(subject: ProofSubject) -> dict[str, Any] | None:
-    """The head of the tenant's chain: `penstock audit verify --head` compares it."""
-    heads = heads_of(subject.lake.database, subject.tenant)
-    return heads[0][1]._asdict() if heads else None
-
-
 _SECTIONS: dict[str, Section] = {
     "checkpoint": lambda subject: _checkpoint_facts(subject.checkpoint),
     "parents": lambda subject: [_checkpoint_facts(parent) for parent in subject.parents],
@@ -232,7 +226,10 @@ _SECTIONS: dict[str, Section] = {
     "promotions": _promotions,
     "replicas": _replicas,
     "erasures": _erasures,
-    "audit": _audit,
+    # `penstock audit verify --head` compares it.
+    "audit": lambda subject: next(
+        (head._asdict() for _, head in heads_of(subject.lake.database, subject.tenant)), None
+    ),
 }
 
 #: By which fields two proofs are compared: what an entry of each section is known by.

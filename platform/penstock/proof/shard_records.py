@@ -13,12 +13,13 @@ from penstock.shards.manifest import Manifest, ShardFile
 
 
 def shard_record(manifest: Manifest) -> str:
-    snapshot, rewards = manifest.snapshot, manifest.rewards
+    recipe, snapshot, rewards = manifest.recipe, manifest.snapshot, manifest.rewards
     document = {
         **{name: getattr(manifest.counts, name) for name in ("sessions", "samples", "trainable")},
-        "recipe": text_digest(manifest.recipe),
+        "recipe": text_digest(recipe),
         "query": text_digest(manifest.query),
-        "consent_rule": _consent_rule(manifest.recipe),
+        # What the recipe demanded; null in a shard that no recipe made.
+        "consent_rule": json.loads(recipe)["exclude"]["consent"] if recipe else None,
         "seed": manifest.seed,
         "snapshot": {"name": snapshot.name, "snap": snapshot.snap} if snapshot else None,
         "rewards": [{"definition": each.definition, "version": each.version} for each in rewards],
@@ -31,11 +32,6 @@ def shard_record(manifest: Manifest) -> str:
         ],
     }
     return json.dumps(document)
-
-
-def _consent_rule(recipe: str) -> str | None:
-    """What the recipe demanded; None in a shard that no recipe made."""
-    return str(json.loads(recipe)["exclude"]["consent"]) if recipe else None
 
 
 def file_problems(lake: Lake, folder: str, files: list[dict[str, Any]], *, read: bool) -> list[str]:

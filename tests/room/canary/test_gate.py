@@ -1,16 +1,17 @@
 """A canary's whole way with the real gate: started, stepped, judged by its looks, promoted."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from penstock.channels.promotion import Judge, judge
+from penstock.channels.promotion import Judge, gate_judge, judge
 from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.database.engine import Database
 from penstock.gate.verdict import GateRefused
-from penstock_jobs.canary.watch import JudgeOf, WatchRound, gate, watch_once
+from penstock_jobs.canary.watch import JudgeOf, WatchRound, watch_once
 from tests.support.canary_traffic import (
     CHANNEL,
     HOUR,
@@ -61,10 +62,8 @@ def score(database: Database) -> None:
 def at(moment_us: int) -> JudgeOf:
     """The gate, at that time."""
 
-    def judge_of(database: Database, tenant: str, full: bool) -> Judge:
-        return lambda channel, checkpoint: judge(
-            database, tenant, channel, checkpoint, full=full, at_us=moment_us
-        )
+    def judge_of(database: Database, tenant: str, share: float | None) -> Judge:
+        return partial(judge, database, tenant, full=share is None, at_us=moment_us)
 
     return judge_of
 
@@ -76,10 +75,10 @@ def test_all_traffic_takes_a_look_that_passed(lake: HandLake) -> None:
     promote(database, OLD)
     set_policy(database, POLICY)
     with pytest.raises(GateRefused, match="INCONCLUSIVE"):
-        promote(database, NEW, gate(database, TENANT, True))
-    began = promote(database, NEW, gate(database, TENANT, False), share=0.5).at
+        promote(database, NEW, gate_judge(database, TENANT))
+    began = promote(database, NEW, gate_judge(database, TENANT, 0.5), share=0.5).at
     with pytest.raises(GateRefused, match="INCONCLUSIVE"):
-        promote(database, NEW, gate(database, TENANT, True))
+        promote(database, NEW, gate_judge(database, TENANT))
     store(lake, sessions(Plan(from_us=began + 2 * MINUTE)))
     reward(lake, began)
 

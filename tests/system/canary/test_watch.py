@@ -58,7 +58,7 @@ def either_lake(tmp_path: Path, each_database: None) -> Iterator[HandLake]:
 
 
 def gate_says(outcome: Outcome) -> JudgeOf:
-    def judge_of(_database: Database, _tenant: str, _full: bool) -> Judge:
+    def judge_of(_database: Database, _tenant: str, _share: float | None) -> Judge:
         return says(outcome)
 
     return judge_of
