@@ -114,6 +114,7 @@ def running_command(data: Path, *arguments: str) -> Iterator[subprocess.Popen[by
         process.stdout.close()
 
 
+@pytest.mark.system
 def test_killed_between_sending_and_noting(
     database_url: str, database: Database, tmp_path: Path, receiver: Receiver
 ) -> None:

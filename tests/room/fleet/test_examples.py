@@ -251,17 +251,17 @@ def test_sglang_takes_a_delta_as_an_adapter(engine: Engine, whole: Path, adapter
     assert engine.paths() == [paths[0], *updating, *paths[1:]]
 
 
-@pytest.mark.parametrize("name", ["vllm", "sglang"])
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("name", "kind", "said"),
     [
-        ("cut", "is cut off"),
-        ("empty", "no *.safetensors"),
-        ("garbage", "no file of safetensors"),
-        ("lacks", "norm.weight is missing"),
-        ("more", "norm.weight is [4] in it, and missing"),
-        ("config", "rope_theta is 2.0"),
-        ("none", "config.json"),
+        ("sglang", "cut", "is cut off"),
+        ("vllm", "cut", "is cut off"),
+        ("vllm", "empty", "no *.safetensors"),
+        ("vllm", "garbage", "no file of safetensors"),
+        ("vllm", "lacks", "norm.weight is missing"),
+        ("vllm", "more", "norm.weight is [4] in it, and missing"),
+        ("vllm", "config", "rope_theta is 2.0"),
+        ("vllm", "none", "config.json"),
     ],
 )
 def test_what_the_server_would_take_in_part_never_reaches_it(

@@ -2,13 +2,11 @@
 
 import multiprocessing
 import random
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
 from typing import Any, Literal
-
-import sqlalchemy as sa
 
 from penstock.channels.change import (
     AlreadyServing,
@@ -20,14 +18,12 @@ from penstock.channels.change import (
     PromotionConflict,
 )
 from penstock.channels.channel import channel_state
-from penstock.channels.history import channel_changes
-from penstock.channels.notices import notices_in
-from penstock.channels.tables import channel
+from penstock.channels.history import channel_changes, verify_history
+from penstock.channels.notices import NOTICES_AT_ONCE, notices_after
 from penstock.database.engine import Database
 from penstock.database.settings import DatabaseLimits
 from penstock.errors import PenstockError
 from penstock.gate.verdict import Verdict
-from tests.support.channels.linearizability import Call, Told, problems
 from tests.support.checkpoint_factory import (
     PASS,
     POLICY,
@@ -46,6 +42,21 @@ SWAPS = 4
 ROUNDS = 25
 
 _barrier: Barrier | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """What a process asked of a channel, and what came of it."""
+
+    kind: Literal["promote", "rollback", "release", "policy"]
+    outcome: Literal["done", "conflict", "pinned", "refused"]
+    #: Of a promotion: where to, and what the channel was expected at.
+    checkpoint: str | None = None
+    expected: str | None = None
+    #: The version that it made, or, in a conflict, the one that it found.
+    version: int = 0
+    found: str | None = None
+
 
 Work = Callable[[str, int], list[tuple[str, Call]]]
 
@@ -99,19 +110,37 @@ def check(database: Database, calls: Sequence[tuple[str, Call]]) -> list[str]:
     for name in sorted({name for name, _ in calls}):
         mine = [call for one, call in calls if one == name]
         changes = channel_changes(database, TENANT, name)
-        found += [f"{name}: {one}" for one in problems(mine, changes, *_written(database, name))]
+        if (misfit := verify_history(database, TENANT, name)) is not None:
+            found.append(f"{name}: version {misfit.version}: {misfit.why}")
+        told = notices_after(database, TENANT, name, 0)
+        if [one.hash for one in told] != [one.hash for one in changes[:NOTICES_AT_ONCE]]:
+            found.append(f"{name}: the notices are not the changes, one for one and in order")
+        found += [f"{name}: {one}" for one in _problems(mine, changes)]
     return found
 
 
-def _written(database: Database, name: str) -> tuple[list[Told], tuple[int, str]]:
-    head = sa.select(channel.c.version, channel.c.hash).where(channel.c.name == name)
-    with database.read() as connection:
-        told = [
-            Told(each.version, each.hash)
-            for each in notices_in(connection, TENANT, name, 0, up_to=None)
-        ]
-        row = connection.execute(head).one()
-    return told, (row.version, row.hash)
+def _problems(calls: Sequence[Call], changes: Sequence[Change]) -> Iterator[str]:
+    """Each change was made by one call, and follows from the one before it as the call wanted."""
+    made = sorted(call.version for call in calls if call.outcome == "done")
+    if made != list(range(len(changes) - len(made) + 1, len(changes) + 1)):
+        yield "a version was made twice, or is lost"
+    for call in calls:
+        after = changes[call.version - 1] if call.version else None
+        if after is None:
+            continue
+        before = changes[call.version - 2] if call.version > 1 else None
+        if call.outcome == "conflict" and after.checkpoint != call.found:
+            yield f"a call found {call.found} at version {call.version}"
+        if call.outcome == "done" and after.action != call.kind:
+            yield f"version {call.version} is a {after.action}, and was made by a {call.kind}"
+        if call.outcome == "done" and call.kind == "promote":
+            was = before.checkpoint if before is not None else None
+            if (was, after.checkpoint) != (call.expected, call.checkpoint):
+                yield f"version {call.version} went from {was}, not from {call.expected}"
+            if before is not None and before.pinned:
+                yield f"version {call.version} promoted a channel that was pinned"
+        if call.outcome == "done" and call.kind == "rollback" and not after.pinned:
+            yield f"version {call.version} rolled back and did not pin"
 
 
 def _one(database: Database, dice: random.Random) -> tuple[str, Call]:
@@ -149,12 +178,11 @@ def _call(
     work: Callable[[], Change],
     **facts: Any,
 ) -> Call:
-    began = time.monotonic_ns()
     try:
         came = {"outcome": "done", "version": work().version}
     except PenstockError as error:
         came = _refusal(error)
-    return Call(kind=kind, began=began, ended=time.monotonic_ns(), **facts | came)
+    return Call(kind=kind, **facts | came)
 
 
 def _refusal(error: PenstockError) -> dict[str, Any]:

@@ -31,7 +31,6 @@ from tests.support.canary_traffic import (
     begin_canary,
     begin_watch,
     reward,
-    session,
     sessions,
     state,
     store,
@@ -258,18 +257,6 @@ def test_what_was_promoted_is_watched_beside_the_one_before(lake: HandLake) -> N
     assert (now.checkpoint, now.pinned) == (OLD, True)
 
 
-def test_an_equal_one_stays(lake: HandLake) -> None:
-    began = begin_watch(lake)
-    before = Plan(from_us=began - 2 * HOUR, users=400, share=1e-9, prefix="before")
-    after = Plan(from_us=began + 2 * MINUTE, users=400, share=1 - 1e-9, prefix="after")
-    store(lake, [*sessions(before), *sessions(after)])
-    reward(lake, began + 2 * HOUR)
-    found = once(lake, began + 2 * HOUR)
-    assert found.look is not None
-    assert (found.look.outcome, found.look.sample_ratio, found.did) == ("pass", None, "looked")
-    assert state(lake).checkpoint == NEW
-
-
 def test_tenants_do_not_see_each_other(lake: HandLake) -> None:
     began = begin_canary(lake)
     lake.store(list(sessions(Plan(from_us=began + 2 * MINUTE, behaviours=WORSE))), "another")
@@ -293,15 +280,3 @@ def test_one_watcher_looks_at_a_time(either_lake: HandLake) -> None:
     watcher.watch(lake.lake, TENANT, CHANNEL, tell=told.append, wait=lambda _s: next(rounds))
     assert [one.did for one in told] == ["looked"] * 3
     assert looks(lake) == 1, "of looks that say the same the last one stays"
-
-
-def test_a_session_of_both_counts_for_neither(lake: HandLake) -> None:
-    began = begin_canary(lake)
-    at = began + 2 * MINUTE
-    mixed = session("m", at)
-    mixed[2]["checkpoint"] = NEW
-    store(lake, [*mixed, *session("a", at), *session("b", at, checkpoint=NEW)])
-    found = once(lake, began + HOUR)
-    assert found.look is not None
-    assert found.look.sessions == {"canary": 1, "current": 1}
-    assert found.look.left_out == {"mixed": {"canary": 1, "current": 0}}

@@ -14,7 +14,7 @@ from penstock.database.migrations import upgrade
 from penstock.settings import Settings
 from penstock_jobs.demo.server import running_server
 from tests.support.checkpoint_factory import rollback
-from tests.support.fleet.following import JOURNAL, Fleet, add_large, next_event, process
+from tests.support.fleet.following import JOURNAL, Fleet, next_event, process
 from tests.support.servers.postgres import PostgresServer
 from tests.support.waiting import eventually
 
@@ -81,22 +81,6 @@ def test_it_follows_the_database_until_it_is_told_to_end(each: Fleet, run: Run) 
     status, out, _ = run(*looking)
     assert (status, json.loads(out)["replicas"]) == (1, [])
     assert journal(each) == ["one<", "two<one"]
-
-
-def test_killed_while_it_fetches(fleet: Fleet) -> None:
-    add_large(fleet)
-    fleet.promote("large")
-    copies = fleet.folder / "serving" / "production"
-    with process(fleet.folder, "--exec", JOURNAL) as sidecar:
-        eventually(lambda: list(copies.glob("fetching-*/weights.bin")))
-        sidecar.kill()
-        sidecar.wait()
-    assert not [one for one in copies.iterdir() if len(one.name) == 64]
-    with process(fleet.folder, "--exec", JOURNAL) as sidecar:
-        assert next_event(sidecar, "fetched")["checkpoint"] == "large"
-        next_event(sidecar, "loaded")
-    assert journal(fleet) == ["large<"]
-    assert not list(copies.glob("fetching-*"))
 
 
 def test_killed_while_it_loads(fleet: Fleet) -> None:

@@ -85,7 +85,7 @@ def test_errors_and_tasks_of_one_side_alone_are_missing_alike() -> None:
 MARGINS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_verdict_stands_however_what_is_missing_is_filled_in(seed: int) -> None:
     random = Random(seed)
     count, tries = random.choice([12, 30, 60]), random.choice([1, 2, 4])
@@ -148,7 +148,7 @@ def _verdict(
     return decide(evidence(suite(made[0], made[1], tasks=tasks), policy=policy))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_no_completion_has_a_worse_bound(seed: int) -> None:
     random = np.random.default_rng(seed)
     tasks, missing = int(random.choice([10, 20, 50])), int(random.integers(1, 5))
