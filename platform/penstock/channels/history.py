@@ -3,7 +3,6 @@ were written."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from typing import Literal
 
 import msgspec
 import sqlalchemy as sa
@@ -78,12 +77,8 @@ def verify_history(database: Database, tenant: str, name: str) -> Misfit | None:
             raise ChannelUnknown(name=name)
         rows = connection.execute(all_changes.execution_options(yield_per=1_000))
         head = (row.version, row.hash) if row is not None else (0, "")
-        misfits = [
-            first_misfit((change_of(row) for row in rows), head),
-            _evidence_misfit(connection, tenant, name, "verdict"),
-            _evidence_misfit(connection, tenant, name, "policy"),
-            _bound_misfit(connection, _rests(connection, tenant, name)),
-        ]
+        misfit = first_misfit((change_of(row) for row in rows), head)
+        misfits = [misfit, *_evidence_misfits(connection, tenant, name)]
     present = [misfit for misfit in misfits if misfit is not None]
     return min(present, key=lambda misfit: misfit.version, default=None)
 
@@ -126,59 +121,6 @@ def change_of(row: sa.Row[tuple[object, ...]]) -> Change:
     return Change(**row._mapping)
 
 
-def _evidence_misfit(
-    connection: Connection, tenant: str, name: str, kind: Literal["verdict", "policy"]
-) -> Misfit | None:
-    """Verdicts and policies are named by their digests, and looked at where first used."""
-    digest, text = {
-        "verdict": (verdict.c.id, verdict.c.document),
-        "policy": (gate_policy.c.digest, gate_policy.c.text),
-    }[kind]
-    columns = channel_change.c
-    first = (
-        sa.select(columns[kind].label("digest"), sa.func.min(columns.version).label("version"))
-        .where(columns.tenant == tenant, columns.channel == name, columns[kind].is_not(None))
-        .group_by(columns[kind])
-        .subquery()
-    )
-    query = (
-        sa.select(first.c.version, first.c.digest, text.label("text"))
-        .outerjoin(text.table, sa.and_(text.table.c.tenant == tenant, digest == first.c.digest))
-        .order_by(first.c.version)
-    )
-    for row in connection.execute(query.execution_options(yield_per=50)):
-        if row.text is None or text_digest(row.text) != row.digest:
-            return Misfit(row.version, f"its {kind} {row.digest} is not there as it was written")
-    return None
-
-
-#: The version of a verdict, and the journal up to an entry that it rests on.
-_Rest = tuple[int, AttemptScope, JournalHead]
-
-
-def _rests(connection: Connection, tenant: str, name: str) -> list[_Rest]:
-    """By version. Of a verdict that is not as it was written, nothing."""
-    changes = channel_change.c
-    version = sa.func.min(changes.version)
-    own = sa.and_(verdict.c.tenant == changes.tenant, verdict.c.id == changes.verdict)
-    query = sa.select(version, verdict.c.document).join(verdict, own)
-    query = query.where(changes.tenant == tenant, changes.channel == name)
-    query = query.group_by(verdict.c.id, verdict.c.document).order_by(version)
-    rests = []
-    for first, text in connection.execute(query.execution_options(yield_per=50)):
-        try:
-            document = msgspec.json.decode(text, type=_VerdictDocument)
-        except msgspec.DecodeError:
-            continue
-        for suite, facts in document.suites.items():
-            rests.append((first, suite_scope(tenant, suite), facts.journal))
-            for side in (facts.candidate, facts.incumbent):
-                if side is not None and facts.version is not None:
-                    scope = AttemptScope(tenant, suite, facts.version, side.checkpoint)
-                    rests.append((first, scope, side.journal))
-    return rests
-
-
 class _VerdictSide(msgspec.Struct):
     checkpoint: str
     journal: JournalHead = NOTHING_RECORDED
@@ -195,8 +137,43 @@ class _VerdictDocument(msgspec.Struct):
     suites: dict[str, _VerdictSuite] = {}
 
 
-def _bound_misfit(connection: Connection, rests: Sequence[_Rest]) -> Misfit | None:
-    """The first version whose verdict read what is not there any more as it was recorded."""
+#: The version of a verdict, and the journal up to an entry that it rests on.
+_Rest = tuple[int, AttemptScope, JournalHead]
+
+
+def _evidence_misfits(connection: Connection, tenant: str, name: str) -> Iterator[Misfit]:
+    """Verdicts and policies, which are named by their digests, and what the verdicts read."""
+    rests: list[_Rest] = []
+    changes = channel_change.c
+    for kind, digest, text in (
+        ("verdict", verdict.c.id, verdict.c.document),
+        ("policy", gate_policy.c.digest, gate_policy.c.text),
+    ):
+        version, used = sa.func.min(changes.version), changes[kind]
+        own = sa.and_(text.table.c.tenant == tenant, digest == used)
+        query = sa.select(version, used, text).outerjoin(text.table, own)
+        query = query.where(changes.tenant == tenant, changes.channel == name, used.is_not(None))
+        query = query.group_by(used, text).order_by(version)
+        for first, named, kept in connection.execute(query.execution_options(yield_per=50)):
+            if kept is None or text_digest(kept) != named:
+                yield Misfit(first, f"its {kind} {named} is not there as it was written")
+                break
+            if kind == "verdict":
+                rests += _rests(tenant, first, kept)
+    yield from _bound_misfits(connection, rests)
+
+
+def _rests(tenant: str, version: int, text: str) -> Iterator[_Rest]:
+    for suite, facts in msgspec.json.decode(text, type=_VerdictDocument).suites.items():
+        yield version, suite_scope(tenant, suite), facts.journal
+        for side in (facts.candidate, facts.incumbent):
+            if side is not None and facts.version is not None:
+                scope = AttemptScope(tenant, suite, facts.version, side.checkpoint)
+                yield version, scope, side.journal
+
+
+def _bound_misfits(connection: Connection, rests: Sequence[_Rest]) -> Iterator[Misfit]:
+    """What verdicts read and is not there any more as it was recorded. A journal is read once."""
     journals: dict[AttemptScope, tuple[Journal, Sequence[str]]] = {}
     for version, scope, head in rests:
         if scope not in journals and scope.checkpoint:
@@ -205,13 +182,11 @@ def _bound_misfit(connection: Connection, rests: Sequence[_Rest]) -> Misfit | No
         elif scope not in journals:
             journals[scope] = read_bound_suite(connection, scope.tenant, scope.suite)
         journal, alterations = journals[scope]
-        why = [f"what its verdict rests on was changed: {text}" for text in alterations[:1]]
-        if not why and journal.head_at(head.entries) != head:
+        if alterations:
+            yield Misfit(version, f"what its verdict rests on was changed: {alterations[0]}")
+        elif journal.head_at(head.entries) != head:
             whose = f"{scope.checkpoint} on {scope.suite}" if scope.checkpoint else scope.suite
-            why = [f"the journal of {whose} is not the one that its verdict read"]
-        if why:
-            return Misfit(version, why[0])
-    return None
+            yield Misfit(version, f"the journal of {whose} is not the one that its verdict read")
 
 
 def first_version_since(connection: Connection, change: Change, *names: str) -> int:
