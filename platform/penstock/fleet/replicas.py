@@ -18,7 +18,6 @@ from penstock.fleet.fleet_status import (
     PartName,
     ReplicaGroup,
     StandingAnswer,
-    State,
     standings,
 )
 from penstock.fleet.settings import FleetSettings
@@ -49,7 +48,7 @@ class Report(Question):
 
     name: str
     replica: str
-    state: State | Literal["left"]
+    state: Literal["waiting", "fetching", "loading", "loaded", "failed", "left"]
     sidecar: Annotated[str, Meta(pattern="^[A-Za-z0-9]{1,32}$")]
     part: PartName = "main"
     wanted: str | None = None

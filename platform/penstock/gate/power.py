@@ -18,7 +18,7 @@ from penstock.checkpoints.tables import benchmark_attempt
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.gate.amounts import amounts_by_task, plain_amounts
-from penstock.gate.policy import SHARES, Policy, Requirement
+from penstock.gate.policy import SHARES, Policy
 from penstock.gate.statistics import Ranges, Values, lower_bound
 
 POWER = 0.8
@@ -41,7 +41,6 @@ class Spread:
 
     between: float
     within: float
-    source: str = ""
 
     def deviation(self, attempts: int) -> float:
         return float((self.between + self.within / attempts) ** 0.5)
@@ -76,10 +75,12 @@ class MissingShares:
 
 NOTHING_MISSING = MissingShares()
 
-ASSUMED = Spread(
-    between=0.0,
-    within=2 * _WITHIN_ASSUMED,
-    source="assumed: tasks solved with chances spread as Beta(0.6, 0.6), and an equal candidate",
+ASSUMED = Spread(between=0.0, within=2 * _WITHIN_ASSUMED)
+#: By how many checkpoints the spread was learned from.
+_SOURCES = (
+    "assumed: tasks solved with chances spread as Beta(0.6, 0.6), and an equal candidate",
+    "the recorded attempts of one checkpoint",
+    "the recorded attempts of both",
 )
 
 
@@ -104,15 +105,7 @@ def spread_of(
     )
     differences = [np.mean(candidate[task]) - np.mean(incumbent[task]) for task in tasks]
     between = max(float(np.var(differences, ddof=1)) - noise, 0.0)
-    return Spread(between=between, within=sum(variances), source="the recorded attempts of both")
-
-
-def spread_of_one(attempts: Mapping[str, Sequence[float]]) -> Spread | None:
-    """As if an equal candidate followed."""
-    within = _within(list(attempts.values()))
-    if within is None:
-        return None
-    return Spread(between=0.0, within=2 * within, source="the recorded attempts of one checkpoint")
+    return Spread(between=between, within=sum(variances))
 
 
 def _within(tasks: Sequence[Sequence[float]]) -> float | None:
@@ -241,8 +234,8 @@ def plan_power(
         recorded.append([each for each in tried if each.result.task not in left_out])
     listed = {task.name for known in versions if known.version == version for task in known.tasks}
     listed -= left_out.keys()
-    sizes = [*_TASKS, len(listed)] if len(listed) > 1 else _TASKS
-    grid = sorted({*(tasks or sizes)}), sorted({*(attempts or _ATTEMPTS)})
+    usual = [*_TASKS, len(listed)] if len(listed) > 1 else _TASKS
+    sizes, tries = sorted({*(tasks or usual)}), sorted({*(attempts or _ATTEMPTS)})
     plans = []
     for required in planned:
         sides = []
@@ -251,39 +244,26 @@ def plan_power(
             if amounts := amounts_by_task(scored, required.metric):
                 sides.append(plain_amounts(amounts))
         missing = missing_shares(recorded, sides, listed)
-        if errors is not None:
-            missing = replace(missing, errors=errors)
-        if unscored is not None:
-            missing = replace(missing, unscored=unscored)
-        learned = None
-        if sides:
-            learned = spread_of(*sides) if len(sides) == _SIDES_MAX else spread_of_one(*sides)
-        strict = replace(required, alpha=required.alpha / policy.chances)
-        plans.append(_plan_of(strict, difference, learned or ASSUMED, missing, grid))
+        asked = {"errors": errors, "unscored": unscored}
+        told = {name: share for name, share in asked.items() if share is not None}
+        missing = replace(missing, **told)
+        # Of one checkpoint alone an equal candidate is thought to follow.
+        learned = spread_of(sides[0], sides[-1]) if sides else None
+        source, spread = _SOURCES[len(sides) if learned else 0], learned or ASSUMED
+        margin, alpha = required.margin or 0.0, required.alpha / policy.chances
+        question = suite, required.metric, margin, alpha, difference
+        cells: list[PowerCell] = []
+        needs: list[TasksNeeded] = []
+        for count in tries:
+            assumed = {"alpha": alpha, "difference": difference, "missing": (missing, count)}
+            deviation = spread.deviation(count)
+            needs.append(TasksNeeded(count, tasks_for(deviation, margin=margin, **assumed)))
+            for size, each in product(sizes, sorted({*_MARGINS, margin})):
+                chance = power(size, deviation, margin=each, **assumed)  # type: ignore[arg-type]
+                cells.append(PowerCell(size, count, each, chance))
+        cells.sort(key=lambda cell: (cell.tasks, cell.attempts))
+        plans.append(PowerPlan(*question, source, spread, missing, cells, needs))
     return plans
-
-
-def _plan_of(
-    required: Requirement,
-    difference: float,
-    spread: Spread,
-    missing: MissingShares,
-    grid: tuple[Sequence[int], Sequence[int]],
-) -> PowerPlan:
-    tasks, tries = grid
-    deviations = {count: spread.deviation(count) for count in tries}
-    margin, alpha = required.margin or 0.0, required.alpha
-    assumed = {"alpha": alpha, "difference": difference}
-    cells, needs = [], []
-    for size, (count, deviation) in product(tasks, deviations.items()):
-        for each in sorted({*_MARGINS, margin}):
-            chance = power(size, deviation, margin=each, missing=(missing, count), **assumed)
-            cells.append(PowerCell(size, count, each, chance))
-    for count, deviation in deviations.items():
-        needed = tasks_for(deviation, margin=margin, missing=(missing, count), **assumed)
-        needs.append(TasksNeeded(count, needed))
-    question = required.suite, required.metric, margin, alpha, difference
-    return PowerPlan(*question, spread.source, spread, missing, cells, needs)
 
 
 def missing_shares(

@@ -87,7 +87,7 @@ def test_all_traffic_takes_a_look_that_passed(lake: HandLake) -> None:
 
     assert watched(began + 2 * HOUR).did == "looked"
     with pytest.raises(GateRefused, match="INCONCLUSIVE"):
-        promote(database, NEW, at(began + 2 * HOUR)(database, TENANT, True))
+        promote(database, NEW, at(began + 2 * HOUR)(database, TENANT, None))
     reward(lake, began + 3 * HOUR)
     found = watched(began + 3 * HOUR)
     assert (found.did, state(lake).checkpoint) == ("promoted", NEW)

@@ -55,6 +55,8 @@ def test_a_whole_policy_is_read() -> None:
 
 
 LEAST = '[[require]]\nsuite = "core"\n'
+GUARD = LEAST + 'margin = 0.1\n[[guard]]\nsuite = "core"\nmetric = "cost_usd"\n'
+LEFT = LEAST + 'margin = 0.1\n[[leave_out]]\nsuite = "core"\n'
 
 
 @pytest.mark.parametrize(
@@ -75,37 +77,21 @@ LEAST = '[[require]]\nsuite = "core"\n'
         (LEAST + "margin = 0.1\nmin_tasks = 3", "from 10 on"),
         (LEAST + "maximum = 0.1", "its minimum, not its maximum"),
         (LEAST + 'minimum = 0.1\ndirection = "min"', "its maximum, not its minimum"),
-        (LEAST + 'margin = 0.1\n[[guard]]\nsuite = "a"\nmetric = "cost_usd"', "exactly one of"),
-        (
-            LEAST + 'margin = 0.1\n[[guard]]\nsuite = "a"\nmetric = "cost_usd"\nmax = 1\nmin = 0',
-            "exactly one of",
-        ),
+        (GUARD, "exactly one of"),
+        (GUARD + "max = 1\nmin = 0", "exactly one of"),
         (LEAST + 'margin = 0.1\n[guard]\nsuite = "a"', "[[guard]]"),
         (LEAST + "margin = 0.0", "such as margin = 0.02"),
-        (
-            LEAST
-            + 'margin = 0.1\n[[guard]]\nsuite = "core"\nmetric = "cost_usd"\nmax_increase = 0',
-            "max_increase = 0 leaves no room",
-        ),
+        (GUARD + "max_increase = 0", "max_increase = 0 leaves no room"),
         (LEAST + "margin = 0.1\nmost = 9", "most has no meaning for score"),
         (LEAST + 'margin = 0.1\nmetric = "steps"\nmost = 0', "most has to be over 0"),
-        (LEAST + 'margin = 0.1\n[[leave_out]]\nsuite = "core"\ntasks = ["t"]', "needs a reason"),
+        (LEFT + 'tasks = ["t"]', "needs a reason"),
+        (LEFT + 'tasks = ["t"]\nreason = " "', "needs a reason"),
+        (LEFT + 'tasks = []\nreason = "r"', "names no tasks"),
         (
-            LEAST + 'margin = 0.1\n[[leave_out]]\nsuite = "core"\ntasks = ["t"]\nreason = " "',
-            "needs a reason",
-        ),
-        (
-            LEAST + 'margin = 0.1\n[[leave_out]]\nsuite = "core"\ntasks = []\nreason = "r"',
-            "names no tasks",
-        ),
-        (
-            LEAST + 'margin = 0.1\n[[leave_out]]\nsuite = "cor"\ntasks = ["t"]\nreason = "r"',
+            LEFT.removesuffix('re"\n') + 'r"\ntasks = ["t"]\nreason = "r"',
             "did you mean core?",
         ),
-        (
-            LEAST + 'margin = 0.1\n[[leave_out]]\nsuite = "core"\ntasks = ["t", "t"]\nreason = "r"',
-            "t of core is left out twice",
-        ),
+        (LEFT + 'tasks = ["t", "t"]\nreason = "r"', "t of core is left out twice"),
         (LEAST + "margin = 0.1\n[canary]\nsteps = [0.5, 0.1]", "have to grow"),
         (LEAST + 'margin = 0.1\n[suites]\nother = "v1"', "core"),
         (LEAST + 'margin = 0.1\n[gate]\ncombine = "some"', "all or any"),

@@ -13,7 +13,6 @@ from penstock.gate.power import (
     missing_shares,
     power,
     spread_of,
-    spread_of_one,
     tasks_for,
 )
 from tests.support.gate_cases import TASKS, even, failed, side
@@ -43,7 +42,7 @@ def test_variance_is_taken_apart_into_chance_and_what_differs() -> None:
     chance = float((base * (1 - base)).mean() + (moved * (1 - moved)).mean())
     assert found.within == pytest.approx(chance, rel=0.05)
     assert found.between == pytest.approx(0.01, abs=0.006)
-    alone = spread_of_one(sides[1])
+    alone = spread_of(sides[1], sides[1])
     assert alone is not None
     assert alone.between == 0
     assert alone.within == pytest.approx(chance, rel=0.06)
