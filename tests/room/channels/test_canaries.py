@@ -14,12 +14,8 @@ def test_a_canary_grows_and_takes_over(database: Database) -> None:
     add(database, "a", "b")
     promote(database, "a")
     first = promote(database, "b", share=0.05)
-    assert (first.action, first.checkpoint, first.canary, first.canary_share) == (
-        "canary",
-        "a",
-        "b",
-        0.05,
-    )
+    told = (first.action, first.checkpoint, first.canary, first.canary_share)
+    assert told == ("canary", "a", "b", 0.05)
     found = at(database)
     assert (found.canary_digest, found.canary_uri) == (digest_of("b"), "https://models.test/b")
     with pytest.raises(AlreadyServing, match="as a canary"):
@@ -56,12 +52,8 @@ def test_another_canary_takes_the_place_of_one(embedded: Database) -> None:
 @pytest.mark.parametrize("share", [0, 1, -0.1, 1.5, float("nan"), float("inf")])
 def test_a_share_lies_between_none_and_all(embedded: Database, share: float) -> None:
     add(embedded, "a", "b")
+    with pytest.raises(InvalidInput, match="promote one to all first"):
+        promote(embedded, "a", share=0.1)
     promote(embedded, "a")
     with pytest.raises(InvalidInput, match="between 0 and 1"):
         promote(embedded, "b", share=share)
-
-
-def test_a_canary_needs_something_beside_it(embedded: Database) -> None:
-    add(embedded, "a")
-    with pytest.raises(InvalidInput, match="promote one to all first"):
-        promote(embedded, "a", share=0.1)
