@@ -89,8 +89,8 @@ class ChannelState(ChannelPointer):
 class ChannelNews(ChannelState):
     """The next changes after a version, and what to pass as `after` in order to miss none."""
 
-    changes: list[ChangeAnswer]
-    next: int
+    changes: list[ChangeAnswer] | None = None
+    next: int | None = None
 
 
 def unused_channel(tenant: str, channel: str) -> Change:

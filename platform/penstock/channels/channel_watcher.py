@@ -239,4 +239,4 @@ def channel_answers(
             continue
         failures = 0
         yield answer
-        after = answer.get("next", answer["version"])
+        after = answer.get("next") or answer["version"]

@@ -11,7 +11,7 @@ from litestar.params import Parameter
 
 from penstock.access.call_routes import caller_of
 from penstock.access.keys import Authorizer
-from penstock.channels.change import ChannelNews, ChannelState
+from penstock.channels.change import ChannelNews
 from penstock.channels.channel_watcher import ChannelWatcher
 from penstock.checkpoints import registration
 from penstock.checkpoints.artifact_roots import ArtifactRoots
@@ -107,7 +107,7 @@ async def get_channel(
     name: Name,
     after: After = None,
     wait: Wait = 0.0,
-) -> Response[ChannelState | ChannelNews]:
+) -> Response[ChannelNews]:
     grant = await registry.authorizer.authorize(
         request.headers.get("authorization"), "read", "serve", "promote"
     )
@@ -115,14 +115,13 @@ async def get_channel(
     if after is None:
         if wait:
             raise InvalidInput(what="wait", why="it needs `after`, the version that you know")
-        answer = await watcher.channel(key)
+        answer = ChannelNews(**vars(await watcher.channel(key)))
     else:
         with cut_off_when_cancelled():
             answer = await watcher.change(key, after, wait, _disconnect(request))
     tag = f'"{answer.hash}"'
     known = request.headers.get("if-none-match", "").split(",")
-    is_news = isinstance(answer, ChannelNews) and answer.changes
-    if not is_news and {"*", tag} & {text.strip().removeprefix("W/") for text in known}:
+    if not answer.changes and {"*", tag} & {text.strip().removeprefix("W/") for text in known}:
         return Response(None, status_code=304, headers={"ETag": tag})  # type: ignore[arg-type]
     return Response(answer, headers={"ETag": tag, "Cache-Control": "no-cache"})
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from penstock.channels.change import ChannelNews, ChannelUnknown
+from penstock.channels.change import ChangeAnswer, ChannelNews, ChannelUnknown
 from penstock.channels.channel_watcher import ChannelWatcher, WatchOutcome
 from penstock.channels.notices import NOTICES_AT_ONCE
 from penstock.database.engine import Database
@@ -45,6 +45,11 @@ def seen(outcome: WatchOutcome) -> ChannelNews:
     return outcome
 
 
+def changes_of(news: ChannelNews) -> list[ChangeAnswer]:
+    assert isinstance(news.changes, list)
+    return news.changes
+
+
 def change_times(database: Database, times: int) -> None:
     for number in range(times):
         set_policy(database, f"# {number}\n{POLICY}")
@@ -62,7 +67,7 @@ def test_a_change_wakes_all_that_wait(database: Database) -> None:
         for _ in range(20):
             found = seen(told.get(timeout=300))
             assert (found.version, found.checkpoint) == (2, "two")
-            assert [one.version for one in found.changes] == [2]
+            assert [one.version for one in changes_of(found)] == [2]
         assert watcher.waiting == 0
 
 
@@ -74,8 +79,8 @@ def test_nobody_misses_a_change_between_two_questions(database: Database) -> Non
     release(database)
     with watching(database) as watcher:
         found = seen(wait_for(watcher, 1))
-        assert [one.version for one in found.changes] == [2, 3, 4]
-        assert [one.action for one in found.changes] == ["promote", "rollback", "release"]
+        assert [one.version for one in changes_of(found)] == [2, 3, 4]
+        assert [one.action for one in changes_of(found)] == ["promote", "rollback", "release"]
 
 
 def test_very_many_changes_come_in_pieces(database: Database) -> None:
@@ -85,7 +90,7 @@ def test_very_many_changes_come_in_pieces(database: Database) -> None:
         while len(heard) < NOTICES_AT_ONCE + 20:
             found = seen(wait_for(watcher, heard[-1] if heard else 0))
             assert found.version == NOTICES_AT_ONCE + 20
-            heard += [one.version for one in found.changes]
+            heard += [one.version for one in changes_of(found)]
         assert heard == list(range(1, NOTICES_AT_ONCE + 21))
 
 
