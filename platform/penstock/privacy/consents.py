@@ -80,7 +80,8 @@ def list_decisions(database: Database, tenant: str) -> list[ConsentDecision]:
     query = sa.select(*columns).where(consent_decision.c.tenant == tenant).order_by("id")
     with database.read() as connection:
         rows = connection.execute(query).all()
-    return [ConsentDecision(*row[:-1], time_text(row[-1])) for row in rows]
+    decided = [row._asdict() | {"decided_at": time_text(row.decided_at)} for row in rows]
+    return [ConsentDecision(**facts) for facts in decided]
 
 
 class DecidedSubject(NamedTuple):
