@@ -15,21 +15,8 @@ from tests.support.repository import ROOT
 
 PACKAGES = ("platform/penstock", "jobs/penstock_jobs")
 ROOMS = (*PACKAGES, "migrations", "tests", "bench", "examples")
-SHIPPED = {
-    ".css",
-    ".html",
-    ".jinja",
-    ".js",
-    ".json",
-    ".jsonl",
-    ".mako",
-    ".md",
-    ".npz",
-    ".py",
-    ".sql",
-    ".toml",
-    ".typed",
-}
+SHIPPED = {".css", ".html", ".jinja", ".js", ".json", ".jsonl", ".mako", ".md", ".npz", ".py",
+           ".sql", ".toml", ".typed"}  # fmt: skip
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

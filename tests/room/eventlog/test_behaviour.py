@@ -214,16 +214,8 @@ def test_an_offset_that_was_trimmed_reads_from_the_first(place: Place) -> None:
 
 @pytest.mark.parametrize(
     "values",
-    [
-        [b""],
-        [b"", b"", b""],
-        [b"a", b"", b"b"],
-        [bytes(range(256))],
-        [b"\x00" * 100],
-        [b"\n", b"\r\n", b"PSK1", b"\xff\xfe"],
-        [b"many"] * 5000,
-    ],
-    ids=["empty", "empties", "between", "every-byte", "zeros", "marks", "many"],
+    [[b""], [bytes(range(256)), b"", b"\n", b"PSK1", b"\x00" * 100], [b"many"] * 5000],
+    ids=["empty", "every-byte", "many"],
 )
 def test_values_come_back_byte_for_byte(place: Place, values: list[bytes]) -> None:
     log = place.open()
@@ -296,10 +288,7 @@ OPERATIONS = st.lists(
 
 def test_any_order_of_operations_agrees_with_a_list(place: Place) -> None:
     @given(operations=OPERATIONS)
-    @settings(
-        max_examples=8 if isinstance(place, KafkaPlace) else 40
-        # the disk's time is not the code's
-    )
+    @settings(max_examples=8 if isinstance(place, KafkaPlace) else 40)
     def agree(operations: list[Operation]) -> None:
         agrees_with_a_list(place, operations)
 
