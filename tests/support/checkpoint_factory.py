@@ -7,8 +7,10 @@ from typing import Any
 from penstock.channels import promotion
 from penstock.channels.change import Change
 from penstock.channels.promotion import Judge, Promotion, Rollback, roll_back
+from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
 from penstock.checkpoints.checkpoint import Checkpoint
 from penstock.checkpoints.registration import register
+from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.database.engine import Database
 from penstock.gate.verdict import Outcome, Verdict
 from penstock.settings import Settings
@@ -67,6 +69,21 @@ def release(database: Database, channel: str = "production") -> Change:
     return promotion.release(
         database, tenant=TENANT, channel=channel, reason="understood", actor="carol"
     )
+
+
+def add_scores(database: Database, means: dict[str, float], tasks: int = 40) -> None:
+    """Attempts at the suite `core`, of which that share passed."""
+    names = [f"t-{number:03}" for number in range(tasks)]
+    version = SuiteVersion("core", "v1", tuple(map(SuiteTask, names)))
+    add_suite(database, TENANT, version)
+    for checkpoint, mean in means.items():
+        attempts = [
+            Attempt(task=task, attempt=0, score=float(number < mean * tasks))
+            for number, task in enumerate(names)
+        ]
+        with database.write() as connection:
+            scope = AttemptScope(TENANT, "core", "v1", checkpoint)
+            record_attempts(connection, scope, "run-1", attempts)
 
 
 def set_policy(database: Database, text: str = POLICY, channel: str = "production") -> Change:

@@ -151,11 +151,8 @@ def _checked(place: int, convert: Callable[..., Converted], *what: object) -> Co
 
 
 def _reading_of_span(span: Span, origin: Origin) -> Reading | None:
-    for read in _OF_SPANS:
-        reading = read(span, origin)
-        if reading is not None:
-            return reading
-    return None
+    readings = (read(span, origin) for read in _OF_SPANS)
+    return next((reading for reading in readings if reading is not None), None)
 
 
 def _span_key(span: Span, reading: Reading) -> str:

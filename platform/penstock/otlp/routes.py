@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -107,28 +108,22 @@ class _Outcome:
         return "; ".join(self.reasons) + (f"; and {more} more" if more else "")
 
 
-@post(
-    "/v1/traces",
+_export = partial(
+    post,
     status_code=200,
-    summary="Send spans of coding agents, as OTLP",
     description="Protobuf or JSON; plain, gzip or zstd. Answers when all is on disk.",
     operation_class=ExportOperation,
     responses=refusals(400, 401, 403, 408, 413, 415, 429, 503),
     security=KEY_NEEDED,
 )
+
+
+@_export("/v1/traces", summary="Send spans of coding agents, as OTLP")
 async def post_traces(request: Request[Any, Any, Any], gateway: Gateway) -> Response[bytes]:
     return await _answer(request, gateway, "spans")
 
 
-@post(
-    "/v1/logs",
-    status_code=200,
-    summary="Send log records of coding agents, as OTLP",
-    description="Protobuf or JSON; plain, gzip or zstd. Answers when all is on disk.",
-    operation_class=ExportOperation,
-    responses=refusals(400, 401, 403, 408, 413, 415, 429, 503),
-    security=KEY_NEEDED,
-)
+@_export("/v1/logs", summary="Send log records of coding agents, as OTLP")
 async def post_logs(request: Request[Any, Any, Any], gateway: Gateway) -> Response[bytes]:
     return await _answer(request, gateway, "log records")
 
@@ -146,11 +141,8 @@ async def _answer(
         if form not in (PROTOBUF, JSON):
             raise
         return _refusal(error, status, form)
-    for name, number in (
-        ("converted", outcome.converted),
-        ("ignored", outcome.ignored),
-        ("rejected", outcome.rejected),
-    ):
+    for name in ("converted", "ignored", "rejected"):
+        number = getattr(outcome, name)
         gateway.metrics.add("otlp_records_total", number, signal=signal, outcome=name)
     if form == PROTOBUF:
         content = protobuf.encode_partial_success(outcome.rejected, outcome.message)

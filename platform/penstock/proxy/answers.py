@@ -71,13 +71,13 @@ class AnswerDraft:
         for event in self._cutter.cut(piece):
             start, end = data_of(event)
             if end > start and event[start : start + 1] == b"{":
-                self._take(event[start:end], _EVENTS[self.endpoint])
+                self._take(event[start:end], _READERS[self.endpoint][0])
 
     def end(self) -> None:
         if self._cutter is not None:
             self.take(b"\n\n")
         elif self._body and not self.was_cut:
-            self._take(b"".join(self._body), _WHOLES[self.endpoint])
+            self._take(b"".join(self._body), _READERS[self.endpoint][1])
         self._body = []
 
     def _take(self, text: bytes, reader: Any) -> None:
@@ -284,17 +284,12 @@ def _response_event(draft: AnswerDraft, document: Mapping[str, Any]) -> None:
             draft.problem = problem_of(document)
 
 
-_EVENTS = {
-    Endpoint.CHAT: _chat_event,
-    Endpoint.COMPLETIONS: _text,
-    Endpoint.MESSAGES: _message_event,
-    Endpoint.RESPONSES: _response_event,
-}
-_WHOLES = {
-    Endpoint.CHAT: _chat_whole,
-    Endpoint.COMPLETIONS: _text,
-    Endpoint.MESSAGES: _message_whole,
-    Endpoint.RESPONSES: _response_whole,
+#: What reads an event of a stream, and a whole answer.
+_READERS = {
+    Endpoint.CHAT: (_chat_event, _chat_whole),
+    Endpoint.COMPLETIONS: (_text, _text),
+    Endpoint.MESSAGES: (_message_event, _message_whole),
+    Endpoint.RESPONSES: (_response_event, _response_whole),
 }
 
 

@@ -7,13 +7,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import msgspec
 import structlog
 import uvicorn
 
 from penstock.http.address import HttpAddress
 from penstock.proxy.engine import EngineKind
-from penstock.proxy.exchange import Exchange, Exchanges, Receive, Scope, Send
+from penstock.proxy.exchange import Exchange, Exchanges, Receive, Scope, Send, send_json
 from penstock.proxy.known_engine import KnownEngine, WeightSamples, loaded_weights
 from penstock.proxy.target import Labels, target_of
 from penstock.proxy.transcription_process import RecordingPlan, TranscriptionProcess
@@ -53,10 +52,10 @@ class ProxyApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, query = scope["raw_path"], scope["query_string"]
         if scope["method"] not in _METHODS:
-            await _answer(send, 405, {"error": {"message": "the proxy passes no such method on"}})
+            await send_json(send, 405, {"error": {"message": "the proxy passes no such method on"}})
             return
         if scope["path"] == STATUS_PATH:
-            await _answer(send, 200, self.status())
+            await send_json(send, 200, self.status())
             return
         target = target_of(scope["method"], path, query, scope["headers"], self._plan.labels)
         await Exchange(self._shared, target, scope, receive, send).run()
@@ -73,13 +72,6 @@ class ProxyApp:
     async def close(self) -> None:
         self._upstream.close()
         await self.transcription.close()
-
-
-async def _answer(send: Send, status: int, document: object) -> None:
-    body = msgspec.json.encode(document)
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
 
 
 def bound_socket(host: str, port: int) -> socket.socket:

@@ -262,13 +262,7 @@ class Exchange:
             return
         if self._has_begun:
             raise error
-        body = msgspec.json.encode(_problem(self._target.endpoint, one_line(error)))
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-        ]
-        await self._send({"type": "http.response.start", "status": 502, "headers": headers})
-        await self._send({"type": "http.response.body", "body": body})
+        await send_json(self._send, 502, _problem(self._target.endpoint, one_line(error)))
 
     async def _end(self, call: RecordedCall, problem: str | None) -> None:
         now_s = time.monotonic()
@@ -289,6 +283,13 @@ class Exchange:
         if awaits:
             end.weights = await self._shared.weights.of_answer(self._before)
             self._shared.transcription.settle(call, end)
+
+
+async def send_json(send: Send, status: int, document: object) -> None:
+    body = msgspec.json.encode(document)
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 def _chunk(part: bytes) -> bytes:

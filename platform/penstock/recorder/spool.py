@@ -227,20 +227,15 @@ class Reply(NamedTuple):
     problem: str = ""
 
 
+_OUTCOMES = {200: Outcome.TAKEN, 413: Outcome.TOO_LARGE} | {
+    **dict.fromkeys((400, 422), Outcome.REFUSED),
+    **dict.fromkeys((0, 408, 425, 429), Outcome.LATER),
+}
+
+
 def outcome(reply: Reply) -> Outcome:
-    match reply.status:
-        case 200:
-            return Outcome.TAKEN
-        case 413:
-            return Outcome.TOO_LARGE
-        case 400 | 422:
-            return Outcome.REFUSED
-        case 0 | 408 | 425 | 429:
-            return Outcome.LATER
-        case status if status >= 500:
-            return Outcome.LATER
-        case _:
-            return Outcome.UNUSABLE
+    other = Outcome.LATER if reply.status >= 500 else Outcome.UNUSABLE
+    return _OUTCOMES.get(reply.status, other)
 
 
 def pause_seconds(attempts: int, reply: Reply, chance: float) -> float:

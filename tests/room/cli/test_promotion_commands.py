@@ -10,13 +10,11 @@ from typing import Any
 
 import pytest
 
-from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
-from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.database.engine import Database
+from tests.support.checkpoint_factory import add_scores
 
 Run = Callable[..., Any]
 
-TASKS = [f"t-{number:03}" for number in range(40)]
 POLICY = """\
 [[require]]
 suite = "core"
@@ -39,25 +37,12 @@ def registry(run: Run, models: Path, data: Path) -> Run:
     """The commands, with a policy for production that a and c pass and b does not."""
     for name in ("a", "b", "c"):
         assert run("checkpoints", "register", name, "--uri", str(models / name)).status == 0
-    scored(data, {"a": 0.8, "b": 0.2, "c": 0.9})
+    with closing(Database(f"sqlite:///{data}/penstock.db")) as database:
+        add_scores(database, {"a": 0.8, "b": 0.2, "c": 0.9})
     (models / "policy.toml").write_text(POLICY)
     done = run("channels", "policy", "production", "--set", str(models / "policy.toml"))
     assert (done.status, done.err[:28]) == (0, "production version 1: policy")
     return run
-
-
-def scored(data: Path, means: dict[str, float]) -> None:
-    database = Database(f"sqlite:///{data}/penstock.db")
-    tasks = tuple(SuiteTask(name) for name in TASKS)
-    add_suite(database, "default", SuiteVersion("core", "v1", tasks))
-    for name, mean in means.items():
-        found = [
-            Attempt(task=task, attempt=0, score=float(number < mean * len(TASKS)))
-            for number, task in enumerate(TASKS)
-        ]
-        with database.write() as connection:
-            record_attempts(connection, AttemptScope("default", "core", "v1", name), "run-1", found)
-    database.close()
 
 
 def promote(run: Run, name: str, *more: str) -> Any:

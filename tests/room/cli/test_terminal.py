@@ -144,7 +144,7 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", WRITERS)
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(text=texts)
 @example(text=HOSTILE)
 def test_no_text_controls_a_terminal(name: str, text: str) -> None:
@@ -173,7 +173,8 @@ def test_what_is_no_control_character_stays() -> None:
     assert visible_line("a\r\nb\tc") == "a b c"
 
 
-@given(value=st.dictionaries(texts.map(_encodable), texts.map(_encodable)))
+@settings(max_examples=30)
+@given(value=st.dictionaries(texts.map(_encodable), texts.map(_encodable), max_size=4))
 def test_json_says_the_same(value: dict[str, str]) -> None:
     assert json.loads(visible_json(json.dumps(value, ensure_ascii=False))) == value
 

@@ -13,6 +13,27 @@ def calls(events: list[Event]) -> list[dict[str, Any]]:
     return payloads(events, "model_call")
 
 
+@pytest.mark.parametrize(
+    ("case", "edits"),
+    [
+        # Lines have the text that the window showed; of a command's file the final patch tells.
+        ("swe-agent/windowed", [("/toy/note.py", "", "x = 1\ny = 2\n"),
+                                ("/toy/note.py", "y = 2\n", "y = 3\n"),
+                                ("made.txt", "old\n", "new\n")]),
+        ("mini-swe-agent/version-2", [("note.txt", "", "b is 2\n"), ("b.py", "b = 1\n", "b = 2\n")]),
+        ("messages/anthropic", [("f.py", "f = 1", "f = 2")]),  # another failed
+        ("cline/xml", [("o.py", "", "o = 1\n")]),
+        ("cline/roo", [("p.py", "p = 1\n", "p = 2\n")]),
+        ("vscode-chat/log", [("/code/n.py", "n = 1", "n = 2")]),
+        ("cursor/database", [("q.py", "q = 1\n", "q = 2\n")]),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)  # fmt: skip
+def test_edits_have_their_texts(case: str, edits: list[tuple[str, str, str]]) -> None:
+    made = payloads(events_of(FIXTURES / case), "edit")
+    assert [(each["path"], each["before"], each["after"]) for each in made] == edits
+
+
 # ATIF
 
 
@@ -58,15 +79,6 @@ def test_trial_of_harbor_is_one_source_with_its_reward() -> None:
 # SWE-agent and mini-swe-agent
 
 
-def test_edits_of_lines_have_the_text_that_the_window_showed() -> None:
-    edits = payloads(events_of(FIXTURES / "swe-agent/windowed"), "edit")
-    assert [(edit["path"], edit["before"], edit["after"]) for edit in edits] == [
-        ("/toy/note.py", "", "x = 1\ny = 2\n"),
-        ("/toy/note.py", "y = 2\n", "y = 3\n"),
-        ("made.txt", "old\n", "new\n"),  # a command wrote it: the final patch tells
-    ]
-
-
 def test_demonstration_is_nobodys_message() -> None:
     messages = payloads(events_of(FIXTURES / "swe-agent/windowed"), "user_message")
     assert [message.get("synthetic") for message in messages] == [True, None]
@@ -82,10 +94,8 @@ def test_run_that_still_goes_on_is_taken_once_it_has_ended(tmp_path: Path) -> No
     assert report_of(tmp_path).formats["swe-agent"].taken.counts["edit"] == 1
 
 
-def test_file_that_a_shell_wrote_is_an_edit_and_an_interruption_is_a_message() -> None:
+def test_an_interruption_is_a_message() -> None:
     events = events_of(FIXTURES / "mini-swe-agent/version-2")
-    edits = [(edit["path"], edit["after"]) for edit in payloads(events, "edit")]
-    assert edits == [("note.txt", "b is 2\n"), ("b.py", "b = 2\n")]
     assert [user["text"] for user in payloads(events, "user_message")][1] == "Do not write notes."
 
 
@@ -122,9 +132,6 @@ def test_logs_of_calls_say_each_message_once() -> None:
 
 def test_failed_edit_is_none() -> None:
     events = events_of(FIXTURES / "messages/anthropic")
-    assert [(edit["before"], edit["after"]) for edit in payloads(events, "edit")] == [
-        ("f = 1", "f = 2")
-    ]
     assert [result.get("ok") for result in payloads(events, "tool_result")] == [None, False]
     assert payloads(events, "session_start")[0]["system"] == "Be brief."
 

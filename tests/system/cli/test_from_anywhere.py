@@ -17,8 +17,6 @@ import sqlalchemy as sa
 import penstock as penstock_api
 from penstock.access import ROLES
 from penstock.access.keys import create_key
-from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
-from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.errors import PenstockError
 from penstock.events.event import TENANT_DEFAULT
 from penstock.http.login import login_path
@@ -29,6 +27,7 @@ from penstock.shards.errors import ShardUnknown
 from penstock.shards.reader import ReadingOptions
 from penstock_jobs.demo.server import Server, running_server
 from penstock_jobs.loop.tables import loop_cycle, loop_stage
+from tests.support.checkpoint_factory import add_scores
 from tests.support.commands import penstock
 from tests.support.lakes import START_US, body_of, make_event
 from tests.support.repository import ROOT
@@ -88,7 +87,6 @@ minimum = 0.5
 margin = 0.5
 min_tasks = 30
 """
-TASKS = [f"t-{number:03}" for number in range(40)]
 
 
 @dataclass
@@ -137,7 +135,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     wrong = b'{"session_id": "s", "type": "edti"}\n'
     (folder / "lines.jsonl").write_bytes(body_of([make_event("s", 1)]) + wrong)
     (folder / "policy.toml").write_text(POLICY)
-    results = [{"task": task, "attempt": 0, "score": 1.0} for task in TASKS[:3]]
+    results = [{"task": f"t-{at:03}", "attempt": 0, "score": 1.0} for at in range(3)]
     results += [{"task": "t-003", "error": "timeout: 30 s"}, {"task": "other", "score": 0.0}]
     (folder / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in results))
     for command in (
@@ -160,17 +158,8 @@ def named(name: str) -> list[str]:
 
 
 def scored(data: Path, means: dict[str, float]) -> None:
-    tasks = tuple(SuiteTask(name) for name in TASKS)
     with open_or_make(load_settings(data, environment={})) as lake:
-        add_suite(lake.database, TENANT_DEFAULT, SuiteVersion("core", "v1", tasks))
-        for name, mean in means.items():
-            attempts = [
-                Attempt(task=task, attempt=0, score=float(number < mean * len(TASKS)))
-                for number, task in enumerate(TASKS)
-            ]
-            scope = AttemptScope(TENANT_DEFAULT, "core", "v1", name)
-            with lake.database.write() as connection:
-                record_attempts(connection, scope, "run-1", attempts)
+        add_scores(lake.database, means)
 
 
 def add_cycle(data: Path) -> None:

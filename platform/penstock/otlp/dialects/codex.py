@@ -108,6 +108,8 @@ def _request(attributes: Attributes) -> Reading | None:
 def _tool_result(attributes: Attributes) -> ToolReading:
     ok = truth(attributes, "success")
     output = text(attributes, "output")
+    facts = {"duration_ms": milliseconds(attributes, "duration_ms"),
+             "mcp_server": text(attributes, "mcp_server")}  # fmt: skip
     return ToolReading(
         name=text(attributes, "tool_name"),
         call_id=text(attributes, "call_id"),
@@ -115,10 +117,5 @@ def _tool_result(attributes: Attributes) -> ToolReading:
         output=output,
         ok=ok,
         error=output if ok is False else None,
-        facts=present(
-            {
-                "duration_ms": milliseconds(attributes, "duration_ms"),
-                "mcp_server": text(attributes, "mcp_server"),
-            }
-        ),
+        facts=present(facts),
     )

@@ -38,11 +38,8 @@ def read_openinference(span: Span, _origin: Origin) -> Reading | None:
         call_id = text(attributes, "tool.id", "tool_call.id", "tool.call.id")
         tool.call_id = call_id or tool.call_id
         return tool
-    return (
-        StepReading(kind, present({"agent": text(attributes, "agent.name", "graph.node.id")}))
-        if kind
-        else None
-    )
+    agent = text(attributes, "agent.name", "graph.node.id")
+    return StepReading(kind, present({"agent": agent})) if kind else None
 
 
 def _openinference_call(attributes: Attributes) -> ModelCallReading:
