@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -10,11 +11,12 @@ import typer
 
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.desk import open_desk
-from penstock.lake.lake import open_existing
+from penstock.lake.commands import Outcome, command
+from penstock.lake.desk import Desk
+from penstock.lake.lake import Lake
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of, spinner_of
-from penstock.terminal.output import say, say_more, show_json, show_table, show_text
+from penstock.terminal.output import say, say_more, show_rows, show_table, show_text
 
 if TYPE_CHECKING:
     from penstock_jobs.benchmarks.summary import CheckpointResults
@@ -45,7 +47,9 @@ Visible = Annotated[
 
 
 @app.command()
+@command()
 def run(
+    lake: Lake,
     suite: SuiteFolder,
     *,
     checkpoint: Checkpoint,
@@ -60,10 +64,8 @@ def run(
     hidden: Hidden = None,
     visible: Visible = None,
     no_isolation: NoIsolation = False,
-    data: options.Data = None,
     tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """Let an agent attempt each task of a suite with a checkpoint, and score what it leaves.
 
     Each attempt has a fresh copy of its task, no network but the serving address, and does not
@@ -98,23 +100,20 @@ def run(
         visible=tuple(str(path.absolute()) for path in visible or []),
     )
     folder = read_suite(suite)
-    with open_existing(data) as lake:
-        name = find(lake.database, tenant, checkpoint).name
-        choose = None
-        if until_decided:
-            register_suite(lake.database, tenant, folder)
-            scope = AttemptScope(tenant, folder.name, folder.version, name)
-            choose = UntilDecided(lake.database, scope, channel, most=attempts_max)
-        with open_executor(lake.settings) as workers, progress_of("attempts") as follow:
-            report = run_suite(
-                lake, workers, folder, name, how, tenant=tenant, choose=choose, follow=follow
-            )
-        results = results_of(lake.database, report.scope)
-        advice = version_advice(lake.database, tenant, folder.name)
-    if json:
-        facts = {"run": report.run, "made": report.made, "known": report.known} | asdict(results)
-        show_json(facts | ({"until": choose.ended.document} if choose else {}))
-        return
+    name = find(lake.database, tenant, checkpoint).name
+    choose = None
+    if until_decided:
+        register_suite(lake.database, tenant, folder)
+        scope = AttemptScope(tenant, folder.name, folder.version, name)
+        choose = UntilDecided(lake.database, scope, channel, most=attempts_max)
+    with open_executor(lake.settings) as workers, progress_of("attempts") as follow:
+        report = run_suite(
+            lake, workers, folder, name, how, tenant=tenant, choose=choose, follow=follow
+        )
+    results = results_of(lake.database, report.scope)
+    advice = version_advice(lake.database, tenant, folder.name)
+    facts = {"run": report.run, "made": report.made, "known": report.known} | asdict(results)
+    yield facts | ({"until": choose.ended.document} if choose else {})
     say(f"{report.made} attempts were made, {report.known} were known already.")
     if choose is not None:
         say(choose.ended.text)
@@ -127,40 +126,32 @@ SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help="A suite's name,
 
 
 @app.command()
+@command()
 def show(
+    desk: Desk,
     suite: SuiteName,
     *,
     checkpoint: Annotated[Text, typer.Option(metavar="NAME", help="One, with its tasks.")] = None,
     suite_version: Annotated[Text, typer.Option(metavar="V", help="Else the newest.")] = None,
-    data: options.DeskData = None,
-    url: options.Url = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
     limit: options.Limit = None,
     cursor: options.Cursor = None,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """What checkpoints scored at a suite; of one checkpoint, what it scored at each task.
 
     Example: penstock bench show core --checkpoint ckpt-0013
     """
+
     from penstock_jobs.benchmarks.calls import SHOW_RESULTS, ResultsQuestion
     from penstock_jobs.benchmarks.summary import mean_text, task_table
 
     suite = _name_of(suite)
     question = ResultsQuestion(
-        suite=suite,
-        checkpoint=checkpoint,
-        suite_version=suite_version,
-        limit=limit,
-        cursor=cursor,
+        suite=suite, checkpoint=checkpoint, suite_version=suite_version, limit=limit, cursor=cursor
     )
-    with open_desk(data, url, tenant) as desk:
-        answer = desk.ask(SHOW_RESULTS, question)
+    answer = desk.ask(SHOW_RESULTS, question)
     results, advice = answer.results, answer.advice
     say_more(answer.next)
-    if json:
-        show_json(results)
-        return
+    yield results
     if not results:
         say(f"No attempts at {suite} are known{f' of {checkpoint}' if checkpoint else ''}.")
     rows: list[list[object]] = []
@@ -183,31 +174,27 @@ def show(
 
 
 @app.command()
+@command()
 def compare(
+    desk: Desk,
     before: Annotated[str, typer.Argument(metavar="A", help="A checkpoint.")],
     after: Annotated[str, typer.Argument(metavar="B", help="The one to compare with it.")],
     *,
     suite: Annotated[str, typer.Option(metavar="SUITE", help="A suite's name, or its folder.")],
-    data: options.DeskData = None,
-    url: options.Url = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """Two checkpoints at one suite, paired by task, and where they differ most.
 
     It is no verdict: `penstock gate check` decides by a channel's policy.
 
     Example: penstock bench compare ckpt-0012 ckpt-0013 --suite core
     """
+
     from penstock_jobs.benchmarks.calls import COMPARE_RESULTS, ComparisonQuestion
     from penstock_jobs.benchmarks.summary import number_text
 
     question = ComparisonQuestion(suite=_name_of(suite), before=before, after=after)
-    with open_desk(data, url, tenant) as desk:
-        comparison = desk.ask(COMPARE_RESULTS, question)
-    if json:
-        show_json(asdict(comparison))
-        return
+    comparison = desk.ask(COMPARE_RESULTS, question)
+    yield comparison
     rows: list[list[object]] = [
         ["tasks of both", len(comparison.tasks)],
         [f"score of {before}", number_text(comparison.before_mean, ".3f")],
@@ -263,12 +250,10 @@ def _show_summary(results: "CheckpointResults") -> None:
 
 
 @app.command()
+@command()
 def lint(
-    suite: SuiteFolder,
-    no_isolation: NoIsolation = False,
-    data: options.Data = None,
-    json: options.Json = False,
-) -> None:
+    suite: SuiteFolder, no_isolation: NoIsolation = False, data: options.Data = None
+) -> Iterator[object]:
     """Whether a suite measures anything. Exit 1 when something is wrong with it.
 
     Each check is run on the untouched tree, which has to fail, and on the solution, which has to
@@ -285,23 +270,18 @@ def lint(
     settings = load_settings(data)
     with open_executor(settings) as executor, progress_of("tasks") as follow:
         findings = lint_suite(executor, folder, settings, isolated=not no_isolation, follow=follow)
-    if json:
-        show_json({"suite": folder.name, "version": folder.version, "findings": findings})
-    else:
-        show_table(["task", "problem"], [[finding.task, finding.problem] for finding in findings])
-        counts = f"{len(folder.tasks)} tasks, {len(findings)} problems"
-        say(f"{folder.name} ({folder.version}): {counts}")
-    if findings:
-        raise typer.Exit(1)
+    document = {"suite": folder.name, "version": folder.version, "findings": findings}
+    yield Outcome(document, failed=bool(findings))
+    show_rows(findings, "task", "problem")
+    counts = f"{len(folder.tasks)} tasks, {len(findings)} problems"
+    say(f"{folder.name} ({folder.version}): {counts}")
 
 
 @app.command()
+@command()
 def register(
-    suite: SuiteFolder,
-    data: options.Data = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+    lake: Lake, suite: SuiteFolder, tenant: options.Tenant = TENANT_DEFAULT
+) -> Iterator[object]:
     """Make a suite known without running it: shards leave out what its tasks hold.
 
     Example: penstock bench register examples/suites/core
@@ -311,26 +291,18 @@ def register(
     from penstock_jobs.benchmarks.summary import version_advice
 
     folder = read_suite(suite)
-    with open_existing(data) as lake:
-        new = register_suite(lake.database, tenant, folder)
-        advice = version_advice(lake.database, tenant, folder.name)
-    if advice is not None:
+    new = register_suite(lake.database, tenant, folder)
+    if (advice := version_advice(lake.database, tenant, folder.name)) is not None:
         say(advice)
-    if json:
-        show_json({"suite": folder.name, "version": folder.version, "new": new})
-    else:
-        say(f"{folder.name} ({folder.version}): {'registered' if new else 'known already'}")
+    yield {"suite": folder.name, "version": folder.version, "new": new}
+    say(f"{folder.name} ({folder.version}): {'registered' if new else 'known already'}")
 
 
 @app.command()
+@command()
 def restore(
-    suite: SuiteName,
-    *,
-    checkpoint: Checkpoint,
-    data: options.Data = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+    lake: Lake, suite: SuiteName, *, checkpoint: Checkpoint, tenant: options.Tenant = TENANT_DEFAULT
+) -> Iterator[object]:
     """Put a checkpoint's attempts and runs back as they were recorded, at all versions of a suite,
     where somebody edited, removed or added rows by hand: `penstock gate check` says so.
 
@@ -340,13 +312,11 @@ def restore(
     from penstock.checkpoints.registration import find_in
 
     suite = _name_of(suite)
-    with open_existing(data) as lake, lake.database.write() as connection:
+    with lake.database.write() as connection:
         name = find_in(connection, tenant, checkpoint).name
         scopes = recorded_scopes(connection, tenant, suite, name)
         altered = [text for scope in scopes for text in restore(connection, scope)]
-    if json:
-        show_json({"suite": suite, "checkpoint": name, "restored": altered})
-        return
+    yield {"suite": suite, "checkpoint": name, "restored": altered}
     show_text(*altered)
     say(f"rows of {name} on {suite} that were put back as they were recorded: {len(altered)}")
 
@@ -371,7 +341,9 @@ _IMPORT_FIELDS = (
 
 
 @app.command("import")
+@command()
 def import_(
+    desk: Desk,
     path: Results,
     *,
     suite: Annotated[str, typer.Option(metavar="NAME", help="Of which suite.")],
@@ -383,23 +355,20 @@ def import_(
     first_attempt: FirstAttempt = 0,
     unfinished: Unfinished = False,
     dry_run: DryRun = False,
-    data: options.DeskData = None,
-    url: options.Url = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """Take benchmark results that another harness wrote. A second time adds nothing.
 
     Errors and missing results stay what they are: neither passes nor failures.
 
     Example: penstock bench import jobs/2026-11-21 --suite core --checkpoint ckpt-0013
     """
+
     from penstock_jobs.benchmarks.calls import IMPORT_RESULTS
     from penstock_jobs.benchmarks.importers.trials import ReadOptions
     from penstock_jobs.benchmarks.result_import import error_rows, read_results
 
     reading = ReadOptions(metric=metric, only=only, unfinished=unfinished)
-    with open_desk(data, url, tenant) as desk, spinner_of(f"Reading {path}"):
+    with spinner_of(f"Reading {path}"):
         whose = {"suite": suite, "checkpoint": checkpoint, "suite_version": suite_version}
         how = {"first_attempt": first_attempt, "dry_run": dry_run}
         question = read_results(path, None if form == "auto" else form, reading, **whose, **how)
@@ -407,9 +376,7 @@ def import_(
     report, advice = answer.report, answer.advice
     if advice is not None:
         say(advice)
-    if json:
-        show_json(report)
-        return
+    yield report
     score = None if report.mean_score is None else f"{report.mean_score:.4f}"
     rows = [[name.replace("_", " "), getattr(report, name)] for name in _IMPORT_FIELDS]
     rows += [["mean score", score], ["would be new" if report.dry_run else "new", report.new]]

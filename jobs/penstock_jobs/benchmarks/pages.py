@@ -1,7 +1,10 @@
 """Pages of benchmarks: what checkpoints scored at each suite, and two of them task by task."""
 
+from functools import partial
+
 from penstock.console.charts import Interval, interval_chart
-from penstock.console.page import ConsolePage, Content, Visitor, page_sql
+from penstock.console.figures import signed
+from penstock.console.page import Content, PageList, Visitor, page_sql
 from penstock.console.verdict_charts import frontier_chart
 from penstock.errors import PenstockError
 from penstock.gate.frontier import FrontierPicture, FrontierPoint
@@ -14,6 +17,9 @@ from penstock_jobs.benchmarks.calls import (
 )
 from penstock_jobs.benchmarks.summary import CheckpointResults
 
+PAGES = PageList("penstock_jobs.benchmarks:pages/", reads_rows=True)
+_READERS = ("read", "promote")
+_difference = partial(signed, digits=2)
 #: What stands for cost, the first that all results say.
 _COSTS = ("cost_usd", "completion_tokens", "latency_s")
 _RESULTS_MAX = 40
@@ -34,25 +40,21 @@ class SuiteQuestion(Question):
     cursor: str | None = None
 
 
+@PAGES.page("/suites", "Suites", "suites.html.jinja", group="Release", place=2, shortcut="b")
 def _suites(visitor: Visitor, _question: SuitesQuestion) -> Content:
     sql = page_sql("penstock_jobs.benchmarks", "suites.sql")
     rows = visitor.own_rows(sql, frozenset({"benchmark_scores"}))
     return {"suites": rows}
 
 
+@PAGES.page("/suites/{suite}", "Suite", "suite.html.jinja", roles=_READERS)
 def _show(visitor: Visitor, question: SuiteQuestion) -> Content:
     asked = ResultsQuestion(suite=question.suite, cursor=question.cursor, limit=_RESULTS_MAX)
     answer = visitor.ask(SHOW_RESULTS, asked)
     if not answer.results and question.cursor is None:
         raise SuiteUnknown(suite=question.suite)
     rows = [
-        Interval(
-            result.checkpoint,
-            mean.lower,
-            mean.mean,
-            mean.upper,
-            note=f"{mean.tasks} tasks",
-        )
+        Interval(result.checkpoint, mean.lower, mean.mean, mean.upper, note=f"{mean.tasks} tasks")
         for result in answer.results
         if (mean := result.summary.score) is not None
     ]
@@ -79,6 +81,7 @@ def _picture(suite: str, results: list[CheckpointResults]) -> object:
     return None
 
 
+@PAGES.page("/suites/{suite}/comparison", "Comparison", "comparison.html.jinja", roles=_READERS)
 def _compare(visitor: Visitor, question: ComparisonQuestion) -> Content:
     compared = visitor.ask(COMPARE_RESULTS, question)
     tasks = sorted(compared.tasks, key=lambda pair: (pair.difference, pair.task))
@@ -99,7 +102,9 @@ def _compare(visitor: Visitor, question: ComparisonQuestion) -> Content:
         for pair in drawn
     ]
     chart = interval_chart(
-        rows, title=f"Where {compared.after} differs, task by task", value_format=_signed
+        rows,
+        title=f"Where {compared.after} differs, task by task",
+        value_format=_difference,
     )
     whole = []
     if compared.difference is not None:
@@ -110,47 +115,11 @@ def _compare(visitor: Visitor, question: ComparisonQuestion) -> Content:
         "better": sum(pair.difference > 0 for pair in tasks),
         "worse": sum(pair.difference < 0 for pair in tasks),
         "whole_chart": interval_chart(
-            whole, title="Difference of the means, with a 95 % interval", value_format=_signed
+            whole,
+            title="Difference of the means, with a 95 % interval",
+            value_format=_difference,
         ),
         "chart": chart,
         "drawn": len(drawn),
         "differing": len(differing),
     }
-
-
-def _signed(value: float) -> str:
-    return f"{value:+.2f}".replace("-", "−")
-
-
-_PAGES = "penstock_jobs.benchmarks:pages/"
-PAGES = [
-    ConsolePage(
-        path="/suites",
-        title="Suites",
-        question=SuitesQuestion,
-        work=_suites,
-        template=_PAGES + "suites.html.jinja",
-        group="Release",
-        place=2,
-        shortcut="b",
-        reads_rows=True,
-    ),
-    ConsolePage(
-        path="/suites/{suite}",
-        title="Suite",
-        question=SuiteQuestion,
-        work=_show,
-        template=_PAGES + "suite.html.jinja",
-        roles=("read", "promote"),
-        reads_rows=True,
-    ),
-    ConsolePage(
-        path="/suites/{suite}/comparison",
-        title="Comparison",
-        question=ComparisonQuestion,
-        work=_compare,
-        template=_PAGES + "comparison.html.jinja",
-        roles=("read", "promote"),
-        reads_rows=True,
-    ),
-]

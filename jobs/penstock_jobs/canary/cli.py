@@ -1,16 +1,18 @@
 """`penstock canary`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.channels.calls import ChannelQuestion
 from penstock.channels.promotion_cli import CHANNEL_DEFAULT, Channel
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.desk import open_desk
-from penstock.lake.lake import open_existing
+from penstock.lake.commands import Outcome, command
+from penstock.lake.desk import Desk
+from penstock.lake.lake import Lake
 from penstock.terminal import options
 from penstock.terminal.options import By, actor
 from penstock.terminal.output import say, show_json, show_json_line, show_table
@@ -31,48 +33,39 @@ app = typer.Typer(
 
 
 @app.command()
-def status(
-    channel: Channel = CHANNEL_DEFAULT,
-    data: options.DeskData = None,
-    url: options.Url = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+@command()
+def status(desk: Desk, channel: Channel = CHANNEL_DEFAULT) -> Iterator[object]:
     """Show the canary or the watch of a channel with its newest look. It changes nothing.
 
     Exit 1 if that look was a breach or an error.
 
     Example: penstock canary status --channel production
     """
-    from penstock.channels.calls import ChannelQuestion
+
     from penstock_jobs.canary.trial import SHOW_CANARY
 
-    with open_desk(data, url, tenant) as desk:
-        answer = desk.ask(SHOW_CANARY, ChannelQuestion(name=channel))
+    answer = desk.ask(SHOW_CANARY, ChannelQuestion(name=channel))
     look = answer.look
-    if json:
-        show_json(answer)
-    elif answer.trial is None:
+    yield Outcome(answer, failed=look is not None and look["outcome"] in ("breach", "error"))
+    if answer.trial is None:
         say(f"{channel}: no canary runs, and no new checkpoint is watched")
+        return
+    say(_trial_sentence(channel, answer.trial))
+    if look is None or answer.looked_at is None:
+        say("nobody has looked yet: `penstock canary watch --once`")
     else:
-        say(_trial_sentence(channel, answer.trial))
-        if look is None or answer.looked_at is None:
-            say("nobody has looked yet: `penstock canary watch --once`")
-        else:
-            say(f"looked at {_moment(answer.looked_at)}: {look['outcome']}")
-            _show_look(look)
-    if look is not None and look["outcome"] in ("breach", "error"):
-        raise typer.Exit(1)
+        say(f"looked at {_moment(answer.looked_at)}: {look['outcome']}")
+        _show_look(look)
 
 
 @app.command()
+@command()
 def step(
+    lake: Lake,
     channel: Channel = CHANNEL_DEFAULT,
     by: By = None,
-    data: options.Data = None,
     tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """Look at a canary now and give it its next share; after the last share all traffic.
 
     The steps are those of the channel's policy, and each goes through the gate. Exit 1 if it is
@@ -82,18 +75,17 @@ def step(
     """
     from penstock_jobs.canary.watch import step_once
 
-    with open_existing(data) as lake:
-        result = step_once(lake, tenant, channel, actor=actor(by))
-    _show_round(result, json=json)
-    if result.change is None:
-        raise typer.Exit(1)
+    result = step_once(lake, tenant, channel, actor=actor(by))
+    yield Outcome(_round_document(result), failed=result.change is None)
+    _show_round(result)
 
 
 @app.command()
+@command()
 def watch(
+    lake: Lake,
     channel: Channel = CHANNEL_DEFAULT,
     once: Annotated[bool, typer.Option("--once", help="Look once, act on it, and end.")] = False,
-    data: options.Data = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
@@ -113,14 +105,15 @@ def watch(
 
     def tell(result: "WatchRound") -> None:
         rounds[:] = [result]
-        if json and not once:
-            show_json_line(_round_document(result))
+        if not json:
+            _show_round(result)
+        elif once:
+            show_json(_round_document(result))
         else:
-            _show_round(result, json=json)
+            show_json_line(_round_document(result))
 
-    with open_existing(data) as lake:
-        never = Event()
-        watcher.watch(lake, tenant, channel, tell=tell, wait=lambda s: once or never.wait(s))
+    never = Event()
+    watcher.watch(lake, tenant, channel, tell=tell, wait=lambda s: once or never.wait(s))
     if not rounds:
         say(f"{channel}: another watcher is looking at this moment")
         raise typer.Exit(1)
@@ -130,12 +123,9 @@ def watch(
         raise typer.Exit(1)
 
 
-def _show_round(result: "WatchRound", *, json: bool) -> None:
+def _show_round(result: "WatchRound") -> None:
     from penstock_jobs.canary.trial import trial_answer
 
-    if json:
-        show_json(_round_document(result))
-        return
     if result.trial is not None:
         say(_trial_sentence(result.trial.channel, trial_answer(result.trial)))
     if result.look is not None:

@@ -12,7 +12,6 @@ import msgspec
 
 from penstock.channels.calls import ChannelQuestion
 from penstock.channels.change import Change
-from penstock.checkpoints.calls import refused_for
 from penstock.clock import SECOND_US
 from penstock.lake.desk import Call, Caller
 from penstock.lake.lake import Lake
@@ -162,6 +161,6 @@ SHOW_CANARY = Call(
     ("read", "promote"),
     "The trial of a channel, and the newest look at it",
     description="A canary that has a part of the traffic, or a new checkpoint that is watched.",
-    refused=refused_for(404) | {500: "The history is not there as it was written."},
+    refused={500: "The history is not there as it was written."},
 )
 CALLS = [SHOW_CANARY]

@@ -6,16 +6,18 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.directories import open_private
+from penstock.lake.commands import Outcome, command
+from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.long_commands import ended_as_by_ctrl_c
-from penstock.terminal.output import say, show_json, show_table, to_terminal
+from penstock.terminal.output import say, show_table, to_terminal
 
 if TYPE_CHECKING:
     from penstock_jobs.demo.player import DemoFolders
@@ -45,13 +47,10 @@ Seconds = Annotated[
 Seed = Annotated[int, typer.Option(help="The same seed tells the same story.")]
 
 
+@command()
 def demo(
-    data: Data = None,
-    sessions: Sessions = 220,
-    seconds: Seconds = None,
-    seed: Seed = 11,
-    json: options.Json = False,
-) -> None:
+    data: Data = None, sessions: Sessions = 220, seconds: Seconds = None, seed: Seed = 11
+) -> Iterator[object]:
     """Watch the whole loop on simulated production traffic, in six cycles.
 
     In each cycle users work with a checkpoint, rewards say what it was worth, a trainer makes the
@@ -61,7 +60,6 @@ def demo(
 
     Example: penstock demo
     """
-    from penstock.lake.lake import open_existing
     from penstock_jobs.demo.player import Player, make_folders
     from penstock_jobs.demo.server import running_server
     from penstock_jobs.demo.story import ACTS, COLUMNS, table_rows
@@ -88,14 +86,11 @@ def demo(
         until = math.inf if seconds is None else started + seconds
         chapters.extend(player.play(ACTS, go_on=lambda: time.monotonic() < until))
         ending = player.end()
-    if json:
-        show_json({"chapters": chapters, "ending": ending})
-    else:
-        say("")
-        show_table(COLUMNS, table_rows(chapters, ending))
-        _say_what_next(folders, chapters)
-    if any(chapter.outcome == "failed" for chapter in chapters):
-        raise typer.Exit(1)
+    failed = any(chapter.outcome == "failed" for chapter in chapters)
+    yield Outcome({"chapters": chapters, "ending": ending}, failed)
+    say("")
+    show_table(COLUMNS, table_rows(chapters, ending))
+    _say_what_next(folders, chapters)
 
 
 def _can_isolate() -> bool:
@@ -133,8 +128,8 @@ def _say_what_next(folders: "DemoFolders", chapters: Sequence["Chapter"]) -> Non
             say(f"Cycle {chapter.number} was meant to end as {meant}. Another --seed may do so.")
     say(f"\nThe loop, its rewards, its gate and its trainer: {_near(folders.loops)}\n\nTry now")
     width = max(map(len, tries)) + len(f" --data {data}")
-    for command, why in tries.items():
-        say(f"   {penstock} {f'{command} --data {data}':<{width}}   # {why}")
+    for words, why in tries.items():
+        say(f"   {penstock} {f'{words} --data {data}':<{width}}   # {why}")
 
 
 def _near(path: Path) -> Path:

@@ -17,10 +17,11 @@ from penstock.lake.pages import (
     page_of,
 )
 from penstock.terminal.output import facts, time_of
-from penstock_jobs.loop.cycles import Cycle, CycleStage
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
+
+    from penstock_jobs.loop.cycles import Cycle, CycleStage
 
 _CYCLES_MAX = 10_000
 
@@ -67,21 +68,22 @@ class CyclesAnswer(Page):
     cycles: list[CycleAnswer]
 
 
-class LoopsQuestion(ListQuestion):
-    """`loop` asks for one alone."""
+LoopName = Annotated[str, Meta(description="Only this loop.", extra={"metavar": "NAME"})]
+_LIMIT = Meta(ge=1, le=_CYCLES_MAX, description="So many, the newest.")
+_BEFORE = Meta(description="Those before: the cursor a list named.")
 
-    loop: str | None = None
+
+class LoopsQuestion(ListQuestion):
+    loop: LoopName | None = None
 
 
 class CyclesQuestion(Question):
-    """The newest, so many of all loops or of one; those before `cursor`, the `next` of a page."""
-
-    loop: str | None = None
-    limit: Annotated[int, Meta(ge=1, le=_CYCLES_MAX)] = 20
-    cursor: str | None = None
+    loop: LoopName | None = None
+    limit: Annotated[int, _LIMIT] = 20
+    cursor: Annotated[str, _BEFORE] | None = None
 
 
-def cycle_answer(cycle: Cycle, now_us: int | None = None) -> CycleAnswer:
+def cycle_answer(cycle: "Cycle", now_us: int | None = None) -> CycleAnswer:
     """Without `now_us` what is under way has taken no time yet."""
     begun, ended = cycle.began_at, cycle.ended_at or now_us
     took_s = None if begun is None or ended is None else (ended - begun) / SECOND_US
@@ -91,7 +93,7 @@ def cycle_answer(cycle: Cycle, now_us: int | None = None) -> CycleAnswer:
     return msgspec.convert(document, CycleAnswer)
 
 
-def _stage_document(cycle: Cycle, stage: CycleStage, now_us: int | None) -> dict[str, Any]:
+def _stage_document(cycle: "Cycle", stage: "CycleStage", now_us: int | None) -> dict[str, Any]:
     not_before = time_of(stage.not_before).isoformat() if stage.not_before else None
     later = now_us is not None and stage.not_before > now_us
     running = stage.state == "running"
@@ -105,7 +107,7 @@ def _stage_document(cycle: Cycle, stage: CycleStage, now_us: int | None) -> dict
     }
 
 
-def _stage_s(cycle: Cycle, stage: CycleStage, now_us: int | None) -> float | None:
+def _stage_s(cycle: "Cycle", stage: "CycleStage", now_us: int | None) -> float | None:
     """How long it took, pauses included. The time before the cycle began does not count."""
     begun, ended = stage.started_at, stage.ended_at or now_us
     if begun is None or ended is None or cycle.began_at is None:
@@ -136,7 +138,7 @@ def _history(lake: Lake, caller: Caller, question: CyclesQuestion) -> CyclesAnsw
     return CyclesAnswer([cycle_answer(cycle, now_us) for cycle in page[::-1]], next=after)
 
 
-def _place_of(cycle: Cycle) -> str:
+def _place_of(cycle: "Cycle") -> str:
     return encode_cursor(cycle.opened_at, cycle.number, cycle.loop)
 
 

@@ -1,41 +1,45 @@
 """`penstock loop run | status | history`."""
 
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.desk import open_desk
-from penstock.lake.lake import open_existing
+from penstock.lake.commands import Outcome, asks, command
+from penstock.lake.lake import Lake
 from penstock.terminal import options
 from penstock.terminal.long_commands import ended_as_by_ctrl_c
-from penstock.terminal.output import say, say_more, show_json, show_table
-
-if TYPE_CHECKING:
-    from penstock_jobs.loop.calls import CycleAnswer
+from penstock.terminal.output import say, show_table
+from penstock_jobs.loop.calls import (
+    SHOW_CYCLES,
+    SHOW_LOOPS,
+    CycleAnswer,
+    CyclesAnswer,
+    cycle_answer,
+)
 
 app = typer.Typer(
     help="From sessions to a checkpoint that serves, again and again, by a loop file.",
     no_args_is_help=True,
 )
-LoopName = Annotated[str | None, typer.Option("--loop", metavar="NAME", help="Only this loop.")]
 
 
 @app.command()
+@command()
 def run(
+    lake: Lake,
     loop: Annotated[
         Path, typer.Argument(parser=options.path, metavar="LOOP.toml", help="The loop file.")
     ],
     once: Annotated[
         bool, typer.Option("--once", help="The cycle that is open, or a new one, to its end.")
     ] = False,
-    data: options.Data = None,
     tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """Run cycles: rewards, shard, trainer, benchmark, gate, promotion, canary and watch.
 
     It may be killed at any point, and run by several at once, on any machine: stages are rows in
@@ -44,77 +48,43 @@ def run(
 
     Example: penstock loop run examples/loops/core.toml --once
     """
-    from penstock_jobs.loop.calls import cycle_answer
     from penstock_jobs.loop.loop_file import load_loop
     from penstock_jobs.loop.runner import Runner
 
     loop_file = load_loop(loop)
     never = Event()
-    with ended_as_by_ctrl_c(), open_existing(data) as lake:
+    with ended_as_by_ctrl_c():
         runner = Runner(lake=lake, loop=loop_file, tenant=tenant, wait=never.wait, tell=say)
         if not once:
             runner.run()
             return
         cycle = runner.run_once()
     answer = cycle_answer(cycle)
-    show_json(answer) if json else _show_cycle(answer)
-    if cycle.outcome not in ("promoted", None):
-        raise typer.Exit(1)
+    yield Outcome(answer, failed=cycle.outcome not in ("promoted", None))
+    _show_cycle(answer)
 
 
 @app.command()
-def status(
-    loop: LoopName = None,
-    data: options.DeskData = None,
-    url: options.Url = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+@asks(SHOW_LOOPS)
+def status(page: CyclesAnswer) -> None:
     """What each loop is doing, what it waits for, and how much of its budget is used.
 
     Example: penstock loop status
     """
-    from penstock_jobs.loop.calls import SHOW_LOOPS, LoopsQuestion
-
-    with open_desk(data, url, tenant) as desk:
-        cycles = desk.ask(SHOW_LOOPS, LoopsQuestion(loop=loop)).cycles
-    if json:
-        show_json(cycles)
-        return
-    if not cycles:
+    if not page.cycles:
         say("No loop has run yet: `penstock loop run LOOP.toml`")
-    for cycle in cycles:
+    for cycle in page.cycles:
         _show_cycle(cycle)
 
 
 @app.command()
-def history(
-    loop: LoopName = None,
-    *,
-    limit: Annotated[
-        int, typer.Option("--limit", min=1, max=1000, help="So many, the newest.")
-    ] = 20,
-    cursor: Annotated[
-        str | None, typer.Option("--cursor", help="Those before: the cursor a list named.")
-    ] = None,
-    data: options.DeskData = None,
-    url: options.Url = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+@asks(SHOW_CYCLES)
+def history(page: CyclesAnswer) -> None:
     """How the cycles ended and why, and how long each stage took.
 
     Example: penstock loop history --loop core
     """
-    from penstock_jobs.loop.calls import SHOW_CYCLES, CyclesQuestion
-
-    with open_desk(data, url, tenant) as desk:
-        page = desk.ask(SHOW_CYCLES, CyclesQuestion(loop=loop, limit=limit, cursor=cursor))
     cycles = page.cycles
-    say_more(page.next)
-    if json:
-        show_json(cycles)
-        return
     names = list(dict.fromkeys(stage.stage for cycle in cycles for stage in cycle.stages))
     rows: list[list[object]] = []
     for cycle in cycles:
@@ -133,7 +103,7 @@ def history(
             say(f"{cycle.loop} {cycle.cycle}: {cycle.why}")
 
 
-def _show_cycle(cycle: "CycleAnswer") -> None:
+def _show_cycle(cycle: CycleAnswer) -> None:
     head = f"{cycle.loop}, cycle {cycle.cycle} for {cycle.channel}"
     if cycle.ended_at is not None:
         head += f": {cycle.outcome}{cycle.why and f', {cycle.why}'}"

@@ -41,8 +41,7 @@ def observe(
         ),
     ] = 30.0,
     definition: Annotated[
-        str,
-        typer.Option(metavar="NAME|FILE", help="Of rewards: its horizons say when to look."),
+        str, typer.Option(metavar="NAME|FILE", help="Of rewards: its horizons say when to look.")
     ] = "default",
     project: Annotated[str | None, typer.Option(help="Only sessions of this project.")] = None,
     tenant: options.Tenant = TENANT_DEFAULT,

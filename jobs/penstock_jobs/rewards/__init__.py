@@ -4,3 +4,7 @@ A definition names measures; a run computes them for the sessions that changed o
 rows and outcomes in the lake. `texts` follows whose text survived, `followups` what users wrote
 next. A new reward is a function in a module of `measures`.
 """
+
+from typing import Literal
+
+OutcomeKind = Literal["scored", "negative_by_rule", "censored", "excluded", "pending"]

@@ -1,5 +1,6 @@
 """`penstock rewards`."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,12 +9,13 @@ import typer
 from penstock.arrow_start import take_memory_from_system
 from penstock.errors import InvalidInput, StoreNeeded
 from penstock.events.event import CONSENT_UNKNOWN, TENANT_DEFAULT
-from penstock.lake.desk import LocalDesk, open_desk, service_url
-from penstock.lake.lake import open_existing
+from penstock.lake.commands import Outcome, command
+from penstock.lake.desk import Desk, LocalDesk
+from penstock.lake.lake import Lake
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of, spinner_of
 from penstock.terminal.options import since_us
-from penstock.terminal.output import say, show_json, show_styled, show_table, show_text
+from penstock.terminal.output import say, show_styled, show_table, show_text
 from penstock_jobs.rewards.followups.cli import judge, label
 
 if TYPE_CHECKING:
@@ -50,12 +52,12 @@ Project = Annotated[str | None, typer.Option("--project", help="Only sessions of
 
 
 @app.command("list")
+@command()
 def list_(
     name: Annotated[
         str, typer.Argument(help="Print this reward's page, or the text of this definition.")
     ] = "",
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """The rewards that there are; with a name, what it measures and how it can be gamed.
 
     The definitions that come with Penstock have names too: default, comparing.
@@ -70,22 +72,22 @@ def list_(
         for reward in rewards.values():
             measures = reward.page().partition("\n")[0].partition(": ")[2].removesuffix(".")
             rows.append({"name": reward.name, "version": reward.version, "measures": measures})
-        if json:
-            show_json(rows)
-        else:
-            show_table(["reward", "version", "measures"], [list(row.values()) for row in rows])
+        yield rows
+        show_table(["reward", "version", "measures"], [list(row.values()) for row in rows])
         return
     if name not in rewards and name not in shipped():
         names = ", ".join([*rewards, *shipped()])
         raise InvalidInput(what=f"The reward {name!r}", why=f"known are {names}")
     page = rewards[name].page() if name in rewards else find_definition(name).text
-    show_json({"name": name, "page": page}) if json else show_text(page)
+    yield {"name": name, "page": page}
+    show_text(page)
 
 
-@app.command("run")
+@app.command()
+@command()
 def run(
+    lake: Lake,
     *,
-    data: options.Data = None,
     definition: Definition = None,
     since: Since = None,
     project: Project = None,
@@ -98,8 +100,7 @@ def run(
             help="With --git: take a merge as one change, and look at no merged branch.",
         ),
     ] = False,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """Compute the rewards of the sessions that changed or matured since the last run.
 
     A run that was cut off is taken up by the next. The work is done where PENSTOCK_EXECUTOR says.
@@ -112,36 +113,32 @@ def run(
         why = "it needs --project: edits of other projects would be looked for in its files too"
         raise InvalidInput(what=f"--git {git}", why=why)
     repository = Repository(git.resolve(), branch, first_parent) if git is not None else None
-    _run(data, definition, since, project, json=json, repository=repository)
+    yield from _run(lake, definition, since, project, repository=repository)
 
 
-@app.command("backfill")
+@app.command()
+@command()
 def backfill(
-    data: options.Data = None,
-    definition: Definition = None,
-    since: Since = None,
-    project: Project = None,
-    json: options.Json = False,
-) -> None:
+    lake: Lake, definition: Definition = None, since: Since = None, project: Project = None
+) -> Iterator[object]:
     """Compute the sessions that a definition has never computed, however old.
 
     They are those that `run --since` or `--project` left out.
 
     Example: penstock rewards backfill --definition mine.toml
     """
-    _run(data, definition, since, project, json=json, backfill=True)
+    yield from _run(lake, definition, since, project, backfill=True)
 
 
 def _run(
-    data: Path | None,
+    lake: Lake,
     definition: str | None,
     since: str | None,
     project: str | None,
     *,
-    json: bool,
     repository: "Repository | None" = None,
     backfill: bool = False,
-) -> None:
+) -> Iterator[object]:
     take_memory_from_system()  # for the texts of the next bucket
     from penstock.execution import open_executor
     from penstock_jobs.rewards import runs
@@ -152,15 +149,9 @@ def _run(
     sessions = SessionFilter(since_us(since) if since else None, project)
     chosen = find_definition(definition or DEFAULT)
     request = runs.RunRequest(chosen, sessions, backfill, repository)
-    with (
-        open_existing(data) as lake,
-        open_executor(lake.settings) as executor,
-        progress_of("sessions") as follow,
-    ):
+    with open_executor(lake.settings) as executor, progress_of("sessions") as follow:
         report = runs.run(lake, executor, request, follow=follow)
-    if json:
-        show_json(report_document(report))
-        return
+    yield report_document(report)
     show_report(report)
     if repository is not None and report.gaps is not None:
         show_gaps(repository, report.gaps)
@@ -168,16 +159,14 @@ def _run(
         say("No session changed or matured since the last run.")
 
 
-@app.command("show")
+@app.command()
+@command()
 def show(
+    desk: Desk,
     session: Annotated[str, typer.Argument(metavar="SESSION", help="Its id.")],
-    *,
-    data: options.DeskData = None,
-    url: options.Url = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
     definition: Definition = None,
-    json: options.Json = False,
-) -> None:
+    tenant: options.Tenant = TENANT_DEFAULT,
+) -> Iterator[object]:
     """Why a session is worth what it is: each term of its reward, its outcome and the reason, its
     chain, the conversation, and all rewards of its edits and turns.
 
@@ -191,19 +180,16 @@ def show(
     from penstock_jobs.sessions.edit_fates import bucket_of, read_whole_session
     from penstock_jobs.sessions.transcript import transcript_lines
 
-    if definition and service_url(data, url) is not None:
+    if definition and not isinstance(desk, LocalDesk):
         raise StoreNeeded(command="penstock rewards show --definition")
-    with open_desk(data, url, tenant) as desk:
-        chosen = find_definition(definition or DEFAULT)
-        record = read_whole_session(desk, session)
-        if isinstance(desk, LocalDesk) and (definition or record.explanation is None):
-            consent = record.session["consent"] if record.session else CONSENT_UNKNOWN
-            computed = computed_rewards(desk.lake, session, tenant, chosen, consent)
-            record.explanation, record.rewards = computed.explanation, computed.rows
-        if json:
-            show_json({"explanation": record.explanation, "rewards": record.rewards})
-            return
-        bucket = bucket_of(desk, record)
+    chosen = find_definition(definition or DEFAULT)
+    record = read_whole_session(desk, session)
+    if isinstance(desk, LocalDesk) and (definition or record.explanation is None):
+        consent = record.session["consent"] if record.session else CONSENT_UNKNOWN
+        computed = computed_rewards(desk.lake, session, tenant, chosen, consent)
+        record.explanation, record.rewards = computed.explanation, computed.rows
+    yield {"explanation": record.explanation, "rewards": record.rewards}
+    bucket = bucket_of(desk, record)
     if record.explanation is None:
         say("No run has computed it yet: `penstock rewards run` does, on the lake's machine.")
     else:
@@ -213,14 +199,11 @@ def show(
     show_all_rewards(record.rewards)
 
 
-@app.command("compare")
+@app.command()
+@command()
 def compare(
-    before: Version,
-    after: Version,
-    data: options.Data = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+    lake: Lake, before: Version, after: Version, tenant: options.Tenant = TENANT_DEFAULT
+) -> Iterator[object]:
     """Two definitions over the sessions that both have computed, reward by reward.
 
     Example: penstock rewards compare default mine
@@ -229,12 +212,10 @@ def compare(
     from penstock_jobs.rewards.rates import compare_definitions
     from penstock_jobs.rewards.report import short
 
-    with open_existing(data) as lake, spinner_of("comparing"):
+    with spinner_of("comparing"):
         old, new = (definition_known_as(lake.database, text) for text in (before, after))
         rows = compare_definitions(lake, old.version, new.version, tenant)
-    if json:
-        show_json({"before": old.version, "after": new.version, "rewards": rows})
-        return
+    yield {"before": old.version, "after": new.version, "rewards": rows}
     say(f"before: {old.name} ({old.version}), after: {new.name} ({new.version})")
     if not rows:
         say("No session was computed by both: `penstock rewards backfill` does what one left out.")
@@ -242,8 +223,10 @@ def compare(
     show_table(list(rows[0]), [[short(value) for value in row.values()] for row in rows])
 
 
-@app.command("rates")
+@app.command()
+@command()
 def rates(
+    lake: Lake,
     before: Annotated[str, typer.Argument(help="A checkpoint to compare with.")] = "",
     after: Annotated[str, typer.Argument(help="The checkpoint to compare.")] = "",
     *,
@@ -251,10 +234,8 @@ def rates(
         str, typer.Option("--definition", help="By which definition sessions have outcomes.")
     ] = "default",
     since: Since = None,
-    data: options.Data = None,
     tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """How the sessions of each checkpoint ended. Exit 1 when a rate moved between two.
 
     Without names the newest checkpoint is compared with the one before.
@@ -265,22 +246,19 @@ def rates(
     from penstock_jobs.rewards.rates import checkpoint_pair, rate_changes, read_rates
     from penstock_jobs.rewards.report import rates_document, show_rates
 
-    with open_existing(data) as lake, spinner_of("counting"):
+    with spinner_of("counting"):
         known = definition_known_as(lake.database, definition)
         checkpoints = read_rates(lake, known.version, tenant, since_us(since) if since else None)
     pair = checkpoint_pair(checkpoints, before, after)
     changes = rate_changes(*pair) if pair else []
-    if json:
-        documents = [rates_document(checkpoint) for checkpoint in checkpoints]
-        show_json({"checkpoints": documents, "changes": changes})
-    else:
-        show_rates(checkpoints)
-        if pair:
-            say(f"from {pair[0].checkpoint} to {pair[1].checkpoint}:")
-        for change in changes:
-            say(("ALARM " if change.verdict == "moved" else "  ") + change.sentence())
-    if any(change.verdict == "moved" for change in changes):
-        raise typer.Exit(1)
+    documents = [rates_document(checkpoint) for checkpoint in checkpoints]
+    moved = any(change.verdict == "moved" for change in changes)
+    yield Outcome({"checkpoints": documents, "changes": changes}, failed=moved)
+    show_rates(checkpoints)
+    if pair:
+        say(f"from {pair[0].checkpoint} to {pair[1].checkpoint}:")
+    for change in changes:
+        say(("ALARM " if change.verdict == "moved" else "  ") + change.sentence())
 
 
 app.command("label")(label)

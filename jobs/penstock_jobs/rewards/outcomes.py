@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock_jobs.rewards import OutcomeKind
 from penstock_jobs.rewards.bucket import TABLES, Bucket, EditParameters
 from penstock_jobs.rewards.definition import UNKNOWN, Standing
 from penstock_jobs.rewards.measures.edits import edit_persistence
@@ -21,7 +22,6 @@ from penstock_jobs.rewards.measures.work_left import WorkParameters, works
 from penstock_jobs.rewards.rows import query_rows
 from penstock_jobs.rewards.texts.trail import SECOND
 
-Kind = Literal["scored", "negative_by_rule", "censored", "excluded", "pending"]
 STILL_OPEN = "still_open"
 #: A session without an end is over when nothing was heard of it for this time.
 QUIET_US = 3_600 * SECOND
@@ -44,7 +44,7 @@ class Outcome:
     where the agent acted by one alone."""
 
     session_id: str
-    kind: Kind
+    kind: OutcomeKind
     reason: str | None = None
     value: float | None = None
     checkpoint: str | None = None
@@ -156,7 +156,7 @@ def outcomes(
     return decided
 
 
-def decide(facts: RuleFacts, standing: Standing) -> tuple[Kind, str | None, float | None]:
+def decide(facts: RuleFacts, standing: Standing) -> tuple[OutcomeKind, str | None, float | None]:
     for rule in RULES:
         if not rule.holds(facts):
             continue

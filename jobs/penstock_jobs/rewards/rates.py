@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from penstock.errors import InvalidInput
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
+from penstock_jobs.rewards import OutcomeKind
 from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.dissatisfaction import RATE as DISSATISFIED_RATE
 from penstock_jobs.rewards.dissatisfaction import (
@@ -37,7 +38,7 @@ from penstock_jobs.rewards.dissatisfaction import (
 from penstock_jobs.rewards.dissatisfaction import difference as corrected_difference
 from penstock_jobs.rewards.judged_follow_ups import read_follow_ups
 from penstock_jobs.rewards.measures.turns import Turn, asks, turn_facts
-from penstock_jobs.rewards.outcomes import Kind, Outcome
+from penstock_jobs.rewards.outcomes import Outcome
 from penstock_jobs.rewards.rows import encoded, sql_of
 
 Values = NDArray[np.float64]
@@ -51,7 +52,7 @@ class Tally(NamedTuple):
     question and without an edit, as `asked_instead` has it."""
 
     checkpoint: str | None
-    outcome: Kind
+    outcome: OutcomeKind
     reason: str | None
     turns: int = 0
     edited_turns: int = 0
@@ -78,7 +79,7 @@ class Share(NamedTuple):
     of: Any
 
 
-def _ended(kind: Kind) -> Callable[[Tally | TallyColumns], Share]:
+def _ended(kind: OutcomeKind) -> Callable[[Tally | TallyColumns], Share]:
     """Pending sessions do not count: how many there are only says how old they are."""
     return lambda tally: Share(tally.outcome == kind, tally.outcome != "pending")
 
@@ -120,7 +121,7 @@ class CheckpointRates:
 
     checkpoint: str | None
     sessions: int
-    outcomes: Mapping[tuple[Kind, str | None], int]
+    outcomes: Mapping[tuple[OutcomeKind, str | None], int]
     rates: Mapping[str, Rate]
     dissatisfied: Dissatisfaction | None = None
 
@@ -231,7 +232,7 @@ _TALLIES = pa.schema(
 def _rates_of(tallies: pa.Table) -> dict[str | None, CheckpointRates]:
     codes, names = encoded(tallies["checkpoint"])
     ends = tallies.group_by(["checkpoint", "outcome", "reason"], use_threads=False)
-    outcomes: defaultdict[str | None, dict[tuple[Kind, str | None], int]] = defaultdict(dict)
+    outcomes: defaultdict[str | None, dict[tuple[OutcomeKind, str | None], int]] = defaultdict(dict)
     for row in ends.aggregate([([], "count_all")]).to_pylist():
         outcomes[row["checkpoint"]][row["outcome"], row["reason"]] = row["count_all"]
     columns = [_values_of(tallies[name]) for name in TallyColumns._fields]

@@ -16,16 +16,12 @@ from penstock.console.page import Content, Download, PageList, Redirect, Visitor
 from penstock.console.settings import ConsoleSettings
 from penstock.console.templates import PageFrame, assets
 from penstock.lake.desk import Question
+from penstock_jobs.rewards import OutcomeKind
 from penstock_jobs.rewards.bucket import EditParameters
-from penstock_jobs.rewards.outcomes import Kind
-from penstock_jobs.sessions.edit_fates import (
-    SHOW_HISTORY,
-    EditFate,
-    fates_of,
-    read_whole_session,
-)
+from penstock_jobs.sessions.calls import LIST_SESSIONS, SessionsQuestion
+from penstock_jobs.sessions.edit_fates import SHOW_HISTORY, EditFate, fates_of, read_whole_session
 from penstock_jobs.sessions.entries import EntryPlace, Rewards, entries_of
-from penstock_jobs.sessions.session_list import LIST_SESSIONS, SessionsQuestion, neighbours_query
+from penstock_jobs.sessions.session_list import neighbours_query
 from penstock_jobs.sessions.session_record import (
     SHOW_SESSION,
     SessionQuestion,
@@ -86,7 +82,7 @@ def _list(visitor: Visitor, asked: SessionsQuestion) -> Content:
         "next": page.next,
         "fields": fields,
         "filtered": bool(fields),
-        "outcomes": get_args(Kind),
+        "outcomes": get_args(OutcomeKind),
     }
 
 

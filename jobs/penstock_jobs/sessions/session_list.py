@@ -1,22 +1,18 @@
 """Which sessions there are: the newest first, by what people look for, a page at a time."""
 
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
-from penstock.lake.desk import Call, Caller, Question
+from penstock.lake.desk import Caller
 from penstock.lake.lake import Lake
 from penstock.lake.pages import decode_cursor, encode_cursor
 from penstock.lake.query import OwnQuery
 from penstock.terminal.options import since_us
 from penstock_jobs.rewards.due_sessions import definition_known_as
-from penstock_jobs.rewards.outcomes import Kind
-from penstock_jobs.sessions.session_record import OVER_LIMIT, SHOW_SESSION, sql_of
+from penstock_jobs.sessions.calls import ListedSession, SessionPage, SessionsQuestion
+from penstock_jobs.sessions.session_record import sql_of
 
-LISTED_MAX = 1_000
 #: Sessions whose texts are read for words, for one page.
 SEARCHED_MAX = 200
 _SESSIONS, _OUTCOMES = frozenset({"sessions"}), frozenset({"outcomes"})
@@ -40,59 +36,6 @@ _BEHIND = """(last_ts, session_id) < (
 _AMONG = """session_id in (select unnest(from_json(getvariable('sessions'), '["VARCHAR"]')))"""
 #: Where nothing else has to be known, summaries are merged for one page alone.
 _LAST_HEARD = "(select session_id, max(last_ts) as last_ts from session_parts group by session_id)"
-
-
-class ListedSession(msgspec.Struct):
-    """`outcome` to `definition_version` are of the run that computed it last."""
-
-    session_id: str
-    first_ts: datetime
-    last_ts: datetime
-    user: str | None
-    project: str | None
-    checkpoint: str | None
-    consent: str
-    events: int
-    user_messages: int
-    model_calls: int
-    tool_calls: int
-    edits: int
-    parent_session: str | None
-    link: str | None
-    end_reason: str | None
-    outcome: str | None
-    reason: str | None
-    value: float | None
-    definition: str | None
-    definition_version: str | None
-    found: str | None = None
-
-
-class SessionPage(msgspec.Struct):
-    """`next` is the cursor of the page that follows. `searched` says in how many sessions words
-    were looked for."""
-
-    sessions: list[ListedSession]
-    next: str | None
-    searched: int | None = None
-
-
-class SessionsQuestion(Question):
-    """`since` and `until` are times, or ages such as 24h; `words` stand in a message, an answer, an
-    output or a path, in any case; `definition` the name or version of the one whose
-    outcomes count, else of the one that ran last; `cursor` the `next` of the page before."""
-
-    project: str | None = None
-    checkpoint: str | None = None
-    outcome: Kind | None = None
-    since: str | None = None
-    until: str | None = None
-    worth_min: float | None = None
-    worth_max: float | None = None
-    words: str | None = None
-    definition: str | None = None
-    cursor: str = ""
-    limit: Annotated[int, Meta(ge=1, le=LISTED_MAX)] = 50
 
 
 def list_sessions(lake: Lake, caller: Caller, asked: SessionsQuestion) -> SessionPage:
@@ -194,15 +137,3 @@ def _found(lake: Lake, tenant: str, words: str, names: list[str]) -> dict[str, s
     query = OwnQuery(sql_of("words.sql"), _EVENTS, variables=variables, sessions=names)
     rows = lake.query(query, tenant=tenant).table().to_pylist()
     return {row["session_id"]: row["found"] for row in rows}
-
-
-LIST_SESSIONS = Call(
-    "GET /v1/sessions",
-    list_sessions,
-    ("read",),
-    "Sessions, the newest first",
-    description="Each with its outcome, where one was computed.",
-    refused={422: OVER_LIMIT},
-    reads_rows=True,
-)
-CALLS = [LIST_SESSIONS, SHOW_SESSION]

@@ -136,3 +136,4 @@ SHOW_SESSION = Call(
     refused={404: "There is no such session.", 422: OVER_LIMIT},
     reads_rows=True,
 )
+CALLS = [SHOW_SESSION]

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from penstock.checkpoints.lineage import Learner
+from penstock.checkpoints.checkpoint import Learner
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.lake.pages import ListQuestion, Page, decode_number, page_of
-from penstock.shards.calls import RegisteredShard
+from penstock.shards.calls import RegisteredShard, ShardName
 
 _SAMPLES_MAX = 20
 #: Of each sample: its first and last messages, and of each text its beginning.
@@ -27,9 +27,7 @@ _COLUMNS = (
 
 
 class SamplesQuestion(Question):
-    """So many samples of a shard, by its id, the beginning of it, or its name, behind `cursor`."""
-
-    shard: str
+    shard: ShardName
     cursor: str | None = None
     limit: Annotated[int, Meta(ge=1, le=_SAMPLES_MAX)] = 3
 
@@ -209,15 +207,11 @@ class ShardDetails(msgspec.Struct):
 
 
 class ShardsQuestion(ListQuestion):
-    """All of them, the newest last, or first."""
-
-    order: Literal["oldest", "newest"] = "oldest"
+    order: Annotated[Literal["oldest", "newest"], Meta(description="Which comes first.")] = "oldest"
 
 
 class ShardQuestion(Question):
-    """By its id, the beginning of it, or its name."""
-
-    shard: str
+    shard: ShardName
 
 
 def _list(lake: Lake, caller: Caller, question: ShardsQuestion) -> ShardsAnswer:

@@ -1,6 +1,6 @@
 """`penstock shards`, and `penstock consent`: what users, projects and sessions allow."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,11 +9,20 @@ import typer
 
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT, Consent
-from penstock.lake.desk import open_desk
-from penstock.lake.lake import Lake, open_existing
+from penstock.lake.commands import Outcome, asks, command
+from penstock.lake.desk import Desk
+from penstock.lake.lake import Lake
+from penstock.shards.calls import DROP_SHARD, ShardDropped
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of, spinner_of
-from penstock.terminal.output import encode, say, say_more, show_json, show_table, show_text
+from penstock.terminal.output import encode, say, say_more, show_rows, show_table, show_text
+from penstock_jobs.shards.calls import (
+    LIST_SHARDS,
+    SHOW_SHARD,
+    ShardDetails,
+    ShardQuestion,
+    ShardsAnswer,
+)
 
 if TYPE_CHECKING:
     from penstock.privacy.consents import DecisionKind
@@ -29,11 +38,12 @@ app = typer.Typer(help="Training shards, built from queries.", no_args_is_help=T
 
 
 @app.command()
+@command()
 def build(
+    lake: Lake,
     recipe: Annotated[
         Path, typer.Argument(parser=options.path, metavar="RECIPE.toml", help="The recipe.")
     ],
-    data: options.Data = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     left_out: Annotated[
         Path | None,
@@ -44,8 +54,7 @@ def build(
             help="Write which sessions were left out and why, a JSON object a line.",
         ),
     ] = None,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """Build a shard by a recipe: files that a trainer reads, and a manifest that proves them.
 
     The same recipe over the same snapshot makes the same bytes. The work is done where
@@ -53,18 +62,12 @@ def build(
 
     Example: penstock shards build examples/recipes/sft-persistent.toml
     """
-    import msgspec
-
     from penstock.execution import open_executor
     from penstock_jobs.shards.build import build_shard
     from penstock_jobs.shards.recipe import load_recipe
 
     loaded = load_recipe(recipe)
-    with (
-        open_existing(data) as lake,
-        open_executor(lake.settings) as executor,
-        progress_of("slices") as follow,
-    ):
+    with open_executor(lake.settings) as executor, progress_of("slices") as follow:
         built = build_shard(
             lake, executor, loaded, tenant=tenant, by=options.actor(None), follow=follow
         )
@@ -74,12 +77,10 @@ def build(
             left_out.write_bytes(b"".join(lines))
         except OSError as error:
             raise InvalidInput(what=str(left_out), why=error.strerror or str(error)) from error
-    if not json:
-        _show_build(built)
-        return
     names = ("new", "asked", "problems", "branches_left_out")
     document = {"shard": built.manifest.id} | {name: getattr(built, name) for name in names}
-    show_json(document | {"manifest": msgspec.to_builtins(built.manifest)})
+    yield document | {"manifest": built.manifest}
+    _show_build(built)
 
 
 def _show_build(built: "ShardBuild") -> None:
@@ -110,51 +111,23 @@ def _show_build(built: "ShardBuild") -> None:
 
 
 @app.command("list")
-def list_(
-    *,
-    data: options.DeskData = None,
-    url: options.Url = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    limit: options.Limit = None,
-    cursor: options.Cursor = None,
-    json: options.Json = False,
-) -> None:
+@asks(LIST_SHARDS)
+def list_(page: ShardsAnswer) -> None:
     """The shards that were built; the newest of a name comes last.
 
     Example: penstock shards list
     """
-    from penstock_jobs.shards.calls import LIST_SHARDS, ShardsQuestion
-
-    with open_desk(data, url, tenant) as desk:
-        page = desk.ask(LIST_SHARDS, ShardsQuestion(limit=limit, cursor=cursor))
-    say_more(page.next)
-    if json:
-        show_json(page.shards)
-        return
     names = ("id", "name", "samples", "tokens", "trainable", "bytes", "marked_sessions")
-    columns = [*names, "created_at", "gone"]
-    show_table(columns, [[getattr(shard, name) for name in columns] for shard in page.shards])
+    show_rows(page.shards, *names, "created_at", "gone")
 
 
 @app.command()
-def show(
-    shard: Shard,
-    data: options.DeskData = None,
-    url: options.Url = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+@asks(SHOW_SHARD)
+def show(details: ShardDetails) -> None:
     """A shard's manifest, what marks it, and which checkpoints were trained on it.
 
     Example: penstock shards show sft-persistent
     """
-    from penstock_jobs.shards.calls import SHOW_SHARD, ShardQuestion
-
-    with open_desk(data, url, tenant) as desk:
-        details = desk.ask(SHOW_SHARD, ShardQuestion(shard=shard))
-    if json:
-        show_json(details)
-        return
     document = details.manifest
     built_at = datetime.fromisoformat(details.built_at)
     rows: list[list[object]] = [["shard", details.shard], ["built at", built_at]]
@@ -180,12 +153,8 @@ def _stored(lake: Lake, tenant: str, shard: str) -> "StoredShard":
 
 
 @app.command()
-def verify(
-    shard: Shard,
-    data: options.Data = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+@command()
+def verify(lake: Lake, shard: Shard, tenant: options.Tenant = TENANT_DEFAULT) -> Iterator[object]:
     """Prove a shard from its files. Exit 1 when anything does not match.
 
     Example: penstock shards verify sft-persistent
@@ -193,42 +162,33 @@ def verify(
     from penstock.shards.registered_shards import check_withdrawn
     from penstock.shards.validation import verify_shard
 
-    with open_existing(data) as lake, spinner_of("verifying"):
+    with spinner_of("verifying"):
         stored = _stored(lake, tenant, shard)
         withdrawn = check_withdrawn(lake.database, lake.settings, tenant, stored.id)
         proof = verify_shard(stored)
     if withdrawn:
         say(f"{withdrawn} sessions in it may not be trained on any more: build it anew")
-    if json:
-        show_json(proof)
-    else:
-        for problem in proof.problems:
-            say(problem)
-        counts = f"{proof.files} files, {proof.samples} samples, {proof.tokens} tokens"
-        say(f"{stored.id}: {counts}: {len(proof.problems)} problems")
-    if proof.problems:
-        raise typer.Exit(1)
+    yield Outcome(proof, failed=bool(proof.problems))
+    for problem in proof.problems:
+        say(problem)
+    counts = f"{proof.files} files, {proof.samples} samples, {proof.tokens} tokens"
+    say(f"{stored.id}: {counts}: {len(proof.problems)} problems")
 
 
 @app.command()
+@command()
 def diff(
-    before: Shard,
-    after: Shard,
-    data: options.Data = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+    lake: Lake, before: Shard, after: Shard, tenant: options.Tenant = TENANT_DEFAULT
+) -> Iterator[object]:
     """What changed from one shard to another, and why.
 
     Example: penstock shards diff 96380bb6 dbf6e012
     """
     from penstock_jobs.shards.shard_difference import diff_shards
 
-    with open_existing(data) as lake, spinner_of("comparing"):
+    with spinner_of("comparing"):
         difference = diff_shards(*(_stored(lake, tenant, shard) for shard in (before, after)))
-    if json:
-        show_json(difference)
-        return
+    yield difference
     rows = [[change.what, str(change.before), str(change.after)] for change in difference.changes]
     show_table(["what", "before", "after"], rows)
     for line in difference.query:
@@ -244,7 +204,9 @@ def diff(
 
 
 @app.command()
+@command()
 def export(
+    desk: Desk,
     shard: Shard,
     *,
     to: Annotated[
@@ -253,11 +215,7 @@ def export(
     out: Annotated[
         Path, typer.Option("--out", parser=options.path, metavar="DIR", help="A new directory.")
     ],
-    data: options.DeskData = None,
-    url: options.Url = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """Write a shard in the form of another stack.
 
     What that form cannot hold is left out, and counted.
@@ -265,20 +223,16 @@ def export(
     Example: penstock shards export sft-persistent --to trl-sft --out sft
     """
     from penstock.shards.shard_places import shard_at_hand
-    from penstock_jobs.shards.calls import SHOW_SHARD, ShardQuestion
     from penstock_jobs.shards.export import check_target, export_shard
 
     check_target(to, out)
-    with open_desk(data, url, tenant) as desk:
-        marks = desk.ask(SHOW_SHARD, ShardQuestion(shard=shard)).marks
-        with shard_at_hand(desk, shard, out.absolute().parent) as stored:
-            report = export_shard(stored, to, out)
+    marks = desk.ask(SHOW_SHARD, ShardQuestion(shard=shard)).marks
+    with shard_at_hand(desk, shard, out.absolute().parent) as stored:
+        report = export_shard(stored, to, out)
     marked = len({mark.session_id for mark in marks})
     if marked:
         say(f"{marked} sessions in it should be there no more: build it anew before training on it")
-    if json:
-        show_json(report)
-        return
+    yield report
     say(f"{report.rows} rows of {stored.id} for {report.written_for}")
     for reason, count in sorted(report.left_out.items()):
         say(f"left out: {reason} {count}")
@@ -287,18 +241,8 @@ def export(
 
 
 @app.command()
-def drop(
-    shard: Shard,
-    *,
-    reason: Annotated[str, typer.Option(help="Why; readers of the shard are told.")] = "",
-    force: Annotated[
-        bool, typer.Option("--force", help="Also where a channel or a run still needs it.")
-    ] = False,
-    data: options.DeskData = None,
-    url: options.Url = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+@asks(DROP_SHARD)
+def drop(dropped: ShardDropped) -> None:
     """Delete the files of a shard, and keep what it was: counts, manifest, lineage.
 
     It is refused where a channel points at a checkpoint that was trained on it, or a cycle of a
@@ -306,14 +250,6 @@ def drop(
 
     Example: penstock shards drop sft-persistent --reason "replaced by sft-2"
     """
-    from penstock.shards.calls import DROP_SHARD, DropShard
-
-    question = DropShard(shard=shard, reason=reason, force=force)
-    with open_desk(data, url, tenant) as desk:
-        dropped = desk.ask(DROP_SHARD, question)
-    if json:
-        show_json(dropped)
-        return
     for needed in dropped.needed:
         say(f"dropped although {needed}")
     say(f"{dropped.shard}: {dropped.files} files deleted, {dropped.bytes} bytes")
@@ -330,7 +266,9 @@ consent_app = typer.Typer(
 
 
 @consent_app.command("set")
+@command(by=True)
 def set_consent(
+    desk: Desk,
     consent: Annotated[Consent, typer.Argument(help="`unknown` takes the decision before back.")],
     *,
     user: Annotated[str | None, typer.Option(metavar="U", help="All sessions of a user.")] = None,
@@ -339,12 +277,7 @@ def set_consent(
     ] = None,
     session: Annotated[str | None, typer.Option(metavar="S", help="One session.")] = None,
     reason: Annotated[str, typer.Option(help="Why; stands in the list.")] = "",
-    by: options.By = None,
-    data: options.DeskData = None,
-    url: options.Url = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """Decide whether something may be trained on. It holds from now on, for what was stored before
     too: `no_train` marks the shards that hold it, and names the checkpoints that learned from them.
 
@@ -361,11 +294,8 @@ def set_consent(
         raise InvalidInput(what="penstock consent set", why=why)
     kind, subject = named[0]
     question = DecideQuestion(kind=kind, subject=subject, consent=consent, reason=reason)
-    with open_desk(data, url, tenant, by=by) as desk:
-        answer = desk.ask(DECIDE_CONSENT, question)
-    if json:
-        show_json(answer)
-        return
+    answer = desk.ask(DECIDE_CONSENT, question)
+    yield answer
     say(f"{kind} {subject}: {consent} from now on")
     if consent == "no_train":
         _show_withdrawal(answer)
@@ -383,27 +313,19 @@ def _show_withdrawal(answer: "WithdrawalAnswer") -> None:
 
 
 @consent_app.command("list")
+@command()
 def list_consents(
-    *,
-    data: options.DeskData = None,
-    url: options.Url = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    limit: options.Limit = None,
-    cursor: options.Cursor = None,
-    json: options.Json = False,
-) -> None:
+    desk: Desk, limit: options.Limit = None, cursor: options.Cursor = None
+) -> Iterator[object]:
     """All decisions, also those that others took the place of; the newest comes last.
 
     Example: penstock consent list
     """
     from penstock_jobs.shards.consents import LIST_DECISIONS, DecisionsQuestion
 
-    with open_desk(data, url, tenant) as desk:
-        page = desk.ask(LIST_DECISIONS, DecisionsQuestion(limit=limit, cursor=cursor))
+    page = desk.ask(LIST_DECISIONS, DecisionsQuestion(limit=limit, cursor=cursor))
     say_more(page.next)
-    if json:
-        show_json(page.decisions)
-        return
+    yield page.decisions
     rows: list[list[object]] = []
     for each in page.decisions:
         decided = datetime.fromisoformat(each.decided_at)

@@ -4,7 +4,7 @@ from typing import Any
 
 from penstock.console.charts import Bar, bar_chart
 from penstock.console.figures import count
-from penstock.console.page import ConsolePage, Content, Visitor
+from penstock.console.page import Content, PageList, Visitor
 from penstock.lake.desk import Question
 from penstock.shards.errors import ShardDamaged, ShardGone, ShardMissing, ShardWithdrawn
 from penstock_jobs.shards.calls import (
@@ -16,6 +16,7 @@ from penstock_jobs.shards.calls import (
     ShardsQuestion,
 )
 
+PAGES = PageList("penstock_jobs.shards:pages/", roles=("read", "train"), reads_rows=True)
 _SHARDS_SHOWN = 50
 _MARKS_SHOWN = 50
 
@@ -24,11 +25,13 @@ class ShardsPage(Question):
     cursor: str | None = None
 
 
+@PAGES.page("/shards", "Shards", "shards.html.jinja", group="Training", place=2, shortcut="t")
 def _list(visitor: Visitor, question: ShardsPage) -> Content:
     asked = ShardsQuestion(cursor=question.cursor, limit=_SHARDS_SHOWN, order="newest")
     return {"answer": visitor.ask(LIST_SHARDS, asked)}
 
 
+@PAGES.page("/shards/{shard}", "Shard", "shard.html.jinja")
 def _show(visitor: Visitor, question: SamplesQuestion) -> Content:
     details = visitor.ask(SHOW_SHARD, ShardQuestion(shard=question.shard))
     manifest: dict[str, Any] = details.manifest
@@ -52,29 +55,3 @@ def _show(visitor: Visitor, question: SamplesQuestion) -> Content:
         "samples": samples,
         "problem": problem,
     }
-
-
-_PAGES = "penstock_jobs.shards:pages/"
-PAGES = [
-    ConsolePage(
-        path="/shards",
-        title="Shards",
-        question=ShardsPage,
-        work=_list,
-        template=_PAGES + "shards.html.jinja",
-        roles=("read", "train"),
-        group="Training",
-        place=2,
-        shortcut="t",
-        reads_rows=True,
-    ),
-    ConsolePage(
-        path="/shards/{shard}",
-        title="Shard",
-        question=SamplesQuestion,
-        work=_show,
-        template=_PAGES + "shard.html.jinja",
-        roles=("read", "train"),
-        reads_rows=True,
-    ),
-]

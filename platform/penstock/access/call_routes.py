@@ -35,8 +35,6 @@ _BYTES = "application/octet-stream"
 #: What any call may be refused for; a body can be too slow or too large as well.
 _REFUSED = (400, 401, 403, 429, 503)
 _BODY_REFUSED = (408, 413)
-#: A name with a slash in it is another path.
-_NOTHING_THERE = "There is nothing at this path."
 
 
 class BodyMemory(Protocol):
@@ -94,14 +92,11 @@ def route_of(call: Call[Any, Any]) -> HTTPRouteHandler:
 
     # From it the document of the API has the type of the answer.
     answer_call.__annotations__["return"] = Response[call.answer]  # type: ignore[name-defined]
-    statuses = {*_REFUSED, *call.refused, *call.problems()}
     in_path = set(_fields_in(call.path))
     has_body = call.method == "POST"
-    said = {404: _NOTHING_THERE, **call.refused} if in_path else call.refused
-    statuses |= {*said}
-    if has_body:
-        statuses |= {*_BODY_REFUSED}
-    responses = refusals(*sorted(statuses), said=said, kinds=dict(call.problems()))
+    statuses = {*_REFUSED, *call.refused, *call.problems()}
+    statuses |= {*([404] if in_path else []), *(_BODY_REFUSED if has_body else [])}
+    responses = refusals(*sorted(statuses), said=call.refused, kinds=call.problems())
     operation = _taking(call.question, in_path) if has_body else _asking(call.question, in_path)
     handlers: dict[str, Callable[..., Any]] = {"GET": get, "POST": post, "DELETE": delete}
     handler: HTTPRouteHandler = handlers[call.method](

@@ -1,11 +1,16 @@
 """What can be asked of keys."""
 
+from functools import partial
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from penstock.access import Role
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.lake.pages import ListQuestion, Page, page_of
+from penstock.terminal.options import expires_us
 from penstock.terminal.output import facts
 
 
@@ -43,16 +48,31 @@ class KeyRevoked(msgspec.Struct):
     revoked: str
 
 
+_EXPIRES = Meta(
+    description="When: 90d from now, or a time; never without it.",
+    extra={"flag": "--expires", "metavar": "TIME", "parser": expires_us},
+)
+_ID = Meta(description="From `penstock keys list`.", extra={"metavar": "ID"})
+_OLD_UNTIL = Meta(
+    description="How long the old key still works: 24h without it.",
+    extra={
+        "flag": "--old-works",
+        "metavar": "TIME",
+        "parser": partial(expires_us, what="--old-works"),
+    },
+)
+
+
 class GrantQuestion(Question):
     """Of the key that asks."""
 
 
 class CreateKey(Question):
-    """A key of the caller's tenant; refused from `expires_at` on, in microseconds since 1970."""
+    """A key of the caller's tenant; times are microseconds since 1970."""
 
-    role: Role
-    note: str = ""
-    expires_at: int | None = None
+    role: Annotated[Role, Meta(description="What the key allows; admin allows all.")]
+    note: Annotated[str, Meta(description="Who has it, and what for.")] = ""
+    expires_at: Annotated[int, _EXPIRES] | None = None
 
 
 class KeysQuestion(ListQuestion):
@@ -60,23 +80,23 @@ class KeysQuestion(ListQuestion):
 
 
 class RevokeKey(Question):
-    id: str
+    id: Annotated[str, _ID]
 
 
 class RotateKey(Question):
-    """The old key works until `old_until` at most, in microseconds since 1970."""
-
-    id: str
-    old_until: int
+    id: Annotated[str, _ID]
+    old_until: Annotated[int, _OLD_UNTIL] | None = None
 
 
 def _create(lake: Lake, caller: Caller, question: CreateKey) -> CreatedKey:
     from penstock.access.keys import create_key
 
-    terms = question.role, caller.tenant, question.note, question.expires_at
     key, secret = create_key(
         lake.database,
-        *terms,
+        question.role,
+        caller.tenant,
+        question.note,
+        question.expires_at,
         maker_expires_at=caller.expires_at,
         by=caller.actor,
     )
@@ -103,9 +123,14 @@ def _rotate(lake: Lake, caller: Caller, question: RotateKey) -> CreatedKey:
     from penstock.access.keys import rotate_key
 
     owner = None if caller.at_the_lake else caller.tenant
-    terms = question.id, question.old_until, owner
+    until = expires_us("24h") if question.old_until is None else question.old_until
     key, secret = rotate_key(
-        lake.database, *terms, maker_expires_at=caller.expires_at, by=caller.actor
+        lake.database,
+        question.id,
+        until,
+        owner,
+        maker_expires_at=caller.expires_at,
+        by=caller.actor,
     )
     return msgspec.convert(facts(key) | {"secret": secret}, CreatedKey)
 

@@ -1,198 +1,131 @@
-"""`penstock keys` and `penstock quotas`."""
+"""`penstock keys`, `penstock quotas`, `penstock login` and `penstock audit`."""
 
 import os
 import sys
+from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from penstock.access import QuotaName, Role
+from penstock.access import QuotaName
+from penstock.access.audit_calls import LIST_ENTRIES, VERIFY_AUDIT, EntriesQuestion, VerifyQuestion
+from penstock.access.calls import (
+    CREATE_KEY,
+    LIST_KEYS,
+    REVOKE_KEY,
+    ROTATE_KEY,
+    SHOW_GRANT,
+    CreatedKey,
+    GrantQuestion,
+    KeyRevoked,
+    KeysAnswer,
+)
 from penstock.audit.entry import Action
 from penstock.clock import SystemClock
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.desk import open_desk
-from penstock.lake.lake import open_existing
+from penstock.lake.commands import Outcome, asks, command
+from penstock.lake.desk import Desk, open_desk
+from penstock.lake.lake import Lake
 from penstock.terminal import options
-from penstock.terminal.output import (
-    facts,
-    prompt_secret,
-    say,
-    say_more,
-    show_json,
-    show_table,
-    show_text,
-)
-
-if TYPE_CHECKING:
-    from penstock.access.calls import CreatedKey
-
+from penstock.terminal.output import facts, prompt_secret, say, show_rows, show_text
 
 app = typer.Typer(help="Keys for the HTTP service.", no_args_is_help=True)
 
 
-@app.command("create")
-def create(
-    role: Annotated[Role, typer.Option(help="What the key allows; admin allows all.")],
-    data: options.DeskData = None,
-    url: options.Url = None,
-    tenant: Annotated[str, typer.Option(help="Whose events it sends and reads.")] = TENANT_DEFAULT,
-    *,
-    note: Annotated[str, typer.Option(help="Who has it, and what for.")] = "",
-    expires: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="When: 90d from now, or a time; never without it."),
-    ] = None,
-    json: options.Json = False,
-) -> None:
+@app.command()
+@asks(CREATE_KEY, make=True)
+def create(key: CreatedKey) -> None:
     """Create a key. Its secret is shown now and never again.
 
     Example: penstock keys create --role ingest --note "editor fleet" --expires 90d
     """
-    from penstock.access.calls import CREATE_KEY, CreateKey
-
-    expires_at = options.expires_us(expires) if expires is not None else None
-    with open_desk(data, url, tenant, make=True) as desk:
-        terms = CreateKey(role=role, note=note, expires_at=expires_at)
-        key = desk.ask(CREATE_KEY, terms)
-    _show_created(key, json=json)
+    _show_created(key)
 
 
-def _show_created(key: "CreatedKey", *, json: bool) -> None:
-    if json:
-        show_json(key)
-        return
+@app.command()
+@asks(ROTATE_KEY, tenant=False)
+def rotate(key: CreatedKey) -> None:
+    """Make another key in place of one, which works for a while yet: its clients take the new one
+    meanwhile, and none is refused. The new one is good for as long as the old one was made for.
+
+    Example: penstock keys rotate 1f0c2a9b --old-works 7d
+    """
+    _show_created(key)
+
+
+def _show_created(key: CreatedKey) -> None:
     at = datetime.fromisoformat(key.expires_at) if key.expires_at else None
     until = f", until {at:%Y-%m-%d %H:%M} UTC" if at else ""
     say(f"key {key.id}, role {key.role}, tenant {key.tenant}{until}; its secret, shown this once:")
     show_text(key.secret)
 
 
-@app.command("rotate")
-def rotate(
-    key_id: Annotated[str, typer.Argument(metavar="ID", help="From `penstock keys list`.")],
-    data: options.DeskData = None,
-    url: options.Url = None,
-    *,
-    old_works: Annotated[
-        str,
-        typer.Option("--old-works", metavar="TIME", help="How long the old key still works."),
-    ] = "24h",
-    json: options.Json = False,
-) -> None:
-    """Make another key in place of one, which works for a while yet: its clients take the new one
-    meanwhile, and none is refused. The new one is good for as long as the old one was made for.
-
-    Example: penstock keys rotate 1f0c2a9b --old-works 7d
-    """
-    from penstock.access.calls import ROTATE_KEY, RotateKey
-
-    old_until = options.expires_us(old_works, "--old-works")
-    with open_desk(data, url) as desk:
-        key = desk.ask(ROTATE_KEY, RotateKey(id=key_id, old_until=old_until))
-    _show_created(key, json=json)
-
-
 @app.command("list")
-def list_(
-    *,
-    data: options.DeskData = None,
-    url: options.Url = None,
-    limit: options.Limit = None,
-    cursor: options.Cursor = None,
-    json: options.Json = False,
-) -> None:
+@asks(LIST_KEYS, tenant=False)
+def list_(page: KeysAnswer) -> None:
     """All keys, without their secrets.
 
     Example: penstock keys list
     """
-    from penstock.access.calls import LIST_KEYS, KeysQuestion
-
-    with open_desk(data, url) as desk:
-        page = desk.ask(LIST_KEYS, KeysQuestion(limit=limit, cursor=cursor))
-    say_more(page.next)
-    if json:
-        show_json(page.keys)
-        return
-    rows: list[list[object]] = []
-    for key in page.keys:
-        created, expires, revoked = (
-            datetime.fromisoformat(at) if at else None
-            for at in (key.created_at, key.expires_at, key.revoked_at)
-        )
-        rows.append([key.id, key.tenant, key.role, created, expires, revoked, key.note])
-    times = ["created (UTC)", "expires (UTC)", "revoked (UTC)"]
-    show_table(["id", "tenant", "role", *times, "note"], rows)
+    times = ("created_at", "expires_at", "revoked_at")
+    show_rows(page.keys, "id", "tenant", "role", *times, "note")
 
 
-@app.command("revoke")
-def revoke(
-    key_id: Annotated[str, typer.Argument(metavar="ID", help="From `penstock keys list`.")],
-    data: options.DeskData = None,
-    url: options.Url = None,
-    json: options.Json = False,
-) -> None:
+@app.command()
+@asks(REVOKE_KEY, tenant=False)
+def revoke(answer: KeyRevoked) -> None:
     """Revoke a key. Servers notice within seconds.
 
     Example: penstock keys revoke 1f0c2a9b
     """
-    from penstock.access.calls import REVOKE_KEY, RevokeKey
-
-    with open_desk(data, url) as desk:
-        desk.ask(REVOKE_KEY, RevokeKey(id=key_id))
-    show_json({"revoked": key_id}) if json else say(f"key {key_id} is revoked")
+    say(f"key {answer.revoked} is revoked")
 
 
 quotas_app = typer.Typer(help="What each tenant may use.", no_args_is_help=True)
 
 
 @quotas_app.command("list")
-def list_quotas(data: options.Data = None, json: options.Json = False) -> None:
+@command()
+def list_quotas(lake: Lake) -> Iterator[object]:
     """What each tenant has used, and may use. No maximum is no limit.
 
     Example: penstock quotas list
     """
     from penstock.access.quotas import survey_quotas
 
-    with open_existing(data) as lake:
-        uses = survey_quotas(lake.database, lake.settings, SystemClock())
-    if json:
-        show_json([facts(use) for use in uses])
-        return
-    rows = [[use.tenant, use.name, use.used, use.maximum] for use in uses]
-    show_table(["tenant", "quota", "used", "maximum"], rows)
+    uses = survey_quotas(lake.database, lake.settings, SystemClock())
+    yield [facts(use) for use in uses]
+    show_rows(uses, "tenant", "name", "used", "maximum")
 
 
 @quotas_app.command("set")
+@command()
 def set_(
+    lake: Lake,
     tenant: Annotated[str, typer.Argument(help="Whose quota.")],
     name: Annotated[QuotaName, typer.Argument(help="Which quota.")],
     maximum: Annotated[
         int | None, typer.Argument(help="0 is no limit; left out, that of the settings.", min=0)
     ] = None,
-    data: options.Data = None,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """Give one tenant a maximum of its own. A running service follows within seconds.
 
     Example: penstock quotas set acme events_per_hour 1000000
     """
     from penstock.access.quotas import set_quota
 
-    with open_existing(data) as lake:
-        set_quota(lake.database, tenant, name, maximum, by=options.actor(None))
-    if json:
-        show_json({"tenant": tenant, "quota": name, "maximum": maximum})
-        return
+    set_quota(lake.database, tenant, name, maximum, by=options.actor(None))
+    yield {"tenant": tenant, "quota": name, "maximum": maximum}
     limit = "that of the settings" if maximum is None else maximum or "no limit"
     say(f"{tenant}: {name} is {limit}")
 
 
+@command()
 def login(
     url: Annotated[str, typer.Argument(metavar="URL", help="Such as https://penstock.example.com")],
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """Keep the address of a service and a key for it: commands ask it from now on.
 
     The key is that of PENSTOCK_KEY, else it is asked for, or read from a pipe. It is tried, and
@@ -200,18 +133,14 @@ def login(
 
     Example: penstock login https://penstock.example.com
     """
-    from penstock.access.calls import SHOW_GRANT, GrantQuestion
     from penstock.http.address import is_loopback
     from penstock.http.login import Login, keep_login
-    from penstock.lake.desk import open_desk
 
     key = os.environ.get("PENSTOCK_KEY", "").strip() or _asked_key(url)
     with open_desk(None, url, key=key) as desk:
         grant = desk.ask(SHOW_GRANT, GrantQuestion())
     path = keep_login(Login(url, key))
-    if json:
-        show_json({"url": url, "tenant": grant.tenant, "actor": grant.actor, "file": str(path)})
-        return
+    yield {"url": url, "tenant": grant.tenant, "actor": grant.actor, "file": str(path)}
     admin = ", an admin's" if grant.admin else ""
     say(f"Commands ask {url} from now on, by {grant.actor} of the tenant {grant.tenant}{admin}.")
     say(f"The key is in {path}; `penstock logout` removes it.")
@@ -229,7 +158,8 @@ def _asked_key(url: str) -> str:
     return key
 
 
-def logout(json: options.Json = False) -> None:
+@command()
+def logout() -> Iterator[object]:
     """Forget the service of `penstock login`, and its key.
 
     Example: penstock logout
@@ -237,10 +167,8 @@ def logout(json: options.Json = False) -> None:
     from penstock.http.login import forget_login
 
     known = forget_login()
-    if json:
-        show_json({"forgotten": known})
-    else:
-        say("The login is forgotten." if known else "There was no login.")
+    yield {"forgotten": known}
+    say("The login is forgotten." if known else "There was no login.")
 
 
 audit_app = typer.Typer(
@@ -249,7 +177,10 @@ audit_app = typer.Typer(
 
 
 @audit_app.command("list")
+@command()
 def list_entries(
+    desk: Desk,
+    *,
     action: Annotated[Action | None, typer.Option(help="Only what was done so.")] = None,
     actor: Annotated[
         str | None, typer.Option(help='Only by this key or user, such as "key 1f0c2a9b".')
@@ -260,19 +191,14 @@ def list_entries(
     session: Annotated[
         str | None, typer.Option(metavar="ID", help="Only to this session: entries have digests.")
     ] = None,
-    *,
     limit: Annotated[int, typer.Option(help="So many, the newest first.", min=1, max=1000)] = 100,
     cursor: Annotated[str | None, typer.Option(help="The `next` of a page before.")] = None,
-    data: options.DeskData = None,
-    url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """What was done, the newest first, tenant by tenant.
 
     Example: penstock audit list --action promote
     """
-    from penstock.access.audit_calls import LIST_ENTRIES, EntriesQuestion
     from penstock.audit.entry import person_digest
 
     if session is not None:
@@ -280,32 +206,22 @@ def list_entries(
     wanted = EntriesQuestion(
         action=action, actor=actor, subject=subject, limit=limit, cursor=cursor
     )
-    with open_desk(data, url, tenant) as desk:
-        answer = desk.ask(LIST_ENTRIES, wanted)
-    if json:
-        show_json(answer)
-        return
-    names = ["number", "at", "tenant", "actor", "action", "subject", "facts"]
-    rows: list[list[object]] = []
-    for entry in answer.entries:
-        row: list[object] = [getattr(entry, name) for name in names]
-        rows.append([row[0], datetime.fromisoformat(entry.at), *row[2:]])
-    show_table(["number", "at (UTC)", *names[2:]], rows)
+    answer = desk.ask(LIST_ENTRIES, wanted)
+    yield answer
+    show_rows(answer.entries, "number", "at", "tenant", "actor", "action", "subject", "facts")
     if answer.next is not None:
         say(f"More: --cursor {answer.next!r}")
 
 
-@audit_app.command("verify")
+@audit_app.command()
+@command()
 def verify(
+    desk: Desk,
     head: Annotated[
         str | None,
         typer.Option(metavar="NUMBER:HASH", help="A head that you noted: it has to be in there."),
     ] = None,
-    data: options.DeskData = None,
-    url: options.Url = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """Whether any entry was changed, removed, put in or moved; exit status 1 if so.
 
     Whoever can write into the database can also make a whole chain anew. Keep the head that is
@@ -313,19 +229,11 @@ def verify(
 
     Example: penstock audit verify
     """
-    from penstock.access.audit_calls import VERIFY_AUDIT, VerifyQuestion
-
-    with open_desk(data, url, tenant) as desk:
-        chains = desk.ask(VERIFY_AUDIT, VerifyQuestion(head=head)).chains
-    flawed = [chain for chain in chains if chain.flaw is not None]
-    if json:
-        show_json(chains)
-    else:
-        for chain in chains:
-            name = chain.tenant or "(the service)"
-            if chain.flaw is None:
-                say(f"{name}: {chain.number} entries as written; head {chain.number}:{chain.hash}")
-            else:
-                say(f"{name}: entry {chain.flaw} is not as it was written: {chain.why}")
-    if flawed:
-        raise typer.Exit(1)
+    chains = desk.ask(VERIFY_AUDIT, VerifyQuestion(head=head)).chains
+    yield Outcome(chains, failed=any(chain.flaw is not None for chain in chains))
+    for chain in chains:
+        name = chain.tenant or "(the service)"
+        if chain.flaw is None:
+            say(f"{name}: {chain.number} entries as written; head {chain.number}:{chain.hash}")
+        else:
+            say(f"{name}: entry {chain.flaw} is not as it was written: {chain.why}")

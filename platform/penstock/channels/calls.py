@@ -6,15 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from msgspec import Meta
 
-from penstock.channels.change import (
-    Change,
-    ChangeAnswer,
-    ChangeRecord,
-    ChannelState,
-    Misfit,
-)
-from penstock.channels.channel import assign, channel_state, list_channels, policy_of
-from penstock.checkpoints.calls import refused_for
+from penstock.channels.change import Change, ChangeAnswer, ChangeRecord, ChannelState, Misfit
+from penstock.checkpoints.calls import Reason
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.lake.pages import ListQuestion, Page, decode_number, page_of
@@ -93,49 +86,61 @@ class ChannelsQuestion(ListQuestion):
     """All of them."""
 
 
+ChannelName = Annotated[str, Meta(description="The channel.", extra={"metavar": "NAME"})]
+_LAST = "Show so many changes, the newest; all by default."
+_BEFORE = "Those before: the cursor that a list before named."
+
+
 class ChannelQuestion(Question):
-    name: str
+    name: ChannelName
 
 
 class AuditQuestion(Question):
-    """`last` shows so many changes, the newest, of all or of those before `cursor`, the `next` of a
-    page before; all without it."""
-
-    name: str
-    last: Annotated[int, Meta(ge=1, le=2**31)] | None = None
-    cursor: str | None = None
+    name: ChannelName
+    last: Annotated[int, Meta(ge=1, le=2**31, description=_LAST)] | None = None
+    cursor: Annotated[str, Meta(description=_BEFORE)] | None = None
 
 
 class HistoryQuestion(Question):
-    """Changes after a version; databases count no further."""
+    """Databases count no further."""
 
-    name: str
-    after: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    name: ChannelName
+    after: Annotated[int, Meta(ge=0, le=2**63 - 1, description="Changes after this version.")] = 0
+
+
+_KEY = "A user, a session, whatever should stay with one model."
 
 
 class AssignmentQuestion(Question):
-    """`key` is a user, a session, whatever should stay with one model."""
-
-    name: str
-    key: Annotated[str, Meta(max_length=1_024)]
+    name: ChannelName
+    key: Annotated[str, Meta(max_length=1_024, description=_KEY)]
 
 
 class SetPolicyQuestion(Question):
-    name: str
+    name: ChannelName
     text: str
     reason: str
+
+
+class ReleaseQuestion(Question):
+    name: ChannelName
+    reason: Reason
 
 
 # Work
 
 
 def _list(lake: Lake, caller: Caller, question: ChannelsQuestion) -> ChannelsAnswer:
+    from penstock.channels.channel import list_channels
+
     channels = list_channels(lake.database, caller.tenant)
     page, after = page_of(channels, question, lambda channel: channel.channel)
     return ChannelsAnswer(list(page), next=after)
 
 
 def _show(lake: Lake, caller: Caller, question: ChannelQuestion) -> ChannelState:
+    from penstock.channels.channel import channel_state
+
     return channel_state(lake.database, caller.tenant, question.name)
 
 
@@ -164,6 +169,7 @@ def _audit(lake: Lake, caller: Caller, question: AuditQuestion) -> AuditAnswer:
 
 
 def _history(lake: Lake, caller: Caller, question: HistoryQuestion) -> HistoryAnswer:
+    from penstock.channels.channel import channel_state
     from penstock.channels.notices import notices_after
 
     place = lake.database, caller.tenant, question.name
@@ -174,6 +180,8 @@ def _history(lake: Lake, caller: Caller, question: HistoryQuestion) -> HistoryAn
 
 
 def _assign(lake: Lake, caller: Caller, question: AssignmentQuestion) -> AssignmentAnswer:
+    from penstock.channels.channel import assign, channel_state
+
     channel = channel_state(lake.database, caller.tenant, question.name)
     chosen = assign(channel, question.key)
     files = (channel.digest, channel.uri)
@@ -184,6 +192,8 @@ def _assign(lake: Lake, caller: Caller, question: AssignmentQuestion) -> Assignm
 
 
 def _show_policy(lake: Lake, caller: Caller, question: ChannelQuestion) -> PolicyAnswer:
+    from penstock.channels.channel import channel_state, policy_of
+
     channel = channel_state(lake.database, caller.tenant, question.name)
     return PolicyAnswer(question.name, channel.policy, policy_of(lake.database, channel))
 
@@ -201,6 +211,14 @@ def _set_policy(lake: Lake, caller: Caller, question: SetPolicyQuestion) -> Poli
     return PolicyChangeAnswer(**fields, unknown_suites=unknown, known_suites=list(known))
 
 
+def _release(lake: Lake, caller: Caller, question: ReleaseQuestion) -> ChangeAnswer:
+    from penstock.channels.promotion import release
+
+    order = {"reason": question.reason, "actor": caller.actor}
+    change = release(lake.database, tenant=caller.tenant, channel=question.name, **order)
+    return committed(lake.database, change)
+
+
 def committed(database: "Database", change: Change) -> ChangeAnswer:
     """A change as everybody is told of it."""
     from penstock.channels.notices import notices_after
@@ -213,9 +231,7 @@ def committed(database: "Database", change: Change) -> ChangeAnswer:
 # Calls
 
 
-LIST_CHANNELS = Call(
-    "GET /v1/channels", _list, ("read", "promote"), "All channels", refused=refused_for()
-)
+LIST_CHANNELS = Call("GET /v1/channels", _list, ("read", "promote"), "All channels")
 #: Its route can wait for a change: see `channels/routes.py`.
 SHOW_CHANNEL = Call(
     "GET /v1/channels/{name}", _show, ("read", "serve", "promote"), "A channel, or its next change"
@@ -225,34 +241,44 @@ AUDIT_CHANNEL = Call(
     _audit,
     ("read", "promote"),
     "The history of a channel, checked",
-    refused=refused_for(404),
 )
 CHANNEL_HISTORY = Call(
-    "GET /v1/channels/{name}/history",
-    _history,
-    ("read", "promote"),
-    "The changes of a channel",
-    refused=refused_for(404),
+    "GET /v1/channels/{name}/history", _history, ("read", "promote"), "The changes of a channel"
 )
 ASSIGN_KEY = Call(
     "GET /v1/channels/{name}/assign",
     _assign,
     ("read", "serve"),
     "Which checkpoint serves a key",
-    refused=refused_for(404, 409),
+    refused={409: None},
 )
 SHOW_POLICY = Call(
     "GET /v1/channels/{name}/policy",
     _show_policy,
     ("read", "promote"),
     "What the gate demands for a channel",
-    refused=refused_for(404) | {500: "The policy is not there as it was written."},
+    refused={500: "The policy is not there as it was written."},
 )
 SET_POLICY = Call(
     "POST /v1/channels/{name}/policy",
     _set_policy,
     (),
     "Give a channel a policy; one that is not there yet is made",
-    refused=refused_for(),
 )
-CALLS = [LIST_CHANNELS, AUDIT_CHANNEL, CHANNEL_HISTORY, ASSIGN_KEY, SHOW_POLICY, SET_POLICY]
+RELEASE = Call(
+    "POST /v1/channels/{name}/release",
+    _release,
+    ("promote",),
+    "Let a channel be promoted again after a rollback",
+    refused={409: None},
+)
+
+CALLS = [
+    LIST_CHANNELS,
+    AUDIT_CHANNEL,
+    CHANNEL_HISTORY,
+    ASSIGN_KEY,
+    SHOW_POLICY,
+    SET_POLICY,
+    RELEASE,
+]

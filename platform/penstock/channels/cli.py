@@ -7,21 +7,39 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
+import msgspec
 import typer
 
+from penstock.channels.calls import (
+    AUDIT_CHANNEL,
+    LIST_CHANNELS,
+    RELEASE,
+    SET_POLICY,
+    SHOW_CHANNEL,
+    SHOW_POLICY,
+    AuditQuestion,
+    ChannelQuestion,
+    ChannelsAnswer,
+    SetPolicyQuestion,
+)
+from penstock.channels.change import ChangeAnswer, ChannelState
 from penstock.channels.promotion_cli import show_change
 from penstock.database.errors import DatabaseUnreachable
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.desk import open_desk, service_url
+from penstock.lake.commands import Outcome, asks, command
+from penstock.lake.desk import Desk, service_url
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
-from penstock.terminal.options import By, Reason
-from penstock.terminal.output import say, say_more, show_json, show_json_line, show_table, show_text
-
-if TYPE_CHECKING:
-    from penstock.channels.change import ChangeAnswer
+from penstock.terminal.output import (
+    say,
+    say_more,
+    show_fields,
+    show_json_line,
+    show_table,
+    show_text,
+)
 
 app = typer.Typer(
     help="What the serving fleet watches: each channel points at one checkpoint.",
@@ -34,27 +52,12 @@ _OUTAGE_PAUSE_SECONDS = 5.0
 
 
 @app.command("list")
-def list_channels(
-    *,
-    data: options.DeskData = None,
-    url: options.Url = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    limit: options.Limit = None,
-    cursor: options.Cursor = None,
-    json: options.Json = False,
-) -> None:
+@asks(LIST_CHANNELS)
+def list_channels(page: ChannelsAnswer) -> None:
     """All channels, and where each points.
 
     Example: penstock channels list
     """
-    from penstock.channels.calls import LIST_CHANNELS, ChannelsQuestion
-
-    with open_desk(data, url, tenant) as desk:
-        page = desk.ask(LIST_CHANNELS, ChannelsQuestion(limit=limit, cursor=cursor))
-    say_more(page.next)
-    if json:
-        show_json(page.channels)
-        return
     rows: list[list[object]] = []
     for channel in page.channels:
         since = datetime.fromisoformat(channel.since) if channel.since is not None else None
@@ -64,30 +67,14 @@ def list_channels(
     show_table(columns, rows)
 
 
-@app.command("show")
-def show(
-    name: Name,
-    data: options.DeskData = None,
-    url: options.Url = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+@app.command()
+@asks(SHOW_CHANNEL)
+def show(channel: ChannelState) -> None:
     """Where a channel points, and where the files of that lie.
 
     Example: penstock channels show production
     """
-    import msgspec
-
-    from penstock.channels.calls import SHOW_CHANNEL, ChannelQuestion
-
-    with open_desk(data, url, tenant) as desk:
-        answer = desk.ask(SHOW_CHANNEL, ChannelQuestion(name=name))
-    document: dict[str, Any] = msgspec.to_builtins(answer)
-    if json:
-        show_json(document)
-    else:
-        rows = [(field, value) for field, value in document.items() if value is not None]
-        show_table(["what", "value"], rows)
+    show_fields(msgspec.to_builtins(channel))
 
 
 def _gate_text(verdict: str, outcome: str, left_out: Mapping[str, Mapping[str, list[str]]]) -> str:
@@ -100,18 +87,16 @@ def _gate_text(verdict: str, outcome: str, left_out: Mapping[str, Mapping[str, l
 
 
 @app.command("history")
+@command()
 def show_history(
+    desk: Desk,
     name: Name,
     *,
     last: Annotated[
         int | None, typer.Option(help="Show so many changes, the newest; all by default.", min=1)
     ] = None,
     cursor: options.Cursor = None,
-    data: options.DeskData = None,
-    url: options.Url = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """What happened to a channel: who changed it, when, why, and what the gate said. Exit 1 where
     the history is not as it was written.
 
@@ -121,34 +106,32 @@ def show_history(
 
     Example: penstock channels history production
     """
-    from penstock.channels.calls import AUDIT_CHANNEL, AuditQuestion
     from penstock.channels.change import HistoryDamaged, change_marks, describe_change
 
-    with open_desk(data, url, tenant) as desk:
-        audit = desk.ask(AUDIT_CHANNEL, AuditQuestion(name=name, last=last, cursor=cursor))
+    audit = desk.ask(AUDIT_CHANNEL, AuditQuestion(name=name, last=last, cursor=cursor))
     say_more(audit.next)
     changes, misfit = audit.changes, audit.misfit
-    if json:
-        past = {"channel": name, "changes": changes, "misfit": misfit}
-        show_json(past | ({"left_out": audit.left_out} if audit.left_out else {}))
-    else:
-        rows: list[list[object]] = []
-        for before, change in zip([audit.before, *changes], changes, strict=False):
-            text, outcome = describe_change(change, before), change.outcome or "?"
-            gate = _gate_text(change.verdict, outcome, audit.left_out) if change.verdict else ""
-            why = [change_marks(change), change.actor, change.reason]
-            rows.append([change.version, datetime.fromisoformat(change.at), text, gate, *why])
-        show_table(["version", "when (UTC)", "what", "gate", "marks", "who", "why"], rows)
-    if misfit is not None:
-        raise HistoryDamaged(channel=name, version=misfit.version, why=misfit.why)
-    if not json:
+    document = {"channel": name, "changes": changes, "misfit": misfit}
+    damaged = misfit and HistoryDamaged(channel=name, version=misfit.version, why=misfit.why)
+    left_out = {"left_out": audit.left_out} if audit.left_out else {}
+    yield Outcome(document | left_out, failed=damaged or False)
+    rows: list[list[object]] = []
+    for before, change in zip([audit.before, *changes], changes, strict=False):
+        text, outcome = describe_change(change, before), change.outcome or "?"
+        gate = _gate_text(change.verdict, outcome, audit.left_out) if change.verdict else ""
+        why = [change_marks(change), change.actor, change.reason]
+        rows.append([change.version, datetime.fromisoformat(change.at), text, gate, *why])
+    show_table(["version", "when (UTC)", "what", "gate", "marks", "who", "why"], rows)
+    if misfit is None:
         newest = changes[-1] if changes and cursor is None else None
         upto = f": {newest.version} changes, up to the hash {newest.hash}" if newest else ""
         say(f"the history fits{upto}")
 
 
-@app.command("policy")
+@app.command()
+@command(by=True, make="file")
 def policy(
+    desk: Desk,
     name: Name,
     *,
     file: Annotated[
@@ -156,70 +139,44 @@ def policy(
         typer.Option("--set", parser=options.path, metavar="POLICY.toml", help="The new one."),
     ] = None,
     reason: Annotated[str, typer.Option("--reason", help="Why; kept for ever.")] = "",
-    by: By = None,
-    data: options.DeskData = None,
-    url: options.Url = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """The gate policy of a channel, or a new one for it. Setting one makes the channel.
 
     Example: penstock channels policy production --set examples/policies/production.toml
     """
-    if file is None:
-        _show_policy(name, data, url, tenant, json=json)
-        return
-    from penstock.channels.calls import SET_POLICY, SetPolicyQuestion
     from penstock.gate.policy import parse
     from penstock.toml_document import read_text, unknown
 
+    if file is None:
+        policy = desk.ask(SHOW_POLICY, ChannelQuestion(name=name))
+        yield policy
+        if policy.text is None:
+            say(f"{name} has no policy: nothing can be promoted to it without an override")
+        else:
+            show_text(policy.text.rstrip("\n"))
+        return
     text = read_text(file)
     parse(text, str(file))
     question = SetPolicyQuestion(name=name, text=text, reason=reason or f"set from {file.name}")
-    with open_desk(data, url, tenant, by=by, make=True) as desk:
-        change = desk.ask(SET_POLICY, question)
+    change = desk.ask(SET_POLICY, question)
     for suite in change.unknown_suites:
         hint = f" ({unknown(suite, change.known_suites)})" if change.known_suites else ""
         say(f"no suite {suite} is known yet{hint}: until it is, the gate says ERROR")
-    show_change(change, json=json)
+    yield change
+    show_change(change)
 
 
-def _show_policy(name: str, data: Path | None, url: str | None, tenant: str, *, json: bool) -> None:
-    from penstock.channels.calls import SHOW_POLICY, ChannelQuestion
-
-    with open_desk(data, url, tenant) as desk:
-        policy = desk.ask(SHOW_POLICY, ChannelQuestion(name=name))
-    if json:
-        show_json(policy)
-    elif policy.text is None:
-        say(f"{name} has no policy: nothing can be promoted to it without an override")
-    else:
-        show_text(policy.text.rstrip("\n"))
-
-
-@app.command("release")
-def release(
-    name: Name,
-    *,
-    reason: Reason,
-    by: By = None,
-    data: options.DeskData = None,
-    url: options.Url = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+@app.command()
+@asks(RELEASE, by=True)
+def release(change: ChangeAnswer) -> None:
     """Let a channel that was rolled back be promoted again.
 
     Example: penstock channels release production --reason "found it: a bad shard, and withdrew it"
     """
-    from penstock.channels.promotion_calls import RELEASE, ReleaseQuestion
-
-    with open_desk(data, url, tenant, by=by) as desk:
-        change = desk.ask(RELEASE, ReleaseQuestion(name=name, reason=reason))
-    show_change(change, json=json)
+    show_change(change)
 
 
-@app.command("watch")
+@app.command()
 def watch(
     name: Name,
     *,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from penstock.channels.calls import committed
+from penstock.channels.calls import ChannelName, committed
 from penstock.channels.change import ChangeAnswer
 from penstock.channels.channel import ANY, Expected, ServingChannel, serving_channels
-from penstock.checkpoints.calls import CheckpointQuestion, refused_for
+from penstock.checkpoints.calls import CheckpointName, CheckpointQuestion, Reason
 from penstock.checkpoints.lineage import Lineage
 from penstock.gate.frontier import FrontierPicture, frontier_picture
 from penstock.lake.desk import Call, Caller, Question
@@ -60,50 +60,45 @@ class LineageAnswer(Lineage):
 # Questions
 
 
+_SHARE = Meta(extra_json_schema={"exclusiveMinimum": 0, "exclusiveMaximum": 1})
+
+
 class PromoteQuestion(Question):
     """`expect` is the checkpoint that the channel is at, by name or digest, and null where it has
     none; without it, whichever it is at when the call begins. `share` makes a canary."""
 
-    name: str
-    checkpoint: str
-    reason: str
+    name: ChannelName
+    checkpoint: CheckpointName
+    reason: Reason
     expect: Expected = ANY
     expect_version: int | None = None
-    share: (
-        Annotated[float, Meta(extra_json_schema={"exclusiveMinimum": 0, "exclusiveMaximum": 1})]
-        | None
-    ) = None
+    share: Annotated[float, _SHARE] | None = None
     override: bool = False
 
 
 class ApproveQuestion(Question):
     """That a checkpoint, by its name or digest, may serve on the channel."""
 
-    name: str
-    checkpoint: str
-    reason: str
+    name: ChannelName
+    checkpoint: CheckpointName
+    reason: Reason
 
 
 class RollbackQuestion(Question):
     """Without `to`, to the last good one; `expect` as in a promotion."""
 
-    name: str
-    reason: str
+    name: ChannelName
+    reason: Reason
     to: str | None = None
     expect: Expected = ANY
     expect_version: int | None = None
 
 
-class ReleaseQuestion(Question):
-    name: str
-    reason: str
-
-
 class VerdictQuestion(Question):
     """`canary` asks for a part of the traffic: live metrics come later."""
 
-    name: str
-    checkpoint: str
+    name: ChannelName
+    checkpoint: CheckpointName
     canary: bool = False
 
 
@@ -144,14 +139,6 @@ def _roll_back(lake: Lake, caller: Caller, question: RollbackQuestion) -> Rollba
     [before] = channel_changes(*place, after=change.version - 2, limit=1)
     answer = vars(committed(lake.database, change))
     return RollbackAnswer(**answer, left=before.checkpoint, left_canary=before.canary)
-
-
-def _release(lake: Lake, caller: Caller, question: ReleaseQuestion) -> ChangeAnswer:
-    from penstock.channels.promotion import release
-
-    order = {"reason": question.reason, "actor": caller.actor}
-    change = release(lake.database, tenant=caller.tenant, channel=question.name, **order)
-    return committed(lake.database, change)
 
 
 def _judge(lake: Lake, caller: Caller, question: VerdictQuestion) -> VerdictAnswer:
@@ -226,7 +213,7 @@ PROMOTE = Call(
     ("promote",),
     "Promote a checkpoint",
     description="Through the gate, if the channel is where it is expected.",
-    refused=refused_for(404, 409, 422),
+    refused={422: "The gate does not say PASS, and `verdict` is what it says."},
     problems=_change_problems,
 )
 APPROVE = Call(
@@ -234,7 +221,6 @@ APPROVE = Call(
     _approve,
     ("promote",),
     "Approve of a checkpoint, where the channel's policy asks for people",
-    refused=refused_for(404),
 )
 ROLL_BACK = Call(
     "POST /v1/channels/{name}/rollback",
@@ -242,29 +228,21 @@ ROLL_BACK = Call(
     ("promote",),
     "Roll a channel back",
     description="Without the gate. The channel is pinned until somebody releases it.",
-    refused=refused_for(404, 409),
+    refused={409: None},
     problems=lambda: {409: _change_problems()[409]},
-)
-RELEASE = Call(
-    "POST /v1/channels/{name}/release",
-    _release,
-    ("promote",),
-    "Let a channel be promoted again after a rollback",
-    refused=refused_for(404, 409),
 )
 ASK_GATE = Call(
     "GET /v1/channels/{name}/verdict",
     _judge,
     ("read", "promote"),
     "What the gate says of a checkpoint for a channel; nothing is changed",
-    refused=refused_for(404),
 )
 TRACE_CHECKPOINT = Call(
     "GET /v1/checkpoints/{name}/lineage",
     _trace,
     ("read", "promote"),
     "What a checkpoint came from, and what came of it",
-    refused=refused_for(404, 409),
+    refused={409: None},
 )
 
-CALLS = [PROMOTE, APPROVE, ROLL_BACK, RELEASE, ASK_GATE, TRACE_CHECKPOINT]
+CALLS = [PROMOTE, APPROVE, ROLL_BACK, ASK_GATE, TRACE_CHECKPOINT]

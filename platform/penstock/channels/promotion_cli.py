@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.desk import open_desk
+from penstock.channels.change import ChangeAnswer, describe_change
+from penstock.checkpoints.calls import CheckpointQuestion
+from penstock.gate.cli import show_verdict
+from penstock.lake.commands import Outcome, command
+from penstock.lake.desk import Desk
 from penstock.terminal import options
-from penstock.terminal.options import By, CheckpointName, Reason
-from penstock.terminal.output import say, show_json, show_table
+from penstock.terminal.options import CheckpointName, Reason
+from penstock.terminal.output import say, show_table
 
 if TYPE_CHECKING:
-    from penstock.channels.change import ChangeAnswer
     from penstock.channels.channel import Expected
     from penstock.channels.promotion_calls import LineageAnswer
 
@@ -27,7 +29,9 @@ _Key = Annotated[
 ]
 
 
+@command(by=True)
 def promote(
+    desk: Desk,
     checkpoint: CheckpointName,
     *,
     reason: Reason,
@@ -49,18 +53,14 @@ def promote(
         typer.Option("--override", help="Without a PASS; takes an admin key, is marked for ever."),
     ] = False,
     key: _Key = None,
-    by: By = None,
-    data: options.DeskData = None,
-    url: options.Url = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """Point a channel at a checkpoint that passes the gate. Exit 1 where it does not.
 
     The gate is asked anew each time. A channel that changed meanwhile is left as it is.
 
     Example: penstock promote ckpt-0012 --expect ckpt-0011 --reason "better on core, as cheap"
     """
+
     from penstock.channels.promotion_calls import PROMOTE, PromoteQuestion
     from penstock.gate.verdict import GateRefused
 
@@ -72,17 +72,21 @@ def promote(
         share=share,
         override=override,
     )
-    with open_desk(data, url, tenant, by=by, key=key) as desk:
-        try:
-            change = desk.ask(PROMOTE, question)
-        except GateRefused as refused:
-            fields = refused.http_fields
-            _show_verdict(fields["outcome"], fields["verdict_id"], fields["verdict"], json=json)
-            raise
-    show_change(change, json=json)
+    try:
+        change = desk.ask(PROMOTE, question)
+    except GateRefused as refused:
+        fields = refused.http_fields
+        verdict = (fields["outcome"], fields["verdict_id"], fields["verdict"])
+        yield Outcome(_verdict_document(*verdict), failed=refused)
+        show_verdict(*verdict)
+        return
+    yield change
+    show_change(change)
 
 
+@command(by=True)
 def rollback(
+    desk: Desk,
     *,
     reason: Reason,
     channel: Channel = CHANNEL_DEFAULT,
@@ -98,12 +102,7 @@ def rollback(
         str | None,
         typer.Option(metavar="CURRENT", help="Only if the channel points at this checkpoint."),
     ] = None,
-    by: By = None,
-    data: options.DeskData = None,
-    url: options.Url = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """Take a channel back to the last good checkpoint, and pin it there. The gate is not asked.
 
     A promotion that is under way fails, and so do later ones until a person releases the channel:
@@ -111,18 +110,19 @@ def rollback(
 
     Example: penstock rollback --reason "it undoes edits that nobody asked about"
     """
+
     from penstock.channels.promotion_calls import ROLL_BACK, RollbackQuestion
 
     question = RollbackQuestion(name=channel, reason=reason, to=to, expect=_expected(expect))
-    with open_desk(data, url, tenant, by=by) as desk:
-        change = desk.ask(ROLL_BACK, question)
-    before = replace(change, checkpoint=change.left, canary=change.left_canary)
-    show_change(change, before, json=json)
-    if not json:
-        say(f"{channel} is pinned: `penstock channels release {channel}` lets it be promoted again")
+    change = desk.ask(ROLL_BACK, question)
+    yield change
+    show_change(change, replace(change, checkpoint=change.left, canary=change.left_canary))
+    say(f"{channel} is pinned: `penstock channels release {channel}` lets it be promoted again")
 
 
+@command()
 def check(
+    desk: Desk,
     checkpoint: CheckpointName,
     *,
     channel: Annotated[str, typer.Option(help="Whose policy and incumbent.")] = CHANNEL_DEFAULT,
@@ -144,78 +144,56 @@ def check(
             help="Draw quality against cost here; needs penstock[plots].",
         ),
     ] = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    data: options.DeskData = None,
-    url: options.Url = None,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """What the gate says of a checkpoint, with its evidence. Exit 0 on PASS alone, else 1.
 
     Example: penstock gate check ckpt-0013 --channel production
     """
+
     from penstock.channels.promotion_calls import ASK_GATE, VerdictQuestion
     from penstock.gate.frontier import draw_html
     from penstock.gate.verdict import verdict_text
 
     question = VerdictQuestion(name=channel, checkpoint=checkpoint, canary=canary)
-    with open_desk(data, url, tenant) as desk:
-        verdict = desk.ask(ASK_GATE, question)
+    verdict = desk.ask(ASK_GATE, question)
     if out is not None:
         _write(out, verdict_text(verdict.verdict) + "\n")
     if plot is not None:
         title = f"{verdict.checkpoint} for {channel}: {verdict.outcome}"
         _write(plot, draw_html(verdict.pictures, title))
-    _show_verdict(verdict.outcome, verdict.id, verdict.verdict, json=json)
-    if verdict.outcome != "PASS":
-        raise typer.Exit(1)
+    shown = (verdict.outcome, verdict.id, verdict.verdict)
+    yield Outcome(_verdict_document(*shown), failed=verdict.outcome != "PASS")
+    show_verdict(*shown)
 
 
+@command(by=True)
 def approve(
-    checkpoint: CheckpointName,
-    *,
-    reason: Reason,
-    channel: Channel = CHANNEL_DEFAULT,
-    by: By = None,
-    data: options.DeskData = None,
-    url: options.Url = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+    desk: Desk, checkpoint: CheckpointName, reason: Reason, channel: Channel = CHANNEL_DEFAULT
+) -> Iterator[object]:
     """Say that a checkpoint may serve, where the channel's policy asks for people ([approval]).
 
     Example: penstock gate approve ckpt-0013 --reason "read twenty of its sessions"
     """
+
     from penstock.channels.promotion_calls import APPROVE, ApproveQuestion
 
     question = ApproveQuestion(name=channel, checkpoint=checkpoint, reason=reason)
-    with open_desk(data, url, tenant, by=by) as desk:
-        given = desk.ask(APPROVE, question)
-    if json:
-        show_json(given)
-        return
+    given = desk.ask(APPROVE, question)
+    yield given
     say(f"{given.actor} approves of {given.checkpoint} for {given.channel}")
 
 
-def lineage(
-    name: CheckpointName,
-    data: options.DeskData = None,
-    url: options.Url = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+@command()
+def lineage(desk: Desk, name: CheckpointName) -> Iterator[object]:
     """What a checkpoint came from and what came of it: parents, children, the shards that trained
     it and its parents, and the sessions in them that should not be there any more.
 
     Example: penstock checkpoints lineage ckpt-0012
     """
     from penstock.channels.promotion_calls import TRACE_CHECKPOINT
-    from penstock.checkpoints.calls import CheckpointQuestion
 
-    with open_desk(data, url, tenant) as desk:
-        line = desk.ask(TRACE_CHECKPOINT, CheckpointQuestion(name=name))
-    if json:
-        show_json(line)
-        return
+    line = desk.ask(TRACE_CHECKPOINT, CheckpointQuestion(name=name))
+    yield line
     show_table(["what", "which", "more"], _lineage_rows(line))
     if line.marks:
         sessions = len({mark.session_id for mark in line.marks})
@@ -231,23 +209,11 @@ def _expected(text: str | None) -> "Expected":
     return None if text == "none" else text
 
 
-def _show_verdict(outcome: str, verdict: str, document: dict[str, Any], *, json: bool) -> None:
-    from penstock.gate.cli import show_verdict
-
-    if json:
-        show_json({"outcome": outcome, "id": verdict, "verdict": document})
-    else:
-        show_verdict(outcome, verdict, document)
+def _verdict_document(outcome: str, verdict: str, document: dict[str, Any]) -> dict[str, Any]:
+    return {"outcome": outcome, "id": verdict, "verdict": document}
 
 
-def show_change(
-    change: "ChangeAnswer", before: "ChangeAnswer | None" = None, *, json: bool
-) -> None:
-    from penstock.channels.change import describe_change
-
-    if json:
-        show_json(change)
-        return
+def show_change(change: ChangeAnswer, before: ChangeAnswer | None = None) -> None:
     text = describe_change(change, before)
     say(f"{change.channel} version {change.version}: {text}")
     if change.overridden:

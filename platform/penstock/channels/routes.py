@@ -17,7 +17,6 @@ from penstock.checkpoints import registration
 from penstock.checkpoints.artifact_roots import ArtifactRoots
 from penstock.checkpoints.calls import (
     REGISTER_CHECKPOINT,
-    REGISTRY_REFUSALS,
     RegisterQuestion,
 )
 from penstock.checkpoints.checkpoint import Checkpoint
@@ -75,7 +74,10 @@ class GateProblem(Problem, kw_only=True):
     summary=REGISTER_CHECKPOINT.summary,
     description="The same facts again change nothing.",
     operation_class=operation_taking(RegisterQuestion),
-    responses=refusals(400, 401, 403, 404, 408, 409, 413, 422, 429, 503, said=REGISTRY_REFUSALS),
+    responses=refusals(
+        *(400, 401, 403, 404, 408, 409, 413, 422, 429, 503),
+        said={422: "The files have another digest."},
+    ),
     security=KEY_NEEDED,
 )
 async def post_checkpoint(request: HttpRequest, registry: Registry) -> Checkpoint:
@@ -95,7 +97,7 @@ async def post_checkpoint(request: HttpRequest, registry: Registry) -> Checkpoin
     summary="A channel, or its next change",
     description="With `after` and `wait` it answers as soon as the channel is at another version.",
     operation_class=RefusableOperation,
-    responses=refusals(400, 401, 403, 404, 429, 503, said=REGISTRY_REFUSALS)
+    responses=refusals(400, 401, 403, 404, 429, 503)
     | {304: ResponseSpec(None, description="As `If-None-Match` says that it is known.")},
     security=KEY_NEEDED,
 )

@@ -1,28 +1,15 @@
 """What can be asked of checkpoints."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from penstock.checkpoints.checkpoint import Checkpoint, Form, State, StateMove
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.lake.pages import ListQuestion, Page, page_of
-
-#: Why calls of checkpoints and channels are refused.
-REGISTRY_REFUSALS = {
-    400: "The request cannot be used; the detail says why. Nothing was changed.",
-    403: "The key has another role.",
-    404: "There is no such checkpoint or channel.",
-    409: "The registry is in another state than this needs; the detail says in which. Where "
-    "another checkpoint was expected, `expected` and `found` name the two. Nothing was changed.",
-    422: "The gate does not say PASS, and `verdict` is what it says; or the files have another "
-    "digest. Nothing was changed.",
-}
-
-
-def refused_for(*statuses: int) -> dict[int, str]:
-    return {status: REGISTRY_REFUSALS[status] for status in (400, 403, *statuses)}
 
 
 class CheckpointsAnswer(Page):
@@ -52,18 +39,21 @@ class RegisterQuestion(Question):
 
 
 class CheckpointsQuestion(ListQuestion):
-    state: State | None = None
+    state: Annotated[State, Meta(description="Only those in this state.")] | None = None
+
+
+_NAME = "By its name, or its digest."
+CheckpointName = Annotated[str, Meta(description=_NAME, extra={"metavar": "CHECKPOINT"})]
+Reason = Annotated[str, Meta(description="Why; kept for ever.")]
 
 
 class CheckpointQuestion(Question):
-    """By its name or its digest."""
-
-    name: str
+    name: CheckpointName
 
 
 class WithdrawQuestion(Question):
-    name: str
-    reason: str
+    name: CheckpointName
+    reason: Reason
 
 
 def _register(lake: Lake, caller: Caller, question: RegisterQuestion) -> Checkpoint:
@@ -112,25 +102,20 @@ REGISTER_CHECKPOINT = Call(
     "POST /v1/checkpoints", _register, ("train", "promote"), "Register a checkpoint"
 )
 LIST_CHECKPOINTS = Call(
-    "GET /v1/checkpoints",
-    _list,
-    ("read", "promote"),
-    "All checkpoints, the newest last",
-    refused=refused_for(),
+    "GET /v1/checkpoints", _list, ("read", "promote"), "All checkpoints, the newest last"
 )
 SHOW_CHECKPOINT = Call(
     "GET /v1/checkpoints/{name}",
     _show,
     ("read", "serve", "promote"),
     "A checkpoint, by its name or digest",
-    refused=refused_for(404),
 )
 SHOW_MOVES = Call(
     "GET /v1/checkpoints/{name}/moves",
     _show_moves,
     ("read", "promote"),
     "A checkpoint, and how it came to its state",
-    refused=refused_for(404, 409),
+    refused={409: None},
 )
 WITHDRAW_CHECKPOINT = Call(
     "POST /v1/checkpoints/{name}/withdraw",
@@ -138,7 +123,7 @@ WITHDRAW_CHECKPOINT = Call(
     ("promote",),
     "Take a checkpoint out of use for ever",
     noted="checkpoint",
-    refused=refused_for(404, 409),
+    refused={409: None},
 )
 
 CALLS = [LIST_CHECKPOINTS, SHOW_CHECKPOINT, SHOW_MOVES, WITHDRAW_CHECKPOINT]

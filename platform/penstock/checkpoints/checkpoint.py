@@ -59,6 +59,15 @@ class StateMove:
     at: str
 
 
+@dataclass(frozen=True)
+class Learner:
+    """A checkpoint that was trained on a shard, or inherited it `through` its parent."""
+
+    checkpoint: str
+    state: str
+    through: str | None
+
+
 def check_edge(name: str, state: State, next_state: State) -> None:
     if next_state not in EDGES[state]:
         why = _REASONS.get(state, f"from there it becomes {' or '.join(sorted(EDGES[state]))}")

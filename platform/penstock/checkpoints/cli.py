@@ -1,19 +1,27 @@
 """`penstock checkpoints`."""
 
-from datetime import datetime
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.checkpoints.checkpoint import State
-from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.desk import LocalDesk, open_desk
+from penstock.checkpoints.calls import (
+    LIST_CHECKPOINTS,
+    REGISTER_CHECKPOINT,
+    SHOW_MOVES,
+    WITHDRAW_CHECKPOINT,
+    CheckpointMoves,
+    CheckpointsAnswer,
+    RegisterQuestion,
+)
+from penstock.checkpoints.checkpoint import Checkpoint
+from penstock.lake.commands import asks, command
+from penstock.lake.desk import Desk, LocalDesk
 from penstock.settings import load_settings
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of_bytes
-from penstock.terminal.options import By, CheckpointName, Reason
-from penstock.terminal.output import say, say_more, show_json, show_table, show_text
+from penstock.terminal.output import say, show_fields, show_rows, show_text
 
 if TYPE_CHECKING:
     from penstock.checkpoints.digests import FilesDigest
@@ -27,8 +35,10 @@ _UNCHECKED = {
 }
 
 
-@app.command("register")
+@app.command()
+@command(by=True, make=True)
 def register(
+    desk: Desk,
     name: Annotated[str, typer.Argument(help="What it is called from now on.")],
     *,
     uri: Annotated[str, typer.Option(help="Where its files lie: a path, s3://…, https://…")],
@@ -48,12 +58,8 @@ def register(
         bool, typer.Option("--look/--no-look", help="Compare the files with the digest.")
     ] = True,
     note: Annotated[str, typer.Option(help="What it is.")] = "",
-    by: By = None,
     data: options.DeskData = None,
-    url: options.Url = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """Make a checkpoint known. The same again changes nothing.
 
     Files in a folder or in S3 are read and compared with the digest; `penstock checkpoints digest`
@@ -61,130 +67,75 @@ def register(
 
     Example: penstock checkpoints register ckpt-0012 --uri /models/0012 --parent ckpt-0011
     """
-    from penstock.checkpoints.calls import REGISTER_CHECKPOINT, RegisterQuestion
-
     uri = _absolute(uri)
-    with open_desk(data, url, tenant, by=by, make=True) as desk:
-        if digest is None and not isinstance(desk, LocalDesk):
-            digest = _digest(uri, data).digest  # the service has not the files
-        question = RegisterQuestion(
-            name=name,
-            uri=uri,
-            digest=digest or "",
-            parent=parent,
-            form="delta" if delta else "whole",
-            shards=[shard for listed in shards or () for shard in listed.split(",") if shard],
-            note=note,
-            look=look,
-        )
-        checkpoint = desk.ask(REGISTER_CHECKPOINT, question)
-    if json:
-        show_json(checkpoint)
-        return
+    if digest is None and not isinstance(desk, LocalDesk):
+        digest = _digest(uri, data).digest  # the service has not the files
+    question = RegisterQuestion(
+        name=name,
+        uri=uri,
+        digest=digest or "",
+        parent=parent,
+        form="delta" if delta else "whole",
+        shards=[shard for listed in shards or () for shard in listed.split(",") if shard],
+        note=note,
+        look=look,
+    )
+    checkpoint = desk.ask(REGISTER_CHECKPOINT, question)
+    yield checkpoint
     say(f"{checkpoint.name} is {checkpoint.digest}, {checkpoint.state}")
     if why := _UNCHECKED.get(checkpoint.checked):
         say(why)
 
 
-@app.command("digest")
+@app.command()
+@command()
 def digest(
     uri: Annotated[str, typer.Argument(help="A file, a folder, or s3://…")],
     data: options.DeskData = None,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """The digest of files, as `register` takes it.
 
     Example: penstock checkpoints digest /models/0012
     """
     uri = _absolute(uri)
     files = _digest(uri, data)
-    document = {"uri": uri, "digest": files.digest, "bytes": files.bytes}
-    show_json(document) if json else show_text(str(files.digest))
+    yield {"uri": uri, "digest": files.digest, "bytes": files.bytes}
+    show_text(str(files.digest))
 
 
 @app.command("list")
-def list_(
-    *,
-    state: Annotated[State | None, typer.Option(help="Only those in this state.")] = None,
-    data: options.DeskData = None,
-    url: options.Url = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    limit: options.Limit = None,
-    cursor: options.Cursor = None,
-    json: options.Json = False,
-) -> None:
+@asks(LIST_CHECKPOINTS)
+def list_(page: CheckpointsAnswer) -> None:
     """All checkpoints; the newest comes last.
 
     Example: penstock checkpoints list --state serving
     """
-    from penstock.checkpoints.calls import LIST_CHECKPOINTS, CheckpointsQuestion
-
-    with open_desk(data, url, tenant) as desk:
-        question = CheckpointsQuestion(state=state, limit=limit, cursor=cursor)
-        page = desk.ask(LIST_CHECKPOINTS, question)
-    say_more(page.next)
-    if json:
-        show_json(page.checkpoints)
-        return
-    names = ["name", "state", "form", "parent", "digest", "checked"]
-    rows: list[list[object]] = []
-    for each in page.checkpoints:
-        registered = datetime.fromisoformat(each.registered_at)
-        rows.append([*(getattr(each, name) for name in names), registered, each.registered_by])
-    show_table([*names, "registered (UTC)", "by"], rows)
+    names = ("name", "state", "form", "parent", "digest", "checked", "registered_at")
+    show_rows(page.checkpoints, *names, registered_by="by")
 
 
-@app.command("show")
-def show(
-    name: CheckpointName,
-    data: options.DeskData = None,
-    url: options.Url = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+@app.command()
+@asks(SHOW_MOVES)
+def show(checkpoint: CheckpointMoves) -> None:
     """One checkpoint, and how it came to its state.
 
     Example: penstock checkpoints show ckpt-0012
     """
-    from penstock.checkpoints.calls import SHOW_MOVES, CheckpointQuestion
-
-    with open_desk(data, url, tenant) as desk:
-        checkpoint = desk.ask(SHOW_MOVES, CheckpointQuestion(name=name))
-    if json:
-        show_json(checkpoint)
-        return
     document = dict(vars(checkpoint))
     moves = document.pop("moves")
-    show_table(["what", "value"], [pair for pair in document.items() if pair[1] is not None])
-    columns = ["when (UTC)", "from", "to", "who", "why"]
-    rows: list[list[object]] = []
-    for move in moves:
-        at = datetime.fromisoformat(move.at)
-        rows.append([at, move.from_state, move.to_state, move.actor, move.reason])
-    show_table(columns, rows)
+    show_fields(document)
+    titles = {"from_state": "from", "to_state": "to", "actor": "who", "reason": "why"}
+    show_rows(moves, **{"at": "when (UTC)"} | titles)
 
 
-@app.command("withdraw")
-def withdraw(
-    name: CheckpointName,
-    *,
-    reason: Reason,
-    by: By = None,
-    data: options.DeskData = None,
-    url: options.Url = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+@app.command()
+@asks(WITHDRAW_CHECKPOINT, by=True)
+def withdraw(checkpoint: Checkpoint) -> None:
     """Take a checkpoint out of use for ever. Not while a channel is at it.
 
     Example: penstock checkpoints withdraw ckpt-0012 --reason "trained on sessions that were erased"
     """
-    from penstock.checkpoints.calls import WITHDRAW_CHECKPOINT, WithdrawQuestion
-
-    with open_desk(data, url, tenant, by=by) as desk:
-        question = WithdrawQuestion(name=name, reason=reason)
-        checkpoint = desk.ask(WITHDRAW_CHECKPOINT, question)
-    show_json(checkpoint) if json else say(f"{checkpoint.name} is withdrawn")
+    say(f"{checkpoint.name} is withdrawn")
 
 
 def _digest(uri: str, data: Path | None) -> "FilesDigest":

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 
 import sqlalchemy as sa
 
-from penstock.checkpoints.checkpoint import Checkpoint, LineageBroken, StateMove
+from penstock.checkpoints.checkpoint import Checkpoint, Learner, LineageBroken, StateMove
 from penstock.checkpoints.registration import ancestors, find_in
 from penstock.checkpoints.tables import checkpoint, checkpoint_move, checkpoint_shard
 from penstock.database.engine import Database, portions
@@ -118,15 +118,6 @@ def marked_training(connection: sa.Connection, subject: Checkpoint) -> MarkedTra
     counts = Counter(reason for reason, _ in sessions)
     shards = tuple(sorted({row.shard for row in rows if row.reason in {ERASED, NO_TRAIN}}))
     return MarkedTraining(counts[ERASED], counts[NO_TRAIN], shards)
-
-
-@dataclass(frozen=True)
-class Learner:
-    """A checkpoint that was trained on a shard, or inherited it `through` its parent."""
-
-    checkpoint: str
-    state: str
-    through: str | None
 
 
 def learners(database: Database, tenant: str, shard_id: str) -> list[Learner]:

@@ -10,6 +10,7 @@ from penstock.access import Role
 from penstock.channels.calls import (
     AUDIT_CHANNEL,
     LIST_CHANNELS,
+    RELEASE,
     SET_POLICY,
     SHOW_CHANNEL,
     SHOW_POLICY,
@@ -18,6 +19,7 @@ from penstock.channels.calls import (
     AuditQuestion,
     ChannelQuestion,
     ChannelsQuestion,
+    ReleaseQuestion,
     SetPolicyQuestion,
 )
 from penstock.channels.change import PromotionConflict, change_marks, describe_change
@@ -26,12 +28,10 @@ from penstock.channels.promotion_calls import (
     APPROVE,
     ASK_GATE,
     PROMOTE,
-    RELEASE,
     ROLL_BACK,
     TRACE_CHECKPOINT,
     ApproveQuestion,
     PromoteQuestion,
-    ReleaseQuestion,
     RollbackQuestion,
     VerdictQuestion,
 )

@@ -2,7 +2,6 @@
 
 import msgspec
 
-from penstock.checkpoints.calls import refused_for
 from penstock.fleet.fleet_status import StandingAnswer
 from penstock.fleet.replicas import FleetAnswer, Report, fleet, record_report
 from penstock.lake.desk import Call, Caller
@@ -37,7 +36,6 @@ SHOW_FLEET = Call(
     _fleet,
     ("read", "serve", "promote"),
     "Who serves a channel, and what each has loaded",
-    refused=refused_for(404),
 )
 REPORT_REPLICA = Call(
     "POST /v1/channels/{name}/replicas",
@@ -45,7 +43,7 @@ REPORT_REPLICA = Call(
     ("serve",),
     "Report what a replica has loaded",
     description="A sidecar does it at each change, and now and then between them.",
-    refused=refused_for(404, 409),
+    refused={409: None},
 )
 
 CALLS = [SHOW_FLEET, REPORT_REPLICA]

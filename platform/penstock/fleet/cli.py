@@ -16,12 +16,13 @@ from penstock.channels.cli import Name
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.fleet.fleet_status import PartName
-from penstock.lake.desk import open_desk, service_url
+from penstock.lake.commands import Outcome, command
+from penstock.lake.desk import Desk, service_url
 from penstock.lake.lake import open_existing
 from penstock.settings import load_settings
 from penstock.terminal import options
 from penstock.terminal.long_commands import on_end_signal
-from penstock.terminal.output import say, say_more, show_json, show_json_line, show_table, show_text
+from penstock.terminal.output import say, say_more, show_json_line, show_table, show_text
 
 if TYPE_CHECKING:
     from penstock.fleet.registry_source import RegistrySource, TellEvent
@@ -92,8 +93,8 @@ def follow(
     from penstock.fleet.copies import locked
     from penstock.fleet.sidecar import Sidecar, SidecarPlan
 
-    for option, command in (("--exec", execute), ("--check", check)):
-        if command is not None and not command.strip():
+    for option, given in (("--exec", execute), ("--check", check)):
+        if given is not None and not given.strip():
             raise InvalidInput(what=option, why="it names no command")
     settings = load_settings(data)
     plan = SidecarPlan(
@@ -150,19 +151,17 @@ def _event_lines(channel: str, *, json: bool) -> "TellEvent":
     return tell
 
 
+@command()
 def fleet(
+    desk: Desk,
     name: Name,
     *,
     wait: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, help="Wait so long until the fleet is whole.")
     ] = 0.0,
-    url: options.Url = None,
-    data: options.DeskData = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
     limit: options.Limit = None,
     cursor: options.Cursor = None,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """Who serves a channel, and what each replica has loaded. Exit 1 unless all of them have loaded
     what the channel is at.
 
@@ -172,21 +171,16 @@ def fleet(
 
     until = time.monotonic() + wait
     question = FleetQuestion(name=name, limit=limit, cursor=cursor)
-    with open_desk(data, url, tenant) as desk:
+    answer = desk.ask(SHOW_FLEET, question)
+    while not answer.whole and (left_s := until - time.monotonic()) > 0:
+        time.sleep(min(_LOOK_SECONDS, left_s))
         answer = desk.ask(SHOW_FLEET, question)
-        while not answer.whole and (left_s := until - time.monotonic()) > 0:
-            time.sleep(min(_LOOK_SECONDS, left_s))
-            answer = desk.ask(SHOW_FLEET, question)
-    if json:
-        show_json(answer)
-    else:
-        columns = ["replica", "part", "state", "loaded", "since (UTC)", "heard", "problem"]
-        show_table(columns, [_row(replica) for replica in answer.replicas])
-        say_more(answer.next)
-        for sentence in _sentences(name, answer):
-            say(sentence)
-    if not answer.whole:
-        raise typer.Exit(1)
+    yield Outcome(answer, failed=not answer.whole)
+    columns = ["replica", "part", "state", "loaded", "since (UTC)", "heard", "problem"]
+    show_table(columns, [_row(replica) for replica in answer.replicas])
+    say_more(answer.next)
+    for sentence in _sentences(name, answer):
+        say(sentence)
 
 
 def _row(replica: "ReplicaAnswer") -> list[object]:

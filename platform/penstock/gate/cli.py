@@ -2,17 +2,17 @@
 
 `penstock gate check` needs a channel: see `channels/promotion_cli.py`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.desk import open_desk
+from penstock.lake.commands import command
+from penstock.lake.desk import Desk
 from penstock.terminal import options
 from penstock.terminal.long_commands import spinner_of
-from penstock.terminal.output import show_json, show_table, show_text, time_of
+from penstock.terminal.output import show_table, show_text, time_of
 
 if TYPE_CHECKING:
     from penstock.gate.power import PowerPlan
@@ -34,8 +34,10 @@ app = typer.Typer(
 )
 
 
-@app.command("plan")
+@app.command()
+@command()
 def plan(
+    desk: Desk,
     suite: Annotated[str, typer.Argument(help="The suite's name.")],
     *,
     policy: Annotated[
@@ -57,11 +59,7 @@ def plan(
     ] = 0.0,
     errors: _Errors = None,
     unscored: _Unscored = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    data: options.DeskData = None,
-    url: options.Url = None,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """How likely a candidate passes, before anyone spends on it, and what 80 % would take.
 
     The variance comes from recorded attempts of the named checkpoints, else of those with the most
@@ -86,11 +84,9 @@ def plan(
         errors=errors,
         unscored=unscored,
     )
-    with open_desk(data, url, tenant) as desk, spinner_of("simulating"):
+    with spinner_of("simulating"):
         plans = desk.ask(PLAN_POWER, question).plans
-    if json:
-        show_json(plans)
-        return
+    yield plans
     for each in plans:
         _show_plan(each)
 

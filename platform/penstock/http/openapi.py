@@ -33,11 +33,12 @@ KEY_NEEDED: list[dict[str, list[str]]] = [{"bearer": []}]
 
 TEXT = Schema(type=OpenAPIType.STRING)
 _REFUSALS = {
-    400: "The body or the query cannot be read; the detail says why. Nothing was accepted.",
+    400: "The request cannot be used; the detail says why. Nothing was changed.",
     401: "No key, or one that is not known.",
     403: "The key has another role.",
-    404: "There is no such snapshot.",
+    404: "There is nothing of this name.",
     408: "No more of the body came. Nothing was accepted.",
+    409: "It is in another state than this needs; the detail says in which. Nothing was changed.",
     410: "The lake as it was then can no longer be read.",
     413: "The body is too large, as sent or after decompression. Nothing was accepted.",
     415: "A content encoding other than gzip and zstd. Nothing was accepted.",
@@ -50,11 +51,12 @@ _RETRY_AFTER = OpenAPIHeader(schema=Schema(type=OpenAPIType.INTEGER), descriptio
 
 def refusals(
     *statuses: int,
-    said: Mapping[int, str] | None = None,
+    said: Mapping[int, str | None] = MappingProxyType({}),
     kinds: Mapping[int, type[Problem]] | None = None,
 ) -> dict[int, ResponseSpec]:
     """Answers with these statuses, as problems: `said` has other words, `kinds` more fields."""
-    texts, types = _REFUSALS | dict(said or {}), dict(kinds or {})
+    texts = _REFUSALS | {status: text for status, text in said.items() if text is not None}
+    types = dict(kinds or {})
     return {
         status: ResponseSpec(
             types.get(status, Problem),
@@ -125,6 +127,7 @@ def _schema(kind: Any) -> Schema:
         schema = _schema(arguments[0])
         for bounds in (part for part in arguments[1:] if isinstance(part, msgspec.Meta)):
             schema.minimum, schema.maximum = bounds.ge, bounds.le
+            schema.description = bounds.description
             more = bounds.extra_json_schema or {}
             schema.exclusive_minimum = more.get("exclusiveMinimum")
             schema.exclusive_maximum = more.get("exclusiveMaximum")

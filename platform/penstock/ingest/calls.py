@@ -19,20 +19,7 @@ _LINES_MAX = 10_000
 LineId = Annotated[int, Meta(ge=1, le=ID_MAX)]
 
 
-class LedgerLine(msgspec.Struct):
-    tenant: str
-    source: str
-    hour: str
-    accepted: int
-    stored: int
-    duplicate: int
-    rejected: int
-    waiting: int
-    erased: int = 0
-    dropped: int = 0
-
-
-class LedgerTotals(msgspec.Struct):
+class LedgerTotals(msgspec.Struct, kw_only=True):
     accepted: int
     stored: int
     duplicate: int
@@ -41,6 +28,12 @@ class LedgerTotals(msgspec.Struct):
     erased: int = 0
     #: Not among the accepted: recorders had no room for them.
     dropped: int = 0
+
+
+class LedgerLine(LedgerTotals, kw_only=True):
+    tenant: str
+    source: str
+    hour: str
 
 
 class GapAnswer(msgspec.Struct):
@@ -138,11 +131,13 @@ class LedgerQuestion(ListQuestion):
     since: Annotated[int, Meta(ge=0, le=ID_MAX)] = 0
 
 
-class RejectedQuestion(ListQuestion):
-    """With `replayed` also those that were sent again meanwhile."""
+_LIMIT = Meta(ge=1, le=_LINES_MAX, description="How many, the newest first.")
+_ALL = Meta(description="Also those that were sent again meanwhile.", extra={"flag": "--all"})
 
-    limit: Annotated[int, Meta(ge=1, le=_LINES_MAX)] | None = 100
-    replayed: bool = False
+
+class RejectedQuestion(ListQuestion):
+    limit: Annotated[int, _LIMIT] | None = 100
+    replayed: Annotated[bool, _ALL] = False
 
 
 class RejectedLineQuestion(Question):
@@ -270,11 +265,4 @@ RELEASE_FUSE = Call(
     noted="replay",
 )
 
-CALLS = [
-    READ_LEDGER,
-    LIST_REJECTED,
-    SHOW_REJECTED,
-    REPLAY_REJECTED,
-    LIST_FUSES,
-    RELEASE_FUSE,
-]
+CALLS = [READ_LEDGER, LIST_REJECTED, SHOW_REJECTED, REPLAY_REJECTED, LIST_FUSES, RELEASE_FUSE]

@@ -1,27 +1,39 @@
 """`penstock ledger`, `penstock rejected` and `penstock events`."""
 
+from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 import typer
 
 from penstock.errors import InvalidInput
-from penstock.lake.desk import Desk, LocalDesk, open_desk
+from penstock.ingest.calls import (
+    ID_MAX,
+    LIST_FUSES,
+    LIST_REJECTED,
+    READ_LEDGER,
+    RELEASE_FUSE,
+    REPLAY_REJECTED,
+    SHOW_REJECTED,
+    FusesAnswer,
+    LedgerAnswer,
+    LedgerQuestion,
+    RejectedAnswer,
+    RejectedLineQuestion,
+    ReleaseFuseQuestion,
+    ReplayQuestion,
+)
+from penstock.lake.commands import Outcome, asks, command
+from penstock.lake.desk import Desk, LocalDesk
 from penstock.terminal import options
 from penstock.terminal.options import since_us
-from penstock.terminal.output import data_output, say, say_more, show_json, show_table
-
-if TYPE_CHECKING:  # the calls are loaded when a command runs
-    from penstock.ingest.calls import LedgerAnswer
-
-#: The largest number that the database has room for.
-_ID_MAX = 2**63 - 1
+from penstock.terminal.output import data_output, say, say_more, show_json, show_rows, show_table
 
 
+@command(tenant=False)
 def ledger(
-    data: options.DeskData = None,
-    url: options.Url = None,
+    desk: Desk,
     *,
     since: Annotated[
         str | None, typer.Option(help="A time, or an age such as 24h or 7d; all by default.")
@@ -34,28 +46,23 @@ def ledger(
     ] = "",
     limit: options.Limit = None,
     cursor: options.Cursor = None,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """What came in, per source and hour, and what became of it. Exit 1 when it does not add up.
 
     A gap is what the event log lost before the lake had it. It counts until it is accepted.
 
     Example: penstock ledger --since 24h
     """
-    from penstock.ingest.calls import READ_LEDGER, LedgerQuestion
-
     since_us_ = max(since_us(since), 0) if since else 0
     question = LedgerQuestion(since=since_us_, limit=limit, cursor=cursor)
-    with open_desk(data, url) as desk:
-        if accept_gap is not None:
-            _accept_gap(desk, accept_gap, reason)
-        report = desk.ask(READ_LEDGER, question)
-    show_json(report) if json else _show_ledger(report)
-    if report.discrepancies:
-        raise typer.Exit(1)
+    if accept_gap is not None:
+        _accept_gap(desk, accept_gap, reason)
+    report = desk.ask(READ_LEDGER, question)
+    yield Outcome(report, failed=bool(report.discrepancies))
+    _show_ledger(report)
 
 
-def _show_ledger(report: "LedgerAnswer") -> None:
+def _show_ledger(report: LedgerAnswer) -> None:
     totals = msgspec.structs.asdict(report.totals)
     table: list[list[object]] = []
     if not totals["dropped"]:
@@ -105,65 +112,35 @@ rejected_app = typer.Typer(
 
 
 @rejected_app.command("list")
-def list_(
-    *,
-    data: options.DeskData = None,
-    url: options.Url = None,
-    limit: Annotated[
-        int, typer.Option(help="How many, the newest first.", min=1, max=10_000)
-    ] = 100,
-    cursor: options.Cursor = None,
-    all_: Annotated[
-        bool, typer.Option("--all", help="Also those that were sent again meanwhile.")
-    ] = False,
-    json: options.Json = False,
-) -> None:
+@asks(LIST_REJECTED, tenant=False)
+def list_(page: RejectedAnswer) -> None:
     """The rejected lines with their reasons.
 
     Example: penstock rejected list --limit 20
     """
-    from penstock.ingest.calls import LIST_REJECTED, RejectedQuestion
-
-    with open_desk(data, url) as desk:
-        question = RejectedQuestion(limit=limit, cursor=cursor, replayed=all_)
-        page = desk.ask(LIST_REJECTED, question)
-    say_more(page.next)
-    if json:
-        show_json(page.lines)
-        return
-    rows: list[list[object]] = []
-    for line in page.lines:
-        source, received = line.source or "(none)", datetime.fromisoformat(line.received_at)
-        rows.append([line.id, received, line.tenant, source, line.line, line.lines, line.reason])
-    columns = ["id", "received (UTC)", "tenant", "source", "line", "lines", "reason"]
-    show_table(columns, rows)
+    rows = [msgspec.structs.replace(line, source=line.source or "(none)") for line in page.lines]
+    show_rows(rows, "id", "received_at", "tenant", "source", "line", "lines", "reason")
 
 
-@rejected_app.command("show")
+@rejected_app.command()
+@command(tenant=False)
 def show(
+    desk: Desk,
     entry_id: Annotated[
-        int, typer.Argument(metavar="ID", min=1, max=_ID_MAX, help="From `penstock rejected list`.")
+        int, typer.Argument(metavar="ID", min=1, max=ID_MAX, help="From `penstock rejected list`.")
     ],
-    data: options.DeskData = None,
-    url: options.Url = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="The bytes of the line as they came, on a terminal too.")
     ] = False,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """One rejected line, whole. A terminal gets its control characters as numbers, a pipe or a
     file the bytes as they came.
 
     Example: penstock rejected show 17
     """
-    from penstock.ingest.calls import SHOW_REJECTED, RejectedLineQuestion
-
-    with open_desk(data, url) as desk:
-        answer = desk.ask(SHOW_REJECTED, RejectedLineQuestion(id=entry_id))
+    answer = desk.ask(SHOW_REJECTED, RejectedLineQuestion(id=entry_id))
     entry = answer.entry
-    if json:
-        show_json(entry)
-        return
+    yield entry
     received = datetime.fromisoformat(entry.received_at)
     say(f"{entry.reason} (line {entry.line} of a request of {received})")
     if entry.lines > 1 and not entry.acknowledged:
@@ -175,83 +152,50 @@ def show(
     out.flush()
 
 
-@rejected_app.command("replay")
+@rejected_app.command()
+@command(tenant=False)
 def replay(
+    desk: Desk,
     ids: Annotated[
         list[int] | None,
-        typer.Argument(metavar="[ID]…", min=1, max=_ID_MAX, help="All that wait, by default."),
+        typer.Argument(metavar="[ID]…", min=1, max=ID_MAX, help="All that wait, by default."),
     ] = None,
-    data: options.DeskData = None,
-    url: options.Url = None,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """Check rejected lines again, and take those that are accepted now. Exit 1 when any is not.
 
     Example: penstock rejected replay 17 18
     """
-    from penstock.ingest.calls import REPLAY_REJECTED, ReplayQuestion
-
-    with open_desk(data, url) as desk:
-        outcome = desk.ask(REPLAY_REJECTED, ReplayQuestion(ids=ids or []))
-    if json:
-        show_json(outcome)
-    else:
-        say(f"{outcome.accepted} accepted now, {len(outcome.refused)} rejected again")
-        for entry_id, reason in outcome.refused.items():
-            say(f"  {entry_id}: {reason}")
-    if outcome.refused:
-        raise typer.Exit(1)
+    outcome = desk.ask(REPLAY_REJECTED, ReplayQuestion(ids=ids or []))
+    yield Outcome(outcome, failed=bool(outcome.refused))
+    say(f"{outcome.accepted} accepted now, {len(outcome.refused)} rejected again")
+    for entry_id, reason in outcome.refused.items():
+        say(f"  {entry_id}: {reason}")
 
 
-@rejected_app.command("fuses")
-def fuses(
-    *,
-    data: options.DeskData = None,
-    url: options.Url = None,
-    limit: options.Limit = None,
-    cursor: options.Cursor = None,
-    json: options.Json = False,
-) -> None:
+@rejected_app.command()
+@asks(LIST_FUSES, tenant=False)
+def fuses(page: FusesAnswer) -> None:
     """Sources most of whose lines were rejected: the lines are counted, and the first of each kind
     is stored, until the fuse is released. All other lines are stored as ever.
 
     Example: penstock rejected fuses
     """
-    from penstock.ingest.calls import LIST_FUSES, FusesQuestion
-
-    with open_desk(data, url) as desk:
-        page = desk.ask(LIST_FUSES, FusesQuestion(limit=limit, cursor=cursor))
-    say_more(page.next)
-    if json:
-        show_json(page.fuses)
-        return
-    columns = ["tenant", "source", "tripped (UTC)", "rejected", "of lines", "last reason"]
-    rows: list[list[object]] = []
-    for fuse in page.fuses:
-        at = datetime.fromisoformat(fuse.tripped_at)
-        rows.append([fuse.tenant, fuse.source, at, fuse.rejected, fuse.seen, fuse.reason])
-    show_table(columns, rows)
+    titles = {"seen": "of lines", "reason": "last reason"}
+    show_rows(page.fuses, "tenant", "source", "tripped_at", "rejected", **titles)
 
 
-@rejected_app.command("release")
+@rejected_app.command()
+@command(tenant=False)
 def release(
+    desk: Desk,
     tenant: Annotated[str, typer.Argument(help="The tenant of the source.")],
     source: Annotated[str, typer.Argument(help="The source; '' is lines that name none.")],
-    data: options.DeskData = None,
-    url: options.Url = None,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """Store each rejected line of a source again, after somebody has looked.
 
     Example: penstock rejected release acme vscode
     """
-    from penstock.ingest.calls import RELEASE_FUSE, ReleaseFuseQuestion
-
-    with open_desk(data, url) as desk:
-        desk.ask(RELEASE_FUSE, ReleaseFuseQuestion(tenant=tenant, source=source))
-    if json:
-        show_json({"tenant": tenant, "source": source})
-        return
+    yield desk.ask(RELEASE_FUSE, ReleaseFuseQuestion(tenant=tenant, source=source))
     say(f"Rejected lines of {source or '(no source)'} of {tenant} are stored again.")
 
 
@@ -263,17 +207,19 @@ def _about_events() -> None:
     """One command stands below the name still."""
 
 
-@events_app.command("schema")
+@events_app.command()
+@command()
 def schema(
     kind: Annotated[
         str, typer.Argument(metavar="[TYPE]", help="Of this type alone, such as edit.")
     ] = "",
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """The JSON Schema of events, with its version in $id. It says what is accepted.
 
     Example: penstock events schema model_call
     """
     from penstock.events.event import event_schema
 
-    show_json(event_schema(kind or None))
+    document = event_schema(kind or None)
+    yield document
+    show_json(document)

@@ -1,7 +1,7 @@
 """`penstock query`, `penstock snapshots`, `penstock lake` and `penstock db`."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, cast, get_args
 import typer
 
 from penstock.errors import InvalidInput
-from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.desk import open_desk
+from penstock.lake.commands import Outcome, command
+from penstock.lake.desk import Desk
 from penstock.lake.errors import SnapshotUnknown
-from penstock.lake.lake import Lake, make_data_directory, open_existing, read_statistics
+from penstock.lake.lake import Lake, make_data_directory, read_statistics
 from penstock.lake.pages import ListQuestion, page_of
 from penstock.settings import load_settings
 from penstock.terminal import options
@@ -23,17 +23,14 @@ from penstock.terminal.output import (
     facts,
     say,
     say_more,
-    show_json,
+    show_fields,
+    show_rows,
     show_table,
-    time_of,
     to_terminal,
 )
 
 if TYPE_CHECKING:
     from penstock.lake.backup import Backup
-
-
-if TYPE_CHECKING:
     from penstock.lake.query import Answer
     from penstock.lake.row_formats import Format
 
@@ -52,11 +49,11 @@ _BINARY_FORMATS = ("arrow", "parquet")
 # Queries
 
 
+@command()
 def query(
+    desk: Desk,
     sql: Annotated[str, typer.Argument(help="A SELECT over the views of docs/sql.md; - reads it.")],
     *,
-    data: options.DeskData = None,
-    url: options.Url = None,
     as_of: Annotated[
         str | None, typer.Option(help="A snapshot's name, or a time: the lake as it was.")
     ] = None,
@@ -65,7 +62,6 @@ def query(
         typer.Option("--format", help="By default a table, or what the name of --out ends with."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write to this file.")] = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
     """Ask the lake with SQL; events that are not in a segment yet are included.
@@ -77,7 +73,7 @@ def query(
 
     text = sys.stdin.read(SQL_LENGTH_MAX + 1) if sql == "-" else sql
     chosen = "json" if json else form or ("table" if out is None else _format_of(out))
-    with open_desk(data, url, tenant) as desk, desk.rows(text, as_of) as answer:
+    with desk.rows(text, as_of) as answer:
         if chosen == "table":
             _show_rows(answer)
         else:
@@ -142,96 +138,88 @@ SnapshotName = Annotated[str, typer.Argument(help="The snapshot's name.")]
 
 
 @snapshots_app.command("list")
+@command()
 def list_(
-    *,
-    data: options.Data = None,
-    limit: options.Limit = None,
-    cursor: options.Cursor = None,
-    json: options.Json = False,
-) -> None:
+    lake: Lake, limit: options.Limit = None, cursor: options.Cursor = None
+) -> Iterator[object]:
     """All snapshots, the oldest first.
 
     Example: penstock snapshots list
     """
     from penstock.lake.catalog import list_snapshots
 
-    with open_existing(data) as lake:
-        known = list_snapshots(lake.database)
     page = ListQuestion(limit=limit, cursor=cursor)
+    known = list_snapshots(lake.database)
     snapshots, after = page_of(known, page, lambda snapshot: snapshot.name)
     say_more(after)
-    if json:
-        show_json([facts(snapshot) for snapshot in snapshots])
-        return
-    columns = ["name", "snap", "created (UTC)", "note"]
-    show_table(columns, [[s.name, s.snap, time_of(s.created_at), s.note] for s in snapshots])
+    yield [facts(snapshot) for snapshot in snapshots]
+    show_rows(snapshots, "name", "snap", "created_at", "note")
 
 
-@snapshots_app.command("create")
+@snapshots_app.command()
+@command()
 def create(
-    name: SnapshotName,
-    data: options.Data = None,
-    note: Annotated[str, typer.Option(help="What it is for.")] = "",
-    json: options.Json = False,
-) -> None:
+    lake: Lake, name: SnapshotName, note: Annotated[str, typer.Option(help="What it is for.")] = ""
+) -> Iterator[object]:
     """Name the lake as it is now; events that are only in the log are not part of it.
 
     Example: penstock snapshots create before-the-release
     """
     from penstock.lake.catalog import create_snapshot
 
-    with open_existing(data) as lake:
-        snapshot = create_snapshot(lake.database, name, note)
-    show_json(facts(snapshot)) if json else say(f"{snapshot.name} is snap {snapshot.snap}")
+    snapshot = create_snapshot(lake.database, name, note)
+    yield facts(snapshot)
+    say(f"{snapshot.name} is snap {snapshot.snap}")
 
 
-@snapshots_app.command("show")
-def show(name: SnapshotName, data: options.Data = None, json: options.Json = False) -> None:
+@snapshots_app.command()
+@command()
+def show(lake: Lake, name: SnapshotName) -> Iterator[object]:
     """One snapshot.
 
     Example: penstock snapshots show before-the-release
     """
     from penstock.lake.catalog import list_snapshots
 
-    with open_existing(data) as lake:
-        snapshots = [known for known in list_snapshots(lake.database) if known.name == name]
-    if not snapshots:
+    snapshot = next((each for each in list_snapshots(lake.database) if each.name == name), None)
+    if snapshot is None:
         raise SnapshotUnknown(name=name)
-    _show_facts(facts(snapshots[0]), json=json)
+    yield facts(snapshot)
+    show_fields(facts(snapshot))
 
 
-@snapshots_app.command("drop")
-def drop(name: SnapshotName, data: options.Data = None, json: options.Json = False) -> None:
+@snapshots_app.command()
+@command()
+def drop(lake: Lake, name: SnapshotName) -> Iterator[object]:
     """Forget a snapshot: files that only it needs will be collected.
 
     Example: penstock snapshots drop before-the-release
     """
     from penstock.lake.catalog import drop_snapshot
 
-    with open_existing(data) as lake:
-        drop_snapshot(lake.database, name)
-    show_json({"dropped": name}) if json else say(f"{name} is dropped")
+    drop_snapshot(lake.database, name)
+    yield {"dropped": name}
+    say(f"{name} is dropped")
 
 
 # The files of the lake
 
 
-@lake_app.command("stats")
-def stats(data: options.Data = None, json: options.Json = False) -> None:
+@lake_app.command()
+@command()
+def stats(lake: Lake) -> Iterator[object]:
     """How much the lake holds.
 
     Example: penstock lake stats
     """
-    with open_existing(data) as lake:
-        _show_facts(read_statistics(lake), json=json)
+    statistics = read_statistics(lake)
+    yield statistics
+    show_fields(statistics)
 
 
-def _show_facts(values: Mapping[str, object], *, json: bool) -> None:
-    show_json(values) if json else show_table(["what", "value"], list(values.items()))
-
-
-@lake_app.command("compact")
-def compact(data: options.Data = None, json: options.Json = False) -> None:
+@lake_app.command()
+@command()
+def compact(lake: Lake) -> Iterator[object]:
     """Merge small segments now; `serve` does it by itself.
 
     Example: penstock lake compact
@@ -239,20 +227,21 @@ def compact(data: options.Data = None, json: options.Json = False) -> None:
     from penstock.lake.upkeep import upkeep_by_hand, upkeep_jobs
     from penstock.metrics import Metrics
 
-    with open_existing(data) as lake, upkeep_by_hand(lake), spinner_of("merging"):
+    with upkeep_by_hand(lake), spinner_of("merging"):
         did = upkeep_jobs()["compaction"](lake, Metrics())
-    show_json({"did": did}) if json else say(did or "nothing is worth a merge")
+    yield {"did": did}
+    say(did or "nothing is worth a merge")
 
 
 @lake_app.command("verify")
+@command()
 def verify_(
-    data: options.Data = None,
+    lake: Lake,
     deep: Annotated[
         bool,
         typer.Option("--deep", help="Look at every event too: there once, and where it belongs."),
     ] = False,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """Check every file against the database. Exit 1 when anything does not match.
 
     The work is done where PENSTOCK_EXECUTOR says.
@@ -262,59 +251,50 @@ def verify_(
     from penstock.execution import open_executor
     from penstock.lake.verification import verify, verify_deep
 
-    with (
-        open_existing(data) as lake,
-        open_executor(lake.settings) as executor,
-        spinner_of("verifying"),
-    ):
+    with open_executor(lake.settings) as executor, spinner_of("verifying"):
         report = verify(lake, executor)
         if deep:
             report = replace(report, findings=report.findings + verify_deep(lake, executor))
-    if json:
-        others = {f"{name}s": count for name, count in report.others.items()}
-        counts = {"segments": report.segments, "rows": report.rows, **others}
-        show_json(counts | {"findings": report.findings})
-    else:
-        for finding in report.findings:
-            say(f"{finding.name}: {finding.problem}")
-        held = {"segment": report.segments, "event": report.rows, **report.others}
-        texts = [f"{count} {name.replace('_', ' ')}s" for name, count in held.items()]
-        say(f"{', '.join(texts)}: {len(report.findings)} problems")
-    if report.findings:
-        raise typer.Exit(1)
+    counts = {"segments": report.segments, "rows": report.rows}
+    counts |= {f"{name}s": count for name, count in report.others.items()}
+    yield Outcome(counts | {"findings": report.findings}, failed=bool(report.findings))
+    for finding in report.findings:
+        say(f"{finding.name}: {finding.problem}")
+    held = {"segment": report.segments, "event": report.rows, **report.others}
+    texts = [f"{count} {name.replace('_', ' ')}s" for name, count in held.items()]
+    say(f"{', '.join(texts)}: {len(report.findings)} problems")
 
 
-@lake_app.command("gc")
+@lake_app.command()
+@command()
 def gc(
-    data: options.Data = None,
+    lake: Lake,
     grace: Annotated[
         float | None,
         typer.Option(help="Seconds that a replaced file is kept; the setting by default.", min=0),
     ] = None,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """Delete files that nobody needs: replaced ones, and what a crash left.
 
     Example: penstock lake gc
     """
     from penstock.lake.upkeep import collect, upkeep_by_hand
 
-    with open_existing(data) as lake, upkeep_by_hand(lake), spinner_of("collecting"):
+    with upkeep_by_hand(lake), spinner_of("collecting"):
         report = collect(lake, grace)
-    if json:
-        others = {folder: n for folder, n in report.replaced.items() if folder != "events"}
-        counts = {"uncommitted": report.uncommitted, "leases": report.leases}
-        show_json({"segments": report.segments, **others, **counts})
-    else:
-        replaced = ", ".join(f"{n} replaced files of {name}" for name, n in report.replaced.items())
-        say(f"{replaced} and {report.uncommitted} uncommitted files deleted")
+    others = {folder: n for folder, n in report.replaced.items() if folder != "events"}
+    counts = {"uncommitted": report.uncommitted, "leases": report.leases}
+    yield {"segments": report.segments, **others, **counts}
+    replaced = ", ".join(f"{n} replaced files of {name}" for name, n in report.replaced.items())
+    say(f"{replaced} and {report.uncommitted} uncommitted files deleted")
 
 
 # The metadata database
 
 
-@database_app.command("upgrade")
-def upgrade(data: options.Data = None, json: options.Json = False) -> None:
+@database_app.command()
+@command()
+def upgrade(data: options.Data = None) -> Iterator[object]:
     """Bring the tables to the revision of this Penstock; a database is made if there is none.
 
     Example: penstock db upgrade
@@ -325,61 +305,59 @@ def upgrade(data: options.Data = None, json: options.Json = False) -> None:
     make_data_directory(settings.data)
     with Lake(settings) as lake:
         migrations.upgrade(lake.database)
-        _show_revision(lake, json=json)
+        yield from _revision(lake)
 
 
-@database_app.command("check")
-def check(data: options.Data = None, json: options.Json = False) -> None:
+@database_app.command()
+@command()
+def check(lake: Lake) -> Iterator[object]:
     """Whether the database is there and suits this Penstock; else exit 1.
 
     Example: penstock db check
     """
-    with open_existing(data) as lake:
-        _show_revision(lake, json=json)
+    yield from _revision(lake)
 
 
-def _show_revision(lake: Lake, *, json: bool) -> None:
+def _revision(lake: Lake) -> Iterator[object]:
     from penstock.database import migrations
 
     revision = migrations.check(lake.database)
-    if json:
-        show_json({"revision": revision})
-    else:
-        say(f"the database is at revision {revision}")
+    yield {"revision": revision}
+    say(f"the database is at revision {revision}")
 
 
 # Backups
 
 
+@command()
 def backup(
+    lake: Lake,
     target: Annotated[
         Path,
         typer.Argument(
             parser=options.path, metavar="PATH", help="A new directory, or a new file NAME.tar."
         ),
     ],
-    data: options.Data = None,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """Copy an embedded lake as it is now, while it is served.
 
     Example: penstock backup /backups/penstock-monday.tar
     """
     from penstock.lake.backup import back_up
 
-    with open_existing(data) as lake, ended_as_by_ctrl_c(), progress_of_bytes("copied") as more:
+    with ended_as_by_ctrl_c(), progress_of_bytes("copied") as more:
         made = back_up(lake, target, more)
-    _show(made, target, "holds", json=json)
+    yield from _told(made, target, "holds")
 
 
+@command()
 def restore(
     source: Annotated[
         Path,
         typer.Argument(parser=options.path, metavar="PATH", help="What `penstock backup` made."),
     ],
     data: options.Data = None,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """Make a lake of a backup, in an empty data directory.
 
     Every file is compared and verified first.
@@ -391,13 +369,11 @@ def restore(
     directory = load_settings(data).data
     with ended_as_by_ctrl_c(), progress_of_bytes("restored") as more:
         restored = restore_lake(source, directory, more)
-    _show(restored, directory, "is a lake again, with", json=json)
+    yield from _told(restored, directory, "is a lake again, with")
 
 
-def _show(backup: "Backup", place: Path, verb: str, *, json: bool) -> None:
-    if json:
-        sizes = {"files": len(backup.files), "bytes": backup.bytes}
-        show_json({"path": str(place), "snap": backup.snap, **sizes})
-        return
+def _told(backup: "Backup", place: Path, verb: str) -> Iterator[object]:
+    sizes = {"files": len(backup.files), "bytes": backup.bytes}
+    yield {"path": str(place), "snap": backup.snap, **sizes}
     size = f"{len(backup.files)} files, {backup.bytes:,} bytes"
     say(f"{place} {verb} {size}, up to snap {backup.snap}")

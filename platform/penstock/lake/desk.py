@@ -71,8 +71,9 @@ class Call(Generic[Q, A]):
     summary: str
     _: KW_ONLY
     description: str = ""
-    #: By status, why it is refused, beside what any call may be refused for.
-    refused: Mapping[int, str] = field(default_factory=lambda: _NOTHING)
+    #: By status, why it is refused beside what any call of its kind may be refused for. None is
+    #: what the status says of others too.
+    refused: Mapping[int, str | None] = field(default_factory=lambda: _NOTHING)
     #: Refusals that have fields of their own.
     problems: Callable[[], Mapping[int, "type[Problem]"]] = lambda: _NOTHING
     body_bytes_max: int = DOCUMENT_BYTES_MAX
@@ -112,11 +113,7 @@ def perform(call: Call[Q, A], lake: "Lake", caller: Caller, question: Q) -> A:
 
 
 def note_query(
-    lake: "Lake",
-    caller: Caller,
-    sql: str,
-    as_of: str | None,
-    subject: str = "POST /v1/query",
+    lake: "Lake", caller: Caller, sql: str, as_of: str | None, subject: str = "POST /v1/query"
 ) -> None:
     """Before it runs. Its text may name people and quote them, and what is audited is never erased:
     the digest of the text stands for it."""

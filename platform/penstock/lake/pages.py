@@ -14,15 +14,18 @@ from penstock.lake.desk import Question
 #: Of one page.
 _ENTRIES_MAX = 1000
 
-Limit = Annotated[int, msgspec.Meta(ge=1, le=_ENTRIES_MAX)]
+_LIMIT = "So many at most; all by default."
+Limit = Annotated[int, msgspec.Meta(ge=1, le=_ENTRIES_MAX, description=_LIMIT)]
+Cursor = Annotated[
+    str, msgspec.Meta(description="Those behind: the cursor that a list before named.")
+]
 T = TypeVar("T")
 
 
 class ListQuestion(Question):
-    """Some of a list: `limit` entries behind `cursor`, the `next` of a page before; all that are
-    left without a limit."""
+    """Some of a list: those behind the `next` of a page before."""
 
-    cursor: str | None = None
+    cursor: Cursor | None = None
     limit: Limit | None = None
 
 

@@ -11,6 +11,7 @@ from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.lake.pages import ListQuestion, Page, encode_cursor, page_of
 from penstock.redaction.rules import Mode
+from penstock.terminal.options import since_us
 from penstock.terminal.output import facts
 
 if TYPE_CHECKING:
@@ -39,11 +40,11 @@ class RedactionQuestion(Question):
 
 
 class SetRedaction(Question):
-    """What is left out stays; `default` is the mode of the settings. A key may only make it
-    stricter: `off`, `mask`, `quarantine`, `drop`."""
+    """What is left out stays. A key may only make it stricter: `off`, `mask`, `quarantine`,
+    `drop`."""
 
-    secrets: GivenMode | None = None
-    personal: GivenMode | None = None
+    secrets: Annotated[GivenMode, Meta(description="`default`: by the settings.")] | None = None
+    personal: Annotated[GivenMode, Meta(description="The same for personal data.")] | None = None
 
 
 class CountAnswer(msgspec.Struct):
@@ -62,10 +63,18 @@ class CountsAnswer(Page):
     counts: list[CountAnswer]
 
 
-class CountsQuestion(ListQuestion):
-    """From the hour of `since_us` on, in microseconds since 1970."""
+_SINCE = Meta(
+    ge=0,
+    le=TS_MAX_US,
+    description="From this hour on: a time, or an age such as 24h.",
+    extra={"flag": "--since", "metavar": "SINCE", "parser": since_us},
+)
 
-    since_us: Annotated[int, Meta(ge=0, le=TS_MAX_US)] = 0
+
+class CountsQuestion(ListQuestion):
+    """Times are microseconds since 1970."""
+
+    since_us: Annotated[int, _SINCE] = 0
 
 
 def _list(lake: Lake, caller: Caller, question: RedactionQuestion) -> RedactionsAnswer:
@@ -98,9 +107,7 @@ def _count(lake: Lake, caller: Caller, question: CountsQuestion) -> CountsAnswer
     tenant = None if caller.at_the_lake else caller.tenant
     counts = read_redaction_counts(lake.database, tenant, question.since_us)
     page, after = page_of(
-        counts,
-        question,
-        lambda each: encode_cursor(each.hour, each.tenant, each.source, each.rule),
+        counts, question, lambda each: encode_cursor(each.hour, each.tenant, each.source, each.rule)
     )
     rows = [msgspec.convert(facts(each), CountAnswer) for each in page]
     return CountsAnswer(rows, next=after)

@@ -1,18 +1,21 @@
 """`penstock erase`."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
 
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.lake import Lake, open_existing
+from penstock.lake.commands import Outcome, command
+from penstock.lake.lake import Lake
 from penstock.terminal import options
-from penstock.terminal.output import facts, say, show_json, show_table, time_of
+from penstock.terminal.output import facts, say, show_table, time_of
 
 
+@command()
 def erase(
-    data: options.Data = None,
+    lake: Lake,
     *,
     user: Annotated[str | None, typer.Option(metavar="U", help="All sessions of a user.")] = None,
     session: Annotated[str | None, typer.Option(metavar="S", help="One session.")] = None,
@@ -20,8 +23,7 @@ def erase(
         str | None, typer.Option(metavar="P", help="All sessions of a project.")
     ] = None,
     tenant: Annotated[
-        str | None,
-        typer.Option(metavar="T", help="Whose events; alone, all that the tenant sent."),
+        str | None, typer.Option(metavar="T", help="Whose events; alone, all that the tenant sent.")
     ] = None,
     reason: Annotated[str, typer.Option(help="Why; stands in the report.")] = "",
     by: options.By = None,
@@ -32,8 +34,7 @@ def erase(
     verify: Annotated[
         str | None, typer.Option(metavar="FILE", help="Whether a report is as it was written.")
     ] = None,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """Erase what a user, a session, a project or a tenant sent, and all that was made of it.
 
     Nothing of it comes back: not by an import, a retry or a replay. Events that come while it runs
@@ -43,31 +44,31 @@ def erase(
     """
     from penstock.privacy.erasure import carry_out, count_reach, open_erasures, order_erasure
 
-    with open_existing(data) as lake:
-        if list_:
-            _show_all(lake, json=json)
-            return
-        if verify is not None:
-            _verify(lake, verify, json=json)
-            return
-        if resume:
-            reports = [carry_out(lake, id_, say) for id_ in open_erasures(lake)]
-            for report in reports:
-                _show(report, json=json)
-            if not reports:
-                show_json([]) if json else say("No erasure was cut off.")
-            return
+    if list_:
+        yield from _tell_all(lake)
+    elif verify is not None:
+        yield from _verify(lake, verify)
+    elif resume:
+        reports = [carry_out(lake, id_, say) for id_ in open_erasures(lake)]
+        yield reports
+        for report in reports:
+            _show(report)
+        if not reports:
+            say("No erasure was cut off.")
+    else:
         scope = _scope(lake, user=user, session=session, project=project, tenant=tenant)
         reached = count_reach(lake, scope)
         what = f"{scope.kind} {scope.value}"
         if dry_run:
-            answer = {"kind": scope.kind, "tenant": scope.tenant, "sessions": reached}
-            show_json(answer) if json else say(f"{what}: {reached} sessions would be erased")
+            yield {"kind": scope.kind, "tenant": scope.tenant, "sessions": reached}
+            say(f"{what}: {reached} sessions would be erased")
             return
         if not yes and not typer.confirm(f"Erase {what}: {reached} sessions, for ever?", err=True):
             raise typer.Exit(1)
         id_ = order_erasure(lake, scope, reason=reason, by=options.actor(by))
-        _show(carry_out(lake, id_, say), json=json)
+        report = carry_out(lake, id_, say)
+        yield report
+        _show(report)
 
 
 def _scope(lake: Lake, **given: str | None) -> Any:
@@ -87,10 +88,7 @@ def _scope(lake: Lake, **given: str | None) -> Any:
     return ErasureScope(tenant or TENANT_DEFAULT, kind, value, now_us)
 
 
-def _show(report: dict[str, Any], *, json: bool) -> None:
-    if json:
-        show_json(report)
-        return
+def _show(report: dict[str, Any]) -> None:
     rows: list[list[object]] = [["sessions", report["sessions"]]]
     rows += [[what, count] for what, count in report["removed"].items()]
     show_table(["erased", "count"], rows)
@@ -101,13 +99,11 @@ def _show(report: dict[str, Any], *, json: bool) -> None:
     say(f"erasure {report['erasure']}; its signed report: penstock erase --list --json")
 
 
-def _show_all(lake: Lake, *, json: bool) -> None:
+def _tell_all(lake: Lake) -> Iterator[object]:
     from penstock.privacy.erasure import list_erasures
 
     erasures = list_erasures(lake)
-    if json:
-        show_json([each.report for each in erasures if each.report is not None])
-        return
+    yield [each.report for each in erasures if each.report is not None]
     rows: list[list[object]] = []
     for each in erasures:
         ended = None if each.finished_at is None else time_of(each.finished_at)
@@ -118,7 +114,7 @@ def _show_all(lake: Lake, *, json: bool) -> None:
     show_table(columns, rows)
 
 
-def _verify(lake: Lake, name: str, *, json: bool) -> None:
+def _verify(lake: Lake, name: str) -> Iterator[object]:
     """Raises InvalidInput. Exit 1 where it is not genuine."""
     from pathlib import Path
 
@@ -129,10 +125,9 @@ def _verify(lake: Lake, name: str, *, json: bool) -> None:
     except OSError as error:
         raise InvalidInput(what=name, why=error.strerror or str(error)) from error
     genuine = SigningKey.of(lake.settings).public.has_signed(report)
+    yield Outcome({"genuine": genuine}, failed=not genuine)
     text = "is as this lake wrote it" if genuine else "is not what this lake wrote"
-    show_json({"genuine": genuine}) if json else say(f"The report {text}.")
-    if not genuine:
-        raise typer.Exit(1)
+    say(f"The report {text}.")
 
 
 retention_app = typer.Typer(help="How long what is kept.", no_args_is_help=True)
@@ -144,18 +139,18 @@ Tenant = Annotated[
 
 
 @retention_app.command("set")
+@command()
 def set_(
+    lake: Lake,
     kind: Annotated[str, typer.Argument(metavar="KIND", help="What; a wrong one lists them.")],
     age: Annotated[str, typer.Argument(metavar="AGE", help="90d; `never` keeps it for ever.")],
-    data: options.Data = None,
     tenant: Tenant = "",
     *,
     break_snapshots: Annotated[
         bool, typer.Option("--break-snapshots", help="Also what snapshots see.")
     ] = False,
     by: options.By = None,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """Say how long a kind of data is kept. The service lets go of what is older once a day.
 
     A session goes as a whole, when its last event is older. By default what a snapshot sees stays
@@ -166,28 +161,24 @@ def set_(
     from penstock.privacy.retention import set_rule
 
     age_s = None if age == _FOR_EVER else options.age_seconds("The age", age)
-    with open_existing(data) as lake:
-        who = options.actor(by)
-        set_rule(lake, kind, age_s, tenant=tenant, breaks_snapshots=break_snapshots, by=who)
+    who = options.actor(by)
+    set_rule(lake, kind, age_s, tenant=tenant, breaks_snapshots=break_snapshots, by=who)
+    yield {"kind": kind, "tenant": tenant, "age_s": age_s}
     whose = f"of {tenant}" if tenant else "of all tenants without a rule of their own"
-    show_json({"kind": kind, "tenant": tenant, "age_s": age_s}) if json else say(
-        f"{kind} {whose}: kept {'for ever' if age_s is None else age}"
-    )
+    say(f"{kind} {whose}: kept {'for ever' if age_s is None else age}")
 
 
 @retention_app.command("list")
-def list_(data: options.Data = None, *, json: options.Json = False) -> None:
+@command()
+def list_(lake: Lake) -> Iterator[object]:
     """All rules.
 
     Example: penstock retention list
     """
     from penstock.privacy.retention import DAY_SECONDS, list_rules
 
-    with open_existing(data) as lake:
-        rules = list_rules(lake)
-    if json:
-        show_json([facts(rule) for rule in rules])
-        return
+    rules = list_rules(lake)
+    yield [facts(rule) for rule in rules]
     rows: list[list[object]] = []
     for rule in rules:
         kept = "for ever" if rule.age_s is None else f"{rule.age_s / DAY_SECONDS:g} days"
@@ -197,28 +188,25 @@ def list_(data: options.Data = None, *, json: options.Json = False) -> None:
 
 
 @retention_app.command()
+@command()
 def run(
-    data: options.Data = None,
+    lake: Lake,
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count; change nothing.")] = False,
     by: options.By = None,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """Let go of what is too old by the rules, now.
 
     Example: penstock retention run --dry-run
     """
     from contextlib import nullcontext
-    from dataclasses import asdict
 
     from penstock.lake.upkeep import upkeep_by_hand
     from penstock.privacy.retention import run_rules
 
-    with open_existing(data) as lake, nullcontext() if dry_run else upkeep_by_hand(lake):
+    with nullcontext() if dry_run else upkeep_by_hand(lake):
         outcomes = list(run_rules(lake, dry=dry_run, by=options.actor(by)))
-    if json:
-        show_json([asdict(outcome) for outcome in outcomes])
-        return
+    yield outcomes
     rows: list[list[object]] = []
     for outcome in outcomes:
         count = outcome.count

@@ -2,18 +2,23 @@
 
 import sys
 from collections import Counter
-from datetime import datetime
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
-from penstock.errors import InvalidInput
-from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.desk import open_desk
+from penstock.lake.commands import asks, command
+from penstock.privacy.calls import (
+    COUNT_REDACTIONS,
+    LIST_REDACTIONS,
+    SET_REDACTION,
+    CountsAnswer,
+    RedactionAnswer,
+    RedactionsAnswer,
+)
 from penstock.terminal import options
-from penstock.terminal.output import data_output, facts, say, say_more, show_json, show_table
+from penstock.terminal.output import data_output, say, show_rows, show_table
 
 if TYPE_CHECKING:
     from penstock.redaction.line_redaction import LineRedactor
@@ -25,7 +30,8 @@ _TEXT_BYTES_MAX = 64 * 1024 * 1024
 
 
 @app.command("rules")
-def list_rules(data: options.Data = None, *, json: options.Json = False) -> None:
+@command()
+def list_rules(data: options.Data = None) -> Iterator[object]:
     """The rules, and what becomes of an event in which each finds something.
 
     Example: penstock redaction rules
@@ -40,31 +46,17 @@ def list_rules(data: options.Data = None, *, json: options.Json = False) -> None
         }
         for rule in everything.rules
     ]
-    if json:
-        show_json({"rules": rows})
-    else:
-        show_table(["rule", "kind", "placeholder", "mode"], [list(row.values()) for row in rows])
+    yield {"rules": rows}
+    show_table(["rule", "kind", "placeholder", "mode"], [list(row.values()) for row in rows])
 
 
 @app.command("modes")
-def list_modes(
-    data: options.DeskData = None,
-    url: options.Url = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    *,
-    json: options.Json = False,
-) -> None:
+@asks(LIST_REDACTIONS)
+def list_modes(answer: RedactionsAnswer) -> None:
     """What becomes of events with secrets or personal data, of tenants with modes of their own.
 
     Example: penstock redaction modes
     """
-    from penstock.privacy.calls import LIST_REDACTIONS, RedactionQuestion
-
-    with open_desk(data, url, tenant) as desk:
-        answer = desk.ask(LIST_REDACTIONS, RedactionQuestion())
-    if json:
-        show_json([facts(row) for row in answer.tenants])
-        return
     rows: list[list[object]] = [
         [row.tenant, row.secrets, row.personal, ", ".join(row.own) or None]
         for row in answer.tenants
@@ -73,72 +65,29 @@ def list_modes(
 
 
 @app.command("set")
-def set_modes(
-    data: options.DeskData = None,
-    url: options.Url = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    *,
-    secrets: Annotated[
-        str | None, typer.Option(help="mask, drop, quarantine, off, or default.")
-    ] = None,
-    personal: Annotated[str | None, typer.Option(help="The same for personal data.")] = None,
-    by: options.By = None,
-    json: options.Json = False,
-) -> None:
+@asks(SET_REDACTION, by=True)
+def set_modes(answer: RedactionAnswer) -> None:
     """Give a tenant modes of its own. Running services follow within seconds.
 
     With --url it is the key's tenant, and redaction may only become stricter.
 
     Example: penstock redaction set --tenant acme --personal mask
     """
-    from penstock.privacy.calls import SET_REDACTION, SetRedaction
-
-    try:
-        question = msgspec.convert({"secrets": secrets, "personal": personal}, SetRedaction)
-    except msgspec.ValidationError as error:
-        raise InvalidInput(what="The mode", why=str(error)) from error
-    with open_desk(data, url, tenant, by=by) as desk:
-        answer = desk.ask(SET_REDACTION, question)
-    if json:
-        show_json(answer)
-        return
     say(f"{answer.tenant}: secrets {answer.secrets}, personal data {answer.personal}")
 
 
 @app.command("counts")
-def show_counts(
-    data: options.DeskData = None,
-    url: options.Url = None,
-    *,
-    since: Annotated[
-        str | None, typer.Option(help="From this hour on: a time, or an age such as 24h.")
-    ] = None,
-    limit: options.Limit = None,
-    cursor: options.Cursor = None,
-    json: options.Json = False,
-) -> None:
+@asks(COUNT_REDACTIONS, tenant=False)
+def show_counts(page: CountsAnswer) -> None:
     """How often each rule had a match, by source and hour of arrival.
 
     Example: penstock redaction counts --since 24h
     """
-    from penstock.privacy.calls import COUNT_REDACTIONS, CountsQuestion
-
-    since_us = options.since_us(since) if since else 0
-    with open_desk(data, url) as desk:
-        question = CountsQuestion(since_us=since_us, limit=limit, cursor=cursor)
-        page = desk.ask(COUNT_REDACTIONS, question)
-    say_more(page.next)
-    if json:
-        show_json(page.counts)
-        return
-    rows: list[list[object]] = [
-        [each.tenant, each.source, datetime.fromisoformat(each.hour), each.rule, each.matches]
-        for each in page.counts
-    ]
-    show_table(["tenant", "source", "hour (UTC)", "rule", "matches"], rows)
+    show_rows(page.counts, "tenant", "source", "hour", "rule", "matches")
 
 
 @app.command("test")
+@command()
 def try_rules(
     file: Annotated[Path, typer.Argument(help="A file of events or of any text; - is the input.")],
     data: options.Data = None,
@@ -149,8 +98,7 @@ def try_rules(
     show: Annotated[
         bool, typer.Option("--show", help="Write the text as it would be kept.")
     ] = False,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """What would be redacted, by rule. Changes and keeps nothing.
 
     Example: penstock redaction test events.ndjson --all
@@ -168,10 +116,9 @@ def try_rules(
     masked, counts = _mask(redactor, content)
     if show:
         data_output().write(masked)
-    elif json:
-        show_json({"matches": [{"rule": rule, "count": n} for rule, n in sorted(counts.items())]})
-    else:
-        show_table(["rule", "matches"], [[rule, n] for rule, n in sorted(counts.items())])
+        return
+    yield {"matches": [{"rule": rule, "count": n} for rule, n in sorted(counts.items())]}
+    show_table(["rule", "matches"], [[rule, n] for rule, n in sorted(counts.items())])
 
 
 def _books(data: Path | None) -> "tuple[RuleBook, RuleBook]":

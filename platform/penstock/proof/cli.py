@@ -1,5 +1,6 @@
 """`penstock prove`."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -7,7 +8,9 @@ import typer
 
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.commands import Outcome, command
 from penstock.lake.desk import open_desk, service_url
+from penstock.proof.calls import PROVE, SHOW_SIGNING_KEY, ProofQuestion, SigningKeyQuestion
 from penstock.terminal import options
 from penstock.terminal.output import say, show_json, show_table, show_text
 from penstock.toml_document import read_bounded
@@ -16,6 +19,7 @@ from penstock.toml_document import read_bounded
 _BYTES_MAX = 256 * 1024 * 1024
 
 
+@command()
 def prove(
     checkpoint: Annotated[
         str | None, typer.Argument(metavar="CHECKPOINT", help="By its name, or its digest.")
@@ -44,8 +48,7 @@ def prove(
     data: options.DeskData = None,
     url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
+) -> Iterator[object]:
     """One signed document from consent to replicas, which anybody verifies without Penstock.
 
     It names no session and no user. What nobody can show is named as a gap. --verify exits with 1
@@ -53,30 +56,29 @@ def prove(
 
     Example: penstock prove ckpt-0012 > proof.json
     """
-    from penstock.proof.calls import PROVE, SHOW_SIGNING_KEY, ProofQuestion, SigningKeyQuestion
-
     if (checkpoint is not None) + (verify is not None) + public_key != 1:
         why = "it takes a CHECKPOINT, or --verify FILE, or --public-key"
         raise InvalidInput(what="penstock prove", why=why)
     if verify is not None:
-        _verify(verify, key, data, url, json=json)
+        yield from _verify(verify, key, data, url)
         return
     with open_desk(data, url, tenant, by=by) as desk:
         if checkpoint is None:
             answer = desk.ask(SHOW_SIGNING_KEY, SigningKeyQuestion())
-            show_json(answer) if json else show_text(answer.pem.strip())
+            yield answer
+            show_text(answer.pem.strip())
             return
         document = desk.ask(PROVE, ProofQuestion(name=checkpoint))
-    show_json(document)
     for gap in document["gaps"]:
         say(f"not shown: {gap['part']} of {gap['of']}: {gap['why']}")
+    yield document
+    show_json(document)
 
 
 def _verify(
-    file: Path, key_file: Path | None, data: Path | None, url: str | None, *, json: bool
-) -> None:
+    file: Path, key_file: Path | None, data: Path | None, url: str | None
+) -> Iterator[object]:
     """Exit 1 where it is not as it was signed. Raises InvalidInput, PublicKeyUnfit."""
-    from penstock.proof.calls import PROVE, SHOW_SIGNING_KEY, ProofQuestion, SigningKeyQuestion
     from penstock.proof.document import PROOF_FORMAT, differences
     from penstock.signatures import PublicKey, signed_document
 
@@ -94,14 +96,11 @@ def _verify(
             if genuine and document.get("format") == PROOF_FORMAT:
                 question = ProofQuestion(name=document["checkpoint"]["name"], read_files=True)
                 found = list(differences(document, desk.ask(PROVE, question)))
-    if json:
-        show_json({"genuine": genuine, "key": key.name, "differences": found})
-    else:
-        how = "as" if genuine else "not what"
-        say(f"The document is {how} the key {key.name} signed{' it' if genuine else ''}.")
-        if found:
-            show_table(["otherwise in the lake now"], [[difference] for difference in found])
-        elif found is not None:
-            say("The lake is as it says.")
-    if not genuine:
-        raise typer.Exit(1)
+    document = {"genuine": genuine, "key": key.name, "differences": found}
+    yield Outcome(document, failed=not genuine)
+    how = "as" if genuine else "not what"
+    say(f"The document is {how} the key {key.name} signed{' it' if genuine else ''}.")
+    if found:
+        show_table(["otherwise in the lake now"], [[difference] for difference in found])
+    elif found is not None:
+        say("The lake is as it says.")

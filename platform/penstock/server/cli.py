@@ -1,14 +1,16 @@
 """`penstock serve`."""
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 
 from penstock.arrow_start import take_memory_from_system
+from penstock.lake.commands import command
 from penstock.server.settings import ServerRole
 from penstock.settings import load_settings, resolve
 from penstock.terminal import options
-from penstock.terminal.output import show_json, show_table
+from penstock.terminal.output import show_rows
 
 
 def serve(
@@ -49,15 +51,13 @@ def serve(
     run_server(load_settings(data, flags=flags), role, json=json)
 
 
-def config(data: options.Data = None, json: options.Json = False) -> None:
+@command()
+def config(data: options.Data = None) -> Iterator[object]:
     """Every setting, its value and where it came from.
 
     Example: penstock config
     """
     settings = resolve(data)
-    if json:
-        show_json({each.name: {"value": each.shown, "origin": each.origin} for each in settings})
-        return
-    columns = ("variable", "shown", "origin", "meaning")
-    rows = [[getattr(setting, name) for name in columns] for setting in settings]
-    show_table(["setting", "value", "origin", "meaning"], rows)
+    yield {each.name: {"value": each.shown, "origin": each.origin} for each in settings}
+    titles = {"variable": "setting", "shown": "value"}
+    show_rows(settings, **titles | {"origin": "origin", "meaning": "meaning"})

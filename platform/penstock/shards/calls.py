@@ -84,12 +84,16 @@ READ_SHARD_FILE = Call(
 )
 
 
-class DropShard(Question):
-    """By its id, the beginning of it, or its name; `force` also where it is still needed."""
+_SHARD = "The shard's id, the beginning of it, or its name."
+ShardName = Annotated[str, Meta(description=_SHARD, extra={"metavar": "ID"})]
+_REASON = Meta(max_length=1_000, description="Why; readers of the shard are told.")
+_FORCE = Meta(description="Also where a channel or a run still needs it.")
 
-    shard: str
-    reason: Annotated[str, Meta(max_length=1_000)] = ""
-    force: bool = False
+
+class DropShard(Question):
+    shard: ShardName
+    reason: Annotated[str, _REASON] = ""
+    force: Annotated[bool, _FORCE] = False
 
 
 class ShardDropped(msgspec.Struct):

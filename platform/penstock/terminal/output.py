@@ -99,6 +99,36 @@ def show_table(
     console.print(table, soft_wrap=not console.is_terminal)
 
 
+def show_rows(rows: Iterable[object], *names: str, **titled: str) -> None:
+    """A table of records: a column for each field that is named, some with titles of their own.
+    Fields such as `created_at` are times."""
+    titles = {name: _title(name) for name in names} | titled
+    table = [[_field(row, name) for name in titles] for row in rows]
+    show_table([*titles.values()], table)
+
+
+def show_fields(record: Mapping[str, object]) -> None:
+    """A table with a line for each field that is not None."""
+    show_table(["what", "value"], [pair for pair in record.items() if pair[1] is not None])
+
+
+def _is_time(name: str) -> bool:
+    return name.endswith("_at") or name in ("at", "hour")
+
+
+def _title(name: str) -> str:
+    if _is_time(name):
+        return f"{name.removesuffix('_at')} (UTC)"
+    return name.replace("_", " ")
+
+
+def _field(row: object, name: str) -> object:
+    value = getattr(row, name)
+    if not _is_time(name) or value is None:
+        return value
+    return datetime.fromisoformat(value) if isinstance(value, str) else time_of(value)
+
+
 def _cell(value: object, nothing: str) -> "Text":
     """Plain text: marks such as [bold] and :smile: mean nothing in it."""
     from rich.text import Text

@@ -20,11 +20,12 @@ from penstock.checkpoints.checkpoint import (
     CheckpointConflict,
     CheckpointUnknown,
     DigestMismatch,
+    Learner,
     LineageBroken,
     StateRefused,
     check_edge,
 )
-from penstock.checkpoints.lineage import Learner, learners, lineage
+from penstock.checkpoints.lineage import learners, lineage
 from penstock.checkpoints.registration import find, list_checkpoints, register, withdraw
 from penstock.checkpoints.tables import checkpoint
 from penstock.database.engine import Database, now_us

@@ -1,8 +1,8 @@
 """What pages are asked with."""
 
 from penstock.console.page import all_pages
+from penstock_jobs.sessions.calls import SessionsQuestion
 from penstock_jobs.sessions.pages import list_fields
-from penstock_jobs.sessions.session_list import SessionsQuestion
 
 
 def test_no_two_pages_have_one_address() -> None:

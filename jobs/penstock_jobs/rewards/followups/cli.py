@@ -10,6 +10,7 @@ import typer
 
 from penstock.errors import InvalidInput, PenstockError
 from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.commands import command
 from penstock.lake.desk import Caller, LocalDesk
 from penstock.lake.lake import Lake, open_existing
 from penstock.terminal import options
@@ -26,7 +27,9 @@ _CHARS_MAX = 4_000
 _SHORT_CHARS_MAX = 600
 
 
+@command()
 def label(
+    lake: Lake,
     *,
     count: Annotated[int, typer.Option("--count", min=1, help="How many labels at most.")] = 40,
     chosen: Annotated[
@@ -45,7 +48,6 @@ def label(
     definition: Annotated[
         str, typer.Option("--definition", help="By whose judge messages are chosen.")
     ] = "default",
-    data: options.Data = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
@@ -59,30 +61,29 @@ def label(
     from penstock_jobs.rewards.due_sessions import definition_known_as
     from penstock_jobs.rewards.followups.questions import label_by_model, read_frame
 
-    with open_existing(data) as lake:
-        known = definition_known_as(lake.database, definition)
-        frame = read_frame(lake, known.version, tenant, checkpoint)
-        if not frame.waiting:
-            narrowed = "with this checkpoint, " if checkpoint else ""
-            why = f"{narrowed}it has no follow-ups: `penstock rewards run` computes them where the"
-            why += " definition names judged_follow_up"
-            raise InvalidInput(what=f"The definition {known.name}", why=why)
-        if json:
-            show_json(_questions(lake, tenant, frame, chosen, count))
-        elif model:
-            judge = _language_model(lake)
-            tally = label_by_model(lake, tenant, frame, judge, count)
-            show_text(f"{tally.labelled} labels by the model are kept.")
-            for why, times in tally.without.items():
-                say(f"The model said nothing of {times}: {why}.")
-            if tally.without:
-                raise typer.Exit(3)
-        else:
-            who = options.actor(by)
-            desk = LocalDesk(lake, Caller(tenant, who))
-            labels = _label_by_person(desk, definition, checkpoint, chosen, count)
-            show_text(f"{labels} labels by {who} are kept.")
-            say("`penstock rewards run` uses them, and `penstock rewards rates` corrects by them.")
+    known = definition_known_as(lake.database, definition)
+    frame = read_frame(lake, known.version, tenant, checkpoint)
+    if not frame.waiting:
+        narrowed = "with this checkpoint, " if checkpoint else ""
+        why = f"{narrowed}it has no follow-ups: `penstock rewards run` computes them where the"
+        why += " definition names judged_follow_up"
+        raise InvalidInput(what=f"The definition {known.name}", why=why)
+    if json:
+        show_json(_questions(lake, tenant, frame, chosen, count))
+    elif model:
+        judge = _language_model(lake)
+        tally = label_by_model(lake, tenant, frame, judge, count)
+        show_text(f"{tally.labelled} labels by the model are kept.")
+        for why, times in tally.without.items():
+            say(f"The model said nothing of {times}: {why}.")
+        if tally.without:
+            raise typer.Exit(3)
+    else:
+        who = options.actor(by)
+        desk = LocalDesk(lake, Caller(tenant, who))
+        labels = _label_by_person(desk, definition, checkpoint, chosen, count)
+        show_text(f"{labels} labels by {who} are kept.")
+        say("`penstock rewards run` uses them, and `penstock rewards rates` corrects by them.")
 
 
 def _language_model(lake: Lake) -> "LlmJudge":

@@ -1,0 +1,207 @@
+"""Commands over a lake. A command yields its answer, which --json prints; what follows the `yield`
+shows it to a person.
+
+    @app.command("show")
+    @command()
+    def show(desk: Desk, name: Name) -> Iterator[object]:
+        answer = desk.ask(SHOW_CHANNEL, ChannelQuestion(name=name))
+        yield answer
+        show_fields(answer)
+
+A parameter `desk` gives a command the options --data, --url and --tenant, a parameter `lake` the
+option --data. Where the options are the fields of a question, the function shows the answer alone:
+
+    @app.command("list")
+    @asks(LIST_CHANNELS)
+    def list_channels(page: ChannelsAnswer) -> None:
+        show_rows(page.channels, "channel", "version", "checkpoint")
+
+A field's `msgspec.Meta` says how it is asked for: its description is the help, its `extra` may hold
+a `flag`, a `metavar` and a `parser`. Fields that the path names are arguments."""
+
+import inspect
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from inspect import Parameter, Signature
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+
+import msgspec
+import typer
+from msgspec.structs import FieldInfo
+
+from penstock.errors import PenstockError
+from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.desk import Call, Question, open_desk
+from penstock.lake.lake import open_existing
+from penstock.lake.pages import Page
+from penstock.terminal import options
+from penstock.terminal.output import say_more, show_json
+
+Q = TypeVar("Q", bound=Question)
+A = TypeVar("A")
+Steps = Iterator[object]
+#: Options that come behind a command's own.
+_LAST = ("limit", "cursor")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A document, and whether the command fails by it: with exit status 1, or with an error."""
+
+    document: object
+    failed: bool | PenstockError
+
+
+def command(
+    *, by: bool = False, make: bool | str = False, tenant: bool = True
+) -> Callable[[Callable[..., Steps | None]], Callable[..., None]]:
+    """A command with the parameters of the function: with --by for `by`, without --tenant where
+    `tenant` is false. The lake of a desk is made if need be for `make`, or
+    where the option is given that `make` names.
+
+    The function may take `data`, `tenant` and so on too; with `json` it shows all by itself."""
+
+    def declared(function: Callable[..., Steps | None]) -> Callable[..., None]:
+        own = dict(inspect.signature(function).parameters)
+        desk, lake = own.pop("desk", None), own.pop("lake", None)
+
+        def run(given: dict[str, Any]) -> None:
+            passed = {name: given[name] for name in own}
+            if desk is not None:
+                making = make if isinstance(make, bool) else given[make] is not None
+                with open_desk(**_place(given), make=making) as at:
+                    _answer(function(at, **passed), json=given["json"])
+            elif lake is not None:
+                with open_existing(given["data"]) as opened:
+                    _answer(function(opened, **passed), json=given["json"])
+            else:
+                _answer(function(**passed), json=given["json"])
+
+        shared = []
+        if desk is not None:
+            shared = _desk_options(by=by, tenant=tenant)
+        elif lake is not None:
+            shared = [_shared("data", options.Data)]
+        return _as_typer_reads(function, [*own.values()], shared, run)
+
+    return declared
+
+
+def asks(
+    call: Call[Q, A], *, by: bool = False, make: bool = False, tenant: bool = True
+) -> Callable[[Callable[[A], object]], Callable[..., None]]:
+    """A command whose options are the fields of the question. The function shows the answer."""
+    fields = sorted(msgspec.structs.fields(call.question), key=lambda field: field.name in _LAST)
+    own = [_parameter(field, in_path=f"{{{field.name}}}" in call.path) for field in fields]
+
+    def declared(show: Callable[[A], object]) -> Callable[..., None]:
+        def run(given: dict[str, Any]) -> None:
+            asked = {field.name: given[field.name] for field in fields}
+            said = {name: value for name, value in asked.items() if value is not None}
+            with open_desk(**_place(given), make=make) as desk:
+                answer = desk.ask(call, call.question(**said))
+            if isinstance(answer, Page):
+                say_more(answer.next)
+            show_json(_only_list(answer)) if given["json"] else show(answer)
+
+        return _as_typer_reads(show, own, _desk_options(by=by, tenant=tenant), run)
+
+    return declared
+
+
+def _place(given: dict[str, Any]) -> dict[str, Any]:
+    names = ("data", "url", "tenant", "by", "key")
+    return {name: given[name] for name in names if name in given}
+
+
+def _answer(steps: Steps | None, *, json: bool) -> None:
+    if not isinstance(steps, Generator):
+        return
+    answer = next(steps, None)
+    if answer is None:
+        return
+    outcome = answer if isinstance(answer, Outcome) else Outcome(answer, failed=False)
+    if json:
+        show_json(outcome.document)
+        steps.close()
+    for _ in steps:
+        pass
+    if isinstance(outcome.failed, PenstockError):
+        raise outcome.failed
+    if outcome.failed:
+        raise typer.Exit(1)
+
+
+def _only_list(answer: Any) -> object:
+    """A list prints as one, without the name that it has in the answer."""
+    names = [name for name in getattr(answer, "__struct_fields__", ()) if name != "next"]
+    only = getattr(answer, names[0]) if len(names) == 1 else None
+    return only if isinstance(only, list) else answer
+
+
+# Options
+
+
+def _shared(name: str, kind: Any, default: object = None) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+
+def _desk_options(*, by: bool, tenant: bool) -> list[Parameter]:
+    place = [_shared("data", options.DeskData), _shared("url", options.Url)]
+    of_tenant = [_shared("tenant", options.Tenant, TENANT_DEFAULT)] if tenant else []
+    return [*([_shared("by", options.By)] if by else []), *place, *of_tenant]
+
+
+def _as_typer_reads(
+    function: Callable[..., object],
+    own: list[Parameter],
+    shared: list[Parameter],
+    run: Callable[[dict[str, Any]], None],
+) -> Callable[..., None]:
+    """A function with the name and the help of another, and with these options."""
+    names = {each.name for each in own}
+    more = [*shared, _shared("json", options.Json, False)]
+    whole = [*own, *(each for each in more if each.name not in names)]
+
+    def wrapper(**given: Any) -> None:
+        run(given)
+
+    wrapper.__name__, wrapper.__doc__ = function.__name__, function.__doc__
+    keywords = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in whole]
+    wrapper.__signature__ = Signature(keywords)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {}
+    return wrapper
+
+
+def _parameter(field: FieldInfo, *, in_path: bool) -> Parameter:
+    kind = _without_meta(field.type)
+    meta = _meta(field.type) or msgspec.Meta()
+    extra = dict(meta.extra or {})
+    flag = extra.pop("flag", f"--{field.name.replace('_', '-')}")
+    how: dict[str, Any] = {"help": meta.description, **extra}
+    if "parser" not in extra:
+        how |= {"min": meta.ge, "max": meta.le}
+    default = None if field.default is msgspec.NODEFAULT or "parser" in how else field.default
+    asked: Any = typer.Argument(**how) if in_path else typer.Option(flag, **how)
+    if field.required:
+        default = Parameter.empty
+    return _shared(field.name, Annotated[kind, asked], default)
+
+
+def _meta(kind: Any) -> msgspec.Meta | None:
+    """What a type says of itself; of a type or nothing, what the type says."""
+    if get_origin(kind) is Annotated:
+        return next((part for part in kind.__metadata__ if isinstance(part, msgspec.Meta)), None)
+    parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else ()
+    return next((meta for part in parts if (meta := _meta(part))), None)
+
+
+def _without_meta(kind: Any) -> Any:
+    if get_origin(kind) is Annotated:
+        return _without_meta(get_args(kind)[0])
+    if get_origin(kind) in (Union, UnionType):
+        return Union[tuple(_without_meta(part) for part in get_args(kind))]  # noqa: UP007
+    if get_origin(kind) is list:
+        return list[_without_meta(get_args(kind)[0])]  # type: ignore[misc]
+    return kind
