@@ -56,9 +56,8 @@ class Outcome:
 def command(
     *, by: bool = False, make: bool | str = False, tenant: bool = True
 ) -> Callable[[Callable[..., Steps | None]], Callable[..., None]]:
-    """A command with the parameters of the function: with --by for `by`, without --tenant where
-    `tenant` is false. The lake of a desk is made if need be for `make`, or
-    where the option is given that `make` names.
+    """A command with the parameters of the function; --by comes with `by`, --tenant with `tenant`.
+    The lake of a desk is made if need be for `make`, or where the option that it names is given.
 
     The function may take `data`, `tenant` and so on too; with `json` it shows all by itself."""
 
@@ -66,7 +65,7 @@ def command(
         own = dict(inspect.signature(function).parameters)
         desk, lake = own.pop("desk", None), own.pop("lake", None)
 
-        def run(given: dict[str, Any]) -> None:
+        def run(**given: Any) -> None:
             passed = {name: given[name] for name in own}
             if desk is not None:
                 making = make if isinstance(make, bool) else given[make] is not None
@@ -83,7 +82,7 @@ def command(
             shared = _desk_options(by=by, tenant=tenant)
         elif lake is not None:
             shared = [_shared("data", options.Data)]
-        return _as_typer_reads(function, [*own.values()], shared, run)
+        return _with_options(run, function, [*own.values()], shared)
 
     return declared
 
@@ -96,7 +95,7 @@ def asks(
     own = [_parameter(field, in_path=f"{{{field.name}}}" in call.path) for field in fields]
 
     def declared(show: Callable[[A], object]) -> Callable[..., None]:
-        def run(given: dict[str, Any]) -> None:
+        def run(**given: Any) -> None:
             asked = {field.name: given[field.name] for field in fields}
             said = {name: value for name, value in asked.items() if value is not None}
             with open_desk(**_place(given), make=make) as desk:
@@ -105,7 +104,7 @@ def asks(
                 say_more(answer.next)
             show_json(_only_list(answer)) if given["json"] else show(answer)
 
-        return _as_typer_reads(show, own, _desk_options(by=by, tenant=tenant), run)
+        return _with_options(run, show, own, _desk_options(by=by, tenant=tenant))
 
     return declared
 
@@ -153,25 +152,21 @@ def _desk_options(*, by: bool, tenant: bool) -> list[Parameter]:
     return [*([_shared("by", options.By)] if by else []), *place, *of_tenant]
 
 
-def _as_typer_reads(
+def _with_options(
+    run: Callable[..., None],
     function: Callable[..., object],
     own: list[Parameter],
     shared: list[Parameter],
-    run: Callable[[dict[str, Any]], None],
 ) -> Callable[..., None]:
-    """A function with the name and the help of another, and with these options."""
+    """`run` with the name and the help of the function, and the options as typer reads them."""
     names = {each.name for each in own}
     more = [*shared, _shared("json", options.Json, False)]
     whole = [*own, *(each for each in more if each.name not in names)]
-
-    def wrapper(**given: Any) -> None:
-        run(given)
-
-    wrapper.__name__, wrapper.__doc__ = function.__name__, function.__doc__
     keywords = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in whole]
-    wrapper.__signature__ = Signature(keywords)  # type: ignore[attr-defined]
-    wrapper.__annotations__ = {}
-    return wrapper
+    run.__name__, run.__doc__ = function.__name__, function.__doc__
+    run.__signature__ = Signature(keywords)  # type: ignore[attr-defined]
+    run.__annotations__ = {}
+    return run
 
 
 def _parameter(field: FieldInfo, *, in_path: bool) -> Parameter:
@@ -202,6 +197,4 @@ def _without_meta(kind: Any) -> Any:
         return _without_meta(get_args(kind)[0])
     if get_origin(kind) in (Union, UnionType):
         return Union[tuple(_without_meta(part) for part in get_args(kind))]  # noqa: UP007
-    if get_origin(kind) is list:
-        return list[_without_meta(get_args(kind)[0])]  # type: ignore[misc]
     return kind
