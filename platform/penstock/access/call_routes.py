@@ -11,7 +11,6 @@ from typing import Any, Protocol, get_origin
 import msgspec
 from litestar import MediaType, Request, Response, delete, get, post
 from litestar.handlers import HTTPRouteHandler
-from litestar.openapi.spec import Operation, Parameter
 
 from penstock.access.keys import Authorizer, Grant
 from penstock.access.quotas import Quotas
@@ -19,9 +18,7 @@ from penstock.errors import InvalidInput
 from penstock.http.body import UnreadAnswers, held_answer, read_fields
 from penstock.http.openapi import (
     KEY_NEEDED,
-    RefusableOperation,
-    field_schemas,
-    operation_taking_part,
+    operation_taking,
     refusals,
 )
 from penstock.http.request_slots import RequestSlots
@@ -97,7 +94,6 @@ def route_of(call: Call[Any, Any]) -> HTTPRouteHandler:
     statuses = {*_REFUSED, *call.refused, *call.problems()}
     statuses |= {*([404] if in_path else []), *(_BODY_REFUSED if has_body else [])}
     responses = refusals(*sorted(statuses), said=call.refused, kinds=call.problems())
-    operation = _taking(call.question, in_path) if has_body else _asking(call.question, in_path)
     handlers: dict[str, Callable[..., Any]] = {"GET": get, "POST": post, "DELETE": delete}
     handler: HTTPRouteHandler = handlers[call.method](
         _IN_PATH.sub(lambda field: f"{{{field[1]}{field[2] or ':str'}}}", call.path),
@@ -107,7 +103,7 @@ def route_of(call: Call[Any, Any]) -> HTTPRouteHandler:
         summary=call.summary,
         description=call.description or None,
         media_type=_BYTES if call.answer is bytes else MediaType.JSON,
-        operation_class=operation,
+        operation_class=operation_taking(call.question, in_path, has_body=has_body),
         responses=responses,
         security=KEY_NEEDED,
     )(answer_call)
@@ -155,44 +151,3 @@ def _query_fields(question: type[Question], request: Request[Any, Any, Any]) -> 
 def _is_list(kind: Any) -> bool:
     origin = get_origin(kind)
     return origin is list or any(_is_list(part) for part in getattr(kind, "__args__", ()))
-
-
-def _asking(question: type[Question], in_path: set[str]) -> type[Operation]:
-    """An operation whose parameters are the fields of the question."""
-
-    @dataclass
-    class Asking(RefusableOperation):
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            self.parameters = _parameters(question, in_path, all_fields=True)
-
-    return Asking
-
-
-def _taking(question: type[Question], in_path: set[str]) -> type[Operation]:
-    """An operation whose body are the fields of the question that are not in the path."""
-
-    @dataclass
-    class CallOperation(operation_taking_part(question, in_path)):  # type: ignore[misc]
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            self.parameters = _parameters(question, in_path, all_fields=False)
-
-    return CallOperation
-
-
-def _parameters(
-    question: type[Question], in_path: set[str], *, all_fields: bool
-) -> list[Any] | None:
-    schemas = field_schemas(question)
-    required = {field.name for field in msgspec.structs.fields(question) if field.required}
-    return [
-        Parameter(
-            name=name,
-            param_in="path" if name in in_path else "query",
-            required=name in required,
-            schema=schema,
-        )
-        for name, schema in schemas.items()
-        if all_fields or name in in_path
-    ] or None

@@ -14,6 +14,7 @@ from litestar.openapi.spec import (
     OpenAPIResponse,
     OpenAPIType,
     Operation,
+    Parameter,
     RequestBody,
     Schema,
     SecurityScheme,
@@ -77,35 +78,43 @@ class RefusableOperation(Operation):
                 answer.headers = {"Retry-After": _RETRY_AFTER}
 
 
-def field_schemas(document: type[msgspec.Struct]) -> dict[str, Schema]:
-    return {field.name: _schema(field.type) for field in msgspec.structs.fields(document)}
-
-
-def operation_taking(document: type[msgspec.Struct], **properties: Schema) -> type[Operation]:
-    """An operation whose route reads such a JSON document; `properties` say more of its fields."""
-    return operation_taking_part(document, (), properties)
-
-
-def operation_taking_part(
+def operation_taking(
     document: type[msgspec.Struct],
-    without: Collection[str],
-    properties: Mapping[str, Schema] = MappingProxyType({}),
+    in_path: Collection[str] = (),
+    *,
+    has_body: bool = True,
+    **properties: Schema,
 ) -> type[Operation]:
-    fields = [field for field in msgspec.structs.fields(document) if field.name not in without]
-    required = [field.name for field in fields if field.required]
-    schemas = {field.name: _schema(field.type) for field in fields} | dict(properties)
+    """An operation whose JSON body, or query, are the fields of a document that its path does not
+    name; the route reads them. `properties` are schemas of which the types do not say all."""
+    fields = msgspec.structs.fields(document)
+    schemas: dict[str, Any] = {field.name: _schema(field.type) for field in fields} | properties
+    required = {field.name for field in fields if field.required}
+    body = {name: schemas[name] for name in schemas if has_body and name not in in_path}
+    parameters = [
+        Parameter(
+            name=name,
+            param_in="path" if name in in_path else "query",
+            required=name in required,
+            schema=schemas[name],
+        )
+        for name in schemas
+        if name not in body
+    ]
 
     @dataclass
-    class PartOperation(RefusableOperation):
+    class TakingOperation(RefusableOperation):
         def __post_init__(self) -> None:
             super().__post_init__()
-            schema = Schema(
-                type=OpenAPIType.OBJECT, required=required, properties=dict[str, Any](schemas)
-            )
-            content = {"application/json": OpenAPIMediaType(schema=schema)}
-            self.request_body = RequestBody(required=True, content=content)
+            if parameters:
+                self.parameters = [*parameters]
+            if has_body:
+                needed = [name for name in body if name in required]
+                schema = Schema(type=OpenAPIType.OBJECT, required=needed, properties=body)
+                content = {"application/json": OpenAPIMediaType(schema=schema)}
+                self.request_body = RequestBody(required=True, content=content)
 
-    return PartOperation
+    return TakingOperation
 
 
 _TYPES = {

@@ -51,20 +51,6 @@ class LakeHealthQuestion(Question):
     pass
 
 
-def _health(lake: Lake, caller: Caller, _question: LakeHealthQuestion) -> LakeHealthAnswer:
-
-    return read_health(lake, caller.tenant)
-
-
-SHOW_LAKE_HEALTH = Call(
-    "GET /v1/lake/health", _health, (), "How far the lake covers the log, and who keeps it in shape"
-)
-
-CALLS = [SHOW_LAKE_HEALTH]
-
-
-# How it is read
-
 #: Segments below this are small: merging makes larger ones of them.
 _SMALL_BYTES = 8 * 1024 * 1024
 _LEASES_MAX = 100
@@ -72,8 +58,8 @@ _LEASES_MAX = 100
 _COMMITS_MAX = 2_000
 
 
-def read_health(lake: Lake, tenant: str) -> LakeHealthAnswer:
-    own = sa.and_(segment.c.tenant == tenant, segment.c.removed_snap.is_(None))
+def _health(lake: Lake, caller: Caller, _question: LakeHealthQuestion) -> LakeHealthAnswer:
+    own = sa.and_(segment.c.tenant == caller.tenant, segment.c.removed_snap.is_(None))
     totals = sa.select(
         sa.func.count(),
         sa.func.coalesce(sa.func.sum(segment.c.rows), 0),
@@ -107,6 +93,13 @@ def read_health(lake: Lake, tenant: str) -> LakeHealthAnswer:
         segments=SegmentTotals(*map(int, counts)),
         leases=[LeaseAnswer(row.name, row.owner, time_of(row.until).isoformat()) for row in leases],
     )
+
+
+SHOW_LAKE_HEALTH = Call(
+    "GET /v1/lake/health", _health, (), "How far the lake covers the log, and who keeps it in shape"
+)
+
+CALLS = [SHOW_LAKE_HEALTH]
 
 
 def seconds_until_stored(lake: Lake, since_us: int) -> list[float]:

@@ -3,6 +3,7 @@
 import getpass
 import os
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -28,27 +29,17 @@ def _own_lake(context: typer.Context, data: Path | None) -> Path | None:
     return data
 
 
+_DATA = partial(
+    typer.Option,
+    "--data",
+    parser=path,
+    metavar="DIR",
+    help="Data directory; else PENSTOCK_DATA, else ./penstock-data.",
+)
 #: Of what works on the files of a lake, and so on its own machine alone.
-Data = Annotated[
-    Path | None,
-    typer.Option(
-        "--data",
-        parser=path,
-        metavar="DIR",
-        help="Data directory; else PENSTOCK_DATA, else ./penstock-data.",
-        callback=_own_lake,
-    ),
-]
+Data = Annotated[Path | None, _DATA(callback=_own_lake)]
 #: Of what can be asked from anywhere, beside Url.
-DeskData = Annotated[
-    Path | None,
-    typer.Option(
-        "--data",
-        parser=path,
-        metavar="DIR",
-        help="Data directory; else PENSTOCK_DATA, else ./penstock-data.",
-    ),
-]
+DeskData = Annotated[Path | None, _DATA()]
 Url = Annotated[
     str | None,
     typer.Option(

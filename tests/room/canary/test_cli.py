@@ -11,12 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from penstock.cli import app
-from tests.support.canary_traffic import (
-    OLD,
-    WORSE,
-    fill_canary,
-    state,
-)
+from tests.support.canary_traffic import OLD, WORSE, fill_canary, state
 from tests.support.lakes import HandLake, hand_lake
 
 

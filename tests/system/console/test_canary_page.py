@@ -10,12 +10,7 @@ from penstock.lake.desk import open_desk
 from penstock_jobs.canary.look import situation_of, take_look
 from penstock_jobs.canary.pages import drawn_metric
 from penstock_jobs.canary.trial import SHOW_CANARY
-from tests.support.canary_traffic import (
-    CHANNEL,
-    OLD,
-    WORSE,
-    fill_canary,
-)
+from tests.support.canary_traffic import CHANNEL, OLD, WORSE, fill_canary
 from tests.support.console_fixtures import (
     ConsoleService,
     SignIn,
