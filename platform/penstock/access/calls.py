@@ -49,13 +49,19 @@ class KeyRevoked(msgspec.Struct):
 
 
 _EXPIRES = Meta(
-    description="When: 90d from now, or a time; never without it.",
-    extra={"flag": "--expires", "metavar": "TIME", "parser": expires_us},
+    description="In microseconds since 1970; never without it.",
+    extra={
+        "flag": "--expires",
+        "metavar": "TIME",
+        "parser": expires_us,
+        "help": "When: 90d from now, or a time; never without it.",
+    },
 )
 _ID = Meta(description="From `penstock keys list`.", extra={"metavar": "ID"})
 _OLD_UNTIL = Meta(
-    description="How long the old key still works: 24h without it.",
+    description="Until when the old key works, in microseconds since 1970; a day without it.",
     extra={
+        "help": "How long the old key still works: 24h without it.",
         "flag": "--old-works",
         "metavar": "TIME",
         "parser": partial(expires_us, what="--old-works"),
@@ -68,7 +74,7 @@ class GrantQuestion(Question):
 
 
 class CreateKey(Question):
-    """A key of the caller's tenant; times are microseconds since 1970."""
+    """A key of the caller's tenant."""
 
     role: Annotated[Role, Meta(description="What the key allows; admin allows all.")]
     note: Annotated[str, Meta(description="Who has it, and what for.")] = ""

@@ -17,7 +17,7 @@ option --data. Where the options are the fields of a question, the function show
         show_rows(page.channels, "channel", "version", "checkpoint")
 
 A field's `msgspec.Meta` says how it is asked for: its description is the help, its `extra` may hold
-a `flag`, a `metavar` and a `parser`. Fields that the path names are arguments."""
+another `help`, a `flag`, a `metavar` and a `parser`. Fields that the path names are arguments."""
 
 import inspect
 from collections.abc import Callable, Generator, Iterator

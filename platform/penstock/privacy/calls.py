@@ -66,14 +66,17 @@ class CountsAnswer(Page):
 _SINCE = Meta(
     ge=0,
     le=TS_MAX_US,
-    description="From this hour on: a time, or an age such as 24h.",
-    extra={"flag": "--since", "metavar": "SINCE", "parser": since_us},
+    description="From this hour on, in microseconds since 1970.",
+    extra={
+        "flag": "--since",
+        "metavar": "SINCE",
+        "parser": since_us,
+        "help": "From this hour on: a time, or an age such as 24h.",
+    },
 )
 
 
 class CountsQuestion(ListQuestion):
-    """Times are microseconds since 1970."""
-
     since_us: Annotated[int, _SINCE] = 0
 
 
