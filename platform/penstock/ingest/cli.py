@@ -188,15 +188,15 @@ def fuses(page: FusesAnswer) -> None:
 @command(tenant=False)
 def release(
     desk: Desk,
-    tenant: Annotated[str, typer.Argument(help="The tenant of the source.")],
+    owner: Annotated[str, typer.Argument(metavar="TENANT", help="The tenant of the source.")],
     source: Annotated[str, typer.Argument(help="The source; '' is lines that name none.")],
 ) -> Iterator[object]:
     """Store each rejected line of a source again, after somebody has looked.
 
     Example: penstock rejected release acme vscode
     """
-    yield desk.ask(RELEASE_FUSE, ReleaseFuseQuestion(tenant=tenant, source=source))
-    say(f"Rejected lines of {source or '(no source)'} of {tenant} are stored again.")
+    yield desk.ask(RELEASE_FUSE, ReleaseFuseQuestion(tenant=owner, source=source))
+    say(f"Rejected lines of {source or '(no source)'} of {owner} are stored again.")
 
 
 events_app = typer.Typer(help="What an event is.", no_args_is_help=True)
