@@ -326,11 +326,5 @@ def list_consents(
     page = desk.ask(LIST_DECISIONS, DecisionsQuestion(limit=limit, cursor=cursor))
     say_more(page.next)
     yield page.decisions
-    rows: list[list[object]] = []
-    for each in page.decisions:
-        decided = datetime.fromisoformat(each.decided_at)
-        holds = "yes" if each.holds else "no"
-        rows.append(
-            [each.kind, each.subject, each.consent, holds, decided, each.decided_by, each.reason]
-        )
-    show_table(["kind", "subject", "consent", "holds", "decided (UTC)", "by", "reason"], rows)
+    names = ("kind", "subject", "consent", "holds", "decided_at")
+    show_rows(page.decisions, *names, decided_by="by", reason="reason")

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -12,7 +13,7 @@ from penstock.lake.lake import Lake
 from penstock.lake.pages import ListQuestion, page_of
 from penstock.terminal import options
 from penstock.terminal.long_commands import on_end_signal
-from penstock.terminal.output import facts, say, say_more, show_table, show_text, time_of
+from penstock.terminal.output import facts, say, say_more, show_rows, show_text
 
 app = typer.Typer(help="Addresses that are told of changes of channels.", no_args_is_help=True)
 
@@ -60,15 +61,10 @@ def list_webhooks(
     page = ListQuestion(limit=limit, cursor=cursor)
     targets, after = page_of(known, page, lambda target: target.id)
     say_more(after)
-    documents = [facts(target) for target in targets]
-    yield documents
-    columns = ["id", "channel", "address", "waiting", "tries", "next try (UTC)", "problem"]
-    rows = []
-    for target, document in zip(targets, documents, strict=True):
-        document["channel"] = target.channel or "all"
-        document["try_at"] = time_of(target.try_at) if target.try_at else None
-        rows.append(list(document.values()))
-    show_table(columns, rows)
+    yield [facts(target) for target in targets]
+    rows = [replace(target, channel=target.channel or "all") for target in targets]
+    titles = {"attempts": "tries", "try_at": "next try (UTC)", "problem": "problem"}
+    show_rows(rows, "id", "channel", "address", "waiting", **titles)
 
 
 @app.command("remove")

@@ -7,7 +7,7 @@ import typer
 
 from penstock.lake.commands import command
 from penstock.lake.lake import Lake
-from penstock.terminal.output import say, show_table, time_of
+from penstock.terminal.output import say, show_rows
 
 app = typer.Typer(help="Tables of Apache Iceberg over the lake.", no_args_is_help=True)
 
@@ -43,18 +43,8 @@ def show(lake: Lake) -> Iterator[object]:
 
     tables = list_published(lake)
     yield {"tables": tables}
-    rows: list[list[object]] = [
-        [
-            table.tenant,
-            table.files,
-            table.rows,
-            time_of(table.published_at),
-            "behind" if table.is_behind else "in step",
-            table.metadata,
-        ]
-        for table in tables
-    ]
-    show_table(["tenant", "files", "events", "published (UTC)", "state", "metadata"], rows)
+    titles = {"rows": "events", "published_at": "published (UTC)", "is_behind": "behind"}
+    show_rows(tables, "tenant", "files", **titles, metadata="metadata")
 
 
 @app.command()

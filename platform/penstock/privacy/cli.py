@@ -207,11 +207,9 @@ def run(
     with nullcontext() if dry_run else upkeep_by_hand(lake):
         outcomes = list(run_rules(lake, dry=dry_run, by=options.actor(by)))
     yield outcomes
-    rows: list[list[object]] = []
-    for outcome in outcomes:
-        count = outcome.count
-        rows.append([outcome.tenant, outcome.kind, count.sessions, count.rows, count.bytes])
-    show_table(["tenant", "kind", "sessions", "rows", "bytes"], rows)
+    names = ("sessions", "rows", "bytes")
+    rows = [[each.tenant, each.kind, *(getattr(each.count, n) for n in names)] for each in outcomes]
+    show_table(["tenant", "kind", *names], rows)
     for outcome in outcomes:
         for name, size in outcome.count.held.items():
             say(f"the snapshot {name} keeps {size} bytes of {outcome.kind} that old")

@@ -124,6 +124,8 @@ def _title(name: str) -> str:
 
 def _field(row: object, name: str) -> object:
     value = getattr(row, name)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if not _is_time(name) or value is None:
         return value
     return datetime.fromisoformat(value) if isinstance(value, str) else time_of(value)
