@@ -7,7 +7,7 @@ events: a place is only kept once all events before it are in the log of the lak
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,12 @@ from penstock_jobs.importers.sources import LineCursor, LinePlace, PlaceLost, So
 #: The lake remembers a place once so much was read since the one that it remembers.
 STORED_STEP_BYTES = 8 * 1024 * 1024
 #: So many readers are kept, of live sessions. Others go on from what the lake remembers.
-_KEPT_READERS_MAX = 8
+KEPT_READERS_MAX = 8
 
 
 class _StoredReading(msgspec.Struct):
     version: int
     place: LinePlace
-    marked: set[tuple[str, str]]
     memory: msgspec.Raw
 
 
@@ -40,8 +39,6 @@ class LogReading:
     place: LinePlace | None = None
     #: How far the lake remembers.
     stored_offset: int = 0
-    #: Sessions that are marked as written by a vendor's model, with the vendor.
-    marked: set[tuple[str, str]] = field(default_factory=set)
     is_sound: bool = False
 
     @staticmethod
@@ -55,7 +52,6 @@ class LogReading:
         except PlaceLost:
             anew = LogReading.begin(self.source, self.importer)
             self.reader, self.place, self.stored_offset = anew.reader, None, 0
-            self.marked.clear()
             yield from self._appended(notes)
 
     def _appended(self, notes: Notes) -> Iterator[ImportedEvent]:
@@ -78,7 +74,7 @@ class LogReading:
             memory = msgspec.Raw(msgspec.msgpack.encode(self.reader.memory))
         except (OverflowError, RecursionError, TypeError, ValueError):
             return None  # a source may hold numbers, say, that msgpack has no room for
-        stored = _StoredReading(self.importer.version, self.place, self.marked, memory)
+        stored = _StoredReading(self.importer.version, self.place, memory)
         self.stored_offset = offset
         return zlib.compress(msgspec.msgpack.encode(stored), 1)
 
@@ -93,7 +89,7 @@ class LogReading:
         if stored.version != importer.version:
             return None
         reader, place = importer.reader(source, memory), stored.place
-        return LogReading(source, importer, reader, place, place.offset, stored.marked)
+        return LogReading(source, importer, reader, place, place.offset)
 
 
 class KeptReadings:
@@ -101,13 +97,6 @@ class KeptReadings:
 
     def __init__(self) -> None:
         self._readings: OrderedDict[Path, LogReading] = OrderedDict()
-
-    def add(self, others: "KeptReadings") -> None:
-        for reading in others._readings.values():
-            self.keep(reading)
-
-    def clear(self) -> None:
-        self._readings.clear()
 
     def take(self, source: Source) -> LogReading | None:
         """It is kept no longer: it goes on, and may fail."""
@@ -120,7 +109,7 @@ class KeptReadings:
         if not reading.is_sound:
             return
         self._readings[reading.source.real] = reading
-        if len(self._readings) > _KEPT_READERS_MAX:
+        if len(self._readings) > KEPT_READERS_MAX:
             self._readings.popitem(last=False)
 
 

@@ -138,9 +138,11 @@ class OpenAnswer(Struct, kw_only=True):
 
 
 class LogMemory(Struct):
-    """What a reader knows of the rows before, as msgspec can write it down."""
+    """What is known of the rows before, as msgspec can write it down."""
 
     ts_us: int | None = None
+    #: Sessions that are marked as written by a vendor's model, with the vendor.
+    marked: set[tuple[str, str]] = field(default_factory=set)
 
 
 Memory = TypeVar("Memory", bound=LogMemory)

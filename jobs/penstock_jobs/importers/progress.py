@@ -41,15 +41,17 @@ class ImportProgress:
         stored = sa.select(columns.digest, columns.mark, columns.format)
         with database.read() as connection:
             rows = connection.execute(stored.where(columns.tenant == tenant)).all()
-        self._marks = {row.digest: row.mark for row in rows}
-        self._formats = {row.digest: row.format for row in rows}
+        #: By digest: the mark, and the format.
+        self._known: dict[str, tuple[str, str]] = {
+            row.digest: (row.mark, row.format) for row in rows
+        }
 
     def knows(self, source: Source, mark: str) -> bool:
-        return self._marks.get(_digest(source)) == mark
+        return self._known.get(_digest(source), ("", ""))[0] == mark
 
     def importer_of(self, source: Source) -> Importer | None:
         """Whose it was when it was read, if it did not change since."""
-        name = self._formats.get(_digest(source))
+        _, name = self._known.get(_digest(source), ("", ""))
         importer = next((each for each in all_importers() if each.name == name), None)
         try:
             unchanged = importer is not None and self.knows(source, mark_of(source, importer))
@@ -82,7 +84,7 @@ class ImportProgress:
                 [row | {"imported_at": clock_us(connection)} for row in rows],
             )
         for row in rows:
-            self._marks[row["digest"]], self._formats[row["digest"]] = row["mark"], row["format"]
+            self._known[row["digest"]] = row["mark"], row["format"]
 
     def _row(self, read: ReadSource) -> dict[str, Any]:
         return {

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.ingest.file_import import EventImporter
-from penstock_jobs.importers.grown_logs import KeptReadings, LogReading, is_log
+from penstock_jobs.importers.grown_logs import KEPT_READERS_MAX, KeptReadings, LogReading, is_log
 from penstock_jobs.importers.importer import ImportedEvent, Importer, LogImporter
 from penstock_jobs.importers.progress import ImportProgress, ReadSource, mark_of
 from penstock_jobs.importers.report import FormatReport, Notes, SessionImportReport, SourceUnfit
@@ -73,7 +73,7 @@ class SessionImporter:
         self._body = bytearray()
         self._kept = kept
         self._read: list[ReadSource] = []
-        self._readings = KeptReadings()
+        self._readings: list[LogReading] = []
 
     def take(self, source: Source, importer: Importer) -> Iterator[tuple[int, int]]:
         """Take the events of a source; yields how many bytes of it were read so far, of how many.
@@ -94,9 +94,10 @@ class SessionImporter:
         report.sources += 1
         made, problems, read_before = 0, len(self.report.unfit), source.progress.read_bytes
         reading = self._reading(source, importer)
-        marked: set[tuple[str, str]] = reading.marked if reading is not None else set()
+        marked: set[tuple[str, str]] = set()
         events = importer.read(source, notes) if reading is None else reading.events(notes)
         for event in self._readable(source, events):
+            marked = reading.reader.memory.marked if reading is not None else marked
             if self._selection.project not in (None, event.project):
                 notes.skip("event of another project", event.project or "")
                 continue
@@ -135,8 +136,9 @@ class SessionImporter:
         self._body.clear()
         if self._progress is not None and self._selection.project is None:
             self._progress.note(self._read)
-        if self._kept is not None:
-            self._kept.add(self._readings)
+        for reading in self._readings:
+            if self._kept is not None:
+                self._kept.keep(reading)
         self._readings.clear()
         self._read.clear()
 
@@ -155,7 +157,7 @@ class SessionImporter:
         stored = reading.to_store() if reading is not None else None
         self._read.append(ReadSource(source, importer, mark, stored))
         if reading is not None and self._kept is not None:
-            self._readings.keep(reading)
+            self._readings = [*self._readings, reading][-KEPT_READERS_MAX:]
         if stored is not None or len(self._read) >= _SOURCES_AT_ONCE:
             self.flush()
 
