@@ -48,7 +48,7 @@ def engine_recipe(folder: Path, *replaced: tuple[str, str], query: str = QUERY) 
     return load_recipe(folder / "engine.toml")
 
 
-def talk(session: str, number: int) -> list[Event]:
+def talk(session: str, number: int, checkpoint: str = "ckpt-1", **usage: int) -> list[Event]:
     """Two turns, the second of which goes on from the tokens of the first; the user is content
     with every other session."""
     first: dict[str, Any] = {
@@ -58,12 +58,13 @@ def talk(session: str, number: int) -> list[Event]:
     }
     prompt = [*first["prompt_ids"], *first["completion_ids"], 3, 4]
     second = {"prompt_ids": prompt, "completion_ids": [9], "logprobs": [-0.125]}
-    facts = {"project": f"p{number % 2}", "checkpoint": "ckpt-1", "user": f"u{number}"}
+    facts = {"project": f"p{number % 2}", "checkpoint": checkpoint, "user": f"u{number}"}
+    used = {"usage": usage} if usage else {}
     events = [
         said(1, "do it", session),
-        answered(2, session, call_id="a", text="Done.", tokens=tokens(first)),
+        answered(2, session, call_id="a", text="Done.", tokens=tokens(first), **used),
         said(3, "go on", session),
-        answered(4, session, call_id="b", text="Done too.", tokens=tokens(second)),
+        answered(4, session, call_id="b", text="Done too.", tokens=tokens(second), **used),
         thumbs(session, 5, "up" if number % 2 else "down"),
     ]
     return [one | facts for one in events]
@@ -73,9 +74,9 @@ def tokens(ids: dict[str, Any]) -> dict[str, Any]:
     return ids | {"tokenizer": "t" * 64, "policy_version_runs": [[0, 4]]}
 
 
-def otherwise(session: str, number: int) -> list[Event]:
+def otherwise(session: str, number: int, *checkpoint: str, **usage: int) -> list[Event]:
     """A talk that begins with other words, so that it repeats none."""
-    begun, *rest = talk(session, number)
+    begun, *rest = talk(session, number, *checkpoint, **usage)
     return [begun | {"payload": {"text": f"do {session}"}}, *rest]
 
 

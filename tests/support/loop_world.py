@@ -10,21 +10,17 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from penstock.channels.promotion import Promotion, promote, set_policy
-from penstock.checkpoints.registration import register
 from penstock.database.engine import Database
 from penstock_jobs.loop.cycles import Cycle
 from penstock_jobs.loop.loop_file import load_loop
 from penstock_jobs.loop.runner import Runner
 from penstock_jobs.loop.tables import loop_stage
-from tests.support.checkpoint_factory import PASS, digest_of
-from tests.support.lakes import START_US, Event, HandLake, hand_lake
-from tests.support.reward_events import answered, said
-from tests.support.reward_runs import thumbs
+from tests.support.checkpoint_factory import add, promote, set_policy
+from tests.support.engine_lake import DAY_US, otherwise
+from tests.support.lakes import Event, HandLake, hand_lake
 from tests.support.suite_factory import make_suite
 
 TENANT, CHANNEL = "default", "production"
-DAY_US = 86_400_000_000
 SESSIONS = 6
 #: Each session has two calls with so many completion tokens.
 TOKENS = 50
@@ -123,39 +119,15 @@ class World:
 
 
 def talk(session: str, number: int, checkpoint: str) -> list[Event]:
-    """Two turns with the tokens of an engine, a month ago: everything has matured."""
-    first: dict[str, Any] = {
-        "prompt_ids": [1, 2, number],
-        "completion_ids": [7, 8],
-        "logprobs": [-0.5, -0.25],
-    }
-    prompt = [*first["prompt_ids"], *first["completion_ids"], 3, 4]
-    second = {"prompt_ids": prompt, "completion_ids": [9], "logprobs": [-0.125]}
-    usage = {"prompt": 10, "completion": TOKENS}
-    events = [
-        said(1, f"do {session}", session),
-        answered(2, session, call_id="a", text="Done.", tokens=_tokens(first), usage=usage),
-        said(3, "go on", session),
-        answered(4, session, call_id="b", text="Done too.", tokens=_tokens(second), usage=usage),
-        thumbs(session, 5, "up" if number % 2 else "down"),
-    ]
-    facts = {"project": f"p{number % 2}", "checkpoint": checkpoint, "user": f"u{number}"}
-    past = START_US - 30 * DAY_US
-    return [one | facts | {"ts": one["ts"] - START_US + past} for one in events]
-
-
-def _tokens(ids: dict[str, Any]) -> dict[str, Any]:
-    return ids | {"tokenizer": "t" * 64, "policy_version_runs": [[0, 4]]}
+    """A talk with the tokens of an engine, a month ago: everything has matured."""
+    events = otherwise(session, number, checkpoint, prompt=10, completion=TOKENS)
+    return [one | {"ts": one["ts"] - 30 * DAY_US} for one in events]
 
 
 @contextmanager
 def open_world(folder: Path, *, make: bool = True, **limits: object) -> Iterator[World]:
     """A channel at `first`, sessions that it wrote, and all files beside the loop file."""
-    settings = {
-        "loop_poll_seconds": 0.05,
-        "canary_settle_seconds": 0,
-        **limits,
-    }
+    settings = {"loop_poll_seconds": 0.05, "canary_settle_seconds": 0, **limits}
     with hand_lake(folder, **settings) as hand:
         world = World(hand, folder / "files")
         if make:
@@ -175,22 +147,9 @@ def fill(world: World) -> None:
     }  # fmt: skip
     for name, text in files.items():
         (world.folder / name).write_text(text, encoding="utf-8")
-    register(
-        world.database,
-        world.hand.lake.settings,
-        tenant=TENANT,
-        name="first",
-        uri="https://models.test/first",
-        digest=digest_of("first"),
-        actor="test",
-    )
-    first = Promotion(
-        tenant=TENANT, channel=CHANNEL, checkpoint="first", reason="the first", actor="test"
-    )
-    set_policy(
-        world.database, tenant=TENANT, channel=CHANNEL, text=POLICY, reason="agreed", actor="test"
-    )
-    promote(world.database, first, PASS)
+    add(world.database, "first")
+    set_policy(world.database, POLICY)
+    promote(world.database, "first")
     world.talk("first")
 
 

@@ -28,6 +28,7 @@ from penstock_jobs.benchmarks.suite import BenchmarkTask, TaskFiles, TaskLimits
 _ERROR_CHARS_MAX = 500
 _REPORT_NAME, _RESULT_NAME = "report.json", "result.json"
 
+_CHECK_RESULT: Any = msgspec.defstruct("CheckResult", [("score", float)])
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _Amount = Annotated[float, msgspec.Meta(ge=0, lt=2**63)]
 
@@ -40,6 +41,8 @@ class AgentUnusable(PenstockError, exit_status=2):
 
 @dataclass(frozen=True)
 class RunConditions:
+    """What all attempts of a run have in common."""
+
     agent: str
     suite: str
     checkpoint: str
@@ -95,10 +98,6 @@ class TreeScore:
     output: str = ""
 
 
-class _CheckResult(msgspec.Struct):
-    score: float
-
-
 def seed_of(suite: str, task: str, attempt: int) -> int:
     """The same for every checkpoint, so that all have the same luck."""
     digest = sha256(f"{suite}\0{task}\0{attempt}".encode()).digest()
@@ -139,8 +138,8 @@ def _attempt_in(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, bo
         raise AgentUnusable(why=why)
     text = sandbox.read("out", _REPORT_NAME, work.conditions.report_bytes_max)
     try:
-        report = read_report(text)
-    except ValueError as error:
+        report = msgspec.json.decode(text, type=AgentReport) if text else AgentReport()
+    except (ValueError, RecursionError) as error:
         return _failed(work, f"the agent's report cannot be read: {error}"), True
     measures = msgspec.structs.asdict(report) | {"latency_s": ended.seconds}
     del measures["answer"], measures["error"]
@@ -158,16 +157,15 @@ def _attempt_in(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, bo
     measures |= {"edited": edited, "score": verdict.score}
     measures["error"] = verdict.error and _short(verdict.error)
     result = Attempt(task=work.task.name, attempt=work.attempt, **measures)
-    marks: tuple[str, ...] = ()
+    marks = []
     if ended.cut is not None:
-        marks = ({"time": "timed out", "memory": "over its memory"}[ended.cut],)
+        marks.append({"time": "timed out", "memory": "over its memory"}[ended.cut])
     elif ended.status:
-        marks = (f"the agent ended with status {ended.status}",)
-    if ended.uncovered:
-        places = ", ".join(ended.uncovered)
-        marks += (f"it could open no Unix socket, since {places} cannot be covered by an overlay",)
+        marks.append(f"the agent ended with status {ended.status}")
+    if places := ", ".join(ended.uncovered):
+        marks.append(f"it could open no Unix socket: {places} cannot be covered by an overlay")
     silent = _short(last_words) if ended.status and not (text or edited) else None
-    return AttemptOutcome(result, marks, verdict.output, silent), False
+    return AttemptOutcome(result, tuple(marks), verdict.output, silent), False
 
 
 def _failed(work: AttemptTask, error: str, output: str = "", **measures: Any) -> AttemptOutcome:
@@ -181,9 +179,8 @@ def _run_agent(sandbox: Sandbox, work: AttemptTask) -> ProgramEnd:
     sandbox.put("given", [File("prompt.md", task.prompt.encode())], writable=False)
     for folder in ("out", "home", "scratch"):
         sandbox.put(folder, [], writable=True)
-    environment = _machine_environment() | {
+    environment = {
         **conditions.environment,
-        "HOME": sandbox.path("home"),
         "PENSTOCK_PROMPT_FILE": f"{sandbox.path('given')}/prompt.md",
         "PENSTOCK_CHECKPOINT": conditions.checkpoint,
         "PENSTOCK_SUITE": conditions.suite,
@@ -196,21 +193,15 @@ def _run_agent(sandbox: Sandbox, work: AttemptTask) -> ProgramEnd:
     if conditions.serving:
         environment["PENSTOCK_MODEL_URL"] = conditions.serving
         addresses.insert(0, address_of(conditions.serving))
-    command, folders = ["sh", "-c", conditions.agent], {"tree": True, "given": False, "out": True}
-    places, seconds = ("tree", "home", "scratch"), task.limits.seconds
-    return sandbox.run(SandboxProgram(command, *places, seconds, environment, folders, addresses))
+    places, folders = ("tree", "home", "scratch"), {"tree": True, "given": False, "out": True}
+    how = task.limits.seconds, _environment(sandbox, "home", environment)
+    command = ["sh", "-c", conditions.agent]
+    return sandbox.run(SandboxProgram(command, *places, *how, folders, addresses))
 
 
-def _machine_environment() -> dict[str, str]:
-    names = ("PATH", "LANG")
-    return {"PATH": os.defpath} | {name: os.environ[name] for name in names if name in os.environ}
-
-
-def read_report(text: bytes | None) -> AgentReport:
-    try:
-        return msgspec.json.decode(text, type=AgentReport) if text else AgentReport()
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+def _environment(sandbox: Sandbox, home: str, more: Mapping[str, str]) -> dict[str, str]:
+    machine = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+    return {"PATH": os.defpath, **machine, **more, "HOME": sandbox.path(home)}
 
 
 def _short(text: str) -> str:
@@ -221,7 +212,7 @@ def _short(text: str) -> str:
 def score_tree(
     sandbox: Sandbox, task: BenchmarkTask, files: TaskFiles, report: bytes | None, *, edited: bool
 ) -> TreeScore:
-    """Of the folder `tree` as the agent left it. The check comes into the sandbox only now."""
+    """Score the folder `tree` as the agent left it. The check comes into the sandbox only now."""
     if task.expect == "no_edit" and edited:
         return TreeScore(score=0.0, output="it was not to change anything, and did")
     if task.check is None:
@@ -235,8 +226,7 @@ def score_tree(
     sandbox.put(given, documents, writable=False)
     for folder in (result, home, scratch):
         sandbox.put(folder, [], writable=True)
-    environment = _machine_environment() | {
-        "HOME": sandbox.path(home),
+    environment = {
         "PENSTOCK_CHECK": sandbox.path(check),
         "PENSTOCK_PROMPT_FILE": f"{sandbox.path(given)}/prompt.md",
         "PENSTOCK_REPORT": f"{sandbox.path(given)}/report.json",
@@ -250,16 +240,16 @@ def score_tree(
     number = next((number for number, word in enumerate(command) if word in paths), None)
     if number is not None:
         command[number] = f"{sandbox.path(check)}/{command[number]}"
-    folders = {"tree": True, check: False, given: False, result: True}
-    places, seconds = ("tree", home, scratch), task.limits.check_seconds
+    places, folders = ("tree", home, scratch), {"tree": True, check: False, given: False}
+    how = task.limits.check_seconds, _environment(sandbox, home, environment)
     # An agent that filled the disk does not keep its check from running.
     more = task.limits.disk_mib * MIB
-    program = SandboxProgram(command, *places, seconds, environment, folders, (), more)
+    program = SandboxProgram(command, *places, *how, folders | {result: True}, (), more)
     return score_of(sandbox.run(program), sandbox.read(result, _RESULT_NAME, 64 * 1024))
 
 
 def score_of(ended: ProgramEnd, result: bytes | None) -> TreeScore:
-    """By how the check ended, and what it wrote. What is neither pass nor fail is an error."""
+    """What a check says by how it ended and what it wrote; neither pass nor fail is an error."""
     score, why = None, None
     if ended.cut is not None:
         why = f"the check went over its {ended.cut}"
@@ -271,7 +261,7 @@ def score_of(ended: ProgramEnd, result: bytes | None) -> TreeScore:
         score = 1.0 if ended.status == 0 else 0.0
     else:
         try:
-            score = msgspec.json.decode(result, type=_CheckResult).score
+            score = msgspec.json.decode(result, type=_CHECK_RESULT).score
         except (ValueError, RecursionError) as error:
             why = f"the check's result cannot be read: {error}"
         if score is not None and not 0 <= score <= 1:

@@ -1,8 +1,8 @@
 """Imports results of other harnesses into the registry: once, whole, and with their problems."""
 
 import hashlib
-from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -13,7 +13,6 @@ import msgspec
 from msgspec import Meta
 
 from penstock.checkpoints.attempts import (
-    RESULT_FIELDS,
     Attempt,
     AttemptScope,
     BenchmarkRun,
@@ -56,14 +55,9 @@ IMPORTED = "imported"
 _WITH_METRICS = (inspect_logs.NAME, harbor.NAME)
 
 
-class ResultFormat(NamedTuple):
-    name: str
-    recognises: Callable[[Path], bool]
-    collect: Callable[[TrialCollection], None]
-
-
-FORMATS = {
-    module.NAME: ResultFormat(module.NAME, module.recognises, module.collect)
+#: Modules with `recognises` and `collect`.
+FORMATS: dict[str, Any] = {
+    module.NAME: module
     for module in (penstock_jsonl, inspect_logs, harbor, terminal_bench, swe_bench, junit)
 }
 
@@ -116,43 +110,41 @@ class ImportQuestion(Question):
 Place = tuple[str, int]
 
 
-@dataclass(frozen=True)
-class NumberedAttempts:
+class NumberedAttempts(NamedTuple):
     """By their places in the import: the attempts with the numbers that they are kept under, and
     those that are known under another number than the import gives them."""
 
     attempts: Mapping[Place, Attempt]
     renamed: Sequence[Place]
     #: The run whose results these are, one for one, where nothing but that tells.
-    same_as_run: str | None = None
+    same_as_run: str | None
 
 
 def take_results(database: Database, tenant: str, read: ImportQuestion) -> ImportReport:
     """Take all attempts, or none; they are numbered from `first_attempt` on. Raises InvalidInput,
     CheckpointUnknown, AttemptConflict."""
-    suite, first_attempt, dry_run = read.suite, read.first_attempt, read.dry_run
+    suite, first, dry_run = read.suite, read.first_attempt, read.dry_run
     checkpoint = find(database, tenant, read.checkpoint).name
     version = _version_of(database, tenant, suite, read.suite_version)
-    trials = ImportProblems.of(read.problems)
+    trials = ImportProblems(read.problems)
     places = _places_of(read)
-    kind, imported = read.format, _attempts_at(version, read, trials)
+    imported = _attempts_at(version, read, trials)
     scope = AttemptScope(tenant, suite, version.version, checkpoint)
     # The same results, in whatever file, are one run.
-    results = [_result_facts(each, each.attempt + first_attempt) for each in imported]
-    content = msgspec.json.encode((asdict(scope), kind, results), order="sorted")
+    results = [result_values(replace(each, attempt=each.attempt + first)) for each in imported]
+    content = msgspec.json.encode((asdict(scope), read.format, results), order="sorted")
     run = hashlib.sha256(content).hexdigest()
     if not dry_run:
         add_suite(database, tenant, version)
     with database.read() if dry_run else database.write() as connection:
-        recorded = read_attempts(connection, scope)
-        numbered = number_attempts(imported, recorded, first_attempt)
+        numbered = number_attempts(imported, read_attempts(connection, scope), first)
         _note_known(trials, places, numbered)
         attempts, problems = list(numbered.attempts.values()), trials.sorted_problems
         if dry_run:
             new = new_attempts(connection, scope, attempts)
         elif new := record_attempts(connection, scope, run, attempts):
             now = clock_us(connection)
-            made = BenchmarkRun(run, kind, read.source, {}, problems, now, now)
+            made = BenchmarkRun(run, read.format, read.source, {}, problems, now, now)
             record_run(connection, scope, made)
     failed = [
         ImportedError(attempt.task, attempt.attempt, attempt.error, places[place])
@@ -161,7 +153,7 @@ def take_results(database: Database, tenant: str, read: ImportQuestion) -> Impor
     ]
     scores = scores_by_task(attempts)
     return ImportReport(
-        format=kind,
+        format=read.format,
         suite=suite,
         suite_version=version.version,
         checkpoint=checkpoint,
@@ -178,23 +170,18 @@ def take_results(database: Database, tenant: str, read: ImportQuestion) -> Impor
     )
 
 
-def _result_facts(attempt: Attempt, number: int) -> dict[str, Any]:
-    return dict(zip(RESULT_FIELDS, result_values(replace(attempt, attempt=number)), strict=True))
-
-
 def _note_known(
-    trials: ImportProblems, places: Mapping[tuple[str, int], str], numbered: NumberedAttempts
+    trials: ImportProblems, places: Mapping[Place, str], numbered: NumberedAttempts
 ) -> None:
+    kind = "a trial that is known under another number was not counted again"
+    if numbered.same_as_run is not None:
+        kind = (
+            f"a result of the run {numbered.same_as_run} was not counted again: all results are"
+            " the same; if they are of a further run, say so by a `trial` in each line"
+        )
     for place in numbered.renamed:
-        attempt, where = numbered.attempts[place], places[place]
-        if numbered.same_as_run is None:
-            kind = "a trial that is known under another number was not counted again"
-        else:
-            kind = (
-                f"a result of the run {numbered.same_as_run} was not counted again: all results are"
-                " the same; if they are of a further run, say so by a `trial` in each line"
-            )
-        trials.note(kind, f"{where}: it is attempt {attempt.attempt} at {attempt.task}")
+        attempt = numbered.attempts[place]
+        trials.note(kind, f"{places[place]}: it is attempt {attempt.attempt} at {attempt.task}")
 
 
 def error_rows(report: ImportReport) -> list[list[object]]:
@@ -226,17 +213,17 @@ def read_results(
         raise InvalidInput(what=str(path), why="it does not exist")
     trials = TrialCollection(path, options)
     try:
-        form = FORMATS[name] if name else format_of(path)
-        if options.metric is not None and form.name not in _WITH_METRICS:
-            why = f"results of the format {form.name} have one score"
+        name = name or format_of(path)
+        if options.metric is not None and name not in _WITH_METRICS:
+            why = f"results of the format {name} have one score"
             raise InvalidInput(what=f"--metric {options.metric!r}", why=why)
-        form.collect(trials)
+        FORMATS[name].collect(trials)
     except OSError as error:
         why = error.strerror or str(error)
         raise InvalidInput(what=str(error.filename or path), why=why) from error
     attempts = trials.attempts()
     return ImportQuestion(
-        format=form.name,
+        format=name,
         source=str(path),
         attempts=attempts,
         places=[trials.sources[attempt.place] for attempt in attempts],
@@ -245,10 +232,9 @@ def read_results(
     )
 
 
-def _places_of(read: ImportQuestion) -> dict[tuple[str, int], str]:
-    """Where the result of each attempt stands. What was read elsewhere is checked here: raises
-    InvalidInput."""
-    places: dict[tuple[str, int], str] = {}
+def _places_of(read: ImportQuestion) -> dict[Place, str]:
+    """Where the result of each attempt stands. What was read elsewhere is checked here."""
+    places: dict[Place, str] = {}
     for attempt, where in zip_longest(read.attempts, read.places):
         if attempt is None or where is None:
             raise InvalidInput(what="The import", why="each attempt has a place, and no other")
@@ -274,39 +260,36 @@ def _attempts_at(
             trials.note("a task of the suite has no result", task)
         attempts = [attempt for attempt in attempts if attempt.task in tasks]
     if not attempts:
-        problems = trials.sorted_problems
-        counts = "; ".join(f"{problem.kind} ({problem.count})" for problem in problems)
-        why = f"there are no results in it that can be taken{': ' if counts else ''}{counts}"
+        noted = [f"{problem.kind} ({problem.count})" for problem in trials.sorted_problems]
+        why = f"there are no results in it that can be taken{': ' * bool(noted)}{'; '.join(noted)}"
         raise InvalidInput(what=read.source, why=why)
     return attempts
 
 
-def format_of(path: Path) -> ResultFormat:
-    """What a file or folder is, by its content. Raises InvalidInput."""
-    fitting = [form for form in FORMATS.values() if form.recognises(path)]
-    if len(fitting) == 1:
-        return fitting[0]
+def format_of(path: Path) -> str:
+    """The format of a file or folder, by its content. Raises InvalidInput."""
+    names = [name for name, form in FORMATS.items() if form.recognises(path)]
+    if len(names) == 1:
+        return names[0]
     why = f"it holds results of no format known: {', '.join(FORMATS)}"
-    if fitting:
-        names = ", ".join(form.name for form in fitting)
-        why = f"it holds results of several formats: {names}; name one with --format, or a part"
+    if names:
+        listing = ", ".join(names)
+        why = f"it holds results of several formats: {listing}; name one with --format, or a part"
     raise InvalidInput(what=f"The {'folder' if path.is_dir() else 'file'} {path}", why=why)
-
-
-# A trial that is known keeps its number, whatever the import calls it, and takes no second one
 
 
 def number_attempts(
     attempts: Sequence[Attempt], recorded: Sequence[RecordedAttempt], first: int
 ) -> NumberedAttempts:
-    numbers, run = _known_numbers(attempts, recorded), None
-    if not numbers:
-        numbers, run = _numbers_of_run(attempts, recorded)
+    """A trial that is known keeps its number, whatever the import calls it."""
+    known, run = _known_numbers(attempts, recorded), None
+    if not known:
+        known, run = _numbers_of_run(attempts, recorded)
     trials = {each.result.place: each.result.trial for each in recorded}
     taken: defaultdict[str, set[int]] = defaultdict(set)
     for task, number in trials:
         taken[task].add(number)
-    known = dict(numbers)
+    numbers = dict(known)
     held = {(task, number) for (task, _), number in known.items()}
     for attempt in attempts:
         if attempt.place in known:
@@ -330,18 +313,15 @@ def _known_numbers(
     attempts: Sequence[Attempt], recorded: Sequence[RecordedAttempt]
 ) -> dict[Place, int]:
     """By their ids, or by content that no two trials share."""
-    by_trial = {(each.result.task, each.result.trial): each.result for each in recorded}
-    by_content = {
-        _content(each.result): each.result for each in recorded if _is_telling(each.result)
-    }
+    results = [each.result for each in recorded]
+    by_trial = {(each.task, each.trial): each for each in results if each.trial}
+    by_content = {_content(each): each for each in results if _is_telling(each)}
     numbers = {}
     for attempt in attempts:
-        known = by_trial.get((attempt.task, attempt.trial)) if attempt.trial else None
-        if known is None and _is_telling(attempt):
-            known = by_content.get(_content(attempt))
-            if known is not None and known.trial and attempt.trial:
-                known = None  # they say themselves that they are two
-        if known is not None:
+        alike = by_content.get(_content(attempt)) if _is_telling(attempt) else None
+        if alike is not None and attempt.is_not(alike):
+            alike = None
+        if known := by_trial.get((attempt.task, attempt.trial or ""), alike):
             numbers[attempt.place] = known.attempt
     return numbers
 
@@ -351,18 +331,16 @@ def _numbers_of_run(
 ) -> tuple[dict[Place, int], str | None]:
     """The numbers of a run with the very same results, task for task, and the run."""
     has_ids = any(attempt.trial for attempt in attempts)
-    wanted = Counter(map(_content, attempts))
+    ours = sorted(attempts, key=lambda each: repr(_content(each)))
     by_run: defaultdict[str, list[Attempt]] = defaultdict(list)
-    for each in recorded:
+    for each in sorted(recorded, key=lambda each: repr(_content(each.result))):
         by_run[each.run].append(each.result)
-    for run, results in by_run.items():
-        if has_ids and any(result.trial for result in results):
+    for run, theirs in by_run.items():
+        if has_ids and any(result.trial for result in theirs):
             continue
-        if Counter(map(_content, results)) == wanted:
-            of_content: defaultdict[tuple[object, ...], list[int]] = defaultdict(list)
-            for result in reversed(results):
-                of_content[_content(result)].append(result.attempt)
-            return {each.place: of_content[_content(each)].pop() for each in attempts}, run
+        if list(map(_content, theirs)) == list(map(_content, ours)):
+            pairs = zip(ours, theirs, strict=True)
+            return {each.place: known.attempt for each, known in pairs}, run
     return {}, None
 
 

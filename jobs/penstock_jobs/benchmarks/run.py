@@ -28,7 +28,7 @@ from penstock.gate.evidence import Evidence, SideEvidence
 from penstock.gate.policy import Requirement
 from penstock.gate.verdict import Verdict
 from penstock.lake.lake import Lake
-from penstock.settings import Settings
+from penstock.settings import MIB, Settings
 from penstock_jobs.benchmarks.attempt import (
     AgentUnusable,
     AttemptOutcome,
@@ -52,10 +52,9 @@ from penstock_jobs.benchmarks.suite import (
 )
 from penstock_jobs.benchmarks.summary import scores_by_task
 
-#: Attempts one after another that say nothing about the model, before a run stops.
+#: So many attempts one after another that say nothing about the model stop a run.
 ERRORS_MAX = 20
 RETRY_SECONDS = 1.0
-_OUTPUT_CHARS_MAX = 2_000
 
 
 class ServingUnreachable(PenstockError, exit_status=3):
@@ -73,8 +72,9 @@ class PlannedAttempt(NamedTuple):
     attempt: int
 
 
+Attempts = Sequence[Attempt]
 #: Returns the next attempts, given the known ones. A run ends if none of them is new.
-ChooseAttempts = Callable[[Sequence[Attempt]], Sequence[PlannedAttempt]]
+ChooseAttempts = Callable[[Attempts], Sequence[PlannedAttempt]]
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ def run_suite(
     choose: ChooseAttempts | None = None,
     follow: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> RunReport:
-    """The checkpoint is the name of a registered one. After each attempt `follow` gets how many are
-    done, of how many that are planned by then. What was committed stays, whatever is raised."""
+    """Make the attempts that `choose` names. After each, `follow` gets how many are done, of how
+    many planned by then. What was committed stays, whatever is raised."""
     choose = choose or _each_task(suite, options)
     conditions = conditions_of(lake.settings, suite, checkpoint, options)
     scope = AttemptScope(tenant, suite.name, suite.version, checkpoint)
@@ -136,13 +136,10 @@ def run_suite(
                 silent.append(finished.result)
                 # Scores are for ever, and the agent is more likely called wrongly than so bad.
                 if len(silent) >= min(5, len(planned)):
-                    why = (
-                        f"the first {len(silent)} attempts ended alike:"
-                        f" {', '.join(finished.result.marks)}, with no report and nothing edited."
-                        f" The end of its output: {finished.result.silent}. If this is what the"
-                        " model does, let the agent end with 0"
-                    )
-                    raise AgentUnusable(why=why)
+                    marks, end = ", ".join(finished.result.marks), finished.result.silent
+                    why = f"the first {len(silent)} attempts ended alike: {marks}, with no report"
+                    why += f" and nothing edited. The end of its output: {end}. If this is what"
+                    raise AgentUnusable(why=f"{why} the model does, let the agent end with 0")
                 continue
             for outcome in (*silent, finished.result):
                 result = _commit(lake.database, scope, run, outcome)
@@ -185,7 +182,7 @@ def conditions_of(
 
 
 def register_suite(database: Database, tenant: str, suite: Suite) -> bool:
-    """With the texts that its tasks can be recognised by. False when it was known already."""
+    """Register it with the texts by which its tasks are recognised. False where it was known."""
     texts = []
     for task in suite.tasks:
         tree = {file.path: file for file in load_files(task).tree}
@@ -204,11 +201,11 @@ def _commit(database: Database, scope: AttemptScope, run: str, outcome: AttemptO
     result = outcome.result
     problems = [{"problem": mark} for mark in outcome.marks]
     if result.error is not None:
-        problems.append({"problem": result.error, "output": outcome.output[-_OUTPUT_CHARS_MAX:]})
+        problems.append({"problem": result.error, "output": outcome.output[-2_000:]})
+    place = {"task": result.task, "attempt": result.attempt}
     with suppress(AttemptConflict), database.write() as connection:
         if record_attempts(connection, scope, run, [result]):
             for problem in problems:
-                place = {"task": result.task, "attempt": result.attempt}
                 note_problem(connection, scope, run, place | problem)
             return result
     return _results(database, scope)[result.place]
@@ -233,13 +230,13 @@ def _attempt_tasks(
 # Attempts until the gate's verdict stands
 
 _ATTEMPTS_MAX_DEFAULT = 8
-_STOPS = {
+Stop = Literal["decided", "hopeless", "all looks taken"] | None
+_STOPS: dict[Stop, str] = {
     "decided": "this stands",
     "hopeless": "more attempts would hardly decide it: more tasks may",
     "all looks taken": "there are no more attempts to be had",
     None: "it was cut off",
 }
-Stop = Literal["decided", "hopeless", "all looks taken"] | None
 
 
 @dataclass(frozen=True)
@@ -299,26 +296,20 @@ class UntilDecided:
                 stopped = "decided"
             elif look == looks:
                 stopped = "all looks taken"
-            elif planned and self._hopeless(look, requirements, evidence, known):
+            elif planned and self._is_hopeless(look, requirements, evidence, known):
                 stopped = "hopeless"
         self.ended = LookResult(look, looks, verdict, stopped)
         return planned if stopped is None else []
 
-    def _hopeless(
-        self,
-        look: int,
-        required: Iterable[Requirement],
-        evidence: Evidence,
-        known: Sequence[Attempt],
+    def _is_hopeless(
+        self, look: int, required: Iterable[Requirement], evidence: Evidence, known: Attempts
     ) -> bool:
         numbers = designs.look_progress(self.design, known).numbers
         planned = (attempt for attempt in known if attempt.attempt in numbers.get(attempt.task, ()))
-        ours = scores_by_task(planned)
-        theirs = _scores(evidence.suites[self._scope.suite].incumbent)
+        incumbent = _scores(evidence.suites[self._scope.suite].incumbent)
+        facts = self.design, look, scores_by_task(planned), incumbent
         return any(
-            designs.is_hopeless(
-                self.design, look, ours, theirs, margin=each.margin, alpha=each.alpha
-            )
+            designs.is_hopeless(*facts, margin=each.margin, alpha=each.alpha)
             for each in required
             if each.margin is not None and each.metric == "score"
         )
@@ -328,24 +319,22 @@ class UntilDecided:
         candidate = scope.tenant, self._channel, scope.checkpoint
         evidence = channel_evidence(self._database, *candidate, full=False)
         policy, suite = evidence.policy, evidence.suites.get(scope.suite)
+        what = f"A plan for {scope.checkpoint} on {scope.suite} by {evidence.channel}"
         if policy is None:
             why = evidence.policy_problem or "it has no policy, so that nothing can be decided"
-            raise InvalidInput(what=f"The channel {evidence.channel}", why=why)
-        policy_name = f"The policy of {evidence.channel}"
-        if suite is None:
-            raise InvalidInput(what=policy_name, why=f"it does not name the suite {scope.suite}")
-        if all(required.suite != scope.suite for required in policy.require):
-            why = f"it requires nothing on {scope.suite}: give a number of attempts instead"
-            raise InvalidInput(what=policy_name, why=why)
+            raise InvalidInput(what=what, why=why)
+        required = [each for each in policy.require if each.suite == scope.suite]
+        if suite is None or not required:
+            why = f"its policy requires nothing on {scope.suite}: give a number of attempts instead"
+            raise InvalidInput(what=what, why=why)
         if suite.version != scope.suite_version:
             why = f"the version {suite.version} counts, and this is {scope.suite_version}"
-            raise InvalidInput(what=f"The suite {scope.suite}", why=why)
+            raise InvalidInput(what=what, why=why)
         if evidence.incumbent and not _scores(suite.incumbent):
             why = f"{evidence.incumbent.name}, which it is compared with, has no results there"
-            raise InvalidInput(what=f"A plan for {scope.checkpoint} on {scope.suite}", why=why)
+            raise InvalidInput(what=what, why=why)
         # If one of several requirements is enough, each keeps the alpha that it has among all.
         chances = len(policy.require) if policy.combine == "any" else 1
-        required = (each for each in policy.require if each.suite == scope.suite)
         require = tuple(replace(each, alpha=each.alpha / chances) for each in required)
         guards = tuple(guard for guard in policy.guards if guard.suite == scope.suite)
         policy = replace(policy, require=require, guards=guards, live=(), combine="all")
@@ -384,29 +373,27 @@ def lint_suite(
     isolated: bool = True,
     follow: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> list[SuiteFinding]:
-    conditions = conditions_of(settings, suite, "lint", RunOptions(agent="", isolated=isolated))
-    tasks = (
-        _LintTask(conditions, task, load_files(task), load_solution(task)) for task in suite.tasks
-    )
+    how = conditions_of(settings, suite, "lint", RunOptions(agent="", isolated=isolated))
+    tasks = (_LintTask(how, task, load_files(task), load_solution(task)) for task in suite.tasks)
     findings: list[SuiteFinding] = []
     for number, finished in enumerate(executor.run(lint_task, tasks), 1):
-        findings += finished.result
+        task = finished.task.task.name
+        findings += [SuiteFinding(task, problem) for problem in finished.result]
         follow(number, len(suite.tasks))
     return sorted(findings, key=lambda finding: (finding.task, finding.problem))
 
 
-def lint_task(work: _LintTask) -> list[SuiteFinding]:
+def lint_task(work: _LintTask) -> list[str]:
     if work.conditions.isolated:
         check_isolation()
-    problems = [*_visible_problems(work.task, work.files), *_check_problems(work)]
-    return [SuiteFinding(work.task.name, problem) for problem in problems]
+    return [*_visible_problems(work.task, work.files), *_check_problems(work)]
 
 
 def _visible_problems(task: BenchmarkTask, files: TaskFiles) -> Iterator[str]:
     if not files.tree:
         yield "its tree is empty"
     size = sum(len(file.content) for file in files.tree)
-    if size > task.limits.disk_mib * 1024 * 1024 // 2:
+    if size > task.limits.disk_mib * MIB // 2:
         yield f"its tree has {size} bytes, over half of its disk_mib = {task.limits.disk_mib}"
     contents = {file.content for file in files.check if file.content.strip()}
     for file in files.tree:
@@ -425,8 +412,14 @@ def _visible_problems(task: BenchmarkTask, files: TaskFiles) -> Iterator[str]:
 
 def _check_problems(work: _LintTask) -> Iterator[str]:
     task, tree = work.task, work.files.tree
+
+    def contradictions(first: TreeScore, second: TreeScore) -> Iterator[str]:
+        if first.score != second.score:
+            verdicts = f"it {_verdict(first)}, then {_verdict(second)}"
+            yield f"its check says two things of one tree: {verdicts}"
+
     untouched = _score(work, tree)
-    yield from _contradiction(untouched, _score(work, tree))
+    yield from contradictions(untouched, _score(work, tree))
     if task.expect == "no_edit":
         if untouched.score != 1:
             yield f"nothing is to be edited, and an untouched tree {_verdict(untouched)}"
@@ -440,13 +433,7 @@ def _check_problems(work: _LintTask) -> Iterator[str]:
         solved = _score(work, work.solution, task.solution_report)
         if solved.score != 1:
             yield f"its solution has to pass, and {_verdict(solved)}"
-        yield from _contradiction(solved, _score(work, work.solution, task.solution_report))
-
-
-def _contradiction(first: TreeScore, second: TreeScore) -> Iterator[str]:
-    if first.score != second.score:
-        verdicts = f"it {_verdict(first)}, then {_verdict(second)}"
-        yield f"its check says two things of one tree: {verdicts}"
+        yield from contradictions(solved, _score(work, work.solution, task.solution_report))
 
 
 def _verdict(tree_score: TreeScore) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from penstock import toml_document
 from penstock.errors import InvalidInput
 from penstock.safe_names import is_relative_name
+from penstock.settings import GIB, MIB
 from penstock.toml_document import Positive
 from penstock_jobs.benchmarks.sandbox import network
 from penstock_jobs.benchmarks.sandbox.folder_files import (
@@ -31,14 +32,12 @@ _NAME_RULE = "a name is at most 128 of the letters A to Z, digits, dots, dashes 
 _TASK_ENTRIES = (
     "task.toml", "prompt.md", "tree", "check", "solution", "solution.json", "README.md",
 )  # fmt: skip
-#: Of the TaskLimits, in their order.
+#: The largest TaskLimits, in their order.
 _LIMITS_MAX = (7 * 86_400, 86_400, 1_048_576, 100_000, 1_048_576)
 _ATTEMPTS_MAX = 1_000
 #: The tree, the check or the solution of a task.
-_TASK_BYTES_MAX = 256 * 1024 * 1024
-_SUITE_LIMITS = FolderLimits(
-    entries=1_000_000, depth=64, file_bytes=_TASK_BYTES_MAX, bytes=64 * 1024**3
-)
+_TASK_BYTES_MAX = 256 * MIB
+_SUITE_LIMITS = FolderLimits(1_000_000, depth=64, file_bytes=_TASK_BYTES_MAX, bytes=64 * GIB)
 
 
 @dataclass(frozen=True)
@@ -147,16 +146,16 @@ def read_suite(folder: Path) -> Suite:
     if not path.is_file():
         raise _unfit(folder, "there is no suite.toml in it")
     try:
-        excess = excess_of(str(folder), _SUITE_LIMITS)
+        if excess := excess_of(str(folder), _SUITE_LIMITS):
+            raise _unfit(folder, excess)
+        prints = {folder / path: file for path, file in prints_in(str(folder)).items()}
     except OSError as error:
         raise _unfit(folder, str(error)) from error
-    if excess:
-        raise _unfit(folder, excess)
+    _check_files(folder, prints)
     _refuse_entries(folder, ("suite.toml", "tasks", "check", "README.md"))
     settings = toml_document.read_section(_SuiteToml, _document(path), str(path))
     name = _plain_name(settings.name, str(path))
     network.plan(settings.network.allow)
-    prints = _prints_of(folder)
     by_folder: dict[Path, dict[Path, FilePrint]] = defaultdict(dict)
     for file, facts in prints.items():
         parts = file.relative_to(folder).parts
@@ -164,8 +163,7 @@ def read_suite(folder: Path) -> Suite:
     entries = sorted((folder / "tasks").iterdir()) if (folder / "tasks").is_dir() else []
     for entry in entries:
         if not entry.is_dir() and entry.name not in ("README.md", ".DS_Store"):
-            why = f"{entry.name!r} in its folder tasks is no folder; each task has its own"
-            raise _unfit(folder, why)
+            raise _unfit(folder, f"{entry.name!r} in its folder tasks is no folder")
     folders = filter(Path.is_dir, entries)
     tasks = tuple(_read_task(task, folder, settings, by_folder) for task in folders)
     if not tasks:
@@ -234,10 +232,8 @@ def _read_task(
         raise _unfit(suite, f"task {name}: there is no folder tree")
     shared = suite / "check"
     check_folder = folder / "check" if (folder / "check").is_dir() else shared
-    check: tuple[str, ...] | None = None
-    if check_folder.is_dir():
-        check = settings.check.command or defaults.check.command or ("python", "check.py")
-    elif settings.expect != "no_edit":
+    check = settings.check.command or defaults.check.command or ("python", "check.py")
+    if not check_folder.is_dir() and settings.expect != "no_edit":
         raise _unfit(suite, f"task {name}: there is no folder check, neither here nor in the suite")
     prompt_file, report = folder / "prompt.md", folder / "solution.json"
     if (settings.prompt is not None) == prompt_file.is_file():
@@ -252,7 +248,7 @@ def _read_task(
         tags=settings.tags,
         expect=settings.expect,
         limits=replace(defaults.limits, **limits),
-        check=check,
+        check=check if check_folder.is_dir() else None,
         folder=folder,
         check_folder=check_folder,
         shared_check=shared,
@@ -283,11 +279,7 @@ def _refuse_alike(folder: Path, tasks: tuple[BenchmarkTask, ...]) -> None:
             raise _unfit(folder, why)
 
 
-def _prints_of(folder: Path) -> dict[Path, FilePrint]:
-    try:
-        prints = {folder / path: file for path, file in prints_in(str(folder)).items()}
-    except OSError as error:
-        raise _unfit(folder, str(error)) from error
+def _check_files(folder: Path, prints: Mapping[Path, FilePrint]) -> None:
     for path, file in prints.items():
         if file.kind == "special":
             raise _unfit(folder, f"{path} is neither a file nor a link")
@@ -296,7 +288,6 @@ def _prints_of(folder: Path) -> dict[Path, FilePrint]:
         if not is_relative_name(path.relative_to(folder).as_posix()):
             why = f"{path.name!r} is too long, or holds a backslash or a control character"
             raise _unfit(folder, why)
-    return prints
 
 
 def _leads_out(link: Path, folder: Path) -> bool:

@@ -123,7 +123,7 @@ def _say_what_next(folders: "DemoFolders", chapters: Sequence["Chapter"]) -> Non
     for chapter in chapters:
         if chapter.outcome == "failed":
             say(f"Cycle {chapter.number} failed: {chapter.why}")
-        elif not chapter.as_meant:
+        elif chapter.outcome != chapter.act.meant:
             meant = chapter.act.meant.replace("_", " ")
             say(f"Cycle {chapter.number} was meant to end as {meant}. Another --seed may do so.")
     say(f"\nThe loop, its rewards, its gate and its trainer: {_near(folders.loops)}\n\nTry now")

@@ -1,4 +1,4 @@
-"""A real server process that a test, the demo or the benchmark starts and ends."""
+"""A server process that the demo, a test or a measurement starts and ends."""
 
 import json
 import os

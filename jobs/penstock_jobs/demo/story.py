@@ -2,9 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
-
-Outcome = Literal["promoted", "refused", "rolled_back", "failed"]
 
 
 @dataclass(frozen=True)
@@ -14,7 +11,7 @@ class Act:
     loop: str
     title: str
     told: str
-    meant: Outcome = "promoted"
+    meant: str = "promoted"
     #: What is wrong with the gate, if anything is.
     gate: str = ""
 
@@ -48,16 +45,6 @@ class Chapter:
     why: str
     stages: Sequence[tuple[str, float]]
 
-    @property
-    def gate(self) -> str:
-        if self.verdict is None:
-            return ""
-        return f"{self.verdict} ({self.act.gate})" if self.act.gate else self.verdict
-
-    @property
-    def as_meant(self) -> bool:
-        return self.outcome == self.act.meant
-
 
 @dataclass(frozen=True)
 class StoryEnding:
@@ -68,28 +55,20 @@ class StoryEnding:
 
 LEARN = "learn.toml"
 ACTS = (
-    Act(
-        LEARN, "A weak model serves", "Much of what it writes is thrown away. It learns from that."
-    ),
+    Act(LEARN, "A weak model serves", "Much of what it writes is thrown away. It learns from it."),
     Act(
         "questions.toml", "A hole in the reward",
         "Good agents ask, so somebody rewards questions. The trainer learns how well that pays.",
         "refused",
     ),
-    Act(
-        LEARN, "The hole is closed", "On with the right reward.",
-    ),
-    Act(
-        LEARN, "Another cycle", "The next checkpoint learns from what users do now.",
-    ),
+    Act(LEARN, "The hole is closed", "On with the right reward."),
+    Act(LEARN, "Another cycle", "The next checkpoint learns from what users do now."),
     Act(
         "careless.toml", "A bad day",
         "The trainer has a bug, the gate was loosened, and half of the users get the result.",
         "rolled_back", "loosened",
     ),
-    Act(
-        LEARN, "Back to the rules", "The strict gate is back.",
-    ),
+    Act(LEARN, "Back to the rules", "The strict gate is back."),
 )  # fmt: skip
 EXPLANATIONS = {
     "production": "users work with the model, and what both do streams in over HTTP",
@@ -116,7 +95,6 @@ def percent(share: float | None, margin: float | None = None) -> str:
 
 
 def table_rows(chapters: Sequence[Chapter], ending: StoryEnding) -> Iterator[list[str]]:
-
     def shares(part: Chapter | StoryEnding) -> list[str]:
         measured, known = part.measured, part.known
         return [
@@ -130,6 +108,9 @@ def table_rows(chapters: Sequence[Chapter], ending: StoryEnding) -> Iterator[lis
         score = ""
         if chapter.score is not None and chapter.score_before is not None:
             score = f"{chapter.score_before:.2f} → {chapter.score:.2f}"
-        results = [chapter.checkpoint or "", score, chapter.gate, chapter.outcome.replace("_", " ")]
+        gate = chapter.verdict or ""
+        if gate and chapter.act.gate:
+            gate += f" ({chapter.act.gate})"
+        results = [chapter.checkpoint or "", score, gate, chapter.outcome.replace("_", " ")]
         yield [str(chapter.number), chapter.parent, *shares(chapter), *results]
     yield ["after", ending.checkpoint, *shares(ending), "", "", "", "serves"]

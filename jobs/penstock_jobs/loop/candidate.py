@@ -19,7 +19,7 @@ from penstock.settings import without_secrets
 from penstock.shards.manifest import shard_folder
 from penstock_jobs.loop import LoopSettings
 from penstock_jobs.loop.cycles import database_now, encoded_inputs
-from penstock_jobs.loop.loop_file import CycleStart, token_of
+from penstock_jobs.loop.loop_file import CycleStart, label_of, token_of
 from penstock_jobs.loop.stage import (
     CycleOver,
     Stage,
@@ -65,7 +65,7 @@ class RewardsStage(Stage):
     def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
         lake, loop, database = context.lake, context.loop, context.database
         definition = loop.load_definition()
-        with open_executor(context.lake.settings) as executor:
+        with open_executor(lake.settings) as executor:
             report = runs.run(lake, executor, runs.RunRequest(definition))
         # The channel first: the snap may then hold sessions of its checkpoint that came later, but
         # never lacks any.
@@ -79,31 +79,23 @@ class RewardsStage(Stage):
             sql = files("penstock_jobs.loop").joinpath("fresh.sql").read_text(encoding="utf-8")
             query = OwnQuery(sql, frozenset({"outcomes", "sessions"}), facts)
             [fresh] = lake.query(query, as_of=snap, tenant=context.tenant).arrow().to_pylist()
-            began_us, now_us, tokens = (
-                inputs["began_before_us"],
-                database_now(database),
-                fresh["tokens"],
-            )
-            waits_for = missing_for_start(loop.start, tokens, checkpoint, began_us, now_us)
+            tokens, before = fresh["tokens"], (inputs["began_before_us"], database_now(database))
+            waits_for = missing_for_start(loop.start, tokens, checkpoint, *before)
             if waits_for is not None:
                 return StageWaits(waits_for)
-            name = f"loop-{context.label}-{context.cycle.number:04d}"
+            name = f"loop-{label_of(loop.name, context.tenant)}-{context.cycle.number:04d}"
             snapshot = name_snap(database, name, name, snap, f"what {context.occasion} is about")
         summary = f"{tokens} fresh scored tokens of {fresh['sessions']} sessions from {checkpoint}"
-        result = {
-            "snapshot": snapshot,
-            "scored_at_us": report.as_of_us,
-            "computed": report.sessions,
-        }
-        of_cycle = {"parent": checkpoint, "began_at": context.claim.at}
-        return StageDone(result | fresh, of_cycle, summary)
+        result = {"snapshot": snapshot, "scored_at_us": report.as_of_us}
+        result |= {"computed": report.sessions, **fresh}
+        return StageDone(result, {"parent": checkpoint, "began_at": context.claim.at}, summary)
 
 
 def missing_for_start(
     start: CycleStart, tokens: int, checkpoint: str, began_before_us: int | None, now_us: int
 ) -> str | None:
-    """What a cycle waits for; None where it begins. `tokens` are the fresh ones, and the cycle
-    before began at `began_before_us`."""
+    """What a cycle waits for, by its fresh tokens and when the cycle before began; None where it
+    begins."""
     reasons = []
     if start.tokens is not None:
         if tokens >= start.tokens:
@@ -161,8 +153,8 @@ class TrainStage(Stage):
         shard = context.cycle.results["shard"]["shard"]
         trainer = context.loop.trainer
         folder = shard_folder(context.tenant, shard)
-        place = {"url": trainer.url} if trainer.command is None else {"command": trainer.command}
-        return place | {
+        how = {"url": trainer.url} if trainer.command is None else {"command": trainer.command}
+        return how | {
             "shard": shard,
             "shard_folder": _address(context.lake.settings.store_url, folder),
             "parent": parent.name,
@@ -183,16 +175,11 @@ class TrainStage(Stage):
         if (left_s := context.claim.left_s()) is not None:
             limits["budget"] = max(left_s, 1.0)
         limited_by = min(limits, key=lambda name: limits[name])
-        task = TrainingTask(
-            key=key,
-            attempt=context.claim.epoch,
-            limit_s=limits[limited_by],
-            limited_by=limited_by,
-            facts=facts,
-        )
+        limit: dict[str, Any] = {"limit_s": limits[limited_by], "limited_by": limited_by}
+        task = TrainingTask(key=key, attempt=context.claim.epoch, facts=facts, **limit)
         trained = _open_trainer(context).train(task, context.claim.lost)
-        result = msgspec.structs.asdict(trained)
-        return StageDone(result, summary=f"{trained.uri}, {trained.digest}")
+        summary = f"{trained.uri}, {trained.digest}"
+        return StageDone(msgspec.structs.asdict(trained), summary=summary)
 
 
 def _open_trainer(context: StageContext) -> Trainer:
@@ -234,10 +221,10 @@ class RegisterStage(Stage):
         return {**results["train"], **facts, "shard": results["shard"]["shard"]}
 
     def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
+        what = {key: inputs[key] for key in ("name", "uri", "digest", "parent", "form")}
         checkpoint = register(
-            context.database,
-            context.lake.settings,
-            **{key: inputs[key] for key in ("name", "uri", "digest", "parent", "form")},
+            *(context.database, context.lake.settings),
+            **what,
             tenant=context.tenant,
             actor=context.actor,
             shards=[inputs["shard"]],

@@ -18,12 +18,12 @@ from penstock.clock import SECOND_US
 from penstock.database.engine import Database, insert_new, now_us
 from penstock.database.errors import DatabaseUnreachable
 from penstock.database.leases import repeating
+from penstock.errors import PenstockError
 from penstock.terminal.output import time_text
 from penstock_jobs.loop.tables import loop_cycle, loop_stage
 
 if TYPE_CHECKING:
     from penstock.proof.document import ProofSubject
-from penstock.errors import PenstockError
 
 
 class StageLost(PenstockError):
@@ -42,8 +42,6 @@ class TrainerRefused(PenstockError, http_status=409):
 StageState = Literal["waiting", "running", "done", "failed", "over"]
 CycleOutcome = Literal["promoted", "refused", "failed", "rolled_back", "over_budget"]
 
-_RENEWALS_A_LEASE = 3
-_FAILED_CYCLES_MAX = 64
 
 log_line = structlog.get_logger()
 
@@ -139,7 +137,7 @@ class LoopCycles:
     def failed_in_a_row(self) -> int:
         ended = sa.select(loop_cycle.c.outcome).filter_by(**self.key)
         ended = ended.where(loop_cycle.c.ended_at.is_not(None))
-        query = ended.order_by(loop_cycle.c.number.desc()).limit(_FAILED_CYCLES_MAX)
+        query = ended.order_by(loop_cycle.c.number.desc()).limit(64)
         with self.database.read() as connection:
             outcomes = [*connection.scalars(query), None]
         return next(count for count, outcome in enumerate(outcomes) if outcome != "failed")
@@ -148,42 +146,31 @@ class LoopCycles:
         self, number: int, *, channel: str, file_digest: str, budget_s: int, stages: Sequence[str]
     ) -> bool:
         """False where another runner opened it."""
-        cycle = {"channel": channel, "file_digest": file_digest, "budget_s": budget_s}
+        row = self.key | {"number": number, "opened_at": now_us(), "channel": channel}
+        row |= {"file_digest": file_digest, "budget_s": budget_s}
+        rows = [
+            self.key | {"cycle": number, "stage": name, "position": position}
+            for position, name in enumerate(stages)
+        ]
         with self.database.write() as connection:
-            row = self.key | cycle | {"number": number, "opened_at": now_us()}
-            if not insert_new(connection, loop_cycle, row):
-                return False
-            rows = [
-                self.key | {"cycle": number, "stage": name, "position": position}
-                for position, name in enumerate(stages)
-            ]
-            connection.execute(sa.insert(loop_stage), rows)
-        return True
+            if is_new := insert_new(connection, loop_cycle, row):
+                connection.execute(sa.insert(loop_stage), rows)
+        return bool(is_new)
 
     def end(self, number: int, outcome: CycleOutcome, why: str) -> bool:
         """False where another runner ended it."""
+        cycle = sa.update(loop_cycle).filter_by(**self.key, number=number)
+        ended = cycle.where(loop_cycle.c.ended_at.is_(None))
         with self.database.write() as connection:
-            ended = connection.execute(
-                sa.update(loop_cycle)
-                .filter_by(**self.key, number=number)
-                .where(loop_cycle.c.ended_at.is_(None))
-                .values(outcome=outcome, why=why, ended_at=now_us())
-            )
-            return ended.rowcount == 1
+            values = ended.values(outcome=outcome, why=why, ended_at=now_us())
+            return connection.execute(values).rowcount == 1
 
     @contextmanager
     def claimed(
-        self,
-        number: int,
-        stage: CycleStage,
-        *,
-        owner: str,
-        lease_s: float,
-        until_us: int | None = None,
+        self, number: int, stage: CycleStage, *, owner: str, lease_s: float, until_us: int | None
     ) -> Iterator["StageClaim | None"]:
         """Claim a stage until the block ends, and renew its lease meanwhile, until `until_us` at
-        most. None where another runner was faster. A block that raises any other error than ours
-        gives the stage back."""
+        most. None where another runner was faster. A block that raises gives the stage back."""
         columns = loop_stage.c
         claim_row = (
             sa.update(loop_stage)
@@ -207,13 +194,11 @@ class LoopCycles:
         if row is None:
             yield None
             return
-        left_s = None if until_us is None else (until_us - row.tried_at) / SECOND_US
-        ends_at = None if left_s is None else time.monotonic() + left_s
+        ends_at = until_us and time.monotonic() + (until_us - row.tried_at) / SECOND_US
         claim = StageClaim(self, number, stage.stage, row.epoch, row.tried_at, ends_at)
+        renewals = repeating(lambda: claim.renew(lease_s), lease_s / 3, "stage-lease")
         try:
-            with repeating(
-                lambda: claim.renew(lease_s), lease_s / _RENEWALS_A_LEASE, "stage-lease"
-            ):
+            with renewals:
                 yield claim
         finally:
             with suppress(DatabaseUnreachable, StageLost):  # then the lease runs out
@@ -222,9 +207,8 @@ class LoopCycles:
 
 @dataclass(frozen=True)
 class StageClaim:
-    """A stage that this process does. `lost` is set when another process has claimed it, or when
-    the cycle's budget is used up. In the first case each change of the stage raises StageLost, and
-    stores nothing."""
+    """A stage that this process does. `lost` is set when another process has claimed it, or the
+    cycle's budget is used up. In the first case each change raises StageLost and stores nothing."""
 
     cycles: LoopCycles
     number: int
@@ -233,7 +217,7 @@ class StageClaim:
     #: When this claim was made.
     at: int
     #: By the monotonic clock; None: it may take as long as it likes.
-    ends_at: float | None = None
+    ends_at: float | None
     lost: Event = field(default_factory=Event, compare=False)
 
     def left_s(self) -> float | None:
@@ -243,22 +227,16 @@ class StageClaim:
         return StageLost(stage=self.stage, cycle=self.number, loop=self.cycles.loop)
 
     def note_inputs(self, inputs: Mapping[str, Any]) -> None:
-        """Store what the stage works on. Failures are counted anew where the try before had other
-        inputs."""
+        """Failures are counted anew where the try before had other inputs."""
         encoded, digest = encoded_inputs(inputs)
         same = loop_stage.c.inputs_digest == digest
         failures = sa.case((same, loop_stage.c.failures), else_=0)
         self.change(inputs=encoded, inputs_digest=digest, failures=failures)
 
     def finish(
-        self,
-        result: Mapping[str, Any],
-        *,
-        why: str = "",
-        state: StageState = "done",
-        of_cycle: Mapping[str, Any] | None = None,
+        self, state: StageState, result: Mapping[str, Any], why: str, **of_cycle: Any
     ) -> None:
-        encoded = msgspec.json.encode(result, order="sorted").decode()
+        encoded, _ = encoded_inputs(result)
         end = {"state": state, "ended_at": now_us(), "lease_until": 0}
         self.change(of_cycle, **end, result=encoded, why=why)
 
@@ -324,6 +302,7 @@ def _read_cycle(connection: sa.Connection, row: sa.Row[Any]) -> Cycle:
 
 
 def shard_uses(connection: sa.Connection, tenant: str, shard: str) -> Iterator[str]:
+    """The open cycles that are about a shard."""
     cycle, stage = loop_cycle.c, loop_stage.c
     same = (stage.tenant == cycle.tenant) & (stage.loop == cycle.loop)
     under_way = (
@@ -352,21 +331,15 @@ def show_training(subject: "ProofSubject") -> list[dict[str, Any]]:
 
 
 def _trained_by(cycle: Cycle) -> dict[str, Any]:
-    results = cycle.results
-    train = next((stage for stage in cycle.stages if stage.stage == "train"), None)
-    facts = {
+    train, results = cycle.stage("train"), cycle.results
+    times = {"started_at": train.started_at, "ended_at": train.ended_at}
+    return {
         "checkpoint": cycle.checkpoint,
         "loop": cycle.loop,
         "cycle": cycle.number,
         "parent": cycle.parent,
         "shard": results.get("shard", {}).get("shard"),
         "digest": results.get("train", {}).get("digest"),
-    }
-    if train is not None:
-        facts |= {"attempt": train.epoch, "inputs": train.inputs_digest}
-        facts |= {"started_at": _moment(train.started_at), "ended_at": _moment(train.ended_at)}
-    return facts
-
-
-def _moment(us: int | None) -> str | None:
-    return None if us is None else time_text(us)
+        "attempt": train.epoch,
+        "inputs": train.inputs_digest,
+    } | {name: us and time_text(us) for name, us in times.items()}

@@ -1,14 +1,13 @@
 """A loop file: which channel, when a cycle begins, and what each stage of it does.
 
-A TOML file. Paths in it are relative to it; commands run where it lies.
-"""
+Paths in it are relative to it; commands run where it lies."""
 
 import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from penstock.checkpoints.checkpoint import check_channel_name, check_name
 from penstock.checkpoints.digests import text_digest
@@ -42,8 +41,6 @@ class CycleStart:
 
 @dataclass(frozen=True)
 class TrainerSection:
-    """A command or an address; the other one is None."""
-
     command: str | None = None
     url: str | None = None
     #: The name of a variable of the runner's environment that holds the token for `url`.
@@ -57,12 +54,11 @@ class TrainerSection:
     def __post_init__(self) -> None:
         if (self.command is None) == (self.url is None):
             raise ValueError("it needs either a command or a url, not both")
-        if self.url is None and self.token_env is not None:
-            raise ValueError("token_env is for a url; a command has the environment")
-        if self.url is not None and self.output is not None:
-            raise ValueError("output is for a command; a url has its own folders")
-        if self.url is not None and self.keep_s is not None:
-            raise ValueError("keep is for a command; a url removes what it keeps by itself")
+        if self.url is None:
+            if self.token_env is not None:
+                raise ValueError("token_env is for a url; a command has the environment")
+        elif self.output is not None or self.keep_s is not None:
+            raise ValueError("output and keep are for a command; a url has its own folders")
 
 
 @dataclass(frozen=True)
@@ -95,8 +91,8 @@ class CanarySection:
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often a stage may fail, and how long it pauses: each pause is twice as long as the one
-    before, up to the longest. The same pauses stand between cycles that fail."""
+    """How often a stage may fail, and its pauses: each is twice as long as the one before, up to
+    the longest. The same pauses stand between cycles that fail."""
 
     tries: Positive = 3
     pause_s: Seconds = 30
@@ -181,8 +177,8 @@ class LoopFile(LoopSections):
 
 
 def load_loop(path: Path) -> LoopFile:
-    """Reads the recipe, the definition and the policy too, so that nothing begins with a mistake
-    in them. Raises InvalidInput, which names the key and the nearest known one."""
+    """Reads the recipe, the definition and the policy too: nothing begins with a mistake in them.
+    Raises InvalidInput."""
     where, directory = str(path), path.parent.resolve()
     content = read_text(path)
     sections = read_section(LoopSections, parse_toml(content, where), where, directory)
@@ -198,12 +194,12 @@ def load_loop(path: Path) -> LoopFile:
         if HttpAddress.of(url, here).login is not None or without_secrets(url) != url:
             why = "no users and keys belong into it: token_env names the variable that has a token"
             raise InvalidInput(what=here, why=why)
-    policy = None
-    if (policy_path := sections.gate.policy) is not None:
-        policy = read_text(policy_path)
+    policy_path = sections.gate.policy
+    policy = None if policy_path is None else read_text(policy_path)
+    if policy is not None:
         parse(policy, str(policy_path))
-    digest = text_digest(content)
-    loop = LoopFile(**vars(sections), policy=policy, digest=digest, directory=directory)
+    facts: dict[str, Any] = {"digest": text_digest(content), "directory": directory}
+    loop = LoopFile(**vars(sections), policy=policy, **facts)
     loop.load_recipe()
     return loop
 

@@ -1,5 +1,5 @@
-"""The stages that bring the candidate into its channel: bench, gate, promote; and those that look
-at live metrics there: canary, watch. One runner at a time looks."""
+"""The stages that bring the candidate into its channel (bench, gate, promote), and that look at
+live metrics there (canary, watch). One runner at a time looks."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -67,8 +67,8 @@ _OWNER_CHARS_MAX = 64
 
 
 class BenchStage(Stage):
-    """Lets the agent attempt the suites with the parent and with the candidate, for the gate to
-    compare. Known attempts are not made again, unless they are too old for the gate."""
+    """Lets the agent attempt the suites with the parent and with the candidate. Known attempts are
+    not made again, unless they are too old for the gate."""
 
     name = "bench"
 
@@ -76,9 +76,8 @@ class BenchStage(Stage):
         suites = []
         for bench in context.loop.bench:
             suite = read_suite(bench.suite)
-            how = {name: getattr(bench, name) for name in _BENCH_INPUTS}
             facts = {"suite": suite.name, "version": suite.version, "isolated": bench.isolation}
-            suites.append(how | facts)
+            suites.append({name: getattr(bench, name) for name in _BENCH_INPUTS} | facts)
         return {"suites": suites, "checkpoint": context.candidate, "parent": context.parent}
 
     def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
@@ -86,10 +85,10 @@ class BenchStage(Stage):
         counts: dict[str, dict[str, int]] = {}
         for bench in context.loop.bench:
             suite = read_suite(bench.suite)
-            for checkpoint in (inputs["parent"], inputs["checkpoint"]):
-                until_decided = bench.until_decided and checkpoint == inputs["checkpoint"]
-                attempts = _attempt(context, bench, suite, checkpoint, until_decided=until_decided)
-                counts.setdefault(suite.name, {})[checkpoint] = attempts
+            counts[suite.name] = {
+                name: _attempt(context, bench, suite, name)
+                for name in (inputs["parent"], inputs["checkpoint"])
+            }
         summary = "; ".join(
             f"{suite_name}: " + ", ".join(f"{count} of {name}" for name, count in of_suite.items())
             for suite_name, of_suite in counts.items()
@@ -97,16 +96,14 @@ class BenchStage(Stage):
         return StageDone({"attempts": counts}, summary=f"attempts at {summary}")
 
 
-def _attempt(
-    context: StageContext, bench: BenchSection, suite: Suite, checkpoint: str, until_decided: bool
-) -> int:
+def _attempt(context: StageContext, bench: BenchSection, suite: Suite, checkpoint: str) -> int:
+    """How many attempts there are afterwards."""
     database = context.database
     scope = AttemptScope(context.tenant, suite.name, suite.version, checkpoint)
-    if until_decided:
+    if bench.until_decided and checkpoint == context.candidate:
         choose: ChooseAttempts = UntilDecided(database, scope, context.loop.channel)
     else:
-        # They are chosen once: attempts that get too old while others are made do not keep the
-        # run going for ever.
+        # Chosen once: attempts that get too old meanwhile do not keep the run going for ever.
         policy = context.policy()
         rules = policy.evidence if policy is not None else EvidenceRules()
         oldest_us = oldest_accepted_us(rules.max_age_s, database_now(database))
@@ -128,12 +125,8 @@ def _attempt(
             raise context.claim.gone()
 
     with open_executor(context.lake.settings) as executor:
-        report = run_suite(
-            *(context.lake, executor, suite, checkpoint, options),
-            tenant=context.tenant,
-            choose=choose,
-            follow=go_on,
-        )
+        what = context.lake, executor, suite, checkpoint, options
+        report = run_suite(*what, tenant=context.tenant, choose=choose, follow=go_on)
     return report.made + report.known
 
 
@@ -145,8 +138,7 @@ def oldest_accepted_us(max_age_s: int | None, now_us: int) -> int | None:
 def missing_attempts(
     known: Sequence[RecordedAttempt], tasks: Collection[str], attempts: int, oldest_us: int | None
 ) -> list[PlannedAttempt]:
-    """Which attempts to make, the tasks with the fewest first. Age alone decides, never a score:
-    nobody gets a second chance for bad luck."""
+    """Which attempts to make, the tasks with the fewest first. Age alone decides, never a score."""
     numbers: dict[str, set[int]] = {task: set() for task in tasks}
     fresh = dict.fromkeys(tasks, 0)
     for record in known:
@@ -165,14 +157,13 @@ def missing_attempts(
 
 def _apply_policy(context: StageContext) -> None:
     """Give the channel the policy that the loop file names, if any. The same one is no change."""
-    if context.loop.policy is not None:
+    if (text := context.loop.policy) is not None:
         reason = f"the policy of the loop {context.loop.name}"
-        text = context.loop.policy
         set_policy(context.database, **context.requester, text=text, reason=reason)
 
 
 class GateStage(Stage):
-    """Asks the gate. Only PASS goes on; all else leaves the channel alone, and says why."""
+    """Asks the gate. Only PASS goes on."""
 
     name = "gate"
 
@@ -187,9 +178,8 @@ class GateStage(Stage):
         }
 
     def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
-        version, tenant, channel = context.channel().version, context.tenant, context.loop.channel
-        checkpoint, full = inputs["checkpoint"], inputs["full"]
-        verdict = judge(context.database, tenant, channel, checkpoint, full=full)
+        version, place = context.channel().version, (context.tenant, context.loop.channel)
+        verdict = judge(context.database, *place, inputs["checkpoint"], full=inputs["full"])
         reasons = [str(reason) for reason in verdict.document.get("why", [])]
         result = {
             "outcome": verdict.outcome,
@@ -206,8 +196,8 @@ class GateStage(Stage):
 
 
 class PromoteStage(Stage):
-    """Points the channel at the candidate, or tries it on a part of the traffic. The gate judges
-    once more, and the channel must still be at the parent."""
+    """Points the channel at the candidate, or tries it on a part of the traffic, if the gate still
+    says so and the channel is still at the parent."""
 
     name = "promote"
 
@@ -251,12 +241,15 @@ class PromoteStage(Stage):
 
 
 def _earlier_promotion(context: StageContext, version: int) -> Change | None:
-    changes = channel_changes(context.database, context.tenant, context.loop.channel, after=version)
-    for change in changes:
+    for change in _changes(context, version):
         promoted = change.action in ("promote", "canary")
         if promoted and context.candidate in (change.checkpoint, change.canary):
             return change
     return None
+
+
+def _changes(context: StageContext, version: int) -> list[Change]:
+    return channel_changes(context.database, context.tenant, context.loop.channel, after=version)
 
 
 def _promoted(change: Change) -> StageDone:
@@ -266,7 +259,7 @@ def _promoted(change: Change) -> StageDone:
 
 
 class CanaryStage(Stage):
-    """Gives the canary more traffic, step by step, until it has all, or was taken back."""
+    """Gives the canary more traffic, step by step, until it has all or was taken back."""
 
     name = "canary"
 
@@ -277,16 +270,16 @@ class CanaryStage(Stage):
     def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
         if (end := _canary_end(context, inputs)) is not None:
             return end
-        channel, actor = context.loop.channel, context.actor
         step = _look(context)
         if step.did == "looked":
+            place = context.lake, context.tenant, context.loop.channel
             try:
-                step = step_once(context.lake, context.tenant, channel, actor=actor)
+                step = step_once(*place, actor=context.actor)
             except _NOT_NOW as error:
                 step = WatchRound("refused", one_line(error))
         if (end := _canary_end(context, inputs)) is not None:
             return end
-        limit_s = context.loop.canary.limit_s if context.loop.canary is not None else None
+        limit_s = context.loop.canary.limit_s if context.loop.canary else None
         if limit_s is None or context.seconds_in_stage() < limit_s:
             return StageWaits(step.why, _look_seconds(context))
         why = f"the canary {context.candidate} was not decided in time: {step.why}"
@@ -310,7 +303,7 @@ def _canary_end(context: StageContext, inputs: StageFacts) -> StageAnswer | None
 
 
 class WatchStage(Stage):
-    """Looks at what was promoted for a while, and takes it back where live metrics say so."""
+    """Looks at what was promoted for a while. The look takes it back where live metrics say so."""
 
     name = "watch"
 
@@ -320,9 +313,8 @@ class WatchStage(Stage):
         return {"checkpoint": context.candidate, "version": before["version"], "for_s": for_s}
 
     def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
-        why = ""
-        if context.channel().checkpoint == context.candidate:
-            why = _look(context).why
+        served = context.channel().checkpoint == context.candidate
+        why = _look(context).why if served else ""
         state = context.channel()
         if state.checkpoint != context.candidate:
             return CycleOver("rolled_back", _why_gone(context, inputs["version"]))
@@ -338,8 +330,8 @@ def _look_seconds(context: StageContext) -> float:
 
 
 def _look(context: StageContext) -> WatchRound:
-    """A round of the watcher, unless one beside the loop looks. Computes the rewards first that the
-    metrics need: nobody else may compute them. Raises PromotionConflict, DatabaseUnreachable."""
+    """A round of the watcher, unless one beside the loop looks. The rewards that the metrics need
+    are computed first. Raises PromotionConflict, DatabaseUnreachable."""
     lake, channel = context.lake, context.loop.channel
     name = lease_of(context.tenant, channel)
     owner = f"{context.actor}-{context.claim.epoch}"[:_OWNER_CHARS_MAX]
@@ -347,16 +339,14 @@ def _look(context: StageContext) -> WatchRound:
     with leased(lake.database, name, owner, lease_s) as is_mine:
         if not is_mine:
             return WatchRound("nothing", "another watcher is looking at this moment")
-        if definitions := list(_definitions(context)):
-            with open_executor(context.lake.settings) as executor:
-                for definition in definitions:
-                    runs.run(lake, executor, runs.RunRequest(definition))
+        with open_executor(lake.settings) as executor:
+            for definition in _definitions(context):
+                runs.run(lake, executor, runs.RunRequest(definition))
         return watch_once(lake, context.tenant, channel)
 
 
 def _definitions(context: StageContext) -> Iterator[Definition]:
-    """Each definition that a live metric of the policy needs, once. The look complains of unknown
-    ones."""
+    """Each definition that a live metric needs. The look complains of unknown ones."""
     policy, of_loop = context.policy(), context.loop.load_definition()
     metrics = policy.live if policy is not None else ()
     names = [m.definition or DEFAULT for m in metrics if m.definition or m.metric not in COLUMNS]
@@ -375,8 +365,7 @@ def _definitions(context: StageContext) -> Iterator[Definition]:
 
 def _why_gone(context: StageContext, version: int) -> str:
     """Why a channel is no longer at what the loop promoted, by the first change that took it."""
-    changes = channel_changes(context.database, context.tenant, context.loop.channel, after=version)
-    for change in changes:
+    for change in _changes(context, version):
         if context.candidate not in (change.checkpoint, change.canary):
             return f"{change.action} by {change.actor}: {change.reason}"
     return "nobody said why"

@@ -1,13 +1,13 @@
 """A runner of a loop: it decides what comes next, does it, and stores the result.
 
-The decision depends on the newest cycle, the channel and the clock alone, so any number of runners
-may work on one database: who claimed a stage does it, and a lease runs out where one is killed.
-"""
+Decisions depend on the newest cycle, the channel and the clock alone: any number of runners may
+work on one database. Who claimed a stage does it; the lease of one that is killed runs out."""
 
 import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import uuid4
 
 from penstock.channels.change import ChannelState
@@ -32,18 +32,11 @@ from penstock_jobs.loop.cycles import (
 )
 from penstock_jobs.loop.loop_file import LoopFile, RetryPolicy, environment_of, token_of
 from penstock_jobs.loop.release import BenchStage, CanaryStage, GateStage, PromoteStage, WatchStage
-from penstock_jobs.loop.stage import (
-    CycleOver,
-    Stage,
-    StageAnswer,
-    StageContext,
-    StageDone,
-    StageWaits,
-)
+from penstock_jobs.loop.stage import CycleOver, StageAnswer, StageContext, StageDone, StageWaits
 from penstock_jobs.loop.trainers import remove_outputs
 
 #: The stages of a cycle, in their order. A new stage is a class and its place in this list.
-STAGES: tuple[Stage, ...] = (
+STAGES = (
     RewardsStage(),
     ShardStage(),
     TrainStage(),
@@ -97,8 +90,8 @@ def next_action(
     *,
     budgeted: bool = False,
 ) -> Action:
-    """`failed`: how many of the newest cycles in a row have failed. `budgeted`: a cycle that is
-    over its budget ends."""
+    """`failed` of the newest cycles in a row have failed. Where it is `budgeted`, a cycle over its
+    budget ends."""
     if last is None:
         return OpenCycle(1)
     if last.ended_at is not None:
@@ -137,15 +130,13 @@ def _is_before_promotion(cycle: Cycle, stage: str) -> bool:
 
 
 def budget_end_us(cycle: Cycle, stage: str) -> int | None:
-    """When the budget ends this stage. From promotion on nothing is broken off: the canary and the
-    watch have times of their own."""
+    """When the budget ends this stage. From promotion on nothing is broken off."""
     if cycle.began_at is None or not _is_before_promotion(cycle, stage):
         return None
     return cycle.began_at + cycle.budget_s * SECOND_US
 
 
 def pause_us(retry: RetryPolicy, failures: int) -> int:
-    """The pause after so many failures in a row: none after none."""
     # The power is bounded, since the number of failures is not.
     pause_s = min(retry.pause_s * 2.0 ** min(failures - 1, 40), retry.longest_s)
     return round(pause_s * SECOND_US) if failures else 0
@@ -163,8 +154,8 @@ def _not_ready(channel: ChannelState) -> str | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Runner:
-    """`wait` pauses for so many seconds, and says whether to stop. `crash_point` is called with a
-    name wherever a test may want to kill the runner."""
+    """`wait` pauses for so many seconds, and says whether to stop. `crash_point` is called wherever
+    a test may want to kill the runner."""
 
     lake: Lake
     loop: LoopFile
@@ -185,8 +176,8 @@ class Runner:
         return self.lake.settings.room(LoopSettings).loop_poll_seconds
 
     def run(self) -> None:
-        """Cycle after cycle, until `wait` says to stop. Outages of the database are reported, and
-        outlived. Raises ChannelUnknown, InvalidInput."""
+        """Cycle after cycle, until `wait` says to stop. Outages of the database are outlived.
+        Raises ChannelUnknown, InvalidInput."""
         self._check()
         self._remove_outputs()
         reported = ""
@@ -204,8 +195,8 @@ class Runner:
                 return
 
     def run_once(self) -> Cycle:
-        """The open cycle, or else a new one, to its end. Where it cannot begin yet it has no
-        `ended_at`. Raises ChannelUnknown, InvalidInput, DatabaseUnreachable."""
+        """The open cycle, or else a new one, to its end; one that cannot begin yet is left open.
+        Raises ChannelUnknown, InvalidInput, DatabaseUnreachable."""
         self._check()
         newest, reported = self._cycles.newest(), ""
         number = 1 if newest is None else newest.number + (newest.ended_at is not None)
@@ -262,15 +253,9 @@ class Runner:
         database = self.lake.database
         last = self._cycles.newest()
         state = channel_state(database, self.tenant, self.loop.channel)
-        ended = last is not None and last.ended_at is not None
-        failed = self._cycles.failed_in_a_row() if ended else 0
-        now_us, budgeted = database_now(database), self._is_budgeted
-        action = next_action(last, self.loop.retry, state, now_us, failed, budgeted=budgeted)
-        return last, action
-
-    @property
-    def _is_budgeted(self) -> bool:
-        return self.loop.over_budget == "end"
+        failed = self._cycles.failed_in_a_row() if last and last.ended_at is not None else 0
+        facts = self.loop.retry, state, database_now(database), failed
+        return last, next_action(last, *facts, budgeted=self.loop.over_budget == "end")
 
     def _seconds(self, action: Wait) -> float:
         if action.until_us is None:
@@ -281,14 +266,11 @@ class Runner:
     def _act(self, last: Cycle | None, action: Action) -> StageAnswer | PenstockError | None:
         """The answer of its stage, if it ran one and did not lose it."""
         if isinstance(action, OpenCycle):
-            stages = [stage.name for stage in STAGES if stage.is_part_of(self.loop)]
-            if self._cycles.open(
-                action.number,
-                channel=self.loop.channel,
-                file_digest=self.loop.digest,
-                budget_s=self.loop.budget_s,
-                stages=stages,
-            ):
+            loop = self.loop
+            # Some stages have a section in the loop file, and are left out without it.
+            stages = [each.name for each in STAGES if getattr(loop, each.name, each) is not None]
+            how: dict[str, Any] = {"file_digest": loop.digest, "budget_s": loop.budget_s}
+            if self._cycles.open(action.number, channel=loop.channel, stages=stages, **how):
                 self.tell(f"cycle {action.number} is open")
             self.crash_point("opened")
         elif isinstance(action, EndCycle) and last is not None:
@@ -304,11 +286,9 @@ class Runner:
     def _run(self, cycle: Cycle, name: str) -> StageAnswer | PenstockError | None:
         stage = next(stage for stage in STAGES if stage.name == name)
         lease_s = self.lake.settings.room(LakeSettings).lease_seconds
-        row = cycle.stage(name)
-        until_us = budget_end_us(cycle, name) if self._is_budgeted else None
-        with self._cycles.claimed(
-            cycle.number, row, owner=self.owner, lease_s=lease_s, until_us=until_us
-        ) as claim:
+        until_us = budget_end_us(cycle, name) if self.loop.over_budget == "end" else None
+        how: dict[str, Any] = {"owner": self.owner, "lease_s": lease_s, "until_us": until_us}
+        with self._cycles.claimed(cycle.number, cycle.stage(name), **how) as claim:
             if claim is None:
                 return None
             self.crash_point(f"{name}:claimed")
@@ -321,9 +301,9 @@ class Runner:
                     if name != _FIRST:
                         self.tell(f"cycle {claim.number}: {name}")
                     answer = stage.run(context, inputs)
+                except StageLost:
+                    raise
                 except PenstockError as error:
-                    if isinstance(error, StageLost):
-                        raise
                     answer = error  # it is stored too
                 self.crash_point(f"{name}:worked")
                 self._store(claim, answer)
@@ -338,10 +318,10 @@ class Runner:
     def _store(self, claim: StageClaim, answer: StageAnswer | PenstockError) -> None:
         stage = f"cycle {claim.number}: {claim.stage}"
         if isinstance(answer, StageDone):
-            claim.finish(answer.result, why=answer.summary, of_cycle=answer.of_cycle)
+            claim.finish("done", answer.result, answer.summary, **answer.of_cycle)
             self.tell(f"{stage} is done: {answer.summary}")
         elif isinstance(answer, CycleOver):
-            claim.finish({**answer.result, "ends": answer.outcome}, why=answer.why, state="over")
+            claim.finish("over", {**answer.result, "ends": answer.outcome}, answer.why)
         elif isinstance(answer, StageWaits):
             pause_s = self._poll_s if answer.pause_s is None else answer.pause_s
             claim.postpone(answer.why, pause_s)

@@ -1,8 +1,7 @@
 """A stage of a cycle: what it works with, and how it can end.
 
-A stage may be killed anywhere and run again, here or elsewhere, with the same inputs: what it did
-before counts, and is not done twice.
-"""
+It may be killed anywhere and run again, here or elsewhere, with the same inputs: what it did before
+counts, and is not done twice."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from penstock.database.engine import Database
 from penstock.gate.policy import Policy, parse
 from penstock.lake.lake import Lake
 from penstock_jobs.loop.cycles import Cycle, CycleOutcome, StageClaim, database_now
-from penstock_jobs.loop.loop_file import LoopFile, label_of
+from penstock_jobs.loop.loop_file import LoopFile
 
 #: What can be written as JSON.
 StageFacts = Mapping[str, Any]
@@ -74,10 +73,6 @@ class StageContext:
         return f"{self.loop.name}-{self.cycle.number:04d}"
 
     @property
-    def label(self) -> str:
-        return label_of(self.loop.name, self.tenant)
-
-    @property
     def actor(self) -> str:
         return f"loop-{self.loop.name}"
 
@@ -105,10 +100,6 @@ class StageContext:
 class Stage(ABC):
     #: As it stands in the database.
     name: ClassVar[str]
-
-    def is_part_of(self, loop: LoopFile) -> bool:
-        """Some have a section in the loop file, and are left out without it."""
-        return getattr(loop, self.name, self) is not None
 
     @abstractmethod
     def inputs(self, context: StageContext) -> StageFacts:

@@ -1,23 +1,22 @@
-"""A trainer gets a shard and a parent, and answers with a checkpoint.
+"""Trainers: a command, or an address, that gets a shard and a parent and answers with a checkpoint.
 
-A command, or an address that is asked by HTTP. `train` raises StageLost soon after `lost` is set,
-and TrainerFailed, TrainerRefused and InvalidInput.
-"""
+`train` raises StageLost soon after `lost` is set, TrainerFailed, TrainerRefused, InvalidInput."""
 
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
+from typing import Any
 from urllib.parse import urljoin
 
 import msgspec
 import sqlalchemy as sa
 
-from penstock.checkpoints.checkpoint import Form, State, StateRefused, check_digest
+from penstock.checkpoints.checkpoint import Form, StateRefused, check_digest
 from penstock.checkpoints.digests import check_uri, is_path, path_of
 from penstock.checkpoints.registration import withdraw
 from penstock.checkpoints.tables import checkpoint
@@ -31,17 +30,11 @@ from penstock.http.client import HttpAnswer, HttpClient
 from penstock.http.egress import EgressPolicy
 from penstock.safe_names import relative_name
 from penstock.settings import ENVIRONMENT_PREFIX, Settings
-from penstock_jobs.loop.cycles import (
-    CycleOutcome,
-    StageLost,
-    TrainerFailed,
-    TrainerRefused,
-    database_now,
-)
+from penstock_jobs.loop.cycles import StageLost, TrainerFailed, TrainerRefused, database_now
 from penstock_jobs.loop.loop_file import LoopFile, label_of
 from penstock_jobs.loop.tables import loop_cycle
 
-_OUTPUT, _WORK = "checkpoint", "work"
+_OUTPUT = "checkpoint"
 ANSWER_BYTES_MAX = 64 * 1024
 #: How much of what a trainer said stands in an error.
 _OUTPUT_CHARS_MAX = 2_000
@@ -51,7 +44,7 @@ _LATER, _AWAY, _GONE = (202, 408, 425, 429), (0, 502, 503, 504), (404, 410)
 
 @dataclass(frozen=True)
 class TrainerFolders:
-    """Of one cycle. Each try has a folder of its own, so that a late one does no harm."""
+    """The folders of one cycle. Each try has its own, so that a late one does no harm."""
 
     cycle: Path
 
@@ -62,13 +55,10 @@ class TrainerFolders:
 
     @property
     def work(self) -> Path:
-        return self.cycle / _WORK
+        return self.cycle / "work"
 
     def of_try(self, attempt: int) -> Path:
         return self.cycle / f"try-{attempt:03d}"
-
-    def output(self, attempt: int) -> Path:
-        return self.of_try(attempt) / _OUTPUT
 
     def outputs(self) -> list[Path]:
         return sorted(self.cycle.glob(f"try-*/{_OUTPUT}"))
@@ -124,20 +114,18 @@ def _failed(end: str, log: object, output: str) -> TrainerFailed:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandTrainer:
-    """Gets its facts as PENSTOCK_… variables. The whole process group ends with the command, with
-    its time, with the claim of the stage, and with the runner of the loop: nothing may go on
-    writing into a finished checkpoint."""
+    """Gets its facts as PENSTOCK_… variables. Its process group ends with the command, its time,
+    the claim of the stage and the runner: nothing may go on writing into a finished checkpoint."""
 
     command: str
-    #: Where it runs.
     directory: Path
     folders: TrainerFolders
     #: The data directory of Penstock.
     data: Path
 
     def train(self, task: TrainingTask, lost: Event) -> TrainedCheckpoint:
-        try_folder = self.folders.of_try(task.attempt)
-        output, work = self.folders.output(task.attempt), self.folders.work
+        try_folder, work = self.folders.of_try(task.attempt), self.folders.work
+        output = try_folder / _OUTPUT
         try:
             for folder in (output, work):
                 make_directory(folder, SHARED_MODE)
@@ -146,13 +134,11 @@ class CommandTrainer:
             raise InvalidInput(what=what, why=error.strerror or error) from error
         answer, log = try_folder / "answer.json", try_folder / "trainer.log"
         folders = {"data": self.data, "output": output, "work": work, "answer": answer}
-        values = {**task.facts, **folders}
-        facts = {
-            f"{ENVIRONMENT_PREFIX}{name.upper()}": str(value) for name, value in values.items()
-        }
+        facts = {**task.facts, **folders}.items()
+        variables = {f"{ENVIRONMENT_PREFIX}{name.upper()}": str(value) for name, value in facts}
         end = run_guarded(
             self.command,
-            environment={**os.environ, **facts},
+            environment={**os.environ, **variables},
             seconds_max=task.limit_s,
             cancelled=lost.is_set,
             directory=self.directory,
@@ -176,8 +162,7 @@ class CommandTrainer:
 @dataclass(frozen=True, kw_only=True)
 class HttpTrainer:
     """Sends the key of the task with each request: asked again, after an outage or by another
-    runner, it is the same job. A job outlives its runner, and is told to end when its time is
-    over."""
+    runner, it is the same job. A job outlives its runner; it is told when its time is over."""
 
     address: HttpAddress
     egress: EgressPolicy
@@ -234,10 +219,8 @@ class HttpTrainer:
         if method == "POST":
             headers["Content-Type"] = "application/json"
             body = msgspec.json.encode(task.facts)
-        address = job or self.address
-        client = HttpClient(
-            address, seconds_max=self.seconds_max, egress=self.egress, bytes_max=ANSWER_BYTES_MAX
-        )
+        bounds: dict[str, Any] = {"seconds_max": self.seconds_max, "bytes_max": ANSWER_BYTES_MAX}
+        client = HttpClient(job or self.address, egress=self.egress, **bounds)
         response = client.request(method, headers, body).if_whole()
         if not self.token:
             return response
@@ -245,7 +228,6 @@ class HttpTrainer:
         return replace(response, body=response.body.replace(self.token.encode(), b"***"))
 
     def _understand(self, response: HttpAnswer, where: str, *, of_job: bool) -> TrainedCheckpoint:
-        """`of_job`: the state of a job was asked for. Raises TrainerFailed, TrainerRefused."""
         status, text = response.status, _text_of(response)
         if status >= 500 or (of_job and status in _GONE):
             raise _failed(f"ended with status {status}", where, text)
@@ -257,118 +239,81 @@ class HttpTrainer:
         return read_answer(response.body, where)
 
     def _beside(self, location: str) -> HttpAddress:
-        """Where a `Location` leads. Another server is refused: it must not get the token. Raises
-        TrainerFailed."""
+        """Where a `Location` leads. Another server is refused: it must not get the token."""
         trainer = self.address
         try:
             job = HttpAddress.of(urljoin(trainer.text, location), "Its Location")
         except (ValueError, InvalidInput) as error:
             raise _unfit_answer(trainer.text, f"its Location is unfit: {error}") from error
         if (job.secure, job.host, job.port) != (trainer.secure, trainer.host, trainer.port):
-            raise _unfit_answer(
-                trainer.text, f"its Location is not at {trainer.host}:{trainer.port}"
-            )
+            why = f"its Location is not at {trainer.host}:{trainer.port}"
+            raise _unfit_answer(trainer.text, why)
         return job
 
 
 def _text_of(response: HttpAnswer) -> str:
-    """What its body says: the detail of a problem document, else its beginning."""
+    """The detail of a problem document, else the beginning of the body."""
     try:
         document = msgspec.json.decode(response.body)
     except (UnicodeDecodeError, msgspec.DecodeError):
         document = None
     problem = document if isinstance(document, dict) else {}
-    text = problem.get("detail") or problem.get("title")
-    text = text or response.body.decode(errors="replace")
+    text = problem.get("detail") or problem.get("title") or response.body.decode(errors="replace")
     return " ".join(str(text).split())[:_OUTPUT_CHARS_MAX] or "nothing"
 
 
 Trainer = CommandTrainer | HttpTrainer
 
 
-# What the command of a trainer left in its folders
-
 #: Cycles that end so have put nothing before users.
-_UNUSED: tuple[CycleOutcome, ...] = ("refused", "failed", "over_budget")
-
-
-@dataclass(frozen=True)
-class EndedCycle:
-    """With the checkpoint that it registered, if it came so far."""
-
-    number: int
-    outcome: CycleOutcome
-    checkpoint: str | None = None
-    state: State | None = None
-
-    @property
-    def is_unused(self) -> bool:
-        """Whether nobody ever was to be served by its checkpoint, and nobody may be now."""
-        return self.outcome in _UNUSED and self.state in (None, "registered", "withdrawn")
+_UNUSED = ("refused", "failed", "over_budget")
 
 
 def remove_outputs(database: Database, settings: Settings, loop: LoopFile, tenant: str) -> int:
     """Remove what is older than the loop file keeps it, and return how many folders. A checkpoint
     that loses its files is withdrawn before, so that nobody promotes it."""
-    keep_s, removed = loop.trainer.keep_s, 0
-    if keep_s is None:
-        return removed
-    cycles = _ended_before(database, tenant, loop.name, keep_s)
-    needed = _places_of_checkpoints(database) if cycles else {}
-    for cycle in cycles:
-        folders = TrainerFolders.of(settings, loop, tenant, cycle.number)
-        place = needed.get((tenant, cycle.checkpoint or ""))
-        unused = [path for path in folders.outputs() if place is not None and overlap(path, place)]
-        if unused and cycle.is_unused:
-            reason = f"cycle {cycle.number} ended as {cycle.outcome}, and its files are removed"
+    if loop.trainer.keep_s is None:
+        return 0
+    cycles, made = loop_cycle.c, checkpoint.c
+    same = sa.and_(made.tenant == cycles.tenant, made.name == cycles.checkpoint)
+    before_us = database_now(database) - loop.trainer.keep_s * SECOND_US
+    ended = (
+        sa.select(cycles.number, cycles.outcome, cycles.checkpoint, made.state)
+        .select_from(loop_cycle.outerjoin(checkpoint, same))
+        .where(cycles.tenant == tenant, cycles.loop == loop.name, cycles.ended_at < before_us)
+        .order_by(cycles.number)
+    )
+    # Somebody may have registered what a loop made under another name, or for another tenant.
+    usable = sa.select(made.tenant, made.name, made.uri).where(made.state != "withdrawn")
+    with database.read() as connection:
+        rows, registered = connection.execute(ended).all(), connection.execute(usable).all()
+    needed = {
+        (row.tenant, row.name): Path(os.path.realpath(path_of(row.uri)))
+        for row in registered
+        if is_path(row.uri)
+    }
+    removed = 0
+    for row in rows:
+        folders = TrainerFolders.of(settings, loop, tenant, row.number)
+        outputs, own = folders.outputs(), (tenant, row.checkpoint)
+        # Nobody ever was to be served by its checkpoint, and nobody may be now.
+        unused = row.outcome in _UNUSED and row.state in (None, "registered", "withdrawn")
+        if unused and own in needed and any(_overlap(path, needed[own]) for path in outputs):
+            reason = f"cycle {row.number} ended as {row.outcome}, and its files are removed"
             who = {"tenant": tenant, "actor": f"loop-{loop.name}"}
             with suppress(StateRefused):  # somebody needs it by now
-                withdraw(database, name=cycle.checkpoint or "", reason=reason, **who)
-                del needed[tenant, cycle.checkpoint or ""]
-        paths = removable(cycle, folders, list(needed.values()))
-        removed += sum(_remove(path, folders.cycle) for path in paths)
+                withdraw(database, name=row.checkpoint, reason=reason, **who)
+                del needed[own]
+        for path in (*outputs, *([folders.work] if unused else [])):
+            if not any(_overlap(path, place) for place in needed.values()):
+                removed += _remove(path, folders.cycle)
     return removed
 
 
-def removable(cycle: EndedCycle, folders: TrainerFolders, needed: Sequence[Path]) -> Iterator[Path]:
-    """The folders of a cycle that has ended which hold nothing that is `needed`."""
-    for path in (*folders.outputs(), *([folders.work] if cycle.is_unused else [])):
-        if os.path.lexists(path) and not any(overlap(path, place) for place in needed):
-            yield path
-
-
-def overlap(folder: Path, place: Path) -> bool:
+def _overlap(folder: Path, place: Path) -> bool:
     """Whether one of them lies in the other; `place` has no links in it."""
     real = Path(os.path.realpath(folder))
     return place.is_relative_to(real) or real.is_relative_to(place)
-
-
-def _places_of_checkpoints(database: Database) -> dict[tuple[str, str], Path]:
-    """Of all checkpoints that may be served or trained from, by tenant and name: somebody may have
-    registered what a loop made under another name."""
-    columns = checkpoint.c
-    query = sa.select(columns.tenant, columns.name, columns.uri)
-    with database.read() as connection:
-        rows = connection.execute(query.where(columns.state != "withdrawn")).all()
-    return {
-        (row.tenant, row.name): Path(os.path.realpath(path_of(row.uri)))
-        for row in rows
-        if is_path(row.uri)
-    }
-
-
-def _ended_before(database: Database, tenant: str, loop: str, keep_s: int) -> list[EndedCycle]:
-    before_us = database_now(database) - keep_s * SECOND_US
-    columns, made = loop_cycle.c, checkpoint.c
-    same = sa.and_(made.tenant == columns.tenant, made.name == columns.checkpoint)
-    query = (
-        sa.select(columns.number, columns.outcome, columns.checkpoint, made.state)
-        .select_from(loop_cycle.outerjoin(checkpoint, same))
-        .where(columns.tenant == tenant, columns.loop == loop, columns.ended_at < before_us)
-        .order_by(columns.number)
-    )
-    with database.read() as connection:
-        return [EndedCycle(*row) for row in connection.execute(query)]
 
 
 def _remove(path: Path, cycle: Path) -> bool:

@@ -9,9 +9,6 @@ from penstock.errors import PenstockError, SettingInvalid
 if TYPE_CHECKING:  # a sandbox imports this package, and starts once per attempt
     from penstock.settings import Settings
 
-#: Tries of a task whose worker is lost, and tasks of a run that Ray has at a time.
-_ATTEMPTS_MAX, _INFLIGHT_MAX = 3, 64
-
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
@@ -31,11 +28,10 @@ class Executor(Protocol):
     ) -> Iterator[TaskResult[Task, Result]]:
         """Each task as it ends, in no order. Tasks are taken as there is room for them.
 
-        A task whose worker is lost (killed, out of memory, its machine gone) is done again, so
-        it may run more than once, even at the same time; it is yielded once. The first error
-        ends the run: tasks under way are waited for and yielded, then it is raised. A
-        PenstockError comes as it was raised, any other error as TaskFailed. Raises WorkerLost
-        after 3 tries, InvalidInput, ExecutorUnreachable."""
+        A task whose worker is lost is done again, so it may run more than once, even at the same
+        time; it is yielded once. The first error ends the run: tasks under way are waited for and
+        yielded, then it is raised: a PenstockError as it was, any other error as TaskFailed.
+        Raises WorkerLost after 3 tries, InvalidInput, ExecutorUnreachable."""
         ...
 
     def close(self) -> None:
@@ -57,7 +53,7 @@ def open_executor(settings: "Settings") -> Executor:
     from penstock.execution.settings import ExecutionSettings
 
     limits = settings.room(ExecutionSettings)
-    name, memory = limits.executor, limits.executor_task_memory_bytes
+    name = limits.executor
     if name == INLINE:
         from penstock.execution.calls import InlineExecutor
 
@@ -65,14 +61,13 @@ def open_executor(settings: "Settings") -> Executor:
     if name == "processes":
         from penstock.execution.calls import ProcessExecutor
 
-        return ProcessExecutor(workers=limits.executor_workers, attempts_max=_ATTEMPTS_MAX)
+        return ProcessExecutor(workers=limits.executor_workers)
     scheme, _, rest = name.partition(":")
     address = rest.removeprefix("//")
     if scheme == "ray" and address and "/" not in address:
         from penstock.execution.ray import RayExecutor
 
-        bounds = {"attempts_max": _ATTEMPTS_MAX, "inflight_max": _INFLIGHT_MAX}
-        return RayExecutor(address, **bounds, task_memory_bytes=memory)
+        return RayExecutor(address, limits.executor_task_memory_bytes)
     why = f"{name!r} is not inline, processes, ray://HOST:PORT or ray:auto"
     raise SettingInvalid(name="executor", origin="the settings", why=why)
 

@@ -21,7 +21,8 @@ from penstock.errors import InvalidInput, PenstockError
 from penstock.execution import Executor, Result, Task, TaskFailed, TaskResult, WorkerLost
 from penstock.execution.guarded_process import Channel, GuardedProcess, describe_status
 
-_SHOWN_CHARS_MAX = 200
+#: Tries of a task whose worker is lost.
+_ATTEMPTS_MAX = 3
 #: What pickle raises for a value that cannot be pickled.
 _UNFIT = (pickle.PickleError, TypeError, AttributeError, ValueError, RecursionError)
 
@@ -48,21 +49,17 @@ class _PackedCall:
 class CallExecutor(Executor):
     """Packs its calls, so that what runs on workers of one kind runs on those of others."""
 
-    attempts_max = 1
-
     @abstractmethod
     def make_workers(self) -> Workers: ...
 
     def run(
         self, function: Callable[[Task], Result], tasks: Iterable[Task]
     ) -> Iterator[TaskResult[Task, Result]]:
-        """See Executor. The function is checked at once."""
-        return _run(self.make_workers(), function_name(function), tasks, self.attempts_max)
+        # The function is checked at once, not with the first result.
+        return _run(self.make_workers(), function_name(function), tasks)
 
 
-def _run(
-    workers: Workers, name: str, tasks: Iterable[Any], attempts_max: int
-) -> Iterator[TaskResult[Any, Any]]:
+def _run(workers: Workers, name: str, tasks: Iterable[Any]) -> Iterator[TaskResult[Any, Any]]:
     new = enumerate(tasks)
     repeated: deque[_PackedCall] = deque()
     under_way: dict[int, _PackedCall] = {}
@@ -93,7 +90,7 @@ def _run(
                     if error is None:
                         yield TaskResult(call.task, result)
                     failure = failure or error
-                elif call.attempts < attempts_max:
+                elif call.attempts < _ATTEMPTS_MAX:
                     repeated.append(call)
                 else:
                     facts = {"task": _show(call.task), "attempts": call.attempts, "why": answer}
@@ -109,7 +106,7 @@ def function_name(function: Callable[..., Any]) -> str:
     module = getattr(function, "__module__", None)
     name = getattr(function, "__qualname__", None)
     full_name = f"{module}:{name}"
-    if module in (None, "__main__") or name is None or _import(full_name) is not function:
+    if module == "__main__" or _import(full_name) is not function:
         why = (
             "workers import it by its name, so it has to stand at the top of a module that they can"
             " import, not in a script, in another function or in a lambda"
@@ -149,15 +146,13 @@ def perform(call: bytes) -> bytes:
         failure = error
     where = traceback.extract_tb(failure.__traceback__)[-1]
     why = f"{type(failure).__name__}: {failure} ({where.filename}, line {where.lineno})"
-    lines = "".join(traceback.format_exception(failure))
-    return pickle.dumps(
-        (None, TaskFailed(function=name, task=_show(task), why=why, traceback=lines))
-    )
+    facts = {"why": why, "traceback": "".join(traceback.format_exception(failure))}
+    return pickle.dumps((None, TaskFailed(function=name, task=_show(task), **facts)))
 
 
 def _show(task: object) -> str:
     text = repr(task)
-    return text if len(text) <= _SHOWN_CHARS_MAX else text[: _SHOWN_CHARS_MAX - 1] + "…"
+    return text if len(text) <= 200 else text[:199] + "…"
 
 
 class InlineExecutor(CallExecutor):
@@ -169,21 +164,21 @@ class InlineExecutor(CallExecutor):
 
 
 class _CallerThread:
-    def __init__(self) -> None:
-        self._calls: list[tuple[int, bytes]] = []
+    _call: tuple[int, bytes] | None = None
 
     def has_room(self) -> bool:
-        return not self._calls
+        return self._call is None
 
     def give(self, number: int, call: bytes) -> None:
-        self._calls.append((number, call))
+        self._call = number, call
 
-    def wait(self) -> Iterable[tuple[int, bytes]]:
-        number, call = self._calls.pop()
-        return [(number, perform(call))]
+    def wait(self) -> Iterator[tuple[int, bytes]]:
+        assert self._call is not None
+        (number, call), self._call = self._call, None
+        yield number, perform(call)
 
     def drop(self) -> None:
-        self._calls.clear()
+        self._call = None
 
 
 # Worker processes with one task at a time. In the standard library's pool the loss of one worker
@@ -193,9 +188,8 @@ _END_SECONDS_MAX = 5.0
 
 
 class ProcessExecutor(CallExecutor):
-    def __init__(self, *, workers: int, attempts_max: int) -> None:
+    def __init__(self, *, workers: int) -> None:
         self._workers_max = workers or len(os.sched_getaffinity(0))
-        self.attempts_max = attempts_max
         self._runs: list[_Processes] = []
 
     def make_workers(self) -> Workers:
@@ -215,11 +209,6 @@ class _Worker:
         #: The call that it performs now.
         self.number: int | None = None
 
-    def give(self, number: int, call: bytes) -> None:
-        self.number = number
-        with suppress(OSError):  # it is gone: reading its answer will say so
-            self.channel.send(call)
-
     def end(self) -> str:
         """End it, at once where nobody waits for its work, and say how it ended."""
         status = self.guarded.stop(_END_SECONDS_MAX if self.number is None else 0.0)
@@ -238,14 +227,16 @@ class _Processes:
         worker = next((worker for worker in self.workers if worker.number is None), None)
         if worker is None:
             self.workers.append(worker := _Worker())
-        worker.give(number, call)
+        worker.number = number
+        with suppress(OSError):  # it is gone: reading its answer will say so
+            worker.channel.send(call)
 
     def wait(self) -> Iterator[tuple[int, bytes | str]]:
-        busy = {
-            worker.channel.fileno(): worker for worker in self.workers if worker.number is not None
-        }
-        for ready in wait(list(busy)):
-            worker = busy[ready]  # type: ignore[index]
+        busy = [worker for worker in self.workers if worker.number is not None]
+        ready = wait([worker.guarded.end for worker in busy])
+        for worker in busy:
+            if worker.guarded.end not in ready:
+                continue
             number, worker.number = worker.number, None
             assert number is not None
             try:
@@ -262,7 +253,6 @@ class _Processes:
 
 def main(end: socket.socket) -> None:
     def end_with_caller() -> None:
-        """Nobody needs the work of a caller that was killed."""
         poll = select.poll()
         poll.register(end, 0)  # a hang-up is always reported
         poll.poll()

@@ -1,8 +1,5 @@
-"""Limits that the kernel puts on this process, and that nothing in it can lift again.
-
-Memory, CPU time and files are bounded on every Unix, paths (Landlock) and system calls (seccomp) on
-Linux.
-"""
+"""Limits that the kernel puts on this process, and that nothing in it can lift again: resources on
+every Unix, paths (Landlock) and system calls (seccomp) on Linux."""
 
 import ctypes
 import os
@@ -13,11 +10,10 @@ import struct
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from errno import ENOSYS, EPERM
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 #: Files that every process may read: the devices that hold nothing, and where time zones are.
 COMMON_FILES = ("/dev/null", "/dev/zero", "/dev/urandom", "/usr/share/zoneinfo")
@@ -28,8 +24,8 @@ _SET_DEATH_SIGNAL, NO_NEW_PRIVILEGES = 1, 38
 def limit_resources(
     *, memory_bytes: int, cpu_seconds: int, open_files: int, file_bytes: int = 0
 ) -> None:
-    """Bound what the process uses from now on, memory beyond what it has mapped already. It gets
-    SIGXCPU at its CPU limit; `file_bytes` is the largest file that it may write."""
+    """Bound what the process uses from now on, memory beyond what it has mapped already.
+    `file_bytes` is the largest file that it may write."""
     values = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_CPU: cpu_seconds,
@@ -51,8 +47,7 @@ def lower_limits(values: Mapping[int, int]) -> None:
 
 
 def die_with_parent(parent: int | None = None) -> None:
-    """The kernel kills this process with the one that forked it; at once, where that is not
-    `parent` any more. Linux only."""
+    """The kernel kills this process with the one that forked it; at once where that is gone."""
     control(_SET_DEATH_SIGNAL, signal.SIGKILL)
     if parent is not None and os.getppid() != parent:
         os._exit(1)
@@ -61,16 +56,26 @@ def die_with_parent(parent: int | None = None) -> None:
 def control(option: int, *values: int) -> None:
     """Call `prctl`. Raises OSError."""
     arguments = [ctypes.c_ulong(value) for value in (*values, 0, 0, 0, 0)[:4]]
-    if _libc().prctl(option, *arguments) == -1:
+    check_call(libc().prctl(option, *arguments), "prctl")
+
+
+def check_call(result: int, action: str) -> None:
+    if result == -1:
         number = ctypes.get_errno()
-        raise OSError(number, f"prctl: {os.strerror(number)}")
+        raise OSError(number, f"{action}: {os.strerror(number)}")
+
+
+@cache
+def libc() -> Any:
+    found = ctypes.CDLL(None, use_errno=True)
+    found.syscall.restype = ctypes.c_long
+    return found
 
 
 # System calls
 
 
-@dataclass(frozen=True)
-class CallRule:
+class CallRule(NamedTuple):
     """A system call that fails with `error`; where `argument` is named, only if its lower half
     has any of the bits of `mask`, or is none of `values`."""
 
@@ -131,26 +136,17 @@ def filter_calls(program: bytes) -> None:
     control(NO_NEW_PRIVILEGES, 1)
     steps = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(steps))
-    if _libc().prctl(_SET_SECCOMP, _FILTER, header, 0, 0) == -1:
-        number = ctypes.get_errno()
-        raise OSError(number, f"a filter of calls: {os.strerror(number)}")
+    check_call(libc().prctl(_SET_SECCOMP, _FILTER, header, 0, 0), "a filter of calls")
 
 
 def filter_program(rules: Iterable[CallRule], machine: str) -> bytes:
-    """The rules as the kernel's filter. Every check is a block that ends in a return or falls
-    through to the next."""
+    """The rules as the kernel's filter: blocks that end in a return or fall through to the next."""
     column, architecture = _MACHINES[machine]
-    program = [
-        _step(_LOAD_WORD, 4),
-        _step(_JUMP_EQUAL, architecture, when_true=1),
-        _step(_RETURN, _KILL_PROCESS),
-        _step(_LOAD_WORD, 0),
-    ]
+    killed = _step(_RETURN, _KILL_PROCESS)
+    program = [_step(_LOAD_WORD, 4), _step(_JUMP_EQUAL, architecture, when_true=1), killed]
+    program.append(_step(_LOAD_WORD, 0))
     if machine == "x86_64":
-        program += [
-            _step(_JUMP_AT_LEAST, _SECOND_NUMBERS, when_false=1),
-            _step(_RETURN, _KILL_PROCESS),
-        ]
+        program += [_step(_JUMP_AT_LEAST, _SECOND_NUMBERS, when_false=1), killed]
     for rule in rules:
         number = _CALLS[rule.call][column]
         if number is not None:
@@ -214,41 +210,31 @@ _RIGHTS_NEWEST = 16
 def limit_files(readable: Sequence[str], writable: Sequence[str] = ()) -> bool:
     """From now on this process opens nothing but what lies at or below these paths. Paths that
     do not exist are left out. False where the kernel cannot."""
-    if sys.platform != "linux":
-        return False
-    libc = _libc()
-    version = libc.syscall(_CREATE_RULESET, None, 0, 1)
+    version = libc().syscall(_CREATE_RULESET, None, 0, 1) if sys.platform == "linux" else 0
     if version < 1:
         return False
     rights = (1 << _RIGHTS.get(version, _RIGHTS_NEWEST)) - 1
     attributes = struct.pack("Q", rights)
-    ruleset = libc.syscall(_CREATE_RULESET, attributes, len(attributes), 0)
+    ruleset = libc().syscall(_CREATE_RULESET, attributes, len(attributes), 0)
     if ruleset < 0:
         return False
     try:
         for path in readable:
-            _allow(libc, ruleset, path, _READ_FILE, _READ_FILE | _READ_FOLDER)
+            _allow(ruleset, path, _READ_FILE, _READ_FILE | _READ_FOLDER)
         for path in writable:
             change = (_READ_FILE | _WRITE_FILE | _TRUNCATE) & rights
-            _allow(libc, ruleset, path, change, rights & ~_EXECUTE)
+            _allow(ruleset, path, change, rights & ~_EXECUTE)
         control(NO_NEW_PRIVILEGES, 1)
-        return bool(libc.syscall(_RESTRICT_SELF, ruleset, 0) == 0)
+        return bool(libc().syscall(_RESTRICT_SELF, ruleset, 0) == 0)
     finally:
         os.close(ruleset)
 
 
-def _allow(libc: Any, ruleset: int, path: str, file_rights: int, folder_rights: int) -> None:
+def _allow(ruleset: int, path: str, file_rights: int, folder_rights: int) -> None:
     with suppress(FileNotFoundError):
         opened = os.open(path, getattr(os, "O_PATH", 0) | os.O_CLOEXEC)
         try:
             rights = folder_rights if Path(path).is_dir() else file_rights
-            libc.syscall(_ADD_RULE, ruleset, _BELOW_PATH, struct.pack("=Qi", rights, opened), 0)
+            libc().syscall(_ADD_RULE, ruleset, _BELOW_PATH, struct.pack("=Qi", rights, opened), 0)
         finally:
             os.close(opened)
-
-
-@cache
-def _libc() -> Any:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.syscall.restype = ctypes.c_long
-    return libc

@@ -1,9 +1,5 @@
-"""Processes that work for this one and cannot outlive it.
-
-`GuardedProcess` is a module of ours at the other end of a socket, `run_guarded` a command of
-somebody else. What a process may use once it runs is in `confinement`. This module imports little:
-a sandbox starts once per attempt.
-"""
+"""Processes that work for this one and cannot outlive it: a module of ours at the other end of a
+socket, or a command of somebody else. It imports little: a sandbox starts once per attempt."""
 
 import json
 import os
@@ -16,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -36,9 +32,8 @@ import_module(sys.argv[2]).main(socket(fileno=int(sys.argv[3])), *sys.argv[4:])
 class GuardedProcess:
     """A Python module whose `main` gets one end of a socket; `end` is the other one.
 
-    It has no variables but `environment`, so no secrets, and no files but its socket. It gets to
-    know that its caller has closed the socket or is gone, and ends.
-    """
+    It has no variables but `environment`, no files but its socket, and ends where its caller has
+    closed that or is gone. What it prints goes to `output`, or to our standard error."""
 
     def __init__(
         self,
@@ -49,21 +44,11 @@ class GuardedProcess:
         output: int | None = None,
         directory: str | None = None,
     ) -> None:
-        """What it prints goes to `output`, or to our standard error."""
         self.end, theirs = socket.socketpair(socket.AF_UNIX, kind)
         with theirs:
-            file = str(theirs.fileno())
+            command = [sys.executable, "-P", "-c", _START, json.dumps(sys.path), module]
             self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-P",
-                    "-c",
-                    _START,
-                    json.dumps(sys.path),
-                    module,
-                    file,
-                    *arguments,
-                ],
+                [*command, str(theirs.fileno()), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=2 if output is None else output,
                 stderr=output,
@@ -199,18 +184,18 @@ def run_guarded(
 ) -> ProcessEnd:
     """Run a program, or a command by `sh`, until it ends, its time is over, or `cancelled` says so.
 
-    A guard ends its process group as soon as the caller lets go of a pipe, also where the caller is
-    killed. Its output goes to `show` or is appended to `log`. A command that is stopped gets
-    SIGTERM first where there are `grace_seconds`. With `leaves_processes` what it started may
-    outlive it. The guard holds `open_files`, such as locks, until the command has ended."""
+    Its process group ends with this process, also where that is killed. Its output goes to `show`
+    or is appended to `log`. With `grace_seconds` a command that is stopped gets SIGTERM first; with
+    `leaves_processes` what it started may outlive it. A guard holds `open_files`, such as locks,
+    until it has ended."""
     words = ["sh", "-c", command] if isinstance(command, str) else command
-    with ExitStack() as stack:
+    with nullcontext(subprocess.PIPE) if log is None else _opened(log) as sink:
         process = subprocess.Popen(
             [sys.executable, "-ISc", _GUARD, "" if leaves_processes else "alone", *words],
             cwd=directory,
             env=dict(environment),
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE if log is None else stack.enter_context(_opened(log)),
+            stdout=sink,
             stderr=subprocess.STDOUT,
             bufsize=0,
             pass_fds=open_files,

@@ -1,7 +1,6 @@
-"""The executor of many machines: tasks on a Ray cluster that somebody runs.
+"""The executor of many machines: tasks on a Ray cluster, of which this machine is a node.
 
-This process becomes a driver of the cluster, so its machine has to be one of the cluster's
-nodes. Ray's own retries are off: attempts are counted as for processes."""
+Ray's own retries are off: attempts are counted as for processes."""
 
 import socket
 from collections.abc import Iterator
@@ -12,21 +11,19 @@ from penstock.execution import ExecutorUnreachable, TaskFailed
 from penstock.execution.calls import CallExecutor, Workers, perform
 
 _CONNECT_SECONDS_MAX = 10.0
+#: Tasks of a run that Ray has at a time.
+_INFLIGHT_MAX = 64
 
 
 class RayExecutor(CallExecutor):
     """An Executor on the cluster at `address`: HOST:PORT of its head, or `auto`."""
 
-    def __init__(
-        self, address: str, *, attempts_max: int, inflight_max: int, task_memory_bytes: int
-    ) -> None:
+    def __init__(self, address: str, task_memory_bytes: int) -> None:
         try:
             import ray
         except ImportError as error:
             raise ExtraMissing(what="The executor on Ray", extra="ray") from error
 
-        self.attempts_max = attempts_max
-        self._inflight_max = inflight_max
         #: A process has one connection; the code that made it closes it.
         self._connected = not ray.is_initialized()
         if self._connected:
@@ -47,7 +44,7 @@ class RayExecutor(CallExecutor):
         )
 
     def make_workers(self) -> Workers:
-        return _ClusterWorkers(self._perform, self._inflight_max)
+        return _ClusterWorkers(self._perform)
 
     def close(self) -> None:
         if self._connected:
@@ -58,13 +55,12 @@ class RayExecutor(CallExecutor):
 
 
 class _ClusterWorkers:
-    def __init__(self, perform: Any, inflight_max: int) -> None:
+    def __init__(self, perform: Any) -> None:
         self._perform = perform
-        self._inflight_max = inflight_max
         self._numbers: dict[Any, int] = {}
 
     def has_room(self) -> bool:
-        return len(self._numbers) < self._inflight_max
+        return len(self._numbers) < _INFLIGHT_MAX
 
     def give(self, number: int, call: bytes) -> None:
         self._numbers[self._perform.remote(call)] = number
@@ -87,6 +83,5 @@ class _ClusterWorkers:
             yield number, answer
 
     def drop(self) -> None:
-        # The tasks run to their end. Cancelling one in the moment in which it ends would end this
-        # whole process (seen with Ray 2.60).
+        # The tasks run to their end. Cancelling one as it ends would end this process (Ray 2.60).
         self._numbers.clear()

@@ -46,10 +46,10 @@ def make(form: str, folder: Path) -> None:
 @pytest.mark.parametrize("form", FORMATS)
 def test_each_format_is_recognised_and_no_other_takes_it(form: str, tmp_path: Path) -> None:
     make(form, tmp_path)
-    assert format_of(tmp_path).name == form
+    assert format_of(tmp_path) == form
     assert outcomes(read(tmp_path))
-    for one in FORMATS.values():
-        assert one.recognises(tmp_path) == (one.name == form)
+    for name, one in FORMATS.items():
+        assert one.recognises(tmp_path) == (name == form)
 
 
 def test_a_mixture_is_refused_with_what_it_may_be(tmp_path: Path) -> None:

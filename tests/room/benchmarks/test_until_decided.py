@@ -115,5 +115,5 @@ def test_what_cannot_be_decided_is_refused(ready: Lake, lake: Lake) -> None:
     add_suite(database, TENANT, SuiteVersion("other", "v1", (SuiteTask("t"),)))
     with pytest.raises(InvalidInput, match="has no results there"):
         UntilDecided(database, other, "production")
-    with pytest.raises(InvalidInput, match="does not name the suite third"):
+    with pytest.raises(InvalidInput, match="requires nothing on third"):
         UntilDecided(database, AttemptScope(TENANT, "third", "v1", "new"), "production")

@@ -34,9 +34,9 @@ def test_of_a_home_that_only_root_enters_programs_of_path_are_shown(
     home = str(tmp_path.resolve())
     inside = [f"{home}/bin", f"{home}/tool/bin", f"{home}/env/shims"]
     monkeypatch.setenv("PATH", os.pathsep.join(["/usr/bin", "", "bin", home, *inside]))
-    monkeypatch.setattr(
-        visible_files, "_closed_to_nobody", lambda path: home if path.startswith(home) else None
-    )
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    closed = lambda path: home if path.startswith(home) else None  # noqa: E731
+    monkeypatch.setattr(visible_files, "closed_folder", closed)
     shown = {place for place in own_programs() if place.startswith(home)}
     assert shown == {f"{home}/bin", f"{home}/tool", f"{home}/env"}
     assert named_places(f"{home}/.ssh/key") == []

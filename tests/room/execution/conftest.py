@@ -9,12 +9,12 @@ from penstock.execution.calls import InlineExecutor, ProcessExecutor
 @pytest.fixture(params=["inline", "processes"])
 def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
     inline = request.param == "inline"
-    with InlineExecutor() if inline else ProcessExecutor(workers=2, attempts_max=3) as executor:
+    with InlineExecutor() if inline else ProcessExecutor(workers=2) as executor:
         yield executor
 
 
 @pytest.fixture
 def losing() -> Iterator[Executor]:
     """One whose workers can be lost without the caller."""
-    with ProcessExecutor(workers=2, attempts_max=3) as executor:
+    with ProcessExecutor(workers=2) as executor:
         yield executor

@@ -159,7 +159,7 @@ def test_runs_that_are_left_while_their_tasks_end(losing: Executor) -> None:
 
 def test_closing_leaves_no_process(tmp_path: Path) -> None:
     """Also of a run that nobody reads to its end, with a task that does not end."""
-    executor = ProcessExecutor(workers=2, attempts_max=1)
+    executor = ProcessExecutor(workers=2)
     with executor:
         first, never = Marked(0, str(tmp_path)), Marked(1, str(tmp_path / "none"))
         (tmp_path / "none").mkdir()

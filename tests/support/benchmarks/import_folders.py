@@ -34,7 +34,7 @@ class Results:
 
 def read(path: Path, form: str | None = None, **facts: Any) -> Results:
     trials = TrialCollection(path, options_with(**facts))
-    (FORMATS[form] if form else format_of(path)).collect(trials)
+    FORMATS[form or format_of(path)].collect(trials)
     attempts, problems = trials.attempts(), trials.problems.items()
     counts = {kind: problem.count for kind, problem in problems}
     return Results(attempts, counts, {kind: problem.examples for kind, problem in problems})

@@ -88,7 +88,7 @@ from penstock.execution.calls import ProcessExecutor
 from penstock.lake.lake import open_lake
 from penstock_jobs.benchmarks.run import RunOptions, run_suite
 from penstock_jobs.benchmarks.suite import read_suite
-executor = ProcessExecutor(workers=2, attempts_max=3)
+executor = ProcessExecutor(workers=2)
 with open_lake({str(lake.settings.data)!r}) as lake, executor:
     suite = read_suite(Path({str(suite.folder)!r}))
     print("begun", flush=True)

@@ -41,7 +41,7 @@ def lake(tmp_path: Path) -> Iterator[HandLake]:
 
 @pytest.fixture
 def executor() -> Iterator[Executor]:
-    with ProcessExecutor(workers=2, attempts_max=3) as executor:
+    with ProcessExecutor(workers=2) as executor:
         yield executor
 
 

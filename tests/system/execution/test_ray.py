@@ -60,8 +60,7 @@ def living_nodes() -> set[str]:
 
 @pytest.fixture
 def on_ray(connected_ray: str) -> Iterator[RayExecutor]:
-    bounds = {"attempts_max": 3, "inflight_max": 4, "task_memory_bytes": 0}
-    with RayExecutor(connected_ray, **bounds) as executor:
+    with RayExecutor(connected_ray, 0) as executor:
         yield executor
 
 

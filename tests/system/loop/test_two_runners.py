@@ -81,7 +81,8 @@ def test_of_many_that_claim_at_once_one_has_it(world: World) -> None:
     def claim(_number: int) -> int | None:
         [cycle] = cycles_of(database, TENANT, "by-hand")
         at_once.wait()
-        with cycles.claimed(1, cycle.stage("rewards"), owner="me", lease_s=60) as held:
+        stage = cycle.stage("rewards")
+        with cycles.claimed(1, stage, owner="me", lease_s=60, until_us=None) as held:
             at_once.wait()
             return None if held is None else held.epoch
 

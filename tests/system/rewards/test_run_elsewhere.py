@@ -52,7 +52,7 @@ def expected(tmp_path: Path) -> list[Event]:
 def test_in_other_processes(tmp_path: Path, expected: list[Event]) -> None:
     with hand_lake(tmp_path / "lake", bucket_bytes_target=16_000) as lake:
         fill(lake)
-        with ProcessExecutor(workers=2, attempts_max=3) as executor:
+        with ProcessExecutor(workers=2) as executor:
             report = run(lake.lake, executor, RunRequest(DEFINITION), now_us=START_US + DAY_US)
         assert report.buckets > 2
         assert rows_of(lake) == expected

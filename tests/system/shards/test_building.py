@@ -33,7 +33,7 @@ def test_the_same_bytes_twice_and_on_other_executors(
     files = files_of(lake)
     assert built(lake, recipe()).manifest == first.manifest
     assert not built(lake, recipe()).new
-    with ProcessExecutor(workers=2, attempts_max=3) as executor:
+    with ProcessExecutor(workers=2) as executor:
         assert built(lake, recipe(), executor).manifest.id == first.manifest.id
     assert files_of(lake) == files
     assert len(list_shards(lake.lake.database, "default")) == 1

@@ -101,7 +101,7 @@ def test_sessions_that_hold_a_suite_s_tasks_are_left_out(
     assert len(sessions) == SESSIONS + 2 - 2
     assert "innocent" in sessions
     assert shard.manifest.suites == {"core": "sha256:1"}
-    with ProcessExecutor(workers=2, attempts_max=3) as executor:
+    with ProcessExecutor(workers=2) as executor:
         assert built(lake, recipe(SUITE), executor).manifest.id == shard.manifest.id
 
 

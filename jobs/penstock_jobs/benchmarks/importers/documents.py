@@ -3,7 +3,7 @@
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -44,8 +44,8 @@ def files(
     path: Path, *names: str, suffix: str = "", ends: Callable[[Path], bool] = lambda _folder: False
 ) -> Iterator[Path]:
     """Regular files with these names or this suffix, in order; none below a folder where the walk
-    `ends`. A single file counts whatever its name. Raises OSError for an unreadable folder, and
-    InvalidInput for one that holds more, or is deeper, than any harness makes it."""
+    `ends`. A single file counts whatever its name. Raises OSError, and InvalidInput for a folder
+    that holds more, or is deeper, than any harness makes it."""
     if path.is_file():
         yield path
         return
@@ -99,6 +99,10 @@ def try_decode(path: Path, kind: type[T]) -> T | None:
         return decode(read(path, _LOOK_BYTES_MAX), kind)
     except Unfit:
         return None
+
+
+def any_fits(paths: Iterable[Path], kinds: Iterable[type[T]]) -> bool:
+    return any(try_decode(path, kind) for path in paths for kind in kinds)
 
 
 def seconds_between(start: object, end: object) -> float | None:

@@ -1,7 +1,7 @@
 """Jobs of Harbor: folders of trials, which the job's own result counts or repeats."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ _ITS_OWN = {
 }  # fmt: skip
 #: A trial's name holds so much of its task's name.
 _TASK_CHARS = 32
+_TOKENS = ("n_input_tokens", "n_output_tokens")
 
 
 class _Exception(msgspec.Struct):
@@ -86,19 +87,49 @@ class _TrialConfig(msgspec.Struct):
 
 
 def recognises(path: Path) -> bool:
-    files = _files(path, _RESULT)
-    return any(documents.try_decode(file, kind) for file in files for kind in _KINDS.values())
+    return documents.any_fits(_files(path, _RESULT), _KINDS.values())
 
 
 def collect(trials: TrialCollection) -> None:
-    reader = _JobReader(trials)
+    #: With the folder of each, and whether it is repeated in the result of its job.
+    results: list[tuple[_TrialResult, Path, bool]] = []
+    jobs: list[tuple[_Job, Path]] = []
+    #: Why there is no result, by the folder of the trial.
+    failed: dict[Path, str] = {}
     for file in _files(trials.path, _RESULT):
-        reader.take(file)
-    if trials.path.is_dir():
-        for file in _files(trials.path, _CONFIG):
-            if not file.with_name(_RESULT).exists():
-                reader.take_config(file.parent, "it left no result")
-    reader.add_trials()
+        try:
+            result = trials.decode(file, _KINDS)
+        except Unfit as error:
+            trials.leave_out("a result that cannot be read is an error", file, error)
+            failed[file.parent] = f"its result cannot be read: {error}"
+            continue
+        if isinstance(result, _Job):
+            jobs.append((result, file))
+            parts = result.trial_results
+            results += [(part, file.parent / part.trial_name, True) for part in parts]
+        elif isinstance(result, _TrialResult):
+            results.append((result, file.parent, False))
+    for file in _files(trials.path, _CONFIG) if trials.path.is_dir() else ():
+        if not file.with_name(_RESULT).exists():
+            failed[file.parent] = "it left no result"
+    metric = trials.metric("reward", {name for result, *_ in results for name in _rewards(result)})
+    done: defaultdict[Path, set[str]] = defaultdict(set)
+    for result, folder, summary in results:
+        done[folder.parent].add(result.trial_name)
+        trials.add(_trial(result, folder, metric), folder.parent, summary=summary)
+    known = defaultdict(set, {job: set(names) for job, names in done.items()})
+    for folder, why in failed.items():
+        config = documents.try_decode(folder / _CONFIG, _TrialConfig)
+        if config is not None and config.trial_name not in known[folder.parent]:
+            trials.note("a trial without a result is an error", folder)
+            trials.add(_without_result(config, folder, why, trials))
+            known[folder.parent].add(config.trial_name)
+    for job, file in jobs:
+        left = job.n_total_trials - len(done[file.parent])
+        if left > 0 and job.finished_at is None:
+            missing = f"{left} of {job.n_total_trials} trials"
+            trials.refuse_unfinished(f"The job {file.parent}", missing)
+        _add_missing(job, file, known[file.parent], trials)
 
 
 def _files(path: Path, name: str) -> Iterator[Path]:
@@ -113,99 +144,53 @@ def _files(path: Path, name: str) -> Iterator[Path]:
     return documents.files(path, name, ends=ends)
 
 
-class _JobReader:
-    def __init__(self, trials: TrialCollection) -> None:
-        self._trials = trials
-        #: With the folder of each, and whether it is repeated in the result of its job.
-        self._results: list[tuple[_TrialResult, Path, bool]] = []
-        self._jobs: list[tuple[_Job, Path]] = []
-        self._without_result: list[ImportedTrial] = []
+def _without_result(
+    config: _TrialConfig, folder: Path, why: str, trials: TrialCollection
+) -> ImportedTrial:
+    """Its configuration may lack parts of its label: then the one counts that fits."""
+    task, agent = config.task, config.agent
+    name = str(task.get("name") or Path(str(task.get("path") or "")).name)
+    name = name or config.trial_name.rpartition("__")[0]
+    model = str(agent.get("model_name") or "")
+    parts = (agent.get("name"), model.partition("/")[2] or model, task.get("source"))
+    own = tuple(str(part or "") for part in parts)
+    labels = {
+        other.label
+        for other in trials
+        if all(mine in ("", part) for mine, part in zip(own, other.label, strict=True))
+    }
+    return ImportedTrial(
+        task=_task_of(name, trials) or name,
+        outcome=short(why),
+        identity=(str(folder.parent), config.trial_name),
+        where=str(folder),
+        label=labels.pop() if len(labels) == 1 else (*own[:2], own[2] or "adhoc"),
+        run=str(folder.parent),
+        name=config.trial_name,
+    )
 
-    def take(self, file: Path) -> None:
-        try:
-            result = self._trials.decode(file, _KINDS)
-        except Unfit as error:
-            self._trials.leave_out("a result that cannot be read is an error", file, error)
-            self.take_config(file.parent, f"its result cannot be read: {error}")
-            return
-        if isinstance(result, _Job):
-            self._jobs.append((result, file))
-            for part in result.trial_results:
-                self._results.append((part, file.parent / part.trial_name, True))
-        elif isinstance(result, _TrialResult):
-            self._results.append((result, file.parent, False))
 
-    def take_config(self, folder: Path, error: str) -> None:
-        """Take a trial without a result: its label may lack parts."""
-        config = documents.try_decode(folder / _CONFIG, _TrialConfig)
-        if config is None:
-            return
-        task, agent = config.task, config.agent
-        task_name = str(task.get("name") or Path(str(task.get("path") or "")).name)
-        model = str(agent.get("model_name") or "")
-        label = (agent.get("name"), model.partition("/")[2] or model, task.get("source"))
-        trial = ImportedTrial(
-            task=task_name or config.trial_name.rpartition("__")[0],
-            outcome=short(error),
-            identity=(str(folder.parent), config.trial_name),
-            where=str(folder),
-            label=tuple(str(part or "") for part in label),
-            run=str(folder.parent),
-            name=config.trial_name,
-        )
-        self._without_result.append(trial)
+def _add_missing(job: _Job, file: Path, known: set[str], trials: TrialCollection) -> None:
+    run, count = str(file.parent), len(known)
+    named = {name: label for name, label in _trials_named_in(job) if name not in known}
+    for name, label in sorted(named.items()):
+        if task := _task_of(name.rpartition("__")[0], trials):
+            count += 1
+            facts = {"where": f"{file}: {name}", "label": label, "run": run, "name": name}
+            kind = "a trial that only the job names is an error"
+            trials.add_missing(kind, task, (run, name), **facts)
+    if (unnamed := job.n_total_trials - count) > 0:
+        trials.note("a result is missing, and nothing names its task", file, unnamed)
 
-    def add_trials(self) -> None:
-        names = {name for result, _folder, _summary in self._results for name in _rewards(result)}
-        metric = self._trials.metric("reward", names)
-        for result, folder, summary in self._results:
-            self._trials.add(_trial(result, folder, metric), folder.parent, summary=summary)
-        known = {(str(folder.parent), result.trial_name) for result, folder, _ in self._results}
-        for trial in self._without_result:
-            if trial.identity not in known:
-                self._trials.note("a trial without a result is an error", trial.where)
-                self._trials.add(self._completed(trial))
-        for job, file in self._jobs:
-            self._add_missing(job, file)
 
-    def _completed(self, trial: ImportedTrial) -> ImportedTrial:
-        task = self._task_of(trial.task) or trial.task
-        labels = {
-            other.label
-            for other in self._trials
-            if all(mine in ("", part) for mine, part in zip(trial.label, other.label, strict=True))
-        }
-        label = labels.pop() if len(labels) == 1 else (*trial.label[:2], trial.label[2] or "adhoc")
-        return replace(trial, task=task, label=label)
-
-    def _add_missing(self, job: _Job, file: Path) -> None:
-        run = str(file.parent)
-        known = {
-            trial.trial_name for trial, folder, _ in self._results if str(folder.parent) == run
-        }
-        left = job.n_total_trials - len(known)
-        if left > 0 and job.finished_at is None:
-            missing = f"{left} of {job.n_total_trials} trials"
-            self._trials.refuse_unfinished(f"The job {file.parent}", missing)
-        known |= {trial.name for trial in self._without_result if trial.run == run}
-        named = {name: label for name, label in _trials_named_in(job) if name not in known}
-        for name, label in sorted(named.items()):
-            if task := self._task_of(name.rpartition("__")[0]):
-                known.add(name)
-                facts = {"where": f"{file}: {name}", "label": label, "run": run, "name": name}
-                kind = "a trial that only the job names is an error"
-                self._trials.add_missing(kind, task, (run, name), **facts)
-        if (unnamed := job.n_total_trials - len(known)) > 0:
-            self._trials.note("a result is missing, and nothing names its task", file, unnamed)
-
-    def _task_of(self, name: str) -> str | None:
-        """Names of trials hold the last part of their task's, cut off where it is long."""
-        cut = name[:_TASK_CHARS].rstrip("_-")
-        tasks = {trial.task: trial.task.rpartition("/")[2] for trial in self._trials}
-        fitting = [task for task, part in tasks.items() if part[:_TASK_CHARS].rstrip("_-") == cut]
-        if fitting or len(cut) >= _TASK_CHARS - 2:
-            return fitting[0] if len(fitting) == 1 else None
-        return name or None
+def _task_of(name: str, trials: TrialCollection) -> str | None:
+    """Names of trials hold the last part of their task's, cut off where it is long."""
+    cut = name[:_TASK_CHARS].rstrip("_-")
+    tasks = {trial.task: trial.task.rpartition("/")[2] for trial in trials}
+    fitting = [task for task, part in tasks.items() if part[:_TASK_CHARS].rstrip("_-") == cut]
+    if fitting or len(cut) >= _TASK_CHARS - 2:
+        return fitting[0] if len(fitting) == 1 else None
+    return name or None
 
 
 def _trials_named_in(job: _Job) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -233,18 +218,15 @@ def _trial(result: _TrialResult, folder: Path, metric: str | None) -> ImportedTr
     usages, timings = _parts(result, "agent_result"), _parts(result, "agent_execution")
     info, job = result.agent_info or {}, str(folder.parent)
     model = (info.get("model_info") or {}).get("name") or ""
+    tokens = [_sum(getattr(usage, name) for usage in usages) for name in _TOKENS]
     return ImportedTrial(
         task=result.task_name,
         outcome=_outcome(result, metric, notes),
-        measures={
-            **reported_tokens(
-                _sum(usage.n_input_tokens for usage in usages),
-                _sum(usage.n_output_tokens for usage in usages),
-                notes,
-            ),
+        measures=reported_tokens(*tokens, notes)
+        | {
             "cost_usd": _sum(usage.cost_usd for usage in usages),
             "latency_s": _sum(
-                seconds_between(time.started_at, time.finished_at) for time in timings
+                seconds_between(each.started_at, each.finished_at) for each in timings
             ),
         },
         identity=result.id or (job, result.trial_name),

@@ -63,14 +63,31 @@ class _RunMetadata(msgspec.Struct):
 
 
 def recognises(path: Path) -> bool:
-    files = documents.files(path, _RESULTS, ends=_is_trial)
-    return any(documents.try_decode(file, kind) for file in files for kind in _KINDS.values())
+    return documents.any_fits(documents.files(path, _RESULTS, ends=_is_trial), _KINDS.values())
 
 
 def collect(trials: TrialCollection) -> None:
-    reader = _RunReader(trials)
+    runs: dict[Path, _RunMetadata] = {}
+    folder = trials.path.parent if trials.path.is_file() else trials.path
+    for file in documents.files(folder, _METADATA, ends=_is_trial):
+        if trials.path.is_dir() or file.parent == folder:
+            try:
+                data = documents.read(file, trials.options.document_bytes_max)
+                runs[file.parent] = documents.decode(data, _RunMetadata)
+            except Unfit as error:
+                trials.note("a run's metadata cannot be read", f"{file}: {error}")
+    reader = _RunReader(trials, runs)
     for file in documents.files(trials.path, _RESULTS, ends=_is_trial):
-        reader.take(file)
+        try:
+            result = trials.decode(file, _KINDS)
+        except Unfit as error:
+            trials.leave_out("results that cannot be read were left out", file, error)
+            continue
+        if isinstance(result, _TerminalResult):
+            reader.add(result, file, summary=False)
+        elif isinstance(result, _RunResults):
+            for part in result.results:
+                reader.add(part, file, summary=True)
     reader.add_missing()
 
 
@@ -82,34 +99,13 @@ def _is_trial(folder: Path) -> bool:
 
 
 class _RunReader:
-    def __init__(self, trials: TrialCollection) -> None:
-        self._trials = trials
+    def __init__(self, trials: TrialCollection, runs: dict[Path, _RunMetadata]) -> None:
+        self._trials, self._runs = trials, runs
         #: By task and run, the number of each attempt that has a result; without a number, what
         #: tells it from others.
         self._places: defaultdict[tuple[str, str], set[Hashable]] = defaultdict(set)
-        self._runs: dict[Path, _RunMetadata] = {}
-        folder = trials.path.parent if trials.path.is_file() else trials.path
-        for file in documents.files(folder, _METADATA, ends=_is_trial):
-            if trials.path.is_dir() or file.parent == folder:
-                try:
-                    data = documents.read(file, trials.options.document_bytes_max)
-                    self._runs[file.parent] = documents.decode(data, _RunMetadata)
-                except Unfit as error:
-                    trials.note("a run's metadata cannot be read", f"{file}: {error}")
 
-    def take(self, file: Path) -> None:
-        try:
-            result = self._trials.decode(file, _KINDS)
-        except Unfit as error:
-            self._trials.leave_out("results that cannot be read were left out", file, error)
-            return
-        if isinstance(result, _TerminalResult):
-            self._add(result, file, summary=False)
-        elif isinstance(result, _RunResults):
-            for part in result.results:
-                self._add(part, file, summary=True)
-
-    def _add(self, result: _TerminalResult, file: Path, *, summary: bool) -> None:
+    def add(self, result: _TerminalResult, file: Path, *, summary: bool) -> None:
         folder = next((folder for folder in file.parents if folder in self._runs), file.parent)
         metadata = self._runs.get(folder)
         run, index, size = metadata.run_id if metadata else str(folder), None, 0
@@ -120,16 +116,14 @@ class _RunReader:
         identity = own_id or ((run, result.trial_name) if result.trial_name else object())
         self._places[result.task_id, run].add(identity if index is None else index)
         notes: list[str] = []
+        took_s = seconds_between(result.agent_started_at, result.agent_ended_at)
         tokens = reported_tokens(result.total_input_tokens, result.total_output_tokens, notes)
         named = {metadata.run_id: metadata for metadata in self._runs.values()}
         metadata = named.get(run, metadata)
         trial = ImportedTrial(
             task=result.task_id,
             outcome=_outcome(result, notes),
-            measures={
-                **tokens,
-                "latency_s": seconds_between(result.agent_started_at, result.agent_ended_at),
-            },
+            measures=tokens | {"latency_s": took_s},
             identity=identity,
             trial=own_id or (result.trial_name if match and match["run"] else ""),
             where=f"{file}: {result.trial_name or result.task_id}",
@@ -171,8 +165,7 @@ class _RunReader:
                 )
 
     def _missing(self, task: str, run: _RunMetadata, size: int) -> list[int]:
-        """The numbers of a task's attempts that have no result. Each result without a number has
-        one of them."""
+        """The numbers of a task's attempts that no result has; each without a number has one."""
         known = self._places.get((task, run.run_id), set())
         numbers = [index for index in range(size) if index not in known]
         without_number = sum(not isinstance(place, int) for place in known)

@@ -5,7 +5,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from msgspec import Raw, Struct
 
@@ -69,14 +69,8 @@ class ImportedTrial:
 class ImportProblems:
     """What an import could not take as it stood: how often, and where first."""
 
-    def __init__(self) -> None:
-        self.problems: dict[str, ImportProblem] = {}
-
-    @classmethod
-    def of(cls, problems: Iterable[ImportProblem]) -> Self:
-        known = cls()
-        known.problems = {each.kind: replace(each, examples=[*each.examples]) for each in problems}
-        return known
+    def __init__(self, known: Iterable[ImportProblem] = ()) -> None:
+        self.problems = {each.kind: replace(each, examples=[*each.examples]) for each in known}
 
     @property
     def sorted_problems(self) -> list[ImportProblem]:

@@ -3,13 +3,11 @@
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import NamedTuple, Self
 
 from penstock.safe_names import relative_name
 
-_CHANGES_MAX = 100
 #: History with answers, and what running programs leaves: neither copied, nor counted as an edit.
 IGNORED = frozenset({
     ".git", ".hg", ".svn", ".jj",
@@ -25,11 +23,9 @@ class File(NamedTuple):
     kind: str = "file"  # file | program | link
 
 
-@dataclass(frozen=True)
-class FolderLimits:
+class FolderLimits(NamedTuple):
     entries: int
     depth: int
-    #: Of one file, and of all.
     file_bytes: int
     bytes: int
 
@@ -37,28 +33,34 @@ class FolderLimits:
 def excess_of(folder: str, limits: FolderLimits) -> str | None:
     """Which limit a folder is over, without reading its files. Raises OSError."""
     entries = size = 0
+    for entry, depth in _entries(folder):
+        entries += 1
+        if entries > limits.entries:
+            return f"it holds more than {limits.entries} files and folders"
+        if entry.is_dir(follow_symlinks=False):
+            if depth >= limits.depth:
+                return f"its folders lie more than {limits.depth} deep"
+            continue
+        file_bytes = entry.stat(follow_symlinks=False).st_size
+        size += file_bytes
+        if file_bytes > limits.file_bytes:
+            return f"{entry.path} has over {limits.file_bytes} bytes, the limit of a file"
+        if size > limits.bytes:
+            return f"its files have more than {limits.bytes} bytes"
+    return None
+
+
+def _entries(folder: str) -> Iterator[tuple[os.DirEntry[str], int]]:
+    """All that lies below, with how deep; a folder before what is in it."""
     folders = [(folder, 1)]
     while folders:
         place, depth = folders.pop()
-        if depth > limits.depth:
-            return f"its folders lie more than {limits.depth} deep"
         with os.scandir(place) as inside:
             for entry in inside:
-                if entry.name in IGNORED:
-                    continue
-                entries += 1
-                if entries > limits.entries:
-                    return f"it holds more than {limits.entries} files and folders"
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append((entry.path, depth + 1))
-                    continue
-                file_bytes = entry.stat(follow_symlinks=False).st_size
-                size += file_bytes
-                if file_bytes > limits.file_bytes:
-                    return f"{entry.path} has over {limits.file_bytes} bytes, the limit of a file"
-                if size > limits.bytes:
-                    return f"its files have more than {limits.bytes} bytes"
-    return None
+                if entry.name not in IGNORED:
+                    yield entry, depth
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append((entry.path, depth + 1))
 
 
 def read_folder(folder: str) -> list[File]:
@@ -67,18 +69,9 @@ def read_folder(folder: str) -> list[File]:
 
 
 def _paths(folder: str) -> Iterator[str]:
-    folders = [""]
-    while folders:
-        below = folders.pop()
-        with os.scandir(os.path.join(folder, below)) as entries:
-            for entry in entries:
-                if entry.name in IGNORED:
-                    continue
-                path = os.path.join(below, entry.name)
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(path)
-                else:
-                    yield path
+    for entry, _ in _entries(folder):
+        if not entry.is_dir(follow_symlinks=False):
+            yield entry.path.removeprefix(folder).lstrip("/")
 
 
 def _read(folder: str, path: str) -> File:
@@ -92,8 +85,7 @@ def _read(folder: str, path: str) -> File:
         return File(path, file.read(), "program" if mode & stat.S_IXUSR else "file")
 
 
-@dataclass(frozen=True)
-class FilePrint:
+class FilePrint(NamedTuple):
     """Shows later whether a file is still the same."""
 
     kind: str
@@ -126,7 +118,7 @@ def changes_in(folder: str, before: Mapping[str, FilePrint]) -> list[str]:
 
 
 def write_folder(folder: str, files: Sequence[File]) -> None:
-    """Write files into an empty folder. Raises OSError, NameUnsafe."""
+    """Raises OSError, NameUnsafe."""
     for file in files:
         full = os.path.join(folder, relative_name(file.path))
         os.makedirs(os.path.dirname(full), exist_ok=True)
@@ -140,7 +132,7 @@ def write_folder(folder: str, files: Sequence[File]) -> None:
 
 
 def read_plain(folder: str, name: str, bytes_max: int) -> bytes | None:
-    """Read a plain file that a program left. Links, pipes and larger files give None."""
+    """A plain file that a program left. Links, pipes and larger files give None."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         opened = os.open(os.path.join(folder, name), flags)
@@ -155,7 +147,7 @@ def read_plain(folder: str, name: str, bytes_max: int) -> bytes | None:
 
 
 class NamedFolders:
-    """Folders with files that were put there. `places` says where each is."""
+    """Folders with files that were put there, each at one of the `places`."""
 
     def __init__(self) -> None:
         self.places: dict[str, str] = {}
@@ -171,4 +163,4 @@ class NamedFolders:
         return read_plain(self.places[folder], name, bytes_max)
 
     def changed(self, folder: str) -> list[str]:
-        return changes_in(self.places[folder], self._prints[folder])[:_CHANGES_MAX]
+        return changes_in(self.places[folder], self._prints[folder])[:100]

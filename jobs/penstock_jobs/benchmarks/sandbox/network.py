@@ -7,8 +7,8 @@ import ipaddress
 import re
 import socket
 import threading
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import closing, suppress
 from typing import NamedTuple
 
 from penstock.errors import InvalidInput
@@ -61,8 +61,7 @@ def plan(addresses: Iterable[str]) -> Forwards:
             listen = "127.0.0.1"
         elif not _is_number(host):
             if len(names) >= _NAMES_MAX:
-                why = f"it has over {_NAMES_MAX} names"
-                raise InvalidInput(what="The list of addresses", why=why)
+                raise InvalidInput(what="The list of addresses", why="it has too many names")
             listen = names.setdefault(host, f"127.1.0.{len(names) + 1}")
         elif ":" in host and host != "::1":
             why = "in a sandbox only ::1 of version 6 can be reached; use a name or version 4"
@@ -91,7 +90,7 @@ _PAUSE_SECONDS = 0.1
 
 
 class Relay:
-    """Runs in a thread of its own until it is closed."""
+    """Carries what listeners accept, in a thread of its own until it is closed."""
 
     def __init__(self, forwards: Sequence[Forward], listening: Sequence[socket.socket]) -> None:
         self._forwards = list(zip(forwards, listening, strict=True))
@@ -141,7 +140,7 @@ class Relay:
         address = f"{forward.host}:{forward.port}"
         with suppress(OSError):  # either end may go at any time
             near = await asyncio.open_connection(sock=inside)
-            async with _closing(near[1]):
+            with closing(near[1]):
                 try:
                     async with asyncio.timeout(_CONNECT_SECONDS_MAX):
                         far = await asyncio.open_connection(forward.host, forward.port)
@@ -149,18 +148,8 @@ class Relay:
                     self._refused.add(address)
                     return
                 self._reached.add(address)
-                async with _closing(far[1]):
+                with closing(far[1]):
                     await asyncio.gather(_pump(near[0], far[1]), _pump(far[0], near[1]))
-
-
-@asynccontextmanager
-async def _closing(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
-    try:
-        yield
-    finally:
-        writer.close()
-        with suppress(OSError):
-            await writer.wait_closed()
 
 
 async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:

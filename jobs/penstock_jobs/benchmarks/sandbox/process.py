@@ -1,7 +1,6 @@
-"""The process of an isolated sandbox.
-
-It keeps the folders in memory, starts each program in namespaces that end with it, and ends with
-the other end of its socket. It imports little: it starts once per attempt."""
+"""The process of an isolated sandbox: keeps its folders in memory, starts each program in
+namespaces that end with it, and ends with the other end of its socket. It imports little: it starts
+once per attempt."""
 
 import json
 import os
@@ -54,11 +53,10 @@ def main(end: socket.socket) -> None:
         receive_order(control)  # by then this process has its user again
         kernel.unshare(kernel.NEW_NAMESPACE_MOUNT)
         kernel.keep_mounts_here()
-        kernel.mount("tmpfs", _BASE, "tmpfs", kernel.MOUNT_PLAIN, "mode=0755,size=1m")
+        kernel.mount_empty(_BASE)
         for place in (_SHARED, _GIVEN):
             os.mkdir(place)
-            size = _size_of(opening["disk_bytes"])
-            kernel.mount("tmpfs", place, "tmpfs", kernel.MOUNT_PLAIN, size)
+            kernel.mount_empty(place, _size_of(opening["disk_bytes"]))
         for place in (_ROOT, _EMPTY):
             os.mkdir(place)
         os.umask(0o022)
@@ -138,7 +136,7 @@ def _supervise(control: Channel, program: Mapping[str, Any], tied: int) -> NoRet
         die_with_parent()
         if select.select([tied], [], [], 0)[0]:  # the parent was gone before that
             os._exit(1)
-        kernel.set_host_name("sandbox")
+        socket.sethostname("sandbox")
         kernel.raise_loopback(program["extra"])
         listening = []
         for address, port in program["listen"]:
@@ -149,8 +147,8 @@ def _supervise(control: Channel, program: Mapping[str, Any], tied: int) -> NoRet
         send_answer(control, {"listening": True}, [server.fileno() for server in listening])
         for server in listening:
             server.close()
-        call_filter = program["filter_without_unix" if uncovered else "call_filter"]
-        ended = _watch(control, program, call_filter)
+        filtered = program["filter_without_unix" if uncovered else "call_filter"]
+        ended = _watch(control, program, filtered)
         send_answer(control, {"ended": ended | {"uncovered": uncovered}})
     except OSError as error:
         with suppress(OSError):
@@ -196,16 +194,11 @@ def _reap(child: int) -> int | None:
 def _become(program: Mapping[str, Any], call_filter: bytes) -> NoReturn:
     try:
         os.setsid()
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)
         os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
         processes = program["processes"] + (_OWN_PROCESSES if program["owner"] is None else 0)
-        limit_use(
-            memory_bytes=program["memory_bytes"],
-            disk_bytes=program["disk_bytes"] + program["disk_bytes_more"],
-            seconds=program["seconds"],
-            processes=processes,
-        )
+        bounds = {name: program[name] for name in ("memory_bytes", "seconds")}
+        disk_bytes = program["disk_bytes"] + program["disk_bytes_more"]
+        limit_use(**bounds, disk_bytes=disk_bytes, processes=processes)
         kernel.drop_rights(program["owner"])
         filter_calls(call_filter)
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
@@ -242,7 +235,7 @@ def receive_order(source: Channel) -> Any:
 
 
 def send_answer(to: Channel, answer: dict[str, Any], files: Sequence[int] = ()) -> None:
-    """JSON, since a program in the sandbox may have taken over this end. Raises OSError."""
+    """Sends JSON: a program in the sandbox may have taken over this end. Raises OSError."""
     to.send(json.dumps(answer).encode(), files)
 
 
@@ -290,7 +283,7 @@ FORBIDDEN_WITHOUT_UNIX = (
 
 
 def call_filter(*, beside_others: bool, unix_sockets: bool = True) -> bytes | None:
-    """For programs beside which others run or not. None where this machine has no filter."""
+    """The filter for programs beside which others run or not; None where this machine has none."""
     rules = [*FORBIDDEN_CALLS, *(FORBIDDEN_BESIDE_OTHERS if beside_others else ())]
     if not unix_sockets:
         rules = [*FORBIDDEN_WITHOUT_UNIX, *rules]
@@ -303,7 +296,9 @@ def call_filter(*, beside_others: bool, unix_sockets: bool = True) -> bytes | No
 def limit_use(
     *, memory_bytes: int, disk_bytes: int, seconds: float, processes: int | None = None
 ) -> None:
-    """For this process, and for each that it starts; `processes` are those of its user together."""
+    """Limits this process, and each that it starts; `processes` are those of its user together."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)  # Python ignores them
     limits = {
         # Memory that a program may write to: what it only reserves costs nothing.
         resource.RLIMIT_DATA: memory_bytes,
@@ -319,8 +314,8 @@ def limit_use(
 
 
 def plain_command(command: Sequence[str], call_filter: bytes | None, **limits: float) -> list[str]:
-    """The command of a process that limits itself and becomes this command, whose environment has
-    no influence on that. `limits` are those of `limit_use`."""
+    """The command of a process that limits itself (as `limit_use` says) and becomes this command,
+    whose environment has no influence on that."""
     start = f"import json, sys; sys.path[:] = json.loads(sys.argv[1]); import {__name__} as limits"
     arguments = [json.dumps(sys.path), json.dumps(limits), (call_filter or b"").hex(), *command]
     return [sys.executable, "-ISBc", f"{start}; limits.become_limited()", *arguments]
@@ -329,8 +324,6 @@ def plain_command(command: Sequence[str], call_filter: bytes | None, **limits: f
 def become_limited() -> NoReturn:
     _, limits, call_filter, *command = sys.argv[1:]
     try:
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)
         limit_use(**json.loads(limits))
         if call_filter:
             filter_calls(bytes.fromhex(call_filter))

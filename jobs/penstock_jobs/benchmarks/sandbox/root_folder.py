@@ -1,9 +1,8 @@
 """The root of the file system that a program sees: the machine's programs, read only, and the
 folders of its sandbox.
 
-Folders of the machine are shown through overlays. An overlay has inodes of its own, so a Unix
-socket or a named pipe in one is not the one outside, whenever somebody starts to listen there.
-"""
+Folders of the machine are shown through overlays, which have inodes of their own: a Unix socket or
+a named pipe in one is not the one outside, whenever somebody starts to listen there."""
 
 import ctypes
 import errno
@@ -14,10 +13,9 @@ import socket
 import struct
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from functools import cache
 from typing import Any
 
-from penstock.execution.confinement import NO_NEW_PRIVILEGES, control
+from penstock.execution.confinement import NO_NEW_PRIVILEGES, check_call, control, libc
 from penstock_jobs.benchmarks.sandbox.visible_files import closed_folder, is_closed
 
 NEW_NAMESPACE_USER = 0x10000000
@@ -50,7 +48,6 @@ _REPLACED = ("dev", "proc", "run", "sys", "tmp", PLACE[1:])
 _ALSO_EMPTY = ("/var/tmp", "/var/run", "/var/lock")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
-_FLAGS = MOUNT_PLAIN
 #: A folder that holds mounts is shown entry by entry, up to so many.
 _ENTRIES_MAX = 1_000
 _OCTAL = re.compile(r"\\([0-7]{3})")
@@ -58,24 +55,26 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 def make_root(program: Mapping[str, Any]) -> list[str]:
     """Make the root of the file system that a program sees, and go there. Returns the folders
-    through which sockets of the machine can be reached: no overlay can be made of them. Raises
-    OSError."""
+    through which sockets of the machine can be reached: no overlay can be made of them."""
     root, to_nobody = program["root"], program["owner"] is not None
-    _mount_empty(root)
+    mount_empty(root)
     machine = _MachineFolders(program["empty"], to_nobody=to_nobody)
     machine.show_all(root, program["homes"])
     for path in _ALSO_EMPTY:
         if os.path.isdir(root + path) and not os.path.islink(root + path):
-            _mount_empty(root + path)
+            mount_empty(root + path)
     _write_hosts(root, program["names"])
     closed = {closed_folder(path) for path in program["visible"]} if to_nobody else set()
-    _empty(root, [*program["homes"], *(place for place in closed if place)])
+    # A folder before those in it, which are gone then.
+    for place in sorted({*program["homes"], *filter(None, closed)}):
+        if os.path.isdir(root + place):
+            mount_empty(root + place)
     folders: dict[str, bool] = {**program["folders"], program["home"]: True}
     for folder in folders:
         os.mkdir(f"{root}{PLACE}/{folder}")
     for path in program["visible"]:
         _make_place(root, path)
-    restrict_mounts(root, _FLAGS | MOUNT_READ_ONLY)
+    restrict_mounts(root, MOUNT_PLAIN | MOUNT_READ_ONLY)
     _make_devices(f"{root}/dev")
     places = program["places"]
     for folder, writable in folders.items():
@@ -88,7 +87,7 @@ def make_root(program: Mapping[str, Any]) -> list[str]:
         machine.show(path, root + path, opened=to_nobody)
     _hide(root, program["hidden"])
     # The last: the kernel refuses it once a part of the machine's own /proc is hidden.
-    mount("proc", f"{root}/proc", "proc", _FLAGS | MOUNT_NO_PROGRAMS)
+    mount("proc", f"{root}/proc", "proc", MOUNT_PLAIN | MOUNT_NO_PROGRAMS)
     change_root(root)
     return machine.uncovered
 
@@ -138,7 +137,7 @@ class _MachineFolders:
     def _show_entries(
         self, source: str, place: str, entries: list[os.DirEntry[str]], *, opened: bool = False
     ) -> None:
-        _mount_empty(place)
+        mount_empty(place)
         for entry in entries:
             inside = f"{place}/{entry.name}"
             if entry.is_symlink():
@@ -147,14 +146,13 @@ class _MachineFolders:
                 (os.mkdir if entry.is_dir() else _make_file)(inside)
                 with suppress(PermissionError):  # it stays empty
                     self.show(entry.path, inside, opened=opened)
-        restrict_mounts(place, _FLAGS | MOUNT_READ_ONLY)
+        restrict_mounts(place, MOUNT_PLAIN | MOUNT_READ_ONLY)
 
     def _cover(self, source: str, place: str) -> None:
         opened = os.open(source, os.O_PATH)  # its name may hold what options are separated by
         try:
             layers = f"lowerdir={self._empty}:/proc/self/fd/{opened}"
-            flags = _FLAGS | MOUNT_READ_ONLY
-            mount("overlay", place, "overlay", flags, layers)
+            mount("overlay", place, "overlay", MOUNT_PLAIN | MOUNT_READ_ONLY, layers)
         except OSError:
             self._uncover(source, place)
         finally:
@@ -172,23 +170,17 @@ def _mount_points() -> list[str]:
     return [_OCTAL.sub(lambda number: chr(int(number[1], 8)), point) for point in points]
 
 
-def _empty(root: str, places: Iterable[str]) -> None:
-    for place in sorted(set(places)):  # a folder before those in it, which are gone then
-        if os.path.isdir(root + place):
-            _mount_empty(root + place)
-
-
 def _hide(root: str, paths: Iterable[str]) -> None:
     for path in paths:
         if os.path.isdir(root + path):
-            _mount_empty(root + path)
-            restrict_mounts(root + path, _FLAGS | MOUNT_READ_ONLY)
+            mount_empty(root + path)
+            restrict_mounts(root + path, MOUNT_PLAIN | MOUNT_READ_ONLY)
         elif os.path.exists(root + path):
             _add("/dev/null", root + path, writable=False)
 
 
-def _mount_empty(place: str) -> None:
-    mount("tmpfs", place, "tmpfs", _FLAGS, "mode=0755,size=1m")
+def mount_empty(place: str, options: str = "mode=0755,size=1m", flags: int = MOUNT_PLAIN) -> None:
+    mount("tmpfs", place, "tmpfs", flags, options)
 
 
 def _make_place(root: str, path: str) -> None:
@@ -216,7 +208,7 @@ def _write_hosts(root: str, names: Mapping[str, str]) -> None:
 
 
 def _make_devices(place: str) -> None:
-    mount("tmpfs", place, "tmpfs", MOUNT_NO_SUID, "mode=0755,size=1m")
+    mount_empty(place, flags=MOUNT_NO_SUID)
     for name in _DEVICES:
         _make_file(f"{place}/{name}")
         bind(f"/dev/{name}", f"{place}/{name}")
@@ -233,25 +225,14 @@ def _make_devices(place: str) -> None:
 
 def _add(source: str, place: str, *, writable: bool) -> None:
     bind(source, place)
-    restrict_mounts(place, _FLAGS | (0 if writable else MOUNT_READ_ONLY))
+    restrict_mounts(place, MOUNT_PLAIN | (0 if writable else MOUNT_READ_ONLY))
 
 
 # System calls that Python has no function for. Linux only; all raise OSError
 
 
-@cache
-def _libc() -> Any:
-    return ctypes.CDLL(None, use_errno=True)
-
-
-def _check(result: int, action: str) -> None:
-    if result == -1:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{action}: {os.strerror(number)}")
-
-
 def unshare(namespaces: int) -> None:
-    _check(_libc().unshare(namespaces), "a new namespace")
+    check_call(libc().unshare(namespaces), "a new namespace")
 
 
 def mount(
@@ -259,7 +240,7 @@ def mount(
 ) -> None:
     texts = source, target, kind, options
     *names, settings = (None if text is None else os.fsencode(text) for text in texts)
-    _check(_libc().mount(*names, ctypes.c_ulong(flags), settings), f"mounting {target}")
+    check_call(libc().mount(*names, ctypes.c_ulong(flags), settings), f"mounting {target}")
 
 
 def bind(source: str, target: str) -> None:
@@ -278,20 +259,16 @@ def restrict_mounts(target: str, flags: int) -> None:
     path, data = ctypes.c_char_p(os.fsencode(target)), ctypes.c_char_p(attributes)
     place = (ctypes.c_int(_AT_FDCWD), path, ctypes.c_uint(_AT_RECURSIVE))
     size = ctypes.c_size_t(len(attributes))
-    result = _libc().syscall(ctypes.c_long(_MOUNT_SETATTR), *place, data, size)
-    _check(result, f"restricting the mounts below {target}")
+    result = libc().syscall(ctypes.c_long(_MOUNT_SETATTR), *place, data, size)
+    check_call(result, f"restricting the mounts below {target}")
 
 
 def change_root(root: str) -> None:
     """Afterwards the old root cannot be reached."""
     os.chdir(root)
-    _check(_libc().pivot_root(b".", b"."), "a new root")
-    _check(_libc().umount2(b".", _DETACH), "leaving the old root")
+    check_call(libc().pivot_root(b".", b"."), "a new root")
+    check_call(libc().umount2(b".", _DETACH), "leaving the old root")
     os.chdir("/")
-
-
-def set_host_name(name: str) -> None:
-    _check(_libc().sethostname(name.encode(), ctypes.c_size_t(len(name))), "the host name")
 
 
 def hide_memory() -> None:
@@ -318,7 +295,7 @@ def drop_rights(owner: tuple[int, int] | None) -> None:
         os.setresuid(user, user, user)
     header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
     data = struct.pack("=IIIIII", 0, 0, 0, 0, 0, 0)
-    _check(_libc().capset(ctypes.c_char_p(header), ctypes.c_char_p(data)), "capabilities")
+    check_call(libc().capset(ctypes.c_char_p(header), ctypes.c_char_p(data)), "capabilities")
     control(NO_NEW_PRIVILEGES, 1)
 
 

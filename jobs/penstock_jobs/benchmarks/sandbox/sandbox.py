@@ -9,14 +9,13 @@ import shutil
 import socket
 import sys
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any, Literal, Self
+from typing import Any, Protocol, Self
 
 from penstock.errors import PenstockError
 from penstock.execution.guarded_process import Channel, GuardedProcess, run_guarded
@@ -75,37 +74,31 @@ class SandboxProgram:
 
 @dataclass(frozen=True)
 class ProgramEnd:
-    #: As a shell reports it: 128 + N for the signal N. None where it was cut off.
+    #: As a shell reports it: 128 + N for the signal N. None where it was cut off by time or memory.
     status: int | None
-    cut: Literal["time", "memory"] | None
+    cut: str | None
     seconds: float
     #: Without the middle of a long one.
     output: str
     #: Addresses that it dialled and that never answered.
     unreachable: tuple[str, ...] = ()
-    #: Folders of the machine whose sockets only the system calls keep away: it could open no Unix
-    #: socket at all.
+    #: Folders whose sockets no overlay keeps away: the program could open no Unix socket at all.
     uncovered: Sequence[str] = ()
 
 
-class Sandbox(ABC):
+class Sandbox(Protocol):
     """Use as a context manager: afterwards nothing of it is left. All may raise SandboxFailed."""
 
-    @abstractmethod
     def path(self, folder: str) -> str: ...
-    @abstractmethod
     def put(self, folder: str, files: Sequence[File], *, writable: bool) -> None: ...
-    @abstractmethod
     def run(self, program: SandboxProgram) -> ProgramEnd:
         """Until it and all that it started have ended. Raises InvalidInput."""
+        ...
 
-    @abstractmethod
     def read(self, folder: str, name: str, bytes_max: int) -> bytes | None:
         """A plain file that a program left; None where there is none, or a larger one."""
 
-    @abstractmethod
     def changed(self, folder: str) -> list[str]: ...
-    @abstractmethod
     def close(self) -> None: ...
 
     def __enter__(self) -> Self:
@@ -140,9 +133,9 @@ class Excerpt:
 
 
 class PlainSandbox(Sandbox):
-    """A folder. Programs run as the caller does, and see what the caller sees. Time and output are
-    bounded, and the memory and CPU time of each process; the kernel refuses the same calls as in
-    any sandbox. What leaves its process group outlives it, until its CPU time is used up."""
+    """A folder. Programs see what the caller sees, with bounds on time, output, and the memory and
+    CPU time of each process; the kernel refuses the same calls as in any sandbox. What leaves its
+    process group outlives it, until its CPU time is used up."""
 
     def __init__(self, limits: SandboxLimits, output_bytes_max: int) -> None:
         self._limits = limits
@@ -166,13 +159,9 @@ class PlainSandbox(Sandbox):
         return self._folders.changed(folder)
 
     def run(self, program: SandboxProgram) -> ProgramEnd:
-        command = plain_command(
-            program.command,
-            call_filter(beside_others=True),
-            memory_bytes=self._limits.memory_bytes,
-            disk_bytes=self._limits.disk_bytes + program.disk_bytes_more,
-            seconds=program.seconds,
-        )
+        bounds = {"memory_bytes": self._limits.memory_bytes, "seconds": program.seconds}
+        bounds["disk_bytes"] = self._limits.disk_bytes + program.disk_bytes_more
+        command = plain_command(program.command, call_filter(beside_others=True), **bounds)
         began, excerpt = time.monotonic(), Excerpt(self._output_bytes_max)
         end = run_guarded(
             command,
@@ -181,14 +170,14 @@ class PlainSandbox(Sandbox):
             show=excerpt.add,
             directory=self.path(program.cwd),
         )
-        cut: Literal["time"] | None = "time" if end.status is None else None
+        cut = "time" if end.status is None else None
         return ProgramEnd(end.status, cut, time.monotonic() - began, excerpt.text())
 
     def close(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-#: Whom programs run as where this process is root; no files are theirs.
+#: Whom the programs of root run as; no files are theirs.
 _NOBODY = 65534
 #: A program that its sandbox does not end within its time is ended from here.
 _GRACE_SECONDS = 30.0
@@ -227,7 +216,7 @@ class IsolatedSandbox(Sandbox):
             "hidden": hidden_places(views.hidden),
             "visible": [*own_programs(), *(os.path.realpath(path) for path in views.visible)],
         }
-        try:
+        with _impossible_where_it_fails():
             self._send(opening)
             self._answer("unshared")
             # Users have the same numbers on both sides; there are no others.
@@ -239,9 +228,6 @@ class IsolatedSandbox(Sandbox):
                 (process_folder / name).write_text(f"{number} {number} 1\n{nobody}")
             self._send("mapped")
             self._answer("ready")
-        except (OSError, SandboxFailed) as error:
-            why = error.facts["why"] if isinstance(error, SandboxFailed) else error
-            raise IsolationImpossible(why=why) from error
 
     def path(self, folder: str) -> str:
         return f"{PLACE}/{folder}"
@@ -263,20 +249,16 @@ class IsolatedSandbox(Sandbox):
         facts = {"listen": listen, "names": forwards.names, "extra": forwards.extra}
         self._send(("run", asdict(program) | facts))
         deadline = time.monotonic() + program.seconds + _GRACE_SECONDS
-        relay: Relay | None = None
         try:
             _, sockets = self._await("listening", deadline, excerpt)
-            if sockets:
-                relay = Relay(forwards.all, [socket.socket(fileno=number) for number in sockets])
-            ended = self._await("ended", deadline, excerpt)[0]["ended"]
-            self._await("done", deadline, excerpt)
+            listening = [socket.socket(fileno=number) for number in sockets]
+            with closing(Relay(forwards.all, listening)) as relay:
+                ended = self._await("ended", deadline, excerpt)[0]["ended"]
+                self._await("done", deadline, excerpt)
         finally:
-            if relay is not None:
-                relay.close()
             while self._read_output(excerpt):
                 pass  # what was written before the end
-        unreachable = relay.unreachable if relay is not None else ()
-        return ProgramEnd(**ended, output=excerpt.text(), unreachable=unreachable)
+        return ProgramEnd(**ended, output=excerpt.text(), unreachable=relay.unreachable)
 
     def _await(
         self, name: str, deadline: float, excerpt: Excerpt
@@ -333,11 +315,19 @@ def check_isolation() -> None:
         for folder in folders:
             sandbox.put(folder, [], writable=True)
         command, environment = ["sh", "-c", "exit 0"], {"PATH": os.defpath}
-        program = SandboxProgram(command, *folders, 20.0, environment, {"cwd": True})
-        try:
-            ended = sandbox.run(program)
-        except SandboxFailed as error:
-            raise IsolationImpossible(why=error.facts["why"]) from error
+        with _impossible_where_it_fails():
+            how = 20.0, environment, {"cwd": True}
+            ended = sandbox.run(SandboxProgram(command, *folders, *how))
     if ended.status != 0:
         why = f"a program in a sandbox ended with {ended.status or ended.cut}: {ended.output[:500]}"
         raise IsolationImpossible(why=why)
+
+
+@contextmanager
+def _impossible_where_it_fails() -> Iterator[None]:
+    try:
+        yield
+    except SandboxFailed as error:
+        raise IsolationImpossible(why=error.facts["why"]) from error
+    except OSError as error:
+        raise IsolationImpossible(why=error) from error

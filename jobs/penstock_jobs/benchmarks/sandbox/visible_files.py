@@ -1,7 +1,6 @@
 """Which files of the machine programs in a sandbox see, besides its system folders, and which not.
 
-Homes are not seen. Agents and checks often lie in one, or in a folder that sandboxes have for
-themselves: what they need of it is shown."""
+Homes are not seen, but for what agents and checks need of one."""
 
 import os
 import pwd
@@ -16,7 +15,7 @@ from contextlib import suppress
 _SCRATCH = ("/tmp/", "/var/tmp/", "/dev/shm/")
 _HOMES = "/home"
 #: The homes of users that are no people.
-_SYSTEM_FOLDERS = ("/", "/bin", "/dev", "/etc", "/opt", "/proc", "/sbin", "/srv", "/usr", "/var")
+_SYSTEM_FOLDERS = {"/", "/bin", "/dev", "/etc", "/opt", "/proc", "/sbin", "/srv", "/usr", "/var"}
 #: Absolute paths in a command, as a shell reads it in its simplest form.
 _PATHS = re.compile(r"""(?<![^\s='"])/[^\s'";|&<>]+""")
 
@@ -26,16 +25,12 @@ def homes() -> list[str]:
     places = {_HOMES, "/root", os.path.realpath(os.path.expanduser("~"))}
     with suppress(KeyError):  # a user that only its number names
         places.add(os.path.realpath(pwd.getpwuid(os.geteuid()).pw_dir))
-    return sorted(place for place in places if not _is_system(place))
-
-
-def _is_system(place: str) -> bool:
-    return place in _SYSTEM_FOLDERS or place.startswith(("/bin/", "/dev/", "/sbin/", "/usr/"))
+    system = ("/bin/", "/dev/", "/sbin/", "/usr/")
+    return sorted(place for place in places - _SYSTEM_FOLDERS if not place.startswith(system))
 
 
 def own_programs() -> list[str]:
-    """The folders of this Python, and what the programs of PATH need, where programs would not see
-    them by themselves: agents and checks run with both."""
+    """What of this Python and of the programs of PATH would not be seen by itself."""
     places = {prefix for prefix in (sys.prefix, sys.base_prefix) if _is_unseen(prefix)}
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
         home = _unseen_home(folder) if os.path.isabs(folder) else None
@@ -47,8 +42,7 @@ def own_programs() -> list[str]:
 
 
 def _with_linked(places: Iterable[str]) -> list[str]:
-    """Also what the links among their programs lead to: a tool of a home is often one, and so is
-    the Python of a virtual environment."""
+    """Also what the links among their programs lead to: a tool of a home is often one."""
     complete, rest = set(places), list(places)
     while rest:
         place = rest.pop()
@@ -65,8 +59,7 @@ def _with_linked(places: Iterable[str]) -> list[str]:
 
 
 def _around(file: str) -> str:
-    """What is shown with a file: its folder, and with a program of a folder `bin` what stands
-    around that; never a whole home."""
+    """What is shown with a file: its folder, or what stands around its `bin`; never a home."""
     folder = os.path.dirname(file)
     if os.path.basename(folder) == "bin" and not _is_general(os.path.dirname(folder)):
         return os.path.dirname(folder)
@@ -74,8 +67,7 @@ def _around(file: str) -> str:
 
 
 def _is_general(folder: str) -> bool:
-    """Whether it holds things of many programs: a home, or a hidden folder of one, such as .config;
-    or the scratch of all."""
+    """Whether it holds things of many programs: a home, a hidden folder of one, the scratch."""
     home = _unseen_home(folder)
     if f"{folder}/" in _SCRATCH or folder == home:
         return True
@@ -97,10 +89,6 @@ def is_closed(place: str) -> bool:
     return os.path.isdir(place) and not os.stat(place).st_mode & stat.S_IXOTH
 
 
-def _closed_to_nobody(path: str) -> str | None:
-    return closed_folder(path) if os.geteuid() == 0 else None
-
-
 def _unseen_home(path: str) -> str | None:
     """The home that a path lies in, or the folder that programs may not enter."""
     for home in reversed(homes()):  # the home of this user before that of all
@@ -108,7 +96,7 @@ def _unseen_home(path: str) -> str | None:
             return "/".join(path.split("/")[:3])
         if home != _HOMES and f"{path}/".startswith(f"{home}/"):
             return home
-    return _closed_to_nobody(path)
+    return closed_folder(path) if os.geteuid() == 0 else None
 
 
 def _is_unseen(path: str) -> bool:
@@ -116,8 +104,8 @@ def _is_unseen(path: str) -> bool:
 
 
 def named_places(command: str) -> list[str]:
-    """The folders of files that a command names by absolute paths, and that programs would not see
-    by themselves: it needs them."""
+    """The folders of files that a command names by absolute paths, where they are not seen by
+    themselves."""
     paths = _PATHS.findall(command)
     with suppress(ValueError):  # a shell may take it, or say what is wrong
         # Paths with blanks, or with other characters that a shell would interpret.
