@@ -1,6 +1,7 @@
 """What has to be so when everything is healed and at rest."""
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 import sqlalchemy as sa
@@ -20,12 +21,32 @@ from tests.support.producers import Identity, holds_exactly, is_whole
 from tests.support.waiting import eventually
 
 _READY_SECONDS = 300.0
+#: For so long no event may be stored, nor found to be a repeated one: a busy machine is slow, but
+#: not still. That offsets move says nothing: writers may send events to each other for ever.
+_STILL_SECONDS_MAX = 120.0
 
 
 def ready(serving: Serving) -> None:
     """It came up, and nothing keeps it from its work."""
     assert serving.wait_until_up(_READY_SECONDS), f"{serving.name} does not come up"
     eventually(lambda: not serving.problems(), _READY_SECONDS)
+
+
+def drained(lake: Lake, writers: Sequence[Serving], tell: Callable[[str], None]) -> None:
+    """The writers take all that is in the log, with nobody's help."""
+    moved_s, settled_before = time.monotonic(), -1
+    while True:
+        rows = read_ledger(lake).rows
+        if not (waiting := sum(row.waiting for row in rows)):
+            return
+        settled = sum(row.stored + row.duplicate for row in rows)
+        if settled != settled_before:
+            settled_before, moved_s = settled, time.monotonic()
+            tell(f"{waiting} events wait, {settled} are settled")
+        problems = {one.name: one.problems() for one in writers}
+        still_s = time.monotonic() - moved_s
+        assert still_s < _STILL_SECONDS_MAX, f"{waiting} wait and none is stored: {problems}"
+        time.sleep(0.2)
 
 
 def is_exact(lake: Lake, acknowledged: AbstractSet[Identity], sent: AbstractSet[Identity]) -> None:

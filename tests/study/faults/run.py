@@ -16,14 +16,11 @@ from pathlib import Path
 import pytest
 
 from tests.study.faults import checks
+from tests.study.faults.clients import DirectProducer, Reader, Simulated
 from tests.study.faults.cluster import LEASE_SECONDS, Cluster
-from tests.study.faults.direct import DirectProducer
 from tests.study.faults.doing import Doer
-from tests.study.faults.drain import drained
-from tests.study.faults.reader import Reader
 from tests.study.faults.schedule import cards, schedule
 from tests.study.faults.serving import Serving, each
-from tests.study.faults.simulated import Simulated
 from tests.support.producers import Identity, Looping, Producer, Sender
 
 _CLIENTS, _DIRECT = 4, 2
@@ -41,16 +38,9 @@ class Load:
 
     def __init__(self, cluster: Cluster, seed: int) -> None:
         gateways = [one.url for one in cluster.gateways]
+        how = {"timeout_s": _ANSWER_SECONDS_MAX, "pause_s": _CLIENT_PAUSE_SECONDS}
         self.clients = [
-            Producer(
-                f"p{number}",
-                gateways,
-                cluster.key,
-                seed,
-                timeout_s=_ANSWER_SECONDS_MAX,
-                pause_s=_CLIENT_PAUSE_SECONDS,
-            )
-            for number in range(_CLIENTS)
+            Producer(f"p{number}", gateways, cluster.key, seed, **how) for number in range(_CLIENTS)
         ]
         self.direct = [
             DirectProducer(f"d{number}", cluster.broker_address, cluster.topic, seed)
@@ -166,7 +156,7 @@ def _check(cluster: Cluster, load: Load, doer: Doer, progress: Progress, tell: T
     with cluster.lake() as lake:
         for one in cluster.servings:
             checks.ready(one)
-        drained(lake, cluster.writers, tell)
+        checks.drained(lake, cluster.writers, tell)
         tell("the writers have stored everything")
         each(cluster.gateways, Serving.stop)
         each(cluster.writers, Serving.stop)

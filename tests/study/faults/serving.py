@@ -1,6 +1,5 @@
 """A `penstock serve` that is started again whenever it has ended, as a supervisor does it."""
 
-import re
 import signal
 import subprocess
 import sys
@@ -22,13 +21,6 @@ _UP_SECONDS_MAX = 20.0
 #: What it ends with when something that it needs to start cannot be reached.
 _UNREACHABLE = 3
 _SHOWN_CHARS = 6000
-#: `python -m penstock`, which on a signal writes into its log what each of its threads does.
-_WITH_STACKS = """
-import faulthandler, runpy, signal
-faulthandler.register(signal.SIGUSR1)
-runpy.run_module("penstock", run_name="__main__", alter_sys=True)
-"""
-_STACKS_SECONDS = 2.0
 
 
 class Serving:
@@ -43,7 +35,7 @@ class Serving:
         self.ends: Counter[str] = Counter()
         #: Sentences: what it must not do.
         self.findings: list[str] = []
-        command = [sys.executable, "-c", _WITH_STACKS, "serve", "--data", str(data)]
+        command = [sys.executable, "-m", "penstock", "serve", "--data", str(data)]
         self._command = [*command, "--port", str(port), "--role", role]
         self._client = ServiceClient(self.url, seconds_max=_ANSWER_SECONDS_MAX)
         self._mutex = threading.Lock()
@@ -119,19 +111,6 @@ class Serving:
             except ServerUnreachable:
                 return ["it does not answer"]
         return found
-
-    def owner(self) -> str | None:
-        """By which name the writer that runs now claims partitions."""
-        owners = re.findall(r"writer runs +owner=(\w+)", self.log.read_text(errors="replace"))
-        return owners[-1] if owners else None
-
-    def stacks(self) -> str:
-        """What each thread does now."""
-        before = self.log.stat().st_size
-        with self._mutex:
-            self._signal(signal.SIGUSR1)
-        time.sleep(_STACKS_SECONDS)
-        return self.log.read_bytes()[before:].decode(errors="replace")
 
     def tracebacks(self) -> list[str]:
         """Nothing that happens here is unexpected: each is a fault of the code."""

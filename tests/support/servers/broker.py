@@ -1,24 +1,18 @@
-"""Apache Kafka for the tests: one broker that is its own controller, in a directory of its own.
+"""Apache Kafka for the tests: one broker that is its own controller, in a directory of its own."""
 
-For people at a desk: `python tests/support/servers/broker.py --data DIR` runs one until Ctrl-C. As
-a script it finds its neighbours late, hence the imports in functions.
-"""
-
-import argparse
 import base64
-import signal
 import socket
 import subprocess
-import sys
-import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.servers.child import ChildServer, start_child
+from tests.support.servers.jars import classpath
+from tests.support.servers.ports import free_port
+
 _POM = Path(__file__).parent / "pom" / "kafka.xml"
-_START_SECONDS = 300  # of which a busy machine needs a part, and only a failure all
-_STOP_SECONDS = 60
 _MECHANISM = "SCRAM-SHA-512"
 _KEYSTORE_PASSWORD = "only-for-tests"
 _JVM = [
@@ -49,9 +43,7 @@ _QUICK_AND_SMALL = {
 }
 
 
-class Broker:
-    """A broker that keeps its ports and its data when it is started again."""
-
+class Broker(ChildServer):
     def __init__(
         self,
         directory: Path,
@@ -69,8 +61,6 @@ class Broker:
         `advertised_port` is where a proxy stands: clients that come to `behind_proxy_port` are
         told to go on there. The broker's own address stays open beside it.
         """
-        from tests.support.servers.ports import free_port
-
         self.directory = directory
         self.log = directory / "broker.log"
         self.data = directory / "data"
@@ -82,11 +72,6 @@ class Broker:
         self._login = login
         self._heap_mb = heap_mb
         self._settings = self._listening(free_port()) | _QUICK_AND_SMALL | dict(settings or {})
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def __getstate__(self) -> dict[str, object]:
-        """For another process, which cannot stop it."""
-        return vars(self) | {"_process": None}
 
     @property
     def address(self) -> str:
@@ -99,10 +84,6 @@ class Broker:
         return self._process.pid
 
     def start(self) -> None:
-        """Returns when the broker answers; skips the test where it cannot be had."""
-        from tests.support.servers.child import start_child
-        from tests.support.servers.jars import classpath
-
         java = ["java", f"-Xmx{self._heap_mb}m", *_JVM, "-cp", classpath(_POM)]
         properties = self.directory / "server.properties"
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -112,29 +93,7 @@ class Broker:
                 self._make_certificate()
             self._format(java, properties)
         self._process = start_child([*java, "kafka.Kafka", str(properties)], log=self.log)
-        self._wait_until_it_answers(self._process)
-
-    def stop(self) -> None:
-        """In order, as an operator does it; a broker that takes too long is killed."""
-        self.resume()
-        self._end(signal.SIGTERM)
-
-    def kill(self) -> None:
-        self._end(signal.SIGKILL)
-
-    def restart(self) -> None:
-        self.stop()
-        self.start()
-
-    def pause(self) -> None:
-        """Connections stay open and nothing answers."""
-        self._signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        self._signal(signal.SIGCONT)
-
-    def log_tail(self) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-40:])
+        self._wait_until(self._answers)
 
     def _listening(self, controller_port: int) -> dict[str, str]:
         host = "127.0.0.1"
@@ -193,14 +152,6 @@ class Broker:
                 check=True,
             )
 
-    def _wait_until_it_answers(self, process: subprocess.Popen[bytes]) -> None:
-        deadline = time.monotonic() + _START_SECONDS
-        while not self._answers():
-            if process.poll() is not None or time.monotonic() > deadline:
-                self.kill()
-                raise RuntimeError(f"the broker did not start:\n{self.log_tail()}")
-            time.sleep(0.05)
-
     def _answers(self) -> bool:
         """A broker that is listed has its partitions and takes requests."""
         from kafka import KafkaAdminClient
@@ -221,17 +172,6 @@ class Broker:
         finally:
             admin.close()
 
-    def _signal(self, number: signal.Signals) -> None:
-        if self._process is not None:
-            self._process.send_signal(number)
-
-    def _end(self, number: signal.Signals) -> None:
-        from tests.support.servers.child import end_child
-
-        process, self._process = self._process, None
-        if process is not None:
-            end_child(process, number, _STOP_SECONDS)
-
 
 @contextmanager
 def running_broker(directory: Path) -> Iterator[Broker]:
@@ -241,22 +181,3 @@ def running_broker(directory: Path) -> Iterator[Broker]:
         yield broker
     finally:
         broker.stop()
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Run a Kafka broker on loopback until Ctrl-C.")
-    parser.add_argument("--data", type=Path, required=True, help="its directory")
-    # A shell that starts something in the background has it ignore Ctrl-C.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    with running_broker(parser.parse_args().data.resolve()) as broker:
-        sys.stdout.write(f"{broker.address}\n")
-        sys.stdout.flush()
-        try:
-            signal.pause()
-        except KeyboardInterrupt:
-            return
-
-
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[3]))  # so that `tests.support.servers` is found
-    main()

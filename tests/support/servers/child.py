@@ -5,7 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -56,3 +57,63 @@ def _start(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+
+
+class ChildServer:
+    """A server that keeps its ports and its data when it is started again."""
+
+    STOP_SIGNAL = signal.SIGTERM
+    log: Path
+    _process: subprocess.Popen[bytes] | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        """For another process, which cannot stop it."""
+        return vars(self) | {"_process": None}
+
+    def start(self) -> None:
+        """Returns when it answers; skips the test where it cannot be had."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """In order, as an operator does it; one that takes too long is killed."""
+        self.resume()
+        self.end(self.STOP_SIGNAL)
+
+    def kill(self) -> None:
+        self.end(signal.SIGKILL)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def pause(self) -> None:
+        """Connections stay open and nothing answers."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            end_child(process, number, 60)
+
+    def log_tail(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-40:])
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+
+    def _wait_until(self, answers: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 300  # of which a busy machine needs a part
+        while not answers():
+            if self._process is None or self._process.poll() is not None:
+                break
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.02)
+        else:
+            return
+        self.kill()
+        raise RuntimeError(f"it did not start:\n{self.log_tail()}")

@@ -16,13 +16,11 @@ import psycopg
 
 from penstock.database.engine import Database
 from penstock.database.migrations import upgrade
-from tests.support.servers.child import end_child, start_child
+from tests.support.servers.child import ChildServer, start_child
 from tests.support.servers.jars import skip
 from tests.support.servers.ports import free_port
 
 _WHERE_DEBIAN_PUTS_IT = Path("/usr/lib/postgresql")
-_START_SECONDS = 300
-_STOP_SECONDS = 60
 _ADMIN, _USER = "admin", "penstock"
 _QUICK_AND_SMALL = {
     "autovacuum": "off",  # it takes locks when it likes
@@ -35,8 +33,9 @@ _QUICK_AND_SMALL = {
 _NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
 
 
-class PostgresServer:
-    """A server that keeps its port and its data when it is started again."""
+class PostgresServer(ChildServer):
+    #: Those that are connected are told, and what they have not committed is taken back.
+    STOP_SIGNAL = signal.SIGINT
 
     def __init__(self, directory: Path, *, durable: bool = False) -> None:
         """The directory belongs to nobody else, and whoever runs the server can reach it."""
@@ -45,16 +44,13 @@ class PostgresServer:
         self.password = secrets.token_hex(16)
         self._directory = directory
         self._settings = _QUICK_AND_SMALL | ({} if durable else _NOT_DURABLE)
-        self._process: subprocess.Popen[bytes] | None = None
         self._template: str | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        """For another process, which cannot stop it."""
         self._migrated()
-        return vars(self) | {"_process": None}
+        return super().__getstate__()
 
     def start(self) -> None:
-        """Returns when the server answers; skips the test where it cannot be had."""
         data = self._directory / "data"
         new = not data.exists()
         if new:
@@ -63,13 +59,9 @@ class PostgresServer:
         address = ["-h", "127.0.0.1", "-p", str(self.port), "-k", ""]
         command = [_program("postgres"), "-D", str(data), *address, *settings]
         self._process = start_child([*_as_nobody_special("KILL"), *command], log=self.log)
-        self._wait_until_it_answers(self._process)
+        self._wait_until(self._answers)
         if new:
             self.execute(f"CREATE ROLE {_USER} LOGIN PASSWORD '{self.password}'")
-
-    def stop(self) -> None:
-        """Those that are connected are told, and what they have not committed is taken back."""
-        self.end(signal.SIGINT)
 
     def kill(self) -> None:
         """All its processes at once, with no chance to finish anything."""
@@ -83,19 +75,6 @@ class PostgresServer:
         self.end(signal.SIGKILL)
         while any(_is_running(child) for child in children):
             time.sleep(0.001)  # they hold the memory that the next server wants
-
-    def pause(self) -> None:
-        """Connections are taken by the system and nobody answers."""
-        if self._process is not None:
-            self._process.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        if self._process is not None:
-            self._process.send_signal(signal.SIGCONT)
-
-    def restart(self) -> None:
-        self.stop()
-        self.start()
 
     def url(self, database: str, *, password: str | None = None) -> str:
         secret = self.password if password is None else password
@@ -116,9 +95,6 @@ class PostgresServer:
         with self.connect(database) as connection:
             cursor = connection.execute(statement)
             return cursor.fetchall() if cursor.description else []
-
-    def log_tail(self) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-40:])
 
     def _create(self, template: str) -> str:
         name = f"test_{secrets.token_hex(8)}"
@@ -156,18 +132,12 @@ class PostgresServer:
         if done.returncode:
             raise RuntimeError(f"initdb failed: {done.stderr}")
 
-    def _wait_until_it_answers(self, process: subprocess.Popen[bytes]) -> None:
-        deadline = time.monotonic() + _START_SECONDS
-        while True:
-            try:
-                self.connect("postgres").close()
-            except psycopg.OperationalError as error:
-                if process.poll() is not None or time.monotonic() > deadline:
-                    self.kill()
-                    raise RuntimeError(f"it did not start:\n{self.log_tail()}") from error
-                time.sleep(0.02)
-            else:
-                return
+    def _answers(self) -> bool:
+        try:
+            self.connect("postgres").close()
+        except psycopg.OperationalError:
+            return False
+        return True
 
     def connect(self, database: str) -> psycopg.Connection[tuple[object, ...]]:
         return psycopg.connect(
@@ -178,11 +148,6 @@ class PostgresServer:
             dbname=database,
             autocommit=True,
         )
-
-    def end(self, number: signal.Signals) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            end_child(process, number, _STOP_SECONDS)
 
 
 @contextmanager

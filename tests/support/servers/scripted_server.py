@@ -27,7 +27,7 @@ class Asked:
 @dataclass(frozen=True)
 class Answer:
     status: int = 200
-    body: str = ""
+    body: str | bytes = ""
     headers: dict[str, str] = field(default_factory=dict)
     #: It says that there are so many more bytes than there are.
     missing: int = 0
@@ -104,7 +104,7 @@ class _Handler(BaseHTTPRequestHandler):
                 while not server.ended.wait(0.02):
                     self.wfile.write(b"x" if answer.drip else b"")
         elif answer is not None:
-            content = answer.body.encode()
+            content = answer.body if isinstance(answer.body, bytes) else answer.body.encode()
             self.send_response(answer.status)
             for name, value in answer.headers.items():
                 self.send_header(name, value)
@@ -113,14 +113,7 @@ class _Handler(BaseHTTPRequestHandler):
             with suppress(OSError):  # who asked had enough
                 self.wfile.write(content)
 
-    def do_GET(self) -> None:
-        self._do()
-
-    def do_POST(self) -> None:
-        self._do()
-
-    def do_DELETE(self) -> None:
-        self._do()
+    do_GET = do_POST = do_DELETE = _do  # noqa: N815 as http.server calls them
 
     def log_message(self, format: str, *args: object) -> None:
         pass

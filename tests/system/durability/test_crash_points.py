@@ -369,19 +369,6 @@ def test_a_paused_process_is_fenced_off_when_it_wakes_up(tmp_path: Path) -> None
 # F10, F13: time
 
 
-def test_an_idle_partition_is_flushed_by_age(tmp_path: Path) -> None:
-    with hand_lake(tmp_path, flush_seconds_max=2.0) as lake:
-        writer = lake.partition_writer("w")
-        lake.send(EVENTS[:1])
-        assert writer.step()
-        lake.clock.advance(1.9)
-        writer.step()
-        assert lake.stored() == {}
-        lake.clock.advance(0.2)
-        writer.step()
-        holds(lake, 1)
-
-
 def test_a_wall_clock_that_jumps_neither_hurries_nor_stops_a_flush(tmp_path: Path) -> None:
     with hand_lake(tmp_path, flush_seconds_max=2.0) as lake:
         writer = lake.partition_writer("w")

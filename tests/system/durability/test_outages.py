@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -21,6 +21,7 @@ from penstock.ingest.ledger import read_ledger
 from penstock.lake.verification import verify
 from penstock_jobs.demo.server import Server, running_server
 from tests.support.lakes import body_of, hand_lake, make_event
+from tests.support.servers.postgres import PostgresServer, running_postgres
 from tests.support.waiting import eventually
 
 SETTINGS = {
@@ -307,3 +308,53 @@ def test_it_ends_in_time_with_the_database_locked_and_loses_nothing(tmp_path: Pa
     with hand_lake(tmp_path) as lake:
         lake.store()
         assert lake.stored() == {("default", "s", "e1"): 1}
+
+
+# PostgreSQL
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    """One of this file's own, since its tests stop it."""
+    with running_postgres() as server:
+        yield server
+
+
+@contextmanager
+def on_postgres(data: Path, postgres: PostgresServer) -> Iterator[tuple[Watched, str]]:
+    with postgres.database() as url:
+        data.mkdir()
+        (data / "penstock.toml").write_text(f'database_url = "{url}"\n')
+        with watched(data) as server:
+            yield server, url.rpartition("/")[2]
+
+
+@pytest.mark.parametrize("end", [PostgresServer.stop, PostgresServer.kill])
+def test_postgresql_ends_in_the_middle_and_comes_back(
+    tmp_path: Path, postgres: PostgresServer, end: Callable[[PostgresServer], None]
+) -> None:
+    with on_postgres(tmp_path / "data", postgres) as (server, _):
+        for _ in range(3):
+            end(postgres)
+            server.traffic.goes_on()  # the log does not need the database
+            server.says("The metadata database cannot be used")
+            postgres.start()
+            server.recovers()
+
+
+def test_all_sessions_are_ended_again_and_again(tmp_path: Path, postgres: PostgresServer) -> None:
+    end_all = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'penstock'"
+    with on_postgres(tmp_path / "data", postgres) as (server, _):
+        for _ in range(5):
+            postgres.execute(end_all)
+            server.traffic.goes_on()
+        server.recovers()
+
+
+def test_a_lock_is_held_for_too_long(tmp_path: Path, postgres: PostgresServer) -> None:
+    with on_postgres(tmp_path / "data", postgres) as (server, name):
+        with postgres.connect(name) as other, other.transaction():
+            other.execute("LOCK TABLE lake_head")
+            server.says("held a lock for over 5 s")
+            server.traffic.goes_on()
+        server.recovers()

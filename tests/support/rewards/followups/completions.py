@@ -1,17 +1,17 @@
 """A server on loopback that speaks `/v1/chat/completions`, and errs as it is told."""
 
 import json
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from penstock.database.engine import Database
 from penstock_jobs.rewards.tables import judge_spending
+from tests.support.servers.scripted_server import Answer, Asked, Hang, Server, answering
+from tests.support.waiting import eventually
 
 #: Status, headers, body; or "hang" for no answer until the server ends.
 Fault = tuple[int, dict[str, str], bytes]
@@ -31,61 +31,44 @@ def by_first_word(request: dict[str, Any]) -> str:
 
 class Completions:
     def __init__(self) -> None:
-        self.requests: list[dict[str, Any]] = []
-        self.headers: list[dict[str, str]] = []
+        self.server = Server(script=self._answer)
         #: The next answers; then `reply` answers.
         self.faults: deque[Fault | str] = deque()
         self.reply: Callable[[dict[str, Any]], str] = by_first_word
-        self.ending = threading.Event()
-        self.lock = threading.Condition()
-        self.url = ""
 
-    def arrived(self, count: int, within_s: float = 60) -> bool:
+    @property
+    def url(self) -> str:
+        return self.server.url
+
+    @property
+    def requests(self) -> list[dict[str, Any]]:
+        return [one.document | {"path": one.path} for one in self.server.asked]
+
+    @property
+    def headers(self) -> list[dict[str, str]]:
+        return [one.headers for one in self.server.asked]
+
+    def arrived(self, count: int) -> bool:
         """Waits for so many requests."""
-        with self.lock:
-            return self.lock.wait_for(lambda: len(self.requests) >= count, within_s)
+        eventually(lambda: len(self.server.asked) >= count)
+        return True
+
+    def _answer(self, asked: Asked) -> Answer | Hang:
+        try:
+            fault = self.faults.popleft()
+        except IndexError:
+            fault = 200, {}, completion(self.reply(asked.document))
+        if isinstance(fault, str):
+            return Hang(drip=False)
+        status, headers, body = fault
+        return Answer(status, body, headers)
 
 
 @contextmanager
 def running_completions() -> Iterator[Completions]:
-    told = Completions()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            with told.lock:
-                told.requests.append(json.loads(body) | {"path": self.path})
-                told.headers.append({name.lower(): v for name, v in self.headers.items()})
-                fault = told.faults.popleft() if told.faults else None
-                told.lock.notify_all()
-            if fault == "hang":
-                told.ending.wait()
-                return
-            status, headers, answer = (
-                fault
-                if isinstance(fault, tuple)
-                else (200, {}, completion(told.reply(json.loads(body))))
-            )
-            self.send_response(status)
-            for name, value in {**headers, "Content-Length": str(len(answer))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(answer)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Tests are quiet."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    told.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
-        yield told
-    finally:
-        told.ending.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    completions = Completions()
+    with answering(completions.server, "/v1"):
+        yield completions
 
 
 class Spent(NamedTuple):
