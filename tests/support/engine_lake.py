@@ -74,9 +74,9 @@ def tokens(ids: dict[str, Any]) -> dict[str, Any]:
     return ids | {"tokenizer": "t" * 64, "policy_version_runs": [[0, 4]]}
 
 
-def otherwise(session: str, number: int, *checkpoint: str, **usage: int) -> list[Event]:
+def otherwise(session: str, number: int, checkpoint: str = "ckpt-1", **usage: int) -> list[Event]:
     """A talk that begins with other words, so that it repeats none."""
-    begun, *rest = talk(session, number, *checkpoint, **usage)
+    begun, *rest = talk(session, number, checkpoint, **usage)
     return [begun | {"payload": {"text": f"do {session}"}}, *rest]
 
 

@@ -125,13 +125,14 @@ def open_by_hand(data: Path, **limits: object) -> HandLake:
     data.mkdir(0o700, parents=True, exist_ok=True)
     file = data / "penstock.db"
     if settings.database_url == f"sqlite:///{file}" and not file.exists():
-        shutil.copy(_empty_database(), file)
+        shutil.copy(empty_database(), file)
     return HandLake(Lake(settings))
 
 
 @cache
-def _empty_database() -> Path:
-    """Migrations run once a process, not once a test."""
+def empty_database() -> Path:
+    """An SQLite database with the newest tables, to be copied: made once a process, not once a
+    test."""
     path = Path(mkdtemp(prefix="penstock-")) / "penstock.db"
     atexit.register(shutil.rmtree, path.parent, ignore_errors=True)
     database = Database(f"sqlite:///{path}")

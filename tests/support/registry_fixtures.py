@@ -7,41 +7,23 @@ from pathlib import Path
 import pytest
 
 from penstock.database.engine import Database
-from penstock.database.migrations import upgrade
 from penstock.database.settings import DatabaseLimits
 from penstock.settings import Settings, load_settings
+from tests.support.lakes import empty_database
 from tests.support.servers.postgres import PostgresServer
 from tests.support.webhook_receiver import Receiver, receiving
 
 OpenDatabase = Callable[[], Database]
 
-#: What the tests of checkpoints, the gate and channels have in common.
 __all__ = [
-    "database",
-    "database_url",
-    "embedded",
-    "embedded_url",
-    "migrated_file",
-    "open_database",
-    "receiver",
-    "settings",
-]
-
-
-@pytest.fixture(scope="session")
-def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An SQLite database with the newest tables in it, to be copied."""
-    path = tmp_path_factory.mktemp("registry") / "penstock.db"
-    database = Database(f"sqlite:///{path}")
-    upgrade(database)
-    database.close()
-    return path
+    "database", "database_url", "embedded", "embedded_url", "open_database", "receiver", "settings",
+]  # fmt: skip
 
 
 @pytest.fixture
-def embedded_url(tmp_path: Path, migrated_file: Path) -> str:
+def embedded_url(tmp_path: Path) -> str:
     """An SQLite database of the test's own, with the newest tables in it."""
-    shutil.copyfile(migrated_file, tmp_path / "penstock.db")
+    shutil.copyfile(empty_database(), tmp_path / "penstock.db")
     return f"sqlite:///{tmp_path}/penstock.db"
 
 

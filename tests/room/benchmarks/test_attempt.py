@@ -150,12 +150,19 @@ def test_a_check_that_hangs_or_crashes_is_an_error_and_no_new_attempt(attempt: A
     assert "status 134" in (crashes.result.error or "")
 
 
-def test_over_its_time_is_scored_as_it_left_the_tree(attempt: Attempting) -> None:
-    limits = "[limits]\nseconds = 1\n"
-    solved = attempt(f"{SOLVE}; sleep 60", {}, limits)
-    assert (solved.result.score, solved.marks) == (1.0, ("timed out",))
-    idle = attempt("sleep 60", {}, limits)
-    assert (idle.result.score, idle.result.retries, idle.marks) == (0.0, 0, ("timed out",))
+@pytest.mark.parametrize(
+    ("agent", "score", "mark"),
+    [
+        (f"{SOLVE}; sleep 60", 1.0, "timed out"),
+        ("sleep 60", 0.0, "timed out"),
+        (f"{SOLVE}; exit 3", 1.0, "the agent ended with status 3"),
+    ],
+)
+def test_however_it_ends_it_is_scored_as_it_left_the_tree(
+    attempt: Attempting, agent: str, score: float, mark: str
+) -> None:
+    found = attempt(agent, {}, "[limits]\nseconds = 1\n")
+    assert (found.result.score, found.result.retries, found.marks) == (score, 0, (mark,))
 
 
 def test_a_full_disk_does_not_keep_the_check_from_running(attempt: Attempting) -> None:
@@ -163,11 +170,6 @@ def test_a_full_disk_does_not_keep_the_check_from_running(attempt: Attempting) -
     fill = "dd if=/dev/zero of=big bs=1M count=100 2>/dev/null; true"
     limits = "[limits]\nseconds = 20\ndisk_mib = 4\n"
     assert attempt(fill, {"check/check.py": check}, limits).result.score == 1
-
-
-def test_an_agent_that_fails_is_scored_as_it_left_the_tree(attempt: Attempting) -> None:
-    found = attempt(f"{SOLVE}; exit 3")
-    assert (found.result.score, found.marks) == (1.0, ("the agent ended with status 3",))
 
 
 def test_reasons_outside_the_model_are_tried_again_and_then_an_error(attempt: Attempting) -> None:

@@ -2,51 +2,32 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 
 from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
 from penstock.checkpoints.suites import SuiteVersion, add_suite
-from penstock.cli import main
 from penstock.lake.lake import Lake
 from tests.support.checkpoint_factory import TENANT, set_policy
+from tests.support.commands import penstock
 from tests.support.suite_factory import SOLVE, make_suite
 
-
-@dataclass(frozen=True)
-class Done:
-    status: int
-    out: str
-    err: str
-
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-Bench = Callable[..., Done]
+Bench = Callable[..., CompletedProcess[str]]
 
 
 @pytest.fixture
-def bench(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
-) -> Bench:
-    """Runs `penstock bench ARGUMENTS` on the test's lake, in this process."""
+def bench(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """`penstock bench ARGUMENTS` on the test's lake."""
     monkeypatch.setenv("PENSTOCK_DATA", str(lake.settings.data))
+    return partial(penstock, "bench")
 
-    def run_once(*arguments: str) -> Done:
-        monkeypatch.setattr("sys.argv", ["penstock", "bench", *arguments])
-        status = 0
-        try:
-            main()
-        except SystemExit as ended:
-            status = int(ended.code or 0)
-        captured = capfdbinary.readouterr()
-        return Done(status, captured.out.decode(), captured.err.decode())
 
-    return run_once
+def told(done: CompletedProcess[str]) -> Any:
+    return json.loads(done.stdout)
 
 
 @pytest.fixture
@@ -60,14 +41,14 @@ def suite(isolation: None, tmp_path: Path) -> str:
 
 def test_from_a_suite_to_a_comparison(bench: Bench, suite: str) -> None:
     lines = bench("lint", suite)
-    assert (lines.status, "2 tasks, 0 problems" in lines.err) == (0, True)
-    assert bench("register", suite, "--json").json()["new"] is True
-    assert bench("register", suite, "--json").json()["new"] is False
+    assert (lines.returncode, "2 tasks, 0 problems" in lines.stderr) == (0, True)
+    assert told(bench("register", suite, "--json"))["new"] is True
+    assert told(bench("register", suite, "--json"))["new"] is False
 
     report = f"{SOLVE}; echo '{{\"completion_tokens\": 10}}' > $PENSTOCK_REPORT"
-    good = bench(
-        "run", suite, "--checkpoint", "new", "--agent", report, "--attempts", "2", "--json"
-    ).json()
+    good = told(
+        bench("run", suite, "--checkpoint", "new", "--agent", report, "--attempts", "2", "--json")
+    )
     assert (good["made"], good["known"]) == (4, 0)
     assert good["summary"]["score"]["mean"] == 1
     assert good["summary"]["pass_at"]["2"]["mean"] == 1
@@ -75,29 +56,29 @@ def test_from_a_suite_to_a_comparison(bench: Bench, suite: str) -> None:
     assert set(good["summary"]["tags"]) == {"maths", "py"}
     half = f'test "$PENSTOCK_TASK" = easy && {SOLVE}; true'
     person = bench("run", suite, "--checkpoint", "old", "--agent", half, "--no-isolation")
-    assert person.status == 0
-    assert "NOT ISOLATED: in 2 of 2 attempts" in person.err
-    assert "score 0.500" in " ".join(person.out.split())
-    assert "maths" not in person.out  # one task says nothing of a tag
+    assert person.returncode == 0
+    assert "NOT ISOLATED: in 2 of 2 attempts" in person.stderr
+    assert "score 0.500" in " ".join(person.stdout.split())
+    assert "maths" not in person.stdout  # one task says nothing of a tag
 
-    compared = bench("compare", "old", "new", "--suite", "mini", "--json").json()
+    compared = told(bench("compare", "old", "new", "--suite", "mini", "--json"))
     assert (compared["before_mean"], compared["after_mean"]) == (0.5, 1.0)
     assert compared["difference"] == 0.5
     assert compared["lower"] < 0.5 < compared["upper"]
-    shown = bench("compare", "old", "new", "--suite", suite).out
+    shown = bench("compare", "old", "new", "--suite", suite).stdout
     assert "hard  0.000  1.000  +1.000" in shown.replace("   ", "  ")
 
-    assert bench("show", "mini").out.count("2 NOT ISOLATED") == 1
-    listed = bench("show", "mini", "--json").json()
+    assert bench("show", "mini").stdout.count("2 NOT ISOLATED") == 1
+    listed = told(bench("show", "mini", "--json"))
     assert [(one["checkpoint"], one["not_isolated"]) for one in listed] == [("new", 0), ("old", 2)]
     assert [task["not_isolated"] for task in listed[1]["summary"]["tasks"]] == [1, 1]
     assert compared["not_isolated"] == [2, 0]
     assert "attempts of old that were NOT ISOLATED" in shown
-    one = bench("show", suite, "--checkpoint", "old").out
+    one = bench("show", suite, "--checkpoint", "old").stdout
     assert "pass@1" in one
     assert "maths, py" in one
     assert "not isolated" in one
-    assert "not isolated" not in bench("show", suite, "--checkpoint", "new").out
+    assert "not isolated" not in bench("show", suite, "--checkpoint", "new").stdout
 
 
 def test_a_new_version_says_whose_scores_do_not_count(bench: Bench, lake: Lake, suite: str) -> None:
@@ -105,13 +86,13 @@ def test_a_new_version_says_whose_scores_do_not_count(bench: Bench, lake: Lake, 
     add_suite(lake.database, TENANT, SuiteVersion("mini", scope.suite_version, ()))
     with lake.database.write() as connection:
         record_attempts(connection, scope, "r", [Attempt(task="easy", attempt=0, score=1.0)])
-    assert bench("show", "mini").err == ""
-    registered = bench("register", suite).err
-    for said in (registered, bench("show", "mini").err):
+    assert bench("show", "mini").stderr == ""
+    registered = bench("register", suite).stderr
+    for said in (registered, bench("show", "mini").stderr):
         assert "not scored at it: old at sha256:before" in said
         assert "name the version that counts under [suites] of the policy" in said
-    assert "an older version" in bench("show", "mini").out
-    [shown] = bench("show", "mini", "--json").json()
+    assert "an older version" in bench("show", "mini").stdout
+    [shown] = told(bench("show", "mini", "--json"))
     assert shown["newest_version"] != shown["suite_version"] == "sha256:before"
 
 
@@ -124,30 +105,30 @@ def test_rows_that_were_changed_by_hand_are_put_back(bench: Bench, lake: Lake) -
         connection.exec_driver_sql("DELETE FROM benchmark_attempt WHERE suite_version = 'v1'")
         connection.exec_driver_sql("UPDATE benchmark_attempt SET score = 0")
     done = bench("restore", "mini", "--checkpoint", "old")
-    assert done.out.splitlines() == [
+    assert done.stdout.splitlines() == [
         "attempt 0 at easy of old on mini was removed",
         "attempt 0 at easy of old on mini was edited: its score is 0.0, and 1.0 was recorded",
     ]
-    assert done.err.endswith("put back as they were recorded: 2\n")
-    assert bench("restore", "mini", "--checkpoint", "old", "--json").json()["restored"] == []
+    assert done.stderr.endswith("put back as they were recorded: 2\n")
+    assert told(bench("restore", "mini", "--checkpoint", "old", "--json"))["restored"] == []
     unknown = bench("restore", "mini", "--checkpoint", "nobody")
-    assert (unknown.status, "no checkpoint 'nobody'" in unknown.err) == (2, True)
+    assert (unknown.returncode, "no checkpoint 'nobody'" in unknown.stderr) == (2, True)
 
 
 def test_what_is_refused(bench: Bench, suite: str, tmp_path: Path) -> None:
     unknown = bench("run", suite, "--checkpoint", "nwe", "--agent", SOLVE)
-    assert (unknown.status, "no checkpoint 'nwe'" in unknown.err) == (2, True)
+    assert (unknown.returncode, "no checkpoint 'nwe'" in unknown.stderr) == (2, True)
     run = ("run", suite, "--checkpoint", "new", "--agent", SOLVE)
     lost = bench(*run, "--pass-env", "NOT_THERE")
-    assert (lost.status, "no such variable" in lost.err) == (2, True)
+    assert (lost.returncode, "no such variable" in lost.stderr) == (2, True)
     gone = bench(*run, "--serving", "http://127.0.0.1:1/v1")
-    assert (gone.status, "Nobody answers" in gone.err) == (3, True)
+    assert (gone.returncode, "Nobody answers" in gone.stderr) == (3, True)
     bad = make_suite(tmp_path / "bad", {"always": {"check/check.py": "raise SystemExit(0)"}})
     lint = bench("lint", str(bad))
-    assert lint.status == 1
-    assert "always" in lint.out
+    assert lint.returncode == 1
+    assert "always" in lint.stdout
     nothing = bench("compare", "old", "new", "--suite", "mini")
-    assert (nothing.status, "both tried" in nothing.err) == (2, True)
+    assert (nothing.returncode, "both tried" in nothing.stderr) == (2, True)
 
 
 def test_until_it_is_decided(bench: Bench, lake: Lake, isolation: None) -> None:
@@ -155,12 +136,12 @@ def test_until_it_is_decided(bench: Bench, lake: Lake, isolation: None) -> None:
     set_policy(lake.database, '[[require]]\nsuite = "mini"\nminimum = 0.3\nmin_tasks = 10\n')
     run = ("run", folder, "--checkpoint", "new", "--agent", SOLVE)
     mixed = bench(*run, "--until-decided", "--attempts", "2")
-    assert (mixed.status, "decides how many" in mixed.err) == (2, True)
-    assert bench(*run, "--max-attempts", "2").status == 2
+    assert (mixed.returncode, "decides how many" in mixed.stderr) == (2, True)
+    assert bench(*run, "--max-attempts", "2").returncode == 2
     done = bench(*run, "--until-decided", "--max-attempts", "2", "--json")
-    told = done.json()
-    assert told["until"]["outcome"] == "PASS"
-    assert told["made"] == 10 * told["until"]["look"]
+    found = told(done)
+    assert found["until"]["outcome"] == "PASS"
+    assert found["made"] == 10 * found["until"]["look"]
     again = bench(*run, "--until-decided")
-    assert "0 attempts were made" in again.err
-    assert "PASS on this suite" in again.err
+    assert "0 attempts were made" in again.stderr
+    assert "PASS on this suite" in again.stderr

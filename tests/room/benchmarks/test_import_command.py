@@ -8,11 +8,11 @@ import pytest
 from penstock.checkpoints.attempts import AttemptScope, attempts_of
 from penstock.checkpoints.checkpoint import AttemptConflict, CheckpointUnknown
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite, suite_versions
-from penstock.cli import main
 from penstock.errors import InvalidInput
 from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings
 from tests.support.benchmarks.import_folders import harbor_job, harbor_trial
+from tests.support.commands import penstock
 from tests.support.result_registry import TENANT, Registry
 
 
@@ -111,9 +111,7 @@ def test_what_is_named_must_be_there(registry: Registry, results: Path, tmp_path
     assert suite_versions(registry.database, TENANT, "core") == []
 
 
-def test_as_a_person_types_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_as_a_person_types_it(tmp_path: Path) -> None:
     data, job = tmp_path / "data", tmp_path / "job"
     with open_or_make(load_settings(data)) as lake:
         Registry(lake.database, lake.settings)
@@ -121,12 +119,10 @@ def test_as_a_person_types_it(
     harbor_trial(job, "a__2", None)
     harbor_job(job, 2)
 
-    def run(*further: str, checkpoint: str = "ckpt-1") -> tuple[object, str, str]:
+    def run(*further: str, checkpoint: str = "ckpt-1") -> tuple[int, str, str]:
         named = ["--suite", "core", "--checkpoint", checkpoint, "--data", str(data)]
-        monkeypatch.setattr("sys.argv", ["penstock", "bench", "import", str(job), *named, *further])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code, *capsys.readouterr()
+        done = penstock("bench", "import", str(job), *named, *further)
+        return done.returncode, done.stdout, done.stderr
 
     status, out, said = run()
     rows = {" ".join(line.split()) for line in out.splitlines()}

@@ -83,20 +83,16 @@ def test_steps_are_summed_and_their_failures_count(tmp_path: Path) -> None:
     assert (found.attempts[0].completion_tokens, found.attempts[0].latency_s) == (6, 20)
 
 
-def test_several_rewards_must_be_named(tmp_path: Path) -> None:
-    harbor_trial(tmp_path, "a__1", {"reward": 1, "style": 0.5})
-    with pytest.raises(InvalidInput, match="several: reward, style; name one with --metric"):
-        read(tmp_path)
-    assert outcomes(read(tmp_path, metric="style")) == {("a", 0): 0.5}
-
-
-def test_trials_of_several_agents_are_not_mixed(tmp_path: Path) -> None:
-    harbor_trial(tmp_path, "a__1", 1)
+def test_rewards_and_agents_are_told_apart_by_name(tmp_path: Path) -> None:
     info = {"name": "codex", "version": "1", "model_info": {"name": "x"}}
+    harbor_trial(tmp_path, "a__1", {"reward": 1, "style": 0.5})
     harbor_trial(tmp_path, "a__2", 0, agent_info=info)
     with pytest.raises(InvalidInput, match="codex x set; terminus x set; name one with --only"):
         read(tmp_path)
     assert outcomes(read(tmp_path, only="codex")) == {("a", 0): 0}
+    with pytest.raises(InvalidInput, match="several: reward, style; name one with --metric"):
+        read(tmp_path, only="terminus")
+    assert outcomes(read(tmp_path, only="terminus", metric="style")) == {("a", 0): 0.5}
 
 
 def test_what_left_no_result_is_an_error(tmp_path: Path) -> None:
@@ -105,7 +101,8 @@ def test_what_left_no_result_is_an_error(tmp_path: Path) -> None:
     harbor_config(tmp_path, f"{long[:32]}__2", long)
     harbor_trial(tmp_path, "b__1", 1).write_text("{", encoding="utf-8")
     harbor_config(tmp_path, "b__1", "b")
-    harbor_job(tmp_path, 5, passed=[f"{long}__1", f"{long[:32].rstrip('-')}__3"])
+    passed = [f"{long}__1", f"{long[:32].rstrip('-')}__3"]
+    harbor_job(tmp_path, 5, passed=passed, failed=["t" * 32 + "__2"])
     found = read(tmp_path)
     assert outcomes(found) == {
         (f"org/{long}", 0): 1,
@@ -114,14 +111,6 @@ def test_what_left_no_result_is_an_error(tmp_path: Path) -> None:
         ("b", 0): "its result cannot be read: Input data was truncated",
     }
     assert found.problems["a result is missing, and nothing names its task"] == 1
-
-
-def test_what_nobody_can_name_is_left_out_and_told(tmp_path: Path) -> None:
-    harbor_trial(tmp_path, "b__1", 1)
-    harbor_job(tmp_path, 2, failed=["t" * 32 + "__2"])
-    found = read(tmp_path)
-    assert outcomes(found) == {("b", 0): 1}
-    assert found.problems == {"a result is missing, and nothing names its task": 1}
 
 
 def test_a_job_that_has_not_ended(tmp_path: Path) -> None:

@@ -78,16 +78,6 @@ def test_what_is_wrong_with_a_line_never_costs_its_neighbours(tmp_path: Path) ->
     assert (measured.cost_usd, measured.steps, measured.latency_s) == (None, None, 2)
 
 
-def test_the_same_attempt_twice(tmp_path: Path) -> None:
-    path = lines(tmp_path / "r.jsonl", line("a", 0), line("a", 0), line("b", 0), line("b", 0, 0.0))
-    found = read(path)
-    assert outcomes(found) == {("a", 0): 1, ("b", 0): "two results of it differ"}
-    assert found.problems == {
-        "a copy, counted once": 1,
-        "of two results that differ neither was taken": 1,
-    }
-
-
 def test_lines_without_numbers_are_numbered_as_they_stand(tmp_path: Path) -> None:
     scores = [0.0, 1.0, 0.5]
     many = [line("a", None, one) for one in scores] + [{"task": "b", "score": 1}]

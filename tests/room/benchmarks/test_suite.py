@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import InvalidInput
-from penstock_jobs.benchmarks.sandbox.folder_files import File
+from penstock_jobs.benchmarks.sandbox.folder_files import File, write_folder
 from penstock_jobs.benchmarks.suite import load_files, load_solution, read_suite
 from tests.support.suite_factory import make_suite, write
 
@@ -171,3 +171,23 @@ def test_what_the_suite_s_check_holds_lies_beneath_each_check(tmp_path: Path) ->
     write(folder / "check/helper.py", "one = 2")
     with pytest.raises(InvalidInput, match="was changed since"):
         load_files(suite.task("task-0"), 10**6)
+
+
+# Names of files
+
+
+@pytest.mark.parametrize("name", ["../victim", "/tmp/victim", "a/../../victim", "a\0b", ""])
+@pytest.mark.parametrize("kind", ["file", "program", "link"])
+def test_a_file_is_written_below_its_folder(tmp_path: Path, name: str, kind: str) -> None:
+    folder = tmp_path / "sandbox"
+    folder.mkdir()
+    with pytest.raises(InvalidInput):
+        write_folder(str(folder), [File(name, b"x", kind)])
+    assert [path.name for path in tmp_path.iterdir()] == ["sandbox"]
+
+
+@pytest.mark.parametrize("name", ["a\\b", "a\nb", "\x1b[2J"])
+def test_a_suite_with_such_a_file_is_refused(tmp_path: Path, name: str) -> None:
+    folder = make_suite(tmp_path / "s", 1)
+    (folder / "tasks/task-0/tree" / name).write_text("x")
+    assert "control character" in refused(folder)

@@ -15,9 +15,9 @@ from penstock.console.sign_in import (
 from penstock.console.tables import console_session
 from penstock.database.engine import Database
 from tests.support.manual_clock import ManualClock
-from tests.support.registry_fixtures import embedded, embedded_url, migrated_file
+from tests.support.registry_fixtures import embedded, embedded_url
 
-__all__ = ["embedded", "embedded_url", "migrated_file"]
+__all__ = ["embedded", "embedded_url"]
 
 GRANT = Grant("acme", "read", key="k1")
 

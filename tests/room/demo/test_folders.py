@@ -8,9 +8,9 @@ import pytest
 from penstock.errors import InvalidInput
 from penstock.settings import load_settings
 from penstock_jobs.demo.player import make_folders
-from penstock_jobs.demo.server import running_server
 from penstock_jobs.loop import LoopSettings
 from penstock_jobs.loop.loop_file import load_loop
+from tests.support.lakes import hand_lake, make_event
 
 
 def test_each_loop_file_can_be_used(tmp_path: Path) -> None:
@@ -53,7 +53,8 @@ def test_a_folder_beside_it_that_is_somebody_s_stays(tmp_path: Path) -> None:
 
 def test_a_lake_on_which_a_service_runs_stays(tmp_path: Path) -> None:
     folders = make_folders(tmp_path / "demo")
-    with running_server(folders.data):
+    with hand_lake(folders.data) as lake:
+        lake.store([make_event("s", 1)])
         with pytest.raises(InvalidInput, match="a service uses it"):
             make_folders(tmp_path / "demo")
         assert (folders.data / "penstock.db").exists()

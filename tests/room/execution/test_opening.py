@@ -1,10 +1,9 @@
 """A setting names the executor; errors travel."""
 
-import os
 import pickle
-import subprocess
 import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -12,6 +11,7 @@ from penstock.errors import Backlogged, ExtraMissing, InvalidInput, PenstockErro
 from penstock.execution import open_executor
 from penstock.execution.calls import InlineExecutor, ProcessExecutor
 from penstock.settings import Settings, load_settings
+from tests.support.commands import penstock
 from tests.support.lakes import hand_lake, make_event
 from tests.support.servers.ports import free_port
 
@@ -32,17 +32,6 @@ def test_what_is_none_is_refused(tmp_path: Path, named: str) -> None:
         open_executor(settings_with(tmp_path, named))
 
 
-def verify(data: Path, executor: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """As a person runs it: a process of its own, with a connection of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "penstock", "lake", "verify", "--deep", "--data", str(data)],
-        env=os.environ | {"PENSTOCK_EXECUTOR": executor} | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     with hand_lake(tmp_path) as lake:
@@ -50,17 +39,26 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_cluster_that_is_not_there_is_unreachable(data: Path) -> None:
+def verify(data: Path) -> CompletedProcess[str]:
+    return penstock("lake", "verify", "--deep", "--data", str(data))
+
+
+def test_a_cluster_that_is_not_there_is_unreachable(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("ray")
-    address = f"ray://127.0.0.1:{free_port()}"
-    done = verify(data, address)
+    monkeypatch.setenv("PENSTOCK_EXECUTOR", address := f"ray://127.0.0.1:{free_port()}")
+    done = verify(data)
     assert done.returncode == 3
     assert f"The executor {address} cannot be reached" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_command_does_its_heavy_work_in_processes(data: Path) -> None:
-    done = verify(data, "processes")
+def test_a_command_does_its_heavy_work_in_processes(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_EXECUTOR", "processes")
+    done = verify(data)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     assert done.stderr.endswith("1 segments, 5 events, 0 reward files: 0 problems\n")
 

@@ -5,28 +5,18 @@ from pathlib import Path
 import pytest
 
 from penstock.database.engine import Database
-from penstock.database.migrations import upgrade
 from penstock.database.settings import DatabaseLimits
 from penstock.fleet import sidecar
 from penstock.fleet.settings import FleetSettings
 from penstock.settings import Settings
 from tests.support.fleet.following import Fleet
-
-
-@pytest.fixture(scope="session")
-def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An SQLite database with the newest tables in it, to be copied."""
-    path = tmp_path_factory.mktemp("serving") / "penstock.db"
-    database = Database(f"sqlite:///{path}")
-    upgrade(database)
-    database.close()
-    return path
+from tests.support.lakes import empty_database
 
 
 @pytest.fixture
-def database(tmp_path: Path, migrated_file: Path) -> Iterator[Database]:
+def database(tmp_path: Path) -> Iterator[Database]:
     """The database of an embedded lake in `tmp_path`."""
-    shutil.copyfile(migrated_file, tmp_path / "penstock.db")
+    shutil.copyfile(empty_database(), tmp_path / "penstock.db")
     database = Database(f"sqlite:///{tmp_path}/penstock.db", DatabaseLimits(lock_seconds_max=30))
     yield database
     database.close()

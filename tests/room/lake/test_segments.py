@@ -1,9 +1,7 @@
 """What a segment is on disk: what readers count on, and what a kill or an outage cannot change."""
 
-import datetime as dt
 import hashlib
-import json
-from itertools import chain, islice, pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,15 +17,10 @@ from penstock.lake.merges import merge
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY, RowGroupLimits
 from penstock.lake.segments import SESSION_PARTS, sessions_name
 from penstock.lake.tables import segment
+from penstock_jobs.simulator.production import Production
 from tests.support.lakes import HandLake, hand_lake, make_event
-from tests.support.traffic import generate_sessions
 
-START = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
 GROUP_ROWS, GROUP_BYTES = 300, 200_000
-
-
-def simulated(count: int) -> list[dict[str, object]]:
-    return list(islice(chain.from_iterable(generate_sessions(count, 3, start=START)), count))
 
 
 @pytest.fixture(params=["flushed", "merged"])
@@ -128,9 +121,10 @@ def test_a_row_larger_than_a_group_is_a_group_of_its_own(
 
 def test_production_like_events_take_no_more_room_than_plain_parquet(tmp_path: Path) -> None:
     """Within 15 % of the same rows as one zstd-3 file that is not a segment."""
-    events = simulated(5000)
+    lived = chain.from_iterable(Production(3).sessions(150))
+    lines = [line for one in lived for _, _, line in one.lines]
     with hand_lake(tmp_path / "lake") as lake:
-        lake.store("".join(json.dumps(event) + "\n" for event in events).encode())
+        lake.store(b"\n".join(lines) + b"\n")
         [one] = current(lake.lake.database).segments
         table = pq.read_table(tmp_path / "lake" / "lake" / one.name)
         own = sum((tmp_path / "lake" / "lake" / name).stat().st_size for name in lake.files())

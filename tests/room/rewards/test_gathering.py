@@ -1,7 +1,7 @@
 """A bucket with only the columns that its rewards read says what one with all says."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from itertools import chain
 
 import pyarrow as pa
 import pytest
@@ -12,9 +12,9 @@ from penstock.lake.catalog import current
 from penstock_jobs.rewards.bucket import TABLES, Bucket, EditParameters, as_bucket
 from penstock_jobs.rewards.credit import score_bucket
 from penstock_jobs.rewards.definition import Reward, columns_of, find_definition
+from penstock_jobs.simulator.production import Production
 from tests.support.lakes import START_US, hand_lake
 from tests.support.reward_events import DAY_US
-from tests.support.traffic import batches, generate_sessions
 
 DEFINITION = find_definition()
 SHIPPED = [term.reward for term in DEFINITION.terms]
@@ -22,13 +22,10 @@ SHIPPED = [term.reward for term in DEFINITION.terms]
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pa.Table]:
-    """Generated sessions."""
+    """Simulated sessions."""
     with hand_lake(tmp_path_factory.mktemp("lake")) as lake:
-        start = datetime(2026, 11, 2, tzinfo=UTC)
-        sessions = generate_sessions(12, seed=3, start=start)
-        events = (event for session in sessions for event in session)
-        for body in batches(events, 500):
-            lake.send(body)
+        for lived in chain.from_iterable(Production(3).sessions(12)):
+            lake.send(b"\n".join(line for _, _, line in lived.lines))
         lake.writer().drain()
         (bucket,) = plan_buckets(lake.lake, current(lake.lake.database))
         yield read_bucket(lake.lake, bucket)

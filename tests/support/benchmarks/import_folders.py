@@ -40,16 +40,9 @@ def read(path: Path, form: str | None = None, **facts: Any) -> Results:
     return Results(attempts, counts, {kind: problem.examples for kind, problem in problems})
 
 
-def outcomes(results: Results) -> dict[tuple[str, int], float | str]:
+def outcomes(results: Results) -> dict[tuple[str, int], float | str | None]:
     """By task and number: the score, or the error."""
-    return {(one.task, one.attempt): _outcome(one) for one in results.attempts}
-
-
-def _outcome(attempt: Attempt) -> float | str:
-    if attempt.score is not None:
-        return attempt.score
-    assert attempt.error is not None
-    return attempt.error
+    return {one.place: one.error if one.score is None else one.score for one in results.attempts}
 
 
 def write(path: Path, value: object) -> Path:
@@ -223,13 +216,8 @@ def tb_run(root: Path, run: str, trials: list[dict[str, Any]], **facts: Any) -> 
 
 def swe_summary(path: Path, **lists: Any) -> Path:
     names = (
-        "completed",
-        "incomplete",
-        "empty_patch",
-        "submitted",
-        "resolved",
-        "unresolved",
-        "error",
+        *("completed", "incomplete", "empty_patch", "submitted", "resolved"),
+        *("unresolved", "error"),
     )
     every: dict[str, Any] = {f"{name}_ids": [] for name in names}
     return write(path, every | lists | {"schema_version": 2})

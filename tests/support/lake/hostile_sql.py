@@ -10,16 +10,9 @@ from penstock.lake.errors import QueryRefused
 from penstock.lake.query_guard import check_query
 
 _SMALL = [
-    "NULL",
-    "1",
-    "1.5",
-    "'a'",
-    "[1]",
-    "{'a': 1}",
-    "MAP {'a': 1}",
-    "'{}'::JSON",
+    "NULL", "1", "1.5", "'a'", "[1]", "{'a': 1}", "MAP {'a': 1}", "'{}'::JSON",
     "DATE '2020-01-01'",
-]
+]  # fmt: skip
 _COMPARISONS = ["=", "!=", "<", ">", "<=", ">=", "<>", "<=>"]
 _LONG = "repeat('x', 100000000)"
 _FILES = [

@@ -29,19 +29,8 @@ _INTEGERS = [0, 1, -1, 2, 7, 2**31, 2**53, 2**63 - 1, 2**63, -(2**63), 10**30]
 _NUMBERS = [0.0, 0.01, 0.5, 1.0, -1.0, 1e-300, 1e300]
 #: As query strings, where no number is.
 _WRONG_WORDS = [
-    "",
-    "x",
-    "1.5",
-    "nan",
-    "inf",
-    "-inf",
-    "1e999",
-    "0x10",
-    "\uff11",
-    "true",
-    "null",
-    "1,2",
-]
+    "", "x", "1.5", "nan", "inf", "-inf", "1e999", "0x10", "\uff11", "true", "null", "1,2",
+]  # fmt: skip
 _ENCODINGS = ["gzip", "zstd", "br", "identity", "gzip, gzip", ""]
 _TYPES = ["application/json", "application/x-ndjson", "text/plain", 'application/json; x="', ""]
 _BODIES = [

@@ -30,15 +30,8 @@ def measured(name: str, folder: Path) -> list[Figure]:
     return list(MEASUREMENTS[name].run(TINY, folder))
 
 
-@pytest.mark.parametrize("name", _SMALL)
-def test_a_small_measurement_has_a_figure_for_each_goal(name: str, tmp_path: Path) -> None:
-    figures = measured(name, tmp_path)
-    for goal in MEASUREMENTS[name].goals:
-        assert any(figure.what.startswith(goal.what) and figure.goal for figure in figures)
-
-
-@pytest.mark.parametrize("name", _LARGE)
-def test_a_large_measurement_has_a_figure_for_each_goal(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", _SMALL + _LARGE)
+def test_a_measurement_has_a_figure_for_each_goal(name: str, tmp_path: Path) -> None:
     figures = measured(name, tmp_path)
     for goal in MEASUREMENTS[name].goals:
         assert any(figure.what.startswith(goal.what) and figure.goal for figure in figures)

@@ -162,11 +162,10 @@ class History(RuleBasedStateMachine):
 
 
 def test_any_order_keeps_what_is_held() -> None:
-    run_state_machine_as_test(
-        History,
-        settings=settings(
-            max_examples=15,
-            stateful_step_count=15,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run(examples=15, steps=15)
+
+
+def run(examples: int, steps: int) -> None:
+    quiet = list(HealthCheck)
+    long = settings(max_examples=examples, stateful_step_count=steps, suppress_health_check=quiet)
+    run_state_machine_as_test(History, settings=long)

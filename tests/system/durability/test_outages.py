@@ -275,24 +275,6 @@ def test_the_disk_of_the_lake_is_full(tmp_path: Path, small_disk: Path) -> None:
         server.recovers()
 
 
-def test_the_lake_is_read_only(tmp_path: Path, small_disk: Path) -> None:
-    with watched(tmp_path / "data", PENSTOCK_STORE_URL=f"file://{small_disk}/lake") as server:
-        remount(small_disk, "ro")
-        server.says("Read-only file system")
-        server.traffic.goes_on()
-        remount(small_disk, "rw")
-        server.recovers()
-
-
-def remount(path: Path, how: str) -> None:
-    command = ["mount", "-o", f"remount,{how}", str(path)]
-
-    def done() -> bool:
-        return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-    eventually(done)  # it is refused while a file is open for writing
-
-
 def test_it_ends_in_time_with_the_database_locked_and_loses_nothing(tmp_path: Path) -> None:
     """A signal to stop in the middle of an outage: the last events wait in the log."""
     settings = SETTINGS | {"PENSTOCK_FLUSH_SECONDS_MAX": "20", "PENSTOCK_SHUTDOWN_SECONDS_MAX": "2"}

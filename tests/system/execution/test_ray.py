@@ -1,7 +1,10 @@
 """What holds on Ray too: the contract of executors, a node that dies, commands and servers."""
 
 import inspect
+import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -119,7 +122,11 @@ def is_alive(process: int) -> bool:
 
 
 def test_a_command_does_its_heavy_work_on_a_cluster(data: Path, ray_cluster: RayCluster) -> None:
-    done = opening.verify(data, f"ray://{ray_cluster.address}", **ray_cluster.environment())
+    told = {"PENSTOCK_EXECUTOR": f"ray://{ray_cluster.address}", **ray_cluster.environment()}
+    command = [sys.executable, "-m", "penstock", "lake", "verify", "--deep", "--data", str(data)]
+    done = subprocess.run(
+        command, env=os.environ | told, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert done.stderr.endswith("1 segments, 5 events, 0 reward files: 0 problems\n")
 

@@ -1,3 +1,3 @@
-from tests.room.fleet.conftest import database, fleet, migrated_file
+from tests.room.fleet.conftest import database, fleet
 
-__all__ = ["database", "fleet", "migrated_file"]
+__all__ = ["database", "fleet"]

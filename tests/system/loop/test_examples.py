@@ -22,7 +22,7 @@ from penstock_jobs.loop.cycles import TrainerFailed, cycles_of
 from penstock_jobs.loop.trainers import TrainedCheckpoint
 from tests.support.loop.clusters import JOBS, end_all, install
 from tests.support.loop.trainers import by_command, task
-from tests.support.loop_world import TENANT, World, open_world
+from tests.support.loop_world import TENANT, World
 from tests.support.repository import ROOT
 from tests.support.waiting import eventually
 
@@ -141,12 +141,6 @@ def die(self, target):
 pathlib.Path.rename = die
 runpy.run_path(sys.argv[3], run_name="__main__")
 """
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with open_world(tmp_path) as world:
-        yield world
 
 
 def test_a_trainer_that_is_killed_at_any_snapshot_makes_the_same_checkpoint(world: World) -> None:

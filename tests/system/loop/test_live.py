@@ -1,7 +1,4 @@
-"""A canary and a watch at the end of a cycle. How a canary gets all traffic is in `dying`."""
-
-from collections.abc import Iterator
-from pathlib import Path
+"""A canary and a watch at the end of a cycle. How a canary gets all traffic is in test_kills."""
 
 import pytest
 
@@ -12,13 +9,7 @@ from penstock.errors import InvalidInput
 from tests.support.canary_traffic import HOUR, session
 from tests.support.channels.channels_seen import changed_us
 from tests.support.lakes import Event
-from tests.support.loop_world import CHANNEL, POLICY, TENANT, World, open_world, outcomes
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with open_world(tmp_path, canary_look_seconds=0.05) as world:
-        yield world
+from tests.support.loop_world import CHANNEL, POLICY, TENANT, World, outcomes
 
 
 def state(world: World) -> tuple[str | None, str | None, bool]:

@@ -2,14 +2,15 @@
 counts."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from penstock.channels.history import channel_changes
 from penstock_jobs.loop.cycles import cycles_of
-from tests.support.loop_world import CHANNEL, TENANT, World, expire_leases, open_world, outcomes
+from tests.support.loop_world import CHANNEL, TENANT, World, expire_leases, outcomes
 from tests.support.servers.postgres import PostgresServer, running_postgres
+
+pytestmark = pytest.mark.usefixtures("in_postgresql")
 
 STAGES = ("rewards", "shard", "train", "register", "bench", "gate", "promote")
 #: While a stage does its work, after it, and when it was written down.
@@ -25,12 +26,6 @@ def postgres() -> Iterator[PostgresServer]:
     """One of this file's own, since its tests stop it."""
     with running_postgres() as server:
         yield server
-
-
-@pytest.fixture
-def world(tmp_path: Path, in_postgresql: None) -> Iterator[World]:
-    with open_world(tmp_path) as world:
-        yield world
 
 
 def is_as_ever(world: World) -> None:

@@ -1,11 +1,9 @@
 """What a trainer left behind is removed in time, and nothing that anybody needs."""
 
 import os
-from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
-import pytest
 import sqlalchemy as sa
 
 from penstock.checkpoints.registration import find, register
@@ -13,7 +11,7 @@ from penstock_jobs.loop.loop_file import load_loop
 from penstock_jobs.loop.tables import loop_cycle
 from penstock_jobs.loop.trainers import remove_outputs
 from tests.support.checkpoint_factory import digest_of
-from tests.support.loop_world import TENANT, TRAINER, World, open_world
+from tests.support.loop_world import TENANT, TRAINER, World
 
 HOUR_US = 3_600_000_000
 KEEP = ('limit = "60s"', 'limit = "60s"\nkeep = "2h"')
@@ -24,12 +22,6 @@ test -e "$PENSTOCK_WORK/once" || {{
 }}
 {TRAINER}"""
 NEVER = "echo 41 > answer\n"
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with open_world(tmp_path / "world") as world:
-        yield world
 
 
 def age(world: World, hours: float) -> None:

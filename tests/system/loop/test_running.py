@@ -1,6 +1,6 @@
 """A cycle from sessions to promotion, and every way in which it may end otherwise."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,6 @@ import sqlalchemy as sa
 
 from penstock.channels.change import ChannelUnknown
 from penstock.channels.channel import channel_state
-from penstock.channels.promotion import Rollback, release, roll_back
 from penstock.checkpoints import attempts
 from penstock.checkpoints.registration import find
 from penstock.checkpoints.tables import benchmark_attempt
@@ -17,7 +16,7 @@ from penstock.database.engine import clock_us, now_us
 from penstock.errors import InvalidInput
 from penstock_jobs.loop.cycles import Cycle, cycles_of
 from penstock_jobs.loop.tables import loop_cycle
-from tests.support.checkpoint_factory import add, promote
+from tests.support.checkpoint_factory import promote
 from tests.support.loop_world import (
     AGENT,
     CHANNEL,
@@ -29,12 +28,6 @@ from tests.support.loop_world import (
     open_world,
     outcomes,
 )
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with open_world(tmp_path) as world:
-        yield world
 
 
 def serving(world: World) -> str | None:
@@ -105,30 +98,6 @@ def test_files_without_the_digest_that_the_trainer_says_are_not_registered(world
     assert done.outcome == "failed"
     assert done.why.startswith("register: The files at file://")
     assert stage(done, "register").failures == 1  # to try again would change nothing
-
-
-def test_a_channel_that_moved_ends_the_cycle_before_anything_is_promoted(world: World) -> None:
-    add(world.database, "other")
-
-    def move(point: str) -> None:
-        if point == "train:kept":
-            promote(world.database, "other")
-
-    done = world.run_once(crash_point=move)
-    assert done.outcome == "refused"
-    assert done.why == "production is at other by now, and this cycle began at first"
-    assert outcomes(done)["register"] == "waiting"
-
-
-def test_a_channel_that_is_pinned_begins_no_cycle(world: World) -> None:
-    add(world.database, "other")
-    promote(world.database, "other")
-    roll_back(world.database, Rollback(tenant=TENANT, channel=CHANNEL, reason="worse", actor="ann"))
-    told: list[str] = []
-    assert world.run_once(tell=told.append).ended_at is None
-    assert "pinned until a person" in told[-1]
-    release(world.database, tenant=TENANT, channel=CHANNEL, reason="known", actor="ann")
-    assert world.run_once().outcome == "promoted"
 
 
 def test_a_channel_that_cannot_have_a_loop_is_named(world: World) -> None:
@@ -295,8 +264,3 @@ def test_attempts_end_with_the_budget_and_count_later(tmp_path: Path) -> None:
         assert "cycle 1: bench ends, since the budget is used up" in told
         assert 0 < sum(attempted(world).values()) < 20
         assert stage(done, "bench").state == "waiting"
-
-
-def test_a_budget_is_only_shown_where_nobody_says_that_it_ends_a_cycle(world: World) -> None:
-    world.loop((BUDGET[0], BUDGET[1].replace('over_budget = "end"', "")))
-    assert world.run_once(crash_point=leaving(world, -9, "shard:kept")).outcome == "promoted"

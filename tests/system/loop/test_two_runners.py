@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -15,18 +15,43 @@ from penstock_jobs.loop.cycles import LoopCycles, cycles_of
 from tests.support.loop_world import AGENT, CHANNEL, TENANT, World, expire_leases, open_world
 from tests.support.repository import ROOT
 
+pytestmark = pytest.mark.usefixtures("each_database")
 
-@pytest.fixture
-def world(tmp_path: Path, each_database: None) -> Iterator[World]:
-    with open_world(tmp_path) as world:
-        yield world
+
+def race(folder: Path) -> None:
+    """A runner in a process of its own, which begins when it is told. It says which stages it did,
+    and how often it found another one at work."""
+    did: list[str] = []
+    met: list[str] = []
+
+    def look(point: str) -> None:
+        stage, _, at = point.partition(":")
+        if at == "worked":
+            did.append(stage)
+
+    def tell(text: str) -> None:
+        if " does " in text:
+            met.append(text)
+
+    def pause(seconds: float) -> bool:
+        time.sleep(min(seconds, 0.05))
+        return False
+
+    with open_world(folder, make=False) as world:
+        runner = world.runner(wait=pause, crash_point=look, tell=tell)
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        sys.stdin.readline()
+        cycle = runner.run_once()
+    found = {"cycle": cycle.number, "outcome": cycle.outcome, "did": did, "met": len(met)}
+    sys.stdout.write(json.dumps(found))
 
 
 def test_two_at_once_do_each_stage_once(world: World, tmp_path: Path) -> None:
     trainer = (world.folder / "trainer.sh").read_text()
     world.write("trainer.sh", f'echo run >> "{world.folder}/trained"\n{trainer}')
     world.write("agent.sh", f'echo run >> "{world.folder}/attempted"\n{AGENT}')
-    command = [sys.executable, "-m", "tests.support.loop.racing", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.system.loop.test_two_runners", str(tmp_path)]
     runners = [
         subprocess.Popen(
             command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -90,3 +115,7 @@ def test_of_many_that_claim_at_once_one_has_it(world: World) -> None:
         for number in range(1, 11):
             held = [one for one in pool.map(claim, range(claimers)) if one is not None]
             assert held == [number]
+
+
+if __name__ == "__main__":
+    race(Path(sys.argv[1]))

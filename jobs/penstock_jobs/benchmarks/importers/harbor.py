@@ -218,11 +218,11 @@ def _trial(result: _TrialResult, folder: Path, metric: str | None) -> ImportedTr
     usages, timings = _parts(result, "agent_result"), _parts(result, "agent_execution")
     info, job = result.agent_info or {}, str(folder.parent)
     model = (info.get("model_info") or {}).get("name") or ""
-    tokens = [_sum(getattr(usage, name) for usage in usages) for name in _TOKENS]
+    prompt, completion = (_sum(getattr(usage, name) for usage in usages) for name in _TOKENS)
     return ImportedTrial(
         task=result.task_name,
         outcome=_outcome(result, metric, notes),
-        measures=reported_tokens(*tokens, notes)
+        measures=reported_tokens(prompt, completion, notes)
         | {
             "cost_usd": _sum(usage.cost_usd for usage in usages),
             "latency_s": _sum(

@@ -31,14 +31,10 @@ def by_first_word(request: dict[str, Any]) -> str:
 
 class Completions:
     def __init__(self) -> None:
-        self.server = Server(script=self._answer)
+        self.server, self.url = Server(script=self._answer), ""
         #: The next answers; then `reply` answers.
         self.faults: deque[Fault | str] = deque()
         self.reply: Callable[[dict[str, Any]], str] = by_first_word
-
-    @property
-    def url(self) -> str:
-        return self.server.url
 
     @property
     def requests(self) -> list[dict[str, Any]]:
@@ -68,6 +64,7 @@ class Completions:
 def running_completions() -> Iterator[Completions]:
     completions = Completions()
     with answering(completions.server, "/v1"):
+        completions.url = completions.server.url
         yield completions
 
 
