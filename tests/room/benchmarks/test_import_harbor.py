@@ -87,12 +87,12 @@ def test_rewards_and_agents_are_told_apart_by_name(tmp_path: Path) -> None:
     info = {"name": "codex", "version": "1", "model_info": {"name": "x"}}
     harbor_trial(tmp_path, "a__1", {"reward": 1, "style": 0.5})
     harbor_trial(tmp_path, "a__2", 0, agent_info=info)
-    with pytest.raises(InvalidInput, match="codex x set; terminus x set; name one with --only"):
-        read(tmp_path)
-    assert outcomes(read(tmp_path, only="codex")) == {("a", 0): 0}
     with pytest.raises(InvalidInput, match="several: reward, style; name one with --metric"):
-        read(tmp_path, only="terminus")
-    assert outcomes(read(tmp_path, only="terminus", metric="style")) == {("a", 0): 0.5}
+        read(tmp_path)
+    with pytest.raises(InvalidInput, match="codex x set; terminus x set; name one with --only"):
+        read(tmp_path, metric="reward")
+    assert outcomes(read(tmp_path, metric="reward", only="codex")) == {("a", 0): 0}
+    assert outcomes(read(tmp_path, metric="style", only="terminus")) == {("a", 0): 0.5}
 
 
 def test_what_left_no_result_is_an_error(tmp_path: Path) -> None:
