@@ -98,25 +98,17 @@ def _add_sessions(
     plan: ImportPlan, path: Path, fixed: Importer | None, remembered: Remembered
 ) -> bool:
     notes = Notes(str(path))
-    whole: dict[tuple[str, ...], Importer] = {}
 
     def importer_of(candidate: Candidate) -> Importer | None:
-        if fixed is not None:
-            return fixed if fixed.recognises(candidate) else None
-        return recognise(candidate)
-
-    def is_whole(folder: Candidate) -> bool:
-        importer = importer_of(folder)
-        if importer is not None:
-            whole[folder.names] = importer
-        return importer is not None
+        if fixed is None:
+            return recognise(candidate)
+        return fixed if fixed.recognises(candidate) else None
 
     unknown: list[tuple[EventFile, bool]] = []
     sources: list[tuple[Source, Importer, int]] = []
-    for candidate in candidates(path, notes, is_whole):
+    for candidate, whole in candidates(path, notes, importer_of):
         known = None if candidate.is_folder or fixed else remembered(candidate.source())
-        importer = whole.get(candidate.names) if candidate.is_folder else None
-        importer = importer or known or importer_of(candidate)
+        importer = whole or known or importer_of(candidate)
         if importer is not None:
             sources += [(each, importer, _size(each)) for each in importer.sources(candidate)]
         else:

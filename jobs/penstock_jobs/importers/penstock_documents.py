@@ -72,7 +72,7 @@ def message_payload(message: Mapping[str, Any]) -> Payload:
         calls = fields.rows(message, "tool_calls")
         payload["tool_calls"] = [
             {"id": call.get("id")}
-            | {name: fields.mapping(call, "function").get(name) for name in ("name", "arguments")}
+            | {name: fields.at(call, "function", name) for name in ("name", "arguments")}
             for call in calls
         ] or None
     return present(payload)
@@ -112,13 +112,13 @@ def _restored(session: str, own: Mapping[str, Any], said: Payload) -> ImportedEv
 def own_trajectory(document: Mapping[str, Any]) -> list[ImportedEvent] | None:
     """The events of a document of ATIF that Penstock wrote; None of any other, and of one whose
     own part somebody spoilt."""
-    own = fields.mapping(fields.mapping(document, "extra"), OWN)
+    own = fields.mapping(document, "extra", OWN)
     if not own:
         return None
     parts: list[tuple[Mapping[str, Any], Payload]] = []
     for step in fields.rows(document, "steps"):
         parts.append((step, step_payload(step)))
-        results = fields.rows(fields.mapping(step, "observation"), "results")
+        results = fields.rows(step, "observation", "results")
         parts += [(result, result_payload(result)) for result in results]
     return _own_events(own, parts, lambda part: fields.mapping(part, "extra"))
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from msgspec import Struct
 from xxhash import xxh3_128_hexdigest
@@ -37,6 +37,8 @@ _FOLDERS_MAX = 64
 #: So much before the place where reading stopped has to be as it was: agents also cut off the end
 #: of their files, or write them anew.
 _TAIL_BYTES = 64 * 1024
+
+Found = TypeVar("Found")
 
 
 class PlaceLost(Exception):
@@ -311,10 +313,10 @@ class Candidate(Source):
 
 
 def candidates(
-    path: Path, skipped: Notes, is_whole: Callable[[Candidate], bool]
-) -> Iterator[Candidate]:
-    """The file, or the files of the folder at any depth. A folder that `is_whole` stands for all in
-    it. Raises InvalidInput."""
+    path: Path, skipped: Notes, whole: Callable[[Candidate], Found | None]
+) -> Iterator[tuple[Candidate, Found | None]]:
+    """The file, or the files of the folder at any depth. A folder of which `whole` says something
+    stands, with that, for all in it. Raises InvalidInput."""
     try:
         real = path.resolve(strict=True)
     except (OSError, RuntimeError) as error:
@@ -323,14 +325,14 @@ def candidates(
     if not real.is_dir():
         if problem := unfit(real.stat()):
             raise InvalidInput(what=f"The file {path}", why=problem)
-        yield Candidate(path, real.parent, (real.name,))
+        yield Candidate(path, real.parent, (real.name,)), None
         return
     folders: list[tuple[str, ...]] = [()]
     while folders:
         names = folders.pop()
         folder = Candidate(path.joinpath(*names), real, names, is_folder=True)
-        if is_whole(folder):
-            yield folder
+        if (found := whole(folder)) is not None:
+            yield folder, found
             continue
         below = []
         for entry in _listing(real.joinpath(*names), skipped):
@@ -340,7 +342,7 @@ def candidates(
             elif entry.is_dir(follow_symlinks=False):
                 below.append(inside)
             elif entry.is_file(follow_symlinks=False):
-                yield Candidate(path.joinpath(*inside), real, inside)
+                yield Candidate(path.joinpath(*inside), real, inside), None
         folders += reversed(below)
 
 

@@ -380,7 +380,6 @@ def test_a_key_makes_none_that_outlives_it(world: World) -> None:
         assert (refused.returncode, "expires at 2090-01-01" in refused.stderr) == (2, True)
 
 
-@pytest.mark.smoke
 def test_python_reads_the_lake_of_a_service(world: World, tmp_path: Path) -> None:
     sql = "select type, count(*) as n from events where session_id <> 'from-afar' group by all"
     digest = json.loads(world.here("shards", "show", "sft-persistent", "--json").stdout)["shard"]

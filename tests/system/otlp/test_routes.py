@@ -62,7 +62,6 @@ def test_a_conversation_is_stored_once_however_often_it_is_sent(
     assert sorted(stored(service, name)) == sorted(KINDS)
 
 
-@pytest.mark.smoke
 def test_the_sdk_sends_and_is_answered(service: Any) -> None:
     exporter = OTLPSpanExporter(
         endpoint=f"{service.server.url}/v1/traces",

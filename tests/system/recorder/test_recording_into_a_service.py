@@ -42,7 +42,6 @@ def _rows(url: str, key: str, sql: str) -> list[tuple[object, ...]]:
     return [tuple(row.values()) for row in answer["rows"]]
 
 
-@pytest.mark.smoke
 def test_a_session_is_there_to_be_queried(
     server: Server, lake: tuple[Path, str], tmp_path: Path
 ) -> None:

@@ -286,7 +286,7 @@ def _usage(tokens: object) -> dict[str, int] | None:
 def _call(part: Row, key: str) -> dict[str, Any]:
     call_id = part.get("callID") or part.get("id") or f"{key}:call"
     name = part.get("tool") or part.get("name")
-    return tool_call(call_id, name, fields.mapping(part, "state").get("input"))
+    return tool_call(call_id, name, fields.at(part, "state", "input"))
 
 
 def _created(facts: Row) -> int | None:
