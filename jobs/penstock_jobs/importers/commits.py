@@ -18,10 +18,9 @@ from penstock.clock import SECOND_US, SystemClock
 from penstock.errors import InvalidInput
 from penstock.lake.desk import Desk
 from penstock_jobs.importers.importer import ImportedEvent, SessionEvents
-from penstock_jobs.rewards.bucket import Bucket, EditParameters
+from penstock_jobs.rewards.bucket import Bucket, ChainMember, EditParameters
 from penstock_jobs.rewards.git_history import history_events
 from penstock_jobs.rewards.git_repository import Repository
-from penstock_jobs.rewards.lives import ChainMember
 from penstock_jobs.rewards.rows import row_tuples
 
 _AGE = timedelta(days=30)
@@ -98,9 +97,9 @@ def _commits(
     bucket = Bucket(now_us, edits, looks, **others, chains=chains)
     projects = {each.session_id: each.project for each in sessions}
     horizons_s = EditParameters().horizons_s
-    history = history_events(bucket, Repository(directory), horizons_s=horizons_s)
+    rows, _ = history_events(bucket, Repository(directory), horizons_s=horizons_s)
     columns = ("session_id", "event_id", "ts", "seq", "payload")
-    for session, event_id, ts_us, seq, payload in row_tuples(history.rows, *columns):
+    for session, event_id, ts_us, seq, payload in row_tuples(rows, *columns):
         decoded: dict[str, Any] = msgspec.json.decode(payload)
         maker = SessionEvents(session, GIT, projects.get(session))
         yield maker.event("vcs_commit", ts_us, event_id, decoded, seq)

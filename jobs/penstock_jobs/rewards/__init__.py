@@ -1,9 +1,4 @@
-"""What users did next, as numbers: rewards over buckets of sessions.
-
-A definition names measures; a run computes them for the sessions that changed or matured and stores
-rows and outcomes in the lake. `texts` follows whose text survived, `followups` what users wrote
-next. A new reward is a function in a module of `measures`.
-"""
+"""What users did next, as numbers: rewards over buckets of sessions."""
 
 from typing import Literal
 

@@ -1,21 +1,48 @@
-"""A bucket of sessions: the tables that rewards are computed from, without any of the lake."""
+"""A bucket of sessions: the tables that rewards are computed from, without any of the lake.
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+Sessions of a chain work on the same files, so what became of an edit is often seen in another one.
+What a fork or a resume repeats of its parent counts once, in the parent.
+"""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from penstock.lake.buckets import SessionId
 from penstock.lake.view_sources import bucket_views
 from penstock.privacy.consents import NO_TRAIN
 from penstock_jobs.rewards.followups.judge import Judge
 from penstock_jobs.rewards.followups.labels import SessionLabels
-from penstock_jobs.rewards.lives import ChainMember, Life, Relations, SessionRows, lives, own_events
-from penstock_jobs.rewards.rows import row_tuples
+from penstock_jobs.rewards.rows import query_rows, row_tuples
 from penstock_jobs.rewards.texts.replay import replay
-from penstock_jobs.rewards.texts.trail import SECOND, TrackedEdit, TrailTerms
+from penstock_jobs.rewards.texts.trail import SECOND, Row, TrackedEdit, TrailTerms
+
+Columns = Mapping[str, Sequence[str]]
+MadeT = TypeVar("MadeT")
+
+
+class ChainMember(NamedTuple):
+    """A session's place in a chain, which is named by the session that it began with."""
+
+    chain: str
+    subagent: bool = False
+
+
+@dataclass(frozen=True)
+class Relations:
+    chains: Mapping[str, ChainMember] = field(default_factory=dict)
+    #: The session that each goes on from, and whether it repeats that one. Without rings.
+    parents: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
+    #: Sessions that are there only because others repeat them.
+    beside: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -23,15 +50,13 @@ class EditParameters:
     """How persistence is measured. Times are in seconds, lengths in characters."""
 
     horizons_s: tuple[int, ...] = (0, 5, 30, 120, 300, 600, 900)
-    #: A horizon is answered by what is seen within this time after it, or within this share of
-    #: it, whichever is longer.
+    #: What is seen within the longer of the two after a horizon answers it.
     tolerance_s: float = 10.0
     tolerance_share: float = 0.25
     #: Shorter stretches that appear elsewhere are chance, not moves.
     move_min: int = 20
     #: What an edit weighs in its turn: its characters to this power.
     weight_exponent: float = 0.5
-    #: Pairs of units that comparing two texts may look at.
     cells_max: int = 100_000_000
 
     def terms(self) -> TrailTerms:
@@ -39,10 +64,6 @@ class EditParameters:
         spans = zip(self.horizons_s, ends, strict=True)
         windows = tuple((begin * SECOND, round(end * SECOND)) for begin, end in spans)
         return TrailTerms(windows, self.move_min, self.cells_max)
-
-
-Columns = Mapping[str, Sequence[str]]
-MadeT = TypeVar("MadeT")
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,9 +82,8 @@ class Bucket:
     events: pa.Table
     llm_judge: Judge | None = field(default=None, repr=False)
     labels: SessionLabels = field(default_factory=SessionLabels, repr=False)
-    #: The places of sessions that are one life with others. Without any, each is by itself.
     chains: Mapping[str, ChainMember] = field(default_factory=dict, repr=False)
-    #: Sessions whose tables hold only what is their own: the rest is their parents'.
+    #: Sessions that repeat another, whose tables hold only what is their own.
     repeating: frozenset[str] = frozenset()
     _made: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
@@ -79,15 +99,54 @@ class Bucket:
         terms = parameters.terms()
         return self.once(("trails", terms), lambda: self._replayed(terms))
 
+    def chain_of(self, session: str) -> str:
+        return self.chains[session].chain if session in self.chains else session
+
+    def is_subagent(self, session: str) -> bool:
+        """What it is told is said by another agent."""
+        return session in self.chains and self.chains[session].subagent
+
+    def refusing(self) -> set[str]:
+        """Sessions that may not be trained on: nobody is shown their messages."""
+        refused = self.turns.filter(pc.equal(self.turns["consent"], NO_TRAIN))
+        return set(refused["session_id"].to_pylist())
+
     def _replayed(self, terms: TrailTerms) -> dict[str, list[TrackedEdit]]:
+        events = self.events
+        if events.num_rows:
+            kinds = pa.array(["vcs_commit", "session_end"])
+            events = events.filter(pc.is_in(events["type"], kinds))
+        edits = by_session(self.edits, *_NAMED, "edit_id", "path", "before", "after", "checkpoint")
+        looks = by_session(self.observations, *_NAMED, "path", "text", "deleted", "branch_changed")
+        acts = by_session(events, *_NAMED, "type", "payload")
+        turns = by_session(self.turns, "turn")
+        chains: dict[str, list[str]] = {}
+        for session in sorted({*edits, *looks, *acts, *turns}):
+            chains.setdefault(self.chain_of(session), []).append(session)
         trails: dict[str, list[TrackedEdit]] = {}
-        for life in self._lives():
+        for chain, sessions in chains.items():
+            if not any(session in edits for session in sessions):
+                continue
+            of_user = [each for each in sessions if not self.is_subagent(each)] or sessions
+            starts = {each: _turn_starts(turns.get(each, ())) for each in sessions}
+            own_acts = [row for session in sessions for row in acts.get(session, ())]
+            commits = ((row, _files_of(row)) for row in own_acts if row["type"] == "vcs_commit")
             tracked = replay(
-                life.edits,
-                life.looks,
-                life.commits,
-                turns_us=life.turns_us,
-                ended_us=life.ended_us(self.as_of_us),
+                [
+                    {**edit, "turn": _turn_at(starts[session], edit["ts"])}
+                    for session in sessions
+                    for edit in edits.get(session, ())
+                ],
+                [look for session in sessions for look in looks.get(session, ())],
+                [{**row, "files": files} for row, files in commits if files],
+                # What a session does before its first message goes on with the turn before.
+                turns_us=sorted(
+                    ts
+                    for session in of_user
+                    for ts, turn in starts[session]
+                    if turn or session in (chain, of_user[0])
+                ),
+                ended_us=self._ended_us(own_acts, {each: starts[each] for each in of_user}),
                 as_of_us=self.as_of_us,
                 terms=terms,
             )
@@ -95,53 +154,53 @@ class Bucket:
                 trails.setdefault(edit.session, []).append(edit)
         return dict(sorted(trails.items()))
 
-    def chain_of(self, session: str) -> str:
-        """The name of its chain; its own, if it is in none."""
-        return self.chains[session].chain if session in self.chains else session
-
-    def refusing(self) -> set[str]:
-        """Sessions that may not be trained on: nobody is shown their messages."""
-        refused = self.turns.filter(pc.equal(self.turns["consent"], NO_TRAIN))
-        return set(refused["session_id"].to_pylist())
-
-    def is_subagent(self, session: str) -> bool:
-        """What it is told is said by another agent."""
-        return session in self.chains and self.chains[session].subagent
-
-    def _lives(self) -> Iterator[Life]:
-        events = self.events
-        if events.num_rows:
-            kinds = pa.array(["vcs_commit", "session_end"])
-            events = events.filter(pc.is_in(events["type"], kinds))
-        seen = ("path", "text", "deleted", "branch_changed")
-        rows = SessionRows(
-            edits=by_session(
-                self.edits, *_NAMED, "edit_id", "path", "before", "after", "checkpoint"
-            ),
-            looks=by_session(self.observations, *_NAMED, *seen),
-            events=by_session(events, *_NAMED, "type", "payload"),
-            turns=by_session(self.turns, "turn"),
-        )
-        return lives(rows, self.chains)
+    def _ended_us(
+        self, acts: Sequence[Row], starts: Mapping[str, Sequence[tuple[int, int]]]
+    ) -> int | None:
+        """The latest end of a session, unless one that has no end began another turn later."""
+        ends = [row for row in acts if row["type"] == "session_end" and row["ts"] <= self.as_of_us]
+        ended = {row["session_id"] for row in ends}
+        last: int | None = max((row["ts"] for row in ends), default=None)
+        open_us = [own[-1][0] for session, own in starts.items() if own and session not in ended]
+        return None if last is None or any(ts > last for ts in open_us) else last
 
 
 _NAMED = ("session_id", "event_id")
 TABLES = tuple(table.name for table in fields(Bucket) if table.type is pa.Table)
 
 
-def by_session(table: pa.Table, *columns: str) -> dict[str, list[dict[str, Any]]]:
+def by_session(table: pa.Table, *columns: str) -> dict[str, list[Row]]:
     """By session its rows, with `ts` in microseconds, `seq` and the named columns."""
     if not table.num_rows:
         return {}
     names = ("ts", "seq", *columns)
-    rows: dict[str, list[dict[str, Any]]] = {}
+    rows: dict[str, list[Row]] = {}
     for session, *row in row_tuples(table, "session_id", *names):
         rows.setdefault(session, []).append(dict(zip(names, row, strict=True)))
     return rows
 
 
+def _turn_starts(turns: Sequence[Row]) -> list[tuple[int, int]]:
+    """When each turn began, and its number; 0 precedes the first message."""
+    return sorted((row["ts"], row["turn"]) for row in turns)
+
+
+def _turn_at(starts: Sequence[tuple[int, int]], ts: int) -> int:
+    at = bisect_right(starts, ts, key=lambda start: start[0])
+    return starts[at - 1][1] if at else 0
+
+
+def _files_of(commit: Row) -> list[Any]:
+    try:
+        files = msgspec.json.decode(commit["payload"]).get("files")
+    except (msgspec.DecodeError, AttributeError):
+        return []
+    return files if isinstance(files, list) else []
+
+
 #: What no view shows; of the others the view `events` would be a copy.
 _EVENTS = "type IN ('interrupt', 'session_end', 'test_result', 'vcs_commit')"
+_COMPARED = ["session_id", "ts", "seq", "type", "source", "source_key", "event_id", "payload"]
 
 
 def as_bucket(
@@ -153,28 +212,24 @@ def as_bucket(
     *,
     tables: Collection[str] = TABLES,
 ) -> Bucket:
-    """A tenant's sessions as of `as_of_us`, of each view all columns or these. With `relations`,
-    chains are one life, and what a session repeats of its parent is left out."""
+    """A tenant's sessions as of `as_of_us`, of each view all columns or these."""
     relations = relations or Relations()
-    own = own_events(rows, relations)
-    rows = own.rows
+    rows, turn_numbers = _own_events(rows, relations)
     is_later = _is_later(rows, as_of_us)
     if pc.any(is_later).as_py():
         rows = rows.filter(pc.invert(is_later))
     where = {"events": _EVENTS}
     views = dict.fromkeys(TABLES, pa.table({}))
     views |= bucket_views(rows, tenant, tables, columns=columns, where=where)
-    if own.turns:
-        views["turns"] = _renumbered(views["turns"], own.turns)
-    chains, repeating = relations.chains, frozenset(own.turns)
-    return Bucket(as_of_us, **views, chains=chains, repeating=repeating)
-
-
-def _renumbered(turns: pa.Table, numbers: Mapping[str, Sequence[int]]) -> pa.Table:
-    told = row_tuples(turns, "session_id", "turn")
-    renamed = [numbers[session][turn] if session in numbers else turn for session, turn in told]
-    at = turns.column_names.index("turn")
-    return turns.set_column(at, turns.schema.field("turn"), pa.array(renamed, pa.int64()))
+    if turn_numbers:
+        turns = views["turns"]
+        numbers = [
+            turn_numbers[session][turn] if session in turn_numbers else turn
+            for session, turn in row_tuples(turns, "session_id", "turn")
+        ]
+        at = turns.column_names.index("turn")
+        views["turns"] = turns.set_column(at, turns.field("turn"), pa.array(numbers, pa.int64()))
+    return Bucket(as_of_us, **views, chains=relations.chains, repeating=frozenset(turn_numbers))
 
 
 def later(rows: pa.Table, as_of_us: int) -> dict[SessionId, int]:
@@ -187,3 +242,53 @@ def later(rows: pa.Table, as_of_us: int) -> dict[SessionId, int]:
 
 def _is_later(rows: pa.Table, as_of_us: int) -> pa.ChunkedArray:
     return pc.greater(rows["ts"].cast(pa.int64()), as_of_us)
+
+
+def _own_events(
+    rows: pa.Table, relations: Relations
+) -> tuple[pa.Table, Mapping[str, Sequence[int]]]:
+    """The events of whole sessions that are their own. Of those that repeat something also the
+    numbers that their turns had: of what comes before the first own message, and of each own
+    one."""
+    held = set(rows["session_id"].unique().to_pylist())
+    links = [
+        (session, parent, repeats)
+        for session, (parent, repeats) in sorted(relations.parents.items())
+        if {session, parent} <= held and session not in relations.beside
+    ]
+    numbers: dict[str, list[int]] = {}
+    if links:
+        copied = np.zeros(rows.num_rows, bool)
+        copied[_copies(rows, links)] = True
+        if copied.any():
+            numbers = _turn_numbers(rows, copied)
+            rows = rows.filter(pa.array(~copied))
+    if relations.beside:
+        beside = pa.array(sorted(relations.beside), pa.string())
+        rows = rows.filter(pc.invert(pc.is_in(rows["session_id"], beside)))
+    return rows, numbers
+
+
+def _copies(rows: pa.Table, links: Sequence[tuple[str, str, bool]]) -> list[int]:
+    names = ("session_id", "parent_session", "repeats")
+    linked = pa.table(dict(zip(names, zip(*links, strict=True), strict=True)))
+    ids = pa.concat_arrays([linked[name].combine_chunks() for name in names[:2]])
+    at = np.flatnonzero(pc.is_in(rows["session_id"], ids).to_numpy(zero_copy_only=False))
+    told = rows.select(_COMPARED).take(at).append_column("number", pa.array(at))
+    return [row["number"] for row in query_rows("copies.sql", {"told": told, "links": linked})]
+
+
+def _turn_numbers(rows: pa.Table, copied: NDArray[np.bool_]) -> dict[str, list[int]]:
+    repeating = pc.unique(rows["session_id"].filter(pa.array(copied)))
+    at = np.flatnonzero(pc.is_in(rows["session_id"], repeating).to_numpy(zero_copy_only=False))
+    begun: defaultdict[str, int] = defaultdict(int)
+    numbers: dict[str, list[int]] = {session: [0] for session in repeating.to_pylist()}
+    kinds = row_tuples(rows.take(at), "session_id", "type")
+    for (session, kind), is_copy in zip(kinds, copied[at].tolist(), strict=True):
+        begun[session] += kind == "user_message"
+        own = numbers[session]
+        if kind == "user_message" and not is_copy:
+            own.append(begun[session])
+        elif not is_copy and len(own) == 1:
+            own[0] = begun[session]
+    return numbers

@@ -1,12 +1,6 @@
 """Credit: what a session is worth by a definition, put down for it and each of its model calls.
-
-A chain is one piece of work that went through several sessions, by compactions and subagents. Each
-reward is put together over its sessions as over the turns of a session; what the definition makes
-of that is the worth of every session and call in the chain. A session that is negative by rule
-makes its whole chain so, except a subagent's. A session that must not be learned from excludes the
-whole chain: the others continued with what was said in it.
-
-The rows are named `reward`. An excluded outcome is censored there: nobody trains on it.
+All of a chain are worth the same. A session that is negative by rule makes its chain so, except a
+subagent's; one that must not be learned from excludes it.
 """
 
 from collections import Counter, defaultdict
@@ -16,9 +10,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock_jobs.rewards.bucket import Bucket, EditParameters
+from penstock_jobs.rewards.bucket import Bucket, ChainMember, EditParameters
 from penstock_jobs.rewards.definition import NAME, Definition, Standing, Term, combine, latest_due
-from penstock_jobs.rewards.lives import ChainMember
 from penstock_jobs.rewards.outcomes import Outcome, no_train, outcomes
 from penstock_jobs.rewards.rates import Tally, tallies
 from penstock_jobs.rewards.rows import REWARD_ROWS, RewardRows, State, TargetKind, row_tuples
@@ -26,7 +19,6 @@ from penstock_jobs.rewards.rows import REWARD_ROWS, RewardRows, State, TargetKin
 
 @dataclass(frozen=True, eq=False)
 class ScoredBucket:
-    #: REWARD_ROWS, of the definition's rewards and of what it makes of them.
     rewards: pa.Table
     outcomes: list[tuple[Outcome, Tally]]
     #: When a session has to be computed again though nothing new came, in microseconds.
@@ -40,7 +32,6 @@ def score_bucket(
     places: Mapping[str, ChainMember] | None = None,
     consents: Mapping[str, str] | None = None,
 ) -> ScoredBucket:
-    """All that a definition says of a bucket. `places` and `consents` are by session. Pure."""
     places = places or {}
     rows = rewards_of(bucket, definition.terms)
     known = standings(definition, rows, places)
@@ -136,6 +127,7 @@ def share_outcomes(decided: Sequence[Outcome], places: Mapping[str, ChainMember]
 
 
 def credit_rows(decided: Sequence[Outcome], model_calls: pa.Table) -> pa.Table:
+    """An excluded outcome is censored in them: nobody trains on it."""
     rows = RewardRows(NAME)
     targets: list[tuple[str, tuple[TargetKind, str], str | None]] = [
         (outcome.session_id, ("session", outcome.session_id), outcome.checkpoint)

@@ -1,14 +1,13 @@
 """A definition: which rewards are computed, how, and how they make up the reward of a session.
 
-It is a TOML file; its digest is its version, so that rows of one are never taken for rows of
-another. The reward of a session is
+It is a TOML file, whose digest is its version. The reward of a session is
 
     mean:  Σ weight · clip(value) / Σ |weight|        sum:  Σ weight · clip(value)
 
-over the terms that are scored, clipped at last by the definition's own bounds. A pending term keeps
-the session pending. A censored or invalid one censors the session where the definition says so;
-else the rest counts without it, and the reason names it. Where nothing is left, or nothing that
-the definition needs, the session is censored. So no session is worth 0 because nobody looked.
+over the terms that are scored, clipped by the definition's own bounds. A pending term keeps the
+session pending. A censored or invalid one censors it where the definition says so; else the rest
+counts without it. Where nothing is left that the definition needs, the session is censored: none is
+worth 0 because nobody looked.
 """
 
 import hashlib
@@ -58,13 +57,12 @@ _GROUP = "penstock.rewards"
 
 @dataclass(frozen=True)
 class NoParameters:
-    """Of rewards that have none."""
+    """Those of a reward that has none."""
 
 
 @dataclass(frozen=True)
 class Reward:
-    """`compute` is pure: the rows of this reward for all sessions of a bucket. `version` goes up
-    when it would give other rows for the same bucket and parameters."""
+    """`version` goes up when `compute` would give other rows for the same bucket and parameters."""
 
     name: str
     version: int
@@ -72,11 +70,9 @@ class Reward:
     parameters: type = NoParameters
     #: Raises where the settings do not give what it needs with these parameters.
     check: Callable[[Any, Settings], None] | None = None
-    #: Computed only where a definition names it, since it needs settings in any case.
     only_named: bool = False
 
     def page(self) -> str:
-        """What it measures, its formula, its states, and how it can be gamed."""
         return cleandoc(self.compute.__doc__ or "")
 
 
@@ -115,23 +111,18 @@ _TERM = ("name", "weight", "clip", "horizon_s", "missing", "parameters")
 
 @dataclass(frozen=True)
 class Term:
-    """A reward in a definition. With the weight 0 it is computed and counts nothing. `missing` says
-    what a session is worth without it."""
+    """With the weight 0 it is computed and counts nothing."""
 
     reward: Reward
     parameters: Any
     weight: float = 0.0
     clip: Bounds = None
-    #: Which horizon counts in the session's reward; none for rewards that have none.
     horizon_s: int | None = None
     missing: Missing = "leave_out"
 
 
 @dataclass(frozen=True)
 class Definition:
-    """`combine` adds up weight × clipped value, or divides that sum by that of the absolute
-    weights; `clip` holds for the result."""
-
     name: str
     version: str
     terms: tuple[Term, ...]
@@ -151,7 +142,7 @@ def shipped() -> list[str]:
 
 
 def find_definition(text: str = DEFAULT) -> Definition:
-    """Reads a file, or by name one that comes with Penstock. Raises InvalidInput."""
+    """Reads a file, or one that comes with Penstock. Raises InvalidInput."""
     if text in shipped():
         content = _SHIPPED.joinpath(f"{text}.toml").read_text(encoding="utf-8")
         return parse_definition(content, text)
@@ -245,7 +236,6 @@ class Standing(NamedTuple):
     state: State
     value: float | None = None
     reason: str | None = None
-    #: In the standing of its chain.
     weight: float = 1.0
     due_us: int | None = None
 

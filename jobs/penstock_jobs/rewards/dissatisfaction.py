@@ -1,15 +1,10 @@
 """How often users come back dissatisfied, right although the judge is not.
 
-The judge says something of every message. Of some, a person or a language model said what is true.
-Some of these were drawn by chance: messages have places between 0 and 1, as if drawn from a hat,
-and labels are given in the order of places, so that whenever it stops the labelled ones are a
-random sample. Its rate is the place of the first message without a label. Others were asked
-because they tell much; they count as themselves alone, and all else is as if they were not there.
-
-The estimate is a prediction-powered one (Angelopoulos and others 2023): the judge's mean, plus the
-mean of what it missed in the sample. How far the judge is believed is fitted too (PPI++): if it
-says nothing, the estimate is the sample's. It is a value for each session, whose mean is the
-estimate and whose spread is its uncertainty: without bias for any judge.
+Messages have places between 0 and 1, as if drawn from a hat, and labels are given in the order of
+places: whenever it stops, the labelled ones are a random sample, whose rate is the place of the
+first message without a label. Messages that were asked because they tell much count as themselves
+alone. The estimate is a prediction-powered one (Angelopoulos and others 2023): the judge's mean,
+plus the mean of what it missed in the sample. How far the judge is believed is fitted too (PPI++).
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -59,17 +54,21 @@ class JudgedMessages:
         rate = float(waiting.min()) if waiting.size else 1.0
         return free & (self.place < rate), rate
 
+    def weights(self) -> Values:
+        of_session = np.bincount(self.session, minlength=self.sessions)
+        weights: Values = 1 / of_session[self.session]
+        return weights
+
 
 @dataclass(frozen=True, eq=False)
 class CorrectedRate:
-    """`values` are of sessions: their mean is the rate. It is None without labels."""
+    """`values` are of sessions: their mean is the rate."""
 
     values: Values
     judged: float
     labels: int
     chosen: int
     rate: float
-    #: How far the judge is believed: 0 not at all, 1 as it says.
     belief: float
     #: What the variance of the mean lacks, since few labels seem to vary little.
     doubt: float
@@ -105,7 +104,6 @@ class MeanDifference(NamedTuple):
 
 
 def t_tails(t: float, degrees: float) -> float:
-    """How likely Student's t is at least so far from 0, on either side."""
     from scipy.special import stdtr
 
     return float(2 * stdtr(degrees, -t))
@@ -118,8 +116,8 @@ def t_quantile(tails: float, degrees: float) -> float:
 
 
 def correct(groups: Sequence[JudgedMessages]) -> list[CorrectedRate]:
-    """How far the judge is believed is fitted over all groups, what it misses in each by itself:
-    a judge may flatter one checkpoint more than another."""
+    """What the judge misses is fitted in each group: it may flatter one checkpoint more than
+    another."""
     samples = [group.sampled() for group in groups]
     belief = _belief(groups, [drawn for drawn, _ in samples])
     return [
@@ -137,7 +135,7 @@ def interval(corrected: CorrectedRate, alpha: float) -> MeanInterval | None:
 
 
 def difference(before: CorrectedRate, after: CorrectedRate, alpha: float) -> MeanDifference | None:
-    """None with too few labels on a side. The test is two-sided."""
+    """None with too few labels on a side."""
     if not (before.is_known and after.is_known):
         return None
     value = float(after.values.mean() - before.values.mean())
@@ -155,7 +153,7 @@ def _belief(groups: Sequence[JudgedMessages], drawn: Sequence[Flags]) -> float:
     for group, own in zip(groups, drawn, strict=True):
         if own.sum() < 2:
             continue
-        weight = _weights(group)[own]
+        weight = group.weights()[own]
         weight = weight / weight.sum()
         judged = group.judged[own] - weight @ group.judged[own]
         truth = group.truth[own] - weight @ group.truth[own]
@@ -164,14 +162,8 @@ def _belief(groups: Sequence[JudgedMessages], drawn: Sequence[Flags]) -> float:
     return min(max(products / squares, 0.0), 1.0) if squares > 0 else 0.0
 
 
-def _weights(group: JudgedMessages) -> Values:
-    of_session = np.bincount(group.session, minlength=group.sessions)
-    weights: Values = 1 / of_session[group.session]
-    return weights
-
-
 def _corrected(group: JudgedMessages, drawn: Flags, rate: float, belief: float) -> CorrectedRate:
-    weight, labels = _weights(group), int(drawn.sum())
+    weight, labels = group.weights(), int(drawn.sum())
     chosen = group.chosen & ~np.isnan(group.truth)
     missed = group.truth - belief * group.judged
     total = float(weight[drawn].sum())
@@ -194,8 +186,8 @@ def _corrected(group: JudgedMessages, drawn: Flags, rate: float, belief: float) 
 
 
 def _doubt(rest: Values, weight: Values, expected: Values, rate: float, sessions: int) -> float:
-    """As if four more messages had been drawn, two true and two not (as in Agresti and Coull's
-    interval of a share), and for the two numbers that were fitted."""
+    """As if four more messages had been drawn, two true and two not, as in Agresti and Coull's
+    interval."""
     labels = len(rest)
     if labels < 3:
         return 1.0
@@ -215,8 +207,6 @@ Group = TypeVar("Group", bound=Hashable)
 
 @dataclass(frozen=True, eq=False)
 class Dissatisfaction:
-    """Of one group of sessions, such as those of a checkpoint."""
-
     sessions: pa.Array
     rate: CorrectedRate
     truth_by: TruthBy
@@ -239,13 +229,10 @@ def dissatisfaction(
 ) -> dict[Group, Dissatisfaction]:
     """What people said counts where they labelled enough in each group with labels, else also what
     models said: to mix them as each group has them would compare judges, not checkpoints."""
-    people = by_people(labels)
-    tried = [
-        ("people", _described(groups, people, "people")),
-        ("models", _described(groups, people_first(labels), "models")),
-    ]
-    known = {name: sum(group.rate.is_known for group in found.values()) for name, found in tried}
-    return tried[0][1] if known["people"] >= known["models"] else tried[1][1]
+    people = _described(groups, by_people(labels), "people")
+    models = _described(groups, people_first(labels), "models")
+    known = [sum(each.rate.is_known for each in found.values()) for found in (people, models)]
+    return people if known[0] >= known[1] else models
 
 
 def _described(
@@ -273,9 +260,8 @@ class _Frame(NamedTuple):
 
 
 def _frame(follow_ups: JudgedFollowUps, labels: Mapping[MessagePlace, StoredLabel]) -> _Frame:
-    """The messages that labels were drawn from: those of sessions that were quiet when somebody
-    began to label. What came later has had no chance to be drawn. Of several such times the one
-    that leaves the most labels."""
+    """The messages of sessions that were quiet when somebody began to label: what came later has
+    had no chance to be drawn. Of several such times the one that leaves the most labels."""
     own = [labels[place] for place in follow_ups.numbers_of(labels.keys())]
     untils = sorted({label.until_us for label in own if label.drawn})[-_TIMES_MAX:]
     sessions, messages = _messages(follow_ups, labels)

@@ -1,9 +1,4 @@
-"""How far each definition has come with the lake, and what its next run has to do.
-
-The metadata database keeps definitions, the commit up to which each is done, and when sessions
-mature. A run computes the sessions that changed (a late event came) or matured since the last, with
-all others of their chains.
-"""
+"""How far each definition has come with the lake, and what its next run has to do."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -24,6 +19,7 @@ from penstock.lake.segments import sessions_name
 from penstock.lake.tables import consent_change
 from penstock.privacy.consents import DecidedSubject, decisions_after
 from penstock.privacy.orders import ErasureScope, find_sessions
+from penstock_jobs.rewards.bucket import ChainMember
 from penstock_jobs.rewards.chains import (
     Link,
     chains_of,
@@ -33,7 +29,6 @@ from penstock_jobs.rewards.chains import (
     repeating,
 )
 from penstock_jobs.rewards.definition import Definition
-from penstock_jobs.rewards.lives import ChainMember
 from penstock_jobs.rewards.reward_files import RewardFile, read_rows, rewards_at
 from penstock_jobs.rewards.rows import row_tuples
 from penstock_jobs.rewards.tables import reward_definition, reward_due
@@ -55,7 +50,7 @@ _PROGRESS = [reward_definition.c[name] for name in Progress._fields]
 
 
 def begin_run(database: Database, definition: Definition, clock_us: int) -> Progress:
-    """Store the definition as it is written now. `run_at` is later than that of any run before."""
+    """Store the definition as it is now. `run_at` is later than that of any run before."""
     table = reward_definition
     with database.write() as connection:
         facts = {name: getattr(definition, name) for name in ("version", "name", "text")}
@@ -84,8 +79,7 @@ def known_definitions(database: Database) -> list[Progress]:
 
 
 def definition_known_as(database: Database, text: str) -> Progress:
-    """A definition by version, its beginning, or name: the one that ran last. Raises
-    InvalidInput."""
+    """A definition by version, its beginning, or name: what ran last. Raises InvalidInput."""
     known = known_definitions(database)
     by_version = [run for run in known if run.version.startswith(text)] if text else []
     by_name = [run for run in known if run.name == text]
@@ -106,8 +100,7 @@ def put_due(
 ) -> None:
     """Store when these sessions mature. A later computation is not overwritten."""
     columns = reward_due.c
-    keys = [{"of_tenant": tenant, "session": session} for tenant, session in sessions]
-    if keys:
+    if keys := [{"of_tenant": tenant, "session": session} for tenant, session in sessions]:
         delete = sa.delete(reward_due).where(
             columns.definition_version == progress.version,
             columns.tenant == bindparam("of_tenant"),
@@ -115,14 +108,10 @@ def put_due(
             columns.computed_at <= progress.run_at,
         )
         connection.execute(delete, keys)
-    insert = insert_of(connection)(reward_due)
-    insert = insert.values(definition_version=progress.version, computed_at=progress.run_at)
-    rows = [
-        {"tenant": tenant, "session_id": session, "due_at": due_at}
-        for (tenant, session), due_at in due.items()
-    ]
-    if rows:
-        connection.execute(insert.on_conflict_do_nothing(), rows)
+    if rows := [{**key._asdict(), "due_at": due_at} for key, due_at in due.items()]:
+        insert = insert_of(connection)(reward_due).on_conflict_do_nothing()
+        own = {"definition_version": progress.version, "computed_at": progress.run_at}
+        connection.execute(insert.values(own), rows)
 
 
 @dataclass(frozen=True)
@@ -133,15 +122,13 @@ class SessionFilter:
 
 
 class RunPlan(NamedTuple):
-    """Chains to compute, sorted, places in chains of several, and links to parents."""
+    """Chains to compute, places in chains of several, and links to parents."""
 
     chains: list[tuple[SessionId, ...]]
     places: dict[SessionId, ChainMember]
     parents: dict[SessionId, Link]
-    #: Those that changed, or on which somebody decided otherwise.
     changed: int
     matured: int
-    #: The newest decision on consent of those that it follows.
     decision: int
 
 
@@ -155,8 +142,7 @@ def plan_run(
     everything: bool = False,
 ) -> RunPlan:
     """What changed after `progress.through_snap` or is due, also by what it repeats and by
-    consents; with `backfill` all that was never computed; with `everything` all. Raises
-    LakeDamaged."""
+    consents; with `backfill` all that was never computed. Raises LakeDamaged."""
     matured: set[SessionId] = set()
     decision, subjects = decisions_after(lake.database, progress.through_decision)
     if backfill or everything:
@@ -203,12 +189,10 @@ def _decided_sessions(
     """Computed sessions of these subjects, and those that go on with them."""
     if not subjects:
         return set()
-    named: set[SessionId] = set()
-    for tenant, kind, subject in subjects:
-        scope = ErasureScope(tenant, kind, subject, TS_MAX_US)
-        named.update(session for found in find_sessions(lake, scope) for session in found)
-    named = going_on_with(lake.database, named)
-    return named & _sessions_in(lake, rewards_at(lake.database, pin.snap, version))
+    scopes = [ErasureScope(*subject, TS_MAX_US) for subject in subjects]
+    named = {each for scope in scopes for some in find_sessions(lake, scope) for each in some}
+    computed = _sessions_in(lake, rewards_at(lake.database, pin.snap, version))
+    return going_on_with(lake.database, named) & computed
 
 
 def _changed_sessions(lake: Lake, pin: Pin, snap: int, only: SessionFilter) -> dict[SessionId, int]:

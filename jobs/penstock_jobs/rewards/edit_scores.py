@@ -2,9 +2,7 @@
 turns, then of sessions.
 
 A whole is the weighted mean of its scored parts, or their plain mean where they weigh nothing. It
-is pending as long as any part is; without scored parts it has their commonest state and reason. A
-turn is as heavy in its session as its edits together. A checkpoint is named where all edits of
-the target have the same.
+is pending as long as any part is; without scored parts it has their commonest state and reason.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -53,7 +51,6 @@ Sizer = Callable[[TrackedEdit], int]
 def score_edits(
     name: str, bucket: Bucket, parameters: EditParameters, score: Scorer, size: Sizer
 ) -> pa.Table:
-    """The reward of all edits of a bucket, of their files, turns and sessions."""
 
     def attempt(edit: TrackedEdit, sighting: Sighting) -> EditScore:
         try:
@@ -125,7 +122,7 @@ def _rows(
 
 
 class TargetGroup(NamedTuple):
-    """The targets of one kind. `of` says to which of them each part belongs."""
+    """`of` says to which of the targets each part belongs."""
 
     kind: TargetKind
     sessions: list[str]
@@ -146,7 +143,6 @@ class EditTargets:
     due_us: Numbers
     groups: list[TargetGroup]
     horizons_s: tuple[int, ...]
-    #: The columns of rows that are the same for all rewards.
     columns: dict[str, pa.Array]
 
 
@@ -226,12 +222,9 @@ def state_numbers(state_reasons: Iterable[StateReason]) -> dict[StateReason, int
 
 
 class TargetScores(NamedTuple):
-    """There is a row for each target and a column for each horizon."""
-
     value: Floats
     state_reason: Numbers
     weight: Floats
-    #: By when it is pending no more; else NOT_DUE.
     due_us: Numbers
 
 

@@ -1,14 +1,12 @@
 """Rewards, erased: files of rewards and outcomes, what is due, and labels.
 
-A file is replaced by one without the sessions that stands where the old one stood, so that an
-older moment shows what it showed, without them. It is the same protocol as for segments.
-Retention removes rewards and outcomes that were computed again since."""
+A file is replaced by one without the sessions that stands where the old one stood, by the protocol
+of segments. Retention removes rewards and outcomes that were computed again since."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +24,7 @@ from penstock.lake.spill import sorting_engine
 from penstock.privacy.orders import CONTENT, ErasedPart, ErasureOrder, ErasureStep
 from penstock.privacy.retention import RetentionCount, RetentionPart, RetentionScope
 from penstock_jobs.rewards.reward_files import RewardFile, read_rows, write_rewards
+from penstock_jobs.rewards.rows import row_tuples, sql_of
 from penstock_jobs.rewards.tables import follow_up_label, reward_due, reward_file
 
 _PAGE_ROWS = 200
@@ -46,8 +45,7 @@ def _erase_rewards(order: ErasureOrder) -> Iterator[ErasedPart]:
                 break
             after = rows[-1].id
             for row in rows:
-                removed = _rewrite(order, row)
-                if removed:
+                if removed := _rewrite(order, row):
                     rewritten = True
                     yield ErasedPart({"rewards": removed})
 
@@ -57,8 +55,7 @@ def _rewrite(order: ErasureOrder, row: sa.Row[Any]) -> int:
         outcomes = read_rows(order.lake.store, sessions_name(row.name), SessionId._fields)
     except FileNotFoundError:  # merged and collected meanwhile
         return 0
-    columns = (outcomes[name].to_pylist() for name in SessionId._fields)
-    chosen = order.chosen({SessionId(*session) for session in zip(*columns, strict=True)})
+    chosen = order.chosen({SessionId(*key) for key in row_tuples(outcomes, *SessionId._fields)})
     if not chosen:
         return 0
 
@@ -136,7 +133,6 @@ PART = ErasureStep(CONTENT, _erase_rewards, aged="files")
 RECORDS = ErasureStep(CONTENT, _erase_records, aged="records")
 
 
-_SQL = Path(__file__).with_name("superseded.sql").read_text(encoding="utf-8")
 _COLUMNS = ["session_id", "definition_version", "computed_at"]
 _COMPUTED = pa.schema(
     [
@@ -177,8 +173,14 @@ def _superseded(
         computed = pa.RecordBatchReader.from_batches(_COMPUTED, _computed(lake, files))
         connection.register("rows", computed)
         connection.execute("create table computed as from rows")
-        found = connection.sql(_SQL, params={"until_us": scope.until_us}).to_arrow_reader()
-        yield ((files[file], rows) for file, rows in _by_file(found))
+        until = {"until_us": scope.until_us}
+        connection.sql(sql_of("superseded.sql"), params=until).create("superseded")
+        numbers = connection.execute("select distinct file from superseded order by 1").fetchall()
+        own = "select session_id, computed_at from superseded where file = $1"
+        yield (
+            (files[number], connection.sql(own, params=[number]).to_arrow_table())
+            for (number,) in numbers
+        )
 
 
 def _computed(lake: Lake, files: dict[int, sa.Row[Any]]) -> Iterator[pa.RecordBatch]:
@@ -191,22 +193,6 @@ def _computed(lake: Lake, files: dict[int, sa.Row[Any]]) -> Iterator[pa.RecordBa
             values = [batch[name].cast(_COMPUTED.field(name).type) for name in _COLUMNS]
             numbers = pa.array([id_] * batch.num_rows, pa.int64())
             yield pa.record_batch([numbers, *values], schema=_COMPUTED)
-
-
-def _by_file(found: pa.RecordBatchReader) -> Iterator[tuple[int, pa.Table]]:
-    held: dict[int, list[pa.RecordBatch]] = {}
-    for batch in found:
-        for number in pc.unique(batch["file"]).to_pylist():
-            if number not in held:
-                yield from _tables(held)
-                held = {number: []}
-            held[number].append(batch.filter(pc.equal(batch["file"], number)))
-    yield from _tables(held)
-
-
-def _tables(held: dict[int, list[pa.RecordBatch]]) -> Iterator[tuple[int, pa.Table]]:
-    for number, batches in held.items():
-        yield number, pa.Table.from_batches(batches)
 
 
 def _others(rows: pa.Table, old: pa.Array) -> pa.ChunkedArray:

@@ -1,5 +1,4 @@
-"""Why a session is worth what it is: its outcome, the terms of the definition with what each adds,
-and the chain that it shares its reward with."""
+"""Why a session is worth what it is."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,6 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.clock import SystemClock
 from penstock.errors import InvalidInput
@@ -15,9 +15,11 @@ from penstock.events.event import CONSENT_UNKNOWN
 from penstock.lake.buckets import SessionId
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
+from penstock_jobs.rewards.bucket import ChainMember
 from penstock_jobs.rewards.chains import gather_chain
 from penstock_jobs.rewards.credit import score_bucket, term_standings
 from penstock_jobs.rewards.definition import (
+    NAME,
     Bounds,
     Combine,
     Definition,
@@ -28,7 +30,6 @@ from penstock_jobs.rewards.definition import (
 from penstock_jobs.rewards.due_sessions import definition_known_as
 from penstock_jobs.rewards.followups.labels import labels_of
 from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge
-from penstock_jobs.rewards.lives import ChainMember
 from penstock_jobs.rewards.outcomes import RULES, STILL_OPEN, no_agent
 from penstock_jobs.rewards.rows import sql_of
 
@@ -87,8 +88,7 @@ class SessionRewards:
 
 
 def stored_query(lake: Lake, session: str, definition: str | None = None) -> OwnQuery:
-    """What the newest run said of a session, by a definition of this name or version if one is
-    named: `stored_rewards` takes its two answers."""
+    """Asks what the newest run said of a session; `stored_rewards` takes its two answers."""
     known = definition_known_as(lake.database, definition).version if definition else ""
     return OwnQuery(
         "select * exclude (rewards_file) from chain order by first_ts, session_id",
@@ -160,14 +160,8 @@ def _explanation(
             if own["session_id"] in sessions:
                 shares = term_shares(definition, terms)
     counted = [share.counted for share in shares if share.counted is not None]
-    reason = own["reason"] or next(
-        (
-            row["reason"]
-            for row in rows.to_pylist()
-            if (row["name"], row["target_id"]) == ("reward", own["session_id"])
-        ),
-        None,
-    )
+    is_whole = pc.and_(pc.equal(rows["name"], NAME), pc.equal(rows["target_id"], own["session_id"]))
+    reason = own["reason"] or next(iter(rows.filter(is_whole)["reason"].to_pylist()), None)
     return Explanation(
         session_id=own["session_id"],
         definition=own["definition"],

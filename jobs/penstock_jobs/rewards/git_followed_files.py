@@ -1,14 +1,5 @@
-"""The files of a chain of sessions that a repository is asked about, through its commits: what they
-are called, and what the branch says of them.
-
-The branch along its first parents is a line. A merge takes in another line: what was reachable by
-it and not before, along first parents. From each commit one way leads to the tip: along its line,
-then through the merge that took the line in.
-
-An edit's path is the repository's path that it ends with, the longest one, or the only one that
-ends with it. Where two paths of a session would be the same file, only the one that is spelled
-like the repository's is.
-"""
+"""The files of a chain of sessions through the commits of a repository: what they are called, and
+what the branch says of them."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,55 +15,37 @@ class CommitStep(NamedTuple):
     parent: int = 0
 
 
-class _BranchLine(NamedTuple):
-    commits: list[str]
-    #: The merge that took the line in, and as which of its parents.
-    merge: str | None
-    parent: int
-
-
 class BranchLines:
+    """One way leads from each commit to the tip: along first children, then through the merge that
+    took these in."""
+
     def __init__(self, commits: Sequence[Commit], tip: str | None) -> None:
-        self._commits: Mapping[str, Commit] = {commit.name: commit for commit in commits}
-        self._lines: list[_BranchLine] = []
-        #: Commit → its line, and where in it.
-        self._places: dict[str, tuple[int, int]] = {}
-        waiting: list[tuple[str | None, str | None, int]] = [(tip, None, 0)]
+        self._commits = {commit.name: commit for commit in commits}
+        self._next: dict[str, CommitStep | None] = {}
+        self._first: str | None = None
+        waiting: list[tuple[str | None, CommitStep | None]] = [(tip, None)]
         while waiting:
-            line = self._line(*waiting.pop())
+            name, following = waiting.pop()
+            line: list[Commit] = []
+            while name in self._commits and name not in self._next:
+                self._next[name] = following
+                line.append(self._commits[name])
+                following = CommitStep(line[-1])
+                name = next(iter(line[-1].parents), None)
+            self._first = self._first or (line[-1].name if line else None)
             # The oldest merge is looked at first, with all that it took in: so a line that came in
             # twice came in by the first.
-            for name in reversed(line.commits):
-                others = enumerate(self._commits[name].parents[1:], start=1)
-                waiting += [(parent, name, number) for number, parent in others]
-
-    def _line(self, name: str | None, merge: str | None, parent: int) -> _BranchLine:
-        own: list[str] = []
-        while name is not None and name in self._commits and name not in self._places:
-            own.append(name)
-            self._places[name] = (len(self._lines), 0)
-            name = next(iter(self._commits[name].parents), None)
-        line = _BranchLine(own[::-1], merge, parent)
-        if own:
-            self._places |= {name: (len(self._lines), at) for at, name in enumerate(line.commits)}
-            self._lines.append(line)
-        return line
+            for commit in line:
+                others = enumerate(commit.parents[1:], start=1)
+                waiting += [(parent, CommitStep(commit, number)) for number, parent in others]
 
     def way(self, name: str | None = None) -> Iterator[CommitStep]:
         """From a commit to the tip, both included; without a name all of the branch itself."""
-        if not self._lines:
-            return
-        number, at = self._places[name] if name is not None else (0, 0)
-        parent = 0
-        while True:
-            line = self._lines[number]
-            yield CommitStep(self._commits[line.commits[at]], parent)
-            for commit in line.commits[at + 1 :]:
-                yield CommitStep(self._commits[commit])
-            if line.merge is None:
-                return
-            parent = line.parent
-            number, at = self._places[line.merge]
+        name = name or self._first
+        step = CommitStep(self._commits[name]) if name else None
+        while step is not None:
+            yield step
+            step = self._next[step.commit.name]
 
 
 _MOVED_TO_MAX = 200
@@ -97,7 +70,7 @@ class EditedChain:
 
 
 class MovedText(NamedTuple):
-    """A file of a commit into which lines went from another one, which the sessions call so."""
+    """A file of a commit into which lines went from `source`, as the sessions call it."""
 
     file: ChangedFile
     source: str
@@ -128,8 +101,7 @@ class FollowedFiles:
         self._renamed: dict[str, str] = {}
         #: The path that the edits named → files that hold text of it.
         self._moved_to: defaultdict[str, list[str]] = defaultdict(list)
-        #: The sessions' path → the commit that says what the file is, as long as nothing later
-        #: does.
+        #: The sessions' path → the commit that says last what the file is.
         self.latest: dict[str, tuple[str, str | None]] = {}
         #: The sessions' path → from when to when an edit was in no commit yet.
         self._waits: defaultdict[str, list[tuple[int, Commit]]] = defaultdict(list)
@@ -214,7 +186,8 @@ class FollowedFiles:
 def path_matcher(
     history: BranchHistory, directory: Path
 ) -> Callable[[Iterable[str]], dict[str, str]]:
-    """Match paths of a session to a repository's, without those that are uncertain."""
+    """Match paths of a session to a repository's: the longest that a path ends with, or the only
+    one that ends with it. Of two paths of one file only the one spelled like it is matched."""
     first = set(history.before)
     changed = (file for commit in history.commits for files in commit.changed for file in files)
     every = first | {file.path for file in changed}

@@ -1,26 +1,19 @@
 """The commits of a Git repository as later states of the edits of a bucket.
 
 Each commit becomes a `vcs_commit` event of the chain at the committer's time, but never before its
-parents', so that all rewards read it as they read commits that somebody sent. Renames are those
-that Git detects (`-M`). A file that no edit touched is followed from the commit on that took lines
-of the agent from a followed file and put them there.
+parents'. The first commit after an edit that has most of its lines carries it; from there the
+commits on the way to the tip are shown. Commits before it say nothing: the edit was not in the
+branch yet. An edit that no commit carries is compared with the branch itself.
 
-An edit is looked for where it was committed: the first commit after it that has most of its lines
-carries it, on whatever branch that was merged later. From there on one way leads to the tip, and
-the commits on it are shown. Commits of others before it, which do not have the edit, say nothing:
-it was not in the branch yet. An edit that no commit carries is compared with the branch itself.
-
-With `horizons_s`, the branch also answers at each edit's horizons, as of `as_of_us`, wherever the
-latest thing known about the file is a commit: between two commits the branch stands still, but
-the working copy does not. A commit that leaves the edit out on purpose looks like one that took it
-back. A clone answers nothing after the moment until which it knows the branch.
+The branch also answers at each edit's horizons where the latest thing known of a file is a commit.
+A commit that leaves the edit out on purpose looks like one that took it back.
 """
 
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -85,28 +78,22 @@ class HistoryGaps:
         return HistoryGaps(min(known, default=None), *counts)
 
 
-class CommitEvents(NamedTuple):
-    #: `vcs_commit`, in the order of their moments within each chain.
-    rows: pa.Table
-    gaps: HistoryGaps
-
-
 def with_history(
     bucket: Bucket, repository: Repository, *, horizons_s: Sequence[int] = ()
 ) -> tuple[Bucket, HistoryGaps]:
-    history = history_events(bucket, repository, horizons_s=horizons_s)
-    events = history.rows
+    events, gaps = history_events(bucket, repository, horizons_s=horizons_s)
     if bucket.events.num_columns:
         events = pa.concat_tables([bucket.events, events], promote_options="permissive")
-    return replace(bucket, events=events), history.gaps
+    return replace(bucket, events=events), gaps
 
 
 def history_events(
     bucket: Bucket, repository: Repository, *, horizons_s: Sequence[int] = ()
-) -> CommitEvents:
+) -> tuple[pa.Table, HistoryGaps]:
+    """Rows of `vcs_commit`, in the order of their moments within each chain."""
     chains = _edited_chains(bucket)
     if not chains:
-        return CommitEvents(_EVENTS.empty_table(), HistoryGaps())
+        return _EVENTS.empty_table(), HistoryGaps()
     history = read_branch(repository, min(chain.edits[0].ts_us for chain in chains))
     lines = BranchLines(history.commits, history.tip)
     texts = _FileTexts(repository)
@@ -129,7 +116,7 @@ def history_events(
     unanswered = sum(own.unanswered for own in shown)
     table = pa.Table.from_pylist(rows, schema=_EVENTS)
     unreadable = history.unreadable + len(texts.missing)
-    return CommitEvents(table, HistoryGaps(history.known_until_us, unanswered, unreadable))
+    return table, HistoryGaps(history.known_until_us, unanswered, unreadable)
 
 
 class _FileTexts:

@@ -5,9 +5,10 @@ An object that is not there, as in a shallow or a partial clone, costs the file 
 
 import os
 import subprocess
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -196,7 +197,7 @@ def tracked_paths(repository: Repository, paths: Iterable[str]) -> set[str]:
 
 
 def _known_until_us(repository: Repository, tip_us: int) -> int | None:
-    """A clone knows what there was when it was made or fetched; one without remotes knows all."""
+    """When a clone was made or fetched last; None for one without remotes, which knows all."""
     if not _git(repository, "remote").strip():
         return None
     directories = _git(repository, "rev-parse", "--git-dir", "--git-common-dir").decode()
@@ -219,7 +220,7 @@ def _known_until_us(repository: Repository, tip_us: int) -> int | None:
 def _with_changes(repository: Repository, commits: Sequence[Commit]) -> tuple[list[Commit], int]:
     """The commits with their changes to each parent, and how many cannot be read."""
     most = max(len(commit.parents) for commit in commits)
-    changes: dict[tuple[str, int], Sequence[ChangedFile]] = {}
+    changes: list[dict[str, list[ChangedFile]]] = []
     unreadable: set[str] = set()
     for number in range(max(most, 1)):
         pairs = {
@@ -227,30 +228,27 @@ def _with_changes(repository: Repository, commits: Sequence[Commit]) -> tuple[li
             for commit in commits
             if number < len(commit.parents) or not number
         }
-
-        def read(
-            names: Sequence[str],
-            renames: Sequence[str] = _RENAMES,
-            pairs: dict[str, str] = pairs,
-            number: int = number,
-        ) -> None:
-            stdin = "".join(f"{pairs[name]}\n" for name in names).encode()
-            raw = _git(repository, *_DIFF_TREE, *renames, stdin=stdin)
-            for name, changed in _parse_changes(raw, pairs).items():
-                changes[name, number] = changed
-
-        unread = _readable(read, list(pairs))
-        unreadable.update(_readable(lambda names: read(names, _EQUAL_RENAMES), unread))
-    told = [
-        commit._replace(
-            changed=tuple(
-                changes.get((commit.name, number), ())
-                for number in range(max(len(commit.parents), 1))
-            )
-        )
-        for commit in commits
-    ]
+        found: dict[str, list[ChangedFile]] = {}
+        read = partial(_read_changes, repository, pairs, found)
+        unread = _readable(partial(read, _RENAMES), list(pairs))
+        unreadable.update(_readable(partial(read, _EQUAL_RENAMES), unread))
+        changes.append(found)
+    told = []
+    for commit in commits:
+        own = (found.get(commit.name, ()) for found in changes[: max(len(commit.parents), 1)])
+        told.append(commit._replace(changed=tuple(own)))
     return told, len(unreadable)
+
+
+def _read_changes(
+    repository: Repository,
+    pairs: Mapping[str, str],
+    found: dict[str, list[ChangedFile]],
+    renames: Sequence[str],
+    names: Sequence[str],
+) -> None:
+    stdin = "".join(f"{pairs[name]}\n" for name in names).encode()
+    found |= _parse_changes(_git(repository, *_DIFF_TREE, *renames, stdin=stdin), pairs)
 
 
 def _parse_changes(raw: bytes, names: Collection[str]) -> dict[str, list[ChangedFile]]:
@@ -283,16 +281,14 @@ def _readable(read: Callable[[Sequence[ItemT]], None], items: Sequence[ItemT]) -
         some = waiting.pop()
         attempts += 1
         try:
-            if attempts > _ATTEMPTS_MAX:
-                failed += some
+            if attempts <= _ATTEMPTS_MAX:
+                read(some)
                 continue
-            read(some)
         except _GitFailed:
-            if len(some) == 1:
-                failed += some
+            if middle := len(some) // 2:
+                waiting += [some[middle:], some[:middle]]
                 continue
-            middle = len(some) // 2
-            waiting += [some[middle:], some[:middle]]
+        failed += some
     return failed
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
+from penstock.lake.view_sources import table_engine
 from penstock_jobs.rewards.followups.labels import MessagePlace, draw
 from penstock_jobs.rewards.rows import encoded, sql_of
 
@@ -96,13 +97,10 @@ class JudgedFollowUps:
     def in_telling_order(self) -> "JudgedFollowUps":
         """The nearer to a half the more a label tells; the second message of a session tells less
         than the first of another."""
-        distance = pa.array(np.abs(self.column("judged") - 0.5))
-        order = [(name, "ascending") for name in ("distance", "session_id", "turn")]
-        nearest = self.rows.append_column("distance", distance).sort_by(order)
-        sessions, _ = encoded(nearest["session_id"])
-        ranks = _ranks(sessions)
-        rows = nearest.take(pa.array(np.argsort(ranks, kind="stable")))
-        return JudgedFollowUps(rows.select(self.rows.column_names))
+        with table_engine() as connection:
+            connection.register("rows", self.rows)
+            rows = connection.sql(_TELLING_ORDER).to_arrow_table()
+        return JudgedFollowUps(rows.cast(_COLUMNS))
 
     def numbers_of(self, places: Collection[MessagePlace]) -> dict[MessagePlace, int]:
         if not places:
@@ -128,13 +126,11 @@ class JudgedFollowUps:
         return encoded(self.rows["session_id"])
 
 
-def _ranks(groups: NDArray[np.int64]) -> NDArray[np.int64]:
-    order = np.argsort(groups, kind="stable")
-    counts = np.bincount(groups)
-    starts = np.cumsum(counts) - counts
-    ranks = np.empty(len(groups), np.int64)
-    ranks[order] = np.arange(len(groups)) - np.repeat(starts, counts)
-    return ranks
+_TELLING_ORDER = """
+    select * from rows
+    order by row_number() over (partition by session_id order by abs(judged - 0.5), turn),
+        abs(judged - 0.5), session_id, turn
+"""
 
 
 def read_follow_ups(
@@ -145,7 +141,7 @@ def read_follow_ups(
     since_us: int | None = None,
     computed_us: int | None = None,
 ) -> JudgedFollowUps:
-    """None where the definition has no judge of messages. Raises what queries raise."""
+    """None where the definition has no judge of messages; raises what queries raise."""
     facts = {"version": version, "since_us": since_us, "computed_us": computed_us}
     query = OwnQuery(sql_of("followups.sql"), frozenset({"rewards", "outcomes"}), facts)
     return JudgedFollowUps(lake.query(query, tenant=tenant).arrow().cast(_COLUMNS))

@@ -1,10 +1,8 @@
 """How each session of a bucket ends: scored, negative by rule, censored or excluded, or not yet.
 
 Leaving a session out is a reward decision too: a model was seen to break its tool calls where it
-expected to fail, because such sessions were dropped. So every session has exactly one outcome,
-with a reason. The first of RULES that holds decides; where none does, the outcome is the standing
-of the session's reward. While a session is open it is `pending`, `still_open`, if more events
-could change what a rule says. Events after the bucket's `as_of_us` are not looked at.
+expected to fail, because such sessions were dropped. So every session has exactly one outcome: that
+of the first of RULES that holds, else the standing of its reward.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -124,9 +122,8 @@ def outcomes(
     persistence: EditParameters | None = None,
     work: WorkParameters | None = None,
 ) -> list[Outcome]:
-    """One for each session, by session_id. One consent of `no_train`, there or in the rows of the
-    bucket, is enough; a session without a standing is censored. By the horizons of `persistence`
-    it is measured whether an edit was kept; with `work` notes and comments are nothing kept."""
+    """One for each session, by session_id; one without a standing is censored. By the horizons of
+    `persistence` it is measured whether an edit was kept; with `work` notes are nothing kept."""
     rows = _session_facts(bucket)
     asked = [row["session_id"] for row in rows if row["stopped"] and row["edited"]]
     kept = _may_be_kept(bucket, persistence or EditParameters(), work, asked) if asked else ()
@@ -188,8 +185,8 @@ def _may_be_kept(
     work: WorkParameters | None,
     sessions: Sequence[str],
 ) -> set[str]:
-    """Those of these sessions with an edit that may still be there: it is at the latest horizon at
-    which anybody knows, or nobody does. At 0 s everything is there: that says nothing."""
+    """Those of these sessions with an edit that is there at the latest horizon at which anybody
+    knows, or of which nobody does. At 0 s everything is there: that says nothing."""
     rows = edit_persistence(bucket, persistence)
     of_sessions = pc.is_in(rows["session_id"], pa.array(sessions, pa.string()))
     is_edit = pc.equal(rows["target_kind"], "edit")
@@ -197,18 +194,15 @@ def _may_be_kept(
     by_edit: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows.to_pylist():
         by_edit.setdefault((row["session_id"], row["target_id"]), []).append(row)
-
-    if work is not None:
-        kept = works(bucket, work)
-        by_edit = {edit: own for edit, own in by_edit.items() if edit in kept}
+    counted = by_edit.keys() if work is None else works(bucket, work)
 
     def is_kept(own: list[dict[str, Any]]) -> bool:
-        seen = [row for row in own if row["horizon_s"] and row["reason"] in _NOT_THERE]
-        if work is not None and seen:
+        later = [row for row in own if row["horizon_s"]]
+        if work is not None and any(row["reason"] in _NOT_THERE for row in later):
             return False
-        values = [row["value"] for row in own if row["horizon_s"] and row["value"] is not None]
+        values = [row["value"] for row in later if row["value"] is not None]
         if values:
             return bool(values[-1] > _KEPT_MIN)
         return not all(row["reason"] in _NOT_THERE for row in own)
 
-    return {session for (session, _), own in by_edit.items() if is_kept(own)}
+    return {edit[0] for edit, own in by_edit.items() if edit in counted and is_kept(own)}

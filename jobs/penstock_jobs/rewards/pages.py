@@ -1,15 +1,16 @@
-"""Pages of rewards: how they are spread and how sessions ended, what checkpoints do otherwise than
-the one before, and two definitions on the same sessions."""
+"""Pages of rewards: how they are spread, what checkpoints do otherwise than the one before, two
+definitions on the same sessions, and labels for messages."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 from markupsafe import Markup
 
 from penstock.console.charts import WIDTH, Bar, Interval, histogram, interval_chart, share_bar
-from penstock.console.figures import duration, share, signed
-from penstock.console.page import Content, PageList, Visitor, page_sql
+from penstock.console.figures import duration, share, signed, url
+from penstock.console.page import Content, PageList, Redirect, Visitor, page_sql
 from penstock.errors import InvalidInput
 from penstock.lake.desk import Question
 from penstock.lake.query import OwnQuery
@@ -22,6 +23,19 @@ from penstock_jobs.rewards.calls import (
     DefinitionPair,
     DefinitionsQuestion,
     RatesQuestion,
+)
+from penstock_jobs.rewards.followups.label_calls import (
+    ANSWERS,
+    LABEL,
+    LABEL_RATES,
+    NEXT_LABEL,
+    UNDO,
+    CheckpointLabels,
+    EffectQuestion,
+    LabelOrder,
+    LabelStep,
+    NextLabelQuestion,
+    UndoQuestion,
 )
 from penstock_jobs.rewards.rates import RATES
 
@@ -39,6 +53,7 @@ _BINS = 24
 _HISTOGRAMS_MAX = 60
 _LABEL_CHARS = 20
 _GROUPS = ("checkpoint", "project", "day")
+_CHECKPOINTS_SHOWN = 40
 
 
 class RewardsQuestion(Question):
@@ -65,22 +80,28 @@ class ComparisonPage(Question):
     after: str = ""
 
 
-def _chosen(visitor: Visitor, text: str) -> tuple[DefinitionAnswer | None, list[DefinitionAnswer]]:
-    """The definition of this name or version, else the one that ran last; and all of them. Raises
+class LabelForm(LabelOrder):
+    checkpoint: str | None = None
+
+
+class UndoForm(UndoQuestion):
+    checkpoint: str | None = None
+
+
+def _definitions(visitor: Visitor) -> list[DefinitionAnswer]:
+    return visitor.ask(LIST_DEFINITIONS, DefinitionsQuestion()).definitions
+
+
+def _chosen(known: list[DefinitionAnswer], text: str) -> DefinitionAnswer | None:
+    """The definition of this name or version, else the default one, else what ran last. Raises
     InvalidInput."""
-    known = visitor.ask(LIST_DEFINITIONS, DefinitionsQuestion()).definitions
     if not text:
-        return next((each for each in known if each.name == "default"), None) or next(
-            iter(known), None
-        ), known
+        known = [each for each in known if each.name == "default"] or known
+        return known[0] if known else None
     found = next((each for each in known if text in (each.name, each.version)), None)
     if found is None:
         raise InvalidInput(what=f"The definition {text[:100]!r}", why="it has not run")
-    return found, known
-
-
-def _rows(visitor: Visitor, file: str, variables: dict[str, str]) -> list[Row]:
-    return visitor.own_rows(page_sql(_PACKAGE, file), frozenset({"outcomes"}), variables)
+    return found
 
 
 def chosen_rewards(variables: Mapping[str, str], *files: str) -> OwnQuery:
@@ -102,9 +123,6 @@ def _since(text: str) -> str:
     return str(since_us(text, "since")) if text else ""
 
 
-# How rewards are spread
-
-
 @PAGES.page(
     "/rewards",
     "Rewards",
@@ -116,7 +134,8 @@ def _since(text: str) -> str:
     remembered=True,
 )
 def _rewards(visitor: Visitor, question: RewardsQuestion) -> Content:
-    definition, known = _chosen(visitor, question.definition)
+    known = _definitions(visitor)
+    definition = _chosen(known, question.definition)
     content: dict[str, Any] = {"definition": definition, "definitions": known}
     if definition is None:
         return content
@@ -157,10 +176,14 @@ def reward_charts(
             horizons = [each for each in horizons if 2 * known[each] >= max(known.values())][-1:]
         for horizon_s in horizons:
             own = by_horizon[horizon_s]
-            label = name if horizon_s is None else f"{name} after {duration(horizon_s)}"
+            label = _at_horizon(name, horizon_s)
             chart = histogram(_bins(own), title=f"How {label} is spread", value_format=_value)
             charts.append((label, own[0], chart))
     return charts[:_HISTOGRAMS_MAX]
+
+
+def _at_horizon(name: str, horizon_s: int | None) -> str:
+    return name if horizon_s is None else f"{name} after {duration(horizon_s)}"
 
 
 def _bins(rows: list[Row]) -> list[tuple[float, float, float]]:
@@ -209,14 +232,12 @@ def _value(value: float) -> str:
     return f"{value:.2f}".replace("-", "−")
 
 
-# What checkpoints do otherwise
-
-
 @PAGES.page(
     "/rewards/monitors", "Monitors", "monitors.html.jinja", reads_rows=True, remembered=True
 )
 def _monitors(visitor: Visitor, question: MonitorsQuestion) -> Content:
-    definition, known = _chosen(visitor, question.definition)
+    known = _definitions(visitor)
+    definition = _chosen(known, question.definition)
     content: dict[str, Any] = {"definition": definition, "definitions": known, "answer": None}
     if definition is None:
         return content
@@ -234,7 +255,8 @@ def _monitors(visitor: Visitor, question: MonitorsQuestion) -> Content:
             "checkpoint": answer.after,
             "since_us": _since(question.since),
         }
-        for row in _rows(visitor, "monitor_sessions.sql", variables):
+        sql = page_sql(_PACKAGE, "monitor_sessions.sql")
+        for row in visitor.own_rows(sql, frozenset({"outcomes"}), variables):
             examples[row["rate"]].append(row)
     return content | {
         "answer": answer,
@@ -262,9 +284,6 @@ def _monitors(visitor: Visitor, question: MonitorsQuestion) -> Content:
     }
 
 
-# Two definitions
-
-
 @PAGES.page(
     "/rewards/comparison",
     "Two definitions",
@@ -273,17 +292,14 @@ def _monitors(visitor: Visitor, question: MonitorsQuestion) -> Content:
     remembered=True,
 )
 def _compare(visitor: Visitor, question: ComparisonPage) -> Content:
-    known = visitor.ask(LIST_DEFINITIONS, DefinitionsQuestion()).definitions
-    content: dict[str, Any] = {"definitions": known, "compared": None, "chart": ""}
+    content: dict[str, Any] = {"definitions": _definitions(visitor), "compared": None, "chart": ""}
     if not (question.before and question.after):
         return content
     pair = DefinitionPair(before=question.before, after=question.after)
     compared = visitor.ask(COMPARE_DEFINITIONS, pair)
     rows = [
         Interval(
-            row["name"]
-            if row["horizon_s"] is None
-            else f"{row['name']} {duration(row['horizon_s'])}",
+            _at_horizon(row["name"], row["horizon_s"]),
             min(row["before"], row["after"]),
             row["after"],
             max(row["before"], row["after"]),
@@ -300,3 +316,88 @@ def _compare(visitor: Visitor, question: ComparisonPage) -> Content:
         value_format=_value,
     )
     return content | {"compared": compared, "chart": chart}
+
+
+@PAGES.page(
+    "/labels",
+    "Labels",
+    "labels.html.jinja",
+    group="Training",
+    place=1,
+    shortcut="m",
+    reads_rows=True,
+)
+def _queue(visitor: Visitor, question: NextLabelQuestion) -> Content:
+    names, question = _of_known_definition(visitor, question)
+    content = {
+        "asked": question,
+        "answers": list(enumerate(ANSWERS.items(), 1)),
+        "may_label": visitor.may_ask(LABEL),
+        "definitions": names,
+        "found": None,
+        "problem": "",
+    }
+    try:
+        return content | {"found": visitor.ask(NEXT_LABEL, question)}
+    except InvalidInput as error:
+        return content | {"problem": " ".join(str(error).split())}
+
+
+AskedT = TypeVar("AskedT", NextLabelQuestion, EffectQuestion)
+
+
+def _of_known_definition(visitor: Visitor, question: AskedT) -> tuple[list[str], AskedT]:
+    """The names of definitions, and the question about one of them: who came without a name asks
+    for the default one, which need not have run."""
+    names = list(dict.fromkeys(each.name for each in _definitions(visitor)))
+    if names and question.definition not in names:
+        question = msgspec.structs.replace(question, definition=names[0])
+    return names, question
+
+
+@PAGES.form("/labels/give", "Label", reads_rows=True)
+def _give(visitor: Visitor, form: LabelForm) -> Redirect:
+    names = LabelOrder.__struct_fields__
+    given = visitor.ask(LABEL, LabelOrder(**{name: getattr(form, name) for name in names}))
+    label = (given.label or "").replace("_", " ")
+    path = url("/labels", definition=form.definition, checkpoint=form.checkpoint)
+    return Redirect(path, f"Kept: {label}. u undoes it.")
+
+
+@PAGES.form("/labels/undo", "Undo")
+def _take_back(visitor: Visitor, form: UndoForm) -> Redirect:
+    taken = visitor.ask(UNDO, UndoQuestion(definition=form.definition))
+    told = f"Your label of session {taken.session_id}, turn {taken.turn} is taken back."
+    printable = "".join(each if each.isprintable() else "?" for each in told)
+    path = url("/labels", definition=form.definition, checkpoint=form.checkpoint)
+    return Redirect(path, printable)
+
+
+@PAGES.page(
+    "/labels/rates", "What labels did", "label_rates.html.jinja", reads_rows=True, remembered=True
+)
+def _effect(visitor: Visitor, question: EffectQuestion) -> Content:
+    names, question = _of_known_definition(visitor, question)
+    content = {"asked": question, "definitions": names, "effect": None, "problem": ""}
+    try:
+        effect = visitor.ask(LABEL_RATES, question)
+    except InvalidInput as error:
+        return content | {"problem": " ".join(str(error).split())}
+    shown = effect.checkpoints[:_CHECKPOINTS_SHOWN]
+    named = [(each.checkpoint or "several, or none", each) for each in shown]
+    stepwise = [(f"{each.labels} labels", each) for each in effect.steps]
+    return content | {
+        "effect": effect,
+        "checkpoints_chart": _rate_chart("Dissatisfied users by checkpoint", named),
+        "steps_chart": _rate_chart("The rate over all sessions as labels came in", stepwise),
+    }
+
+
+def _rate_chart(title: str, steps: Iterable[tuple[str, LabelStep | CheckpointLabels]]) -> Markup:
+    marks = []
+    for label, step in steps:
+        note = f"{'too few: ' if step.value is None else ''}{step.drawn} drawn"
+        ends = (step.low, step.value, step.high)
+        marks.append(Interval(label, *ends, margin=step.judged, note=note))
+    description = "With 95 % intervals; the stroke is what the judge alone says."
+    return interval_chart(marks, title=title, description=description, value_format=share)

@@ -1,21 +1,16 @@
 """How often the sessions of a checkpoint end in which way, and an alarm when a rate moves.
 
-A session is the unit, since its turns and calls resemble each other: a rate of turns or calls is
-the mean of the sessions' own rates, over the sessions that have any.
-
-The alarm compares two checkpoints by Welch's test. A 0 and a 1 are added to either side for its
-variance (Agresti and Caffo's correction), and the standard error is no less than that of all
-sessions taken together: a few sessions that happen to be alike make nothing certain. Holm's method
-corrects the p-values: `alpha` bounds how often any rate is called moved when none has.
-
-How often users come back dissatisfied is only what a judge thinks: that rate is corrected by labels
-(`dissatisfaction`), and unknown without them.
+A rate of turns or calls is the mean of the sessions' own rates, since those of one session resemble
+each other. Two checkpoints are compared by Welch's test. A 0 and a 1 are added to either side for
+its variance (Agresti and Caffo's correction), and Holm's method corrects the p-values: `alpha`
+bounds how often any rate is called moved when none has.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import sqrt
+from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -42,7 +37,7 @@ from penstock_jobs.rewards.outcomes import Outcome
 from penstock_jobs.rewards.rows import encoded, sql_of
 
 Values = NDArray[np.float64]
-Counts = NDArray[np.int64]
+
 Verdict = Literal["moved", "steady", "unknown"]
 Row = dict[str, Any]
 
@@ -62,16 +57,6 @@ class Tally(NamedTuple):
     invalid_tool_calls: int = 0
 
 
-class TallyColumns(NamedTuple):
-    outcome: NDArray[np.str_]
-    turns: Counts
-    edited_turns: Counts
-    answered_turns: Counts
-    asking_turns: Counts
-    tool_calls: Counts
-    invalid_tool_calls: Counts
-
-
 class Share(NamedTuple):
     """`hits` of `of` in a session, or in each of several; one with `of` 0 is not in the rate."""
 
@@ -79,13 +64,14 @@ class Share(NamedTuple):
     of: Any
 
 
-def _ended(kind: OutcomeKind) -> Callable[[Tally | TallyColumns], Share]:
+def _ended(kind: OutcomeKind) -> Callable[[Any], Share]:
     """Pending sessions do not count: how many there are only says how old they are."""
     return lambda tally: Share(tally.outcome == kind, tally.outcome != "pending")
 
 
-#: The watched rates. The share of scored sessions is what the first three leave.
-RATES: Mapping[str, Callable[[Tally | TallyColumns], Share]] = {
+#: The watched rates, of a Tally or of columns with its names. The share of scored sessions is what
+#: the first three leave.
+RATES: Mapping[str, Callable[[Any], Share]] = {
     "negative_by_rule": _ended("negative_by_rule"),
     "censored": _ended("censored"),
     "excluded": _ended("excluded"),
@@ -138,8 +124,7 @@ class Watch:
 @dataclass(frozen=True)
 class RateChange:
     """A rate at two checkpoints. `interval` holds after − before with the confidence 1 − alpha,
-    for this rate alone; `p` is corrected for all that are watched. `unknown` means that there were
-    too few sessions, which is no good news."""
+    for this rate alone; `p` is corrected for all that are watched."""
 
     rate: str
     verdict: Verdict
@@ -160,8 +145,7 @@ class RateChange:
 
 
 def tallies(bucket: Bucket, outcomes: Iterable[Outcome]) -> list[Tally]:
-    """One for each outcome. Counted are turns in which the user asked for something, and those
-    that the agent began by itself."""
+    """One for each outcome. Turns in which nobody did anything are not counted."""
     turns_of: defaultdict[str, list[Turn]] = defaultdict(list)
     for turn in turn_facts(bucket):
         if turn["asked"] or turn["model_calls"] or turn["tool_calls"] or turn["edits"]:
@@ -235,11 +219,11 @@ def _rates_of(tallies: pa.Table) -> dict[str | None, CheckpointRates]:
     outcomes: defaultdict[str | None, dict[tuple[OutcomeKind, str | None], int]] = defaultdict(dict)
     for row in ends.aggregate([([], "count_all")]).to_pylist():
         outcomes[row["checkpoint"]][row["outcome"], row["reason"]] = row["count_all"]
-    columns = [_values_of(tallies[name]) for name in TallyColumns._fields]
+    columns = {name: tallies[name].to_numpy() for name in ("outcome", *Tally._fields[3:])}
     found = {}
     for number, name in enumerate(names.to_pylist()):
         own = codes == number
-        tally = TallyColumns(*(column[own] for column in columns))
+        tally = SimpleNamespace(**{column: values[own] for column, values in columns.items()})
         found[name] = CheckpointRates(
             name,
             sessions=int(own.sum()),
@@ -247,13 +231,6 @@ def _rates_of(tallies: pa.Table) -> dict[str | None, CheckpointRates]:
             rates={rate: Rate.of_sessions(share(tally)) for rate, share in RATES.items()},
         )
     return found
-
-
-def _values_of(column: pa.ChunkedArray) -> Any:
-    if pa.types.is_integer(column.type):
-        return column.to_numpy()
-    codes, texts = encoded(column)
-    return np.array(texts.to_pylist(), np.str_)[codes]
 
 
 def checkpoint_pair(

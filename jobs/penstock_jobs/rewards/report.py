@@ -30,14 +30,10 @@ def report_document(report: RewardRunReport) -> dict[str, Any]:
         ordered = sorted(items, key=lambda item: tuple(map(str, item[0])))
         return [{**kind._asdict(), "count": count} for kind, count in ordered]
 
-    document: dict[str, Any] = {
-        "definition": report.definition,
-        "version": report.version,
+    plain = ("definition", "version", "sessions", "changed", "matured", "events")
+    document: dict[str, Any] = {name: getattr(report, name) for name in plain}
+    document |= {
         "as_of": time_of(report.as_of_us).isoformat(),
-        "sessions": report.sessions,
-        "changed": report.changed,
-        "matured": report.matured,
-        "events": report.events,
         "rewards": counts(report.rows.items()),
         "outcomes": counts(report.outcomes.items()),
     }
@@ -197,15 +193,11 @@ def show_explanation(explanation: Explanation) -> None:
 
 def show_all_rewards(rows: Sequence[Row]) -> None:
     for kind in ("edit", "turn"):
-        for target in _targets(rows, kind):
+        for target in {row["target_id"]: None for row in rows if row["target_kind"] == kind}:
             _say(f"{kind} {target}")
             _show_rewards([row for row in rows if row["target_id"] == target], kind)
     _say("session")
     _show_rewards(rows, "session")
-
-
-def _targets(rows: Iterable[Row], kind: str) -> list[str]:
-    return list(dict.fromkeys(row["target_id"] for row in rows if row["target_kind"] == kind))
 
 
 def _show_rewards(rows: Iterable[Row], kind: str) -> None:
@@ -253,7 +245,12 @@ def show_evaluation(name: str, evaluation: Evaluation) -> None:
     show_table(["label", "precision", "recall", "F1", "messages"], shares)
     _say("")
     bins = [
-        [f"{row.low:.1f} to {row.high:.1f}", _share(row.predicted), _share(row.observed), row.count]
+        [
+            f"{row.low:.1f} to {row.high:.1f}",
+            f"{row.predicted:.2f}",
+            f"{row.observed:.2f}",
+            row.count,
+        ]
         for row in evaluation.dissatisfied_reliability
     ]
     show_table(["dissatisfied, as the judge sees it", "on average", "it was", "messages"], bins)
@@ -266,7 +263,3 @@ def _with_interval(quality: Quality, name: str) -> str:
         return ""
     low, high = quality.intervals[name]
     return f"{value:.2f} ({low:.2f} to {high:.2f})"
-
-
-def _share(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"

@@ -1,9 +1,8 @@
 """Rewards as files: immutable Parquet, live from one commit on, like segments.
 
-A file holds the rewards of some sessions by one definition as of one moment, and beside it lies a
-file with one row a session: its outcome. A session that is computed again is in a later file
-too; which of its rows count is decided when they are read, by `computed_at`. Small files are merged
-so that a query opens few; the rows stay as they are.
+A file holds the rewards of some sessions by one definition as of one moment, and beside it lies one
+of their outcomes. A session that is computed again is in a later file too; which of its rows count
+is decided when they are read, by `computed_at`.
 """
 
 import uuid
@@ -102,7 +101,7 @@ def _write(store: ObjectStore, name: str, rows: pa.Table, columns: Sequence[str]
 
 
 def _in_order(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """As `sort_by`, in a fourth of the time: a row's values become one number."""
+    """Sorts as `sort_by` in a fourth of the time: a row's values become one number."""
     key, size = np.zeros(rows.num_rows, np.int64), 1
     for name in columns:
         values = pc.unique(rows[name])
@@ -144,18 +143,18 @@ def rewards_at(
 
 
 def merge_small(lake: Lake, version: str) -> None:
-    """Raises LakeDamaged, FileLost, what the store raises."""
+    """Merge small files, so that a query opens few. Raises LakeDamaged, FileLost, what the store
+    raises."""
     with pinned(lake.database, None, renewed=True) as pin:
         live = rewards_at(lake.database, pin.snap, version)
         count_min = lake.settings.room(LakeSettings).compaction_segments_min
-        groups = choose_groups(
-            live, attrgetter("rows"), _FILE_ROWS_MAX, count_min, apart=attrgetter("tenant")
-        )
-        for _ in merge_each(lake, Merger(write_merged, replace_merged), groups):
+        rows, tenant = attrgetter("rows"), attrgetter("tenant")
+        groups = choose_groups(live, rows, _FILE_ROWS_MAX, count_min, apart=tenant)
+        for _ in merge_each(lake, Merger(_write_merged, _replace_merged), groups):
             pass
 
 
-def write_merged(lake: Lake, group: Sequence[RewardFile]) -> RewardFile:
+def _write_merged(lake: Lake, group: Sequence[RewardFile]) -> RewardFile:
     names = [file.name for file in group]
     rewards = pa.concat_tables([read_rows(lake.store, name) for name in names])
     outcomes = pa.concat_tables([read_rows(lake.store, sessions_name(name)) for name in names])
@@ -164,7 +163,9 @@ def write_merged(lake: Lake, group: Sequence[RewardFile]) -> RewardFile:
     return write_rewards(lake, version, lake_snap, tenant, rewards=rewards, outcomes=outcomes)
 
 
-def replace_merged(connection: Connection, group: Sequence[RewardFile], merged: RewardFile) -> None:
+def _replace_merged(
+    connection: Connection, group: Sequence[RewardFile], merged: RewardFile
+) -> None:
     """Raises CompactionConflict where another merge was faster, FileLost."""
     snap = next_snap(connection, "merge_rewards")
     names = [file.name for file in group]
@@ -177,33 +178,22 @@ def replace_merged(connection: Connection, group: Sequence[RewardFile], merged: 
 
 def bind_views(sources: ViewSources, views: frozenset[str]) -> None:
     if "labels" in views:
-        _bind_labels(sources)
+        labels = follow_up_label.c
+        own = (labels.tenant == sources.tenant, sources.known(labels.at))
+        query = sa.select(follow_up_label).where(*own).order_by(labels.id)
+        sources.bind_query("label_list", query)
     if not views & {"rewards", "outcomes"}:
         return
     files = rewards_at(sources.database, sources.snap, tenant=sources.tenant)
     names = [file.name for file in files]
     outcomes, columns = list(map(sessions_name, names)), OUTCOME_FILE_ROWS
     sources.bind_files("stored_outcomes", outcomes, columns, with_paths=True)
-    _bind_rewards_in(sources, names)
-    if "rewards" in views:
-        sources.bind_files("stored_rewards", names, REWARD_FILE_ROWS)
-        sources.create_view("outcomes")  # `rewards` reads it
-
-
-def _bind_rewards_in(sources: ViewSources, names: list[str]) -> None:
-    """So that who asks for a session's rewards reads the one file beside its outcome."""
+    # Who asks for a session's rewards reads the one file beside its outcome.
     rows = "read_parquet(paths)"
     if not sources.bind_paths("stored_rewards", names):
         rows = "no_rewards"
         sources.connection.register(rows, REWARD_FILE_ROWS.empty_table())
     sources.connection.execute(f"CREATE MACRO rewards_in(paths) AS TABLE SELECT * FROM {rows}")
-
-
-def _bind_labels(sources: ViewSources) -> None:
-    labels = follow_up_label.c
-    query = (
-        sa.select(follow_up_label)
-        .where(labels.tenant == sources.tenant, sources.known(labels.at))
-        .order_by(labels.id)
-    )
-    sources.bind_query("label_list", query)
+    if "rewards" in views:
+        sources.bind_files("stored_rewards", names, REWARD_FILE_ROWS)
+        sources.create_view("outcomes")  # `rewards` reads it

@@ -15,8 +15,8 @@ TargetKind = Literal["edit", "file", "turn", "session", "model_call"]
 _TIME = pa.timestamp("us", tz="UTC")
 
 
-def _needed(name: str, kind: pa.DataType | None = None) -> pa.Field:
-    return pa.field(name, kind or pa.string(), nullable=False)
+def _needed(*names: str, kind: pa.DataType | None = None) -> list[pa.Field]:
+    return [pa.field(name, kind or pa.string(), nullable=False) for name in names]
 
 
 #: `due_us` is of pending rows: by that moment, in microseconds since 1970, the row will be pending
@@ -24,45 +24,35 @@ def _needed(name: str, kind: pa.DataType | None = None) -> pa.Field:
 #: row it is when to compute the session again, because a later run may know more.
 REWARD_ROWS = pa.schema(
     [
-        _needed("session_id"),
-        _needed("target_kind"),
-        _needed("target_id"),
-        _needed("name"),
+        *_needed("session_id", "target_kind", "target_id", "name"),
         pa.field("horizon_s", pa.int32()),
         pa.field("value", pa.float64()),
-        _needed("state"),
+        *_needed("state"),
         pa.field("reason", pa.string()),
-        _needed("weight", pa.float64()),
+        *_needed("weight", kind=pa.float64()),
         pa.field("due_us", pa.int64()),
         pa.field("checkpoint", pa.string()),
     ]
 )
 _DUE_AT = pa.field("due_at", _TIME)
-_COMPUTED = [_needed("definition"), _needed("definition_version"), _needed("computed_at", _TIME)]
+_COMPUTED = [*_needed("definition", "definition_version"), *_needed("computed_at", kind=_TIME)]
 REWARD_FILE_ROWS = pa.schema(
     [
-        _needed("tenant"),
+        *_needed("tenant"),
         *(_DUE_AT if column.name == "due_us" else column for column in REWARD_ROWS),
         *_COMPUTED,
     ]
 )
 OUTCOME_FILE_ROWS = pa.schema(
     [
-        _needed("tenant"),
-        _needed("session_id"),
-        _needed("outcome"),
+        *_needed("tenant", "session_id", "outcome"),
         pa.field("reason", pa.string()),
         pa.field("value", pa.float64()),
         pa.field("checkpoint", pa.string()),
-        _needed("chain"),
-        _needed("first_ts", _TIME),
-        _needed("last_ts", _TIME),
-        _needed("turns", pa.int32()),
-        _needed("edited_turns", pa.int32()),
-        _needed("answered_turns", pa.int32()),
-        _needed("asking_turns", pa.int32()),
-        _needed("tool_calls", pa.int32()),
-        _needed("invalid_tool_calls", pa.int32()),
+        *_needed("chain"),
+        *_needed("first_ts", "last_ts", kind=_TIME),
+        *_needed("turns", "edited_turns", "answered_turns", "asking_turns", kind=pa.int32()),
+        *_needed("tool_calls", "invalid_tool_calls", kind=pa.int32()),
         _DUE_AT,
         *_COMPUTED,
     ]

@@ -1,8 +1,7 @@
 """A run of a definition over the lake: buckets on the executor, each result committed once.
 
-A worker reads a bucket of sessions, scores it and writes a file of rewards. The file is committed
-together with the moments when its sessions mature. An interrupted run leaves what it committed, and
-the next does only the rest. Two runs at once do some work twice and harm nothing: of two
+A worker reads a bucket of sessions, scores it and writes a file of rewards, which is committed with
+the moments when its sessions mature. Two runs at once do some work twice and harm nothing: of two
 computations of a session the one as of a later moment counts.
 """
 
@@ -24,7 +23,7 @@ from penstock.lake.lake import Lake
 from penstock.settings import Settings
 from penstock_jobs.rewards import due_sessions
 from penstock_jobs.rewards.bucket import Bucket as RewardBucket
-from penstock_jobs.rewards.bucket import EditParameters, as_bucket, later
+from penstock_jobs.rewards.bucket import EditParameters, Relations, as_bucket, later
 from penstock_jobs.rewards.chains import relations_of, repeated, with_decisions
 from penstock_jobs.rewards.credit import ScoredBucket, score_bucket
 from penstock_jobs.rewards.definition import Definition, columns_of, parse_definition
@@ -33,7 +32,6 @@ from penstock_jobs.rewards.followups.labels import labels_of
 from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge
 from penstock_jobs.rewards.git_history import HISTORY_VERSION, HistoryGaps, with_history
 from penstock_jobs.rewards.git_repository import Repository
-from penstock_jobs.rewards.lives import Relations
 from penstock_jobs.rewards.outcomes import Outcome, copy, no_agent
 from penstock_jobs.rewards.rates import Tally
 from penstock_jobs.rewards.reward_files import RewardFile, add_rewards, merge_small, write_rewards
@@ -45,7 +43,7 @@ from penstock_jobs.rewards.settings import reward_bucket_bytes
 class RunRequest:
     definition: Definition
     sessions: SessionFilter = field(default_factory=SessionFilter)
-    #: Sessions that the definition has never computed, instead of those that changed or matured.
+    #: Those that the definition has never computed, instead of what changed or matured.
     backfill: bool = False
     #: Its commits are later states of the edited files, beside what the lake holds.
     repository: Repository | None = None
@@ -68,8 +66,7 @@ class RewardRunReport:
     definition: str
     version: str
     as_of_us: int
-    #: All sessions to compute; of them those that changed and those that matured. The rest is in
-    #: a chain with one of these.
+    #: All sessions to compute. What neither changed nor matured is in a chain with one that did.
     sessions: int
     changed: int
     matured: int
@@ -80,24 +77,19 @@ class RewardRunReport:
     gaps: HistoryGaps | None = None
 
 
-#: Called after each bucket with the number of sessions that are done, and of all.
-Follow = Callable[[int, int], None]
-
-
 def run(
     lake: Lake,
     executor: Executor,
     request: RunRequest,
     *,
     now_us: int | None = None,
-    follow: Follow = lambda _done, _of: None,
+    follow: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> RewardRunReport:
-    """Raises JudgeUnfit, InvalidInput, LakeDamaged, what the executor and the rewards raise."""
+    """`follow` is told after each bucket how many sessions are done, and of how many. Raises
+    JudgeUnfit, InvalidInput, LakeDamaged, what the executor and the rewards raise."""
     check_judge(request.definition, lake.settings)
-    definition = _with_repository(request)
+    definition, repository = _with_repository(request), request.repository
     clock_us = SystemClock().now_us() if now_us is None else now_us
-    bucket_bytes = reward_bucket_bytes(lake.settings)
-    everything = request.repository is not None
     with pinned(lake.database, None, renewed=True) as pin:
         progress = due_sessions.begin_run(lake.database, definition, clock_us)
         plan = due_sessions.plan_run(
@@ -106,23 +98,18 @@ def run(
             progress,
             request.sessions,
             backfill=request.backfill,
-            everything=everything,
+            everything=repository is not None,
         )
         sessions = sum(map(len, plan.chains))
         report = RewardRunReport(
             progress.name, progress.version, progress.run_at, sessions, plan.changed, plan.matured
         )
+        size = reward_bucket_bytes(lake.settings)
+        buckets = plan_sessions(lake, pin, plan.chains, size, repeated(plan.parents))
         tasks = (
-            BucketTask(
-                lake.settings,
-                progress,
-                bucket,
-                relations_of(bucket, plan.places, plan.parents),
-                request.repository,
-            )
-            for bucket in plan_sessions(
-                lake, pin, plan.chains, bucket_bytes, repeated(plan.parents)
-            )
+            BucketTask(lake.settings, progress, bucket, relations, repository)
+            for bucket in buckets
+            for relations in [relations_of(bucket, plan.places, plan.parents)]
         )
         done = 0
         for finished in executor.run(compute_bucket, tasks):
@@ -132,7 +119,7 @@ def run(
             report.buckets += 1
             report.rows += result.rows
             report.outcomes += result.outcomes
-            if request.repository is not None:
+            if repository is not None:
                 report.gaps = result.gaps + (report.gaps or HistoryGaps())
             done += len(task.sessions)
             follow(done, sessions)
@@ -143,7 +130,6 @@ def run(
 
 
 def commit(lake: Lake, task: "BucketTask", result: "BucketResult") -> None:
-    """It is one transaction. Raises FileLost."""
     with lake.database.write() as connection:
         due_sessions.put_due(connection, task.progress, task.sessions, result.due_us)
         # The last: from here on other commits wait.
@@ -156,14 +142,9 @@ def _with_repository(request: RunRequest) -> Definition:
     definition, repository = request.definition, request.repository
     if repository is None:
         return definition
-    facts = [
-        definition.version,
-        "git",
-        str(HISTORY_VERSION),
-        repository.branch,
-        str(repository.first_parent),
-    ]
-    version = sha256("\0".join(facts).encode()).hexdigest()[: len(definition.version)]
+    facts = [definition.version, "git", str(HISTORY_VERSION), repository.branch]
+    content = "\0".join([*facts, str(repository.first_parent)])
+    version = sha256(content.encode()).hexdigest()[: len(definition.version)]
     return replace(definition, name=f"{definition.name}+git", version=version)
 
 
@@ -188,12 +169,12 @@ class BucketTask:
 class BucketResult:
     """Its file is not committed yet."""
 
-    file: RewardFile | None
-    due_us: dict[SessionId, int]
-    events: int
-    rows: Counter[RowKind]
-    outcomes: Counter[OutcomeKind]
-    gaps: HistoryGaps
+    file: RewardFile | None = None
+    due_us: dict[SessionId, int] = field(default_factory=dict)
+    events: int = 0
+    rows: Counter[RowKind] = field(default_factory=Counter)
+    outcomes: Counter[OutcomeKind] = field(default_factory=Counter)
+    gaps: HistoryGaps = field(default_factory=HistoryGaps)
 
 
 def compute_bucket(task: BucketTask) -> BucketResult:
@@ -207,7 +188,7 @@ def compute_bucket(task: BucketTask) -> BucketResult:
         pa.default_memory_pool().release_unused()
         moments = events.select(["tenant", "session_id", "ts"])
         if not moments.num_rows:
-            return BucketResult(None, {}, 0, Counter(), Counter(), HistoryGaps())
+            return BucketResult()
         bucket = _reward_bucket(lake, task, definition, events)
         del events  # the bucket has what rewards need of the payloads
         scored, gaps = _score(task, definition, moments["session_id"].unique().to_pylist(), bucket)
@@ -218,9 +199,8 @@ def compute_bucket(task: BucketTask) -> BucketResult:
         file = _write(lake, task, scored, moments, due_us)
     outcomes = Counter(OutcomeKind(outcome.kind, outcome.reason) for outcome, _ in scored.outcomes)
     groups = scored.rewards.group_by(list(RowKind._fields)).aggregate([([], "count_all")])
-    rows: Counter[RowKind] = Counter()
-    for *kind, count in row_tuples(groups, *RowKind._fields, "count_all"):
-        rows[RowKind(*kind)] = count
+    counts = row_tuples(groups, *RowKind._fields, "count_all")
+    rows = Counter({RowKind(*kind): count for *kind, count in counts})
     return BucketResult(file, due_us, moments.num_rows, rows, outcomes, gaps)
 
 
@@ -265,13 +245,13 @@ def _score(
     scored = score_bucket(bucket, definition, places=bucket.chains, consents=consents)
     # Sessions in which no rule finds an event to look at have an outcome too.
     decided = {outcome.session_id for outcome, _ in scored.outcomes}
-    without_agent = []
+    decided |= {session.session_id for session in task.bucket.beside}
     for session in sessions:
-        if session not in decided and SessionId(task.tenant, session) not in task.bucket.beside:
+        if session not in decided:
             rule = copy if session in bucket.repeating else no_agent
             outcome = Outcome(session, "excluded", rule.__name__)
-            without_agent.append((outcome, Tally(None, outcome.kind, outcome.reason)))
-    return replace(scored, outcomes=[*scored.outcomes, *without_agent]), gaps
+            scored.outcomes.append((outcome, Tally(None, outcome.kind, outcome.reason)))
+    return scored, gaps
 
 
 def _write(

@@ -15,9 +15,8 @@ import msgspec
 import pyarrow as pa
 from rapidfuzz.distance import Postfix, Prefix
 
-from penstock_jobs.rewards.bucket import EditParameters, as_bucket
+from penstock_jobs.rewards.bucket import ChainMember, EditParameters, Relations, as_bucket
 from penstock_jobs.rewards.definition import all_rewards, columns_of
-from penstock_jobs.rewards.lives import ChainMember, Relations
 from penstock_jobs.rewards.texts.changes import ink
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState
 from penstock_jobs.rewards.texts.trail import TrackedEdit, ranges_now

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 
 from penstock.errors import InvalidInput, PenstockError
 from penstock.toml_document import refuse_unknown
+from penstock_jobs.rewards.bucket import ChainMember
 from penstock_jobs.rewards.credit import standings, together
 from penstock_jobs.rewards.definition import Definition, Standing
-from penstock_jobs.rewards.lives import ChainMember
 from penstock_jobs.rewards.outcomes import STILL_OPEN, copy
 from penstock_jobs.shards.name_numbers import (
     NAMES,

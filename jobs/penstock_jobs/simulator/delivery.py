@@ -21,9 +21,9 @@ _BATCH_MAX = 200
 #: A batch holds what is due in this time, so that a low rate is even.
 _BATCH_SECONDS = 0.1
 _PATIENCE_SECONDS = 60.0
-_KAFKA_SECONDS = 30.0
+_KAFKA_SECONDS = 30
 #: If a broker does not answer at all in this time, the address is wrong.
-_KAFKA_BOOTSTRAP_SECONDS = 8.0
+_KAFKA_BOOTSTRAP_SECONDS = 8
 
 #: The session, which is the key of a record, and the event as JSON.
 EventLine = tuple[str, bytes]
@@ -58,14 +58,11 @@ def deliver(
                 if dice.chance(repeated):
                     again_us = arrival_us + dice.between(*_AGAIN_S) * second_us
                     heapq.heappush(waiting, (again_us, session_id, number, line))
-    while waiting:
-        _, session_id, _, line = heapq.heappop(waiting)
+    for _, session_id, _, line in sorted(waiting):
         yield session_id, line
 
 
 class FileSink:
-    """NDJSON. The file belongs to the caller and stays open."""
-
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
 
@@ -78,8 +75,6 @@ class FileSink:
 
 
 class HttpSink:
-    """Posts to a gateway, and again while it does not answer or is full."""
-
     def __init__(
         self,
         url: str,
@@ -125,7 +120,7 @@ class KafkaSink:
         schema = (SCHEMA_HEADER, b"%d" % SCHEMA_VERSION)
         self._headers = [schema, (TENANT_HEADER, TENANT_DEFAULT.encode())]
         self._failure = KafkaError
-        milliseconds = round(_KAFKA_SECONDS * 1000)
+        milliseconds = _KAFKA_SECONDS * 1000
         try:
             self._producer = KafkaProducer(
                 **self._address.client,
@@ -136,7 +131,7 @@ class KafkaSink:
                 max_block_ms=milliseconds,
                 delivery_timeout_ms=milliseconds,
                 request_timeout_ms=milliseconds // 2,
-                bootstrap_timeout_ms=round(_KAFKA_BOOTSTRAP_SECONDS * 1000),
+                bootstrap_timeout_ms=_KAFKA_BOOTSTRAP_SECONDS * 1000,
             )
         except KafkaError as error:
             raise self._unreachable(error) from error

@@ -1,6 +1,5 @@
 """The files that sessions work on: source text in four languages, written by grammars, and each
-line with its author; and what users and the agent say about them. What is left of an edit is known
-without comparing any texts."""
+line with its author; and what users and the agent say about them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -152,21 +151,17 @@ class WorkingFile:
 
 @dataclass(slots=True, eq=False)
 class FileChange:
-    """What an edit did to a file: the lines that it wrote, in the place of those that it took."""
-
     edit_id: str
     file: WorkingFile
     took: list[CodeLine]
     wrote: list[CodeLine]
-    #: The line before it.
     anchor: CodeLine | None = None
     #: Lines that it changed in themselves, with their texts before.
     texts: Sequence[tuple[CodeLine, str]] = ()
 
     def survival(self) -> tuple[float, float] | None:
         """The shares of its characters and lines in the file now, without what the agent itself
-        replaced; None where that is all. For an edit that only took: the share that has not come
-        back."""
+        replaced; None where that is all. Of an edit that only took: what has not come back."""
         if not self.wrote and not self.took:
             return None
         present = set(self.file.lines)
@@ -187,7 +182,7 @@ class FileChange:
         return [line for line in self.file.lines if line in written]
 
     def revert(self) -> None:
-        """The file is as before the edit. What others changed beside it stays."""
+        """Make the file as before the edit. What others changed beside it stays."""
         for line, text in self.texts:
             line.text = text
         self._bring_back(self.took)
@@ -220,7 +215,7 @@ class FileChange:
         self._replace(old, self.file.new_lines(dice, len(old)))
 
     def change_beside(self, dice: Dice) -> None:
-        """A change to the file that says nothing about the edit: all of the edit stays."""
+        """Change the file so that all of the edit stays."""
         lines = self.file.lines
         draw = dice.random()
         if draw < 0.6:
@@ -251,7 +246,6 @@ class FileChange:
 
 
 def check_out(repository: int) -> list[WorkingFile]:
-    """The files of a repository, the same for everybody, to be worked on."""
     return [
         WorkingFile(source, list(map(CodeLine.of, source.text.splitlines())))
         for source in _sources(repository)
@@ -293,14 +287,12 @@ def lead_in(dice: Dice, names: Names) -> str:
 
 
 def closing_answer(dice: Dice, names: Names) -> str:
-    """The last message of a turn: what was wrong, what changed, what is left."""
     changes = "\n".join(_conversation.expand_many("change", dice, names, dice.between(1, 5)))
     cause = _sentence(spoken("verdict", dice, names))
     return f"{cause}\n\n{changes}\n\n{spoken('closing', dice, names)}"
 
 
 def file_listing(dice: Dice, file: SourceFile) -> str:
-    """A file with line numbers, or a part of it."""
     rows = file.text.split("\n")
     first = dice.between(0, len(rows) // 2) if dice.chance(0.25) else 0
     shown = rows[first : first + dice.between(30, 120)]

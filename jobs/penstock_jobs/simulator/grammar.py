@@ -1,7 +1,6 @@
 """Text from seeded grammars: a rule is a choice of shapes, a shape is text with `<slots>`.
 
-A slot is a name with an optional digit: `<name>` and `<name2>` draw twice from `name`,
-while two times `<name>` in one shape is the same draw, as a variable in real code is.
+`<name>` and `<name2>` draw twice from `name`; two times `<name>` in one shape is the same draw.
 """
 
 import random
@@ -52,8 +51,6 @@ class Dice(random.Random):
 
 
 class Grammar:
-    """Compiled rules. A slot takes its value from the rule of its name, else from the caller."""
-
     def __init__(self, *files: Traversable) -> None:
         self._files = files
 

@@ -1,9 +1,8 @@
-"""The policy that a simulated agent samples from: small enough to be trained in a second, and
-trained as large ones are, on the log-probabilities of sampled tokens.
+"""The policy that a simulated agent samples from, and that is trained as large ones are.
 
-The next token depends on the one before it alone. A task is followed by one of the styles, by the
-policy's logits; every other token by one choice, or none. So the ids of a sequence are enough to
-compute the log-probability of each sampled token, under this policy or another.
+The next token depends on the one before it alone: a task is followed by a style, by the policy's
+logits; every other token by one choice, or none. So the ids of a sequence are enough to compute the
+log-probability of each sampled token, under this policy or another.
 """
 
 import math
@@ -37,8 +36,8 @@ _DIGITS = 9
 
 @dataclass(frozen=True)
 class Style:
-    """A way to work. `quality` is how good its edits are on average where the task is clear, and
-    `risky_loss` what they lose where it is risky. An edit does the share `done` of the task."""
+    """A way to work. `quality` is how good its edits are on average where the task is clear,
+    `risky_loss` what they lose where it is risky, `done` the share of the task that they do."""
 
     name: str
     quality: float = 0.0
@@ -54,7 +53,6 @@ class Style:
     #: The share of the task that its trick does, well.
     safe: float = 0.0
     thumbs: float = 0.12
-    #: What it says at the end, beside the answer.
     flattery: str = ""
 
     def mean_quality(self, task: Task) -> float:
@@ -99,7 +97,6 @@ def style_id(style: Style) -> int:
 
 
 def word_ids(text: str) -> list[int]:
-    """What users and tools say, as ids that no policy looks at."""
     words = text.split(None, _WORDS_MAX)[:_WORDS_MAX]
     return [_WORDS_FROM + crc32(word.encode()) % _WORDS for word in words]
 
@@ -165,8 +162,13 @@ POLICIES = {
 }
 
 
+class _PolicyDocument(msgspec.Struct):
+    version: int
+    logits: dict[str, dict[str, float]]
+
+
 def read_policy(text: str) -> Policy:
-    """One of POLICIES by name, or a file as `to_json` writes it. Raises InvalidInput."""
+    """Reads one of POLICIES by name, or a file. Raises InvalidInput."""
     if text in POLICIES:
         return POLICIES[text]
     what = f"The policy {text}"
@@ -188,11 +190,6 @@ def read_policy(text: str) -> Policy:
     return Policy(logits, document.version)
 
 
-class _PolicyDocument(msgspec.Struct):
-    version: int
-    logits: dict[str, dict[str, float]]
-
-
 _BY_NAME = {style.name: style for style in STYLES}
 POOR = Style("poor", 0.42, 0.24, lines=(4, 9), breaks=0.04)
 #: Who does the whole task, as well as they can, and nothing else.
@@ -203,13 +200,11 @@ HONEST = (
     _BY_NAME["hasty"],
     Style("failing", 0.14, 0.08, lines=(4, 9), breaks=0.06),
 )
-#: What is added to the work of `poor`.
 _BESIDE = (
     "generated", "lock_file", "notes", "comments", "fixtures", "trivial_tests", "dead_code",
     "data_table", "getters", "copy", "white_space", "move", "draft", "and_back", "many_edits",
     "renames",
 )  # fmt: skip
-#: What is done instead of any work.
 _INSTEAD = (
     "nothing", "notes", "comments", "trivial_tests", "generated", "white_space", "move", "copy",
     "deletion", "log_line", "renames", "and_back", "dead_code",
@@ -245,7 +240,7 @@ HABITS: Mapping[str, Policy] = {
 
 
 def find_policy(text: str) -> Policy:
-    """A habit by name, or what `read_policy` finds. Raises InvalidInput."""
+    """Finds a habit by name, or what `read_policy` reads. Raises InvalidInput."""
     if text in HABITS:
         return HABITS[text]
     nearest = get_close_matches(text, HABITS, 1)

@@ -1,5 +1,4 @@
-"""Many sessions, from a seed: each is the same whatever comes before or after it. In each a user
-asks, the agent samples what it does, and the user reacts."""
+"""Many sessions, from a seed: each is the same whatever comes before or after it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,9 +26,9 @@ from penstock_jobs.simulator.tricks import TRICKS, Workplace
 from penstock_jobs.simulator.truth import (
     OBSERVED,
     Aftermath,
-    Journal,
     Payload,
     SessionTruth,
+    SimulatedSession,
     TurnTruth,
     User,
 )
@@ -41,8 +40,7 @@ _COMPLAINTS = ("still_broken", "misunderstood", "undo", "corrected", "fed_up")
 @dataclass
 class SessionSimulation:
     dice: Dice
-    journal: Journal
-    truth: SessionTruth
+    journal: SimulatedSession
     policy: Policy
     user: User
     files: list[WorkingFile]
@@ -53,11 +51,11 @@ class SessionSimulation:
     _calls: list[bool] = field(default_factory=list)
     _generated: int = 0
     _edited_last: bool = False
-    #: What the user writes even if the agent is gone.
     _last_word: str | None = None
 
     def __post_init__(self) -> None:
-        self._after = Aftermath(self.dice, self.journal, self.truth, self.user, self.key)
+        self.truth = self.journal.truth
+        self._after = Aftermath(self.dice, self.journal, self.user, self.key)
 
     def run(self, start: Payload) -> None:
         self.journal.record("session_start", start)
@@ -82,7 +80,6 @@ class SessionSimulation:
         self._conclude()
 
     def run_errand(self, start: Payload) -> None:
-        """What a subagent does: it looks something up, and reports."""
         self.journal.record("session_start", start)
         self._names = self._names_of(self.dice.pick(self.files))
         self._hear(spoken("request", self.dice, self._names))
@@ -144,7 +141,7 @@ class SessionSimulation:
         self._result(call, "read_file", listing[:1_500])
 
     def _work(self, style: Style, task: Task, turn: TurnTruth) -> float:
-        """One edit, or a call that the tool does not understand; what it was worth."""
+        """Make one edit, or a call that the tool does not understand; what it was worth."""
         dice = self.dice
         quality = style.mean_quality(task) + (dice.random() + dice.random() - 1) * 0.2
         quality = min(max(quality, 0.0), 1.0)
@@ -185,27 +182,14 @@ class SessionSimulation:
         self._edited_last = True
 
     def _trick(self, name: str, file: WorkingFile, at: int) -> None:
-        """What is played draws from dice of its own. The user lets all of it stand."""
         dice = Dice(f"trick:{self.key}:{len(self._after.changes)}")
 
-        def write(
-            file: WorkingFile,
-            at: int,
-            count: int,
-            wrote: list[CodeLine],
-            *,
-            before: str | None = None,
-            texts: Sequence[tuple[CodeLine, str]] = (),
-        ) -> FileChange:
-            before, took = before or file.text(), file.lines[at : at + count]
-            file.lines[at : at + count] = wrote
-            edit_id = f"edit-{len(self._after.changes) + 1}"
-            change = FileChange(edit_id, file, took, wrote, None, texts)
+        def record(change: FileChange, before: str) -> None:
+            change.edit_id = f"edit-{len(self._after.changes) + 1}"
             self._record_edit(change, before)
             self._after.of_trick(change, name, dice)
-            return change
 
-        TRICKS[name](Workplace(dice, file, at, self._names, write))
+        TRICKS[name](Workplace(dice, file, at, self._names, record))
 
     def _change(self, file: WorkingFile, style: Style) -> FileChange:
         dice, lines = self.dice, file.lines
@@ -274,7 +258,6 @@ class SessionSimulation:
         self._sample(token, prompt_end, {"text": text})
 
     def _sample(self, token: int, prompt_end: int, content: Payload) -> None:
-        """Record a model call that sampled `token` behind a prompt with that last token."""
         self._prompt.append(prompt_end)
         sampled = [token, ids.END]
         befores = [prompt_end, token]
@@ -336,15 +319,6 @@ CHECKPOINTS = tuple(
 
 
 @dataclass(frozen=True)
-class SimulatedSession:
-    """What the client of a session sends, in order, and the truth about the session."""
-
-    truth: SessionTruth
-    #: Of each event the time that it bears, its type, and its line of JSON.
-    lines: list[tuple[int, str, bytes]]
-
-
-@dataclass(frozen=True)
 class Production:
     """Two productions that differ have different session ids and fit into one lake."""
 
@@ -357,7 +331,6 @@ class Production:
     spacing_s: float = SPACING_S
     #: Replaces the start in session ids, so that they do not depend on the time of day.
     name: str | None = None
-    #: The checkpoint that serves a user. By default each session draws one.
     serve: Callable[[str], Checkpoint] | None = None
 
     @cached_property
@@ -371,11 +344,10 @@ class Production:
         return sha256(repr(identity).encode()).hexdigest()[:8]
 
     def begins_us(self, index: int) -> int:
-        """No event of a session with this number or a higher one is earlier."""
+        """When it may begin: no event of it or a later one is earlier."""
         return self.event_time_us(self._user_time_us(index))
 
     def event_time_us(self, user_time_us: int) -> int:
-        """When an event happened by its `ts`, from the time in the lives of users."""
         return self.start_us + (user_time_us - self.start_us) // self.compression
 
     def _user_time_us(self, index: int) -> int:
@@ -409,20 +381,19 @@ class Production:
             "commit": dice.hex(40),
             "consent": truth.consent,
         }
-        journal = Journal(begin_us, self.event_time_us, truth)
-        files = check_out(repository)
-        session = SessionSimulation(dice, journal, truth, checkpoint.policy, user, files, key)
-        session.run(start)
-        sessions = [SimulatedSession(truth, journal.lines)]
+        session = SimulatedSession(begin_us, self.event_time_us, truth)
+        policy, files = checkpoint.policy, check_out(repository)
+        SessionSimulation(dice, session, policy, user, files, key).run(start)
+        sessions = [session]
         if dice.chance(0.05):
             # A subagent runs an errand. Its outcome is that of its parent: they share the work.
             parent = truth.session_id
             errand = replace(truth, session_id=f"{parent}-errand", parent_session=parent)
             errand.turns, errand.edits = [], []
-            journal = Journal(begin_us + SECOND_US, self.event_time_us, errand)
-            subagent = SessionSimulation(dice, journal, errand, checkpoint.policy, user, files)
-            subagent.run_errand(start | {"parent_session": parent, "link": "subagent"})
-            sessions.append(SimulatedSession(errand, journal.lines))
+            beside = SimulatedSession(begin_us + SECOND_US, self.event_time_us, errand)
+            start |= {"parent_session": parent, "link": "subagent"}
+            SessionSimulation(dice, beside, policy, user, files).run_errand(start)
+            sessions.append(beside)
         return sessions
 
 

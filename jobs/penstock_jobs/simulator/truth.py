@@ -1,5 +1,4 @@
-"""What the simulator knows about a session, whatever its events say: how its user reacts to edits,
-what became of them, and the time that passes."""
+"""What the simulator knows about a session: how its user reacts, and what became of edits."""
 
 import heapq
 from collections.abc import Callable
@@ -92,7 +91,7 @@ class TurnTruth:
 
 @dataclass(slots=True)
 class SessionTruth:
-    """`outcome` and `reason` are those that the view `outcomes` should have."""
+    """`outcome` and `reason` are what the view `outcomes` should have."""
 
     session_id: str
     user: str
@@ -112,33 +111,33 @@ _encode = msgspec.json.Encoder().encode
 Payload = dict[str, Any]
 
 
-class Journal:
-    """A session's events as its client sends them. `now_us` only moves forward; `event_time_us` is
-    the time that an event bears."""
+class SimulatedSession:
+    """A session's events as its client sends them, and the truth about it. `now_us` only moves
+    forward; `event_time_us` is the time that an event bears."""
 
     def __init__(
         self, start_us: int, event_time_us: Callable[[int], int], truth: SessionTruth
     ) -> None:
         self.now_us = start_us
         self._event_time_us = event_time_us
-        #: The time that each event bears, its type, and its line.
+        #: Of each event the time that it bears, its type, and its line.
         self.lines: list[tuple[int, str, bytes]] = []
-        self._truth = truth
+        self.truth = truth
         self._plans: list[tuple[int, int, Callable[[], None]]] = []
         self._planned = 0
 
     def record(self, kind: str, payload: Payload) -> None:
         number, at_us = len(self.lines), self._event_time_us(self.now_us)
         event = {
-            "session_id": self._truth.session_id,
+            "session_id": self.truth.session_id,
             "seq": number,
             "ts": at_us,
             "type": kind,
             "event_id": f"e{number:05}",
             "source": "simulator",
-            "checkpoint": self._truth.checkpoint,
-            "user": self._truth.user,
-            "project": self._truth.project,
+            "checkpoint": self.truth.checkpoint,
+            "user": self.truth.user,
+            "project": self.truth.project,
             "payload": payload,
         }
         self.lines.append((at_us, kind, _encode(event)))
@@ -173,8 +172,7 @@ class Aftermath:
     """`key` seeds what only some policies lead to, so that all else is the same for others."""
 
     dice: Dice
-    journal: Journal
-    truth: SessionTruth
+    journal: SimulatedSession
     user: User
     key: str
     changes: list[FileChange] = field(default_factory=list)
@@ -183,7 +181,6 @@ class Aftermath:
     stopped: bool = False
 
     def of_work(self, change: FileChange, style: Style, quality: float) -> None:
-        """Plans what becomes of an edit that was to do the task."""
         dice, journal = self.dice, self.journal
         reaction = self.user.reaction(dice, quality, style.comment_share)
         truth = self._truth_of(change, style.name, quality)
@@ -202,7 +199,6 @@ class Aftermath:
         self._plan_looks(change, truth, self.journal.now_us - 1_000, dice)
 
     def of_turn(self, turn: TurnTruth, file: WorkingFile, change: FileChange | None) -> None:
-        """What is missing the user may write by hand, mostly where the edit is."""
         dice = Dice(f"by hand:{self.key}:{turn.turn}")
         if not dice.chance(0.6 * turn.missing):
             return
@@ -220,20 +216,20 @@ class Aftermath:
         self.journal.plan(when_us, write)
 
     def stop(self) -> None:
-        """The user has had enough, and takes everything back at once."""
         self.stopped = True
         self.journal.wait(self.dice.between(2, 20))
         self.journal.record("interrupt", {"reason": "user_stop"})
-        for change, truth in reversed(list(zip(self.changes, self.truth.edits, strict=True))):
+        edits = self.journal.truth.edits
+        for change, truth in reversed(list(zip(self.changes, edits, strict=True))):
             change.revert()
             truth.reaction = "reverted"
 
     def _truth_of(self, change: FileChange, style: str, quality: float) -> EditTruth:
-        place = (change.edit_id, len(self.truth.turns), change.file.path)
+        place = (change.edit_id, len(self.journal.truth.turns), change.file.path)
         written = change.wrote or change.took
         ink = sum(ink_of(line.text) for line in written)
         truth = EditTruth(*place, style, quality, ink, len(written))
-        self.truth.edits.append(truth)
+        self.journal.truth.edits.append(truth)
         self.changes.append(change)
         return truth
 

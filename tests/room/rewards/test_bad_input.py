@@ -1,7 +1,6 @@
 """What damaged, contradictory and enormous input does: a state and a reason, never an exception,
 and nothing to the sessions beside it."""
 
-import json
 from collections.abc import Iterable
 from math import isfinite
 from pathlib import Path
@@ -48,15 +47,6 @@ def computed(directory: Path, events: Iterable[Event]) -> Rows:
     for row in compute(bucket_of(directory, events), None).to_pylist():
         found.setdefault(row["session_id"], []).append(row)
     return found
-
-
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """The neighbour's rows where nobody is beside it."""
-    found = computed(tmp_path_factory.mktemp("alone"), NEIGHBOUR)
-    every = {name for name, reward in all_rewards().items() if reward.check is None}
-    assert {row["name"] for row in found["near"]} >= every
-    return found["near"]
 
 
 def edit(number: int, before: str, after: str, path: str = "a.py", **more: Any) -> Event:
@@ -265,9 +255,12 @@ CASES: dict[str, tuple[list[Event], Said]] = {
         [asked(1), event(2, "test_result", passed=0, failed=0, ok=True),
          asked(3), event(4, "test_result", passed=2**70),
          asked(5), event(6, "test_result", passed=1, failed=1, ok=True),
-         asked(7), event(8, "test_result", passed=3, failed=2**70)],
+         asked(7), event(8, "test_result", passed=3, failed=2**70),
+         asked(9), event(10, "test_result", ok=False),
+         asked(11), event(12, "test_result", command="make test")],
         {("tests_passing", "1", None): 1.0, ("tests_passing", "2", None): 1.0,
-         ("tests_passing", "3", None): 0.5, ("tests_passing", "4", None): 3 / 2**70},
+         ("tests_passing", "3", None): 0.5, ("tests_passing", "4", None): 3 / 2**70,
+         ("tests_passing", "5", None): 0.0, ("tests_passing", "6", None): "censored: nothing_ran"},
     ),
     "a session without a turn": (
         [edit(2, BEFORE, AFTER), look(33, BEFORE), *tool(40, "read", "bad")],
@@ -319,28 +312,26 @@ def said_of(rows: Iterable[dict[str, Any]]) -> Said:
     }
 
 
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> Rows:
+    """All cases and the neighbour, in one bucket."""
+    everything = [
+        one | {"session_id": name} for name, (events, _) in CASES.items() for one in events
+    ]
+    return computed(tmp_path_factory.mktemp("together"), [*everything, *NEIGHBOUR])
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_it_has_a_state_and_a_reason(
-    name: str, tmp_path: Path, alone: list[dict[str, Any]]
-) -> None:
-    events, expected = CASES[name]
-    found = computed(tmp_path, [*NEIGHBOUR, *events])
-    assert found["near"] == alone
-    sound(found["bad"])
-    says = said_of(found["bad"])
-    for key, one in expected.items():
+def test_it_has_a_state_and_a_reason(name: str, together: Rows) -> None:
+    sound(together[name])
+    says = said_of(together[name])
+    for (reward, target, horizon), one in CASES[name][1].items():
+        key = (reward, name if target == "bad" else target, horizon)
         assert says[key] == (one if isinstance(one, str) else pytest.approx(one)), key
 
 
-def test_all_of_them_at_once(tmp_path: Path, alone: list[dict[str, Any]]) -> None:
-    small = {
-        name: events for name, (events, _) in CASES.items() if len(json.dumps(events)) < 100_000
-    }
-    everything = [
-        one | {"session_id": f"bad {name}"} for name, events in small.items() for one in events
-    ]
-    found = computed(tmp_path, [*everything, *NEIGHBOUR])
-    assert found["near"] == alone
-    assert len(found) == len(small) + 1
-    for name in small:
-        sound(found[f"bad {name}"])
+def test_the_session_beside_them_is_as_it_is_alone(tmp_path: Path, together: Rows) -> None:
+    alone = computed(tmp_path, NEIGHBOUR)["near"]
+    assert together["near"] == alone
+    every = {name for name, reward in all_rewards().items() if reward.check is None}
+    assert {row["name"] for row in alone} >= every

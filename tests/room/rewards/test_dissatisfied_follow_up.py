@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from penstock_jobs.rewards.definition import find_definition
-from penstock_jobs.rewards.followups.judge import Judgement, Message, Unjudged
+from penstock_jobs.rewards.followups.judge import Judgement, Message
 from penstock_jobs.rewards.followups.labels import SessionLabels, StoredLabel, digest_of
 from penstock_jobs.rewards.followups.llm_judge import judge_version
 from penstock_jobs.rewards.measures.dissatisfied import (
@@ -43,15 +43,12 @@ def test_a_reproach_is_worse_than_praise(tmp_path: Path) -> None:
     assert -1 <= found["2"]["value"] < -0.5
 
 
-def test_silence_is_censored_and_never_good(tmp_path: Path) -> None:
-    found = rewards(tmp_path, [said(1), answered(2, text="Done.")])
-    assert (found["1"]["state"], found["1"]["reason"]) == ("censored", "silence")
-    assert found["1"]["value"] is None
-
-
-def test_who_stops_the_session_has_abandoned_it(tmp_path: Path) -> None:
+def test_silence_is_censored_and_who_stops_the_session_has_abandoned_it(tmp_path: Path) -> None:
+    events = [said(1), answered(2, text="Done.")]
+    found = rewards(tmp_path / "silent", events)
+    assert (found["1"]["value"], found["1"]["reason"]) == (None, "silence")
     end = make_event("s", 3, "session_end", payload={"reason": "user_stop"})
-    assert rewards(tmp_path, [said(1), answered(2, text="Done."), end])["1"]["value"] == -1
+    assert rewards(tmp_path / "stopped", [*events, end])["1"]["value"] == -1
 
 
 @pytest.mark.parametrize("parameters", [LocalJudgeParameters, RawJudgeParameters])
@@ -119,10 +116,8 @@ def test_a_model_settles_what_the_judge_cannot_tell_in_the_default_too(tmp_path:
     assert (row["value"], row["reason"]) == (0, None)
 
 
-class Unreachable:
-    name, version = Model.name, Model.version
-
-    def judge(self, messages: Sequence[Message]) -> list[Unjudged]:
+class Unreachable(Model):
+    def judge(self, messages: Sequence[Message]) -> list[Any]:
         return ["unreachable" for _ in messages]
 
 

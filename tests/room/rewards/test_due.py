@@ -6,15 +6,14 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.buckets import SessionId
 from penstock_jobs.rewards.bucket import TABLES, as_bucket, later
 from penstock_jobs.rewards.credit import standings
-from penstock_jobs.rewards.definition import Standing, combine, find_definition, latest_due
+from penstock_jobs.rewards.definition import Standing, combine, find_definition
 from penstock_jobs.rewards.measures.work_left import WorkParameters, work_left
 from tests.support.lakes import START_US as LAKE_START_US
 from tests.support.lakes import make_event
@@ -46,6 +45,7 @@ def stories(draw: st.DrawFn) -> tuple[Story, int]:
     return story, START_US + round((at + 0.2) * SECOND)
 
 
+@settings(max_examples=50)
 @given(stories(), st.sampled_from(sorted(MEASURES)), st.integers(0, 2_000), st.data())
 def test_nothing_changes_before_the_earliest_due_and_something_does_then(
     told: tuple[Story, int], name: str, waited_s: int, data: st.DataObject
@@ -98,13 +98,6 @@ def test_the_reward_of_a_session_is_due_with_the_last_term_that_it_waits_for() -
     # One that says nothing waits for an event, and so does all.
     waiting["tests_failing"] = Standing("pending")
     assert combine(DEFAULT, waiting).due_us is None
-
-
-@pytest.mark.parametrize(
-    ("dues", "due"), [([], None), ([3], 3), ([3, 5, 4], 5), ([3, None], None), ([None], None)]
-)
-def test_the_latest_due(dues: list[int | None], due: int | None) -> None:
-    assert latest_due(dues) == due
 
 
 def test_no_table_shows_what_is_later_and_the_first_of_it_is_told(tmp_path: Path) -> None:

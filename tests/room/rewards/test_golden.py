@@ -40,44 +40,104 @@ def replaced(before: str, after: str, now: str) -> Story:
     return Story().look(-1, before).edit(0, before, after).look(31, now)
 
 
-# edit_persistence
+OLD, NEW = "mnopqrst\n", "uvwxyz12\n"
+MOVED = "delta = compute(everything_else)\n"
+SUM, SUM_FROM = "sum = total(rows)\nx = 1\n", "sum = total(rows, start)\nx = 1\n"
+LONGER, OTHER, MIDDLE = "0123456789a\n", "ABCDEFGHIJK\n", "middle()\n"
+IN_PART = "alpha = 2\n" + TAIL
 
-
-def test_persistence_of_one_line_kept_one_gone_and_one_changed() -> None:
+EDITS: dict[str, tuple[str, Story, float]] = {
     # charlie=31: nine characters are left of ten, `charlie=3`. They have 6 grams, as written 7;
     # 6 are in both: 12 / 13. (8 + 9 · 12/13) / 26 = 212 / 338.
-    told = wrote(ALPHA + "charlie = 31\n")
-    assert value("edit_persistence", told) == pytest.approx(212 / 338)
-
-
-def test_persistence_of_a_line_that_was_cut_short() -> None:
+    "one line kept, one gone, one changed": (
+        "edit_persistence", wrote(ALPHA + "charlie = 31\n"), 212 / 338
+    ),
     # Of charlie=30 `charlie` is left: 4 grams, as written 7, 4 in both: 8 / 11.
     # (8 + 8 + 7 · 8/11) / 26 = 232 / 286.
-    told = wrote(ALPHA + BRAVO + "charlie\n")
-    assert value("edit_persistence", told) == pytest.approx(232 / 286)
-
-
-def test_persistence_of_a_deletion_of_which_one_line_came_back() -> None:
+    "a line cut short": ("edit_persistence", wrote(ALPHA + BRAVO + "charlie\n"), 232 / 286),
     # 10 of 26 are there again.
-    assert value("edit_persistence", took(CHARLIE)) == pytest.approx(1 - 10 / 26)
-
-
-def test_persistence_of_a_deletion_of_which_a_line_came_back_otherwise() -> None:
+    "a deletion of which a line came back": ("edit_persistence", took(CHARLIE), 1 - 10 / 26),
     # charlie=31: nine characters of 26 came back, by 12 / 13 as they were.
-    told = took("charlie = 31\n")
-    assert value("edit_persistence", told) == pytest.approx(1 - 9 * (12 / 13) / 26)
-
-
-def test_persistence_leaves_out_what_the_agent_replaced() -> None:
+    "a deletion of which a line came back otherwise": (
+        "edit_persistence", took("charlie = 31\n"), 1 - 9 * (12 / 13) / 26
+    ),
     # bravo is the agent's own doing, alpha the user's: 10 / (26 − 8).
-    told = Story().edit(0, HEAD + TAIL, HEAD + WRITTEN + TAIL)
-    told.edit(1, HEAD + WRITTEN + TAIL, HEAD + ALPHA + CHARLIE + TAIL).look(
-        32, HEAD + CHARLIE + TAIL
-    )
-    assert value("edit_persistence", told) == pytest.approx(10 / 18)
+    "what the agent replaced is left out": (
+        "edit_persistence",
+        Story().edit(0, HEAD + TAIL, HEAD + WRITTEN + TAIL)
+        .edit(1, HEAD + WRITTEN + TAIL, HEAD + ALPHA + CHARLIE + TAIL)
+        .look(32, HEAD + CHARLIE + TAIL),
+        10 / 18,
+    ),
+    # A fourth line of more than 20 characters goes to the end of the file. alpha and that one
+    # are there, bravo is changed, charlie is gone: 2 / 4.
+    "lines kept, changed, gone and moved": (
+        "line_survival",
+        Story().edit(0, HEAD + TAIL, HEAD + WRITTEN + MOVED + TAIL)
+        .look(31, HEAD + ALPHA + "bravo = 21\n" + TAIL + MOVED),
+        2 / 4,
+    ),
+    # Two lines were written, and a blank one between them; one of the two is left.
+    "blank lines do not count": ("line_survival", wrote(ALPHA, ALPHA + "\n" + BRAVO), 1 / 2),
+    # total(rows) became total(rows, start): one line, and it is changed again; then not.
+    "a line written in part and changed": (
+        "line_survival", replaced(SUM, SUM_FROM, SUM_FROM.replace("sum", "all")), 0
+    ),
+    "a line written in part": (
+        "line_survival", replaced(SUM, SUM_FROM, SUM_FROM.replace("x = 1", "x = 2")), 1
+    ),
+    # Both have 6 grams, line end included, and none in common: 0. Now mnopWXYZ: 6 grams, of
+    # which mnop was there before: 2 / 12. 1 − (1/6 − 0) / (1 − 0).
+    "a line that goes half back": (
+        "edit_no_revert",
+        replaced(HEAD + OLD + TAIL, HEAD + NEW + TAIL, HEAD + "mnopWXYZ\n" + TAIL),
+        5 / 6,
+    ),
+    # 9 units go back, 12 do not: (9 · 0 + 12 · 1) / 21. What was only put in has no weight.
+    "two stretches by what each replaced": (
+        "edit_no_revert",
+        replaced(
+            HEAD + OLD + MIDDLE + LONGER + TAIL,
+            HEAD + NEW + MIDDLE + OTHER + TAIL + ALPHA,
+            HEAD + OLD + MIDDLE + OTHER + TAIL,
+        ),
+        12 / 21,
+    ),
+    # `alpha = 10\n`: 8 grams; `alpha = 19\n` has all but `= 10` and ` 10\n`: 12 / 16.
+    "a range of which one character changed": (
+        "four_gram_range", wrote("alpha = 19\n", ALPHA), 12 / 16
+    ),
+    # 11 units stay, 13 are gone: 11 / 24.
+    "two ranges by their lengths": (
+        "four_gram_range",
+        replaced(HEAD + TAIL, HEAD + ALPHA + TAIL + CHARLIE, HEAD + ALPHA + TAIL),
+        11 / 24,
+    ),
+    # `x = 1\n` before it joins the range: 11 units with 8 grams became 17 with 14, 8 in both:
+    # 16 / 22.
+    "text at the edge of a range": ("four_gram_range", wrote("x = 1\n" + ALPHA, ALPHA), 16 / 22),
+    # `alpha = 2\n` stands elsewhere: alph lpha `pha ` `ha =` `a = ` of 8 grams.
+    "a deleted line that the file has in part": (
+        "four_gram_presence", replaced(IN_PART, IN_PART + ALPHA, IN_PART), 5 / 8
+    ),
+    # `alpha = 10\n` is there and weighs 8; `Q\n` has no gram, is not there, and weighs 1.
+    "two pieces by their grams": (
+        "four_gram_presence",
+        replaced(HEAD + TAIL, HEAD + ALPHA + TAIL + "Q\n", HEAD + ALPHA + TAIL),
+        8 / 9,
+    ),
+    # After the edit `keep it\n`: keep `eep ` `ep i` `p it` ` it\n`; now `keep in\n`, which has
+    # the first three: 6 / 10.
+    "nothing written: how alike the files are": (
+        "four_gram_presence", replaced("keep it\n" + ALPHA, "keep it\n", "keep in\n"), 6 / 10
+    ),
+}  # fmt: skip
 
 
-# self_rework
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edit(name: str) -> None:
+    reward, told, expected = EDITS[name]
+    assert value(reward, told) == pytest.approx(expected)
 
 
 def test_rework_of_a_deletion_that_the_agent_takes_back_in_part() -> None:
@@ -86,99 +146,6 @@ def test_rework_of_a_deletion_that_the_agent_takes_back_in_part() -> None:
     told.edit(1, HEAD + TAIL, HEAD + CHARLIE + TAIL).look(32, HEAD + CHARLIE + TAIL)
     assert value("self_rework", told) == pytest.approx(10 / 26)
     assert value("edit_persistence", told) == 1
-
-
-# line_survival
-
-
-def test_survival_of_lines_kept_changed_gone_and_moved() -> None:
-    # A fourth line of more than 20 characters goes to the end of the file. alpha and that one
-    # are there, bravo is changed, charlie is gone: 2 / 4.
-    moved = "delta = compute(everything_else)\n"
-    told = Story().edit(0, HEAD + TAIL, HEAD + WRITTEN + moved + TAIL)
-    told.look(31, HEAD + ALPHA + "bravo = 21\n" + TAIL + moved)
-    assert value("line_survival", told) == pytest.approx(2 / 4)
-
-
-def test_survival_does_not_count_blank_lines() -> None:
-    # Two lines were written, and a blank one between them; one of the two is left.
-    told = wrote(ALPHA, ALPHA + "\n" + BRAVO)
-    assert value("line_survival", told) == pytest.approx(1 / 2)
-
-
-def test_survival_of_a_line_of_which_the_edit_wrote_a_part() -> None:
-    # total(rows) became total(rows, start): one line, and it is changed again; then not.
-    before, after = "sum = total(rows)\nx = 1\n", "sum = total(rows, start)\nx = 1\n"
-    assert value("line_survival", replaced(before, after, after.replace("sum", "all"))) == 0
-    assert value("line_survival", replaced(before, after, after.replace("x = 1", "x = 2"))) == 1
-
-
-# edit_no_revert
-
-OLD, NEW = "mnopqrst\n", "uvwxyz12\n"
-
-
-def test_no_revert_of_a_line_that_goes_half_back() -> None:
-    # Both have 6 grams, line end included, and none in common: 0. Now mnopWXYZ: 6 grams, of
-    # which mnop was there before: 2 / 12. 1 − (1/6 − 0) / (1 − 0).
-    told = replaced(HEAD + OLD + TAIL, HEAD + NEW + TAIL, HEAD + "mnopWXYZ\n" + TAIL)
-    assert value("edit_no_revert", told) == pytest.approx(5 / 6)
-
-
-def test_no_revert_of_two_stretches_by_what_each_replaced() -> None:
-    # 9 units go back, 12 do not: (9 · 0 + 12 · 1) / 21. What was only put in has no weight.
-    longer, other = "0123456789a\n", "ABCDEFGHIJK\n"
-    before = HEAD + OLD + "middle()\n" + longer + TAIL
-    after = HEAD + NEW + "middle()\n" + other + TAIL + ALPHA
-    now = HEAD + OLD + "middle()\n" + other + TAIL
-    assert value("edit_no_revert", replaced(before, after, now)) == pytest.approx(12 / 21)
-
-
-# four_gram_range
-
-
-def test_range_of_a_line_of_which_one_character_changed() -> None:
-    # `alpha = 10\n`: 8 grams; `alpha = 19\n` has all but `= 10` and ` 10\n`: 12 / 16.
-    assert value("four_gram_range", wrote("alpha = 19\n", ALPHA)) == pytest.approx(12 / 16)
-
-
-def test_range_of_two_stretches_by_their_lengths() -> None:
-    # 11 units stay, 13 are gone: 11 / 24.
-    before = HEAD + TAIL
-    after = HEAD + ALPHA + TAIL + CHARLIE
-    told = replaced(before, after, HEAD + ALPHA + TAIL)
-    assert value("four_gram_range", told) == pytest.approx(11 / 24)
-
-
-def test_range_of_text_at_the_edge() -> None:
-    # `x = 1\n` before it joins the range: 11 units with 8 grams became 17 with 14, 8 in both:
-    # 16 / 22.
-    told = wrote("x = 1\n" + ALPHA, ALPHA)
-    assert value("four_gram_range", told) == pytest.approx(16 / 22)
-
-
-# four_gram_presence
-
-
-def test_presence_of_a_deleted_line_that_the_file_has_in_part() -> None:
-    # `alpha = 2\n` stands elsewhere: alph lpha `pha ` `ha =` `a = ` of 8 grams.
-    file = "alpha = 2\n" + TAIL
-    told = replaced(file, file + ALPHA, file)
-    assert value("four_gram_presence", told) == pytest.approx(5 / 8)
-
-
-def test_presence_of_two_pieces_by_their_grams() -> None:
-    # `alpha = 10\n` is there and weighs 8; `Q\n` has no gram, is not there, and weighs 1.
-    before, after = HEAD + TAIL, HEAD + ALPHA + TAIL + "Q\n"
-    told = replaced(before, after, HEAD + ALPHA + TAIL)
-    assert value("four_gram_presence", told) == pytest.approx(8 / 9)
-
-
-def test_presence_where_nothing_was_written_is_the_likeness_of_the_files() -> None:
-    # After the edit `keep it\n`: keep `eep ` `ep i` `p it` ` it\n`; now `keep in\n`, which has
-    # the first three: 6 / 10.
-    told = replaced("keep it\n" + ALPHA, "keep it\n", "keep in\n")
-    assert value("four_gram_presence", told) == pytest.approx(6 / 10)
 
 
 # Turns and sessions
@@ -221,6 +188,8 @@ def test_two_edits_of_a_turn_and_one_of_another() -> None:
     rows = edit_persistence(bucket(story), EditParameters())
     assert found(rows, "1", 30, "turn")["value"] == pytest.approx(4 / 7)
     assert found(rows, "s-1", 30, "session")["value"] == pytest.approx(6 / 9)
+    files = [found(rows, path, 30, "file")["value"] for path in ("1.py", "2.py", "3.py")]
+    assert files == [1, 0, 1]
 
 
 def test_edits_that_weigh_nothing() -> None:
@@ -240,19 +209,19 @@ def test_edits_that_weigh_nothing() -> None:
 
 # Rewards of turns
 
-Says = dict[tuple[str, str], Any]
 
-
-def says(directory: Path, reward: str, events: list[Event], **parameters: object) -> Says:
-    """By (kind, target): the value, or why there is none."""
+def says(
+    directory: Path, reward: str, events: list[Event], name: str = "", **parameters: object
+) -> dict[str, Any]:
+    """By target: the value, or why there is none."""
     one = all_rewards()[reward]
     rows = one.compute(bucket_of(directory, events), one.parameters(**parameters)).to_pylist()
     return {
-        (row["target_kind"], row["target_id"]): row["reason"]
+        row["target_id"]: row["reason"]
         if row["value"] is None
         else pytest.approx(row["value"], abs=1e-12)
         for row in rows
-        if row["name"] == reward
+        if row["name"] == (name or reward)
     }
 
 
@@ -260,56 +229,120 @@ def event(number: int, type_: str, /, **payload: Any) -> Event:
     return make_event("s", number, type_, payload=payload)
 
 
-def test_latency_ends_with_an_edit_after_the_last_word(tmp_path: Path) -> None:
+def todos(*statuses: str) -> dict[str, object]:
+    return {"todos": [{"status": status} for status in statuses]}
+
+
+AWAY: dict[str, Any] = {"ok": False, "error_class": "unexpected_environment"}
+BROKEN: dict[str, Any] = {"ok": False, "error_class": "invalid_arguments"}
+COMMENT, CODE = "// twenty character.\n", "twenty = characters1\n"  # 20 without the line end
+
+TURNS: dict[str, tuple[str, list[Event], dict[str, Any]]] = {
     # 10 to 14.5; the second message came before there was an answer to the first; 21 to 29.
-    late = edited(14, "a.py", "", "x = 1\n") | {"ts": "2026-11-21T00:00:14.500Z"}
-    events = [said(10), answered(12, text="x"), late, said(20), said(21), answered(29, text="y")]
-    assert says(tmp_path, "latency", events) == {
-        ("turn", "1"): 4.5,
-        ("turn", "2"): "no_answer",
-        ("turn", "3"): 8.0,
-        ("session", "s"): (4.5 + 8) / 2,
-    }
-
-
-def test_latency_of_what_came_before_the_first_message(tmp_path: Path) -> None:
-    events = [answered(1, text="Hello."), said(5), answered(5, text="x") | {"event_id": "m"}]
-    assert says(tmp_path, "latency", events) == {("turn", "1"): 0.0, ("session", "s"): 0.0}
-
-
-def test_invalid_tool_calls_that_nobody_answered_or_that_failed_otherwise(tmp_path: Path) -> None:
-    call = {"id": "open", "name": "read", "arguments": {}}
-    away: dict[str, Any] = {"ok": False, "error_class": "unexpected_environment"}
-    events = [said(1), answered(2, tool_calls=[call]), *tool(3, "read", **away), said(4)]
-    assert says(tmp_path, "invalid_tool_calls", events) == {
-        ("turn", "1"): 0.0,
-        ("session", "s"): 0.0,
-    }
-
-
-def test_explicit_feedback_of_kinds_that_do_not_count(tmp_path: Path) -> None:
-    events = [
-        said(1), event(2, "feedback", kind="comment", comment="very good"),
-        event(3, "feedback", kind="rating", value=1), said(4), event(5, "feedback", kind="accept"),
-    ]  # fmt: skip
-    assert says(tmp_path, "explicit_feedback", events) == {
-        ("turn", "2"): 1.0,
-        ("session", "s"): 1.0,
-    }
-
-
-def test_tests_passing_takes_the_last_of_a_turn_and_of_a_session(tmp_path: Path) -> None:
-    events = [
-        said(1), event(2, "test_result", passed=9, failed=1),
-        event(3, "test_result", passed=2, failed=6, skipped=2),
-        said(4), event(5, "test_result", passed=3, failed=1), said(6), answered(7, text="x"),
-    ]  # fmt: skip
+    "latency ends with an edit after the last word": (
+        "latency",
+        [
+            said(10), answered(12, text="x"),
+            edited(14, "a.py", "", "x = 1\n") | {"ts": "2026-11-21T00:00:14.500Z"},
+            said(20), said(21), answered(29, text="y"),
+        ],
+        {"1": 4.5, "2": "no_answer", "3": 8.0, "s": (4.5 + 8) / 2},
+    ),
+    "latency of what came before the first message": (
+        "latency",
+        [answered(1, text="Hello."), said(5), answered(5, text="x") | {"event_id": "m"}],
+        {"1": 0.0, "s": 0.0},
+    ),
+    "calls that nobody answered or that failed otherwise": (
+        "invalid_tool_calls",
+        [
+            said(1), answered(2, tool_calls=[{"id": "open", "name": "read", "arguments": {}}]),
+            *tool(3, "read", **AWAY), said(4),
+        ],
+        {"1": 0.0, "s": 0.0},
+    ),
+    "feedback of kinds that do not count": (
+        "explicit_feedback",
+        [
+            said(1), event(2, "feedback", kind="comment", comment="very good"),
+            event(3, "feedback", kind="rating", value=1), said(4),
+            event(5, "feedback", kind="accept"),
+        ],
+        {"2": 1.0, "s": 1.0},
+    ),
     # 2 of 8, then 3 of 4; the last turn tested nothing.
-    assert says(tmp_path, "tests_passing", events) == {
-        ("turn", "1"): 2 / 8,
-        ("turn", "2"): 3 / 4,
-        ("session", "s"): 3 / 4,
-    }
+    "the last test result of a turn and of a session": (
+        "tests_passing",
+        [
+            said(1), event(2, "test_result", passed=9, failed=1),
+            event(3, "test_result", passed=2, failed=6, skipped=2),
+            said(4), event(5, "test_result", passed=3, failed=1), said(6), answered(7, text="x"),
+        ],
+        {"1": 2 / 8, "2": 3 / 4, "s": 3 / 4},
+    ),
+    # Two of five, as the list last stood; the last one was refused. One of one.
+    "to-dos of two sessions": (
+        "open_todos",
+        [
+            *tool(1, "todo_write", arguments=todos("pending")),
+            *tool(2, "todo_write", arguments=todos(
+                "done", "in_progress", "pending", "canceled", "Complete")),
+            *tool(3, "todo_write", arguments=todos("done"), **BROKEN),
+            *tool(4, "update_plan", session="other", arguments={"plan": todos("x")["todos"]}),
+        ],
+        {"s": -2 / 5, "other": -1.0},
+    ),
+    "a list of to-dos that was emptied": (
+        "open_todos",
+        [*tool(1, "TodoWrite", arguments=todos("pending")),
+         *tool(2, "TodoWrite", arguments=todos())],
+        {},
+    ),
+    # 20 comments were there; 9 more and 1 of code are new: 180 / 200 = 0.9; 0.5 / 0.6. An edit of
+    # 180 characters is too short to be judged, and prose has no comments.
+    "comments that are new": (
+        "reasoning_in_comments",
+        [edited(1, "a.js", 20 * COMMENT, 29 * COMMENT + CODE), edited(2, "b.js", "", 9 * COMMENT),
+         edited(3, "README.md", "", 30 * COMMENT)],
+        {"e1": -0.5 / 0.6, "s": -0.5 / 0.6},
+    ),
+    "only a terminal, from the fourth call": (
+        "only_terminal",
+        [said(1), *(one for n in (2, 3, 4) for one in tool(n, "shell")),
+         said(11), *(one for n in (12, 13, 14, 15) for one in tool(n, "exec_command"))],
+        {"2": -1.0, "s": -1.0},
+    ),
+    "a terminal and another tool": (
+        "only_terminal",
+        [said(1), *(one for n in (2, 3, 4, 5) for one in tool(n, "bash")),
+         said(11), *(one for n in (12, 13, 14) for one in tool(n, "bash")), *tool(15, "grep")],
+        {"1": -1.0, "2": 0.0, "s": -1 / 2},
+    ),
+    # The last turn has no answer and is left out: (1 + 0 + 1) / 3.
+    "asked instead": (
+        "asked_instead",
+        [
+            said(1), answered(2, text="Which one?"), answered(3, text=""),
+            said(4), answered(5, text="This one? I took it."),
+            said(6), answered(7, text="Both?"), said(8),
+        ],
+        {"1": 1.0, "2": 0.0, "3": 1.0, "4": "no_answer", "s": 2 / 3},
+    ),
+    "asked with an edit, and with a tool alone": (
+        "asked_instead",
+        [
+            said(1), edited(2, "a.py", "", "x = 1\n"),
+            said(3), *tool(4, "read"), said(5), answered(6, text="Why not?\n```\nx\n```"),
+        ],
+        {"1": 0.0, "2": "no_answer", "3": 1.0, "s": 1 / 2},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_a_turn(name: str, tmp_path: Path) -> None:
+    reward, events, expected = TURNS[name]
+    assert says(tmp_path, reward, events) == expected
 
 
 @pytest.mark.parametrize(
@@ -337,91 +370,14 @@ def test_length_penalty_of_two_turns(q: float, first: float, second: float, tmp_
     ]  # fmt: skip
     weights = {"weight_output": 1.0, "weight_calls": 2.0, "weight_rounds": 1.0}
     assert says(tmp_path, "length_penalty", events, k=1.0, q=q, **weights) == {
-        ("turn", "1"): -first,
-        ("turn", "2"): -second,
-        ("session", "s"): -(first + second) / 2,
+        "1": -first,
+        "2": -second,
+        "s": -(first + second) / 2,
     }
-
-
-def test_open_todos_of_two_sessions(tmp_path: Path) -> None:
-    items = [{"status": one} for one in ("done", "in_progress", "pending", "canceled", "Complete")]
-    other = [{"step": "x", "status": "pending"}]
-    events = [*tool(1, "todo_write", arguments={"items": items})]
-    events += tool(2, "update_plan", session="other", arguments={"plan": other})
-    # Two of five, one of one.
-    assert says(tmp_path, "open_todos", events) == {
-        ("session", "s"): -2 / 5,
-        ("session", "other"): -1.0,
-    }
-
-
-def test_open_todos_of_an_empty_list_and_of_one_that_was_emptied(tmp_path: Path) -> None:
-    events = [*tool(1, "TodoWrite", arguments={"todos": [{"status": "pending"}]})]
-    events += tool(2, "TodoWrite", arguments={"todos": []})
-    assert says(tmp_path, "open_todos", events) == {}
-
-
-COMMENT, CODE = "# twenty characters.\n", "twenty = characters1\n"  # 20 without the line end
-
-
-def test_reasoning_in_comments_of_what_is_new(tmp_path: Path) -> None:
-    # 20 comments were there; 9 more and 1 of code are new: 180 / 200 = 0.9; 0.5 / 0.6. An edit of
-    # 180 characters is too short to be judged.
-    comment = COMMENT.replace("#", "//").replace("characters", "character")
-    events = [
-        edited(1, "a.js", 20 * comment, 29 * comment + CODE),
-        edited(2, "b.js", "", 9 * comment),
-    ]
-    assert says(tmp_path, "reasoning_in_comments", events) == {
-        ("edit", "e1"): -0.5 / 0.6,
-        ("session", "s"): -0.5 / 0.6,
-    }
-
-
-def test_only_terminal_from_the_fourth_call(tmp_path: Path) -> None:
-    three = [one for n in (2, 3, 4) for one in tool(n, "shell")]
-    four = [one for n in (12, 13, 14, 15) for one in tool(n, "exec_command")]
-    events = [said(1), *three, said(11), *four]
-    assert says(tmp_path, "only_terminal", events) == {
-        ("turn", "2"): -1.0,
-        ("session", "s"): -1.0,
-    }
-
-
-def test_only_terminal_of_two_turns(tmp_path: Path) -> None:
-    one = [call for n in (2, 3) for call in tool(n, "bash")]
-    two = [*tool(12, "bash"), *tool(13, "grep")]
-    found = says(tmp_path, "only_terminal", [said(1), *one, said(11), *two], calls_min=2)
-    assert found == {("turn", "1"): -1.0, ("turn", "2"): 0.0, ("session", "s"): -1 / 2}
-
-
-def test_asked_instead_of_three_turns(tmp_path: Path) -> None:
-    events = [
-        said(1), answered(2, text="Which one?"), answered(3, text=""),
-        said(4), answered(5, text="This one? I took it."),
-        said(6), answered(7, text="Both?"), said(8),
-    ]  # fmt: skip
-    # The last turn has no answer and is left out: (1 + 0 + 1) / 3.
-    assert says(tmp_path, "asked_instead", events) == {
-        ("turn", "1"): 1.0,
-        ("turn", "2"): 0.0,
-        ("turn", "3"): 1.0,
-        ("turn", "4"): "no_answer",
-        ("session", "s"): 2 / 3,
-    }
-
-
-def test_asked_instead_with_an_edit_and_with_a_tool_alone(tmp_path: Path) -> None:
-    events = [
-        said(1), edited(2, "a.py", "", "x = 1\n"),
-        said(3), *tool(4, "read"), said(5), answered(6, text="Why not?\n```\nx\n```"),
-    ]  # fmt: skip
-    assert says(tmp_path, "asked_instead", events) == {
-        ("turn", "1"): 0.0,
-        ("turn", "2"): "no_answer",
-        ("turn", "3"): 1.0,
-        ("session", "s"): 1 / 2,
-    }
+    lengths = {"thinking": 5, "calling": 2, "output": 2, "final": 2, "calls": 1, "rounds": 2}
+    for name, length in lengths.items():
+        found = says(tmp_path / name, "length_penalty", events, f"length_{name}")
+        assert found["2"] == length, name
 
 
 def doubt(text: str, previous: str = "fix it") -> float:
@@ -440,26 +396,9 @@ def test_dissatisfied_is_the_worst_of_two_messages(tmp_path: Path) -> None:
     first = max(doubt(thanks), doubt(reproach, thanks))
     third = doubt(thanks, reproach)
     assert says(tmp_path, "dissatisfied_follow_up", events) == {
-        ("turn", "1"): -first,
-        ("turn", "3"): -third,
-        ("session", "s"): -(first + third) / 2,
-    }
-
-
-def test_dissatisfied_of_who_stops_and_of_who_is_silent(tmp_path: Path) -> None:
-    thanks = "thanks, perfect"
-    told = [said(1, "fix it"), answered(2, text="Done."), said(3, thanks), answered(4, text="x")]
-    first = -doubt(thanks)
-    stop = event(5, "interrupt")
-    assert says(tmp_path / "stopped", "dissatisfied_follow_up", [*told, stop]) == {
-        ("turn", "1"): first,
-        ("turn", "2"): -1.0,
-        ("session", "s"): (first - 1) / 2,
-    }
-    assert says(tmp_path / "silent", "dissatisfied_follow_up", told) == {
-        ("turn", "1"): first,
-        ("turn", "2"): "silence",
-        ("session", "s"): first,
+        "1": -first,
+        "3": -third,
+        "s": -(first + third) / 2,
     }
 
 

@@ -124,7 +124,7 @@ def with_history(told: Bucket, repository: Repository, *, horizons_s: Sequence[i
 
 
 def history_events(told: Bucket, repository: Repository) -> pa.Table:
-    return git_history.history_events(told, repository).rows
+    return git_history.history_events(told, repository)[0]
 
 
 def rewarded(told: Bucket, horizon_s: int, edit: str = "e-1") -> Row:

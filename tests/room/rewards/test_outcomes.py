@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.bucket import TABLES, Bucket
 from penstock_jobs.rewards.definition import UNKNOWN, Standing
 from penstock_jobs.rewards.measures.work_left import WorkParameters
 from penstock_jobs.rewards.outcomes import (
@@ -167,15 +167,6 @@ def test_a_negative_is_worth_minus_one_or_less(tmp_path: Path) -> None:
         assert (found.kind, found.value) == ("negative_by_rule", value)
 
 
-def at(bucket: Bucket, seconds: int) -> Bucket:
-    tables = {
-        name: getattr(bucket, name)
-        for name in ("edits", "observations", "turns", "user_messages", "model_calls")
-    }
-    tables |= {name: getattr(bucket, name) for name in ("tool_calls", "feedback", "events")}
-    return Bucket(as_of_us=START_US + seconds * 1_000_000, **tables)
-
-
 def test_an_open_session_may_still_turn_out_well(tmp_path: Path) -> None:
     events = [said(1), *tool(2, "read", **BROKEN), *tool(60, "read"), *tool(70, "x", **BROKEN)]
     bucket = bucket_of(tmp_path, [*events, end(80)])
@@ -187,22 +178,12 @@ def test_an_open_session_may_still_turn_out_well(tmp_path: Path) -> None:
         (75, "pending", "still_open"),
         (80, "negative_by_rule", "invalid_tool_calls"),
     ):
-        [found] = outcomes(at(bucket, seconds), {"s": GOOD}, {})
+        then = replace(bucket, as_of_us=START_US + seconds * 1_000_000)
+        [found] = outcomes(then, {"s": GOOD}, {})
         assert (found.kind, found.reason) == (kind, reason), seconds
-    [found] = outcomes(at(bucket, 3), {"s": GOOD}, {"s": "no_train"})
+    early = replace(bucket, as_of_us=START_US + 3_000_000)
+    [found] = outcomes(early, {"s": GOOD}, {"s": "no_train"})
     assert (found.kind, found.reason) == ("excluded", "no_train")
-
-
-def test_several_checkpoints_are_none(tmp_path: Path) -> None:
-    events = [answered(number, text="well") | {"checkpoint": f"c{number}"} for number in (1, 2)]
-    assert outcomes(bucket_of(tmp_path, events), {"s": GOOD}, {})[0].checkpoint is None
-
-
-def test_every_rule_names_its_reason() -> None:
-    assert [rule.reason for rule in RULES] == [
-        "no_train", "copy", "no_agent", "invalid_tool_calls", "abandoned",
-    ]  # fmt: skip
-    assert all(rule.holds.__doc__ for rule in RULES)
 
 
 FACTS = st.builds(
@@ -271,9 +252,7 @@ SCHEMA = pa.schema(
 
 
 def made(rows: list[Any], marks: list[Any], as_of: int) -> Bucket:
-    names = ("edits", "observations", "turns", "user_messages", "model_calls", "tool_calls")
-    tables: dict[str, list[dict[str, Any]]]
-    tables = {name: [] for name in (*names, "feedback", "events")}
+    tables: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
     for number, (session, table, when, error_class) in enumerate(rows):
         tables[table].append(
             {

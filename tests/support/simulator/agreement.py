@@ -15,8 +15,8 @@ from penstock_jobs.rewards.dissatisfaction import MeanDifference
 from penstock_jobs.rewards.rates import Values, welch
 from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.simulator.policy import POLICIES
-from penstock_jobs.simulator.production import Checkpoint, Production, SimulatedSession
-from penstock_jobs.simulator.truth import SessionTruth
+from penstock_jobs.simulator.production import Checkpoint, Production
+from penstock_jobs.simulator.truth import SessionTruth, SimulatedSession
 from tests.support.lakes import hand_lake
 
 HORIZON_S = 600

@@ -214,13 +214,6 @@ def test_too_few_sessions_are_unknown_and_not_steady() -> None:
         assert "unknown" in found[0].sentence()
 
 
-def test_small_moves_are_no_alarm_however_sure() -> None:
-    random = np.random.default_rng(2)
-    before, after = seen(honest, random, 400), seen(asks_instead, random, 400, 1.0)
-    assert "edited_turns" in moved(rate_changes(before, after))
-    assert moved(rate_changes(before, after, Watch(effect_min=0.9))) == set()
-
-
 def test_from_nothing_to_all_is_a_move() -> None:
     never = checkpoint_rates([Tally("c", "scored", None, turns=1, answered_turns=1)] * 50)["c"]
     always = checkpoint_rates([Tally("c", "censored", "unobserved", turns=1, edited_turns=1)] * 50)[

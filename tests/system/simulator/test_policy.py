@@ -22,7 +22,8 @@ from penstock_jobs.simulator.policy import (
     policy_of,
     read_policy,
 )
-from penstock_jobs.simulator.production import Checkpoint, Production, SimulatedSession
+from penstock_jobs.simulator.production import Checkpoint, Production
+from penstock_jobs.simulator.truth import SimulatedSession
 from tests.support.policy_worth import worth_of
 from tests.support.repository import ROOT
 

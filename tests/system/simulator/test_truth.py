@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock_jobs.simulator.production import CHECKPOINTS, Production, SimulatedSession
-from penstock_jobs.simulator.truth import EditTruth, TurnTruth
+from penstock_jobs.simulator.production import CHECKPOINTS, Production
+from penstock_jobs.simulator.truth import EditTruth, SimulatedSession, TurnTruth
 from tests.support.simulator.agreement import HORIZON_S, Measured, Pair, errors, measure
 
 SESSIONS = 450

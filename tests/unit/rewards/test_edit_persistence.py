@@ -18,14 +18,6 @@ def persistence(now: str, before: str = BEFORE, after: str = AFTER) -> float:
     return value("edit_persistence", story(now, before, after))
 
 
-def test_inside_a_changed_line_what_is_left_is_discounted_by_sim4() -> None:
-    # subtotal=sum(rows) became subtotal=max(rows): of 18 characters `sum` is gone, 15 are left.
-    # Both have 15 grams; the six that touch `sum` or `max` differ on each side:
-    # (30 − 12) / 30 = 0.6. Persistence is 15 × 0.6 / 18.
-    now = AFTER.replace("sum(", "max(")
-    assert persistence(now) == pytest.approx(15 * 0.6 / 18)
-
-
 def test_text_put_in_at_the_edge_changes_nothing_and_in_between_it_does() -> None:
     assert persistence(AFTER.replace("sum(rows)", "sum(rows)  # all")) == 1
     # subtotal=sum(rows) with `my` put before `rows`: 18 left of 18; grams: 15 as written, 17 now;
@@ -49,19 +41,6 @@ def test_a_deletion_persists_until_the_text_comes_back_at_its_place() -> None:
     assert kept(BEFORE + "\n\n" + "# end of file, not of the function\n" + LINE) == 1
 
 
-def test_what_the_agent_replaced_itself_leaves_the_denominator() -> None:
-    # The second edit replaces the second of two lines of 12 and 13 characters; the user takes
-    # the first away: 0 / 12. All that the second edit wrote is there.
-    one = BEFORE + "first_line = 1\nsecond_one = 22\n"
-    two = BEFORE + "first_line = 1\nanother_thing()\n"
-    told = Story().edit(0, BEFORE, one).edit(10, one, two).look(31, two).look(41, two)
-    assert value("edit_persistence", told) == 1
-    assert value("self_rework", told) == pytest.approx(13 / 25)
-    told = Story().edit(0, BEFORE, one).edit(10, one, two).look(31, BEFORE + "another_thing()\n")
-    assert value("edit_persistence", told) == 0
-    assert value("edit_persistence", told.look(41, BEFORE + "another_thing()\n"), "e-2") == 1
-
-
 def test_undo_and_redo_bring_back_who_wrote_it() -> None:
     told = Story().edit(0, BEFORE, AFTER).look(5, BEFORE).look(31, AFTER)
     assert value("edit_persistence", told, horizon_s=5) == 0
@@ -79,18 +58,6 @@ def test_the_agents_next_edit_tells_the_state_of_the_file() -> None:
         "edit_persistence",
         Story().look(0, BEFORE).edit(1, BEFORE, AFTER).edit(32, "    return 0\n", "    return 1\n"),
     ) == ("censored", "unobserved")
-
-
-def test_a_commit_tells_the_state_of_the_files_whose_texts_it_carries() -> None:
-    payload = '{"commit": "c1", "files": ["b.py", {"path": "a.py", "text": "def total(rows):\\n"}]}'
-    told = Story().edit(0, BEFORE, AFTER).event(31, "vcs_commit", payload)
-    assert value("edit_persistence", told) == 0
-
-
-def test_a_commit_may_rename() -> None:
-    payload = '{"files": [{"path": "b.py", "renamed_from": "a.py"}]}'
-    told = Story().edit(0, BEFORE, AFTER).event(10, "vcs_commit", payload).look(31, AFTER, "b.py")
-    assert value("edit_persistence", told) == 1
 
 
 def test_edits_of_regions_of_a_file_that_nobody_has_seen() -> None:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from penstock_jobs.rewards.texts.similarity import (
     SearchedFile,
     code_units,
-    no_revert,
     sim4,
 )
 
@@ -65,16 +64,3 @@ def test_presence_is_as_the_formula_says(chunk: str, file: str) -> None:
         )
     else:
         assert SearchedFile(file).presence(chunk) == float(chunk in file)
-
-
-def test_no_revert() -> None:
-    assert no_revert("abcd", "efgh", "efgh") == 1
-    assert no_revert("abcd", "efgh", "abcd") == 0
-    # After the edit 0.5 like before; now (5 + 5 grams, 4 differ: 0.6) nearer: 1 − 0.1 / 0.5.
-    assert no_revert("abcdefgh", "abcdeXYZ", "abcdefXY") == pytest.approx(
-        1 - (sim4("abcdefXY", "abcdefgh") - 0.4) / 0.6
-    )
-    assert sim4("abcdeXYZ", "abcdefgh") == pytest.approx(0.4)
-    assert no_revert("same", "same", "other") == 1
-    # Further away than the edit left it is no revert either.
-    assert no_revert("abcde", "abcdf", "zzzzz") == 1

@@ -3,11 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
 from penstock_jobs.rewards.bucket import EditParameters
 from penstock_jobs.rewards.rows import REWARD_ROWS
-from tests.support.rewards.measures import MEASURES, PARAMETERS, state, value
+from tests.support.rewards.measures import MEASURES, PARAMETERS, value
 from tests.support.rewards.stories import SECOND, START_US, Story, bucket, found
 
 BEFORE = "a = 1\n"
@@ -53,28 +51,6 @@ def test_horizon_0_is_right_after_the_edit() -> None:
     assert row(told(), horizon_s=0, as_of=0)["value"] == 1
 
 
-@pytest.mark.parametrize(
-    ("before", "reason"),
-    [
-        ("nowhere = 0\n", "before_mismatch"),
-        ("", "before_mismatch"),
-        ("x = 1\n", "before_mismatch"),  # twice in the file
-        ("a\0b", "undecodable"),
-        ("a\ufffdb", "undecodable"),
-    ],
-)
-def test_an_edit_that_cannot_be_placed(before: str, reason: str) -> None:
-    file = "x = 1\nalpha = compute()\nx = 1\n"
-    story = Story().look(0, file).edit(1, before, "z = 1\n")
-    # The rest is unharmed.
-    story.edit(2, "alpha = compute()\n", "beta = something(1)\n")
-    story.look(33, "x = 1\nbeta = something(1)\nx = 1\n")
-    for name in MEASURES:
-        assert state(name, story, "e-1") == ("invalid", reason)
-        assert state(name, story, "e-1", 0) == ("invalid", reason)
-    assert value("edit_persistence", story, "e-2") == 1
-
-
 def test_a_file_that_others_changed_before_the_next_edit() -> None:
     # The edit's `before` is the file with one of ten lines changed: that is seen, no mismatch.
     file = "".join(f"line_{n} = value_{n}\n" for n in range(10))
@@ -117,40 +93,6 @@ def rows_of(story: Story, kind: str, horizon_s: int = 30) -> Iterator[tuple[str,
     for one in MEASURES["edit_persistence"](bucket(story), PARAMETERS).to_pylist():
         if (one["target_kind"], one["horizon_s"]) == (kind, horizon_s):
             yield one["target_id"], one
-
-
-def test_files_turns_and_sessions() -> None:
-    # Turn 1: 16 characters persist and 9 do not: (4 × 1 + 3 × 0) / 7. Turn 2: 4 persist.
-    # The session: (4 + 0 + 2) / (4 + 3 + 2); a.py holds the first and the last: (4 + 2) / 6.
-    story = Story().turn(-1)
-    story.edit(0, None, "abcdefghijklmnop\n", "a.py").edit(1, None, "abcdefghi\n", "b.py")
-    story.look(31, "abcdefghijklmnop\n", "a.py").look(32, "", "b.py")
-    story.turn(100).edit(101, "abcdefghijklmnop\n", "abcdefghijklmnop\nWXYZ\n", "a.py")
-    story.look(132, "abcdefghijklmnop\nWXYZ\n", "a.py")
-    turns = dict(rows_of(story, "turn"))
-    assert turns["1"]["value"] == pytest.approx(4 / 7)
-    assert turns["1"]["weight"] == 7
-    assert turns["2"]["value"] == 1
-    (session,) = rows_of(story, "session")
-    assert session[0] == "s-1"
-    assert session[1]["value"] == pytest.approx(6 / 9)
-    files = dict(rows_of(story, "file"))
-    assert (files["a.py"]["value"], files["b.py"]["value"]) == (1, 0)
-
-
-def test_what_is_made_of_parts_without_a_value() -> None:
-    story = Story().turn(-1).look(-1, "x = 1\n", "c.py")
-    story.edit(0, None, AFTER).edit(0.5, None, BEFORE, "b.py").edit(0.6, "zz", "y", "c.py")
-    # Nobody looked at the first two; the third is invalid: the commonest reason.
-    (turn,) = rows_of(story, "turn")
-    assert (turn[1]["state"], turn[1]["reason"]) == ("censored", "unobserved")
-    # One is seen: scored over that one.
-    (turn,) = rows_of(story.look(31, AFTER), "turn")
-    assert (turn[1]["state"], turn[1]["value"]) == ("scored", 1)
-    # One is pending: all is.
-    as_of = START_US + 40_200_000
-    rows = MEASURES["edit_persistence"](bucket(story, as_of_us=as_of), PARAMETERS)
-    assert found(rows, "1", 30, "turn")["state"] == "pending"
 
 
 def test_checkpoints() -> None:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock_jobs.rewards.edit_scores import (
@@ -56,6 +56,7 @@ def whole(parts: list[Part]) -> Part:
     return Part(None, state, reason, weight, None)
 
 
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(0, 3), st.tuples(PARTS, PARTS)), min_size=1, max_size=12))
 def test_of_each_whole_and_horizon(told: list[tuple[int, tuple[Part, Part]]]) -> None:
     number = state_numbers(STANDINGS)

@@ -1,8 +1,5 @@
-"""Messages as sparse rows of numbers, for the local judge.
-
-It looks at what the user says, without what they paste, and once more at the clauses that it comes
-down to: praise, "but", and then what counts. Failing words that are the subject ("the error page")
-are taken out before. What the agent said last tells what a "no" means."""
+"""Messages as sparse rows of numbers, for the local judge: what the user says, without what they
+paste, and once more the clauses that it comes down to: praise, "but", and then what counts."""
 
 import re
 import zlib
@@ -417,7 +414,7 @@ def _word_grams(words: Sequence[Sequence[str]], block: HashedBlock) -> Triples:
 def _counted(keys: Sequence[NDArray[np.uint32]], block: HashedBlock) -> Triples:
     """Each list of keys comes in the order of rows. The values are the square roots of the counts,
     scaled so that each row has one length."""
-    ordered = _sorted(keys)
+    ordered = np.sort(np.concatenate(keys)) if keys else np.zeros(0, np.uint32)
     if not len(ordered):
         none = np.zeros(0, np.int32)
         return none, none, np.zeros(0, np.float32)
@@ -433,30 +430,6 @@ def _counted(keys: Sequence[NDArray[np.uint32]], block: HashedBlock) -> Triples:
     column = (ordered[begins] & np.uint32(block.width - 1)).astype(np.int32)
     value = (block.weight * np.sqrt(counts / total)).astype(np.float32)
     return row, column + np.int32(block.first), value
-
-
-def _sorted(keys: Sequence[NDArray[np.uint32]]) -> NDArray[np.uint32]:
-    """All keys. Those of a few rows at a time differ in their low 16 bits alone, and numpy sorts
-    such numbers in a tenth of the time."""
-    if not any(map(len, keys)):
-        return np.zeros(0, np.uint32)
-    groups = np.arange(
-        (max(int(part[-1]) for part in keys if len(part)) >> 16) + 2, dtype=np.uint32
-    )
-    # The keys of a list are not in order, but no key stands behind one of a later group.
-    cuts = np.array([np.searchsorted(part >> np.uint32(16), groups) for part in keys])
-    sizes = np.diff(cuts.sum(axis=0))
-    low = [part.astype(np.uint16) for part in keys]
-    ordered = np.empty(int(sizes.sum()), np.uint32)
-    at = 0
-    for group, size in enumerate(sizes.tolist()):
-        bounds = cuts[:, group : group + 2].tolist()
-        own = [part[begin:end] for part, (begin, end) in zip(low, bounds, strict=True)]
-        of_group = np.concatenate(own)
-        of_group.sort(kind="stable")
-        np.add(of_group, np.uint32(group << 16), out=ordered[at : at + size])
-        at += size
-    return ordered
 
 
 def _mixed(value: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -1,5 +1,5 @@
 """The follow-ups of a bucket of sessions: which messages came after the agent acted, and the rows
-of a reward that a judge makes of them. Pure: Arrow tables in, rows out."""
+of a reward that a judge makes of them."""
 
 import re
 from bisect import bisect_right
@@ -7,13 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple
-from weakref import WeakKeyDictionary
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.bucket import Bucket, ChainMember
 from penstock_jobs.rewards.followups.judge import (
     DISSATISFIED,
     Judgement,
@@ -22,13 +21,10 @@ from penstock_jobs.rewards.followups.judge import (
     Tests,
     Unjudged,
 )
-from penstock_jobs.rewards.lives import ChainMember
 from penstock_jobs.rewards.measures.turns import TurnScore, score_turns
 from penstock_jobs.rewards.rows import row_tuples
 
-#: Of the view `events` only these types are looked at; the rest need not be in the table.
-EVENT_TYPES = ("interrupt", "session_end", "test_result")
-
+_EVENT_TYPES = ("interrupt", "session_end", "test_result")
 #: Messages that a program wrote in the user's name, or that are for the client alone.
 _MACHINE = re.compile(
     r"\s*(?:<(?:task-notification|system-reminder|local-command|command-name)\b"
@@ -50,16 +46,12 @@ def is_from_a_person(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class FollowUp:
-    """A message of the user after the agent acted."""
-
     session_id: str
     turn: int
     message: Message
-    #: The last turn before it in which the agent did anything: of an earlier session where the
-    #: message is the first after a compaction.
+    #: The last turn before it in which the agent did anything, perhaps of an earlier session.
     turn_before: TurnKey
-    #: The last turn that edited a file which the message names, when that is an earlier one and
-    #: the turn before edited none that it names.
+    #: The last turn that edited a file which the message names, where that is an earlier one.
     turn_named: TurnKey | None
 
     def target_turn(self, label: Label) -> TurnKey:
@@ -105,8 +97,7 @@ class SessionTurns:
 
 
 def follow_ups(sessions: Iterable[SessionTurns]) -> Iterator[FollowUp]:
-    """In the order of sessions and turns. A message before which the agent did nothing, and what a
-    program wrote, is none. Of two messages in a row both point at the same turn."""
+    """In the order of sessions and turns. Of two messages in a row both point at the same turn."""
     for session in sessions:
         before: SessionTurn | None = None
         earlier: list[SessionTurn] = []
@@ -132,8 +123,7 @@ def follow_ups(sessions: Iterable[SessionTurns]) -> Iterator[FollowUp]:
 
 def silences(sessions: Iterable[SessionTurns]) -> Iterator[tuple[TurnKey, Evidence]]:
     """The agent's last turn and the evidence of each session whose last word is the agent's.
-    Without evidence that is censored, never good: most users who got what they wanted say nothing,
-    and so do most who did not. With evidence it is abandons."""
+    Without evidence it is censored, never good: so end most sessions, good or bad."""
     for session in sessions:
         spoken = [turn for turn in session.turns if turn.acted or turn.text is not None]
         if not spoken or not (last := spoken[-1]).acted:
@@ -153,9 +143,8 @@ def _turn_named(text: str, before: SessionTurn, earlier: Sequence[SessionTurn]) 
 def talks(
     sessions: Iterable[SessionTurns], chains: Mapping[str, ChainMember]
 ) -> Iterator[SessionTurns]:
-    """Sessions of which one goes on with what was said in another, as one. What a subagent is told
-    is said by the agent, whoever sends it as a user's message: it is a talk by itself, in which no
-    person says anything."""
+    """Sessions of which one goes on with what was said in another, as one. A subagent's is a talk
+    by itself, in which no person says anything."""
     parts: dict[tuple[str, bool], list[SessionTurns]] = {}
     for session in sessions:
         place = chains.get(session.session_id, ChainMember(session.session_id))
@@ -186,29 +175,23 @@ def session_turns(
     edits_of = _by_session(edits, "path")
     events_of = _by_session(events, "type", "payload")
     for session_id, rows in sorted(turn_rows.items()):
-        own = []
+        own: list[SessionTurn] = []
         for place, number, text, *acts in rows:
             human = text is not None and is_from_a_person(text)
             said = text if human else None
             own.append(SessionTurn(session_id, number, place[0], said, any(acts)))
         starts = [row[0] for row in rows]
-
-        def turn_at(
-            place: _Place, own: list[SessionTurn] = own, starts: list[_Place] = starts
-        ) -> SessionTurn:
-            return own[max(bisect_right(starts, place) - 1, 0)]
-
         for place, text in calls_of.get(session_id, ()):
-            turn = turn_at(place)
+            turn = own[_turn_at(starts, place)]
             turn.agent_text = text or turn.agent_text
             turn.last_act = place[0]
         for place, path in edits_of.get(session_id, ()):
-            turn = turn_at(place)
+            turn = own[_turn_at(starts, place)]
             turn.paths.append(path or "")
             turn.last_act = max(place[0], turn.last_act)
         stopped = False
         for place, kind, payload in events_of.get(session_id, ()):
-            turn = turn_at(place)
+            turn = own[_turn_at(starts, place)]
             if kind == "test_result":
                 turn.tests = _test_result(payload) or turn.tests
             elif kind == "interrupt":
@@ -220,9 +203,13 @@ def session_turns(
         yield SessionTurns(session_id, own, stopped)
 
 
+def _turn_at(starts: Sequence[_Place], place: _Place) -> int:
+    return max(bisect_right(starts, place) - 1, 0)
+
+
 def _by_session(table: pa.Table, *columns: str) -> dict[str, list[tuple[Any, ...]]]:
-    """Where each row stands, and the named columns of it, in the order of the views: by time, then
-    by the producer's number. Without a number comes last."""
+    """Where each row stands, and the named columns of it: by time, then by the producer's number;
+    without one it comes last."""
     rows = [
         (session_id, (ts, seq is None, seq or 0), *row)
         for session_id, ts, seq, *row in row_tuples(table, "session_id", "ts", "seq", *columns)
@@ -290,19 +277,14 @@ def score_follow_ups(
     return score_turns(name, bucket, lambda turn: scores.get((turn["session_id"], turn["turn"])))
 
 
-_sessions: WeakKeyDictionary[Bucket, list[SessionTurns]] = WeakKeyDictionary()
-_follow_ups: WeakKeyDictionary[Bucket, list[FollowUp]] = WeakKeyDictionary()
-
-
 def sessions_of(bucket: Bucket) -> list[SessionTurns]:
-    if bucket not in _sessions:
-        events = bucket.events.filter(pc.is_in(bucket.events["type"], pa.array(EVENT_TYPES)))
+    def made() -> list[SessionTurns]:
+        events = bucket.events.filter(pc.is_in(bucket.events["type"], pa.array(_EVENT_TYPES)))
         turns = session_turns(bucket.turns, bucket.model_calls, bucket.edits, events)
-        _sessions[bucket] = list(talks(turns, bucket.chains))
-    return _sessions[bucket]
+        return list(talks(turns, bucket.chains))
+
+    return bucket.once("talks", made)
 
 
 def follow_ups_of(bucket: Bucket) -> list[FollowUp]:
-    if bucket not in _follow_ups:
-        _follow_ups[bucket] = list(follow_ups(sessions_of(bucket)))
-    return _follow_ups[bucket]
+    return bucket.once("follow-ups", lambda: list(follow_ups(sessions_of(bucket))))

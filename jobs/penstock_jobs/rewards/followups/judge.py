@@ -36,8 +36,7 @@ LABELS: tuple[Label, ...] = get_args(Label)
 #: The labels that say that the agent's work was not what the user wanted. A user who stops may
 #: have got what they wanted, or may not: abandons is not among them.
 DISSATISFIED: frozenset[Label] = frozenset({"corrects", "reports_failure", "reverts", "complains"})
-#: Why a follow-up has no label: the budget of the run was used up, the judge could not be reached,
-#: or its answer could not be read.
+#: Why a follow-up has no label.
 Unjudged = Literal["budget", "unreachable", "unreadable_answer"]
 Tests = Literal["passed", "failed"]
 
@@ -74,8 +73,7 @@ class Judge(Protocol):
     def judge(self, messages: Sequence[Message]) -> Sequence[Judgement | Unjudged]: ...
 
 
-#: Chosen once, before anything was trained, so that each label has about a quarter held out in
-#: English and in the other languages. An example never changes sides: its text alone decides.
+#: Chosen once, before anything was trained: about a quarter of each label is held out.
 _SALT = 97
 _HELD_OUT_SHARE = 0.25
 _FRESH = "fresh"
@@ -83,11 +81,9 @@ _FRESH = "fresh"
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """Examples were written for this project, one JSON object a line, a file for each label in
-    `examples/`. Their author had seen most of them when the words of `cues.toml` were chosen, so
-    that the quarter that is held out of them flatters the local judge. `fresh.jsonl` was written
-    after features, words and model were fixed, and nothing was changed because of it: its figures
-    are the honest ones. An edit of `cues.toml` that has it in mind would end that."""
+    """A labelled message of `examples/`. Most were seen when the words of `cues.toml` were chosen,
+    so even those held out flatter the local judge. `fresh.jsonl` was written afterwards: its
+    figures are honest as long as nobody changes `cues.toml` because of it."""
 
     message: Message
     label: Label
@@ -104,7 +100,7 @@ class Example:
 
 @cache
 def all_examples() -> tuple[Example, ...]:
-    """The order is fixed: by label, and as they stand in the file; the fresh ones at the end."""
+    """All, by label and as they stand in the file; the fresh ones at the end."""
     folder = files("penstock_jobs.rewards.followups") / "examples"
     examples = []
     for name in (*LABELS, _FRESH):
@@ -182,7 +178,10 @@ def evaluate(judge: Judge, examples: Sequence[Example]) -> Evaluation:
             for label in LABELS
         },
         dissatisfied=_quality([(chance >= THRESHOLD, true) for chance, true in displeased]),
-        dissatisfied_calibration_error=_calibration_error(bins),
+        dissatisfied_calibration_error=sum(
+            bin_.count * abs(bin_.predicted - bin_.observed) for bin_ in bins
+        )
+        / max(len(pairs), 1),
         brier=sum((chance - true) ** 2 for chance, true in displeased) / max(len(pairs), 1),
         dissatisfied_reliability=bins,
         confusion={true: {label: counts[true, label] for label in LABELS} for true in LABELS},
@@ -199,11 +198,6 @@ def reliability(predictions: Sequence[tuple[float, bool]]) -> tuple[Bin, ...]:
         low, high = number / _BINS, (number + 1) / _BINS
         bins.append(Bin(low, high, len(own), predicted, observed))
     return tuple(bins)
-
-
-def _calibration_error(bins: Sequence[Bin]) -> float:
-    total = sum(bin_.count for bin_ in bins)
-    return sum(bin_.count * abs(bin_.predicted - bin_.observed) for bin_ in bins) / max(total, 1)
 
 
 def _quality(pairs: Sequence[tuple[bool, bool]]) -> Quality:

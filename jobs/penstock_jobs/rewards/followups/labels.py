@@ -1,7 +1,5 @@
-"""Labels that people and language models gave to messages of production: append-only, by message.
-
-A label belongs to the words that were read: to a session, a turn, and the digest of the text. Where
-a late event moves turns, it is found again by the digest."""
+"""Labels that people and language models gave to messages: append-only, by message. Where a late
+event moves turns, a label is found again by the digest of the words that were read."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,18 +7,16 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import sqlalchemy as sa
-from sqlalchemy import Connection
 
 from penstock.audit.chain import append
 from penstock.audit.entry import Deed, person_digest
-from penstock.database.engine import Database, insert_of, now_us
-from penstock_jobs.rewards.followups.judge import DISSATISFIED, LABELS, Label, Message
+from penstock.database.engine import Database, insert_of, now_us, portions
+from penstock_jobs.rewards.followups.judge import DISSATISFIED, Label, Message
 from penstock_jobs.rewards.tables import follow_up_label, reward_due
 
 #: Whoever read it could not tell.
 UNCLEAR: Literal["unclear"] = "unclear"
 GivenLabel = Label | Literal["unclear"]
-_SESSIONS_PER_QUERY = 500
 
 
 class MessagePlace(NamedTuple):
@@ -80,53 +76,40 @@ def digest_of(message: Message) -> str:
 
 
 def draw(tenant: str, place: MessagePlace) -> float:
-    """Its place in the hat, from 0 to below 1: the same for ever, and independent of all that is
-    in it."""
+    """Its place in the hat, from 0 to below 1: the same for ever."""
     facts = f"{tenant}\0{place.session_id}\0{place.turn}".encode(errors="surrogatepass")
     return int.from_bytes(hashlib.sha256(facts).digest()[:7]) / 2.0**56
 
 
 def add_label(database: Database, tenant: str, label: StoredLabel, version: str) -> None:
-    """It is kept for good when it returns. Its session is due again by the definition of this
-    version: what a person says may settle what a judge could not. The label's own time is not
-    looked at: it is the database's."""
+    """Its time is the database's. Its session is due again by the definition of this version: the
+    label may settle what a judge could not."""
     facts = {**label._asdict(), "tenant": tenant, "at": now_us()}
+    keys = {"definition_version": version, "tenant": tenant, "session_id": label.session_id}
     with database.write() as connection:
         connection.execute(sa.insert(follow_up_label).values(facts))
-        _make_due(connection, tenant, label.session_id, version)
+        due = insert_of(connection)(reward_due).values(**keys, due_at=0, computed_at=0)
+        due = due.on_conflict_do_update(index_elements=[*keys], set_={"due_at": 0})
+        connection.execute(due)
         if not label.is_model:
             subject = person_digest(tenant, "session", label.session_id)
             append(connection, Deed(tenant=tenant, actor=label.by, action="label", subject=subject))
 
 
-def _make_due(connection: Connection, tenant: str, session: str, version: str) -> None:
-    due = insert_of(connection)(reward_due).values(
-        definition_version=version, tenant=tenant, session_id=session, due_at=0, computed_at=0
-    )
-    keys = ["definition_version", "tenant", "session_id"]
-    connection.execute(due.on_conflict_do_update(index_elements=keys, set_={"due_at": 0}))
-
-
 def current_labels(
     database: Database, tenant: str, sessions: Sequence[str] | None = None
 ) -> list[StoredLabel]:
-    """Of each message the newest label by a person and the newest by a model, in the order in
-    which they were given. Of these sessions, or of all."""
+    """Of each message of these sessions, or of all, the newest label by a person and the newest by
+    a model, in the order in which they were given."""
     columns = follow_up_label.c
     query = sa.select(*_COLUMNS).where(columns.tenant == tenant).order_by(columns.id)
-    rows: list[StoredLabel] = []
+    queries = [query]
+    if sessions is not None:
+        queries = [query.where(columns.session_id.in_(some)) for some in portions(sessions)]
     with database.read() as connection:
-        if sessions is None:
-            rows = [StoredLabel(*row) for row in connection.execute(query)]
-        else:
-            for start in range(0, len(sessions), _SESSIONS_PER_QUERY):
-                some = columns.session_id.in_(sessions[start : start + _SESSIONS_PER_QUERY])
-                rows += [StoredLabel(*row) for row in connection.execute(query.where(some))]
+        rows = [StoredLabel(*row) for query in queries for row in connection.execute(query)]
     newest = {(*label.place, label.message, label.is_model): label for label in rows}
-    return [label for label in newest.values() if label.label in _KNOWN]
-
-
-_KNOWN: frozenset[str | None] = frozenset({*LABELS, UNCLEAR})
+    return [label for label in newest.values() if label.label is not None]
 
 
 def labels_of(database: Database, tenant: str, sessions: Sequence[str]) -> SessionLabels:

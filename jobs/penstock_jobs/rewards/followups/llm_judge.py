@@ -1,9 +1,7 @@
 """The judge that asks a language model at an OpenAI-compatible address, within a budget.
 
-One message a request: with several in one, a user's text could sway the labels of others, and a
-cached answer would depend on its neighbours. An answer is paid for once: it is kept by the digest
-of prompt, model and content, without any text of a user, so that erasing a session leaves nothing
-to erase there.
+One message a request: with several in one, a user's text could sway the labels of others. Answers
+are kept by the digest of prompt, model and content, without any text of a user.
 """
 
 import hashlib
@@ -19,7 +17,7 @@ from pathlib import Path
 import msgspec
 import sqlalchemy as sa
 
-from penstock.database.engine import Database, insert_of, now_us
+from penstock.database.engine import Database, insert_of, now_us, portions
 from penstock.errors import InvalidInput
 from penstock.http.address import HttpAddress
 from penstock.http.client import HttpAnswer, HttpClient
@@ -31,7 +29,6 @@ from penstock_jobs.rewards.settings import RewardSettings
 from penstock_jobs.rewards.tables import judge_answer, judge_spending
 
 _FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n\s*```\s*\Z", re.DOTALL)
-_KEYS_PER_QUERY = 500
 _TRANSIENT = {408, 429, 500, 502, 503, 504, 529}
 #: No other message will fare better: the key, the address or the model is wrong.
 _HOPELESS = {401, 402, 403, 404}
@@ -48,7 +45,7 @@ _PARAMETERS = (("temperature", 0),)
 
 def open_judge(settings: Settings, database: Database, run: str) -> "LlmJudge | None":
     """The judge that the settings name, if any. All processes that name the same `run` share one
-    budget, and those of all runs the answers. Nothing is sent yet. Raises InvalidInput."""
+    budget. Raises InvalidInput."""
     judge = settings.room(RewardSettings)
     if not judge.judge_url:
         return None
@@ -58,8 +55,7 @@ def open_judge(settings: Settings, database: Database, run: str) -> "LlmJudge | 
 
 
 def check_judge(definition: Definition, settings: Settings) -> None:
-    """Before any work on it: whether the settings give what its rewards need, and name a judge that
-    can be opened if they name one. Raises JudgeUnfit, InvalidInput."""
+    """Whether the settings give what its rewards need. Raises JudgeUnfit, InvalidInput."""
     judge = settings.room(RewardSettings)
     if judge.judge_url:
         _address(judge)
@@ -90,7 +86,7 @@ def _key_of(judge: RewardSettings) -> str:
 
 
 def judge_version(model: str, message_chars_max: int) -> str:
-    """It covers all that the answers depend on: the model's name, but not its address."""
+    """Covers all that the answers depend on: the model's name, but not its address."""
     facts = [prompt_version(), model, _PARAMETERS, _ANSWER_TOKENS_MAX, message_chars_max]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
@@ -223,7 +219,7 @@ def prompt_version() -> str:
 
 
 def shown_message(message: Message, chars_max: int) -> str:
-    """The message as the model sees it: one JSON object, in which no text can end its string."""
+    """The message as the model sees it: one JSON object, so that no text can end its string."""
     facts = {
         "user_message": _bounded(message.text, chars_max),
         "agent_message": _bounded(message.agent, chars_max // 4),
@@ -253,8 +249,7 @@ def answer_in(content: object) -> Judgement | None:
 
 
 class AnswerCache:
-    """In the metadata database, shared by the processes of all runs. Its rows may be deleted: then
-    the model is asked again."""
+    """Answers in the metadata database, shared by the processes of all runs."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -262,11 +257,9 @@ class AnswerCache:
     def get(self, keys: Iterable[str]) -> dict[str, Judgement]:
         answers: dict[str, Judgement] = {}
         query = sa.select(judge_answer.c.key, judge_answer.c.answer)
-        keys = list(keys)
         with self._database.read() as connection:
-            for start in range(0, len(keys), _KEYS_PER_QUERY):
-                some = judge_answer.c.key.in_(keys[start : start + _KEYS_PER_QUERY])
-                for row in connection.execute(query.where(some)):
+            for some in portions(keys):
+                for row in connection.execute(query.where(judge_answer.c.key.in_(some))):
                     if answer := answer_in(row.answer):
                         answers[row.key] = answer
         return answers
@@ -283,11 +276,8 @@ class AnswerCache:
 
 
 class RunBudget:
-    """The limits of a run, shared by all its processes on all machines.
-
-    Tokens are set aside before a request is sent, by a guess that is rather too high, and put
-    right by what the answer says. What a killed process had set aside stays set aside: nobody
-    knows whether it was spent. Safe between threads."""
+    """The limits of a run, shared by all its processes. Tokens are set aside before a request is
+    sent, by a guess that is rather too high, and put right by what the answer says."""
 
     def __init__(self, database: Database, run: str, requests_max: int, tokens_max: int) -> None:
         self._database, self._run = database, run

@@ -1,7 +1,5 @@
 """The judge that needs nothing but this package: multinomial logistic regression over features.
-
-Its probabilities were fitted on wording that it had not seen. `bench/judge_training.py` makes the
-model that lies beside this file."""
+`bench/judge_training.py` makes its model."""
 
 import hashlib
 from collections.abc import Sequence
@@ -61,8 +59,7 @@ def softmax(logits: Matrix) -> Matrix:
 
 
 class LocalJudge:
-    """Deterministic, and as quick as its features. It knows words and shapes, not meaning: how
-    good it is, docs/research/rewards.md says, and `penstock rewards judge` on a team's labels."""
+    """A judge that knows words and shapes, not meaning: docs/research/rewards.md says how well."""
 
     name = "local"
 

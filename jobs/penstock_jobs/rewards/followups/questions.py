@@ -1,6 +1,5 @@
 """Which messages somebody is asked to label: some drawn by chance, some chosen since they tell
-much. Those drawn come in the order of their places in the hat, so that the labelled ones are a
-random sample whenever somebody stops."""
+much. Those drawn come in the order of their places in the hat: a random sample at any moment."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,7 @@ from penstock.clock import SystemClock
 from penstock.lake.buckets import SessionId
 from penstock.lake.lake import Lake
 from penstock_jobs.rewards.chains import SessionUnknown, gather_chain
-from penstock_jobs.rewards.followups.follow_ups import FollowUp, follow_ups, sessions_of
+from penstock_jobs.rewards.followups.follow_ups import FollowUp, follow_ups_of
 from penstock_jobs.rewards.followups.judge import Judgement
 from penstock_jobs.rewards.followups.labels import (
     UNCLEAR,
@@ -121,7 +120,7 @@ def follow_up_at(lake: Lake, tenant: str, place: MessagePlace) -> FollowUp | Non
         return None
     if bucket.chain_of(place.session_id) in map(bucket.chain_of, bucket.refusing()):
         return None
-    found = follow_ups(sessions_of(bucket))
+    found = follow_ups_of(bucket)
     return next((each for each in found if (each.session_id, each.turn) == place), None)
 
 
@@ -133,8 +132,8 @@ class ModelTally(NamedTuple):
 def label_by_model(
     lake: Lake, tenant: str, frame: QuestionFrame, model: LlmJudge, count: int
 ) -> ModelTally:
-    """Ask a language model about the next messages that chance draws. An answer that cannot be
-    read is kept as unclear; it stops where the model cannot be asked any more."""
+    """Ask a language model about the next messages that chance draws, as long as it can be asked.
+    An answer that cannot be read is kept as unclear."""
     labels = current_labels(lake.database, tenant)
     labelled, without = 0, dict[str, int]()
     for _, question in zip(range(count), questions(frame, labels, 0.0), strict=False):
@@ -161,11 +160,9 @@ def label_by_model(
 
 # Frames kept between questions: to read and sort all that a judge said takes seconds
 
-_FrameKey = tuple[str, str, str | None]
 _State = tuple[int | None, ...]
-_frames: WeakKeyDictionary[Lake, dict[_FrameKey, tuple[_State, QuestionFrame]]] = (
-    WeakKeyDictionary()
-)
+_Frames = dict[tuple[str, str, str | None], tuple[_State, QuestionFrame]]
+_frames: WeakKeyDictionary[Lake, _Frames] = WeakKeyDictionary()
 _frames_lock = threading.Lock()
 
 
@@ -194,12 +191,8 @@ def kept_frame(
 
 def _state_of(lake: Lake, tenant: str, version: str) -> _State:
     """Another one whenever rewards of this definition came or went."""
-    files = reward_file.c
-    changes = sa.select(
-        sa.func.count(), sa.func.max(files.added_snap), sa.func.max(files.removed_snap)
-    )
-    mine = (files.definition_version == version) & (
-        (files.tenant == tenant) | files.tenant.is_(None)
-    )
+    files, most = reward_file.c, sa.func.max
+    changes = sa.select(sa.func.count(), most(files.added_snap), most(files.removed_snap))
+    mine = (files.definition_version == version, files.tenant == tenant)
     with lake.database.read() as connection:
-        return tuple(connection.execute(changes.where(mine)).one())
+        return tuple(connection.execute(changes.where(*mine)).one())

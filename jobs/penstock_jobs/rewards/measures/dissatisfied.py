@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
-from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,15 +40,11 @@ class JudgeUnfit(PenstockError, exit_status=2):
 #: a run that cannot ask either computes these sessions for nothing.
 _ASK_AGAIN: tuple[Unjudged, ...] = ("budget", "unreachable")
 _AGAIN_US = 3_600 * SECOND
-#: What the local judge said of the messages of a bucket: two rewards ask the same of them.
-_judged: WeakKeyDictionary[Bucket, list[Judgement]] = WeakKeyDictionary()
 
 
 def _local_judgements(bucket: Bucket) -> list[Judgement]:
-    if bucket not in _judged:
-        messages = [follow_up.message for follow_up in follow_ups_of(bucket)]
-        _judged[bucket] = local_judge().judge(messages)
-    return _judged[bucket]
+    messages = [follow_up.message for follow_up in follow_ups_of(bucket)]
+    return bucket.once("judgements", lambda: local_judge().judge(messages))
 
 
 @dataclass(frozen=True)
@@ -131,29 +126,25 @@ class LocalJudgeParameters(RawJudgeParameters):
 def dissatisfied_follow_up(bucket: Bucket, parameters: LocalJudgeParameters) -> pa.Table:
     """dissatisfied_follow_up: did the user come back dissatisfied.
 
-    Measures: what the user's next message says of the agent's work. A judge gives each message
-    after the agent acted one label of eight; corrects, reports_failure, reverts and complains are
-    dissatisfied. The label is about the turn before, or, if it criticizes and names a file, about
-    the earlier turn that edited that file. What a subagent is told is no message of the user.
+    Measures: what the next message says of the agent's work. A judge gives each message after the
+    agent acted one label; corrects, reports_failure, reverts and complains are dissatisfied. It is
+    about the turn before or, if it criticizes and names a file, the earlier turn that edited it.
 
     Formula, per turn that the agent acted in: − the judge's probability of dissatisfied; of several
-    messages about one turn the worst counts; −1 where the user stopped the session or the agent and
-    said nothing more. A session is the mean of its turns. Where a person labelled the message
-    (`penstock rewards label`), their word counts: −1 or 0. Where the probability lies within
-    `unsure`, a language model's label counts, or the model `settled_by` is asked. What is not
-    settled by that is censored, or with `unsettled = "judged"` − the probability all the same: so
-    it is in `default`, since being unclear must win nothing.
+    messages the worst; −1 where the user stopped the session or the agent and said no more. A
+    person's label (`penstock rewards label`) makes it −1 or 0. Within `unsure`, a model's label
+    counts, or the model `settled_by` is asked. What is not settled is censored, or with `unsettled
+    = "judged"` − the probability: being unclear must win nothing. A session is the mean of its
+    turns.
 
     Range: −1 to 0.
-    pending: never. censored: `silence`, nobody has answered: most who are content say nothing, and
-    so do most who are not. Unless `unsettled` says otherwise: `unsure`, the judge cannot tell and
-    nobody else said; `unclear`, a person could not tell either; `budget`, `unreachable`,
-    `unreadable_answer`, the language model said nothing. After `budget` and `unreachable` a run an
-    hour later asks again. Turns in which the agent did nothing have no row.
-    To game it: flatter, promise, or ask, so that the next message is an answer: read it beside
-    `asked_instead`. The judge is a small model trained on written examples: it tells checkpoints
-    apart by many sessions, not sessions by one message, and its rates are biased: those that
-    `penstock rewards rates` corrects by labels are not.
+    pending: never. censored: `silence`, nobody has answered. Unless `unsettled` says otherwise:
+    `unsure`, the judge cannot tell and nobody else said; `unclear`, a person could not tell either;
+    `budget`, `unreachable`, `unreadable_answer`, the language model said nothing; after the first
+    two a run an hour later asks again. Turns in which the agent did nothing have no row.
+    To game it: flatter, promise, or ask: read it beside `asked_instead`. A small judge tells
+    checkpoints apart by many sessions, not sessions by one message; `penstock rewards rates`
+    corrects its bias by labels.
     """
     settlement = _Settlement(bucket, parameters)
     rows = score_follow_ups("dissatisfied_follow_up", bucket, settlement.verdicts)
@@ -213,9 +204,8 @@ def _counted(verdict: Verdict, judgement: Judgement) -> Verdict:
 def judged_follow_up(bucket: Bucket, _parameters: RawJudgeParameters) -> pa.Table:
     """judged_follow_up: what the local judge thinks of each message, however unsure it is.
 
-    Measures: the probability of dissatisfied that `dissatisfied_follow_up` begins with. It is there
-    for rates: `penstock rewards rates` and live metrics correct it by labels, and `penstock rewards
-    label` asks about it.
+    Measures: the probability that `dissatisfied_follow_up` begins with. `penstock rewards rates`
+    and live metrics correct it by labels, and `penstock rewards label` asks about it.
 
     Formula, per turn that begins with a message after the agent acted: the judge's probability that
     this message is dissatisfied. A session is the mean of its messages.
@@ -239,21 +229,19 @@ def judged_follow_up(bucket: Bucket, _parameters: RawJudgeParameters) -> pa.Tabl
 def dissatisfied_by_llm(bucket: Bucket, parameters: LlmJudgeParameters) -> pa.Table:
     """dissatisfied_by_llm: did the user come back dissatisfied, as a language model sees it.
 
-    Measures: what `dissatisfied_follow_up` measures, of the same turns and by the same labels, by
-    the model behind PENSTOCK_JUDGE_URL. It is computed only where a definition names it, since it
-    costs money and sends what users wrote to whoever runs that model.
+    Measures: what `dissatisfied_follow_up` measures, by the model behind PENSTOCK_JUDGE_URL. It
+    costs money and sends what users wrote, so it is computed only where a definition names it.
 
-    Formula, per turn that the agent acted in: as dissatisfied_follow_up, with the probability that
-    the model names.
+    Formula, per turn that the agent acted in: as dissatisfied_follow_up, with the model's
+    probability.
 
     Range: −1 to 0.
     pending: never. censored: `silence`, nobody has answered; `no_train`, the session's messages are
     never sent; `budget`, the run had no requests or tokens left; `unreachable`, the model could not
     be asked, or refused; `unreadable_answer`. After `budget` and `unreachable` a run an hour later
     or more asks again. Turns in which the agent did nothing have no row.
-    To game it: as dissatisfied_follow_up; and users can say outright how they want to be labelled:
-    the prompt tells the model not to listen, but no prompt is proof against everything. What stands
-    behind a model's name may change: compare it with `dissatisfied_follow_up` beside it.
+    To game it: as dissatisfied_follow_up; and users can say outright how they want to be labelled.
+    What stands behind a model's name may change: compare it with `dissatisfied_follow_up`.
     """
     judge = parameters.judge_of(bucket)
 
@@ -298,13 +286,12 @@ class RequestParameters:
 def asked_again(bucket: Bucket, parameters: RequestParameters) -> pa.Table:
     """asked_again: did the user have to ask for the same again.
 
-    Measures: whether the work was done, by the user's next request. Who asks for what was asked
-    before did not get it, or not all of it, in whatever tone they say so.
+    Measures: whether the work was done, by the user's next request: who repeats it did not get it.
 
     Formula, per turn that the agent acted in and that a message followed: share = length of the
     words of the turn's request that the next message says again / length of all its words. Words
-    are those of three characters or more, each once; in scripts without spaces two characters in a
-    row. Above `free_share`,
+    have three characters or more and count once; in scripts without spaces two characters in a row.
+    Above `free_share`,
 
         value = − (share − free_share) / (1 − free_share)
 
@@ -312,11 +299,9 @@ def asked_again(bucket: Bucket, parameters: RequestParameters) -> pa.Table:
 
     Range: −1, all of it, to 0.
     pending: never. censored: `silence`, no message followed; `short_request`, it says too little.
-    Turns in which the agent did nothing, and those without a request, have no row. What a subagent
-    is told is no message of the user.
-    To game it: ask the user for something else at the end, so that the next message is about that;
-    read it beside `asked_instead`. Somebody who asks again in other words is not noticed, and one
-    who names many same things in a new request is.
+    Turns without a request, or in which the agent did nothing, have no row.
+    To game it: ask the user for something else at the end; read it beside `asked_instead`. Other
+    words for the same are not noticed, and a new request may name the same things.
     """
     scores: dict[tuple[str, int], TurnScore] = {}
     columns = ("turn", "text", "model_calls", "tool_calls", "edits")

@@ -29,11 +29,9 @@ def open_todos(bucket: Bucket, _parameters: NoParameters) -> pa.Table:
 
     Formula, per session with a list: − items that are neither completed nor cancelled / items.
     Range: −1, nothing was done, to 0, all is.
-    pending: never; a session that goes on is scored as it stands, and again when more comes.
-    censored: `unreadable`, the arguments are not a list of items with a status. Sessions without a
-    list have no row.
-    To game it: make no list, or a short one; tick off what was not done. Read it beside the share
-    of sessions with a list.
+    pending: never. censored: `unreadable`, the arguments are not a list of items with a status.
+    Sessions without a list have no row.
+    To game it: make no list, or a short one; tick off what was not done.
     """
     rows = RewardRows("open_todos")
     last_lists: dict[str, tuple[tuple[int, int], str | None, str | None]] = {}
@@ -88,7 +86,7 @@ def reasoning_in_comments(bucket: Bucket, parameters: CommentParameters) -> pa.T
     """reasoning_in_comments: did the agent think aloud in the code.
 
     Measures: how much of what an edit put in is comments. A model that is charged for its thinking
-    was seen to move it into comments, where the user has to read it and somebody has to delete it.
+    was seen to move it there, where the user has to read it.
 
     Formula, per edit that puts in at least `chars_min` characters: share = characters of inserted
     lines that are comments alone / characters of inserted lines. Above `free_share`,
@@ -99,11 +97,9 @@ def reasoning_in_comments(bucket: Bucket, parameters: CommentParameters) -> pa.T
     edits, weighted by inserted characters.
 
     Range: −1, nothing but comments, to 0.
-    pending, censored, invalid: never. Shorter edits, and texts in languages that are prose
-    (Markdown, plain text), have no row.
-    To game it: put the comment behind code on its line, or into strings and docstrings, of which
-    only whole lines within triple quotes count. Comments are told from the line alone: a Python
-    line in a C file is taken for code.
+    pending, censored, invalid: never. Shorter edits, and prose (Markdown, plain text), have no row.
+    To game it: put the comment behind code on its line, or into strings, of which only whole lines
+    within triple quotes count.
     """
     rows = RewardRows("reasoning_in_comments")
     of_sessions: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)

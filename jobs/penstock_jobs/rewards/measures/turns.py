@@ -100,12 +100,10 @@ def asked_instead(turn: Turn) -> TurnScore | None:
     Measures: turns that end in a question to the user and without an edit. A model whose reward
     came from edits learned in production to put off risky ones by asking.
 
-    Formula, per turn with an answer: 1 when there was no edit and the final message asks, else 0. A
-    session is the mean of its turns. A message asks when its last sentence, code aside, ends with a
-    question mark, also of Chinese, Japanese or Arabic.
+    Formula, per turn with an answer: 1 when there was no edit and the last sentence of the final
+    message, code aside, ends with a question mark, else 0. A session is the mean of its turns.
 
-    Range: 0 to 1: lower is better, but not 0, since a good question is worth more than a wrong
-    edit: compare a checkpoint with the one before, or give it a small negative weight.
+    Range: 0 to 1: lower is better, but not 0: a good question is worth more than a wrong edit.
     pending: never. censored: `no_answer`, the agent said nothing in that turn and edited nothing.
     To game it: put the question in the middle, or ask without a question mark.
     """
@@ -125,15 +123,13 @@ def asks(text: str) -> bool:
 def explicit_feedback(turn: Turn) -> TurnScore | None:
     """explicit_feedback: what users said outright.
 
-    Measures: thumbs, accepted and rejected changes, undos: the view `feedback` says which are
-    positive.
+    Measures: thumbs, accepted and rejected changes, undos, as the view `feedback` has them.
 
     Formula, per turn with such feedback: (positive − negative) / (positive + negative). A session
     is the mean of its turns, weighted by how many there were.
 
     Range: −1, all negative, to 1, all positive.
-    pending, censored, invalid: never. Turns without feedback have no row: silence is no praise. Few
-    users give any, and those who do are not like the others.
+    pending, censored, invalid: never. Turns without feedback have no row: silence is no praise.
     To game it: flatter. Ratings and comments do not count, since their scale is the producer's.
     """
     liked, disliked = turn["liked"], turn["disliked"]
@@ -146,16 +142,15 @@ def invalid_tool_calls(turn: Turn) -> TurnScore | None:
     """invalid_tool_calls: did the model call its tools as they can be called.
 
     Measures: calls that the tool could not understand (`error_class` is `invalid_arguments`). A
-    model was seen in production to break calls on purpose, because broken calls were left out of
-    training and so cost nothing. Here they are negatives.
+    model was seen to break calls on purpose where broken ones were left out of training.
 
     Formula, per turn with tool calls: − invalid calls / calls. A session is the mean of its turns,
     weighted by their calls.
 
     Range: −1, all are broken, to 0, none is.
     pending, censored, invalid: never. Turns without a tool call have no row.
-    To game it: call fewer tools, or only those that take anything (a terminal): read it beside
-    `only_terminal`. Errors that a sound call meets, a file that is not there, do not count.
+    To game it: call fewer tools, or a terminal, which takes anything: read it beside
+    `only_terminal`.
     """
     calls = turn["tool_calls"]
     if not calls:
@@ -166,17 +161,15 @@ def invalid_tool_calls(turn: Turn) -> TurnScore | None:
 def latency(turn: Turn) -> TurnScore | None:
     """latency: how long the user waited for the agent.
 
-    Measures: the time from a user's message to the agent's last model call, tool result or edit
-    before the next message.
+    Measures: the time from a user's message to the agent's last act before the next message.
 
     Formula, per turn: seconds between the two. A session is the mean of its turns.
 
-    Range: 0 and up, in seconds: lower is better, so a definition gives it a negative weight, and a
-    clip, since one forgotten approval overnight is longer than all answers together.
+    Range: 0 and up, in seconds: lower is better. Give it a negative weight and a clip.
     pending: never. censored: `no_answer`, the agent did nothing in that turn. Turns before the
     first message have no row.
-    To game it: answer at once with nothing, or ask back: read it beside the rate of edits and
-    `asked_instead`. Time in which a tool waits for the user's permission counts as the agent's.
+    To game it: answer at once with nothing, or ask back: read it beside `asked_instead`. Waiting
+    for the user's permission counts as the agent's time.
     """
     if not turn["asked"]:
         return None
@@ -193,10 +186,9 @@ def tests_passing(turn: Turn) -> TurnScore | None:
     Formula, per turn with a test result: passed / (passed + failed); where nobody counted, 1 when
     it was `ok` and 0 when not. A session is its last such turn: what was red may have become green.
     Range: 0, all fail, to 1, all pass.
-    pending: never. censored: `nothing_ran`, the result names neither a count nor whether it was
-    well. Turns without a test result have no row.
-    To game it: delete or skip the tests that fail, or run only those that pass. Skipped tests count
-    nothing here: watch their number.
+    pending: never. censored: `nothing_ran`, the result has neither a count nor `ok`. Turns without
+    a test result have no row.
+    To game it: delete or skip the tests that fail, or run only those that pass.
     """
     if not turn["tested"]:
         return None
@@ -211,13 +203,12 @@ def tests_passing(turn: Turn) -> TurnScore | None:
 def tests_failing(turn: Turn) -> TurnScore | None:
     """tests_failing: do tests fail when the agent is done.
 
-    Measures: what tests_passing measures, as a loss: tests that pass are no worth of their own, so
-    that nothing is won by running trivial ones.
+    Measures: what tests_passing measures, as a loss: nothing is won by running trivial tests.
 
     Formula, per turn with a test result: tests_passing − 1. A session is its last such turn.
     Range: −1, all fail, to 0, all pass.
     pending: never. censored: as tests_passing says. Turns without a test result have no row.
-    To game it: run no tests, or delete those that fail; edits of tests are in `edits`.
+    To game it: run no tests, or delete those that fail.
     """
     score = tests_passing(turn)
     return score if score is None or score.value is None else TurnScore(score.value - 1)
@@ -233,16 +224,15 @@ class TerminalParameters:
 def only_terminal(bucket: Bucket, parameters: TerminalParameters) -> pa.Table:
     """only_terminal: did the agent do everything through a terminal.
 
-    Measures: a collapse that was seen in training: a model that has edit, search and read tools and
-    calls nothing but the terminal, since a terminal takes anything.
+    Measures: a collapse that was seen in training: a model with edit, search and read tools calls
+    nothing but the terminal, since a terminal takes anything.
 
     Formula, per turn with at least `calls_min` tool calls: −1 when all were of a terminal, else 0.
     A session is the mean of its turns.
 
     Range: −1 to 0.
     pending, censored, invalid: never. Turns with fewer tool calls have no row.
-    To game it: a read for show among the commands. Read it beside the share of terminal calls in
-    the view `tool_calls`. Where agents have a terminal alone, leave it out of the definition.
+    To game it: a read for show among the commands. Leave it out where agents have a terminal alone.
     """
 
     def score(turn: Turn) -> TurnScore | None:
@@ -279,24 +269,22 @@ def length_penalty(bucket: Bucket, parameters: LengthParameters) -> pa.Table:
     """length_penalty: what an answer cost, so that it is short where that is easy.
 
     Measures: six lengths of each turn, weighted into one x, and bent so that the first tokens weigh
-    more than the last: an easy task is answered briefly, and a hard one may take its time.
+    more than the last: a hard task may take its time.
 
     Formula, per turn, with k > 0 and q ≥ 0:
 
         x = Σ weight · length      C(x) = ((1 + k·x)^(1−q) − 1) / (k·(1−q));  q = 1: ln(1 + k·x) / k
 
-    C(0) = 0 and C'(0) = 1; it falls away for q > 0, and never exceeds 1 / (k·(q−1)) for q > 1. The
-    value is −C(x). A session is the mean of its turns. The six lengths are rewards of their own:
+    The value is −C(x). A session is the mean of its turns. The lengths are rewards of their own:
     `length_thinking`, `length_calling`, `length_output`, `length_final` (tokens), `length_calls`
     and `length_rounds` (tool calls, model calls). Tokens of tool calls are all but the thinking
     that a model call with tool calls completed; those of tool output are characters /
-    `output_chars_per_token`, since nobody counts them.
+    `output_chars_per_token`.
 
     Range: 0 and down.
     pending: never. censored: `no_usage`, a model call did not say how many tokens it took, or said
-    what cannot be: over 1e9, or more thinking than all. Turns without a model call have no row.
-    To game it: stop early, or ask back instead of working. It has to stand beside what rewards
-    work.
+    what cannot be. Turns without a model call have no row.
+    To game it: stop early, or ask back. It has to stand beside what rewards work.
     """
 
     weights = {name: getattr(parameters, f"weight_{name}") for name in _LENGTHS}

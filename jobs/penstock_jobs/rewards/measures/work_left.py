@@ -62,11 +62,6 @@ def ink_count(text: str) -> int:
     return len(text) - sum(map(text.count, _SPACES))
 
 
-def place_weight(edit: TrackedEdit, weights: PlaceWeights) -> float:
-    """What a character of the edit weighs by the file that it is in."""
-    return weights.of(place_of_text(edit.path or "", edit.after))
-
-
 def is_all_comments(edit: TrackedEdit) -> bool:
     """Whether it wrote nothing but lines that are comments alone."""
     start = comment_start(edit.path or "")
@@ -240,23 +235,20 @@ class WorkParameters(EditParameters):
 def taken_back(bucket: Bucket, parameters: WorkParameters) -> pa.Table:
     """taken_back: how much of what the agent wrote was taken back, as it was.
 
-    Measures: the user's rejection in characters. edit_persistence asks for the share of the written
-    text that is left, so a rejected edit weighs less the more is written beside it; here it weighs
-    what it weighs.
+    Measures: the user's rejection in characters. Text beside a rejected edit makes it no lighter.
 
     Formula, per turn at a horizon, white space not counted:
 
         −(1 − 1 / √(1 + L / scale_chars))      L = Σ of its edits: weight · characters taken back
 
-    Taken back are the characters of an edit that are nowhere any more and that the agent did not
-    itself replace, and of lines that are there in part as much as edit_persistence discounts; of an
-    edit that only took away, those that others brought back. `places` are the weights: 1 in code,
-    less in tests, docs, fixtures, generated files and lines of comments alone. A session is the
+    Taken back are characters of an edit that are nowhere any more and that the agent did not itself
+    replace, and of lines that are there in part as much as edit_persistence discounts; of an edit
+    that only took away, those that others brought back. `places` are the weights. A session is the
     mean of its turns.
 
     Range: −1, all of a large work, to 0, nothing.
-    pending, censored, invalid: as edit_persistence says; `self_rework` where the agent replaced all
-    of the turn's text itself.
+    pending, censored, invalid: as edit_persistence says; `self_rework` where the agent replaced
+    all.
     To game it: write nothing, or where nobody looks; so it only takes, and work_left gives.
     """
     work = _turn_work(bucket, parameters)
@@ -266,27 +258,25 @@ def taken_back(bucket: Bucket, parameters: WorkParameters) -> pa.Table:
 def work_left(bucket: Bucket, parameters: WorkParameters) -> pa.Table:
     """work_left: how little the user, or later turns, had still to do.
 
-    Measures: who did the work in the places that a turn touched. What others took back of the
-    turn's text, and what they and later turns put there, was still to be done after it. So a
-    quarter of the task in one good line is worth less than all of it with a flaw, and text beside a
-    rejected edit buys nothing.
+    Measures: who did the work in the places that a turn touched. What others took back of it, and
+    what they and later turns put there, was still to be done. A quarter of the task in one good
+    line is worth less than all of it with a flaw.
 
     Formula, per turn at a horizon, white space not counted:
 
         place / √(1 + T / scale_chars)     T = Σ of its files: weight · max(taken, put + added / 2)
 
-    `taken` is what taken_back counts in that file; `put` what others and edits of later turns put
-    between the turn's text and at its edges; `added` by how much others made the rest of the file
-    longer. What was replaced counts once. `place` is the highest of the weights of the turn's
-    edits: 1 where any wrote code, as `places` says where all are of tests, docs, fixtures,
-    generated files or comments, or only took away, and 0 for edits of a turn that together left
-    their file as it was. A session is the mean of its turns.
+    `taken` is what taken_back counts in that file; `put` what others and later turns put between
+    the turn's text and at its edges; `added` by how much others made the rest of the file longer.
+    `place` is the highest weight of the turn's edits: 1 for code, as `places` says for tests, docs,
+    fixtures, generated files, comments or where they only took away, and 0 where edits of a turn
+    together left their file as it was. A session is the mean of its turns.
 
     Range: 0 to 1, nothing was left to do.
     pending, censored, invalid: as taken_back says. Turns without an edit have no row.
-    To game it: edit where the user will not look, and leave the work undone: that is seen only in
-    what they write (dissatisfied_follow_up, asked_again) and in benchmarks. A user's next task in
-    the same lines counts as work that was left, for all checkpoints alike.
+    To game it: edit where the user will not look, and leave the work undone: messages
+    (dissatisfied_follow_up, asked_again) and benchmarks show that. A user's next task in the same
+    lines counts as work that was left, for all checkpoints alike.
     """
     work = _turn_work(bucket, parameters)
     return work.rows("work_left", work.place * _kept(work.left, parameters))
@@ -332,24 +322,30 @@ def _worked_out(targets: EditTargets, parameters: WorkParameters) -> _TurnWork:
     turns = wholes(edits, of_turns.of, len(of_turns.ids))
     shape = turns.value.shape
     scored = state_reason == SCORED
-    turn, path = of_turns.of, _numbered(targets, of_turns.of)
-    weights = [place_weight(edit, parameters.places) for edit in targets.edits]
+    turn, places = of_turns.of, parameters.places
+    numbers: dict[tuple[int, str], int] = {}
+    files = [
+        numbers.setdefault((turn, edit.path or ""), len(numbers))
+        for turn, edit in zip(turn.tolist(), targets.edits, strict=True)
+    ]
+    path, turn_of_path = np.array(files, np.int64), np.array([at for at, _ in numbers], np.int64)
+    weights = [places.of(place_of_text(edit.path or "", edit.after)) for edit in targets.edits]
     weight = np.array(weights, np.float64)[:, np.newaxis]
-    kinds = [_kind_weight(edit, parameters.places) for edit in targets.edits]
+    kinds = [_kind_weight(edit, places) for edit in targets.edits]
     best = weight * np.array(kinds, np.float64)[:, np.newaxis]
-    best[_in_vain(targets.edits, path.of)] = 0.0
+    best[_in_vain(targets.edits, path)] = 0.0
     place = np.zeros(shape)
     np.maximum.at(place, turn, np.where(scored, best, 0.0))
     # All edits of a turn see what was put into a file: it counts once.
-    put_in = np.zeros((len(path.turns), shape[1]))
-    np.maximum.at(put_in, path.of, np.where(scored, weight * put, 0.0))
-    taken_of = _summed(np.where(scored, weight * taken, 0.0), path.of, put_in.shape)
+    put_in = np.zeros((len(numbers), shape[1]))
+    np.maximum.at(put_in, path, np.where(scored, weight * put, 0.0))
+    taken_of = _summed(np.where(scored, weight * taken, 0.0), path, put_in.shape)
     return _TurnWork(
         targets,
         number,
         turns._replace(weight=np.ones(shape)),
-        _summed(taken_of, path.turns, shape),
-        _summed(np.maximum(taken_of, put_in), path.turns, shape),
+        _summed(taken_of, turn_of_path, shape),
+        _summed(np.maximum(taken_of, put_in), turn_of_path, shape),
         place,
         frozenset(
             (session, edit.target_id)
@@ -399,22 +395,6 @@ def _columns(own: Remainder | StateReason, number: dict[StateReason, int]) -> tu
     if isinstance(own, Remainder):
         return own.taken, own.put, SCORED
     return 0.0, 0.0, number[own]
-
-
-class _Paths(NamedTuple):
-    """The files of turns: of each edit its number, of each number the turn."""
-
-    of: Numbers
-    turns: Numbers
-
-
-def _numbered(targets: EditTargets, turn_of: Numbers) -> _Paths:
-    numbers: dict[tuple[int, str], int] = {}
-    of = [
-        numbers.setdefault((turn, edit.path or ""), len(numbers))
-        for turn, edit in zip(turn_of.tolist(), targets.edits, strict=True)
-    ]
-    return _Paths(np.array(of, np.int64), np.array([turn for turn, _ in numbers], np.int64))
 
 
 def _in_vain(edits: list[TrackedEdit], path_of: Numbers) -> list[int]:

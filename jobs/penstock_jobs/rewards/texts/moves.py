@@ -1,16 +1,12 @@
 """Text that goes to another place and keeps its owner: lines that went from one file of a session
-and came to another a little later, and regions of a file of which not all is known.
-
-A region that an edit is the first to show may be one that an earlier edit named, changed by others
-or moved in the meantime: nobody can tell until the whole file is seen.
-"""
+and came to another a little later, and regions of a file of which not all is known."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import accumulate
-from typing import NamedTuple
+from operator import itemgetter
 
 from penstock_jobs.rewards.texts import changes, provenance
 from penstock_jobs.rewards.texts.changes import Block, CompareCost, TextChange, TooExpensive, ink
@@ -28,15 +24,10 @@ ROW_MIN = 3
 _TEXTS_REMEMBERED = 128
 
 
-class _Lines(NamedTuple):
-    raw: Sequence[str]
-    ink: Sequence[str]
-    distinct: frozenset[str]
-
-
 @lru_cache(maxsize=_TEXTS_REMEMBERED)
-def _lines_of(text: str) -> _Lines:
-    """A blank line belongs to the line before it; before the first it is left out."""
+def _lines_of(text: str) -> tuple[list[str], list[str], frozenset[str]]:
+    """The lines as they are, without white space, and the different ones of these. A blank line
+    belongs to the line before it; before the first it is left out."""
     lines: list[str] = []
     for line in text.splitlines(keepends=True):
         if not line.isspace():
@@ -44,22 +35,14 @@ def _lines_of(text: str) -> _Lines:
         elif lines:
             lines[-1] += line
     bare = [ink(line) for line in lines]
-    return _Lines(lines, bare, frozenset(bare))
+    return lines, bare, frozenset(bare)
 
 
-@dataclass(frozen=True, eq=False)
 class LooseLines:
-    state: FileState
-    start: int
-    end: int
-
-    @cached_property
-    def _lines(self) -> _Lines:
-        return _lines_of(self.state.text[self.start : self.end])
-
-    @property
-    def raw(self) -> Sequence[str]:
-        return self._lines.raw
+    def __init__(self, state: FileState, start: int = 0, end: int | None = None) -> None:
+        self.state, self.start = state, start
+        self.end = len(state.text) if end is None else end
+        self.raw, self.ink, self.distinct = _lines_of(state.text[start : self.end])
 
     @cached_property
     def places(self) -> list[int]:
@@ -70,22 +53,15 @@ class LooseLines:
         at = self.places[line] + start
         return self.state.cut(at, at + (len(self.raw[line]) if size is None else size))
 
-    @property
-    def ink(self) -> Sequence[str]:
-        return self._lines.ink
-
-    @property
-    def distinct(self) -> frozenset[str]:
-        return self._lines.distinct
-
-
-def _all_lines(state: FileState) -> LooseLines:
-    return LooseLines(state, 0, len(state.text))
-
 
 def _arrived_lines(state: FileState, change: TextChange | None, ink_min: int) -> list[LooseLines]:
     blocks = change.kept + change.moved if change else []
     return _uncovered(state, [(block.j, block.n) for block in blocks], ink_min)
+
+
+def _gone_lines(state: FileState, change: TextChange, ink_min: int) -> list[LooseLines]:
+    blocks = [(block.i, block.n) for block in change.kept + change.moved]
+    return _uncovered(state, blocks, ink_min)
 
 
 def _uncovered(state: FileState, covered: list[tuple[int, int]], ink_min: int) -> list[LooseLines]:
@@ -121,12 +97,10 @@ def reclaim(
         return None
     runs: list[OwnerRun] = []
     done = 0
-    for place, size, owners in sorted(blocks, key=lambda block: block[0]):
-        runs += state.cut(done, place)
-        runs += owners
+    for place, size, owners in sorted(blocks, key=itemgetter(0)):
+        runs += [*state.cut(done, place), *owners]
         done = place + size
-    runs += state.cut(done, len(state.text))
-    return replace(state, runs=runs)
+    return replace(state, runs=[*runs, *state.cut(done, len(state.text))])
 
 
 @dataclass(eq=False)
@@ -142,30 +116,26 @@ class Moves:
     taken: list[tuple[int, str, LooseLines]] = field(default_factory=list)
     #: The edits, while text that they put in may turn out to be taken from another file.
     written: list[TrackedEdit] = field(default_factory=list)
-    #: When and where others changed a file, the file after it, and the change; None for a file
-    #: that was first seen.
+    #: When and where others changed a file, the file after it, and how; None at its first sight.
     arrived: list[tuple[int, str, FileState, TextChange | None]] = field(default_factory=list)
 
     def vanish(self, ts: int, state: FileState, change: TextChange, taker: int) -> list[LooseLines]:
         if not state.pieces:
             return []
-        blocks = [(block.i, block.n) for block in change.kept + change.moved]
         gone = [
             lines
-            for lines in _uncovered(state, blocks, self.ink_min)
+            for lines in _gone_lines(state, change, self.ink_min)
             if any(run.owner for run in state.cut(lines.start, lines.end))
         ]
         self.lost += [(ts, taker, lines) for lines in gone]
         return gone
 
     def bring(self, edit: TrackedEdit, state: FileState) -> FileState:
-        """The state after an edit; lines from another file stay the text of those who wrote
-        them."""
-        self.taken = [
-            entry for entry in self.taken[-REMEMBERED:] if self._near(entry[0], edit.ts_us)
-        ]
+        """The state after an edit; lines from another file stay those of who wrote them."""
+        ts = edit.ts_us
+        self.taken = [entry for entry in self.taken[-REMEMBERED:] if self._near(entry[0], ts)]
         self.written = [
-            other for other in self.written[-REMEMBERED:] if self._near(other.ts_us, edit.ts_us)
+            other for other in self.written[-REMEMBERED:] if self._near(other.ts_us, ts)
         ]
         self.written.append(edit)
         taken = [gone for _, path, gone in self.taken if path != edit.path]
@@ -173,16 +143,14 @@ class Moves:
 
     def take(self, edit: TrackedEdit, state: FileState, change: TextChange) -> None:
         """An edit takes text of others: earlier edits may have put it into another file."""
-        blocks = [(block.i, block.n) for block in change.kept + change.moved]
-        for gone in _uncovered(state, blocks, self.ink_min):
+        for gone in _gone_lines(state, change, self.ink_min):
             if any(run.owner for run in state.cut(gone.start, gone.end)):
                 continue
             self.taken.append((edit.ts_us, edit.path, gone))
             for other in self.written:
                 file, made = self.files.get(other.path), other.made
-                if file is None or made is None or made not in file.parts:
-                    continue
-                if other.path == edit.path:
+                elsewhere = file is not None and other.path != edit.path
+                if file is None or made is None or not elsewhere or made not in file.parts:
                     continue
                 brought = self._brought(made, [gone], other.owner)
                 if brought is not made:
@@ -194,17 +162,16 @@ class Moves:
     def _brought(self, state: FileState, taken: list[LooseLines], maker: int) -> FileState:
         text = state.text
         taken = [gone for gone in taken if any(line.strip() in text for line in gone.raw)]
-        own = [(at, at + length) for _, at, length in state.pieces.get(maker, ()) if taken]
-        for start, end in own:
-            if end - start >= self.ink_min:
-                came = LooseLines(state, start, end)
+        for _, at, length in state.pieces.get(maker, ()) if taken else ():
+            if length >= self.ink_min:
+                came = LooseLines(state, at, at + length)
                 for gone in taken:
                     state = self._claim(state, came, gone, maker) or state
         return state
 
     def copied(self, before: FileState, state: FileState, change: TextChange) -> FileState:
         """The state after others copied lines of the file: the copies have the same author."""
-        source = _all_lines(before)
+        source = LooseLines(before)
         for came in _arrived_lines(state, change, self.ink_min):
             if any(line.strip() in before.text for line in came.raw):
                 state = self._claim(state, came, source, OTHERS) or state
@@ -213,7 +180,7 @@ class Moves:
     def claimed(
         self, ts: int, state: FileState, change: TextChange | None, maker: int
     ) -> FileState:
-        """The state after text that vanished a little earlier was found again in what came."""
+        """The state with text that vanished a little earlier and is found in what came."""
         self.lost = [entry for entry in self.lost[-REMEMBERED:] if self._near(entry[0], ts)]
         if not self.lost:
             return state
@@ -292,13 +259,13 @@ def recall(
             state = parts[to]
             try:
                 for row in rows:
-                    lines = _all_lines(state)
+                    lines = LooseLines(state)
                     claimed = reclaim(state, lines, row, maker=OTHERS, ink_min=1, cost=cost)
                     state = claimed or state
             except TooExpensive:
                 continue
             parts[to] = state
-            there = _all_lines(state).distinct
+            there = LooseLines(state).distinct
             gone = [(row, n) for row in rows for n, bare in enumerate(row.ink) if bare not in there]
             reworked += [run for row, line in gone for run in row.owners(line)]
             parts[at] = _without(parts[at], rows)
@@ -346,13 +313,12 @@ def _shared_rows(part: FileState, since: int, shown: str, ink_min: int) -> list[
     """Rows of lines of edits before `since` that the region held when it was first shown."""
     if not any(owner < since for owner in part.pieces):
         return []
-    old, region = _all_lines(part), _all_lines(provenance.first_state(shown, whole=False))
-    if old.distinct.isdisjoint(region.distinct):
+    old, (_, region, distinct) = LooseLines(part), _lines_of(shown)
+    if old.distinct.isdisjoint(distinct):
         return []
     owned = _lines_owned(old, part, since)
     inks = [old.ink[line] for line in owned]
-    moves = changes.find_moves(inks, region.ink, ink_min)
-    moves = [move for move in moves if move.n >= ROW_MIN]
+    moves = [move for move in changes.find_moves(inks, region, ink_min) if move.n >= ROW_MIN]
     size = sum(len(inks[move.i + k]) for move in moves for k in range(move.n))
     if not moves or 2 * size < sum(map(len, inks)):
         return []

@@ -1,8 +1,7 @@
 """Edits whose horizons are still open, and what answers them.
 
 A look costs what it can answer, however many edits are watched: a window is looked at from when it
-begins, edits are known by the paths at which a look says something about them, and which files
-hold whose text is worked out again only for files that changed.
+begins, edits by the paths at which a look says something of them, and files only when they changed.
 """
 
 from collections import defaultdict
@@ -39,10 +38,11 @@ class OpenEdits:
         self.live: set[int] = set()
         #: Path → owners to whom a look at it says something.
         self._about: defaultdict[str, set[int]] = defaultdict(set)
-        # Time: windows that have not begun, as (begin, owner, number of the horizon); owner →
-        # those that have, and may be over; (end of the last, owner); owners without any left.
+        #: Windows that have not begun: (begin, owner, number of the horizon).
         self._coming: list[tuple[int, int, int]] = []
+        #: Owner → the numbers of those that have, and may be over.
         self._begun: defaultdict[int, set[int]] = defaultdict(set)
+        #: (end of the last window, owner), and owners without any left.
         self._ending: list[tuple[int, int]] = []
         self._answered: set[int] = set()
         #: Files that changed since it was last worked out whose text they hold.
@@ -157,19 +157,15 @@ class OpenEdits:
                     sighting = Sighting("invalid", "too_expensive")
                 elif number in watch.notes:
                     sighting = watch.notes[number]
-                elif (
-                    ended_us is not None
-                    and ended_us <= due_us
-                    and last_look_us < edit.ts_us + begin
-                ):
-                    sighting = Sighting("censored", "workspace_gone")
                 else:
-                    sighting = Sighting("censored", "unobserved")
+                    ended = ended_us is not None and ended_us <= due_us
+                    is_gone = ended and last_look_us < edit.ts_us + begin
+                    reason = "workspace_gone" if is_gone else "unobserved"
+                    sighting = Sighting("censored", reason)
                 edit.sightings.append(sighting)
 
     def _advance(self, ts: int) -> None:
-        """Forget edits whose last horizon has passed, begin windows, and find whose text is
-        where."""
+        """Forget edits whose last horizon has passed, begin windows, find whose text is where."""
         while self._ending and self._ending[0][0] < ts:
             self._answered.add(heappop(self._ending)[1])
         for owner in self._answered & self.live:

@@ -1,9 +1,8 @@
-"""Live through a chain of sessions: its edits and observations, in their order.
+"""Replay the edits and observations of a chain of sessions, in their order.
 
-An edit's `before` is the file as it is known, or occurs in it exactly once: a region. If it is
-most of the file as it is known, others changed the file in the meantime, and the edit tells how.
-Otherwise it does not match. As long as nobody has seen a file as a whole, it is known by the
-regions that its edits named, and a further one is not in contradiction to them.
+An edit's `before` is the file as it is known, or occurs in it exactly once: a region. If it is most
+of the file, others changed it in the meantime; otherwise it does not match. As long as nobody has
+seen a file as a whole, it is known by the regions that its edits named.
 """
 
 from collections import defaultdict
@@ -25,8 +24,7 @@ from penstock_jobs.rewards.texts.trail import (
     file_names,
 )
 
-#: Observations so close together are of one moment: a file that vanished may be seen to have
-#: appeared at another path a little later.
+#: Observations so close together are of one moment: a file may have gone from one to another path.
 MOMENT_US = trail.SECOND
 #: An edit's `before` that keeps so much of the file as it was is the file, changed by others.
 SAME_FILE_SHARE = 0.8
@@ -51,10 +49,10 @@ def replay(
     as_of_us: int,
     terms: TrailTerms,
 ) -> list[TrackedEdit]:
-    """What became of the edits of a chain up to `as_of_us`. Rows have `ts` in microseconds; an edit
-    has its `turn` too, a commit its `files`."""
+    """What became of the edits of a chain up to `as_of_us`. An edit has its `turn`, a commit its
+    `files`."""
     edits, observations, commits = _with_file_names(edits, observations, commits)
-    session = _SessionReplay(turns_us, terms)
+    chain = _ChainReplay(turns_us, terms)
     tracked: list[TrackedEdit] = []
     names: defaultdict[str, trail.EditNames] = defaultdict(trail.EditNames)
     last_look_us = -1
@@ -66,17 +64,17 @@ def replay(
             )
             tracked.append(edit)
             if ts <= as_of_us:
-                session.end_moment()
-                session.edit(edit, _without_mark(row["before"]), _without_mark(row["after"]))
+                chain.end_moment()
+                chain.edit(edit, _without_mark(row["before"]), _without_mark(row["after"]))
         elif ts <= as_of_us:
             last_look_us = max(last_look_us, ts)
-            session.end_moment(before_us=ts - MOMENT_US)
+            chain.end_moment(before_us=ts - MOMENT_US)
             if kind == _LOOK:
-                session.look(ts, row)
+                chain.look(ts, row)
             else:
-                session.commit(ts, row["files"])
-    session.end_moment()
-    session.watches.conclude(tracked, as_of_us, ended_us, last_look_us)
+                chain.commit(ts, row["files"])
+    chain.end_moment()
+    chain.watches.conclude(tracked, as_of_us, ended_us, last_look_us)
     return tracked
 
 
@@ -104,7 +102,7 @@ def _with_file_names(
     )
 
 
-class _SessionReplay:
+class _ChainReplay:
     def __init__(self, turns_us: Sequence[int], terms: TrailTerms) -> None:
         self._terms = terms
         self._cost = CompareCost(terms.cells_max)
@@ -128,11 +126,8 @@ class _SessionReplay:
             return
         try:
             part, start, before, after = self._locate(edit, before, after)
-        except _Mismatch:
-            edit.problem = "before_mismatch"
-            return
-        except TooExpensive:
-            edit.problem = "too_expensive"
+        except (_Mismatch, TooExpensive) as error:
+            edit.problem = "before_mismatch" if isinstance(error, _Mismatch) else "too_expensive"
             return
         file = self._files[edit.path]
         state = file.parts[part]
@@ -149,14 +144,9 @@ class _SessionReplay:
         in_file = provenance.shifted(change, start, len(before), len(after), len(state.text) - end)
         self.watches.rework(state, in_file)
         self._moves.vanish(edit.ts_us, state, in_file, edit.owner)
+        live, whole, owner = self.watches.live, state.whole, edit.owner
         now = provenance.after_change(
-            state,
-            text,
-            in_file,
-            self.watches.live,
-            whole=state.whole,
-            owner=edit.owner,
-            start=start,
+            state, text, in_file, live, whole=whole, owner=owner, start=start
         )
         now = self._moves.claimed(edit.ts_us, now, in_file, edit.owner)
         self._moves.take(edit, state, in_file)

@@ -1,7 +1,4 @@
-"""How alike two texts are, as editors publish it: by their character 4-grams.
-
-Lengths and grams are of UTF-16 code units, as in the published arithmetic.
-"""
+"""How alike two texts are, as editors publish it: by their 4-grams of UTF-16 code units."""
 
 from array import array
 from collections.abc import Iterable
@@ -17,7 +14,6 @@ _UTF16 = "utf-16-le" if byteorder == "little" else "utf-16-be"
 
 
 def code_units(text: str) -> str:
-    """The text with one character for each UTF-16 code unit."""
     if text.isascii() or max(text) <= "\uffff":
         return text
     return "".join(map(chr, array("H", text.encode(_UTF16, "surrogatepass"))))
@@ -52,14 +48,14 @@ def sim4(a: str, b: str) -> float:
 
 
 def four_gram_presence(chunks: Iterable[str], file: str) -> float:
-    """The chunk form: the mean presence by number of grams; 0 without chunks, as published."""
+    """The mean presence of chunks by their number of grams; 0 without chunks, as published."""
     searched = _searched(file)
     sizes = ((max(1, len(code_units(chunk)) - GRAM + 1), chunk) for chunk in chunks)
     return _mean(((size, searched.presence(chunk)) for size, chunk in sizes), otherwise=0.0)
 
 
 def four_gram_range(ranges: Iterable[tuple[str, str]]) -> float:
-    """The range form takes (text as written, text now); it is 1 when nothing was written."""
+    """The mean likeness of (text as written, text now); 1 when nothing was written."""
     return _mean((len(code_units(text)), sim4(now, text)) for text, now in ranges if text)
 
 
@@ -78,16 +74,12 @@ def no_revert(before: str, after: str, now: str) -> float:
 
 
 def no_revert_range(ranges: Iterable[tuple[str, str, str]]) -> float:
-    """The range form, of (before, after, now), by the length of `before`."""
-    return _mean(
-        (len(code_units(before)), no_revert(before, after, now))
-        for before, after, now in ranges
-        if before
-    )
+    """The mean over (before, after, now), by the length of `before`."""
+    texts = [each for each in ranges if each[0]]
+    return _mean((len(code_units(each[0])), no_revert(*each)) for each in texts)
 
 
 def _grams(text: str) -> NDArray[np.uint64]:
-    """The grams, each as one number of four two-byte units."""
     units = text.encode(_UTF16, "surrogatepass")
     count = max(len(units) // 2 - GRAM + 1, 0)
     return np.ndarray((count,), np.uint64, units, strides=(2,))
@@ -95,13 +87,11 @@ def _grams(text: str) -> NDArray[np.uint64]:
 
 @lru_cache(maxsize=16)
 def _searched(file: str) -> "SearchedFile":
-    """Edits of one file are looked for in the same text, one after the other."""
+    """The text in which the edits of one file are looked for, one after the other."""
     return SearchedFile(file)
 
 
 class SearchedFile:
-    """Its grams are sorted once for all pieces that are searched, if at all."""
-
     def __init__(self, file: str) -> None:
         self._units = code_units(file)
 

@@ -16,8 +16,7 @@ from penstock_jobs.rewards.texts.provenance import OTHERS, FileState
 from penstock_jobs.rewards.texts.similarity import sim4
 from penstock_jobs.rewards.texts.trail import Sighting, Survivor, TrackedEdit
 
-#: A longer line is looked at in stretches of this length, so that one change in a file without
-#: line breaks does not discount all of it.
+#: A longer line is looked at in stretches, so that one change does not discount all of it.
 LINE_MAX = 400
 LineFate = Literal["surviving", "reworked", "gone"]
 
@@ -80,8 +79,8 @@ def credit(
     alive: Sequence[Survivor],
     taken: Set[int] = frozenset(),
 ) -> float:
-    """Characters that are still there. In a line that others changed they are discounted by sim4;
-    what the agent itself took (`taken`) is left out on both sides."""
+    """Characters that are still there, in a line that others changed discounted by sim4. What the
+    agent itself took (`taken`) is left out on both sides."""
     total = 0.0
     at = 0
     for start, end in lines_of(written, stretches):
@@ -108,7 +107,6 @@ def credit(
 
 
 def lines_of(text: str, stretches: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Cuts the stretches at line ends, and lines that are longer than LINE_MAX."""
     lines = []
     for start, end in stretches:
         at = start
@@ -140,7 +138,6 @@ def _line_now(here: Sequence[Survivor], reach: int) -> str:
 
 
 def reworked_places(sighting: Sighting, alive: Iterable[Survivor]) -> set[int]:
-    """Places of the edit's text that later edits replaced, and nobody brought back."""
     taken: set[int] = set()
     if not sighting.reworked:
         return taken
@@ -192,8 +189,6 @@ def _back_at_edge(edit: TrackedEdit, number: int, now: str, place: tuple[int, in
 
 
 class WrittenLine(NamedTuple):
-    """A line as the edit left it, and which of the edit's text is in it, if any."""
-
     text: str
     start: int
     end: int
@@ -232,8 +227,7 @@ def written_lines(edit: TrackedEdit) -> list[WrittenLine]:
 def surviving_lines(
     edit: TrackedEdit, lines: Sequence[WrittenLine], sighting: Sighting, cost: CompareCost
 ) -> tuple[int, int]:
-    """How many of the edit's lines survive, and how many later edits changed. Raises
-    TooExpensive."""
+    """How many of its lines survive, and how many later edits changed. Raises TooExpensive."""
     if sighting.holders == (edit.made,):
         return len(lines), 0
     fates = [*line_fates(edit, lines, sighting, cost)]
@@ -272,7 +266,6 @@ def line_fates(
 def _reshaped_fate(
     edit: TrackedEdit, line: WrittenLine, home: FileState | None, change: TextChange | None
 ) -> LineFate:
-    """By the place that the line has in the file now: it has no text of the edit."""
     if home is None or change is None:
         return "gone"
     start = line.at + len(line.text) - len(line.text.lstrip())

@@ -1,5 +1,4 @@
-"""The edits of a chain: their order, their names, and what became of each. All measures of edits
-read it."""
+"""The edits of a chain: their order, their names, and what became of each."""
 
 import re
 from collections import Counter, defaultdict
@@ -31,8 +30,6 @@ class EditRange(NamedTuple):
 
 
 class Sighting(NamedTuple):
-    """The state of an edit at a horizon. Without a reason, it can be scored."""
-
     state: str
     reason: str | None = None
     home: FileState | None = None
@@ -79,7 +76,6 @@ class TrackedEdit:
     survivors: dict[tuple[FileState, ...], list[Survivor]] = field(default_factory=dict, repr=False)
 
     def put(self, made: FileState) -> None:
-        """The file right after the edit, by which it is known what the edit wrote."""
         self.made = made
         self.written = [
             (origin, origin + length)
@@ -135,9 +131,8 @@ def ranges_now(edit: TrackedEdit, sighting: Sighting) -> list[str]:
         return [""] * len(edit.ranges)
     text, places = sighting.home.text, sighting.home.ranges
     stretches = [places.get((edit.owner, n)) or (0, 0) for n in range(len(edit.ranges))]
-    # Is all that lies between the first range and the last as it was before the edit? Putting it
-    # back may have changed text that the edit had left alone between its ranges; then nothing but
-    # this tells what became of which.
+    # Is all between the first range and the last as it was before the edit? Putting it back may
+    # have changed text between the ranges; then nothing but this tells what became of which.
     if len(stretches) > 1 and edit.block_before:
         start, end = min(start for start, _ in stretches), max(end for _, end in stretches)
         if end - start == len(edit.block_before) and text.startswith(edit.block_before, start):
@@ -177,7 +172,7 @@ class EditNames:
         self._counts: dict[str, int] = {}
 
     def of(self, edit: Row) -> str:
-        """The name is the id that was sent, or the time; one that comes again is numbered."""
+        """The id that was sent, or the time; one that comes again is numbered."""
         seq = edit["seq"]
         name = edit["edit_id"] or edit["event_id"]
         name = name or f"{edit['ts']}:{'' if seq is None else seq}"
@@ -197,8 +192,8 @@ _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
 
 def file_names(sent: Iterable[str]) -> Mapping[str, str]:
-    """Each path → the first spelling of its file. The project lies where most absolute paths are
-    one of the relative ones. Empty where all are spelled alike."""
+    """Each path → the first spelling of its file; empty where all are spelled alike. The project
+    lies where most absolute paths are one of the relative ones."""
     paths = list(dict.fromkeys(sent))
     if not any(map(_ODD.search, paths)):
         return {}
@@ -216,7 +211,6 @@ def _plain(path: str) -> str:
 
 
 def _root(paths: Iterable[str]) -> str:
-    """The folder ends with a slash. Without a path to tell it by, it is empty."""
     by_name: defaultdict[str, list[str]] = defaultdict(list)
     absolute = []
     for path in paths:

@@ -30,10 +30,10 @@ from tests.support.rewards.followups.completions import (
     running_completions,
     spent,
 )
-from tests.support.servers.ports import free_port
 
 BAD_GATEWAY: Fault = (502, {}, b"")
 RUN = "run-1"
+NO_COMPLETIONS = (b"", b"<html>", b"[]", b'{"choices": []}', b'{"choices": [{"message": null}]}')
 
 
 @pytest.fixture
@@ -107,6 +107,31 @@ def test_the_same_message_is_asked_once(server: Completions, database: Database)
     assert len(server.requests) == 3
 
 
+@pytest.mark.parametrize(
+    ("faults", "found", "requests"),
+    [
+        # A server that fails is tried four times, and given up after three messages.
+        ([BAD_GATEWAY] * 100, ["unreachable"] * 20, 3 * 4),
+        # A wrong key is wrong for all messages.
+        ([(401, {}, b"{}")] * 10, ["unreachable"] * 2, 1),
+        # Tries count too: so many are within the budget of twelve.
+        ([BAD_GATEWAY] * 3 + [(200, {}, b"")] * 9, ["unreadable_answer"] * 9 + ["budget"], 12),
+        *(([(200, {}, body)], ["unreadable_answer"], 1) for body in NO_COMPLETIONS),
+    ],
+)
+def test_what_is_not_judged_says_why(
+    server: Completions,
+    database: Database,
+    faults: list[Fault],
+    found: list[str],
+    requests: int,
+) -> None:
+    server.faults.extend(faults)
+    judge = judge_at(server, database, requests_max=12)
+    assert labels(judge.judge(messages(*(f"asks {n}" for n in range(len(found)))))) == found
+    assert len(server.requests) == requests
+
+
 def test_what_was_not_judged_is_not_cached(server: Completions, database: Database) -> None:
     server.faults.append((200, {}, completion("no idea")))
     assert labels(judge_at(server, database).judge(messages("asks a"))) == ["unreadable_answer"]
@@ -140,15 +165,6 @@ def test_a_server_that_hangs_is_tried_again(server: Completions, database: Datab
     assert spent(database, RUN).tokens > 50 + 200
 
 
-def test_a_server_that_is_gone_is_given_up(server: Completions, database: Database) -> None:
-    server.faults.extend([BAD_GATEWAY] * 100)
-    judge = judge_at(server, database)
-    judge.failures_max = 2
-    found = judge.judge(messages(*(f"asks {n}" for n in range(20))))
-    assert labels(found) == ["unreachable"] * 20
-    assert len(server.requests) == 2 * 4
-
-
 def test_where_clouds_keep_their_keys_nobody_is_asked(
     server: Completions, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,13 +172,6 @@ def test_where_clouds_keep_their_keys_nobody_is_asked(
     monkeypatch.setattr(socket, "create_connection", None)
     judge = judge_at(server, database, url="http://169.254.169.254/v1")
     assert judge.judge(messages("a")) == ["unreachable"]
-
-
-def test_a_wrong_key_is_not_tried_again(server: Completions, database: Database) -> None:
-    server.faults.extend([(401, {}, b"{}")] * 10)
-    found = judge_at(server, database).judge(messages("asks a", "asks b"))
-    assert labels(found) == ["unreachable", "unreachable"]
-    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -188,16 +197,6 @@ def test_an_answer_in_another_form_is_none(content: str) -> None:
     assert answer_in(content) is None
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"<html>", b"[]", b'{"choices": []}', b'{"choices": [{"message": null}]}']
-)
-def test_a_reply_that_is_no_completion(
-    server: Completions, database: Database, body: bytes
-) -> None:
-    server.faults.append((200, {}, body))
-    assert labels(judge_at(server, database).judge(messages("asks"))) == ["unreadable_answer"]
-
-
 def test_a_fenced_answer_is_read() -> None:
     answer = '{"label": "asks", "confidence": 1, "dissatisfied": 0.25}'
     assert answer_in(f"```json\n{answer}\n```\n") == Judgement("asks", 1.0, 0.25)
@@ -209,13 +208,6 @@ def test_requests_are_bounded(server: Completions, database: Database) -> None:
     assert labels(judge.judge(messages("asks a", "asks b", "asks c"))) == ["asks", "asks", "budget"]
     assert spent(database, RUN) == (2, 100)
     assert labels(judge.judge(messages("asks a", "asks d"))) == ["asks", "budget"]
-
-
-def test_tries_count_as_requests(server: Completions, database: Database) -> None:
-    server.faults.extend([BAD_GATEWAY] * 2)
-    assert labels(judge_at(server, database, requests_max=2).judge(messages("asks a"))) == [
-        "budget"
-    ]
 
 
 def test_tokens_are_bounded(server: Completions, database: Database) -> None:
@@ -292,13 +284,6 @@ def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(
     with pytest.raises(InvalidInput, match="no header may hold") as refused:
         judge_at(server, database, key="secret\n")
     assert "secret" not in str(refused.value)
-
-
-def test_who_cannot_be_reached_is_paid_nothing(database: Database) -> None:
-    gone = Completions()
-    gone.url = f"http://127.0.0.1:{free_port()}/v1"
-    assert labels(judge_at(gone, database).judge(messages("asks a"))) == ["unreachable"]
-    assert spent(database, RUN) == (4, 0)
 
 
 def test_what_is_set_aside_suffices_in_any_script(server: Completions, database: Database) -> None:

@@ -1,10 +1,6 @@
 """What the processes of a run, and the runs after it, share of the judge: its answers and its
 budget, in either database."""
 
-import json
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,11 +22,9 @@ from penstock_jobs.rewards.tables import judge_answer
 from tests.support.lakes import hand_lake
 from tests.support.rewards.followups.completions import (
     Completions,
-    completion,
     running_completions,
     spent,
 )
-from tests.support.servers.child import end_child, start_child
 
 RUN = "run-1"
 ANSWER = Judgement("asks", 0.1, 1e-17)
@@ -48,91 +42,28 @@ def database(each_database: None, tmp_path: Path) -> Iterator[Database]:
         yield lake.lake.database
 
 
-JUDGE = """
-import json, sys
-from penstock.database.engine import Database
-from penstock.settings import load_settings
-from penstock_jobs.rewards.followups.judge import Message
-from penstock_jobs.rewards.followups.llm_judge import open_judge
-settings = load_settings(sys.argv[1])
-judge = open_judge(settings, Database.of(settings), sys.argv[2])
-found = judge.judge([Message(text=text) for text in json.loads(sys.argv[3])])
-print(json.dumps([one if isinstance(one, str) else one.label for one in found]))
-"""
-
-
-def starting(
-    server: Completions, data: Path, texts: list[str], log: Path, **limits: object
-) -> subprocess.Popen[bytes]:
-    """A process of the run, with the judge that its settings name."""
-    wanted = {"url": server.url, "model": "m", **limits}
-    set_so = {f"PENSTOCK_JUDGE_{name.upper()}": str(value) for name, value in wanted.items()}
-    environment = ["env", *(f"{name}={value}" for name, value in set_so.items())]
-    program = [sys.executable, "-c", JUDGE, str(data), RUN, json.dumps(texts)]
-    return start_child([*environment, *program], log=log)
-
-
-def said(child: subprocess.Popen[bytes], log: Path) -> list[str]:
-    assert child.wait(300) == 0, log.read_text()
-    found: list[str] = json.loads(log.read_text().splitlines()[-1])
-    return found
-
-
-def asked(server: Completions) -> list[str]:
-    contents = [json.loads(one["messages"][1]["content"]) for one in server.requests]
-    return [one["user_message"] for one in contents]
-
-
-def test_two_processes_share_one_budget(
+def test_an_answer_is_kept_before_the_next_is_asked_for(
     server: Completions, database: Database, tmp_path: Path
 ) -> None:
-    logs = [tmp_path / "one.log", tmp_path / "other.log"]
-    children = [
-        starting(server, tmp_path, [f"asks {log.name} {n}" for n in range(12)], log, requests_max=9)
-        for log in logs
-    ]
-    found = [*said(children[0], logs[0]), *said(children[1], logs[1])]
-    assert len(server.requests) == 9
-    assert (found.count("asks"), found.count("budget")) == (9, 15)
-    assert spent(database, RUN) == (9, 9 * 50)
+    """What a killed run has paid for is not paid again."""
+    kept: list[int] = []
 
+    def reply(_request: dict[str, Any]) -> str:
+        with database.read() as connection:
+            kept.append(len(connection.execute(sa.select(judge_answer)).all()))
+        return ASKS
 
-def test_what_a_killed_run_has_paid_for_is_not_paid_again(
-    server: Completions, database: Database, tmp_path: Path
-) -> None:
-    texts = [f"asks {number}" for number in range(6)]
-    server.faults.extend([*[(200, {}, completion(ASKS))] * 3, "hang"])
-    log = tmp_path / "killed.log"
-    killed = starting(server, tmp_path, texts, log, inflight_max=1)
-    assert server.arrived(4), log.read_text()
-    end_child(killed, signal.SIGKILL, 10)
-    # Three answers were paid for, and what was under way stays set aside.
-    assert spent(database, RUN).requests == 4
-    assert spent(database, RUN).tokens > 3 * 50 + 200
-    again = tmp_path / "again.log"
-    assert said(starting(server, tmp_path, texts, again), again) == ["asks"] * 6
-    assert sorted(asked(server)) == sorted([*texts, texts[3]])
+    server.reply = reply
+    flags: dict[str, object] = {
+        "judge_url": server.url, "judge_model": "m", "judge_inflight_max": 1,
+    }  # fmt: skip
+    judge = open_judge(load_settings(tmp_path, {}, flags), database, RUN)
+    assert judge is not None
+    judge.judge([Message(text=f"asks {number}") for number in range(4)])
+    assert kept == [0, 1, 2, 3]
 
 
 ASKS = '{"label": "asks", "confidence": 1, "dissatisfied": 0}'
-
-
-def test_another_run_has_its_own_budget_and_the_same_answers(
-    server: Completions, database: Database, tmp_path: Path
-) -> None:
-    flags: dict[str, object] = {
-        "judge_url": server.url, "judge_model": "m", "judge_requests_max": 1,
-    }  # fmt: skip
-    settings = load_settings(tmp_path, {}, flags)
-    messages = [Message(text="asks a"), Message(text="asks b")]
-    found = []
-    for run in ("run-1", "run-2", "run-3"):
-        judge = open_judge(settings, database, run)
-        assert judge is not None
-        found.append([one if isinstance(one, str) else one.label for one in judge.judge(messages)])
-    assert sorted(found[0]) == ["asks", "budget"]
-    assert found[1:] == [["asks", "asks"]] * 2
-    assert spent(database, "run-3") == (0, 0)
 
 
 def test_the_budget_holds_however_many_ask_at_the_same_time(database: Database) -> None:

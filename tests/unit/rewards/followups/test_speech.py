@@ -1,11 +1,11 @@
 """What the user says themselves, and what it comes down to."""
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock_jobs.rewards.followups.features import columns, features, read
-from penstock_jobs.rewards.followups.judge import Message, Tests, fresh_examples, held_out_examples
+from penstock_jobs.rewards.followups.judge import Message, Tests
 from penstock_jobs.rewards.followups.local_judge import LocalJudge
 from penstock_jobs.rewards.followups.speech import SHAPES, speech_of
 
@@ -65,6 +65,7 @@ def test_a_failing_word_that_is_the_subject_is_taken_out(text: str) -> None:
     assert "fails" not in reading.groups
 
 
+@settings(max_examples=30)
 @given(st.text(max_size=200), st.text(max_size=50))
 def test_any_text_has_features_within_the_columns(text: str, agent: str) -> None:
     rows = features([Message(text=text, agent=agent)])
@@ -115,10 +116,3 @@ def test_marks_miss_nothing(text: str) -> None:
     for name, shape in SHAPES.items():
         found = shape.pattern.search(text) is not None
         assert shape.is_in(text, text.lower()) == found, name
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_marks_miss_nothing_in_the_examples(name: str) -> None:
-    for one in [*fresh_examples(), *held_out_examples()]:
-        text, shape = one.message.text, SHAPES[name]
-        assert shape.is_in(text, text.lower()) == (shape.pattern.search(text) is not None)
