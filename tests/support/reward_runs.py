@@ -39,6 +39,11 @@ def worked(session: str, at: int = 0) -> list[Event]:
     ]
 
 
+def started(session: str, parent: str, link: str, at: int = 0) -> Event:
+    payload = {"parent_session": parent, "link": link}
+    return make_event(session, at, "session_start", event_id="begin", payload=payload)
+
+
 def seen(session: str, at: int, text: str = TEXT) -> Event:
     return make_event(session, at, "file_observed", payload={"path": "src/app.py", "text": text})
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.definition import all_rewards
+from penstock_jobs.rewards.outcomes import outcomes
 from tests.support.lakes import Event, make_event
 from tests.support.reward_events import answered, bucket_of, compute, edited, said, tool
 from tests.system.rewards.test_large_files import LINES, MINIFIED
@@ -41,10 +43,10 @@ NEIGHBOUR: list[Event] = [
 ]
 
 
-def computed(directory: Path, events: Iterable[Event]) -> Rows:
+def computed(bucket: Bucket) -> Rows:
     """The rows of all rewards that need no judge, by session."""
     found: Rows = {}
-    for row in compute(bucket_of(directory, events), None).to_pylist():
+    for row in compute(bucket, None).to_pylist():
         found.setdefault(row["session_id"], []).append(row)
     return found
 
@@ -313,12 +315,15 @@ def said_of(rows: Iterable[dict[str, Any]]) -> Said:
 
 
 @pytest.fixture(scope="module")
-def together(tmp_path_factory: pytest.TempPathFactory) -> Rows:
-    """All cases and the neighbour, in one bucket."""
-    everything = [
-        one | {"session_id": name} for name, (events, _) in CASES.items() for one in events
-    ]
-    return computed(tmp_path_factory.mktemp("together"), [*everything, *NEIGHBOUR])
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Bucket:
+    """All cases and the neighbour."""
+    events = [one | {"session_id": name} for name, (own, _) in CASES.items() for one in own]
+    return bucket_of(tmp_path_factory.mktemp("everything"), [*events, *NEIGHBOUR])
+
+
+@pytest.fixture(scope="module")
+def together(everything: Bucket) -> Rows:
+    return computed(everything)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -331,7 +336,13 @@ def test_it_has_a_state_and_a_reason(name: str, together: Rows) -> None:
 
 
 def test_the_session_beside_them_is_as_it_is_alone(tmp_path: Path, together: Rows) -> None:
-    alone = computed(tmp_path, NEIGHBOUR)["near"]
+    alone = computed(bucket_of(tmp_path, NEIGHBOUR))["near"]
     assert together["near"] == alone
     every = {name for name, reward in all_rewards().items() if reward.check is None}
     assert {row["name"] for row in alone} >= every
+
+
+def test_every_session_has_exactly_one_outcome(everything: Bucket) -> None:
+    decided = outcomes(everything, {}, {"binary": "no_train"})
+    assert [one.session_id for one in decided] == sorted([*CASES, "near"])
+    assert all(one.reason for one in decided)

@@ -12,9 +12,9 @@ from penstock_jobs.rewards.chains import chains_of, remember_links
 from penstock_jobs.rewards.credit import together
 from penstock_jobs.rewards.definition import Standing, parse_definition
 from penstock_jobs.rewards.rows import State
-from tests.support.lakes import Event, HandLake, hand_lake, make_event
+from tests.support.lakes import Event, HandLake, hand_lake
 from tests.support.reward_events import answered, said, tool
-from tests.support.reward_runs import run_at, thumbs, whole
+from tests.support.reward_runs import run_at, started, thumbs, whole
 
 LIKED = parse_definition(
     'name = "liked"\n[[reward]]\nname = "explicit_feedback"\nweight = 1.0\n', "liked"
@@ -26,11 +26,6 @@ def lake(tmp_path: Path, each_database: None) -> Iterator[HandLake]:
     """A bucket for every session, unless a chain keeps them together."""
     with hand_lake(tmp_path, bucket_bytes_target=8) as lake:
         yield lake
-
-
-def started(session: str, parent: str, link: str, at: int = 0) -> Event:
-    payload = {"parent_session": parent, "link": link}
-    return make_event(session, at, "session_start", payload=payload)
 
 
 def worked(session: str, at: int = 0) -> list[Event]:

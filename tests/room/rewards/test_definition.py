@@ -50,16 +50,6 @@ def definition(text: str = TEXT) -> Definition:
     return parse_definition(text, "two.toml")
 
 
-def test_it_says_what_is_computed_and_what_counts() -> None:
-    found = definition()
-    assert found.name == "two"
-    assert [term.reward.name for term in found.terms] == [
-        "tests_passing", "latency", "only_terminal",
-    ]  # fmt: skip
-    assert [term.reward.name for term in found.counted()] == ["tests_passing", "latency"]
-    assert found.terms[2].parameters.calls_min == 2
-
-
 def test_its_version_is_that_of_what_is_computed() -> None:
     version = definition().version
     assert definition("# a comment\n" + TEXT.replace("[0, 1]", "[0.0, 1.0]")).version == version
@@ -150,16 +140,6 @@ def test_the_examples_can_be_used(path: Path) -> None:
 
 def scored(value: float) -> Standing:
     return Standing("scored", value)
-
-
-def test_the_session_s_reward_by_hand() -> None:
-    # (3 · 0.5 − 1 · 60) / 4, clipped to −1; the latency of 90 s counts as 60.
-    found = {"tests_passing": scored(0.5), "latency": scored(90)}
-    assert combine(definition(), found) == scored(-1.0)
-    found = {"tests_passing": scored(1), "latency": scored(1)}
-    assert combine(definition(), found) == scored((3 - 1) / 4)
-    text = TEXT.replace('"mean"', '"sum"').replace("clip = [-1, 1]", "")
-    assert combine(definition(text), found) == scored(2)
 
 
 def test_nothing_is_worth_zero_because_nobody_looked() -> None:

@@ -15,7 +15,7 @@ from penstock_jobs.rewards.definition import find_definition, parse_definition
 from penstock_jobs.rewards.measures.turns import turn_facts
 from tests.support.lakes import START_US, Event, HandLake, hand_lake, make_event
 from tests.support.reward_events import DAY_US, answered, edited, said
-from tests.support.reward_runs import CURRENT, run_at, thumbs, whole
+from tests.support.reward_runs import CURRENT, run_at, started, thumbs, whole
 
 OF_EDITS = """
     name = "edits"
@@ -44,11 +44,6 @@ def lake(tmp_path: Path, each_database: None) -> Iterator[HandLake]:
     """A bucket for every session, unless a chain keeps them together."""
     with hand_lake(tmp_path, bucket_bytes_target=8) as lake:
         yield lake
-
-
-def started(session: str, parent: str, link: str, at: int = 0) -> Event:
-    payload = {"parent_session": parent, "link": link}
-    return make_event(session, at, "session_start", event_id="begin", payload=payload)
 
 
 def worked(session: str, at: int = 0, path: str = "a.py", text: str = TEXT) -> list[Event]:

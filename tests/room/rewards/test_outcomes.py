@@ -1,16 +1,13 @@
 """How sessions end: each rule by hand, and that no session is ever without an outcome."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_jobs.rewards.bucket import TABLES, Bucket
 from penstock_jobs.rewards.definition import UNKNOWN, Standing
 from penstock_jobs.rewards.measures.work_left import WorkParameters
 from penstock_jobs.rewards.outcomes import (
@@ -222,61 +219,3 @@ def test_the_first_rule_that_holds_decides(facts: RuleFacts, standing: Standing)
     if kind != "pending" and not facts.over:
         # Nothing that a later event could take back.
         assert reason == "no_train" or decide(replace(facts, over=True), standing)[0] == kind
-
-
-ROWS = st.lists(
-    st.tuples(
-        st.sampled_from(["a", "b", "c", "d"]),
-        st.sampled_from(["user_messages", "model_calls", "tool_calls", "edits", "observations"]),
-        st.integers(0, 20),
-        st.sampled_from([None, "invalid_arguments", "timeout"]),
-    )
-)
-MARKS = st.lists(
-    st.tuples(
-        st.sampled_from(["a", "b", "e"]),
-        st.sampled_from(["session_end", "interrupt", "x_other"]),
-        st.integers(0, 20),
-        st.sampled_from(['{"reason": "user_stop"}', '{"reason": "completed"}', "[]", "not JSON"]),
-    )
-)
-TEXTS = ("event_id", "path", "before", "after", "text", "error_class", "type", "payload")
-SCHEMA = pa.schema(
-    [
-        ("session_id", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("seq", pa.int64()),
-        ("checkpoint", pa.string()), ("edit_id", pa.string()), ("turn", pa.int64()),
-        ("deleted", pa.bool_()), ("branch_changed", pa.bool_()),
-        *((name, pa.string()) for name in TEXTS),
-    ]
-)  # fmt: skip
-
-
-def made(rows: list[Any], marks: list[Any], as_of: int) -> Bucket:
-    tables: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
-    for number, (session, table, when, error_class) in enumerate(rows):
-        tables[table].append(
-            {
-                "session_id": session, "ts": when * 1_000_000, "seq": number,
-                "event_id": f"{number}", "error_class": error_class,
-                "path": "a", "before": "", "after": "value = 1\n", "text": "value = 1\n",
-            }
-        )  # fmt: skip
-    for session, kind, when, payload in marks:
-        row = {"session_id": session, "ts": when * 1_000_000, "type": kind, "payload": payload}
-        tables["events"].append({**row, "event_id": f"m{len(tables['events'])}", "seq": 999})
-    built = {name: pa.Table.from_pylist(those, SCHEMA) for name, those in tables.items()}
-    return Bucket(as_of_us=as_of * 1_000_000, **built)
-
-
-@settings(max_examples=40)
-@given(ROWS, MARKS, st.integers(0, 40), st.dictionaries(st.sampled_from("abcde"), STANDINGS))
-def test_every_session_has_exactly_one_outcome(
-    rows: list[Any], marks: list[Any], as_of: int, standings: Mapping[str, Standing]
-) -> None:
-    bucket = made(rows, marks, as_of)
-    found = outcomes(bucket, standings, {"b": "no_train"})
-    there = {row[0] for row in rows} | {mark[0] for mark in marks}
-    assert [one.session_id for one in found] == sorted(there)
-    assert all(one.kind in KINDS for one in found)
-    backwards = made(rows[::-1], marks[::-1], as_of)
-    assert {one.session_id for one in outcomes(backwards, standings, {})} == there

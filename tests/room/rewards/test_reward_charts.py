@@ -5,7 +5,7 @@ from typing import Any
 
 from penstock.events.event import TENANT_DEFAULT
 from penstock_jobs.rewards.due_sessions import definition_known_as
-from penstock_jobs.rewards.pages import chosen_rewards, reward_charts, state_bars
+from penstock_jobs.rewards.pages import chosen_rewards, reward_charts
 from tests.room.rewards.test_chains import LIKED
 from tests.support.lakes import hand_lake, make_event
 from tests.support.reward_events import answered, said
@@ -32,22 +32,6 @@ def test_a_reward_is_drawn_at_the_longest_horizon_that_half_its_sessions_have() 
         "persistence after 1 h",
         "persistence after 1 d",
     ]
-
-
-def test_rewards_that_are_all_the_same_have_a_histogram() -> None:
-    [(_, facts, chart)] = reward_charts([_row("reward", None, low=1.0, high=1.0)])
-    assert facts["sessions"] == 5
-    assert "1.00 to 1.01: 5" in chart
-
-
-def test_states_are_parts_of_a_whole() -> None:
-    rows = [
-        {"name": "reward", "state": "scored", "rewards": 3},
-        {"name": "reward", "state": "pending", "rewards": 1},
-    ]
-    [(name, counts, bar)] = state_bars(rows)
-    assert (name, counts) == ("reward", {"scored": 3, "pending": 1})
-    assert "scored: 3 (75.0 %)" in bar
 
 
 def test_sessions_are_counted_beyond_the_groups_that_are_shown(tmp_path: Path) -> None:

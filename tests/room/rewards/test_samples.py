@@ -3,8 +3,6 @@
 import json
 from collections.abc import Iterator
 from math import sqrt
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,7 +13,6 @@ from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.chains import gather_chain
 from penstock_jobs.rewards.definition import Standing, find_definition
 from penstock_jobs.rewards.outcomes import outcomes
-from tests.support.commands import penstock
 from tests.support.lakes import START_US, HandLake, hand_lake
 from tests.support.repository import ROOT
 from tests.support.reward_events import DAY_US, compute
@@ -218,18 +215,3 @@ def test_every_sample_is_worked_out_and_described() -> None:
             sessions.add(json.loads(line)["session_id"])
     assert sessions == set(EXPECTED)
     assert all(f"`{session}`" in text for session in sessions)
-
-
-def test_import_takes_them_once(tmp_path: Path) -> None:
-    def run(*arguments: str) -> Any:
-        done = penstock(*arguments, "--data", str(tmp_path), "--json")
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
-
-    lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in FILES)
-    first = run("import", str(SESSIONS))
-    assert (first["accepted"], first["rejected"], first["stored"]) == (lines, 0, lines)
-    again = run("import", str(SESSIONS))
-    assert (again["stored"], again["duplicate"]) == (0, lines)
-    rows = run("rewards", "show", "sample-nobody-looked")["rewards"]
-    assert {row["reason"] for row in rows if row["horizon_s"] == 600} == {"unobserved"}

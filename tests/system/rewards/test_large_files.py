@@ -6,32 +6,14 @@ import sys
 from collections.abc import Callable
 from types import FrameType
 
-import pytest
-
 from penstock_jobs.rewards.bucket import Bucket
-from tests.support.rewards.measures import MEASURES, PARAMETERS, value
+from tests.support.rewards.measures import MEASURES, PARAMETERS
 from tests.support.rewards.stories import Story, bucket
 
 DICE = random.Random(7)
 #: One line of a megabyte, as a minifier writes it.
 MINIFIED = "".join(f"var a{n % 5_003}=f({DICE.randrange(99)});" for n in range(70_000))
 LINES = "".join(f"value_{n} = compute({n * 7 % 1_009})\n" for n in range(10_000))
-
-
-def test_a_megabyte_in_one_line_of_which_a_little_changes() -> None:
-    assert len(MINIFIED) > 1_000_000
-    now = f"/*a*/{MINIFIED[:600_000]}/*b*/{MINIFIED[600_001:]}"
-    told = Story().edit(0, None, MINIFIED).look(31, now)
-    assert value("edit_persistence", told) > 0.999
-    assert value("four_gram_presence", told) > 0.999
-
-
-@pytest.mark.parametrize("name", ["edit_persistence", "line_survival"])
-def test_ten_thousand_lines(name: str) -> None:
-    # Every tenth of ten thousand lines is taken away: the lines are of nearly the same length.
-    kept = [line for n, line in enumerate(LINES.splitlines(keepends=True)) if n % 10]
-    told = Story().edit(0, None, LINES).look(31, "".join(kept))
-    assert value(name, told) == pytest.approx(0.9, abs=0.01)
 
 
 def calls_of(work: Callable[[], object]) -> int:

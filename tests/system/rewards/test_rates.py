@@ -25,7 +25,6 @@ from penstock_jobs.rewards.rates import (
     tallies,
     welch,
 )
-from tests.support.lakes import Event, make_event
 from tests.support.reward_events import answered, bucket_of, edited, said, tool
 
 BROKEN: dict[str, Any] = {"ok": False, "error_class": "invalid_arguments"}
@@ -231,36 +230,3 @@ def test_pending_sessions_are_counted_and_not_in_the_rates_of_outcomes() -> None
     found = checkpoint_rates(some)["c"]
     assert found.sessions == sum(found.outcomes.values()) == 4
     assert (found.rates["censored"].hits, found.rates["censored"].of) == (0, 1)
-
-
-def session(name: str, checkpoint: str, *, breaks: bool, asks: bool) -> list[Event]:
-    events = [said(1, session=name), *tool(2, "read", name)]
-    if breaks:
-        events += tool(3, "edit", name, **BROKEN)
-    elif asks:
-        events.append(answered(3, name, text="Shall I really change this?"))
-    else:
-        events += [*tool(3, "edit", name), edited(5, "a.py", "", "value = 1\n", name)]
-    events.append(make_event(name, 9, "session_end", payload={"reason": "completed"}))
-    return [{**event, "checkpoint": checkpoint} for event in events]
-
-
-@pytest.mark.parametrize(
-    ("hack", "expected"),
-    [
-        ("breaks", {"negative_by_rule", "invalid_tool_calls", "edited_sessions", "edited_turns"}),
-        ("asks", {"clarifying_questions", "edited_sessions", "edited_turns"}),
-    ],
-)
-def test_both_hacks_are_caught_from_events(tmp_path: Path, hack: str, expected: set[str]) -> None:
-    random = np.random.default_rng(3)
-    events: list[Event] = []
-    for checkpoint, share in (("c1", 0.02), ("c2", 0.5)):
-        for number in range(60):
-            hacks = bool(random.random() < share)
-            flags = {"breaks": hacks and hack == "breaks", "asks": hacks and hack == "asks"}
-            events += session(f"{checkpoint}-{number}", checkpoint, **flags)
-    bucket = bucket_of(tmp_path, events)
-    standings = {event["session_id"]: Standing("scored", 1.0) for event in events}
-    found = checkpoint_rates(tallies(bucket, outcomes(bucket, standings, {})))
-    assert moved(rate_changes(found["c1"], found["c2"])) == expected

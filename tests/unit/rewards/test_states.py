@@ -95,6 +95,21 @@ def rows_of(story: Story, kind: str, horizon_s: int = 30) -> Iterator[tuple[str,
             yield one["target_id"], one
 
 
+def test_what_is_made_of_parts_without_a_value() -> None:
+    story = Story().turn(-1).look(-1, "x = 1\n", "c.py")
+    story.edit(0, None, AFTER).edit(0.5, None, BEFORE, "b.py").edit(0.6, "zz", "y", "c.py")
+    # Nobody looked at the first two; the third is invalid: the commonest reason.
+    (turn,) = rows_of(story, "turn")
+    assert (turn[1]["state"], turn[1]["reason"]) == ("censored", "unobserved")
+    # One is seen: scored over that one.
+    (turn,) = rows_of(story.look(31, AFTER), "turn")
+    assert (turn[1]["state"], turn[1]["value"]) == ("scored", 1)
+    # One is pending: all is.
+    as_of = START_US + 40_200_000
+    rows = MEASURES["edit_persistence"](bucket(story, as_of_us=as_of), PARAMETERS)
+    assert found(rows, "1", 30, "turn")["state"] == "pending"
+
+
 def test_checkpoints() -> None:
     story = Story().edit(0, None, BEFORE, "a.py", checkpoint="c-1")
     story.edit(1, None, BEFORE, "b.py", checkpoint="c-2")

@@ -31,18 +31,11 @@ from tests.support.reward_events import answered, bucket_of, compute, edited, sa
 from tests.support.rewards.followups.completions import (
     Completions,
     completion,
-    running_completions,
     spent,
 )
 
 EXAMPLE = ROOT / "examples" / "rewards" / "with_llm.toml"
 RUN = "run-1"
-
-
-@pytest.fixture
-def server() -> Iterator[Completions]:
-    with running_completions() as server:
-        yield server
 
 
 @pytest.fixture

@@ -27,19 +27,12 @@ from tests.support.rewards.followups.completions import (
     Completions,
     Fault,
     completion,
-    running_completions,
     spent,
 )
 
 BAD_GATEWAY: Fault = (502, {}, b"")
 RUN = "run-1"
 NO_COMPLETIONS = (b"", b"<html>", b"[]", b'{"choices": []}', b'{"choices": [{"message": null}]}')
-
-
-@pytest.fixture
-def server() -> Iterator[Completions]:
-    with running_completions() as server:
-        yield server
 
 
 @pytest.fixture

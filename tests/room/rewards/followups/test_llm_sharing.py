@@ -31,12 +31,6 @@ ANSWER = Judgement("asks", 0.1, 1e-17)
 
 
 @pytest.fixture
-def server() -> Iterator[Completions]:
-    with running_completions() as server:
-        yield server
-
-
-@pytest.fixture
 def database(each_database: None, tmp_path: Path) -> Iterator[Database]:
     with hand_lake(tmp_path) as lake:
         yield lake.lake.database

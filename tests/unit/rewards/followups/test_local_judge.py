@@ -54,24 +54,6 @@ def test_quality_on_examples_that_came_before() -> None:
     assert (fresh.dissatisfied.f1 or 0) > 0.7
 
 
-@pytest.mark.parametrize(
-    ("text", "label"),
-    [
-        ("Perfect, thanks! Commit it and go on with the next step.", "moves_on"),
-        ("Please revert your last commit, I want the old version back.", "reverts"),
-        ("Never mind, I'll do it myself.", "abandons"),
-        (
-            'Traceback (most recent call last):\n  File "a.py", line 1\nKeyError: 3',
-            "reports_failure",
-        ),
-        ("Why do we need a lock here?", "asks"),
-    ],
-)
-def test_plain_cases(text: str, label: str) -> None:
-    [found] = LocalJudge().judge([Message(text=text, agent="Done.", edited=True)])
-    assert found.label == label
-
-
 def test_a_message_is_judged_alike_alone_and_among_others() -> None:
     messages = [one.message for one in held_out_examples()]
     together = LocalJudge().judge(messages)
@@ -81,15 +63,12 @@ def test_a_message_is_judged_alike_alone_and_among_others() -> None:
         assert alone.confidence == pytest.approx(together[at].confidence)
 
 
-def test_probabilities_fit_together() -> None:
-    for found in LocalJudge().judge([one.message for one in held_out_examples()]):
-        assert 0 <= found.dissatisfied <= 1
-        assert 1 / 8 <= found.confidence <= 1
-
-
 @pytest.mark.parametrize(
     ("text", "agent", "dissatisfied"),
     [
+        ("Perfect, thanks! Commit it and go on with the next step.", "Done.", False),
+        ("Please revert your last commit, I want the old version back.", "Done.", True),
+        ('Traceback (most recent call last):\n  File "a.py", line 1\nKeyError: 3', "Done.", True),
         ("the failing test now passes, on to the next one", "Fixed the test.", False),
         ("fix the error handling in the other module too", "Wrapped it in a try.", False),
         ("no, that's all, thanks", "Anything else?", False),
