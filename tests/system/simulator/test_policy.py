@@ -102,20 +102,6 @@ def worth(lived: SimulatedSession) -> float | None:
     return sum(one.worth for one in turns) / len(turns)
 
 
-def kept(lived: SimulatedSession) -> float | None:
-    """A reward with holes: how much of the edits stayed, whatever they were for; what has none,
-    and broken calls, are left out."""
-    shares = [one.survival[600] for one in lived.truth.edits]
-    values = [one[0] for one in shares if one is not None]
-    return sum(values) / len(values) if values else None
-
-
-def retained_characters(lived: SimulatedSession) -> float | None:
-    """Another: the more text stays, the better."""
-    shares = [(one.survival[600], one.written_chars) for one in lived.truth.edits]
-    return sum(one[0] * size for one, size in shares if one is not None) / 1000
-
-
 def trained(reward: Callable[[SimulatedSession], float | None], rounds: int = 10) -> Policy:
     """Policy gradient on the samples' ids, with the mean of the reward as the baseline."""
     policy = UNIFORM
@@ -148,15 +134,3 @@ def _step(table: dict[Task, Any], policy: Policy, tokens: dict[str, Any], advant
 def test_a_policy_learns_from_the_truth() -> None:
     assert worth_of(UNIFORM) < 0.4
     assert worth_of(trained(worth)) > 0.7
-
-
-@pytest.mark.parametrize(
-    ("reward", "hacks"), [(kept, ("ask", "tiny")), (retained_characters, ("comments",))]
-)
-def test_a_policy_learns_to_use_the_holes_of_a_reward(
-    reward: Callable[[SimulatedSession], float | None], hacks: tuple[str, ...]
-) -> None:
-    policy = trained(reward)
-    found = dict(zip(STYLE_IDS, policy.probabilities("risky"), strict=True))
-    assert sum(found[name] for name in hacks) > 0.5
-    assert worth_of(policy) < 0.6  # from the truth it learns to be worth more than 0.7

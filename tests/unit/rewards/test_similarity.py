@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock_jobs.rewards.texts.similarity import (
-    SearchedFile,
     code_units,
+    presence,
     sim4,
 )
 
@@ -59,8 +59,6 @@ def test_sim4_is_as_the_formula_says(a: str, b: str) -> None:
 def test_presence_is_as_the_formula_says(chunk: str, file: str) -> None:
     grams = [chunk[i : i + 4] for i in range(len(chunk) - 3)]
     if grams:
-        assert SearchedFile(file).presence(chunk) == sum(gram in file for gram in grams) / len(
-            grams
-        )
+        assert presence(chunk, file) == sum(gram in file for gram in grams) / len(grams)
     else:
-        assert SearchedFile(file).presence(chunk) == float(chunk in file)
+        assert presence(chunk, file) == float(chunk in file)

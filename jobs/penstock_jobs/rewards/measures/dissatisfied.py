@@ -4,6 +4,7 @@ a language model, and did they have to ask again."""
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import pyarrow as pa
@@ -146,50 +147,44 @@ def dissatisfied_follow_up(bucket: Bucket, parameters: LocalJudgeParameters) -> 
     checkpoints apart by many sessions, not sessions by one message; `penstock rewards rates`
     corrects its bias by labels.
     """
-    settlement = _Settlement(bucket, parameters)
-    rows = score_follow_ups("dissatisfied_follow_up", bucket, settlement.verdicts)
+    verdicts = partial(_settled, bucket, parameters)
+    rows = score_follow_ups("dissatisfied_follow_up", bucket, verdicts)
     return _asked_again(bucket, rows) if parameters.settled_by else rows
 
 
-class _Settlement:
+def _settled(
+    bucket: Bucket, parameters: LocalJudgeParameters, follow_ups: Sequence[FollowUp]
+) -> list[Verdict]:
     """What becomes of judgements: people outrank the judge, and models where it is unsure."""
-
-    def __init__(self, bucket: Bucket, parameters: LocalJudgeParameters) -> None:
-        self._bucket, self._unsure = bucket, parameters.unsure
-        self._counts_unsettled = parameters.unsettled == "judged"
-        self._refused = {bucket.chain_of(session) for session in bucket.refusing()}
-        self._model = None
-        if parameters.settled_by:
-            self._model = parameters.language_model().judge_of(bucket)
-
-    def verdicts(self, follow_ups: Sequence[FollowUp]) -> list[Verdict]:
-        judgements = _local_judgements(self._bucket)
-        verdicts = list(map(self._settled, follow_ups, judgements))
-        if self._model:
-            open_ = [
-                number
-                for number, follow_up in enumerate(follow_ups)
-                if verdicts[number].score.reason == "unsure"
-                # A message is shown with what was said before, in whatever session of the chain.
-                and self._bucket.chain_of(follow_up.session_id) not in self._refused
-            ]
-            answers = self._model.judge([follow_ups[number].message for number in open_])
-            for number, answer in zip(open_, answers, strict=True):
-                verdicts[number] = verdict_of(answer)
-        if self._counts_unsettled:
-            verdicts = list(map(_counted, verdicts, judgements))
-        return verdicts
-
-    def _settled(self, follow_up: FollowUp, judgement: Judgement) -> Verdict:
+    judgements, (low, high) = _local_judgements(bucket), parameters.unsure
+    verdicts: list[Verdict] = []
+    for follow_up, judgement in zip(follow_ups, judgements, strict=True):
         place = MessagePlace(follow_up.session_id, follow_up.turn)
-        label = self._bucket.labels.of_message(place, follow_up.message)
-        low, high = self._unsure
+        label = bucket.labels.of_message(place, follow_up.message)
         is_sure = not low <= judgement.dissatisfied < high
         if label is None or (label.is_model and is_sure):
-            return verdict_of(judgement) if is_sure else Verdict(TurnScore(None, "unsure"))
-        if label.label is None or label.label == UNCLEAR:
-            return Verdict(TurnScore(None, UNCLEAR))
-        return Verdict(TurnScore(0.0 - float(label.label in DISSATISFIED)), label.label)
+            own = verdict_of(judgement) if is_sure else Verdict(TurnScore(None, "unsure"))
+        elif label.label is None or label.label == UNCLEAR:
+            own = Verdict(TurnScore(None, UNCLEAR))
+        else:
+            own = Verdict(TurnScore(0.0 - float(label.label in DISSATISFIED)), label.label)
+        verdicts.append(own)
+    if parameters.settled_by:
+        model = parameters.language_model().judge_of(bucket)
+        refused = {bucket.chain_of(session) for session in bucket.refusing()}
+        open_ = [
+            number
+            for number, follow_up in enumerate(follow_ups)
+            if verdicts[number].score.reason == "unsure"
+            # A message is shown with what was said before, in whatever session of the chain.
+            and bucket.chain_of(follow_up.session_id) not in refused
+        ]
+        answers = model.judge([follow_ups[number].message for number in open_])
+        for number, answer in zip(open_, answers, strict=True):
+            verdicts[number] = verdict_of(answer)
+    if parameters.unsettled == "judged":
+        verdicts = list(map(_counted, verdicts, judgements))
+    return verdicts
 
 
 def _counted(verdict: Verdict, judgement: Judgement) -> Verdict:

@@ -387,9 +387,6 @@ def _joined(blocks: Sequence[Block], old: str, new: str) -> list[Block]:
 
 
 def _same_ink(old: _TextLine, new: _TextLine) -> list[Block]:
-    if old.raw == new.raw:
-        spans = [match.span() for match in _INK.finditer(old.raw)]
-        return [Block(old.start + i, new.start + i, end - i) for i, end in spans]
     return _map_ink([old], [new], [Block(0, 0, len(old.ink))])
 
 

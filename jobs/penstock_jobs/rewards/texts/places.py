@@ -6,8 +6,7 @@ reads."""
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Literal, NamedTuple
 
@@ -132,26 +131,15 @@ class Stretch(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True)
 class SourceLanguage:
-    comment: str
-    python: bool = False
-
-    @cached_property
-    def _blocks(self) -> tuple[tuple[str, str], ...]:
-        return _PYTHON_BLOCKS if self.python else _BLOCKS.get(self.comment, ())
-
-    @cached_property
-    def _never(self) -> re.Pattern[str] | None:
-        if self.python:
-            return _NEVER_PYTHON
-        return _NEVER_BRACES if self.comment == "//" else None
-
-    @cached_property
-    def _signs(self) -> re.Pattern[str]:
-        signs = [re.escape(sign) for sign in (self.comment, *(block[0] for block in self._blocks))]
+    def __init__(self, comment: str, *, python: bool = False) -> None:
+        self.comment, self.python = comment, python
+        self._blocks = _PYTHON_BLOCKS if python else _BLOCKS.get(comment, ())
+        braces = _NEVER_BRACES if comment == "//" else None
+        self._never = _NEVER_PYTHON if python else braces
+        signs = [re.escape(sign) for sign in (comment, *(block[0] for block in self._blocks))]
         never = [self._never.pattern] if self._never else []
-        return re.compile("|".join([*signs, *never]))
+        self._signs = re.compile("|".join([*signs, *never]))
 
     def may_disable(self, text: str, start: int, end: int) -> bool:
         """Whether a stretch that was put in could be a part of what disables text."""

@@ -2,7 +2,7 @@
 
 from array import array
 from collections.abc import Iterable
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from sys import byteorder
 
 import numpy as np
@@ -49,9 +49,20 @@ def sim4(a: str, b: str) -> float:
 
 def four_gram_presence(chunks: Iterable[str], file: str) -> float:
     """The mean presence of chunks by their number of grams; 0 without chunks, as published."""
-    searched = _searched(file)
     sizes = ((max(1, len(code_units(chunk)) - GRAM + 1), chunk) for chunk in chunks)
-    return _mean(((size, searched.presence(chunk)) for size, chunk in sizes), otherwise=0.0)
+    return _mean(((size, presence(chunk, file)) for size, chunk in sizes), otherwise=0.0)
+
+
+def presence(chunk: str, file: str) -> float:
+    """The share of the chunk's 4-grams that occur anywhere in the file."""
+    chunk, file = code_units(chunk), code_units(file)
+    if chunk in file:
+        return 1.0
+    if min(len(chunk), len(file)) < GRAM:
+        return 0.0
+    known, grams = _sorted_grams(file), np.sort(_grams(chunk))
+    at = np.minimum(np.searchsorted(known, grams), len(known) - 1)
+    return int((known[at] == grams).sum()) / len(grams)
 
 
 def four_gram_range(ranges: Iterable[tuple[str, str]]) -> float:
@@ -85,27 +96,6 @@ def _grams(text: str) -> NDArray[np.uint64]:
     return np.ndarray((count,), np.uint64, units, strides=(2,))
 
 
-@lru_cache(maxsize=16)
-def _searched(file: str) -> "SearchedFile":
-    """The text in which the edits of one file are looked for, one after the other."""
-    return SearchedFile(file)
-
-
-class SearchedFile:
-    def __init__(self, file: str) -> None:
-        self._units = code_units(file)
-
-    @cached_property
-    def _sorted(self) -> NDArray[np.uint64]:
-        return np.sort(_grams(self._units))
-
-    def presence(self, chunk: str) -> float:
-        """The share of the chunk's 4-grams that occur anywhere in the file."""
-        chunk = code_units(chunk)
-        if chunk in self._units:
-            return 1.0
-        if len(chunk) < GRAM or len(self._units) < GRAM:
-            return 0.0
-        grams = np.sort(_grams(chunk))
-        at = np.minimum(np.searchsorted(self._sorted, grams), len(self._sorted) - 1)
-        return int((self._sorted[at] == grams).sum()) / len(grams)
+@lru_cache(maxsize=16)  # edits of one file are looked for in the same text, one after the other
+def _sorted_grams(text: str) -> NDArray[np.uint64]:
+    return np.sort(_grams(text))
