@@ -61,11 +61,9 @@ def remember_links(database: Database, changes: pa.Table) -> None:
             connection.execute(insert, rows)
 
 
-def gather_chain(
-    lake: Lake, session: SessionId, as_of_us: int
-) -> tuple[Bucket, dict[str, ChainMember]]:
-    """A session with the others of its chain as the segments have them, and their places in it.
-    Raises SessionUnknown, LakeDamaged, what the store raises."""
+def gather_chain(lake: Lake, session: SessionId, as_of_us: int) -> Bucket:
+    """A session with the others of its chain as the segments have them. Raises SessionUnknown,
+    LakeDamaged, what the store raises."""
     chains, places = chains_of(lake.database, [session])
     parents = parents_of(lake.database, chains[0])
     with pinned(lake.database, None) as pin:
@@ -75,8 +73,7 @@ def gather_chain(
     if not pc.any(pc.equal(rows["session_id"], session.session_id)).as_py():
         raise SessionUnknown(session=session.session_id, tenant=session.tenant)
     relations = relations_of(bucket, places, parents)
-    of_tenant = {member.session_id: place for member, place in places.items()}
-    return as_bucket(rows, session.tenant, as_of_us, relations=relations), of_tenant
+    return as_bucket(rows, session.tenant, as_of_us, relations=relations)
 
 
 def with_decisions(lake: Lake, tenant: str, rows: pa.Table) -> pa.Table:

@@ -26,20 +26,16 @@ class ScoredBucket:
 
 
 def score_bucket(
-    bucket: Bucket,
-    definition: Definition,
-    *,
-    places: Mapping[str, ChainMember] | None = None,
-    consents: Mapping[str, str] | None = None,
+    bucket: Bucket, definition: Definition, consents: Mapping[str, str] | None = None
 ) -> ScoredBucket:
-    places = places or {}
     rows = rewards_of(bucket, definition.terms)
-    known = standings(definition, rows, places)
+    known = standings(definition, rows, bucket.chains)
     # With the definition's horizons: then texts are compared only once.
     of_terms = {term.reward.name: term.parameters for term in definition.terms}
     persistence = of_terms.get("edit_persistence", EditParameters())
     work = of_terms.get("work_left")
-    decided = share_outcomes(outcomes(bucket, known, consents or {}, persistence, work), places)
+    decided = outcomes(bucket, known, consents or {}, persistence, work)
+    decided = share_outcomes(decided, bucket.chains)
     rewards = pa.concat_tables([rows, credit_rows(decided, bucket.model_calls)])
     counted = list(zip(decided, tallies(bucket, decided), strict=True))
     waiting = rewards.filter(pc.is_valid(rewards["due_us"]))

@@ -118,8 +118,7 @@ def computed_rewards(
     lake: Lake, session: str, tenant: str, definition: Definition, consent: str = CONSENT_UNKNOWN
 ) -> SessionRewards:
     """The same, computed now from what the segments hold. Raises SessionUnknown, JudgeUnfit."""
-    now_us, key = SystemClock().now_us(), SessionId(tenant, session)
-    bucket, places = gather_chain(lake, key, now_us)
+    bucket = gather_chain(lake, SessionId(tenant, session), SystemClock().now_us())
     check_judge(definition, lake.settings)
     ids = bucket.turns["session_id"].unique().to_pylist()
     bucket = replace(
@@ -127,8 +126,7 @@ def computed_rewards(
         labels=labels_of(lake.database, tenant, ids),
         llm_judge=open_judge(lake.settings, lake.database, f"show-{uuid4()}"),
     )
-    scored = score_bucket(bucket, definition, places=places, consents={session: consent})
-    chain = places[session].chain if session in places else session
+    scored = score_bucket(bucket, definition, {session: consent})
     outcomes: list[Row] = [
         {
             "session_id": outcome.session_id,
@@ -137,12 +135,12 @@ def computed_rewards(
             "value": outcome.value,
         }
         for outcome, _ in scored.outcomes
-        if places.get(outcome.session_id, ChainMember(outcome.session_id)).chain == chain
+        if bucket.chain_of(outcome.session_id) == bucket.chain_of(session)
     ]
     nothing = {"session_id": session, "outcome": "excluded", "reason": no_agent.__name__}
     named = {"definition": definition.name, "definition_version": definition.version}
     own = next((row for row in outcomes if row["session_id"] == session), nothing | {"value": None})
-    explanation = _explanation(definition, scored.rewards, places, outcomes, own | named)
+    explanation = _explanation(definition, scored.rewards, bucket.chains, outcomes, own | named)
     rows = [row for row in scored.rewards.to_pylist() if row["session_id"] == session]
     return SessionRewards(explanation, rows, cut_off=False)
 

@@ -242,7 +242,7 @@ def _score(
         horizons_s = sorted({horizon for terms in of_edits for horizon in terms.horizons_s})
         bucket, gaps = with_history(bucket, task.repository, horizons_s=horizons_s)
     consents = {session: consent for (_, session), consent in task.bucket.consents}
-    scored = score_bucket(bucket, definition, places=bucket.chains, consents=consents)
+    scored = score_bucket(bucket, definition, consents)
     # Sessions in which no rule finds an event to look at have an outcome too.
     decided = {outcome.session_id for outcome, _ in scored.outcomes}
     decided |= {session.session_id for session in task.bucket.beside}

@@ -368,7 +368,7 @@ def test_length_penalty_of_two_turns(q: float, first: float, second: float, tmp_
         said(3), *tool(4, "read", output="12345678", call={"usage": usage}),
         answered(5, text="y", usage={"completion": 6, "thinking": 4}),
     ]  # fmt: skip
-    weights = {"weight_output": 1.0, "weight_calls": 2.0, "weight_rounds": 1.0}
+    weights: dict[str, Any] = {"weight_output": 1.0, "weight_calls": 2.0, "weight_rounds": 1.0}
     assert says(tmp_path, "length_penalty", events, k=1.0, q=q, **weights) == {
         "1": -first,
         "2": -second,

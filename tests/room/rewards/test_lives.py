@@ -215,7 +215,7 @@ def test_what_was_said_alike_after_the_ways_parted_is_no_copy(lake: HandLake) ->
     run_at(lake, 86_400, DEFINITION)
     [row] = lake.rows("select turns from outcomes where session_id = 'fork'")
     assert row["turns"] == 2
-    bucket, _ = gather_chain(lake.lake, SessionId("default", "fork"), START_US + DAY_US)
+    bucket = gather_chain(lake.lake, SessionId("default", "fork"), START_US + DAY_US)
     asked = [turn["turn"] for turn in turn_facts(bucket) if turn["asked"]]
     assert asked == [2, 3]
 

@@ -152,7 +152,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HandLake]:
 def buckets(lake: HandLake) -> dict[str, Bucket]:
     as_of_us = START_US + DAY_US
     ids = {session: SessionId(TENANT_DEFAULT, session) for session in EXPECTED}
-    return {session: gather_chain(lake.lake, one, as_of_us)[0] for session, one in ids.items()}
+    return {session: gather_chain(lake.lake, one, as_of_us) for session, one in ids.items()}
 
 
 def said_of(rows: pa.Table) -> Expected:

@@ -115,7 +115,7 @@ def follow_up_at(lake: Lake, tenant: str, place: MessagePlace) -> FollowUp | Non
     or may not be learned from. Raises LakeDamaged, what the store raises."""
     session = SessionId(tenant, place.session_id)
     try:
-        bucket, _ = gather_chain(lake, session, SystemClock().now_us())
+        bucket = gather_chain(lake, session, SystemClock().now_us())
     except SessionUnknown:
         return None
     if bucket.chain_of(place.session_id) in map(bucket.chain_of, bucket.refusing()):

@@ -31,7 +31,7 @@ from penstock_jobs.rewards.texts.places import (
     is_comment,
     place_of_text,
 )
-from penstock_jobs.rewards.texts.provenance import OTHERS, FileState
+from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, between
 from penstock_jobs.rewards.texts.trail import Sighting, Survivor, TrackedEdit
 
 #: What others added elsewhere in the file may be another matter: it counts by half.
@@ -121,33 +121,20 @@ def remainder(
         back, own = survival.returned(edit, home, cost)
         return Remainder(back, put, own < edit.ink_size)
     alive = survival.survivors(edit, sighting)
-    reworked = sorted((start, start + length) for start, length in sighting.reworked)
+    reworked = [(start, start + length) for start, length in sighting.reworked]
     standing = [(origin, origin + length) for origin, _, _, length in alive]
-    gone = without(edit.written, standing)
-    lost = without(gone, reworked) if reworked else gone
+    lost = without(edit.written, standing + reworked)
     if not (alive or lost or put):
         return Remainder(0.0, 0.0, counts=False)
     return Remainder(_taken(edit, alive, lost, comments), put, counts=True)
 
 
 def without(stretches: Sequence[Stretch], taken: Iterable[Stretch]) -> list[Stretch]:
-    """What is left of stretches, both in order."""
-    left: list[Stretch] = []
-    cuts = list(taken)
-    first = 0
-    for start, end in stretches:
-        at = start
-        while first < len(cuts) and cuts[first][1] <= at:
-            first += 1
-        k = first
-        while k < len(cuts) and cuts[k][0] < end:
-            if cuts[k][0] > at:
-                left.append((at, cuts[k][0]))
-            at = max(at, cuts[k][1])
-            k += 1
-        if at < end:
-            left.append((at, end))
-    return left
+    """What is left of stretches, which are in order."""
+    length = max((end for _, end in stretches), default=0)
+    outside = between(((start, end - start) for start, end in stretches), length)
+    covered = sorted((start, end - start) for start, end in [*outside, *taken])
+    return between(((start, size) for start, size in covered if start < length), length)
 
 
 def _put(edit: TrackedEdit, made: FileState, home: FileState, turn: Collection[int]) -> float:

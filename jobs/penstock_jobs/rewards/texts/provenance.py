@@ -289,7 +289,7 @@ def between(covered: Iterable[tuple[int, int]], length: int) -> list[tuple[int, 
     for start, size in covered:
         if start > at:
             uncovered.append((at, start))
-        at = start + size
+        at = max(at, start + size)
     if at < length:
         uncovered.append((at, length))
     return uncovered
