@@ -51,9 +51,6 @@ _TONES = {
 STATES = ("scored", "pending", "censored", "invalid", "excluded")
 _BINS = 24
 _HISTOGRAMS_MAX = 60
-_LABEL_CHARS = 20
-_GROUPS = ("checkpoint", "project", "day")
-_CHECKPOINTS_SHOWN = 40
 
 
 class RewardsQuestion(Question):
@@ -98,10 +95,10 @@ def _chosen(known: list[DefinitionAnswer], text: str) -> DefinitionAnswer | None
     if not text:
         known = [each for each in known if each.name == "default"] or known
         return known[0] if known else None
-    found = next((each for each in known if text in (each.name, each.version)), None)
-    if found is None:
-        raise InvalidInput(what=f"The definition {text[:100]!r}", why="it has not run")
-    return found
+    for each in known:
+        if text in (each.name, each.version):
+            return each
+    raise InvalidInput(what=f"The definition {text[:100]!r}", why="it has not run")
 
 
 def chosen_rewards(variables: Mapping[str, str], *files: str) -> OwnQuery:
@@ -148,7 +145,7 @@ def _rewards(visitor: Visitor, question: RewardsQuestion) -> Content:
     }
     statements = ("outcome_groups.sql", "reward_states.sql", "reward_bins.sql")
     ends, states, bins = visitor.own_answers(chosen_rewards(variables, *statements))
-    groups: dict[str, list[Row]] = {kind: [] for kind in _GROUPS}
+    groups: dict[str, list[Row]] = {kind: [] for kind in ("checkpoint", "project", "day")}
     for row in ends:
         groups[row["kind"]].append(row)
     return content | {
@@ -210,7 +207,7 @@ def state_bars(rows: Iterable[Row]) -> list[tuple[str, dict[str, int], Markup]]:
 def _worth_chart(kind: str, rows: list[Row]) -> Markup:
     marks = [
         Interval(
-            (row["label"] or "none")[:_LABEL_CHARS],
+            (row["label"] or "none")[:20],
             row["low"],
             row["median"],
             row["high"],
@@ -359,18 +356,18 @@ def _of_known_definition(visitor: Visitor, question: AskedT) -> tuple[list[str],
 def _give(visitor: Visitor, form: LabelForm) -> Redirect:
     names = LabelOrder.__struct_fields__
     given = visitor.ask(LABEL, LabelOrder(**{name: getattr(form, name) for name in names}))
-    label = (given.label or "").replace("_", " ")
-    path = url("/labels", definition=form.definition, checkpoint=form.checkpoint)
-    return Redirect(path, f"Kept: {label}. u undoes it.")
+    return _to_queue(form, f"Kept: {(given.label or '').replace('_', ' ')}. u undoes it.")
 
 
 @PAGES.form("/labels/undo", "Undo")
 def _take_back(visitor: Visitor, form: UndoForm) -> Redirect:
     taken = visitor.ask(UNDO, UndoQuestion(definition=form.definition))
     told = f"Your label of session {taken.session_id}, turn {taken.turn} is taken back."
-    printable = "".join(each if each.isprintable() else "?" for each in told)
-    path = url("/labels", definition=form.definition, checkpoint=form.checkpoint)
-    return Redirect(path, printable)
+    return _to_queue(form, "".join(each if each.isprintable() else "?" for each in told))
+
+
+def _to_queue(form: LabelForm | UndoForm, told: str) -> Redirect:
+    return Redirect(url("/labels", definition=form.definition, checkpoint=form.checkpoint), told)
 
 
 @PAGES.page(
@@ -383,7 +380,7 @@ def _effect(visitor: Visitor, question: EffectQuestion) -> Content:
         effect = visitor.ask(LABEL_RATES, question)
     except InvalidInput as error:
         return content | {"problem": " ".join(str(error).split())}
-    shown = effect.checkpoints[:_CHECKPOINTS_SHOWN]
+    shown = effect.checkpoints[:40]
     named = [(each.checkpoint or "several, or none", each) for each in shown]
     stepwise = [(f"{each.labels} labels", each) for each in effect.steps]
     return content | {
