@@ -16,8 +16,7 @@ class CommitStep(NamedTuple):
 
 
 class BranchLines:
-    """One way leads from each commit to the tip: along first children, then through the merge that
-    took these in."""
+    """One way leads from each commit to the tip: along its line, then through the merge of it."""
 
     def __init__(self, commits: Sequence[Commit], tip: str | None) -> None:
         self._commits = {commit.name: commit for commit in commits}
@@ -224,7 +223,6 @@ def path_matcher(
 
 
 def new_name(name: str, old: str, new: str) -> str:
-    """The session's name of the new path follows from its name of the old one."""
     if plain(name).endswith(old):
         return plain(name).removesuffix(old) + new
     return new.removeprefix(old[: len(old) - len(plain(name))])

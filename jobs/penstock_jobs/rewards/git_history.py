@@ -202,7 +202,6 @@ class _ShownChain:
     known_until_us: int | None
     horizons_s: Sequence[int]
     unanswered: int = 0
-    #: The files into which text moved, by commit.
     moves: Mapping[str, Sequence[MovedText]] = field(default_factory=dict)
     events: list[ShownCommit] = field(default_factory=list)
 

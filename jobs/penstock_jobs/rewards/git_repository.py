@@ -57,14 +57,12 @@ class Repository:
 
 
 class BranchHead(NamedTuple):
-    """The commit that is checked out, and of which branch; None where it is of none."""
-
     commit: str
     branch: str | None
 
 
 class ChangedFile(NamedTuple):
-    """A file as a commit left it. Without `blob` it was deleted."""
+    """A file as a commit left it: deleted where there is no `blob`."""
 
     path: str
     blob: str | None

@@ -93,8 +93,6 @@ def query_rows(
 
 
 class RewardRows:
-    """The rows of a reward without horizons."""
-
     def __init__(self, name: str) -> None:
         self._name = name
         self._rows: list[tuple[Any, ...]] = []

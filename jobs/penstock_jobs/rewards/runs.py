@@ -85,8 +85,8 @@ def run(
     now_us: int | None = None,
     follow: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> RewardRunReport:
-    """`follow` is told after each bucket how many sessions are done, and of how many. Raises
-    JudgeUnfit, InvalidInput, LakeDamaged, what the executor and the rewards raise."""
+    """`follow` is told how many sessions are done, and of how many. Raises JudgeUnfit,
+    InvalidInput, LakeDamaged, what the executor and the rewards raise."""
     check_judge(request.definition, lake.settings)
     definition, repository = _with_repository(request), request.repository
     clock_us = SystemClock().now_us() if now_us is None else now_us
@@ -167,8 +167,6 @@ class BucketTask:
 
 @dataclass(frozen=True)
 class BucketResult:
-    """Its file is not committed yet."""
-
     file: RewardFile | None = None
     due_us: dict[SessionId, int] = field(default_factory=dict)
     events: int = 0
@@ -206,8 +204,7 @@ def compute_bucket(task: BucketTask) -> BucketResult:
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """A bucket makes millions of objects and hardly a cycle: collecting takes a sixth of the
-    time."""
+    """A bucket makes millions of objects and hardly a cycle: collecting is a sixth of the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -370,9 +370,6 @@ def _ends(text: str) -> str:
     return f"{text[:_GRAM_CHARS]} {text[-_GRAM_CHARS:]}"
 
 
-# Sparse rows
-
-
 def _together(count: int, blocks: Sequence[Triples]) -> FeatureRows:
     row, column, value = (np.concatenate(arrays) for arrays in zip(*blocks, strict=True))
     order = np.argsort(row, kind="stable")

@@ -89,8 +89,6 @@ class SessionTurn:
 
 @dataclass(frozen=True, slots=True)
 class SessionTurns:
-    """The turns of a session, or of several that are one talk."""
-
     session_id: str
     turns: list[SessionTurn]
     stopped_by_user: bool
@@ -143,8 +141,8 @@ def _turn_named(text: str, before: SessionTurn, earlier: Sequence[SessionTurn]) 
 def talks(
     sessions: Iterable[SessionTurns], chains: Mapping[str, ChainMember]
 ) -> Iterator[SessionTurns]:
-    """Sessions of which one goes on with what was said in another, as one. A subagent's is a talk
-    by itself, in which no person says anything."""
+    """Sessions that go on with each other, as one talk. A subagent's is a talk in which nobody
+    speaks."""
     parts: dict[tuple[str, bool], list[SessionTurns]] = {}
     for session in sessions:
         place = chains.get(session.session_id, ChainMember(session.session_id))
@@ -169,7 +167,6 @@ def talks(
 def session_turns(
     turns: pa.Table, model_calls: pa.Table, edits: pa.Table, events: pa.Table
 ) -> Iterator[SessionTurns]:
-    """In the order of sessions, from rows of the views of these names."""
     turn_rows = _by_session(turns, "turn", "text", "model_calls", "tool_calls", "edits")
     calls_of = _by_session(model_calls, "text")
     edits_of = _by_session(edits, "path")
@@ -243,7 +240,6 @@ class Verdict(NamedTuple):
 
 
 def verdict_of(judgement: Judgement | Unjudged) -> Verdict:
-    """− the probability of dissatisfied, or why there is none."""
     if isinstance(judgement, Judgement):
         return Verdict(TurnScore(0.0 - judgement.dissatisfied), judgement.label)
     return Verdict(TurnScore(None, judgement))

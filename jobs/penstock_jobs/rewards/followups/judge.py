@@ -36,15 +36,12 @@ LABELS: tuple[Label, ...] = get_args(Label)
 #: The labels that say that the agent's work was not what the user wanted. A user who stops may
 #: have got what they wanted, or may not: abandons is not among them.
 DISSATISFIED: frozenset[Label] = frozenset({"corrects", "reports_failure", "reverts", "complains"})
-#: Why a follow-up has no label.
 Unjudged = Literal["budget", "unreachable", "unreadable_answer"]
 Tests = Literal["passed", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """A judge sees the user's words, and what the agent did just before."""
-
     text: str
     agent: str = ""
     previous: str = ""
@@ -157,7 +154,6 @@ class Evaluation:
     #: Mean squared distance between the probability of dissatisfied and the truth.
     brier: float
     dissatisfied_reliability: tuple[Bin, ...]
-    #: [true label][predicted label], how often.
     confusion: dict[Label, dict[Label, int]]
 
 
@@ -223,7 +219,7 @@ _DEVIATIONS = 1.96
 
 
 def wilson(hits: int, of: int) -> tuple[float, float]:
-    """Wilson's interval of a share, with a confidence of 95 %. `of` is not 0."""
+    """Wilson's interval of a share, with a confidence of 95 %."""
     share, squared = hits / of, _DEVIATIONS**2
     centre = (share + squared / (2 * of)) / (1 + squared / of)
     reach = (

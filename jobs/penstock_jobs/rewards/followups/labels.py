@@ -54,8 +54,6 @@ _COLUMNS = [follow_up_label.c[name] for name in StoredLabel._fields]
 
 @dataclass(frozen=True)
 class SessionLabels:
-    """The labels of some sessions that count now, by session and digest of the text."""
-
     by_message: Mapping[tuple[str, str], Sequence[StoredLabel]] = field(default_factory=dict)
 
     @classmethod
@@ -99,8 +97,7 @@ def add_label(database: Database, tenant: str, label: StoredLabel, version: str)
 def current_labels(
     database: Database, tenant: str, sessions: Sequence[str] | None = None
 ) -> list[StoredLabel]:
-    """Of each message of these sessions, or of all, the newest label by a person and the newest by
-    a model, in the order in which they were given."""
+    """The newest label by a person and the newest by a model of each message, as they were given."""
     columns = follow_up_label.c
     query = sa.select(*_COLUMNS).where(columns.tenant == tenant).order_by(columns.id)
     queries = [query]

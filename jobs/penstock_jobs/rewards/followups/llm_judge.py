@@ -92,8 +92,7 @@ def judge_version(model: str, message_chars_max: int) -> str:
 
 
 class LlmJudge:
-    """Good for one run: its budget is used up, not renewed. Safe between threads; raises
-    DatabaseUnreachable."""
+    """Judges within the budget of one run. Safe between threads; raises DatabaseUnreachable."""
 
     name = "llm"
     #: After so many messages in a row that could not be sent, the rest is given up.
@@ -231,7 +230,7 @@ def shown_message(message: Message, chars_max: int) -> str:
 
 
 def _bounded(text: str, chars_max: int) -> str:
-    """The middle is left out: what users say stands before or after what they paste."""
+    """The text without its middle: what users say stands before or after what they paste."""
     if len(text) <= chars_max:
         return text
     head = chars_max * 2 // 3
@@ -249,8 +248,6 @@ def answer_in(content: object) -> Judgement | None:
 
 
 class AnswerCache:
-    """Answers in the metadata database, shared by the processes of all runs."""
-
     def __init__(self, database: Database) -> None:
         self._database = database
 

@@ -21,7 +21,6 @@ MODEL_FILE = "model.npz"
 _FEATURES_VERSION = 3
 #: Probabilities nearer to 0 or 1 have no finite log odds.
 _LEAST = 1e-6
-#: Bounds the memory of the features, whatever the number of messages.
 _BATCH = 256
 _PACKAGE = files("penstock_jobs.rewards.followups")
 _DISSATISFIED = [LABELS.index(label) for label in LABELS if label in DISSATISFIED]
@@ -34,7 +33,6 @@ class Model:
     scale: NDArray[np.float32]
     #: Sharpens or flattens all probabilities; does not change which label is the likeliest.
     temperature: float
-    #: The digest of the examples that it learned from.
     examples: str
     #: Slope and offset of the log odds of dissatisfied.
     calibration: tuple[float, float]

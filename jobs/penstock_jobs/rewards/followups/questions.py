@@ -68,8 +68,7 @@ def read_frame(
     checkpoint: str | None = None,
     places: frozenset[MessagePlace] = frozenset(),
 ) -> QuestionFrame:
-    """What the last run of the definition computed, without what has a label. Raises what queries
-    raise."""
+    """What the last run of the definition computed, without what has a label."""
     found = read_follow_ups(lake, version, tenant)
     if checkpoint is not None:
         found = found.of_checkpoint(checkpoint)

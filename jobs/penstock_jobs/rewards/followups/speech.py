@@ -177,8 +177,6 @@ def _is_letter(character: str) -> bool:
     return character.isalpha() or unicodedata.category(character) in ("Mn", "Mc")
 
 
-# Lists of words
-
 _STEM_LENGTHS = range(3, 11)
 _PHRASE_WORDS_MAX = 4
 #: Scripts that put no spaces between words (Chinese, Japanese), or hang endings on them (Korean).

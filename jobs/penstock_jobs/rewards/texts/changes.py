@@ -34,12 +34,12 @@ _WORDS = re.compile(r"\w+|[^\w\s]")
 
 
 class TooExpensive(Exception):
-    """These texts differ in a way that costs more to compare than the limit allows."""
+    """To compare these texts costs more than the limit allows."""
 
 
 @dataclass(slots=True)
 class CompareCost:
-    """Counts the pairs of units that were compared. `limit` is for one pair of texts."""
+    """Counts the pairs of units that were compared of one pair of texts."""
 
     limit: int
     spent: int = 0
@@ -123,8 +123,7 @@ def _compare_lines(
 
 
 def align(old: Sequence[str], new: Sequence[str], cost: CompareCost) -> list[Block]:
-    """A longest common subsequence, roughly: units that occur once in both are taken as they
-    are."""
+    """A longest common subsequence, roughly: units that occur once in both are taken as they are."""
     cost.spend(len(old) + len(new))
     numbers: dict[str, int] = {}
     return _align(
@@ -216,7 +215,6 @@ def _anchors(old: list[int], new: list[int], cost: CompareCost) -> list[tuple[in
 
 
 def _in_same_order(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Finds the longest subsequence whose places in the new text increase too."""
     tails: list[int] = []
     tops: list[int] = []
     back: list[int] = []

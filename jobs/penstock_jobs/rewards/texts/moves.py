@@ -105,8 +105,6 @@ def reclaim(
 
 @dataclass(eq=False)
 class Moves:
-    """Remembers what vanished and what appeared lately in a session's files."""
-
     files: Mapping[str, KnownFile]
     turns_us: Sequence[int]
     ink_min: int
@@ -273,7 +271,6 @@ def recall(
 
 
 def _within_last(file: KnownFile, cost: CompareCost) -> tuple[list[FileState], list[OwnerRun]]:
-    """What `recall` returns where the last part is the file."""
     *earlier, last = file.parts
     shown = file.shown[-1][1]
     rest: list[FileState] = []
@@ -300,7 +297,6 @@ def _within_last(file: KnownFile, cost: CompareCost) -> tuple[list[FileState], l
 
 
 def _with_owners(state: FileState, other: FileState) -> FileState:
-    """The state, with the owners that the other has for text of nobody here."""
     runs: list[OwnerRun] = []
     at = 0
     for run in state.runs:
@@ -333,7 +329,6 @@ def _shared_rows(part: FileState, since: int, shown: str, ink_min: int) -> list[
 
 
 def _lines_owned(lines: LooseLines, part: FileState, since: int) -> list[int]:
-    """The numbers of all lines of the part that hold text of edits before `since`."""
     places, owned = lines.places, set[int]()
     for owner, pieces in part.pieces.items():
         if owner < since:

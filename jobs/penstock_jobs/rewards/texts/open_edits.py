@@ -18,17 +18,15 @@ from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit, TrailTerms
 class _OpenEdit:
     edit: TrackedEdit
     home: str
-    #: Number of the horizon → (begin, end).
     windows: dict[int, tuple[int, int]] = field(default_factory=dict)
     answers: dict[int, Sighting] = field(default_factory=dict)
     notes: dict[int, Sighting] = field(default_factory=dict)
-    #: Where its text was seen last.
     paths: set[str] = field(default_factory=set)
     broken: bool = False
 
 
 class OpenEdits:
-    """`files` is what is known of the session's files, by path, and changes under way."""
+    """`files` is what is known of the files, by path, and changes under way."""
 
     def __init__(self, files: Mapping[str, KnownFile], terms: TrailTerms) -> None:
         self._files = files
@@ -103,7 +101,6 @@ class OpenEdits:
                         watch.notes.setdefault(number, sighting)
 
     def sight(self, ts: int, path: str) -> None:
-        """The file was seen as it is known now."""
         self._advance(ts)
         # Where the text is of the edits that any look could answer now.
         for owner in self._moved & self._begun.keys():

@@ -107,7 +107,6 @@ def comment_start(path: str) -> str | None:
 
 
 def is_comment(line: str, start: str) -> bool:
-    """Whether a line without the space around it is a comment alone."""
     return line.startswith(start) or (start == "//" and line.startswith(_BLOCK_STYLE))
 
 
@@ -162,7 +161,6 @@ class SourceLanguage:
             at = end
 
     def _at(self, text: str, start: int, end: int) -> Stretch | None:
-        """What the line disables, if it disables anything."""
         for opens, closes in self._blocks:
             if text.startswith(opens, start):
                 opened = start + len(opens)
@@ -207,6 +205,5 @@ def _braces_end(text: str, start: int) -> int:
 
 @lru_cache(maxsize=4096)
 def language_of(path: str) -> SourceLanguage | None:
-    """By the suffix of the file; none for prose and for what is not known."""
     comment = comment_start(path)
     return SourceLanguage(comment, python=path.lower().endswith(".py")) if comment else None

@@ -38,7 +38,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FileState:
-    """A file at one moment. `whole` is false when `text` is only a part of it."""
+    """`whole` is false when `text` is only a part of the file."""
 
     text: str
     runs: Sequence[OwnerRun]
@@ -226,7 +226,6 @@ def _clipped(ranges: Ranges, state: FileState, change: TextChange, length: int) 
 
 
 def shifted(change: TextChange, start: int, old: int, new: int, rest: int) -> TextChange:
-    """The change of a region, as a change of the text around it."""
     kept = [Block(0, 0, start)] if start else []
     kept += [Block(i + start, j + start, n) for i, j, n in change.kept]
     if rest:
@@ -240,7 +239,6 @@ def joined_state(parts: Sequence[FileState], text: str) -> FileState:
         return parts[0]
 
     def place(part: FileState) -> int:
-        """A part is found by its text, or by its longest line; else it comes last."""
         at = text.find(part.text)
         if at < 0:
             line = max(part.text.splitlines(), key=len, default="")

@@ -36,7 +36,7 @@ _PATHS = ("path", "renamed_from")
 
 
 class _Mismatch(Exception):
-    """The text that the edit says it replaces is not there, or is there several times."""
+    """The text that the edit replaces is not there, or several times."""
 
 
 def replay(
@@ -114,7 +114,6 @@ class _ChainReplay:
         self._looks: list[tuple[int, str]] = []
 
     def end_moment(self, before_us: int | None = None) -> None:
-        """Looks of the last moment, if it began before a time, answer their horizons."""
         if self._looks and (before_us is None or self._looks[0][0] < before_us):
             looks, self._looks = self._looks, []
             for ts, path in looks:
@@ -283,7 +282,6 @@ class _ChainReplay:
     def _by_others(
         self, path: str, base: FileState, state: FileState, change: TextChange
     ) -> FileState:
-        """The state after others put text in: copies, and code that they disabled, are known."""
         state = self._moves.copied(base, state, change)
         if state.language is None:
             covered = sorted((block.j, block.n) for block in change.kept + change.moved)

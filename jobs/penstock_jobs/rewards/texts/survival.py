@@ -61,7 +61,6 @@ def _part(survivor: Survivor, start: int, end: int) -> list[Survivor]:
 
 
 def _was_disabled(edit: TrackedEdit, survivor: Survivor) -> bool:
-    """Whether the edit put the text into a comment that was there."""
     language = survivor.state.language
     if edit.made is None or language is None:
         return False
@@ -120,7 +119,6 @@ def lines_of(text: str, stretches: Iterable[tuple[int, int]]) -> list[tuple[int,
 
 
 def _line_now(here: Sequence[Survivor], reach: int) -> str:
-    """The line as it is now: what is left of it and what others put in between."""
     parts: list[str] = []
     end = -1
     last: FileState | None = None
