@@ -95,7 +95,7 @@ class JudgedFollowUps:
         return JudgedFollowUps(self.rows.sort_by(_DRAWN_AT))
 
     def in_telling_order(self) -> "JudgedFollowUps":
-        """The nearer to a half the more it tells; a second message of a session less than a first."""
+        """The nearer to a half the more it tells; a session's second message less than a first."""
         with table_engine() as connection:
             connection.register("rows", self.rows)
             rows = connection.sql(_TELLING_ORDER).to_arrow_table()

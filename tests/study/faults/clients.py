@@ -12,8 +12,8 @@ from kafka.errors import KafkaError
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
 from penstock.lake.catalog import create_snapshot, drop_snapshot
-from penstock_jobs.simulator.production import Production, SimulatedSession
-from penstock_jobs.simulator.truth import SessionTruth
+from penstock_jobs.simulator.production import Production
+from penstock_jobs.simulator.truth import SessionTruth, SimulatedSession
 from tests.support.lakes import Event, body_of
 from tests.support.producers import BATCH, Identity, Looping, Sender, batch_of, identities, keep
 

@@ -97,7 +97,7 @@ def add_label(database: Database, tenant: str, label: StoredLabel, version: str)
 def current_labels(
     database: Database, tenant: str, sessions: Sequence[str] | None = None
 ) -> list[StoredLabel]:
-    """The newest label by a person and the newest by a model of each message, as they were given."""
+    """Each message's newest label by a person and by a model, as they were given."""
     columns = follow_up_label.c
     query = sa.select(*_COLUMNS).where(columns.tenant == tenant).order_by(columns.id)
     queries = [query]

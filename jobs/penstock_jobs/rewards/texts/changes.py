@@ -123,7 +123,7 @@ def _compare_lines(
 
 
 def align(old: Sequence[str], new: Sequence[str], cost: CompareCost) -> list[Block]:
-    """A longest common subsequence, roughly: units that occur once in both are taken as they are."""
+    """A longest common subsequence, roughly: what occurs once in both is taken as it is."""
     cost.spend(len(old) + len(new))
     numbers: dict[str, int] = {}
     return _align(
