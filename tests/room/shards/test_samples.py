@@ -125,39 +125,28 @@ def test_an_id_is_of_the_session_the_branch_and_the_tokens() -> None:
     assert len({*ids("s-1", 2), *ids("s-2", 2), *ids("s-1", 3)}) == 6
 
 
-@pytest.mark.parametrize(
-    ("finish", "end", "expected"),
-    [
-        ("stop", "completed", ("completed", "completed")),
-        ("stop", "user_stop", ("aborted", "user_stop")),
-        ("stop", "timeout", ("truncated", "rollout_timeout")),
-        ("stop", "crash", ("failed", "crash")),
-        ("stop", None, ("completed", None)),
-        (None, None, ("completed", None)),
-        ("length", "completed", ("truncated", "max_tokens")),
-        ("model_context_window_exceeded", "completed", ("truncated", "context_overflow")),
-        ("abort", "completed", ("aborted", "aborted")),
-        ("content_filter", "completed", ("failed", "content_filter")),
-    ],
-)
-def test_how_a_session_ended(
-    finish: str | None, end: str | None, expected: tuple[str, str | None]
-) -> None:
-    talk = Talk().user("go").model("a", tokens=tokens([1], [2]), finish_reason=finish)
-    if end is not None:
-        talk.add("session_end", {"reason": end})
-    [row], _ = sample(talk)
-    assert (row["status"], row["stop_reason"]) == expected
-
-
-def test_what_stopped_a_session() -> None:
-    for kind, expected in (
-        ("interrupt", ("aborted", "interrupted")),
-        ("error", ("failed", "error")),
+def test_how_a_session_ended() -> None:
+    for finish, stopped, end, status, reason in (
+        ("stop", None, "completed", "completed", "completed"),
+        ("stop", None, "user_stop", "aborted", "user_stop"),
+        ("stop", None, "timeout", "truncated", "rollout_timeout"),
+        ("stop", None, "crash", "failed", "crash"),
+        ("stop", None, None, "completed", None),
+        (None, None, None, "completed", None),
+        ("length", None, "completed", "truncated", "max_tokens"),
+        ("model_context_window_exceeded", None, "completed", "truncated", "context_overflow"),
+        ("abort", None, "completed", "aborted", "aborted"),
+        ("content_filter", None, "completed", "failed", "content_filter"),
+        (None, "interrupt", "completed", "aborted", "interrupted"),
+        (None, "error", "completed", "failed", "error"),
     ):
-        talk = Talk().user("go").model("a", tokens=tokens([1], [2])).add(kind, {})
-        [row], _ = sample(talk.add("session_end", {"reason": "completed"}))
-        assert (row["status"], row["stop_reason"]) == expected
+        talk = Talk().user("go").model("a", tokens=tokens([1], [2]), finish_reason=finish)
+        if stopped is not None:
+            talk.add(stopped, {})
+        if end is not None:
+            talk.add("session_end", {"reason": end})
+        [row], _ = sample(talk)
+        assert (row["status"], row["stop_reason"]) == (status, reason)
 
 
 # Where tokens come from

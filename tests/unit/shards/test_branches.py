@@ -2,7 +2,6 @@
 
 import base64
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -311,16 +310,6 @@ def test_no_tokens_raise(changes: dict[str, Any], vocabulary: int | None) -> Non
     found = branched(tokens([3], [4]), said, tokens([3, 4], [1]), vocabulary=vocabulary)
     assert found.branches[0].calls[0] == 0
     assert any(2 in branch.calls for branch in found.branches)
-
-
-def test_a_session_of_many_tokens_is_read_call_by_call() -> None:
-    talk, prompt = Talk(), list(range(200_000))
-    ids: Sequence[int] = range(25_000)
-    for _ in range(2):
-        talk.user("go").model("a", tokens=tokens(prompt, ids))
-        prompt = [*prompt, *ids, 1]
-    [going_on] = engine_branches(talk.conversation()).branches
-    assert (len(going_on.input_ids), going_on.n_trainable) == (250_001, 50_000)
 
 
 @pytest.mark.parametrize("comma", [", ", ","])
