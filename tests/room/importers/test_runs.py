@@ -20,7 +20,8 @@ def calls(events: list[Event]) -> list[dict[str, Any]]:
         ("swe-agent/windowed", [("/toy/note.py", "", "x = 1\ny = 2\n"),
                                 ("/toy/note.py", "y = 2\n", "y = 3\n"),
                                 ("made.txt", "old\n", "new\n")]),
-        ("mini-swe-agent/version-2", [("note.txt", "", "b is 2\n"), ("b.py", "b = 1\n", "b = 2\n")]),
+        ("mini-swe-agent/version-2", [("note.txt", "", "b is 2\n"),
+                                      ("b.py", "b = 1\n", "b = 2\n")]),
         ("messages/anthropic", [("f.py", "f = 1", "f = 2")]),  # another failed
         ("cline/xml", [("o.py", "", "o = 1\n")]),
         ("cline/roo", [("p.py", "p = 1\n", "p = 2\n")]),
