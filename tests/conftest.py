@@ -32,7 +32,10 @@ _CLUSTERS = {"broker", "kafka", "postgres", "postgresql", "ray_cluster", "s3", "
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """A test is what its folder says: `unit`, `room`, `system` or `study`."""
+    """A test is what its folder says: `unit`, `room`, `system` or `study`. One of a room that
+    starts processes says `system` itself."""
+    if item.get_closest_marker("system"):
+        return
     kind = item.path.relative_to(_TESTS).parts[0]
     needed = {*getattr(item, "fixturenames", ())}
     if isinstance(item, pytest.Function) and hasattr(item, "callspec"):

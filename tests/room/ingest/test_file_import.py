@@ -131,6 +131,7 @@ def test_an_import_that_finds_no_room_says_so_instead_of_trying_for_ever(tmp_pat
         take(lake, [path])
 
 
+@pytest.mark.system
 def test_a_running_server_stores_what_is_imported_beside_it(tmp_path: Path) -> None:
     path = tmp_path / "some.jsonl"
     path.write_bytes(body_of(EVENTS))

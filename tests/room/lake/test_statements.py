@@ -402,6 +402,7 @@ def test_a_server_of_processes_whose_caller_is_gone_ends_without_a_word() -> Non
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.system
 def test_every_hostile_statement_is_refused_answered_or_ended(
     processes: StatementProcesses, tmp_path: Path
 ) -> None:

@@ -188,6 +188,7 @@ def test_one_that_hangs_is_ended_at_its_limit(twin: Twin) -> None:
     eventually(lambda: not twin.runs())
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("how", ["command", "address"])
 def test_one_whose_runner_is_killed(tmp_path: Path, how: str) -> None:
     """A command does not outlive it. What an address does goes on, and is found again."""

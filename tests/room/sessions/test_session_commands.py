@@ -83,7 +83,7 @@ def test_a_list_holds_what_was_asked_for(data: str, asked: list[str], expected: 
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        (["--outcome", "good"], "outcomes are scored, negative_by_rule"),
+        (["--outcome", "good"], "'good' is not one of 'scored', 'negative_by_rule'"),
         (["--since", "99999999999w"], "no calendar reaches so far"),
         (["--cursor", "nothing"], "none that an answer gave"),
         (["--definition", "mine"], "it has not run"),
