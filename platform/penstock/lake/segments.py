@@ -1,6 +1,7 @@
 """A segment: one immutable Parquet file of events, and beside it one with a summary row a session,
 so that listing sessions reads no events."""
 
+import atexit
 import builtins
 import hashlib
 import io
@@ -199,6 +200,7 @@ class Summariser:
         connection.register("rows", self._given)
         # To plan the statement takes as long as to summarise ten thousand rows.
         connection.execute(f"PREPARE summary AS {_SUMMARY_SQL}")
+        atexit.register(connection.close)  # or its library complains
         return connection
 
 
