@@ -1,7 +1,7 @@
 /** Events and their payloads. `make docs` writes this file from the schemas that a service
  * validates by; docs/events.md says what each field means. */
 
-/** The fields of an event beside its type and its payload. */
+/** An event's fields beside its type and its payload. */
 export interface EventFields {
   session_id: string;
   ts: string | number;
