@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, get_origin
+from typing import Any, Protocol
 
 import msgspec
 from litestar import MediaType, Request, Response, delete, get, post
@@ -22,7 +22,7 @@ from penstock.http.openapi import (
     refusals,
 )
 from penstock.http.request_slots import RequestSlots
-from penstock.lake.desk import Call, Caller, Question, perform
+from penstock.lake.desk import Call, Caller, Question, is_list, perform
 from penstock.lake.lake import Lake
 from penstock.terminal.output import encode
 
@@ -139,15 +139,10 @@ async def _question(
 
 def _query_fields(question: type[Question], request: Request[Any, Any, Any]) -> dict[str, Any]:
     """A field that is no list stands in it once."""
-    lists = {field.name for field in msgspec.structs.fields(question) if _is_list(field.type)}
+    lists = {field.name for field in msgspec.structs.fields(question) if is_list(field.type)}
     fields: dict[str, Any] = {}
     for name, values in request.query_params.dict().items():
         if name not in lists and len(values) > 1:
             raise InvalidInput(what="The query string", why=f"{name} stands in it twice")
         fields[name] = values if name in lists else values[0]
     return fields
-
-
-def _is_list(kind: Any) -> bool:
-    origin = get_origin(kind)
-    return origin is list or any(_is_list(part) for part in getattr(kind, "__args__", ()))

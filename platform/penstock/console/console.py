@@ -33,7 +33,7 @@ from penstock.console.templates import PageFrame
 from penstock.errors import InvalidInput, PenstockError
 from penstock.http.body import UnreadAnswers, held_answer, read_body
 from penstock.http.request_slots import RequestSlots
-from penstock.lake.desk import DOCUMENT_BYTES_MAX, Question
+from penstock.lake.desk import DOCUMENT_BYTES_MAX, Question, is_list
 from penstock.lake.lake import Lake
 
 log_line = structlog.get_logger()
@@ -226,7 +226,7 @@ def question_of(
     for name, kind in kinds.items():
         values = [value for value in given.get(name, ()) if value != ""]
         if values:
-            fields[name] = values if "list" in str(kind) else values[-1]
+            fields[name] = values if is_list(kind) else values[-1]
     try:
         question: Question = msgspec.convert(fields, page.question, strict=False)
     except msgspec.ValidationError as error:

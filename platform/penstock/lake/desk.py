@@ -12,7 +12,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, get_origin
 
 import msgspec
 
@@ -38,6 +38,11 @@ _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 class Question(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What a call is asked with; fields that its path names stand there."""
+
+
+def is_list(kind: Any) -> bool:
+    """Whether a field of this type takes several values."""
+    return get_origin(kind) is list or any(is_list(part) for part in getattr(kind, "__args__", ()))
 
 
 Q = TypeVar("Q", bound=Question)
