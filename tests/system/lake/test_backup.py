@@ -11,7 +11,7 @@ from penstock.lake.errors import RestoreCutOff
 from penstock.lake.lake import open_existing, open_or_make
 from penstock.settings import load_settings
 from penstock_jobs.demo.server import running_server
-from tests.room.lake.test_backup import FORMS, events_of, filled
+from tests.room.lake.test_backup import events_of, filled
 from tests.support.lakes import body_of, make_event
 from tests.support.waiting import eventually
 
@@ -99,8 +99,7 @@ def _killed(step: int, source: Path, target: Path, place: str) -> None:
     assert done.returncode == -signal.SIGKILL
 
 
-@FORMS
-@pytest.mark.parametrize("step", [0, 3])
+@pytest.mark.parametrize(("form", "step"), [("copy", 0), ("copy.tar", 3)])
 def test_a_backup_that_is_killed_is_none_and_the_next_one_is_whole(
     tmp_path: Path, form: str, step: int
 ) -> None:
