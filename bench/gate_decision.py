@@ -12,9 +12,9 @@ from penstock.channels.promotion import Promotion, judge, promote, set_policy
 from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
 from penstock.checkpoints.registration import register
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
+from penstock.core.settings import Settings
 from penstock.database.engine import Database
 from penstock.database.migrations import upgrade
-from penstock.settings import Settings
 
 _TENANT, _CHANNEL = "default", "production"
 _TASKS, _ATTEMPTS = 500, 8

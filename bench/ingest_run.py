@@ -11,9 +11,9 @@ from pathlib import Path
 from bench.measure import Usage, percentile, usage_of
 from bench.servers import quiet_server
 from penstock.access.keys import create_key
+from penstock.core.settings import load_settings
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.lake import open_existing, open_or_make, read_statistics
-from penstock.settings import load_settings
 from penstock_jobs.demo.server import Server
 
 _LOOK_SECONDS = 0.05

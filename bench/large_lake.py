@@ -8,6 +8,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
+from penstock.core.settings import load_settings
 from penstock.lake import commits
 from penstock.lake.catalog import announce_files
 from penstock.lake.commits import (
@@ -23,7 +24,6 @@ from penstock.lake.commits import (
 from penstock.lake.lake import Lake, open_or_make
 from penstock.lake.rows import EVENT_ROWS, ROW_GROUPS
 from penstock.lake.segments import SegmentWriter, new_name
-from penstock.settings import load_settings
 
 _EVENTS_PER_SESSION = 50
 _SEGMENT_EVENTS = 500_000

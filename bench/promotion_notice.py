@@ -18,9 +18,9 @@ from bench.servers import quiet_server
 from penstock.channels import promotion
 from penstock.channels.promotion import Promotion
 from penstock.checkpoints.registration import register
+from penstock.core.settings import load_settings
 from penstock.database.engine import Database
 from penstock.gate.verdict import Verdict
-from penstock.settings import load_settings
 from penstock_jobs.demo.server import Server
 from tests.support.waiting import eventually
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from bench.figures import Figure, Goal
 from bench.measurement import Measurement, Size
+from penstock.core.settings import load_settings
 from penstock.ingest.file_import import FileImporter
 from penstock.lake.lake import open_or_make
-from penstock.settings import load_settings
 from penstock_jobs.importers.import_run import plan_import
 from penstock_jobs.importers.progress import ImportProgress
 from penstock_jobs.importers.session_import import SessionImporter

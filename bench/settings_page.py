@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from penstock.settings import ENVIRONMENT_PREFIX, declarations
+from penstock.core.settings import ENVIRONMENT_PREFIX, declarations
 
 _PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 _UNITS = {1024**3: "GiB", 1024**2: "MiB", 1024: "KiB"}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.figures import Figure, Goal
 from bench.measurement import Measurement, Size
-from penstock.settings import GIB, MIB
+from penstock.core.settings import GIB, MIB
 from tests.support.lakes import START_US, body_of, hand_lake, make_event
 
 _SIZES = (5_000, 50_000, 500_000)

@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.figures import Figure, Goal
 from bench.measurement import Measurement, Size
-from penstock.settings import GIB, MIB
+from penstock.core.settings import GIB, MIB
 from tests.support.lakes import START_US, Event, body_of, hand_lake, make_event
 
 _SIZES = (400, 4_000, 40_000)

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from penstock.core.settings import load_settings
 from penstock.lake.lake import Lake, open_or_make
 from penstock.lake.view_sources import column_meanings, view_names
-from penstock.settings import load_settings
 
 PAGE = Path(__file__).parents[1] / "docs" / "sql.md"
 #: The meaning of columns that a list at the head of the page explains.

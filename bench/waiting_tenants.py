@@ -14,10 +14,10 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from penstock.access.keys import create_key
+from penstock.core.settings import load_settings
 from penstock.ingest.gateway import Acceptor
 from penstock.lake.lake import open_or_make
 from penstock.lake.tables import segment
-from penstock.settings import load_settings
 from penstock.terminal.output import say
 from penstock_jobs.demo.server import Server, running_server
 from tests.support.lakes import body_of, make_event

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from penstock.channels.channel import assign
     from penstock.checkpoints.digests import trained
-    from penstock.errors import PenstockError
+    from penstock.core.errors import PenstockError
     from penstock.lake.query import LakeQuery as Query
     from penstock.python_api import LakeWithChannels as Lake
     from penstock.python_api import RemoteLake
@@ -51,7 +51,7 @@ __all__ = [
 #: Loaded when they are used: a trainer needs no query engine, and a command no other room.
 _PLACES = {
     "Lake": ("penstock.python_api", "LakeWithChannels"),
-    "PenstockError": ("penstock.errors", "PenstockError"),
+    "PenstockError": ("penstock.core.errors", "PenstockError"),
     "Query": ("penstock.lake.query", "LakeQuery"),
     "Recorder": ("penstock.recorder.recorder", "Recorder"),
     "RemoteLake": ("penstock.python_api", "RemoteLake"),

@@ -16,12 +16,12 @@ from penstock.checkpoints.calls import (
     CheckpointsQuestion,
 )
 from penstock.checkpoints.checkpoint import Checkpoint
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
+from penstock.core.settings import load_settings
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.desk import Caller, Desk, LocalDesk, RemoteDesk
 from penstock.lake.lake import Lake, check_lake
 from penstock.lake.query import Answer, QueryRows
-from penstock.settings import load_settings
 
 if TYPE_CHECKING:
     from penstock.checkpoints.checkpoint import State

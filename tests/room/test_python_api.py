@@ -9,7 +9,7 @@ import pytest
 
 import penstock
 from bench.python_page import PAGE, python_page
-from penstock.errors import LibraryMissing
+from penstock.core.errors import LibraryMissing
 from penstock.lake.errors import LakeMissing
 from tests.support.lakes import hand_lake, make_event
 

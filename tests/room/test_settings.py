@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import SettingInvalid
+from penstock.core.errors import SettingInvalid
+from penstock.core.settings import Settings, load_settings
 from penstock.ingest.settings import IngestSettings
 from penstock.lake.settings import LakeSettings
-from penstock.settings import Settings, load_settings
 from penstock_jobs.loop import LoopSettings
 
 

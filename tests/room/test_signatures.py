@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import InvalidInput
-from penstock.settings import Settings
-from penstock.signatures import (
+from penstock.core.errors import InvalidInput
+from penstock.core.settings import Settings
+from penstock.core.signatures import (
     PublicKey,
     PublicKeyUnfit,
     SigningKey,

@@ -8,7 +8,7 @@ import numpy as np
 
 from penstock.channels.change import ChannelState
 from penstock.channels.channel import channel_state, choose_arm
-from penstock.clock import SystemClock
+from penstock.core.clock import SystemClock
 from penstock.execution.calls import InlineExecutor
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.runs import RunRequest, run

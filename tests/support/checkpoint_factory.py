@@ -11,9 +11,9 @@ from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
 from penstock.checkpoints.checkpoint import Checkpoint
 from penstock.checkpoints.registration import register
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
+from penstock.core.settings import Settings
 from penstock.database.engine import Database
 from penstock.gate.verdict import Outcome, Verdict
-from penstock.settings import Settings
 
 TENANT = "default"
 POLICY = '[[require]]\nsuite = "core"\nmargin = 0.02\n'

@@ -15,6 +15,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from penstock.core.metrics import Metrics
+from penstock.core.settings import load_settings
 from penstock.database.engine import Database
 from penstock.database.migrations import upgrade
 from penstock.events.event import TENANT_DEFAULT
@@ -24,8 +26,6 @@ from penstock.ingest.writer import Writer
 from penstock.lake.catalog import current
 from penstock.lake.commits import agree_on_shape
 from penstock.lake.lake import Lake
-from penstock.metrics import Metrics
-from penstock.settings import load_settings
 from tests.support.manual_clock import ManualClock
 
 Event = dict[str, Any]

@@ -8,8 +8,8 @@ import sqlalchemy as sa
 from penstock.checkpoints.attempts import AttemptScope, attempts_of
 from penstock.checkpoints.registration import register
 from penstock.checkpoints.tables import benchmark_run
+from penstock.core.settings import Settings
 from penstock.database.engine import Database
-from penstock.settings import Settings
 from penstock_jobs.benchmarks.importers.trials import ReadOptions
 from penstock_jobs.benchmarks.result_import import ImportReport, read_results, take_results
 

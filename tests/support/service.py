@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.core.settings import MIB
 from penstock.http.client import HttpAnswer, ServiceClient
-from penstock.settings import MIB
 from penstock_jobs.demo.server import Server
 
 _WAIT_SECONDS_MAX = 180.0

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
+from penstock.core.settings import load_settings
 from penstock.ingest.file_import import FileImporter, ImportSummary
 from penstock.lake.lake import open_or_make
-from penstock.settings import load_settings
 from penstock_jobs.importers.grown_logs import KeptReadings
 from penstock_jobs.importers.import_run import plan_import
 from penstock_jobs.importers.progress import ImportProgress

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from penstock.access.keys import create_key
+from penstock.core.settings import load_settings
 from penstock.database.engine import Database
 from penstock.http.client import HttpAnswer
 from penstock.lake.lake import open_or_make
-from penstock.settings import load_settings
 from penstock_jobs.demo.server import Server, running_server
 from tests.support.service import Service, answer
 

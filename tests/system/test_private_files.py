@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from penstock.checkpoints.digests import digest_files
-from penstock.directories import narrow
+from penstock.core.directories import narrow
+from penstock.core.settings import Settings
 from penstock.fleet.copies import Copies, locked
 from penstock.fleet.engine import SidecarMemory, write_memory
 from penstock.fleet.registry_source import ChainLink
 from penstock.lake.spill import SPILL_FOLDER, remove_left_spill, spill_folder
-from penstock.settings import Settings
 from penstock.storage import FileStore
 from penstock_jobs.demo.server import running_server
 from tests.support.commands import penstock

@@ -11,12 +11,12 @@ import typer
 from bench.settings_page import settings_list
 from bench.sql_page import written
 from penstock.cli import app
-from penstock.errors import PenstockError
+from penstock.core.errors import PenstockError
+from penstock.core.metrics import CATALOGUE, PREFIX
+from penstock.core.settings import declarations, variables
 from penstock.events.event import PAYLOADS
 from penstock.lake.view_sources import view_names
-from penstock.metrics import CATALOGUE, PREFIX
 from penstock.server.app import ROUTES
-from penstock.settings import declarations, variables
 from tests.support.lakes import hand_lake
 from tests.support.repository import ROOT
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import Counter, Gauge, Histogram
 
-from penstock.metrics import CATALOGUE
+from penstock.core.metrics import CATALOGUE
 from tests.support.repository import ROOT
 
 PACKAGES = ("platform/penstock", "jobs/penstock_jobs")

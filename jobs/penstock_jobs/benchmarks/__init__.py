@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from penstock.settings import RoomSettings
+from penstock.core.settings import RoomSettings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import msgspec
 
 from penstock.checkpoints.attempts import Attempt
-from penstock.errors import PenstockError
-from penstock.settings import MIB
+from penstock.core.errors import PenstockError
+from penstock.core.settings import MIB
 from penstock_jobs.benchmarks.sandbox import sandbox as sandboxes
 from penstock_jobs.benchmarks.sandbox.folder_files import File
 from penstock_jobs.benchmarks.sandbox.network import address_of

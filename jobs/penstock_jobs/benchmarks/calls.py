@@ -2,10 +2,10 @@
 
 import msgspec
 
+from penstock.core.settings import MIB
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.lake.pages import ListQuestion, Page, encode_cursor, page_of
-from penstock.settings import MIB
 from penstock_jobs.benchmarks.result_import import ImportQuestion, ImportReport, take_results
 from penstock_jobs.benchmarks.summary import (
     CheckpointComparison,

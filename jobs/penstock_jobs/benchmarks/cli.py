@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.commands import Outcome, command
 from penstock.lake.desk import Desk
@@ -261,8 +261,8 @@ def lint(
 
     Example: penstock bench lint examples/suites/core
     """
+    from penstock.core.settings import load_settings
     from penstock.execution import open_executor
-    from penstock.settings import load_settings
     from penstock_jobs.benchmarks.run import lint_suite
     from penstock_jobs.benchmarks.suite import read_suite
 

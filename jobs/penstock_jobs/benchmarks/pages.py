@@ -6,7 +6,7 @@ from penstock.console.charts import Interval, interval_chart
 from penstock.console.figures import signed
 from penstock.console.page import Content, PageList, Visitor, page_sql
 from penstock.console.verdict_charts import frontier_chart
-from penstock.errors import PenstockError
+from penstock.core.errors import PenstockError
 from penstock.gate.frontier import FrontierPicture, FrontierPoint
 from penstock.lake.desk import Question
 from penstock_jobs.benchmarks.calls import (

@@ -29,10 +29,10 @@ from penstock.checkpoints.attempts import (
 )
 from penstock.checkpoints.registration import find
 from penstock.checkpoints.suites import SuiteVersion, add_suite, suite_versions
+from penstock.core.errors import InvalidInput
+from penstock.core.toml_document import unknown
 from penstock.database.engine import Database, clock_us
-from penstock.errors import InvalidInput
 from penstock.lake.desk import Question
-from penstock.toml_document import unknown
 from penstock_jobs.benchmarks.importers import (
     harbor,
     inspect_logs,

@@ -19,8 +19,9 @@ from penstock.checkpoints.attempts import (
 )
 from penstock.checkpoints.checkpoint import AttemptConflict
 from penstock.checkpoints.suites import SuiteContent, SuiteTask, SuiteVersion, add_suite
+from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.settings import MIB, Settings
 from penstock.database.engine import Database
-from penstock.errors import InvalidInput, PenstockError
 from penstock.execution import Executor
 from penstock.gate import designs
 from penstock.gate.decision import decide
@@ -28,7 +29,6 @@ from penstock.gate.evidence import Evidence, SideEvidence
 from penstock.gate.policy import Requirement
 from penstock.gate.verdict import Verdict
 from penstock.lake.lake import Lake
-from penstock.settings import MIB, Settings
 from penstock_jobs.benchmarks.attempt import (
     AgentUnusable,
     AttemptOutcome,

@@ -9,11 +9,11 @@ from os.path import normpath
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from penstock import toml_document
-from penstock.errors import InvalidInput
-from penstock.safe_names import is_relative_name
-from penstock.settings import GIB, MIB
-from penstock.toml_document import Positive
+from penstock.core import toml_document
+from penstock.core.errors import InvalidInput
+from penstock.core.safe_names import is_relative_name
+from penstock.core.settings import GIB, MIB
+from penstock.core.toml_document import Positive
 from penstock_jobs.benchmarks.sandbox import network
 from penstock_jobs.benchmarks.sandbox.folder_files import (
     File,

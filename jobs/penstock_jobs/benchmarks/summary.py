@@ -21,8 +21,8 @@ from penstock.checkpoints.attempts import (
     versions_tried,
 )
 from penstock.checkpoints.suites import SuiteTask, suite_versions, version_names
+from penstock.core.errors import InvalidInput
 from penstock.database.engine import Database
-from penstock.errors import InvalidInput
 from penstock.gate.statistics import Ranges, compare, estimate
 
 _ALPHA = 0.025  # on each side of an interval

@@ -16,14 +16,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.clock import SECOND_US
+from penstock.core.clock import SECOND_US
+from penstock.core.errors import InvalidInput
+from penstock.core.toml_document import unknown
 from penstock.database.engine import Database
-from penstock.errors import InvalidInput
 from penstock.gate.policy import LiveRequirement
 from penstock.gate.sequential import Arm, PhaseUsers, UserResult, on_log_scale
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
-from penstock.toml_document import unknown
 from penstock_jobs.canary.settings import CanarySettings
 from penstock_jobs.canary.trial import Trial
 from penstock_jobs.rewards.definition import DEFAULT, parse_definition

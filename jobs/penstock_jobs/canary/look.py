@@ -11,9 +11,9 @@ import sqlalchemy as sa
 from penstock.channels.change import ChannelState
 from penstock.channels.channel import channel_state, policy_of
 from penstock.channels.history import channel_changes
+from penstock.core.errors import PenstockError, one_line
 from penstock.database.engine import Database, now_us
 from penstock.database.errors import DatabaseUnreachable
-from penstock.errors import PenstockError, one_line
 from penstock.gate import sequential
 from penstock.gate.policy import CanarySteps, LiveRequirement, Policy, parse
 from penstock.gate.sequential import Arm, SampleRatio

@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.channels.calls import ChannelQuestion
 from penstock.channels.change import Change
-from penstock.clock import SECOND_US
+from penstock.core.clock import SECOND_US
 from penstock.lake.desk import Call, Caller
 from penstock.lake.lake import Lake
 from penstock.terminal.output import time_text

@@ -22,11 +22,11 @@ from penstock.channels.change import (
 )
 from penstock.channels.promotion import Judge, Promotion, Rollback, gate_judge, promote, roll_back
 from penstock.checkpoints.checkpoint import TEXT_CHARS_MAX, StateRefused
-from penstock.clock import SECOND_US
+from penstock.core.clock import SECOND_US
+from penstock.core.errors import one_line
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
 from penstock.database.leases import leased
-from penstock.errors import one_line
 from penstock.gate.policy import CanarySteps
 from penstock.gate.verdict import GateRefused
 from penstock.lake.lake import Lake

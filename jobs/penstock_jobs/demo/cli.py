@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.directories import open_private
+from penstock.core.directories import open_private
 from penstock.lake.commands import Outcome, command
 from penstock.lake.lake import open_existing
 from penstock.terminal import options

@@ -22,16 +22,16 @@ from penstock.channels.change import ChannelState
 from penstock.channels.channel import assign, channel_state
 from penstock.channels.promotion import Promotion, gate_judge, promote, release
 from penstock.checkpoints.registration import register
-from penstock.clock import SECOND_US, SystemClock
-from penstock.directories import make_directory
-from penstock.errors import InvalidInput
+from penstock.core.clock import SECOND_US, SystemClock
+from penstock.core.directories import make_directory
+from penstock.core.errors import InvalidInput
+from penstock.core.settings import FILE_NAME
 from penstock.events.event import TENANT_DEFAULT
 from penstock.execution import open_executor
 from penstock.http.errors import AnswerUnusable, ServerUnreachable
 from penstock.ingest.file_import import wait_until_stored
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
-from penstock.settings import FILE_NAME
 from penstock_jobs.benchmarks.run import register_suite
 from penstock_jobs.benchmarks.suite import read_suite
 from penstock_jobs.demo import story

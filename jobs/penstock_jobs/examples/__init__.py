@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.terminal import options
 from penstock.terminal.output import say, show_json
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.desk import Desk, open_desk
 from penstock.terminal import options

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from penstock.clock import SECOND_US, SystemClock
-from penstock.errors import InvalidInput
+from penstock.core.clock import SECOND_US, SystemClock
+from penstock.core.errors import InvalidInput
 from penstock.lake.desk import Desk
 from penstock_jobs.importers.importer import ImportedEvent, SessionEvents
 from penstock_jobs.rewards.bucket import Bucket, ChainMember, EditParameters

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.access.errors import RoleMissing
+from penstock.core.errors import InvalidInput
 from penstock.database.errors import DatabaseOutdated
-from penstock.errors import InvalidInput
 from penstock.ingest.event_files import EventFile, LeftOut, find_files, named_as_events, problem_of
 from penstock.ingest.file_import import ImportSummary, event_importer
 from penstock.lake.desk import Desk, LocalDesk, open_desk

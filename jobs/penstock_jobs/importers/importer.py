@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from msgspec import Struct, field
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.events.messages import present
 from penstock_jobs.importers import formats
 from penstock_jobs.importers.fields import moment, text

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, TypeVar
 from msgspec import Struct
 from xxhash import xxh3_128_hexdigest
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.ingest.decompression import PIECE_BYTES, decompressed
 from penstock.ingest.event_files import CODECS_BY_SUFFIX, EventFile, open_unbuffered, unfit
 from penstock_jobs.importers.fields import decode, moment_us

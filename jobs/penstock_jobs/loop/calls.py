@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from penstock.clock import SECOND_US
+from penstock.core.clock import SECOND_US
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.lake.pages import (

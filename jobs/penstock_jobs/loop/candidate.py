@@ -9,13 +9,13 @@ import msgspec
 
 from penstock.checkpoints.digests import text_digest
 from penstock.checkpoints.registration import find, register
-from penstock.clock import SECOND_US
+from penstock.core.clock import SECOND_US
+from penstock.core.settings import without_secrets
 from penstock.execution import open_executor
 from penstock.http.address import HttpAddress
 from penstock.http.egress import EgressPolicy
 from penstock.lake.catalog import name_snap, pinned
 from penstock.lake.query import OwnQuery
-from penstock.settings import without_secrets
 from penstock.shards.manifest import shard_folder
 from penstock_jobs.loop import LoopSettings
 from penstock_jobs.loop.cycles import database_now, encoded_inputs

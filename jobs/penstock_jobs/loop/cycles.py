@@ -14,11 +14,11 @@ import sqlalchemy as sa
 import structlog
 
 from penstock.checkpoints.digests import text_digest
-from penstock.clock import SECOND_US
+from penstock.core.clock import SECOND_US
+from penstock.core.errors import PenstockError
 from penstock.database.engine import Database, insert_new, now_us
 from penstock.database.errors import DatabaseUnreachable
 from penstock.database.leases import repeating
-from penstock.errors import PenstockError
 from penstock.terminal.output import time_text
 from penstock_jobs.loop.tables import loop_cycle, loop_stage
 

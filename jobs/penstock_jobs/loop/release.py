@@ -16,9 +16,9 @@ from penstock.channels.promotion import (
 )
 from penstock.checkpoints.attempts import AttemptScope, RecordedAttempt, attempts_of
 from penstock.checkpoints.checkpoint import StateRefused
-from penstock.clock import SECOND_US
+from penstock.core.clock import SECOND_US
+from penstock.core.errors import InvalidInput, one_line
 from penstock.database.leases import leased
-from penstock.errors import InvalidInput, one_line
 from penstock.execution import open_executor
 from penstock.gate.policy import CanarySteps, EvidenceRules
 from penstock.gate.verdict import GateRefused

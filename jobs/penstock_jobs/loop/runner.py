@@ -12,9 +12,9 @@ from uuid import uuid4
 
 from penstock.channels.change import ChannelState
 from penstock.channels.channel import channel_state, policy_of
-from penstock.clock import SECOND_US
+from penstock.core.clock import SECOND_US
+from penstock.core.errors import InvalidInput, PenstockError, one_line
 from penstock.database.errors import DatabaseUnreachable
-from penstock.errors import InvalidInput, PenstockError, one_line
 from penstock.execution import ExecutorUnreachable
 from penstock.gate.policy import parse
 from penstock.lake.lake import Lake

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from penstock.channels.change import ChannelState
 from penstock.channels.channel import channel_state, policy_of
-from penstock.clock import SECOND_US
+from penstock.core.clock import SECOND_US
 from penstock.database.engine import Database
 from penstock.gate.policy import Policy, parse
 from penstock.lake.lake import Lake

@@ -20,16 +20,16 @@ from penstock.checkpoints.checkpoint import Form, StateRefused, check_digest
 from penstock.checkpoints.digests import check_uri, is_path, path_of
 from penstock.checkpoints.registration import withdraw
 from penstock.checkpoints.tables import checkpoint
-from penstock.clock import SECOND_US
+from penstock.core.clock import SECOND_US
+from penstock.core.directories import SHARED_MODE, make_directory
+from penstock.core.errors import InvalidInput
+from penstock.core.safe_names import relative_name
+from penstock.core.settings import ENVIRONMENT_PREFIX, Settings
 from penstock.database.engine import Database
-from penstock.directories import SHARED_MODE, make_directory
-from penstock.errors import InvalidInput
 from penstock.execution.guarded_process import run_guarded
 from penstock.http.address import HttpAddress
 from penstock.http.client import HttpAnswer, HttpClient
 from penstock.http.egress import EgressPolicy
-from penstock.safe_names import relative_name
-from penstock.settings import ENVIRONMENT_PREFIX, Settings
 from penstock_jobs.loop.cycles import StageLost, TrainerFailed, TrainerRefused, database_now
 from penstock_jobs.loop.loop_file import LoopFile, label_of
 from penstock_jobs.loop.tables import loop_cycle

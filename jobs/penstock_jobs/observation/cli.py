@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.errors import Backlogged
+from penstock.core.errors import Backlogged
 from penstock.events.event import TENANT_DEFAULT
 from penstock.http.errors import ServerUnreachable
 from penstock.lake.desk import open_desk, service_url
@@ -54,7 +54,7 @@ def observe(
 
     Example: penstock observe ~/src/shop --url https://penstock.example.org
     """
-    from penstock.clock import SystemClock
+    from penstock.core.clock import SystemClock
     from penstock_jobs.observation.looks import WorkTree, kept_memory, windows_of
     from penstock_jobs.observation.observer import Observer
     from penstock_jobs.rewards.definition import find_definition

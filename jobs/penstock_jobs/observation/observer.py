@@ -12,8 +12,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from penstock.clock import SECOND_US, Clock
-from penstock.errors import InvalidInput
+from penstock.core.clock import SECOND_US, Clock
+from penstock.core.errors import InvalidInput
 from penstock.events.event import TS_MAX_US
 from penstock.ingest.file_import import event_importer
 from penstock.lake.desk import Call, Caller, Desk, Question

@@ -9,10 +9,10 @@ from markupsafe import Markup
 
 from penstock.channels.calls import LIST_CHANNELS, ChannelsQuestion
 from penstock.channels.change import ChannelState
-from penstock.clock import SECOND_US
 from penstock.console.charts import Bar, Series, bar_chart, line_chart, share_bar
 from penstock.console.figures import as_time, duration
 from penstock.console.page import Content, PageList, Visitor, all_pages, page_sql
+from penstock.core.clock import SECOND_US
 from penstock.ingest.calls import READ_LEDGER, LedgerAnswer, LedgerQuestion
 from penstock.lake.calls import seconds_until_stored
 from penstock.lake.desk import Call, Question

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from penstock.core.errors import PenstockError
 from penstock.database.engine import Database, insert_of, portions
-from penstock.errors import PenstockError
 from penstock.lake.buckets import Bucket as LakeBucket
 from penstock.lake.buckets import (
     SessionId,

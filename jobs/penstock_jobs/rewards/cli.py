@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.arrow_start import take_memory_from_system
-from penstock.errors import InvalidInput, StoreNeeded
+from penstock.core.arrow_start import take_memory_from_system
+from penstock.core.errors import InvalidInput, StoreNeeded
 from penstock.events.event import CONSENT_UNKNOWN, TENANT_DEFAULT
 from penstock.lake.commands import Outcome, command
 from penstock.lake.desk import Desk, LocalDesk

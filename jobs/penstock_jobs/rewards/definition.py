@@ -26,9 +26,9 @@ from typing import Any, Literal, NamedTuple, get_args
 import msgspec
 import pyarrow as pa
 
-from penstock import toml_document as toml
-from penstock.errors import InvalidInput
-from penstock.settings import Settings
+from penstock.core import toml_document as toml
+from penstock.core.errors import InvalidInput
+from penstock.core.settings import Settings
 from penstock_jobs.rewards.bucket import Bucket, Columns
 from penstock_jobs.rewards.rows import State
 

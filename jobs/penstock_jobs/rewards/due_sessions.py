@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy import Connection, bindparam
 
+from penstock.core.errors import InvalidInput
 from penstock.database.engine import Database, insert_of, now_us
-from penstock.errors import InvalidInput
 from penstock.events.event import TS_MAX_US
 from penstock.lake.buckets import SessionId, read_changes
 from penstock.lake.catalog import Pin

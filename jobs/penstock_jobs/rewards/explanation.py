@@ -9,8 +9,8 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.clock import SystemClock
-from penstock.errors import InvalidInput
+from penstock.core.clock import SystemClock
+from penstock.core.errors import InvalidInput
 from penstock.events.event import CONSENT_UNKNOWN
 from penstock.lake.buckets import SessionId
 from penstock.lake.lake import Lake

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from penstock.clock import SECOND_US
+from penstock.core.clock import SECOND_US
 from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.git_followed_files import (
     BranchLines,

@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from penstock.clock import SECOND_US
-from penstock.errors import InvalidInput
+from penstock.core.clock import SECOND_US
+from penstock.core.errors import InvalidInput
 
 _REGULAR = ("100644", "100755", "100664")
 #: Instead of the blob of a link or another repository.

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from penstock.console.charts import WIDTH, Bar, Interval, histogram, interval_chart, share_bar
 from penstock.console.figures import duration, share, signed, url
 from penstock.console.page import Content, PageList, Redirect, Visitor, page_sql
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.lake.desk import Question
 from penstock.lake.query import OwnQuery
 from penstock.terminal.options import since_us

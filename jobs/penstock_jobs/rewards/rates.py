@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock_jobs.rewards import OutcomeKind

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from textwrap import shorten
 from typing import Any
 
+from penstock.core.visible_text import visible_line
 from penstock.terminal.output import say, show_table, show_text, time_of
-from penstock.visible_text import visible_line
 from penstock_jobs.rewards.definition import NAME
 from penstock_jobs.rewards.dissatisfaction import Dissatisfaction
 from penstock_jobs.rewards.explanation import Explanation

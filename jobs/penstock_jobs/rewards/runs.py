@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from penstock.clock import SystemClock
+from penstock.core.clock import SystemClock
+from penstock.core.settings import Settings
 from penstock.execution import Executor
 from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import pinned
 from penstock.lake.lake import Lake
-from penstock.settings import Settings
 from penstock_jobs.rewards import due_sessions
 from penstock_jobs.rewards.bucket import Bucket as RewardBucket
 from penstock_jobs.rewards.bucket import EditParameters, Relations, as_bucket, later

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from penstock.core.settings import RoomSettings, Settings, setting
 from penstock.lake.settings import LakeSettings
-from penstock.settings import RoomSettings, Settings, setting
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,8 @@ from typing import Any, Literal, Protocol, TypeVar
 import msgspec
 import pyarrow as pa
 
-from penstock.clock import SECOND_US, SystemClock
 from penstock.console.page import Visitor
+from penstock.core.clock import SECOND_US, SystemClock
 from penstock.events.event import KEY_BYTES, SCHEMA_VERSION, TENANT_DEFAULT
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.events.messages import present
 from penstock.lake.desk import Desk
 from penstock_jobs.importers.fields import digest_of

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.errors import PenstockError
-from penstock.toml_document import read_bounded
+from penstock.core.errors import PenstockError
+from penstock.core.toml_document import read_bounded
 from penstock_jobs.sessions.session_record import EventRecord
 from penstock_jobs.shards.rendered_branches import open_tokenizer
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from penstock.audit.entry import OPERATOR
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.execution import Executor
 from penstock.lake.buckets import SessionId, bucket_of_sessions
 from penstock.lake.catalog import intents_kept, name_snap, pinned

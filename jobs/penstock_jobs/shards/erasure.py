@@ -8,11 +8,11 @@ import sqlalchemy as sa
 
 from penstock.audit.entry import person_digest
 from penstock.checkpoints.lineage import learners
+from penstock.core.safe_names import tenant_folder
 from penstock.database.engine import clock_us, insert_new, now_us, portions
 from penstock.lake.tables import segment_intent
 from penstock.privacy.orders import CONTENT, LINEAGE, ErasedPart, ErasureOrder, ErasureStep
 from penstock.privacy.tombstones import SESSION
-from penstock.safe_names import tenant_folder
 from penstock.shards.local_copies import CACHE_FOLDER, LocalCopies
 from penstock.shards.manifest import FOLDER, GoneNote, replace_files_by_note, shard_folder
 from penstock.shards.tables import ERASED, of_shard, shard, shard_file, shard_left_out, shard_mark

@@ -23,14 +23,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.directories import sync_directory
-from penstock.errors import InvalidInput, PenstockError
-from penstock.safe_names import relative_name
-from penstock.settings import MIB
+from penstock.core.directories import sync_directory
+from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.safe_names import relative_name
+from penstock.core.settings import MIB
+from penstock.core.toml_document import unknown
 from penstock.shards.files import RouteRows, read_part
 from penstock.shards.manifest import Manifest, PartFile, StoredShard
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS, Rows
-from penstock.toml_document import unknown
 from penstock_jobs.shards import exporters
 
 #: Of a row group of what is written, before compression. Readers of nested columns fail on large

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.settings import KIB
+from penstock.core.settings import KIB
 from penstock.shards.schema import SHARD_ROWS
 from penstock_jobs.shards.engine_branches import ASSISTANT
 from penstock_jobs.shards.plain_sessions import PlainSession, count_of, read_plain

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.checkpoints.suites import SuiteVersion
-from penstock.errors import PenstockError
+from penstock.core.errors import PenstockError
 from penstock.privacy.consents import NO_TRAIN, rows_of_sessions
 from penstock_jobs.shards.advantages import advantages
 from penstock_jobs.shards.exclusion import (

@@ -8,8 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from penstock.errors import InvalidInput
-from penstock.toml_document import (
+from penstock.core.errors import InvalidInput
+from penstock.core.toml_document import (
     NotNegative,
     Positive,
     Seconds,

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
-from penstock.errors import ExtraMissing, InvalidInput, PenstockError
+from penstock.core.errors import ExtraMissing, InvalidInput, PenstockError
+from penstock.core.toml_document import read_bounded
 from penstock.shards.schema import ROLES
-from penstock.toml_document import read_bounded
 from penstock_jobs.shards.conversation import ChatMessage, Conversation, openai_message
 from penstock_jobs.shards.engine_branches import ASSISTANT, Branch, SessionBranches, TokenSpan
 from penstock_jobs.shards.session_events import EventProblem

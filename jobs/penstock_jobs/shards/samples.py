@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.errors import InvalidInput, PenstockError
+from penstock.core.errors import InvalidInput, PenstockError
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 from penstock_jobs.shards.conversation import (
     ChatMessage,

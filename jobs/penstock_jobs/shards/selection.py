@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import InvalidInput, PenstockError
-from penstock.toml_document import refuse_unknown
+from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.toml_document import refuse_unknown
 from penstock_jobs.rewards.bucket import ChainMember
 from penstock_jobs.rewards.credit import standings, together
 from penstock_jobs.rewards.definition import Definition, Standing

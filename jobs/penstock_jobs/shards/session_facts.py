@@ -10,6 +10,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from penstock.channels.tables import channel_change
+from penstock.core.settings import MIB, Settings
 from penstock.events.event import CONSENT_UNKNOWN
 from penstock.execution import Executor
 from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket
@@ -28,7 +29,6 @@ from penstock.privacy.consents import (
     SessionDecisions,
 )
 from penstock.privacy.tombstones import SESSION
-from penstock.settings import MIB, Settings
 from penstock_jobs.rewards.chains import LINKS, REPEATS, Link, places_of
 from penstock_jobs.rewards.settings import reward_bucket_bytes
 from penstock_jobs.shards.name_numbers import in_one

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.settings import MIB, Settings
 from penstock.lake.buckets import Bucket, RowGroupMemory, read_bucket
 from penstock.lake.lake import Lake
-from penstock.settings import MIB, Settings
 from penstock.shards.manifest import PartFile
 from penstock.shards.schema import SHARD_ROWS, SORTED_BY
 from penstock.shards.validation import ShardValidator

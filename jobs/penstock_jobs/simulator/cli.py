@@ -11,8 +11,8 @@ from typing import Annotated, BinaryIO
 import msgspec
 import typer
 
-from penstock.clock import SECOND_US
-from penstock.errors import InvalidInput
+from penstock.core.clock import SECOND_US
+from penstock.core.errors import InvalidInput
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of
 from penstock.terminal.output import data_output, say, show_json

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import BinaryIO
 
-from penstock.errors import ExtraMissing, InvalidInput, SettingInvalid
+from penstock.core.errors import ExtraMissing, InvalidInput, SettingInvalid
+from penstock.core.settings import without_secrets
 from penstock.events.event import SCHEMA_VERSION, TENANT_DEFAULT
 from penstock.http.client import ServiceClient
 from penstock.http.errors import ServerUnreachable
-from penstock.settings import without_secrets
 from penstock_jobs.simulator.grammar import Dice
 from penstock_jobs.simulator.production import Production
 from penstock_jobs.simulator.truth import SessionTruth

@@ -16,8 +16,8 @@ from zlib import crc32
 
 import msgspec
 
-from penstock.errors import InvalidInput
-from penstock.toml_document import TEXT_BYTES_MAX, read_bounded
+from penstock.core.errors import InvalidInput
+from penstock.core.toml_document import TEXT_BYTES_MAX, read_bounded
 from penstock_jobs.simulator.grammar import Dice
 
 Task = Literal["clear", "risky"]

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
 
-from penstock.clock import SECOND_US
+from penstock.core.clock import SECOND_US
 from penstock_jobs.simulator import policy as ids
 from penstock_jobs.simulator.files import (
     CodeLine,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from penstock.settings import RoomSettings, setting
+from penstock.core.settings import RoomSettings, setting
 
 Role = Literal["ingest", "read", "serve", "train", "promote", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)

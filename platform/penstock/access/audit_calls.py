@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 
 from penstock.audit.entry import Action, AuditEntry, Head
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.lake.pages import Page, decode_cursor, decode_number, encode_cursor

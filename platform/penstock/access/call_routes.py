@@ -14,7 +14,7 @@ from litestar.handlers import HTTPRouteHandler
 
 from penstock.access.keys import Authorizer, Grant
 from penstock.access.quotas import Quotas
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.http.body import UnreadAnswers, held_answer, read_fields
 from penstock.http.openapi import (
     KEY_NEEDED,

@@ -22,8 +22,8 @@ from penstock.access.calls import (
     KeysAnswer,
 )
 from penstock.audit.entry import Action
-from penstock.clock import SystemClock
-from penstock.errors import InvalidInput
+from penstock.core.clock import SystemClock
+from penstock.core.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.commands import Outcome, asks, command
 from penstock.lake.desk import Desk, open_desk

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from penstock.errors import PenstockError
+from penstock.core.errors import PenstockError
 
 
 class KeyRefused(PenstockError, http_status=401, http_headers={"WWW-Authenticate": "Bearer"}):

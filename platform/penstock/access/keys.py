@@ -18,13 +18,13 @@ from penstock.access.errors import KeyExpired, KeyRefused, RoleMissing, TooManyB
 from penstock.access.tables import api_key
 from penstock.audit.chain import append
 from penstock.audit.entry import OPERATOR, Deed
-from penstock.clock import SECOND_US, Clock
+from penstock.core.clock import SECOND_US, Clock
+from penstock.core.errors import InvalidInput
+from penstock.core.metrics import Metrics
 from penstock.database.engine import Database, clock_us, lock_table, now_us
-from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT, is_tenant
 from penstock.http.address import address_group
 from penstock.http.problems import current_request
-from penstock.metrics import Metrics
 
 _SECRET_BYTES = 24
 #: The year 9999: calendars know no later one.

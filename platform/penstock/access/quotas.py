@@ -15,12 +15,12 @@ from penstock.access.errors import QuotaUsedUp
 from penstock.access.tables import tenant_quota
 from penstock.audit.chain import append
 from penstock.audit.entry import OPERATOR, Deed
-from penstock.clock import Clock
+from penstock.core.clock import Clock
+from penstock.core.errors import InvalidInput
+from penstock.core.settings import Settings
 from penstock.database.engine import Database, insert_of
-from penstock.errors import InvalidInput
 from penstock.events.event import is_tenant
 from penstock.lake.tables import ledger
-from penstock.settings import Settings
 
 HOUR_US = 3_600_000_000
 

@@ -22,8 +22,8 @@ from penstock.audit.entry import (
 )
 from penstock.audit.hash_chain import NO_HASH
 from penstock.audit.tables import audit_chain, audit_entry
+from penstock.core.settings import ENVIRONMENT_PREFIX, ResolvedSetting, Settings, declarations
 from penstock.database.engine import Database, clock_us, insert_new
-from penstock.settings import ENVIRONMENT_PREFIX, ResolvedSetting, Settings, declarations
 
 _COLUMNS = [audit_entry.c[field.name] for field in fields(AuditEntry)]
 

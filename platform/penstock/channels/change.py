@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from penstock.audit.hash_chain import NO_HASH, ChainReader, hash_of
-from penstock.errors import PenstockError
+from penstock.core.errors import PenstockError
 
 Action = Literal["promote", "rollback", "canary", "release", "policy"]
 _SHORT_CHARS = len("sha256:") + 12

@@ -33,8 +33,8 @@ from penstock.channels.notices import checkpoint_places
 from penstock.channels.tables import channel, channel_change
 from penstock.checkpoints.digests import text_digest
 from penstock.checkpoints.registration import check_chain, find_in, move_state
+from penstock.core.errors import InvalidInput
 from penstock.database.engine import Database, insert_new, now_us
-from penstock.errors import InvalidInput
 from penstock.gate import tables
 from penstock.gate.verdict import Verdict
 from penstock.terminal.output import time_text

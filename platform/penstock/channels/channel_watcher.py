@@ -18,8 +18,8 @@ from penstock.channels.change import ChangeAnswer, ChannelNews, ChannelState, Ch
 from penstock.channels.channel import channel_state, channel_state_in
 from penstock.channels.notices import notices_after, notices_in
 from penstock.channels.tables import channel
+from penstock.core.errors import PenstockError, TooManyRequests
 from penstock.database.engine import Database, portions
-from penstock.errors import PenstockError, TooManyRequests
 from penstock.http.client import ServiceClient, Tell
 from penstock.http.errors import ServerUnreachable
 

@@ -144,8 +144,8 @@ def policy(
 
     Example: penstock channels policy production --set examples/policies/production.toml
     """
+    from penstock.core.toml_document import read_text, unknown
     from penstock.gate.policy import parse
-    from penstock.toml_document import read_text, unknown
 
     if file is None:
         policy = desk.ask(SHOW_POLICY, ChannelQuestion(name=name))

@@ -20,12 +20,12 @@ from penstock.channels.notices import (
     record_try,
 )
 from penstock.channels.webhooks import DeliveryFailure, WebhookTarget, list_webhooks, open_webhook
+from penstock.core.errors import PenstockError
+from penstock.core.metrics import Metrics
+from penstock.core.settings import Settings
 from penstock.database.engine import Database
 from penstock.database.leases import leased
-from penstock.errors import PenstockError
 from penstock.http.egress import EgressPolicy
-from penstock.metrics import Metrics
-from penstock.settings import Settings
 
 _TARGETS_MAX = 8
 _POLL_SECONDS = 0.25

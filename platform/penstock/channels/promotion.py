@@ -37,8 +37,8 @@ from penstock.checkpoints.checkpoint import (
 from penstock.checkpoints.digests import text_digest
 from penstock.checkpoints.registration import ancestors, check_chain, find_in
 from penstock.checkpoints.tables import checkpoint
+from penstock.core.errors import InvalidInput, PenstockError
 from penstock.database.engine import Database, insert_new, now_us
-from penstock.errors import InvalidInput, PenstockError
 from penstock.gate import policy
 from penstock.gate.decision import decide
 from penstock.gate.evidence import Evidence, GatedChannel, gather_evidence

@@ -180,7 +180,7 @@ def _check_override(database: "Database", caller: Caller) -> None:
     from penstock.access.errors import KeyRefused, RoleMissing
     from penstock.access.keys import KeyRing, list_keys
     from penstock.channels.change import OverrideRefused
-    from penstock.clock import SystemClock
+    from penstock.core.clock import SystemClock
 
     if not caller.is_admin:
         raise RoleMissing(role="admin")

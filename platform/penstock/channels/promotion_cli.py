@@ -221,7 +221,7 @@ def show_change(change: ChangeAnswer, before: ChangeAnswer | None = None) -> Non
 
 
 def _write(path: Path, content: str) -> None:
-    from penstock.errors import InvalidInput
+    from penstock.core.errors import InvalidInput
 
     try:
         path.write_text(content, encoding="utf-8")

@@ -20,13 +20,13 @@ from penstock.checkpoints.calls import (
     RegisterQuestion,
 )
 from penstock.checkpoints.checkpoint import Checkpoint
+from penstock.core.errors import InvalidInput
+from penstock.core.settings import Settings
 from penstock.database.engine import Database
-from penstock.errors import InvalidInput
 from penstock.http.body import read_document
 from penstock.http.openapi import KEY_NEEDED, RefusableOperation, operation_taking, refusals
 from penstock.http.problems import Problem
 from penstock.http.request_slots import RequestSlots, cut_off_when_cancelled
-from penstock.settings import Settings
 
 HttpRequest = Request[Any, Any, Any]
 

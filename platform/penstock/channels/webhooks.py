@@ -15,13 +15,13 @@ from penstock.audit.entry import OPERATOR, Deed
 from penstock.channels.change import ChangeAnswer, WebhookUnknown
 from penstock.channels.notices import WEBHOOK_PREFIX
 from penstock.channels.tables import channel, delivery, webhook
+from penstock.core.errors import one_line
+from penstock.core.sealed_texts import SecretKeyUnfit, SecretSeal
+from penstock.core.settings import Settings, without_secrets
 from penstock.database.engine import Database, now_us
-from penstock.errors import one_line
 from penstock.http.address import HttpAddress
 from penstock.http.client import HttpClient
 from penstock.http.egress import EgressPolicy
-from penstock.sealed_texts import SecretKeyUnfit, SecretSeal
-from penstock.settings import Settings, without_secrets
 
 _SECRET_PREFIX = "whsec_"
 _SECRET_BYTES = 32

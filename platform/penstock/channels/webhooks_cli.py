@@ -99,8 +99,8 @@ def deliver(
     Example: penstock webhooks deliver --once
     """
     from penstock.channels.notice_delivery import Deliverer
-    from penstock.logs import configure_logs
-    from penstock.metrics import Metrics
+    from penstock.core.logs import configure_logs
+    from penstock.core.metrics import Metrics
 
     configure_logs(lake.settings.log_format)
     metrics = Metrics()

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from urllib.parse import unquote, urlsplit
 
-from penstock.errors import InvalidInput, SettingInvalid
-from penstock.settings import RoomSettings, Settings, setting
+from penstock.core.errors import InvalidInput, SettingInvalid
+from penstock.core.settings import RoomSettings, Settings, setting
 
 if TYPE_CHECKING:
     from penstock.storage.s3 import S3Address

@@ -14,8 +14,8 @@ from sqlalchemy import Connection
 from penstock.checkpoints.checkpoint import AttemptConflict
 from penstock.checkpoints.journal import append_attempts, append_entry
 from penstock.checkpoints.tables import attempt_output, benchmark_attempt, benchmark_run
+from penstock.core.errors import InvalidInput
 from penstock.database.engine import Database, clock_us, insert_new, insert_of, portions
-from penstock.errors import InvalidInput
 from penstock.lake.lake import Lake
 from penstock.privacy.retention import RetentionCount, RetentionPart, RetentionScope
 

@@ -4,8 +4,8 @@ people write of checkpoints and channels: names, digests, reasons."""
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from penstock.errors import InvalidInput, PenstockError
-from penstock.safe_names import DIGEST_PREFIX, sha256_digest
+from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.safe_names import DIGEST_PREFIX, sha256_digest
 
 Form = Literal["whole", "delta"]
 #: Whether somebody compared the files of a checkpoint with its digest.

@@ -16,9 +16,9 @@ from penstock.checkpoints.calls import (
     RegisterQuestion,
 )
 from penstock.checkpoints.checkpoint import Checkpoint
+from penstock.core.settings import load_settings
 from penstock.lake.commands import asks, command
 from penstock.lake.desk import Desk, LocalDesk
-from penstock.settings import load_settings
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of_bytes
 from penstock.terminal.output import say, show_fields, show_rows, show_text
@@ -140,7 +140,7 @@ def withdraw(checkpoint: Checkpoint) -> None:
 
 def _digest(uri: str, data: Path | None) -> "FilesDigest":
     from penstock.checkpoints import digests
-    from penstock.errors import InvalidInput
+    from penstock.core.errors import InvalidInput
 
     uri = digests.check_uri(uri)
     with progress_of_bytes("reading") as progress:

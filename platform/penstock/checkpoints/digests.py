@@ -19,9 +19,9 @@ import msgspec
 
 from penstock.checkpoints.artifact_roots import ArtifactFolder, ArtifactRoots
 from penstock.checkpoints.checkpoint import Form
-from penstock.errors import ExtraMissing, InvalidInput, SettingInvalid, one_line
-from penstock.safe_names import DIGEST_PREFIX, relative_name
-from penstock.settings import ENVIRONMENT_PREFIX, Settings, load_settings, without_secrets
+from penstock.core.errors import ExtraMissing, InvalidInput, SettingInvalid, one_line
+from penstock.core.safe_names import DIGEST_PREFIX, relative_name
+from penstock.core.settings import ENVIRONMENT_PREFIX, Settings, load_settings, without_secrets
 from penstock.storage import StoreRefused, StoreUnreachable
 
 ReadProgress = Callable[[int], object]

@@ -17,7 +17,7 @@ from penstock.checkpoints.tables import (
     benchmark_run,
     suite_version,
 )
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 
 _NAMED = 3
 _RUN_COLUMNS = ("id", "kind", "source", "conditions", "problems", "started_at", "finished_at")

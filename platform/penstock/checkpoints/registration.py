@@ -30,10 +30,10 @@ from penstock.checkpoints.checkpoint import (
 )
 from penstock.checkpoints.digests import ReadProgress
 from penstock.checkpoints.tables import checkpoint, checkpoint_move, checkpoint_shard
+from penstock.core.errors import InvalidInput
+from penstock.core.safe_names import DIGEST_PREFIX
+from penstock.core.settings import Settings
 from penstock.database.engine import Database, insert_new, now_us
-from penstock.errors import InvalidInput
-from penstock.safe_names import DIGEST_PREFIX
-from penstock.settings import Settings
 from penstock.shards.registered_shards import find_shard
 from penstock.terminal.output import time_text
 

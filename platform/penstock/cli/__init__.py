@@ -15,9 +15,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import penstock
-from penstock.arrow_start import start_without_pandas
 from penstock.cli.summaries import SUMMARIES
-from penstock.errors import InvalidInput, PenstockError, StoreNeeded, one_line
+from penstock.core.arrow_start import start_without_pandas
+from penstock.core.errors import InvalidInput, PenstockError, StoreNeeded, one_line
 from penstock.terminal.interruption import INTERRUPTED, listening_to_ctrl_c
 from penstock.terminal.output import guard_terminal, show_error, show_error_document, show_text
 

@@ -17,7 +17,6 @@ from penstock.access.call_routes import BodyMemory
 from penstock.access.errors import KeyExpired, KeyRefused
 from penstock.access.keys import Authorizer, Grant
 from penstock.access.quotas import Quotas
-from penstock.clock import Clock
 from penstock.console.oidc import OpenIdProvider
 from penstock.console.page import ConsolePage, Download, Redirect, Refusal, Visitor, first_page
 from penstock.console.page_memory import PageMemory
@@ -30,7 +29,8 @@ from penstock.console.sign_in import (
     require_own_form,
 )
 from penstock.console.templates import PageFrame
-from penstock.errors import InvalidInput, PenstockError
+from penstock.core.clock import Clock
+from penstock.core.errors import InvalidInput, PenstockError
 from penstock.http.body import UnreadAnswers, held_answer, read_body
 from penstock.http.request_slots import RequestSlots
 from penstock.lake.desk import DOCUMENT_BYTES_MAX, Question, is_list

@@ -14,7 +14,7 @@ import msgspec
 
 from penstock.console.settings import ConsoleSettings
 from penstock.console.sign_in import ProviderUnusable, SignInRefused
-from penstock.errors import ExtraMissing, InvalidInput
+from penstock.core.errors import ExtraMissing, InvalidInput
 from penstock.http.address import HttpAddress
 from penstock.http.client import HttpClient
 

@@ -15,8 +15,8 @@ from penstock.access.call_routes import caller_of
 from penstock.access.errors import RoleMissing
 from penstock.access.keys import Grant
 from penstock.access.quotas import Quotas
-from penstock.clock import Clock
 from penstock.console.sign_in import actor_name
+from penstock.core.clock import Clock
 from penstock.lake.desk import Call, Caller, Question, note_query, perform
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery, WrittenAnswer

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from penstock.clock import SECOND_US, Clock
 from penstock.console.page import ConsolePage, Content, Visitor
+from penstock.core.clock import SECOND_US, Clock
 from penstock.lake.desk import Question
 
 #: Quicker ones are made each time.

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from penstock.console.charts import Bar, Series, bar_chart, line_chart
 from penstock.console.figures import short
 from penstock.console.page import Content, Download, PageList, Refusal, Visitor
-from penstock.errors import PenstockError
+from penstock.core.errors import PenstockError
 from penstock.lake.desk import Question
 from penstock.lake.row_formats import write_rows
 from penstock.lake.view_sources import column_meanings, view_names

@@ -33,7 +33,7 @@ from penstock.console.sign_in import (
     require_own_form,
 )
 from penstock.console.templates import PageFrame, get_asset
-from penstock.errors import PenstockError
+from penstock.core.errors import PenstockError
 from penstock.http.problems import current_request
 
 log_line = structlog.get_logger()

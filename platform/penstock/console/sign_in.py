@@ -14,10 +14,10 @@ import sqlalchemy as sa
 from penstock.access.keys import Grant, list_keys
 from penstock.audit.chain import append
 from penstock.audit.entry import Deed
-from penstock.clock import SECOND_US, Clock
 from penstock.console.tables import console_session
+from penstock.core.clock import SECOND_US, Clock
+from penstock.core.errors import PenstockError
 from penstock.database.engine import Database
-from penstock.errors import PenstockError
 from penstock.events.event import TENANT_DEFAULT
 
 

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from penstock.console import figures
 from penstock.console.page import ConsolePage, Visitor, navigation
 from penstock.console.sign_in import FIELD, form_proof
-from penstock.visible_text import visible
+from penstock.core.visible_text import visible
 
 _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 _FOR_EVER = "public, max-age=31536000, immutable"

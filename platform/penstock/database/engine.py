@@ -10,11 +10,11 @@ from sqlalchemy import ColumnElement, Connection, Engine, Table
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
+from penstock.core.errors import InvalidInput
+from penstock.core.settings import Settings, without_secrets
 from penstock.database import postgresql, sqlite
 from penstock.database.errors import DatabaseUnreachable
 from penstock.database.settings import DatabaseLimits, DatabaseSettings
-from penstock.errors import InvalidInput
-from penstock.settings import Settings, without_secrets
 
 _POSTGRESQL = ("postgres", "postgresql", "postgresql+psycopg")
 _DEFAULT_LIMITS = DatabaseLimits()

@@ -1,6 +1,6 @@
 """The errors of the metadata database."""
 
-from penstock.errors import PenstockError
+from penstock.core.errors import PenstockError
 
 
 class DatabaseUnreachable(

@@ -6,8 +6,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection, Engine, event, exc
 
+from penstock.core.errors import ExtraMissing
 from penstock.database.settings import DatabaseLimits
-from penstock.errors import ExtraMissing
 
 #: Options of a transaction that sees one state, and of one that changes nothing.
 ONE_STATE: dict[str, Any] = {"isolation_level": "REPEATABLE READ"}

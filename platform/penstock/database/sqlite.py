@@ -12,10 +12,10 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import DatabaseError, DBAPIError, InternalError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from penstock.clock import SystemClock
+from penstock.core.clock import SystemClock
+from penstock.core.directories import FILE_MODE
 from penstock.database.errors import DatabaseUnreachable
 from penstock.database.settings import DatabaseLimits
-from penstock.directories import FILE_MODE
 
 #: Whoever writes has the database for itself, and sees one state anyway.
 ONE_STATE: dict[str, Any] = {}

@@ -5,9 +5,9 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from penstock.errors import ExtraMissing, SettingInvalid
+from penstock.core.errors import ExtraMissing, SettingInvalid
+from penstock.core.settings import Settings
 from penstock.eventlog.settings import EventLogSettings
-from penstock.settings import Settings
 
 
 class Entry(NamedTuple):

@@ -1,6 +1,6 @@
 """The errors of the event log."""
 
-from penstock.errors import Backlogged, PenstockError
+from penstock.core.errors import Backlogged, PenstockError
 
 
 class LogUnwritable(Backlogged):

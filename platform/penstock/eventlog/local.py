@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from penstock.directories import make_directory, open_private, sync_directory
-from penstock.errors import Backlogged
+from penstock.core.directories import make_directory, open_private, sync_directory
+from penstock.core.errors import Backlogged
 from penstock.eventlog import Claim, Entry, OffsetBounds
 from penstock.eventlog.errors import LogCorrupt, LogShapeChanged, LogUnwritable
 from penstock.eventlog.local_partition import LocalPartition, encode_block

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from penstock.directories import DIRECTORY_MODE, sync_directory
+from penstock.core.directories import DIRECTORY_MODE, sync_directory
 from penstock.eventlog import Entry, OffsetBounds
 from penstock.eventlog.errors import LogCorrupt
 

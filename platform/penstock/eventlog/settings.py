@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from penstock.settings import GIB, MIB, RoomSettings, setting
+from penstock.core.settings import GIB, MIB, RoomSettings, setting
 
 #: A larger block is slower to check after a crash, and no quicker to write.
 _BLOCK_BYTES_MAX = 4 * MIB

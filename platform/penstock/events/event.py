@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 
 Count = Annotated[int, Meta(ge=0)]
 Milliseconds = Annotated[float, Meta(ge=0)]

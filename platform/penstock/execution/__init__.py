@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
-from penstock.errors import PenstockError, SettingInvalid
+from penstock.core.errors import PenstockError, SettingInvalid
 
 if TYPE_CHECKING:  # a sandbox imports this package, and starts once per attempt
-    from penstock.settings import Settings
+    from penstock.core.settings import Settings
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

@@ -16,8 +16,8 @@ from multiprocessing.connection import wait
 from operator import attrgetter
 from typing import Any, Protocol
 
-from penstock.arrow_start import start_without_pandas
-from penstock.errors import InvalidInput, PenstockError
+from penstock.core.arrow_start import start_without_pandas
+from penstock.core.errors import InvalidInput, PenstockError
 from penstock.execution import Executor, Result, Task, TaskFailed, TaskResult, WorkerLost
 from penstock.execution.guarded_process import Channel, GuardedProcess, describe_status
 

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-from penstock.errors import ExtraMissing, one_line
+from penstock.core.errors import ExtraMissing, one_line
 from penstock.execution import ExecutorUnreachable, TaskFailed
 from penstock.execution.calls import CallExecutor, Workers, perform
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from penstock.settings import GIB, RoomSettings, setting
+from penstock.core.settings import GIB, RoomSettings, setting
 
 
 @dataclass(frozen=True, kw_only=True)

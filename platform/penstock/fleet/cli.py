@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.channels.cli import Name
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
+from penstock.core.settings import load_settings
 from penstock.events.event import TENANT_DEFAULT
 from penstock.fleet.fleet_status import PartName
 from penstock.lake.commands import Outcome, command
 from penstock.lake.desk import Desk, service_url
 from penstock.lake.lake import open_existing
-from penstock.settings import load_settings
 from penstock.terminal import options
 from penstock.terminal.long_commands import on_end_signal
 from penstock.terminal.output import say, say_more, show_json_line, show_table, show_text

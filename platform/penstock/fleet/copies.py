@@ -19,12 +19,12 @@ from penstock.checkpoints.digests import (
     folder_digest,
     source_files,
 )
-from penstock.directories import FILE_MODE, make_directory, open_private, sync_directory
-from penstock.errors import InvalidInput, PenstockError, one_line
+from penstock.core.directories import FILE_MODE, make_directory, open_private, sync_directory
+from penstock.core.errors import InvalidInput, PenstockError, one_line
+from penstock.core.safe_names import DIGEST_PREFIX, is_relative_name, sha256_digest
+from penstock.core.settings import Settings
 from penstock.fleet.registry_source import ChainLink
 from penstock.fleet.settings import FleetSettings
-from penstock.safe_names import DIGEST_PREFIX, is_relative_name, sha256_digest
-from penstock.settings import Settings
 
 _FETCHING = "fetching-"
 _REMOVING = "removing-"

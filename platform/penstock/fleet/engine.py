@@ -8,10 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.errors import InvalidInput, PenstockError
+from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.safe_names import sha256_digest
+from penstock.core.settings import ENVIRONMENT_PREFIX
 from penstock.execution.guarded_process import run_guarded
-from penstock.safe_names import sha256_digest
-from penstock.settings import ENVIRONMENT_PREFIX
 from penstock.storage import FileStore
 from penstock.terminal.output import passing_on
 

@@ -15,15 +15,15 @@ from penstock.channels.change import ChannelState
 from penstock.channels.channel_watcher import channel_answers
 from penstock.checkpoints.calls import SHOW_CHECKPOINT, CheckpointQuestion
 from penstock.checkpoints.checkpoint import LineageBroken, check_name
+from penstock.core.errors import InvalidInput, PenstockError, one_line
+from penstock.core.safe_names import sha256_digest
 from penstock.database.errors import DatabaseUnreachable
-from penstock.errors import InvalidInput, PenstockError, one_line
 from penstock.fleet.calls import REPORT_REPLICA
 from penstock.fleet.fleet_status import PartTarget, StandingAnswer, part_target, say_standing
 from penstock.fleet.replicas import Report
 from penstock.http.client import Tell, service_at
 from penstock.lake.desk import Caller, Desk, LocalDesk, RemoteDesk
 from penstock.lake.lake import Lake
-from penstock.safe_names import sha256_digest
 from penstock.terminal.options import actor
 
 _ANSWER_SECONDS_MAX = 15.0

@@ -11,8 +11,10 @@ from sqlalchemy import Connection
 
 from penstock.channels.channel import channel_state_in
 from penstock.checkpoints.checkpoint import TEXT_CHARS_MAX, check_digest, check_name
+from penstock.core.errors import PenstockError
+from penstock.core.metrics import Metrics
+from penstock.core.settings import Settings
 from penstock.database.engine import Database, insert_of, now_us
-from penstock.errors import PenstockError
 from penstock.fleet.fleet_status import (
     STATES,
     PartName,
@@ -24,8 +26,6 @@ from penstock.fleet.settings import FleetSettings
 from penstock.fleet.tables import replica
 from penstock.lake.desk import Question
 from penstock.lake.pages import Page
-from penstock.metrics import Metrics
-from penstock.settings import Settings
 from penstock.terminal.output import time_text
 
 FORGET_SECONDS = 3_600.0

@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from penstock.errors import PenstockError, one_line
+from penstock.core.errors import PenstockError, one_line
+from penstock.core.settings import ENVIRONMENT_PREFIX, Settings
 from penstock.fleet.copies import Copies, CopyMismatch
 from penstock.fleet.engine import (
     LoadedCheckpoint,
@@ -27,7 +28,6 @@ from penstock.fleet.fleet_status import PartName, PartTarget, State
 from penstock.fleet.registry_source import ChainLink, RegistrySource, Reporter, TellEvent
 from penstock.fleet.replicas import Report
 from penstock.fleet.settings import FleetSettings
-from penstock.settings import ENVIRONMENT_PREFIX, Settings
 
 _JOIN_SECONDS_MAX = 0.5
 #: How often an engine is asked whether it still has what was loaded.

@@ -68,9 +68,9 @@ def plan(
 
     Example: penstock gate plan core --policy policy.toml --attempts 4
     """
+    from penstock.core.toml_document import read_text
     from penstock.gate.calls import PLAN_POWER, PlanQuestion
     from penstock.gate.policy import parse
-    from penstock.toml_document import read_text
 
     text = read_text(policy)
     parse(text, str(policy))

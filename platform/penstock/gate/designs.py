@@ -14,8 +14,8 @@ from sqlalchemy import Connection
 
 from penstock.checkpoints.attempts import Attempt, AttemptScope, RecordedAttempt, read_attempts
 from penstock.checkpoints.journal import append_entry
+from penstock.core.errors import InvalidInput
 from penstock.database.engine import Database, insert_new, now_us
-from penstock.errors import InvalidInput
 from penstock.gate.statistics import chance
 from penstock.gate.tables import benchmark_design
 

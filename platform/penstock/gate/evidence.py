@@ -22,8 +22,8 @@ from penstock.checkpoints.lineage import MarkedTraining, marked_training
 from penstock.checkpoints.registration import find_in
 from penstock.checkpoints.suites import SuiteVersion, read_versions
 from penstock.checkpoints.tables import benchmark_attempt, benchmark_run
+from penstock.core.errors import InvalidInput
 from penstock.database.engine import Database, clock_us, now_us
-from penstock.errors import InvalidInput
 from penstock.gate.designs import Design, read_design
 from penstock.gate.policy import CanarySteps, Policy, parse
 from penstock.gate.tables import approval, gate_policy, live_look

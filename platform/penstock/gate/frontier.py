@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from penstock.checkpoints.tables import benchmark_attempt, checkpoint
+from penstock.core.errors import ExtraMissing
 from penstock.database.engine import Database
-from penstock.errors import ExtraMissing
 
 #: What stands for cost, the first that every checkpoint says of every attempt: attempts that say
 #: nothing of it are often the long ones.

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar, cast, get_args
 
-from penstock import toml_document as toml
 from penstock.checkpoints.digests import text_digest
-from penstock.errors import InvalidInput
+from penstock.core import toml_document as toml
+from penstock.core.errors import InvalidInput
 
 #: What a suite's attempts are compared by; `invalid_tool_calls` is their share of all tool calls.
 Metric = Literal[

@@ -15,8 +15,8 @@ from penstock.checkpoints.attempts import AttemptScope, RecordedAttempt, attempt
 from penstock.checkpoints.registration import find
 from penstock.checkpoints.suites import suite_versions
 from penstock.checkpoints.tables import benchmark_attempt
+from penstock.core.errors import InvalidInput
 from penstock.database.engine import Database
-from penstock.errors import InvalidInput
 from penstock.gate.amounts import amounts_by_task, plain_amounts
 from penstock.gate.policy import SHARES, Policy
 from penstock.gate.statistics import Ranges, Values, lower_bound

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from math import fsum
 
 from penstock.checkpoints.attempts import RecordedAttempt, error_groups, listed
+from penstock.core.toml_document import unknown
 from penstock.gate.designs import Design, count_attempts
 from penstock.gate.evidence import Evidence, SideEvidence, SuiteEvidence
 from penstock.gate.policy import EvidenceRules
-from penstock.toml_document import unknown
 
 #: A clock that is put right goes back by less; what was written just before then seems later.
 _CLOCK_BACK_SECONDS_MAX = 60

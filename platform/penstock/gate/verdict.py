@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from penstock.checkpoints.digests import text_digest
-from penstock.errors import PenstockError
+from penstock.core.errors import PenstockError
 
 Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE", "ERROR"]
 #: What one comparison came to, and why.

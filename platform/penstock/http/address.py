@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 from urllib.parse import urlsplit
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.http.egress import EgressPolicy
 
 _CHARS_MAX = 4_000

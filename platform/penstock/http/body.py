@@ -11,7 +11,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 from litestar.response import Stream
 
-from penstock.errors import InvalidInput, TooManyRequests
+from penstock.core.errors import InvalidInput, TooManyRequests
 from penstock.http.errors import BodyTooLarge
 
 #: A client that sends nothing for so long is gone, or holds memory for nothing.

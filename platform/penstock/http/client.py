@@ -14,7 +14,8 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from penstock.errors import InvalidInput, PenstockError, one_line
+from penstock.core.errors import InvalidInput, PenstockError, one_line
+from penstock.core.settings import without_secrets
 from penstock.http.address import HttpAddress
 from penstock.http.egress import EgressPolicy
 from penstock.http.errors import (
@@ -25,7 +26,6 @@ from penstock.http.errors import (
     refusal_of,
 )
 from penstock.http.login import service_key
-from penstock.settings import without_secrets
 
 if TYPE_CHECKING:  # only type checkers know it before Python 3.12
     from typing_extensions import Buffer

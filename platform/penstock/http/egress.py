@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass
 from typing import Self
 
-from penstock.errors import SettingInvalid
+from penstock.core.errors import SettingInvalid
+from penstock.core.settings import RoomSettings, Settings, setting
 from penstock.http.errors import AddressForbidden
-from penstock.settings import RoomSettings, Settings, setting
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.errors import Backlogged, PenstockError, received_error
+from penstock.core.errors import Backlogged, PenstockError, received_error
 
 
 class BodyTooLarge(PenstockError, exit_status=2, http_status=413):

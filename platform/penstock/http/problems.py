@@ -16,8 +16,8 @@ from litestar.enums import ScopeType
 from litestar.exceptions import HTTPException
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-from penstock.errors import PenstockError
-from penstock.metrics import Metrics
+from penstock.core.errors import PenstockError
+from penstock.core.metrics import Metrics
 
 _HEADER = b"x-request-id"
 #: Other ids are replaced by ours: they stand in log lines and headers.

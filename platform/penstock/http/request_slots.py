@@ -10,7 +10,7 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from penstock.errors import TooManyRequests
+from penstock.core.errors import TooManyRequests
 from penstock.http.errors import CutOff
 
 T = TypeVar("T")

@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
-from penstock.errors import ExtraMissing, PenstockError
+from penstock.core.errors import ExtraMissing, PenstockError
+from penstock.core.safe_names import tenant_folder
 from penstock.iceberg.tables import iceberg_table
 from penstock.lake.lake import Lake
 from penstock.lake.rows import EVENT_ROWS
-from penstock.safe_names import tenant_folder
 from penstock.storage.s3 import S3Address
 
 if TYPE_CHECKING:

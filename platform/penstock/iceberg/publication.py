@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from penstock.core.errors import ExtraMissing
+from penstock.core.metrics import Metrics
 from penstock.database.engine import clock_us, put_rows
 from penstock.database.leases import waited_lease
-from penstock.errors import ExtraMissing
 from penstock.iceberg.event_table import (
     IcebergBusy,
     TableChange,
@@ -22,7 +23,6 @@ from penstock.iceberg.settings import IcebergSettings
 from penstock.iceberg.tables import iceberg_publication
 from penstock.lake.lake import Lake
 from penstock.lake.tables import lake_head, segment
-from penstock.metrics import Metrics
 from penstock.privacy.orders import CONTENT, ErasedPart, ErasureOrder, ErasureStep
 
 _LEASE_SECONDS = 30.0

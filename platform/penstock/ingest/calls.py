@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.lake.pages import ListQuestion, Page, decode_number, encode_cursor, page_of
@@ -200,7 +200,7 @@ def _show(lake: Lake, caller: Caller, question: RejectedLineQuestion) -> Rejecte
 
 
 def _replay(lake: Lake, caller: Caller, question: ReplayQuestion) -> ReplayAnswer:
-    from penstock.clock import SystemClock
+    from penstock.core.clock import SystemClock
     from penstock.ingest.rejected_lines import replay_rejected
 
     whose = {"tenant": _tenant_of(caller)}

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.ingest.calls import (
     ID_MAX,
     LIST_FUSES,

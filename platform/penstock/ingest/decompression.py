@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from penstock.errors import PenstockError
+from penstock.core.errors import PenstockError
 from penstock.http.errors import BodyTooLarge
 
 if sys.version_info >= (3, 14):

@@ -9,7 +9,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.clock import SystemClock
+from penstock.core.clock import SystemClock
+from penstock.core.metrics import Metrics
 from penstock.database.engine import insert_of, portions
 from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.rejected_lines import FOLDER, SUFFIX, contents_of
@@ -28,7 +29,6 @@ from penstock.lake.errors import FileLost
 from penstock.lake.lake import Lake
 from penstock.lake.segments import new_name
 from penstock.lake.tables import ledger, redaction_count
-from penstock.metrics import Metrics
 from penstock.privacy.orders import (
     CONTENT,
     LINEAGE,

@@ -13,7 +13,7 @@ from typing import BinaryIO, NamedTuple, cast
 
 import msgspec
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.ingest.decompression import PIECE_BYTES, decompressed
 
 #: The least size of a body, except the last.

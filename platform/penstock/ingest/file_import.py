@@ -8,8 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from penstock.audit.entry import OPERATOR
-from penstock.clock import SystemClock
-from penstock.errors import Backlogged, InvalidInput, one_line
+from penstock.core.clock import SystemClock
+from penstock.core.errors import Backlogged, InvalidInput, one_line
+from penstock.core.metrics import Metrics
+from penstock.core.sealed_texts import SecretSeal
+from penstock.core.settings import load_settings
 from penstock.eventlog import OffsetBounds
 from penstock.events.bodies import split_body
 from penstock.http.client import ServiceClient
@@ -25,11 +28,8 @@ from penstock.lake.desk import Desk, LocalDesk, RemoteDesk
 from penstock.lake.fresh_events import arrivals_of, first_frame_of, start_of
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
-from penstock.metrics import Metrics
 from penstock.redaction.line_redaction import LineRedactor
 from penstock.redaction.rules import SourceRule
-from penstock.sealed_texts import SecretSeal
-from penstock.settings import load_settings
 from penstock.terminal.output import say
 
 #: How long a running server may take to make room in the log.

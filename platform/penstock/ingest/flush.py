@@ -8,6 +8,7 @@ from itertools import islice, takewhile
 import duckdb
 import pyarrow as pa
 
+from penstock.core.settings import MIB
 from penstock.events.event import DROPPED_TYPE, ID_CHARS_MAX, dropped_events
 from penstock.events.frames import Frame, RejectedLine, decode_rejected
 from penstock.ingest.masked_sessions import MaskSigns
@@ -17,7 +18,6 @@ from penstock.lake.commits import LedgerCounts, LedgerKey
 from penstock.lake.duplicates import NewEvents, SessionMemory, find_new
 from penstock.lake.rows import DecodedEvents, RowGroupLimits, TakeBreak, no_breaks
 from penstock.lake.segments import Summariser
-from penstock.settings import MIB
 
 #: What the bytes of a line may raise. An outage of a disk or a network raises none of these.
 UNFIT = (

@@ -10,7 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from penstock.errors import Backlogged, TooManyRequests, cause_for_everybody
+from penstock.core.errors import Backlogged, TooManyRequests, cause_for_everybody
+from penstock.core.metrics import Metrics
+from penstock.core.settings import Settings
 from penstock.eventlog import EventLog
 from penstock.eventlog.settings import EventLogSettings
 from penstock.events.bodies import split_body
@@ -18,10 +20,8 @@ from penstock.events.frames import HEADER_BYTES_MAX, REJECTED_LINE_BYTES_MAX, en
 from penstock.events.near_misses import NearMisses, NearMissSample
 from penstock.events.validation import Rejection, ValidatedLines, validate_parts
 from penstock.ingest.decompression import BodyUnreadable
-from penstock.metrics import Metrics
 from penstock.redaction.line_redaction import LineRedactor, RedactedLines
 from penstock.redaction.rules import SourceRule
-from penstock.settings import Settings
 
 #: Validated at once, so that other requests get their turn in between.
 CHUNK_BYTES = 256 * 1024

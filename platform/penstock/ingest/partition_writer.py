@@ -14,8 +14,10 @@ import pyarrow as pa
 import structlog
 from sqlalchemy import Connection
 
-from penstock.clock import Clock
-from penstock.errors import PenstockError
+from penstock.core.clock import Clock
+from penstock.core.errors import PenstockError
+from penstock.core.metrics import Metrics
+from penstock.core.sealed_texts import SecretSeal
 from penstock.eventlog import Claim
 from penstock.events.frames import Frame, encode_values
 from penstock.ingest.flush import (
@@ -57,10 +59,8 @@ from penstock.lake.rows import ROW_GROUPS, DecodedEvents, TakeBreak, no_breaks
 from penstock.lake.segments import SegmentWriter, discard, new_name
 from penstock.lake.settings import LakeSettings
 from penstock.lake.sorted_merge import tenant_pieces
-from penstock.metrics import Metrics
 from penstock.privacy.tombstones import find_erased
 from penstock.redaction.rules import SourceRule
-from penstock.sealed_texts import SecretSeal
 
 _READ_BYTES = 1024 * 1024
 #: How long a partition of another process is left alone.

@@ -8,9 +8,10 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.clock import Clock
+from penstock.core.clock import Clock
+from penstock.core.errors import InvalidInput
+from penstock.core.metrics import Metrics
 from penstock.database.engine import Database, insert_new, now_us
-from penstock.errors import InvalidInput
 from penstock.eventlog.settings import EventLogSettings
 from penstock.events.validation import EventInvalid, validate_line
 from penstock.ingest.gateway import Acceptor
@@ -26,7 +27,6 @@ from penstock.ingest.rejection_rules import (
 from penstock.ingest.tables import rejected, rejection_fuse
 from penstock.lake.catalog import give_up_files
 from penstock.lake.lake import Lake
-from penstock.metrics import Metrics
 from penstock.privacy.retention import RetentionCount, RetentionPart, RetentionScope
 from penstock.storage import ObjectStore
 

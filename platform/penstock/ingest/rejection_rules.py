@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from penstock.core.settings import MIB
 from penstock.lake.commits import LedgerCounts, LedgerKey
-from penstock.settings import MIB
 
 #: Bounds on one tenant's rejected lines that were not sent again.
 ROWS_MAX = 2_000

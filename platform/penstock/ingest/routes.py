@@ -11,8 +11,10 @@ from litestar.openapi.spec import OpenAPIMediaType, OpenAPIType, RequestBody, Sc
 
 from penstock.access.keys import Authorizer, Grant
 from penstock.access.quotas import Quotas
-from penstock.clock import Clock
-from penstock.errors import InvalidInput, PenstockError
+from penstock.core.clock import Clock
+from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.metrics import Metrics
+from penstock.core.settings import MIB, Settings
 from penstock.events.bodies import ArrayTooLarge
 from penstock.events.event import event_schema, inlined
 from penstock.events.near_misses import NearMisses, NearMissSample
@@ -25,8 +27,6 @@ from penstock.ingest.gateway import Acceptance, Acceptor, GroupCommit, InflightB
 from penstock.ingest.settings import IngestSettings
 from penstock.ingest.work_turns import RightOfWay, WorkTurns
 from penstock.lake.lake import Lake
-from penstock.metrics import Metrics
-from penstock.settings import MIB, Settings
 
 _NDJSON = "application/x-ndjson"
 _WARNINGS_MAX = 20

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from penstock.settings import MIB, RoomSettings, setting
+from penstock.core.settings import MIB, RoomSettings, setting
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,10 @@ from contextlib import contextmanager, suppress
 import sqlalchemy as sa
 import structlog
 
+from penstock.core.errors import PenstockError, cause_for_everybody
 from penstock.database.engine import now_us
 from penstock.database.leases import leased
 from penstock.database.tables import lease
-from penstock.errors import PenstockError, cause_for_everybody
 from penstock.eventlog import Claim
 from penstock.eventlog.errors import LogCorrupt
 from penstock.ingest.partition_writer import LogTruncated, PartitionWriter, WriterParts

@@ -21,10 +21,12 @@ from typing import BinaryIO, NamedTuple
 import msgspec
 import sqlalchemy as sa
 
+from penstock.core.directories import make_directory, open_private, sync_directory
+from penstock.core.errors import InvalidInput
+from penstock.core.safe_names import relative_name
+from penstock.core.settings import FILE_NAME, Settings, load_settings
 from penstock.database import migrations
 from penstock.database.engine import parse_database_address
-from penstock.directories import make_directory, open_private, sync_directory
-from penstock.errors import InvalidInput
 from penstock.lake.catalog import file_tables
 from penstock.lake.errors import BackupDamaged, BackupNotEmbedded, LakeDamaged
 from penstock.lake.lake import RESTORING, Lake
@@ -32,8 +34,6 @@ from penstock.lake.segments import segment_name
 from penstock.lake.tables import log_partition, segment_intent
 from penstock.lake.upkeep import upkeep_by_hand
 from penstock.lake.verification import verify
-from penstock.safe_names import relative_name
-from penstock.settings import FILE_NAME, Settings, load_settings
 
 MANIFEST = "backup.json"
 _FORMAT = 1

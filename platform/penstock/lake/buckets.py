@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from penstock.core.settings import Settings
 from penstock.events.event import session_key
 from penstock.execution import Executor
 from penstock.lake.catalog import Pin, Segment
@@ -24,7 +25,6 @@ from penstock.lake.lake import Lake
 from penstock.lake.rows import EVENT_ROWS, SORT_KEYS, SORTED_BY
 from penstock.lake.segments import open_segment, sessions_name
 from penstock.lake.settings import LakeSettings
-from penstock.settings import Settings
 from penstock.storage import ObjectStore
 
 R = TypeVar("R")

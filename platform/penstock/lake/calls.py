@@ -3,7 +3,7 @@
 import msgspec
 import sqlalchemy as sa
 
-from penstock.clock import SECOND_US
+from penstock.core.clock import SECOND_US
 from penstock.database.engine import clock_us
 from penstock.database.tables import lease
 from penstock.lake.desk import Call, Caller, Question

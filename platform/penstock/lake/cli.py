@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, cast, get_args
 
 import typer
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
+from penstock.core.settings import load_settings
 from penstock.lake.commands import Outcome, command
 from penstock.lake.desk import Desk
 from penstock.lake.errors import SnapshotUnknown
 from penstock.lake.lake import Lake, make_data_directory, read_statistics
 from penstock.lake.pages import ListQuestion, page_of
-from penstock.settings import load_settings
 from penstock.terminal import options
 from penstock.terminal.long_commands import ended_as_by_ctrl_c, progress_of_bytes, spinner_of
 from penstock.terminal.output import (
@@ -224,8 +224,8 @@ def compact(lake: Lake) -> Iterator[object]:
 
     Example: penstock lake compact
     """
+    from penstock.core.metrics import Metrics
     from penstock.lake.upkeep import upkeep_by_hand, upkeep_jobs
-    from penstock.metrics import Metrics
 
     with upkeep_by_hand(lake), spinner_of("merging"):
         did = upkeep_jobs()["compaction"](lake, Metrics())

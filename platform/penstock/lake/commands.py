@@ -30,7 +30,7 @@ import msgspec
 import typer
 from msgspec.structs import FieldInfo
 
-from penstock.errors import PenstockError
+from penstock.core.errors import PenstockError
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.desk import Call, Question, open_desk
 from penstock.lake.lake import open_existing

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, get_origin
 
 import msgspec
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.terminal.options import actor
 
@@ -237,8 +237,8 @@ def open_desk(
                     raise InvalidInput(what=option, why=why)
             yield RemoteDesk(closing.enter_context(_service_at(address, key)))
             return
+        from penstock.core.settings import load_settings
         from penstock.lake.lake import open_existing, open_or_make
-        from penstock.settings import load_settings
 
         caller = Caller(tenant, actor(by), at_the_lake=True, key=key)
         lake = open_or_make(load_settings(data)) if make else open_existing(data)

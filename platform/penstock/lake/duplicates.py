@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from penstock.core.settings import MIB
 from penstock.database.engine import Database, portions
 from penstock.events.event import (
     CONSENT_UNKNOWN,
@@ -38,7 +39,6 @@ from penstock.lake.segments import (
     session_prefixes,
 )
 from penstock.lake.tables import lake_head, segment
-from penstock.settings import MIB
 
 if TYPE_CHECKING:  # a lake has filters
     from penstock.lake.lake import Lake

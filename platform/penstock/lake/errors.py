@@ -1,6 +1,6 @@
 """The errors of the lake."""
 
-from penstock.errors import PenstockError
+from penstock.core.errors import PenstockError
 
 
 class QueryRefused(PenstockError, exit_status=2, http_status=400):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
+from penstock.core.settings import MIB
 from penstock.eventlog import EventLog, OffsetBounds
 from penstock.eventlog.settings import EventLogSettings
 from penstock.events.frames import REJECTED_LINE_BYTES_MAX, FrameDecoder, tenant_of
@@ -17,7 +18,6 @@ from penstock.lake.catalog import CoveredOffset, Pin
 from penstock.lake.duplicates import KnownEvents, find_new
 from penstock.lake.rows import EVENT_ROWS, DecodedEvents, RowGroupLimits
 from penstock.redaction.rules import SourceRule
-from penstock.settings import MIB
 
 if TYPE_CHECKING:
     from penstock.lake.lake import Lake

@@ -7,11 +7,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from penstock.directories import make_directory, narrow
-from penstock.errors import InvalidInput
+from penstock.core.directories import make_directory, narrow
+from penstock.core.errors import InvalidInput
+from penstock.core.settings import MIB, Settings, load_settings
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.errors import LakeMissing, RestoreCutOff
-from penstock.settings import MIB, Settings, load_settings
 from penstock.terminal.output import say
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ class Lake:
     @cached_property
     def redactor(self) -> "LineRedactor":
         """Raises RedactionRulesInvalid."""
+        from penstock.core.sealed_texts import SecretSeal
         from penstock.redaction.line_redaction import LineRedactor
-        from penstock.sealed_texts import SecretSeal
 
         seal = SecretSeal.of(self.settings)
         return LineRedactor.of(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from penstock.core.settings import Settings
 from penstock.execution import Executor, TaskFailed, WorkerLost
 from penstock.lake.buckets import read_changed
 from penstock.lake.catalog import Segment, announce_files, current, withdraw_intents
@@ -29,10 +30,9 @@ from penstock.lake.sorted_merge import in_row_groups, merge_sorted
 from penstock.lake.spill import SPILL_FOLDER
 from penstock.lake.tables import segment
 from penstock.lake.verification import check_files
-from penstock.settings import Settings
 
 if TYPE_CHECKING:
-    from penstock.metrics import Metrics
+    from penstock.core.metrics import Metrics
 
 #: Files whose sizes differ by less are merged together, so that a row is rewritten a few times in
 #: its life.

@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.lake.desk import Question
 
 #: Of one page.

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from penstock.errors import ExtraMissing, PenstockError
+from penstock.core.errors import ExtraMissing, PenstockError
 from penstock.lake.errors import LakeDamaged, QueryFailed
 from penstock.storage import ObjectStore, RandomAccess
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 
-from penstock.directories import make_directory
-from penstock.errors import LibraryMissing
+from penstock.core.directories import make_directory
+from penstock.core.errors import LibraryMissing
 from penstock.events.event import session_key
 from penstock.lake.catalog import READER_LEASE_SECONDS, Pin, pinned
 from penstock.lake.fresh_events import NOTHING_FRESH, FreshEvents, read_fresh

@@ -17,6 +17,7 @@ from litestar.openapi.spec import (
     Schema,
 )
 
+from penstock.core.metrics import Metrics
 from penstock.http.body import UnreadAnswers, held_answer, read_document
 from penstock.http.errors import CutOff
 from penstock.http.openapi import KEY_NEEDED, operation_taking, refusals
@@ -27,7 +28,6 @@ from penstock.lake.query import LakeQuery, WrittenAnswer
 from penstock.lake.row_formats import AnswerBuffer, encode
 from penstock.lake.settings import LakeSettings
 from penstock.lake.statements import EndSignal
-from penstock.metrics import Metrics
 
 T = TypeVar("T")
 

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.core.settings import MIB
 from penstock.events.event import FIELDS, KEY_BYTES, SEQ_MAX, Envelope, event_key, session_key
 from penstock.events.frames import Frame, RejectedLine
-from penstock.settings import MIB
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, BinaryIO, Literal
 import msgspec
 import pyarrow as pa
 
-from penstock.errors import PenstockError
+from penstock.core.errors import PenstockError
 from penstock.execution.guarded_process import Channel, GuardedProcess
 from penstock.lake.errors import QueriesUnavailable, QueryFailed, QueryRefused
 from penstock.lake.pinned_files import DistantFile

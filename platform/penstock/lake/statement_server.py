@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, get_args
 import duckdb
 import msgspec
 
+from penstock.core.logs import configure_logs, log_everything
 from penstock.execution.confinement import (
     ALONE,
     COMMON_FILES,
@@ -63,7 +64,6 @@ from penstock.lake.statements import (
     memory_limit_reached,
     open_engine,
 )
-from penstock.logs import configure_logs, log_everything
 
 if TYPE_CHECKING:  # only type checkers know it before Python 3.12
     from typing_extensions import Buffer

@@ -13,7 +13,7 @@ from typing import BinaryIO, Protocol
 import duckdb
 import pyarrow as pa
 
-from penstock.errors import PenstockError
+from penstock.core.errors import PenstockError
 from penstock.lake.errors import QueryFailed, QueryLimitReached
 from penstock.lake.pinned_files import DistantFile, make_filesystem
 from penstock.lake.query_guard import check_query

@@ -13,9 +13,10 @@ import sqlalchemy as sa
 import structlog
 from sqlalchemy import Connection, bindparam
 
+from penstock.core.errors import PenstockError, cause_for_everybody
+from penstock.core.metrics import Metrics
 from penstock.database.engine import now_us
 from penstock.database.leases import waited_lease
-from penstock.errors import PenstockError, cause_for_everybody
 from penstock.lake.catalog import claim_files, file_tables, give_up_files
 from penstock.lake.errors import CompactionConflict, UpkeepBusy
 from penstock.lake.lake import Lake
@@ -29,7 +30,6 @@ from penstock.lake.tables import (
     segment_intent,
     snapshot,
 )
-from penstock.metrics import Metrics
 
 #: A job gives back a line for the log, or nothing when there was nothing to do.
 UpkeepJob = Callable[[Lake, Metrics], str | None]

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
+from penstock.core.settings import Settings
 from penstock.events.event import session_key
 from penstock.execution import Executor
 from penstock.lake.buckets import (
@@ -31,7 +32,6 @@ from penstock.lake.lake import Lake
 from penstock.lake.rows import EVENT_ROWS, SORT_KEYS, SORTED_BY
 from penstock.lake.segments import may_hold, segment_name, session_prefixes, sessions_name
 from penstock.lake.tables import ledger, segment_intent
-from penstock.settings import Settings
 
 _READ_BYTES = 8 * 1024 * 1024  # a request each, where the store is elsewhere
 _FILES_PER_TASK = 8  # opening a lake is a small part of a task

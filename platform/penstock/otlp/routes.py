@@ -16,7 +16,7 @@ from litestar.openapi.spec import (
     Schema,
 )
 
-from penstock.errors import PenstockError
+from penstock.core.errors import PenstockError
 from penstock.http.body import content_encoding, media_type, read_parts
 from penstock.http.errors import BodyTooLarge
 from penstock.http.openapi import KEY_NEEDED, RefusableOperation, refusals, schema_of

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
+from penstock.core.sealed_texts import SecretSeal
 from penstock.database.engine import insert_of, portions
 from penstock.events.event import session_key
 from penstock.lake.buckets import SessionId, open_events
@@ -38,7 +39,6 @@ from penstock.privacy.orders import ErasureOrder, ErasureScope, ErasureStep, era
 from penstock.privacy.retention import RetentionCount, RetentionPart, RetentionScope
 from penstock.privacy.tables import erasure_session
 from penstock.privacy.tombstones import RETENTION, SESSION, TombstoneKey, bury
-from penstock.sealed_texts import SecretSeal
 
 _FOUND, _LEFT, _GONE = "found", "left", "gone"
 _SAID_NO_TRAIN = "SELECT session_id FROM sessions WHERE consent = 'no_train'"

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.commands import Outcome, command
 from penstock.lake.lake import Lake
@@ -118,7 +118,7 @@ def _verify(lake: Lake, name: str) -> Iterator[object]:
     """Raises InvalidInput. Exit 1 where it is not genuine."""
     from pathlib import Path
 
-    from penstock.signatures import SigningKey, signed_document
+    from penstock.core.signatures import SigningKey, signed_document
 
     try:
         report = signed_document(Path(name).read_bytes(), name)

@@ -17,6 +17,8 @@ import sqlalchemy as sa
 
 from penstock.audit.chain import append
 from penstock.audit.entry import Deed, person_digest
+from penstock.core.sealed_texts import SecretSeal
+from penstock.core.signatures import SigningKey
 from penstock.database.engine import clock_us, now_us
 from penstock.database.leases import leased
 from penstock.lake.buckets import SessionId
@@ -41,8 +43,6 @@ from penstock.privacy.tombstones import (
     bury_sessions,
     keep_sessions,
 )
-from penstock.sealed_texts import SecretSeal
-from penstock.signatures import SigningKey
 
 _LEASE = "erasure"
 #: How long one that was killed keeps others out, beyond a lease.

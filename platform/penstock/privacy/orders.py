@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
+from penstock.core.errors import PenstockError
 from penstock.database.engine import portions
-from penstock.errors import PenstockError
 from penstock.events.event import session_key
 from penstock.lake.buckets import SessionId, ids_by_tenant, open_events
 from penstock.lake.catalog import pinned

@@ -103,8 +103,8 @@ def try_rules(
 
     Example: penstock redaction test events.ndjson --all
     """
+    from penstock.core.toml_document import read_bounded
     from penstock.redaction.line_redaction import LineRedactor
-    from penstock.toml_document import read_bounded
 
     everything, used = _books(data)
     if str(file) == "-":
@@ -125,8 +125,8 @@ def _books(data: Path | None) -> "tuple[RuleBook, RuleBook]":
     """All rules there are, and those that are in use."""
     from dataclasses import replace
 
+    from penstock.core.settings import load_settings
     from penstock.redaction.rules import RedactionSettings
-    from penstock.settings import load_settings
 
     settings = load_settings(data).room(RedactionSettings)
     everything = replace(settings, redact_secrets="mask", redact_personal="mask")

@@ -15,12 +15,12 @@ import sqlalchemy as sa
 from penstock.audit.chain import append
 from penstock.audit.entry import OPERATOR, Deed
 from penstock.audit.tables import audit_chain
-from penstock.clock import SECOND_US
+from penstock.core.clock import SECOND_US
+from penstock.core.errors import InvalidInput
+from penstock.core.metrics import Metrics
 from penstock.database.engine import clock_us, insert_of
-from penstock.errors import InvalidInput
 from penstock.lake.lake import Lake
 from penstock.lake.tables import ledger, segment
-from penstock.metrics import Metrics
 from penstock.privacy.tables import DONE, erasure, retention_rule, retention_run
 from penstock.privacy.tombstones import lift_aged
 

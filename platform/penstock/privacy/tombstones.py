@@ -14,12 +14,12 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from penstock.core.sealed_texts import SecretSeal
 from penstock.database.engine import Database, insert_of, portions
 from penstock.lake.lake import Lake
 from penstock.lake.rows import DecodedEvents
 from penstock.lake.tables import lake_head
 from penstock.privacy.tables import OPEN, erasure, erasure_session, tombstone
-from penstock.sealed_texts import SecretSeal
 
 SESSION: Final = "session"
 USER: Final = "user"

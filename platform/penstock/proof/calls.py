@@ -33,7 +33,7 @@ def _prove(lake: Lake, caller: Caller, question: ProofQuestion) -> dict[str, Any
 
 
 def _show_key(lake: Lake, _caller: Caller, _question: SigningKeyQuestion) -> SigningKeyAnswer:
-    from penstock.signatures import ALGORITHM, SigningKey
+    from penstock.core.signatures import ALGORITHM, SigningKey
 
     public = SigningKey.of(lake.settings).public
     return SigningKeyAnswer(ALGORITHM, public.name, public.pem)

@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
+from penstock.core.toml_document import read_bounded
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.commands import Outcome, command
 from penstock.lake.desk import open_desk, service_url
 from penstock.proof.calls import PROVE, SHOW_SIGNING_KEY, ProofQuestion, SigningKeyQuestion
 from penstock.terminal import options
 from penstock.terminal.output import say, show_json, show_table, show_text
-from penstock.toml_document import read_bounded
 
 #: A document holds the whole text of each verdict.
 _BYTES_MAX = 256 * 1024 * 1024
@@ -79,8 +79,8 @@ def _verify(
     file: Path, key_file: Path | None, data: Path | None, url: str | None
 ) -> Iterator[object]:
     """Exit 1 where it is not as it was signed. Raises InvalidInput, PublicKeyUnfit."""
+    from penstock.core.signatures import PublicKey, signed_document
     from penstock.proof.document import PROOF_FORMAT, differences
-    from penstock.signatures import PublicKey, signed_document
 
     document = signed_document(read_bounded(file, _BYTES_MAX, str(file)), str(file))
     found: list[str] | None = None

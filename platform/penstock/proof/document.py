@@ -18,6 +18,8 @@ from penstock.channels.history import changes_of_checkpoint, verify_history
 from penstock.checkpoints.checkpoint import Checkpoint, LineageBroken
 from penstock.checkpoints.digests import text_digest
 from penstock.checkpoints.registration import ancestors, find
+from penstock.core.settings import without_secrets
+from penstock.core.signatures import SigningKey, canonical
 from penstock.database.engine import clock_us
 from penstock.fleet.replicas import replicas_of
 from penstock.gate.tables import verdict
@@ -25,10 +27,8 @@ from penstock.lake.desk import Caller
 from penstock.lake.lake import Lake
 from penstock.privacy.tables import OPEN, erasure
 from penstock.proof.shard_records import file_problems
-from penstock.settings import without_secrets
 from penstock.shards.manifest import shard_folder
 from penstock.shards.tables import ERASED, shard
-from penstock.signatures import SigningKey, canonical
 from penstock.terminal.output import time_text
 
 PROOF_FORMAT = "penstock proof 1"

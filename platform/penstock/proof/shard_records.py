@@ -5,8 +5,8 @@ import json
 from typing import Any
 
 from penstock.checkpoints.digests import text_digest
+from penstock.core.safe_names import DIGEST_PREFIX
 from penstock.lake.lake import Lake
-from penstock.safe_names import DIGEST_PREFIX
 from penstock.shards.errors import ShardDamaged
 from penstock.shards.files import check_digest, files_of
 from penstock.shards.manifest import Manifest, ShardFile

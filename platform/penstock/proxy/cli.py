@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.terminal import options
 from penstock.terminal.output import say, show_json_line, show_text
 
@@ -68,9 +68,9 @@ def record(
 
     Example: penstock record --upstream http://127.0.0.1:8000 --url http://127.0.0.1:8787
     """
+    from penstock.core.logs import configure_logs
     from penstock.http.login import service_key
     from penstock.lake.desk import service_url
-    from penstock.logs import configure_logs
     from penstock.proxy.app import ProxyPlan, bound_socket, serve_proxy
     from penstock.proxy.engine import EngineKind
     from penstock.proxy.target import Labels

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.errors import PenstockError, one_line
+from penstock.core.errors import PenstockError, one_line
 from penstock.proxy.engine import (
     EngineKind,
     EngineRequest,

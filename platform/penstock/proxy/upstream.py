@@ -10,7 +10,7 @@ from typing import NamedTuple, cast
 
 import httptools
 
-from penstock.errors import PenstockError, one_line
+from penstock.core.errors import PenstockError, one_line
 from penstock.http.address import HttpAddress
 
 

@@ -343,7 +343,7 @@ def machine_mask() -> Mask | None:
     """By the settings of redaction of this machine; None where Penstock's other parts are not
     installed."""
     try:
-        from penstock.errors import PenstockError
+        from penstock.core.errors import PenstockError
         from penstock.ingest.file_import import own_redactor
     except ImportError:
         return None

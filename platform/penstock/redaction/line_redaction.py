@@ -14,6 +14,7 @@ from typing import NamedTuple, Self
 import msgspec
 import structlog
 
+from penstock.core.settings import Settings
 from penstock.events.frames import Sign
 from penstock.events.validation import Rejection, source_of
 from penstock.redaction.line_work import LineUnfit, LineWork, Steps, outcome
@@ -26,7 +27,6 @@ from penstock.redaction.placeholders import (
 from penstock.redaction.rules import KindModes, Mode, RedactionSettings, RuleBook, SourceRule
 from penstock.redaction.screen import MASKED, TOKEN_IDS, Marks, Screen, screen_of
 from penstock.redaction.text_masks import TextMask
-from penstock.settings import Settings
 
 #: Sessions of which a process remembers that something was masked.
 SESSIONS_MAX = 100_000

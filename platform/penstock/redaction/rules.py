@@ -8,11 +8,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast, get_args
 
-from penstock.errors import InvalidInput, PenstockError
+from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.settings import RoomSettings, setting
+from penstock.core.toml_document import parse_toml, read_text, refuse_unknown
 from penstock.redaction.checks import CHECKS, Candidate, is_assigned, names_no_secret
 from penstock.redaction.placeholders import Kind
-from penstock.settings import RoomSettings, setting
-from penstock.toml_document import parse_toml, read_text, refuse_unknown
 
 
 class RedactionRulesInvalid(PenstockError, exit_status=2):

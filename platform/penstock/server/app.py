@@ -18,7 +18,7 @@ from penstock.access.keys import Authorizer
 from penstock.access.quotas import Quotas
 from penstock.channels import routes as channels
 from penstock.console.routes import console_routes, on_console_http_error
-from penstock.errors import PenstockError
+from penstock.core.errors import PenstockError
 from penstock.http.openapi import KEY_NEEDED, SECURITY_SCHEMES, refusals
 from penstock.http.problems import RequestLog, on_http_error, on_penstock_error, on_unexpected_error
 from penstock.ingest import routes as ingest

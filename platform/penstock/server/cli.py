@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from penstock.arrow_start import take_memory_from_system
+from penstock.core.arrow_start import take_memory_from_system
+from penstock.core.settings import load_settings, resolve
 from penstock.lake.commands import command
 from penstock.server.settings import ServerRole
-from penstock.settings import load_settings, resolve
 from penstock.terminal import options
 from penstock.terminal.output import show_rows
 

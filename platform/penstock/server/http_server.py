@@ -17,15 +17,15 @@ import uvicorn
 
 from penstock.access.keys import create_first_key, list_keys
 from penstock.console.sign_in import operator_key
-from penstock.errors import PenstockError, SettingInvalid, one_line
+from penstock.core.errors import PenstockError, SettingInvalid, one_line
+from penstock.core.logs import configure_logs, log_everything
+from penstock.core.settings import Settings
 from penstock.lake.lake import Lake, open_or_make
-from penstock.logs import configure_logs, log_everything
 from penstock.server.app import make_app
 from penstock.server.service import Service
 from penstock.server.settings import ServerRole, ServerSettings
 from penstock.server.tls import ServerTls, ServiceAddressTaken, open_tls
 from penstock.server.wire import ConnectionCounts, bounded_protocol, make_room_for
-from penstock.settings import Settings
 from penstock.storage import StoreUnreachable
 from penstock.terminal.long_commands import call_off_abort, on_end_signal
 from penstock.terminal.output import show_json_line, show_text, to_terminal

@@ -19,9 +19,11 @@ from penstock.channels.channel_watcher import ChannelWatcher
 from penstock.channels.notice_delivery import Deliverer
 from penstock.channels.routes import Registry
 from penstock.channels.settings import ChannelSettings
-from penstock.clock import Clock, SystemClock
 from penstock.console.console import Console
-from penstock.errors import PenstockError
+from penstock.core.clock import Clock, SystemClock
+from penstock.core.errors import PenstockError
+from penstock.core.metrics import Metrics
+from penstock.core.settings import Settings
 from penstock.eventlog.settings import EventLogSettings
 from penstock.fleet.replicas import FleetGauges
 from penstock.fleet.settings import FleetSettings
@@ -38,9 +40,7 @@ from penstock.lake.settings import LakeSettings
 from penstock.lake.spill import remove_left_spill
 from penstock.lake.statement_processes import StatementProcesses
 from penstock.lake.upkeep import Upkeep
-from penstock.metrics import Metrics
 from penstock.server.settings import ServerRole
-from penstock.settings import Settings
 
 #: A writer without progress for longer is not ready.
 _STUCK_SECONDS_MAX = 30.0

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from penstock.settings import RoomSettings, setting
+from penstock.core.settings import RoomSettings, setting
 
 #: `gateway` takes events in, `writer` takes them into the lake and does upkeep, `console` only
 #: answers queries, as all of them do.

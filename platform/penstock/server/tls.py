@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from penstock.errors import PenstockError
+from penstock.core.errors import PenstockError
 from penstock.server.settings import ServerSettings
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 
 #: From this length on attention costs as much as everything else, in a model of usual width.

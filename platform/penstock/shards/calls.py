@@ -6,9 +6,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from penstock.core.settings import MIB
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
-from penstock.settings import MIB
 
 #: Of a file that one answer holds.
 PIECE_BYTES_MAX = 8 * MIB
@@ -51,7 +51,7 @@ class ShardFileQuestion(Question):
 
 
 def _read(lake: Lake, caller: Caller, question: ShardFileQuestion) -> bytes:
-    from penstock.safe_names import relative_name
+    from penstock.core.safe_names import relative_name
     from penstock.shards.errors import ShardFileUnknown
     from penstock.shards.manifest import read_manifest
     from penstock.shards.registered_shards import check_withdrawn, find_shard

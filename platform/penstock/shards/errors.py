@@ -1,6 +1,6 @@
 """The errors of shards."""
 
-from penstock.errors import PenstockError
+from penstock.core.errors import PenstockError
 
 
 class ShardMissing(PenstockError, exit_status=2, http_status=404):

@@ -8,8 +8,8 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.core.settings import MIB
 from penstock.lake.segments import DigestingFile
-from penstock.settings import MIB
 from penstock.shards.errors import ShardDamaged
 from penstock.shards.manifest import Manifest, PartFile, ShardFile, StoredShard
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS

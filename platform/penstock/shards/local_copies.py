@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from penstock.directories import make_directory, open_private
-from penstock.safe_names import sha256_digits
+from penstock.core.directories import make_directory, open_private
+from penstock.core.safe_names import sha256_digits
 from penstock.shards.batches import TRAINING_COLUMNS
 from penstock.shards.errors import ShardDamaged
 from penstock.shards.files import (

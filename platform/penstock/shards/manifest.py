@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from penstock.errors import InvalidInput
-from penstock.safe_names import DIGEST_PREFIX, relative_name, sha256_digits, tenant_folder
+from penstock.core.errors import InvalidInput
+from penstock.core.safe_names import DIGEST_PREFIX, relative_name, sha256_digits, tenant_folder
 from penstock.shards.errors import ShardDamaged, ShardGone, ShardMissing
 from penstock.shards.schema import FORMAT
 from penstock.storage import ObjectStore

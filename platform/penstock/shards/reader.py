@@ -14,7 +14,7 @@ from typing import Any, Self, TypedDict, Unpack
 
 import msgspec
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.shards.batches import Batch, BatchBudget, check_columns, make_batch
 from penstock.shards.errors import PositionRefused

@@ -14,11 +14,11 @@ from sqlalchemy import Connection
 
 from penstock.audit.chain import append
 from penstock.audit.entry import Deed
+from penstock.core.metrics import Metrics
+from penstock.core.settings import Settings
 from penstock.database.engine import Database, now_us
 from penstock.lake.lake import Lake
-from penstock.metrics import Metrics
 from penstock.privacy.consents import NO_TRAIN
-from penstock.settings import Settings
 from penstock.shards.calls import RegisteredShard, ShardDropped
 from penstock.shards.errors import ShardNeeded, ShardUnknown, ShardWithdrawn
 from penstock.shards.manifest import GoneNote, kept_manifest, replace_files_by_note, shard_folder

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock.core.directories import SHARED_MODE, make_directory
+from penstock.core.safe_names import relative_name
+from penstock.core.settings import Settings, load_settings
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
-from penstock.directories import SHARED_MODE, make_directory
 from penstock.lake.desk import Desk, LocalDesk, open_desk
 from penstock.lake.errors import LakeMissing
 from penstock.lake.lake import check_lake
-from penstock.safe_names import relative_name
-from penstock.settings import Settings, load_settings
 from penstock.shards.calls import PIECE_BYTES_MAX, READ_SHARD_FILE, ShardFileQuestion
 from penstock.shards.files import copy_part, files_of
 from penstock.shards.manifest import (

@@ -16,7 +16,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.shards.batches import (
     ROUTE_COLUMNS,
     BatchBudget,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.shards.batches import Batch, Ragged
 from penstock.shards.reader import ShardReader
 

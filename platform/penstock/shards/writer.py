@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
+from penstock.core.settings import MIB
 from penstock.lake.segments import DigestingFile
-from penstock.settings import MIB
 from penstock.shards.files import part_name, routes_name
 from penstock.shards.manifest import PartFile, RoutesFile
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS, SORTED_BY, group_starts

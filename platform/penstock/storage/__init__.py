@@ -11,10 +11,10 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from penstock.directories import make_directory, open_private, sync_directory
-from penstock.errors import PenstockError, SettingInvalid
-from penstock.safe_names import relative_name
-from penstock.settings import Settings
+from penstock.core.directories import make_directory, open_private, sync_directory
+from penstock.core.errors import PenstockError, SettingInvalid
+from penstock.core.safe_names import relative_name
+from penstock.core.settings import Settings
 
 _UNFINISHED = ".unfinished"
 

@@ -20,10 +20,10 @@ from urllib.parse import SplitResult, parse_qsl, unquote
 import pyarrow as pa
 from pyarrow import fs
 
-from penstock.directories import make_directory
-from penstock.errors import InvalidInput, PenstockError, SettingInvalid
+from penstock.core.directories import make_directory
+from penstock.core.errors import InvalidInput, PenstockError, SettingInvalid
+from penstock.core.safe_names import relative_name
 from penstock.http.address import HttpAddress
-from penstock.safe_names import relative_name
 from penstock.storage import RandomAccess, StoredObject, StoreRefused, StoreUnreachable
 
 _ADDRESS_OPTIONS = ("endpoint", "region")

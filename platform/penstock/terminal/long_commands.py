@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from penstock.clock import Clock, SystemClock
+from penstock.core.clock import Clock, SystemClock
+from penstock.core.visible_text import visible_line
 from penstock.terminal.interruption import END_SIGNALS, told_of_end_signals
 from penstock.terminal.output import say
-from penstock.visible_text import visible_line
 
 #: From one line of progress to the next, where no bar is shown.
 _LINE_SECONDS = 10.0

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.errors import InvalidInput, StoreNeeded
+from penstock.core.errors import InvalidInput, StoreNeeded
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _AGE_CHARS_MAX = 8

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from penstock.errors import PenstockError, one_line
-from penstock.visible_text import visible, visible_json, visible_line
+from penstock.core.errors import PenstockError, one_line
+from penstock.core.visible_text import visible, visible_json, visible_line
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -15,11 +15,11 @@ from penstock.access.keys import (
     KeyRing,
     create_key,
 )
+from penstock.core.metrics import Metrics
+from penstock.core.settings import load_settings
 from penstock.http import problems
 from penstock.http.problems import RequestFacts
 from penstock.lake.lake import Lake, open_or_make
-from penstock.metrics import Metrics
-from penstock.settings import load_settings
 from tests.support.manual_clock import ManualClock
 
 WRONG = "Bearer nonsense"

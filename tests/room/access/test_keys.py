@@ -19,11 +19,11 @@ from penstock.access.keys import (
     revoke_key,
     rotate_key,
 )
-from penstock.clock import SECOND_US, SystemClock
+from penstock.core.clock import SECOND_US, SystemClock
+from penstock.core.errors import InvalidInput
+from penstock.core.settings import load_settings
 from penstock.database.engine import Database
-from penstock.errors import InvalidInput
 from penstock.lake.lake import open_or_make
-from penstock.settings import load_settings
 from tests.support.commands import penstock
 from tests.support.manual_clock import ManualClock
 from tests.support.servers.interleaving import Stopped, waiting_or_done

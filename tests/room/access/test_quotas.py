@@ -6,7 +6,7 @@ import pytest
 
 from penstock.access.errors import QuotaUsedUp
 from penstock.access.quotas import HOUR_US, Quotas, own_quotas, set_quota, survey_quotas
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from tests.support.lakes import HandLake, body_of, hand_lake, make_event
 
 pytestmark = pytest.mark.usefixtures("each_database")

@@ -13,9 +13,9 @@ import sqlalchemy as sa
 from penstock.audit.chain import Tally, append, entries_of, flaws_of, heads_of, record
 from penstock.audit.entry import Deed, Head, person_digest
 from penstock.audit.tables import audit_chain, audit_entry
+from penstock.core.settings import load_settings
 from penstock.database.engine import Database
 from penstock.lake.lake import open_or_make
-from penstock.settings import load_settings
 
 ENTRIES = 7
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from penstock.checkpoints.registration import register
+from penstock.core.settings import load_settings
 from penstock.database import migrations
 from penstock.lake.lake import Lake, open_or_make
-from penstock.settings import load_settings
 from penstock_jobs.benchmarks import run
 from penstock_jobs.benchmarks.attempt import (
     AttemptOutcome,

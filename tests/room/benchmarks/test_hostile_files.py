@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock_jobs.benchmarks import suite
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit

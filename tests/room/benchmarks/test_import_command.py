@@ -8,9 +8,9 @@ import pytest
 from penstock.checkpoints.attempts import AttemptScope, attempts_of
 from penstock.checkpoints.checkpoint import AttemptConflict, CheckpointUnknown
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite, suite_versions
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
+from penstock.core.settings import load_settings
 from penstock.lake.lake import open_or_make
-from penstock.settings import load_settings
 from tests.support.benchmarks.import_folders import harbor_job, harbor_trial
 from tests.support.commands import penstock
 from tests.support.result_registry import TENANT, Registry

@@ -7,7 +7,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from tests.support.benchmarks.import_folders import eval_log, header, outcomes, read, sample, write
 
 

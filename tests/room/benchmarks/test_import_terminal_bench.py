@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from tests.support.benchmarks.import_folders import (
     outcomes,
     read,

@@ -7,7 +7,7 @@ import pytest
 from penstock.channels.promotion import channel_evidence, judge
 from penstock.checkpoints.attempts import Attempt, AttemptScope, attempts_of, record_attempts
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.gate.decision import decide
 from penstock.lake.lake import Lake
 from penstock_jobs.benchmarks.run import LookResult, UntilDecided

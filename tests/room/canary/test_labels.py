@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.execution.calls import InlineExecutor
 from penstock.gate.policy import LiveRequirement
 from penstock_jobs.canary.live_metrics import MetricMeasurement, find_metric, measure, read_traffic

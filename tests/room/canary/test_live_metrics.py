@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.gate.policy import LESS_IS_BETTER, LiveRequirement
 from penstock_jobs.canary.live_metrics import (
     COLUMNS,

@@ -11,8 +11,8 @@ import pytest
 import penstock
 from penstock.channels.change import ChannelUnknown, NothingServed
 from penstock.channels.channel import channel_state
+from penstock.core.errors import InvalidInput
 from penstock.database.engine import Database
-from penstock.errors import InvalidInput
 from tests.support.checkpoint_factory import TENANT, add, promote, rollback, set_policy
 from tests.support.lakes import hand_lake
 

@@ -20,9 +20,9 @@ from penstock.checkpoints.attempts import (
 from penstock.checkpoints.integrity import restore
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.checkpoints.tables import benchmark_journal
+from penstock.core.errors import InvalidInput
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
-from penstock.errors import InvalidInput
 from penstock.gate.verdict import Verdict
 from tests.support.checkpoint_factory import TENANT, add, promote, set_policy
 from tests.support.servers.interleaving import Running

@@ -3,8 +3,8 @@
 import pytest
 
 from penstock.channels.change import AlreadyServing
+from penstock.core.errors import InvalidInput
 from penstock.database.engine import Database
-from penstock.errors import InvalidInput
 from penstock.terminal.output import time_text
 from tests.support.channels.channels_seen import at, states
 from tests.support.checkpoint_factory import add, digest_of, promote, rollback

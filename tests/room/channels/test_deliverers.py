@@ -17,10 +17,10 @@ import sqlalchemy as sa
 from penstock.channels import notice_delivery
 from penstock.channels.webhooks import add_webhook
 from penstock.cli import main
+from penstock.core.settings import Settings, load_settings
 from penstock.database.engine import Database
 from penstock.database.leases import leased
 from penstock.database.tables import lease
-from penstock.settings import Settings, load_settings
 from tests.support.channels.watching_watchers import change_times, deliverer, standing, tell_now
 from tests.support.checkpoint_factory import TENANT, set_policy
 from tests.support.registry_fixtures import OpenDatabase

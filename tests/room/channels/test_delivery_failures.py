@@ -7,9 +7,9 @@ from penstock.channels import notice_delivery
 from penstock.channels.notice_delivery import pause_s
 from penstock.channels.tables import delivery
 from penstock.channels.webhooks import add_webhook
+from penstock.core.metrics import Metrics
+from penstock.core.settings import Settings
 from penstock.database.engine import Database, now_us
-from penstock.metrics import Metrics
-from penstock.settings import Settings
 from tests.support.channels.watching_watchers import change_times, deliverer, standing, tell_now
 from tests.support.checkpoint_factory import TENANT
 from tests.support.servers.scripted_server import Answer, Hang

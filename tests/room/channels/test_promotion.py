@@ -12,8 +12,8 @@ from penstock.channels.history import channel_changes, verdicts_of, verify_histo
 from penstock.checkpoints.checkpoint import CheckpointUnknown, StateRefused
 from penstock.checkpoints.registration import withdraw
 from penstock.checkpoints.tables import checkpoint_move
+from penstock.core.errors import InvalidInput, PenstockError
 from penstock.database.engine import Database
-from penstock.errors import InvalidInput, PenstockError
 from penstock.gate.tables import verdict
 from penstock.gate.verdict import GateRefused, Verdict
 from penstock.terminal.output import time_text

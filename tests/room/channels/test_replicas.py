@@ -8,8 +8,9 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.channels.change import ChannelUnknown
+from penstock.core.errors import InvalidInput
+from penstock.core.settings import Settings
 from penstock.database.engine import Database
-from penstock.errors import InvalidInput
 from penstock.fleet import replicas
 from penstock.fleet.fleet_status import ReplicaGroup, StandingAnswer, say_standing, standing
 from penstock.fleet.replicas import (
@@ -23,7 +24,6 @@ from penstock.fleet.replicas import (
 )
 from penstock.fleet.settings import FleetSettings
 from penstock.fleet.tables import replica
-from penstock.settings import Settings
 from penstock.terminal.output import time_text
 from tests.support.checkpoint_factory import TENANT, add, digest_of, promote, rollback
 

@@ -15,9 +15,9 @@ import pytest
 from penstock.channels.change import ChangeAnswer, ChannelNews, ChannelUnknown
 from penstock.channels.channel_watcher import ChannelWatcher, WatchOutcome
 from penstock.channels.notices import NOTICES_AT_ONCE
+from penstock.core.errors import TooManyRequests
 from penstock.database.engine import Database
 from penstock.database.migrations import upgrade
-from penstock.errors import TooManyRequests
 from tests.support.checkpoint_factory import TENANT, add, promote, release, rollback, set_policy
 
 KEY = (TENANT, "production")

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from penstock.channels.webhooks import add_webhook
+from penstock.core.settings import Settings, load_settings
 from penstock.database.engine import Database
-from penstock.settings import Settings, load_settings
 from tests.support.channels.watching_watchers import change_times, standing, tell_now
 from tests.support.checkpoint_factory import TENANT
 from tests.support.servers.scripted_server import Answer

@@ -9,8 +9,8 @@ import pytest
 
 from penstock.checkpoints.artifact_roots import ArtifactRoots
 from penstock.checkpoints.digests import FilesDigest, digest_files
-from penstock.errors import InvalidInput, SettingInvalid
-from penstock.settings import Settings, load_settings
+from penstock.core.errors import InvalidInput, SettingInvalid
+from penstock.core.settings import Settings, load_settings
 from tests.support.checkpoint_factory import digest_of
 
 SECRET = digest_of("secret")

@@ -28,9 +28,9 @@ from penstock.checkpoints.checkpoint import (
 from penstock.checkpoints.lineage import learners, lineage
 from penstock.checkpoints.registration import find, list_checkpoints, register, withdraw
 from penstock.checkpoints.tables import checkpoint
+from penstock.core.errors import InvalidInput
+from penstock.core.settings import Settings, load_settings
 from penstock.database.engine import Database, now_us
-from penstock.errors import InvalidInput
-from penstock.settings import Settings, load_settings
 from penstock.shards.errors import ShardUnknown
 from penstock.shards.tables import shard, shard_mark
 from penstock.storage import open_store

@@ -31,12 +31,12 @@ from penstock.checkpoints.suites import (
     suite_versions,
 )
 from penstock.checkpoints.tables import attempt_output, benchmark_attempt
+from penstock.core.errors import InvalidInput
+from penstock.core.settings import load_settings
 from penstock.database import migrations
 from penstock.database.engine import Database
-from penstock.errors import InvalidInput
 from penstock.lake.lake import open_or_make
 from penstock.privacy.retention import run_rules, set_rule
-from penstock.settings import load_settings
 
 PLACE = AttemptScope("default", "core", "v1", "ckpt-1")
 SOLVED = Attempt(task="t-1", attempt=0, score=1.0, completion_tokens=812, edited=True)

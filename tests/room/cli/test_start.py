@@ -14,8 +14,8 @@ import typer
 
 from penstock import cli
 from penstock.cli.summaries import SUMMARIES
+from penstock.core.settings import load_settings
 from penstock.lake.lake import open_or_make
-from penstock.settings import load_settings
 from tests.support.commands import penstock
 
 #: Loaded by the work of a command alone, never by its help.
@@ -94,7 +94,7 @@ except SystemExit as ended:
 
 def test_a_program_that_wants_data_frames_gets_them() -> None:
     program = """
-from penstock.arrow_start import start_without_pandas
+from penstock.core.arrow_start import start_without_pandas
 start_without_pandas()
 import pyarrow as pa
 table = pa.table({"a": [1, 2]})
@@ -115,7 +115,7 @@ def test_the_package_alone_loads_next_to_nothing() -> None:
     modules = loaded_by("import penstock\npenstock.PenstockError")
     assert {name for name in modules if name.partition(".")[0] == "penstock"} == {
         "penstock",
-        "penstock.errors",
+        "penstock.core.errors",
     }
     assert not modules & {*HEAVY, "importlib.metadata", "msgspec", "typer"}
 

@@ -16,7 +16,7 @@ from penstock.console.oidc import (
 )
 from penstock.console.settings import ConsoleSettings
 from penstock.console.sign_in import ProviderUnusable, SignInRefused
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.http.address import HttpAddress
 from penstock.http.client import HttpClient
 from tests.support.servers.scripted_provider import CLIENT, SECRET, Provider, scripted_provider

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import InvalidInput
-from penstock.settings import load_settings
+from penstock.core.errors import InvalidInput
+from penstock.core.settings import load_settings
 from penstock_jobs.demo.player import make_folders
 from penstock_jobs.loop import LoopSettings
 from penstock_jobs.loop.loop_file import load_loop

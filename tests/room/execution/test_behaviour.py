@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.execution import Executor, TaskFailed, WorkerLost
 from penstock.execution.calls import ProcessExecutor
 from tests.support.execution import tasks

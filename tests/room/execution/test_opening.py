@@ -7,10 +7,16 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from penstock.errors import Backlogged, ExtraMissing, InvalidInput, PenstockError, SettingInvalid
+from penstock.core.errors import (
+    Backlogged,
+    ExtraMissing,
+    InvalidInput,
+    PenstockError,
+    SettingInvalid,
+)
+from penstock.core.settings import Settings, load_settings
 from penstock.execution import open_executor
 from penstock.execution.calls import InlineExecutor, ProcessExecutor
-from penstock.settings import Settings, load_settings
 from tests.support.commands import penstock
 from tests.support.lakes import hand_lake, make_event
 from tests.support.servers.ports import free_port

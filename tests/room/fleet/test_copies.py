@@ -9,12 +9,12 @@ from typing import NamedTuple
 import pytest
 
 from penstock.checkpoints.digests import SourceFile, digest_files
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
+from penstock.core.settings import Settings
 from penstock.fleet import copies as copies_module
 from penstock.fleet.copies import Copies, CopyMismatch, FetchFailed, FolderTaken, locked
 from penstock.fleet.registry_source import ChainLink
 from penstock.fleet.settings import FleetSettings
-from penstock.settings import Settings
 from tests.support.fleet.following import make_files
 from tests.support.servers.s3 import BUCKET, S3Server
 

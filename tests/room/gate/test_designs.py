@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from bench.gate_study.adaptive import Case, run
 from penstock.checkpoints.attempts import Attempt, AttemptScope, RecordedAttempt, record_attempts
+from penstock.core.errors import InvalidInput
 from penstock.database.engine import Database
-from penstock.errors import InvalidInput
 from penstock.gate.designs import (
     Design,
     count_attempts,

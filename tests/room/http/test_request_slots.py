@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import TooManyRequests
+from penstock.core.errors import TooManyRequests
 from penstock.http.errors import CutOff
 from penstock.http.request_slots import RequestSlots
 

@@ -5,7 +5,7 @@ import gc
 
 import pytest
 
-from penstock.errors import TooManyRequests
+from penstock.core.errors import TooManyRequests
 from penstock.http.body import PIECE_BYTES, UnreadAnswers
 
 ANSWER = bytes(range(256)) * (PIECE_BYTES // 256) * 2 + b"end"

@@ -9,6 +9,8 @@ from typing import Any, Literal
 import pytest
 from pyiceberg.table import StaticTable
 
+from penstock.core.metrics import Metrics
+from penstock.core.safe_names import tenant_folder
 from penstock.iceberg import event_table, publication
 from penstock.iceberg.event_table import IcebergBusy, data_files, metadata_location, open_catalog
 from penstock.iceberg.publication import (
@@ -22,10 +24,8 @@ from penstock.lake.lake import Lake
 from penstock.lake.merges import compact
 from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
-from penstock.metrics import Metrics
 from penstock.privacy.erasure import carry_out, order_erasure
 from penstock.privacy.orders import ErasureScope
-from penstock.safe_names import tenant_folder
 from tests.support.commands import penstock
 from tests.support.lakes import START_US, Event, HandLake, hand_lake, make_event
 from tests.support.marker_search import places_with

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.core.settings import load_settings
 from penstock.database.engine import Database
 from penstock.lake.lake import open_or_make
-from penstock.settings import load_settings
 from penstock_jobs.importers.grown_logs import KeptReadings
 from penstock_jobs.importers.progress import ImportProgress
 from penstock_jobs.importers.report import FormatReport

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.ingest import event_files
 from penstock.ingest.event_files import find_files, read_bodies
 from tests.support.lakes import body_of, make_event

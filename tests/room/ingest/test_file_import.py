@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.errors import Backlogged, InvalidInput
+from penstock.core.errors import Backlogged, InvalidInput
 from penstock.eventlog import Claim
 from penstock.ingest import event_files, file_import
 from penstock.ingest.event_files import find_files

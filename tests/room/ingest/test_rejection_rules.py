@@ -8,7 +8,8 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
+from penstock.core.metrics import Metrics
 from penstock.ingest import rejection_rules
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected_lines import (
@@ -30,7 +31,6 @@ from penstock.ingest.rejection_rules import (
 from penstock.ingest.tables import rejected
 from penstock.lake.rows import DecodedEvents
 from penstock.lake.upkeep import collect
-from penstock.metrics import Metrics
 from penstock.server.service import Service
 from tests.support.lakes import hand_lake, make_event
 

@@ -10,9 +10,9 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.audit.tables import audit_entry
+from penstock.core.errors import InvalidInput
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
-from penstock.errors import InvalidInput
 from penstock.ingest.file_import import FileImporter
 from penstock.lake.desk import Caller, perform
 from penstock.lake.errors import RedactionLoosened

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.core.safe_names import tenant_folder
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.partition_writer import LogTruncated
 from penstock.ingest.tables import rejected
@@ -19,7 +20,6 @@ from penstock.lake.catalog import current, read_next_offsets
 from penstock.lake.segments import sessions_name
 from penstock.lake.tables import tenant_offset
 from penstock.lake.verification import verify
-from penstock.safe_names import tenant_folder
 from tests.support.lakes import Event, HandLake, hand_lake, make_event
 
 COUNT = "select count(*) as n from events"

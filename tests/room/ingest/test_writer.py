@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.clock import SystemClock
+from penstock.core.clock import SystemClock
+from penstock.core.metrics import Metrics
 from penstock.ingest import writer
 from penstock.ingest.partition_writer import LogTruncated
 from penstock.ingest.writer import Writer
 from penstock.lake.errors import CompactionConflict, LakeDamaged
 from penstock.lake.lake import Lake
 from penstock.lake.upkeep import Upkeep, UpkeepJob, upkeep_jobs
-from penstock.metrics import Metrics
 from tests.support.lakes import HandLake, hand_lake, make_event
 from tests.support.waiting import eventually
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
+from penstock.core.settings import load_settings
 from penstock.lake.backup import MANIFEST, back_up, restore
 from penstock.lake.errors import BackupDamaged, BackupNotEmbedded
 from penstock.lake.lake import Lake, open_existing, open_or_make
 from penstock.lake.verification import verify
-from penstock.settings import load_settings
 from tests.support.commands import penstock
 from tests.support.lakes import HandLake, hand_lake, make_event
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.lake.catalog import create_snapshot, current, drop_snapshot, list_snapshots, pinned
 from penstock.lake.errors import HistoryRemoved, SnapshotExists, SnapshotUnknown
 from penstock.lake.merges import merge

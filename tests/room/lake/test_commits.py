@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from penstock.clock import SECOND_US
+from penstock.core.clock import SECOND_US
 from penstock.lake import commits
 from penstock.lake.calls import seconds_until_stored
 from penstock.lake.catalog import announce_files, current, intents_kept, withdraw_intents

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.errors import PenstockError
+from penstock.core.errors import PenstockError
 from penstock.lake.statement_processes import without_inside
 from tests.support.lakes import HandLake, hand_lake, make_event
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.core.settings import GIB
 from penstock.lake import query as session_pieces
 from penstock.lake.query import pieces_of
-from penstock.settings import GIB
 from tests.support.lakes import body_of, hand_lake, make_event
 
 ALL = "select * from sessions order by session_id"

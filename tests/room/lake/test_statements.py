@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.errors import PenstockError
+from penstock.core.errors import PenstockError
 from penstock.execution import guarded_process
 from penstock.lake import query, statement_processes
 from penstock.lake.errors import QueriesUnavailable, QueryFailed, QueryLimitReached, QueryRefused

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import InvalidInput
-from penstock.settings import load_settings
+from penstock.core.errors import InvalidInput
+from penstock.core.settings import load_settings
 from penstock_jobs.loop.cycles import StageLost, TrainerFailed
 from penstock_jobs.loop.trainers import ANSWER_BYTES_MAX, TrainedCheckpoint, Trainer, TrainingTask
 from tests.support.loop.trainers import by_address, by_command, task

@@ -220,7 +220,7 @@ def _once_only() -> Callable[..., None]:
 
 
 def test_one_observer_looks_at_a_folder_and_at_sessions_of_a_project(world: World) -> None:
-    from penstock.errors import InvalidInput
+    from penstock.core.errors import InvalidInput
 
     with kept_memory(world.folder, "lake"), pytest.raises(InvalidInput, match="another"):
         world.round()

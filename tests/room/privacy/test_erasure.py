@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from penstock.core.signatures import PublicKey, SigningKey
 from penstock.database.engine import clock_us
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected_lines import list_rejected
@@ -27,7 +28,6 @@ from penstock.privacy.erasure import (
 )
 from penstock.privacy.orders import ErasureScope, find_sessions
 from penstock.redaction.rules import SourceRule
-from penstock.signatures import PublicKey, SigningKey
 from tests.support.cut_off import CutOff, ended_after
 from tests.support.lakes import START_US, Event, HandLake, hand_lake, make_event
 from tests.support.marker_search import places_with

@@ -9,7 +9,8 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.audit.chain import entries_of
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
+from penstock.core.metrics import Metrics
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected_lines import list_rejected
 from penstock.ingest.tables import rejected
@@ -18,7 +19,6 @@ from penstock.lake.merges import merge
 from penstock.lake.tables import consent_change, session_link
 from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
-from penstock.metrics import Metrics
 from penstock.privacy.aged_sessions import EVENTS
 from penstock.privacy.consents import decide_consent
 from penstock.privacy.erasure import carry_out, list_erasures, order_erasure

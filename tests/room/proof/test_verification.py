@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from penstock.core.signatures import SigningKey
 from penstock.proof.document import differences
-from penstock.signatures import SigningKey
 from tests.room.proof.conftest import ProvenLake
 from tests.support.commands import penstock
 from tests.support.repository import ROOT

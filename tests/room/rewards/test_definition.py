@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock_jobs.rewards import definition as definitions
 from penstock_jobs.rewards.credit import standings
 from penstock_jobs.rewards.definition import (

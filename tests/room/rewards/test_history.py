@@ -27,7 +27,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock_jobs.rewards import git_history
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
 from penstock_jobs.rewards.definition import all_rewards

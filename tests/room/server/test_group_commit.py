@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import Backlogged
+from penstock.core.errors import Backlogged
+from penstock.core.metrics import Metrics
 from penstock.eventlog.errors import LogUnwritable
 from penstock.eventlog.local import LocalEventLog
 from penstock.ingest import gateway
 from penstock.ingest.gateway import GroupCommit, InflightBytes
-from penstock.metrics import Metrics
 
 MIB = 1024 * 1024
 

@@ -9,8 +9,9 @@ from typing import Any, cast
 import pytest
 from litestar.exceptions import HTTPException
 
+from penstock.core.errors import Backlogged, PenstockError, TooManyRequests
+from penstock.core.settings import Settings, load_settings
 from penstock.database.errors import DatabaseUnreachable
-from penstock.errors import Backlogged, PenstockError, TooManyRequests
 from penstock.eventlog.errors import LogUnwritable
 from penstock.events.validation import PART_LINES
 from penstock.http import body
@@ -20,7 +21,6 @@ from penstock.ingest.gateway import Acceptor
 from penstock.lake.lake import open_or_make
 from penstock.server import service
 from penstock.server.service import Service
-from penstock.settings import Settings, load_settings
 from tests.support.lakes import hand_lake
 
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.execution import TaskResult
 from penstock.execution.calls import InlineExecutor

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from penstock.settings import Settings
+from penstock.core.settings import Settings
 from penstock.shards.errors import ShardDamaged
 from penstock.shards.files import part_name
 from penstock.shards.local_copies import LocalCopies

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.shards.errors import ShardDamaged
 from penstock.shards.manifest import Manifest
 from penstock.storage import FileStore

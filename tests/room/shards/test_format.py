@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.shards.errors import ShardDamaged, ShardMissing
 from penstock.shards.files import check_digest, files_of, part_name, read_part, read_rows
 from penstock.shards.manifest import (

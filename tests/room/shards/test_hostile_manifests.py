@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from penstock.safe_names import NameUnsafe
+from penstock.core.safe_names import NameUnsafe
 from penstock.shards.errors import ShardDamaged
 from penstock.shards.local_copies import LocalCopies
 from penstock.shards.manifest import MANIFEST_NAME, Manifest, PartFile, read_manifest

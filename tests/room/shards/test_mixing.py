@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.shards.reader import ShardReader, read_mixture, read_shard
 from penstock.shards.sources import Exhausted
 from penstock.storage import FileStore

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock.core.settings import Settings
 from penstock.execution.calls import InlineExecutor
 from penstock.lake.buckets import Bucket
-from penstock.settings import Settings
 from penstock.shards.schema import SHARD_ROWS
 from penstock.shards.writer import PartLimits
 from penstock_jobs.shards.build import build_shard

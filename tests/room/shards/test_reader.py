@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.shards.errors import PositionRefused, ShardDamaged
 from penstock.shards.files import part_name
 from penstock.shards.manifest import Manifest

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.shards.reader import read_shard
 from penstock.storage import FileStore
 from tests.support.shards.making import make_groups, make_shard

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock_jobs.shards.recipe import Recipe, load_recipe
 
 TEXT = """

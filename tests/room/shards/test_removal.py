@@ -13,11 +13,11 @@ from penstock.audit.chain import entries_of
 from penstock.channels.tables import channel, channel_change
 from penstock.checkpoints.lineage import learners
 from penstock.checkpoints.tables import checkpoint, checkpoint_shard
+from penstock.core.metrics import Metrics
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.buckets import SessionId
 from penstock.lake.desk import Caller, LocalDesk
 from penstock.lake.verification import verify
-from penstock.metrics import Metrics
 from penstock.privacy.erasure import carry_out, order_erasure
 from penstock.privacy.orders import ErasureScope
 from penstock.shards.calls import DROP_SHARD, READ_SHARD_FILE, DropShard, ShardFileQuestion

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from penstock.errors import ExtraMissing, InvalidInput
+from penstock.core.errors import ExtraMissing, InvalidInput
 from penstock_jobs.shards.conversation import Conversation
 from penstock_jobs.shards.engine_branches import Branch, SessionBranches
 from penstock_jobs.shards.rendered_branches import ChatTemplate, Renderer, open_renderer

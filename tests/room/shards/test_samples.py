@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.redaction.line_redaction import LineRedactor
 from penstock.redaction.rules import rule_book
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS

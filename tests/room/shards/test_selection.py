@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.shards.recipe import RewardChoice, RewardTarget, at_horizon, read_target
 from penstock_jobs.shards.selection import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.settings import Settings
+from penstock.core.settings import Settings
 from penstock.storage import FileStore, ObjectStore, StoredObject, open_store
 from tests.support.servers.s3 import S3Server
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import SettingInvalid
-from penstock.settings import Settings
+from penstock.core.errors import SettingInvalid
+from penstock.core.settings import Settings
 from penstock.storage import FileStore, open_store
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.safe_names import NameUnsafe
-from penstock.settings import Settings
+from penstock.core.safe_names import NameUnsafe
+from penstock.core.settings import Settings
 from penstock.storage import FileStore, ObjectStore, open_store
 
 

@@ -10,10 +10,10 @@ from typing import Any, Self
 from kafka import KafkaAdminClient
 
 from penstock.access.keys import create_key
+from penstock.core.settings import load_settings
 from penstock.database.engine import Database
 from penstock.database.migrations import upgrade
 from penstock.lake.lake import Lake
-from penstock.settings import load_settings
 from tests.study.faults.serving import Serving, each
 from tests.support.servers.broker import Broker
 from tests.support.servers.ports import free_port

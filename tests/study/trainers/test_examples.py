@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.checkpoints.digests import digest_files
-from penstock.settings import load_settings
+from penstock.core.settings import load_settings
 from penstock.storage import FileStore
 from penstock_jobs.loop.cycles import cycles_of
 from penstock_jobs.shards.export import export_shard

@@ -20,9 +20,9 @@ from penstock.channels.change import (
 from penstock.channels.channel import channel_state
 from penstock.channels.history import channel_changes, verify_history
 from penstock.channels.notices import NOTICES_AT_ONCE, notices_after
+from penstock.core.errors import PenstockError
 from penstock.database.engine import Database
 from penstock.database.settings import DatabaseLimits
-from penstock.errors import PenstockError
 from penstock.gate.verdict import Verdict
 from tests.support.checkpoint_factory import (
     PASS,

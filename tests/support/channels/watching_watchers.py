@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from penstock.channels.notice_delivery import Deliverer, TargetStatus, target_statuses
+from penstock.core.metrics import Metrics
+from penstock.core.settings import Settings
 from penstock.database.engine import Database
-from penstock.metrics import Metrics
-from penstock.settings import Settings
 from tests.support.checkpoint_factory import TENANT, set_policy
 
 

@@ -12,12 +12,12 @@ import typer
 import yaml
 
 from penstock.cli import app
+from penstock.core.settings import Settings, load_settings
 from penstock.eventlog.settings import EventLogSettings
 from penstock.ingest.settings import IngestSettings
 from penstock.lake.lake import TAILS_BYTES_MAX
 from penstock.lake.settings import LakeSettings
 from penstock.server.app import ROUTES
-from penstock.settings import Settings, load_settings
 from tests.support.repository import ROOT
 
 DEPLOY = ROOT / "deploy"

@@ -3,7 +3,7 @@
 import itertools
 from pathlib import Path
 
-from penstock.errors import Backlogged
+from penstock.core.errors import Backlogged
 from penstock.eventlog import Entry
 from penstock.eventlog.local import LocalEventLog
 

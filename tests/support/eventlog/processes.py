@@ -7,7 +7,7 @@ import sys
 SCRIPT = """
 import os, resource, signal, sys
 from pathlib import Path
-from penstock.errors import PenstockError
+from penstock.core.errors import PenstockError
 from penstock.eventlog.local import LocalEventLog
 
 def open_log(path, partitions=1, **limits):

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 
 
 class Marked(NamedTuple):

@@ -13,14 +13,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from penstock.checkpoints.registration import register
+from penstock.core.errors import PenstockError
+from penstock.core.settings import Settings
 from penstock.database.engine import Database
-from penstock.errors import PenstockError
 from penstock.fleet.copies import locked
 from penstock.fleet.fleet_status import PartName
 from penstock.fleet.registry_source import lake_source
 from penstock.fleet.settings import FleetSettings
 from penstock.fleet.sidecar import Sidecar, SidecarPlan
-from penstock.settings import Settings
 from tests.support.checkpoint_factory import TENANT, promote
 from tests.support.waiting import eventually
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from penstock.access.keys import create_key, list_keys
-from penstock.errors import PenstockError
+from penstock.core.errors import PenstockError
+from penstock.core.settings import load_settings
 from penstock.lake.lake import Lake, open_lake, open_or_make
 from penstock.lake.pages import encode_cursor
-from penstock.settings import load_settings
 from penstock_jobs.demo.server import Server, running_server
 from tests.support.access.hostile_sql import corpus
 from tests.support.commands import penstock

@@ -11,10 +11,10 @@ import typer
 from penstock import cli
 from penstock.access import ROLES
 from penstock.access.keys import create_key
+from penstock.core.settings import load_settings
 from penstock.http.client import HttpAnswer, ServiceClient
 from penstock.lake.lake import open_or_make
 from penstock.server.app import ROUTES
-from penstock.settings import load_settings
 from penstock_jobs.demo.server import Server, running_server
 
 EVERYBODY = "everybody"

@@ -12,10 +12,10 @@ import sqlalchemy as sa
 from penstock.access.keys import create_key
 from penstock.audit.entry import person_digest
 from penstock.audit.tables import audit_entry
+from penstock.core.settings import load_settings
 from penstock.database.engine import Database
 from penstock.lake.lake import open_or_make
 from penstock.lake.pages import encode_cursor
-from penstock.settings import load_settings
 from penstock_jobs.demo.server import running_server
 from penstock_jobs.rewards.followups.labels import StoredLabel, add_label
 from tests.support.commands import penstock

@@ -18,7 +18,7 @@ from penstock.checkpoints.attempts import (
     checkpoints_tried,
     runs_of,
 )
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.execution.calls import InlineExecutor
 from penstock.lake.lake import Lake
 from penstock_jobs.benchmarks import run

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.gate.policy import CanarySteps, LiveRequirement
 from penstock.gate.sequential import SampleRatio, check_sample_ratio
 from penstock_jobs.canary.live_metrics import (

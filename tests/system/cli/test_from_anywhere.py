@@ -17,12 +17,12 @@ import sqlalchemy as sa
 import penstock as penstock_api
 from penstock.access import ROLES
 from penstock.access.keys import create_key
-from penstock.errors import PenstockError
+from penstock.core.errors import PenstockError
+from penstock.core.settings import load_settings
 from penstock.events.event import TENANT_DEFAULT
 from penstock.http.login import login_path
 from penstock.lake.errors import QueryFailed
 from penstock.lake.lake import open_or_make
-from penstock.settings import load_settings
 from penstock.shards.errors import ShardUnknown
 from penstock.shards.reader import ReadingOptions
 from penstock_jobs.demo.server import Server, running_server

@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.access.keys import create_key
+from penstock.core.settings import load_settings
 from penstock.events.event import TENANT_DEFAULT
 from penstock.fleet.replicas import Report, record_report
 from penstock.ingest.tables import rejection_fuse
@@ -18,7 +19,6 @@ from penstock.lake.catalog import create_snapshot
 from penstock.lake.desk import all_calls
 from penstock.lake.lake import open_or_make
 from penstock.lake.pages import Page
-from penstock.settings import load_settings
 from penstock_jobs.demo.server import running_server
 from penstock_jobs.loop.tables import loop_cycle
 from tests.support.commands import penstock

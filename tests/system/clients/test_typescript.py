@@ -11,10 +11,10 @@ import pytest
 
 from bench.typescript_types import PAGE, vocabulary
 from penstock.access.keys import create_key
+from penstock.core.settings import load_settings
 from penstock.http.client import ServiceClient
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.lake import open_existing, open_or_make
-from penstock.settings import load_settings
 from penstock_jobs.demo.server import running_server
 from tests.support.node import PACKAGE, compiler_ready, installed_in, node_environment, npm
 from tests.support.servers.restarts import restarted

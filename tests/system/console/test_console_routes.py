@@ -15,8 +15,8 @@ from penstock.access.keys import create_key, list_keys, revoke_key
 from penstock.console.page import all_pages
 from penstock.console.sign_in import form_proof
 from penstock.console.templates import assets
+from penstock.core.settings import load_settings
 from penstock.lake.lake import open_or_make
-from penstock.settings import load_settings
 from penstock_jobs.demo.server import Server, running_server
 from tests.support.waiting import eventually
 

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from penstock.clock import SECOND_US, SystemClock
+from penstock.core.clock import SECOND_US, SystemClock
 from tests.support.console_fixtures import (
     HOSTILE_SESSION,
     ConsoleService,

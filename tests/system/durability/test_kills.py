@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.core.settings import load_settings
 from penstock.lake.lake import Lake
-from penstock.settings import load_settings
 from penstock_jobs.demo.server import start_server
 from tests.support.lakes import HandLake
 from tests.support.producers import BATCH, Producer, holds_exactly, is_whole

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
-from penstock.errors import SettingInvalid
+from penstock.core.errors import SettingInvalid
 from penstock.eventlog.errors import LogUnreachable, LogUnwritable
 from penstock.eventlog.kafka import MARK, parse_address, value_of
 from penstock.eventlog.kafka.log import KafkaEventLog

@@ -7,6 +7,7 @@ from typing import Any, Self
 import pytest
 import sqlalchemy as sa
 
+from penstock.core.metrics import Metrics
 from penstock.execution import Executor, TaskResult
 from penstock.execution.calls import ProcessExecutor
 from penstock.lake import merges as compaction
@@ -17,7 +18,6 @@ from penstock.lake.segments import SegmentFile
 from penstock.lake.tables import segment, segment_intent
 from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
-from penstock.metrics import Metrics
 from penstock_jobs.demo.server import running_server
 from tests.support.execution import merging
 from tests.support.lakes import HandLake, hand_lake, make_event

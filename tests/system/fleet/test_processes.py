@@ -9,9 +9,9 @@ import pytest
 
 from penstock.access.keys import create_key
 from penstock.cli import main
+from penstock.core.settings import Settings
 from penstock.database.engine import Database
 from penstock.database.migrations import upgrade
-from penstock.settings import Settings
 from penstock_jobs.demo.server import running_server
 from tests.support.checkpoint_factory import rollback
 from tests.support.fleet.following import JOURNAL, Fleet, next_event, process

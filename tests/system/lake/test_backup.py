@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from penstock.core.settings import load_settings
 from penstock.lake.backup import back_up, restore
 from penstock.lake.errors import RestoreCutOff
 from penstock.lake.lake import open_existing, open_or_make
-from penstock.settings import load_settings
 from penstock_jobs.demo.server import running_server
 from tests.room.lake.test_backup import events_of, filled
 from tests.support.lakes import body_of, make_event

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.errors import ExtraMissing
+from penstock.core.errors import ExtraMissing
 from penstock.ingest import partition_writer
 from penstock.lake.catalog import create_snapshot, current
 from penstock.lake.errors import LakeDamaged, QueryRefused

@@ -16,8 +16,8 @@ import pytest
 
 import penstock
 from penstock.checkpoints.digests import digest_files
-from penstock.errors import InvalidInput
-from penstock.settings import load_settings
+from penstock.core.errors import InvalidInput
+from penstock.core.settings import load_settings
 from penstock_jobs.loop.cycles import TrainerFailed, cycles_of
 from penstock_jobs.loop.trainers import TrainedCheckpoint
 from tests.support.loop.clusters import JOBS, end_all, install

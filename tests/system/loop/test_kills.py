@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from penstock.channels.channel import channel_state
 from penstock.channels.tables import channel_change
 from penstock.checkpoints.tables import benchmark_attempt, checkpoint, checkpoint_shard
-from penstock.clock import SystemClock
+from penstock.core.clock import SystemClock
 from penstock.execution.calls import InlineExecutor
 from penstock.shards.tables import shard
 from penstock_jobs.canary import watch

@@ -12,8 +12,8 @@ from penstock.channels.channel import channel_state
 from penstock.checkpoints import attempts
 from penstock.checkpoints.registration import find
 from penstock.checkpoints.tables import benchmark_attempt
+from penstock.core.errors import InvalidInput
 from penstock.database.engine import clock_us, now_us
-from penstock.errors import InvalidInput
 from penstock_jobs.loop.cycles import Cycle, cycles_of
 from penstock_jobs.loop.tables import loop_cycle
 from tests.support.checkpoint_factory import promote

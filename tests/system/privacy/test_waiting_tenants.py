@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from penstock.clock import SystemClock
+from penstock.core.clock import SystemClock
+from penstock.core.metrics import Metrics
 from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.writer import Writer
 from penstock.lake.lake import Lake
-from penstock.metrics import Metrics
 from penstock.privacy.erasure import carry_out, order_erasure
 from penstock.privacy.orders import ErasureScope
 from tests.support.lakes import START_US, HandLake, hand_lake, make_event

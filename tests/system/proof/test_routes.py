@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from penstock.access.keys import create_key
 from penstock.audit.chain import entries_of
 from penstock.checkpoints.tables import checkpoint
-from penstock.signatures import PublicKey
+from penstock.core.signatures import PublicKey
 from penstock_jobs.demo.server import running_server
 from penstock_jobs.loop.tables import loop_cycle, loop_stage
 from tests.room.proof.conftest import DIGEST, ProvenLake

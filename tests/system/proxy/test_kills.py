@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from penstock.access.keys import create_key
+from penstock.core.settings import load_settings
 from penstock.lake.lake import open_or_make
-from penstock.settings import load_settings
 from penstock_jobs.demo.server import start_server
 from tests.support.proxy.conversations import script
 from tests.support.recording_proxy import RecordingProxy, ask, recording_proxy

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from penstock.access.keys import create_key
+from penstock.core.settings import load_settings
 from penstock.http.client import ServiceClient
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.lake import open_existing, open_or_make
 from penstock.recorder.recorder import Recorder
-from penstock.settings import load_settings
 from penstock_jobs.demo.server import Server, running_server
 from tests.support.planted_secrets import github_token
 from tests.support.servers.restarts import restarted

@@ -9,8 +9,8 @@ import pytest
 
 from penstock.channels.webhooks import add_webhook, remove_webhook
 from penstock.cli import main
+from penstock.core.settings import Settings, load_settings
 from penstock.database.engine import Database
-from penstock.settings import Settings, load_settings
 from tests.support.checkpoint_factory import add, promote, rollback
 from tests.support.server.registering import Registry, problem
 from tests.support.waiting import eventually

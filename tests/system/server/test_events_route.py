@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import penstock
+from penstock.core.metrics import CATALOGUE, PREFIX
 from penstock.http.client import HttpAnswer
 from penstock.ingest.routes import ARRAY_BYTES_MAX
-from penstock.metrics import CATALOGUE, PREFIX
 from tests.support.service import ENGINE_BYTES
 
 KIB, MIB = 1024, 1024 * 1024

@@ -15,7 +15,7 @@ from typing import IO
 import pytest
 
 from penstock.access.keys import KeyRing
-from penstock.clock import SystemClock
+from penstock.core.clock import SystemClock
 from penstock.lake.lake import Lake, open_existing
 
 _KEY = re.compile(r"pk_admin_[\w-]{32}")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from penstock.access.keys import _FAILURES_MAX
-from penstock.errors import SettingInvalid
+from penstock.core.errors import SettingInvalid
 from penstock.http.client import ServiceClient
 from penstock.server.http_server import proxy_networks
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
+from penstock.core.settings import load_settings
 from penstock.lake.desk import open_desk
 from penstock.lake.lake import open_or_make
-from penstock.settings import load_settings
 from penstock_jobs.importers.penstock_documents import own_session, own_trajectory
 from penstock_jobs.sessions.export import (
     SessionForm,

@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 
 from bench.large_lake import large_lake
+from penstock.core.settings import MIB, load_settings
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.errors import QueryLimitReached
 from penstock.lake.lake import open_or_make
-from penstock.settings import MIB, load_settings
 from penstock_jobs.shards.session_facts import SnapshotQueries
 
 

@@ -8,8 +8,8 @@ import sqlalchemy as sa
 
 from penstock.channels.tables import channel_change
 from penstock.checkpoints.suites import SuiteContent, SuiteTask, SuiteVersion, add_suite
+from penstock.core.errors import InvalidInput
 from penstock.database.engine import now_us
-from penstock.errors import InvalidInput
 from penstock.execution.calls import ProcessExecutor
 from tests.support.engine_lake import SESSIONS, built, fill, rows_of, tokens
 from tests.support.lakes import HandLake

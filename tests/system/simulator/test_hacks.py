@@ -8,7 +8,7 @@ import pytest
 from bench.reward_hacks.__main__ import compared_definitions
 from bench.reward_hacks.comparison import compared_policies
 from bench.reward_hacks.simulated import play
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock_jobs.simulator.policy import HABITS, HACKS, HONEST, Style, find_policy, habit
 from penstock_jobs.simulator.production import Checkpoint, Production
 from penstock_jobs.simulator.truth import TurnTruth

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock_jobs.simulator.policy import (
     CHOICES,
     POLICIES,

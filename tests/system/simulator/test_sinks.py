@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.http.errors import KeyNotValid, ServerUnreachable
 from penstock_jobs.demo.server import running_server
 from penstock_jobs.simulator.delivery import (

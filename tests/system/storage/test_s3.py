@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import SettingInvalid
-from penstock.settings import Settings
+from penstock.core.errors import SettingInvalid
+from penstock.core.settings import Settings
 from penstock.storage import ObjectStore, StoreRefused, StoreUnreachable, open_store
 from penstock.storage import s3 as s3_store
 from tests.support.servers.faults import (
@@ -131,7 +131,7 @@ def test_nothing_is_sent_before_the_block_ends_well(store: ObjectStore, proxy: F
 WRITE_ONE = """
 import sys
 from pathlib import Path
-from penstock.settings import Settings
+from penstock.core.settings import Settings
 from penstock.storage import open_store
 store = open_store(Settings(data=Path(sys.argv[1]), store_url=sys.argv[2]))
 with store.create("events/a") as file:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock_jobs.benchmarks.sandbox.network import Forward, address_of, plan, split
 
 

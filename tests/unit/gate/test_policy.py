@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.checkpoints.digests import text_digest
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.gate.policy import Guard, Requirement, parse
 
 WHOLE = """

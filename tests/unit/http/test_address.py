@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.http.address import HttpAddress, address_group, is_loopback
 
 

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from penstock.errors import SettingInvalid
+from penstock.core.errors import SettingInvalid
 from penstock.http.egress import EgressPolicy
 from penstock.http.errors import AddressForbidden
 

@@ -7,7 +7,7 @@ from math import sqrt
 
 import pytest
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.measures.work_left import WorkParameters, taken_back, work_left
 from penstock_jobs.rewards.texts.places import PlaceWeights

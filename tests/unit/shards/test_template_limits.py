@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock_jobs.shards.rendered_branches import (
     TEMPLATE_CHARS_MAX,
     ChatTemplate,

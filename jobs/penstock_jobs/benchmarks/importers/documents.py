@@ -13,7 +13,7 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 
 import msgspec
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.ingest.decompression import decompressed
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock_jobs.importers.edits import FileEdit
 from penstock_jobs.importers.fields import digest_of
 from penstock_jobs.importers.importer import ImportedEvent, Importer

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import typer
 
-from penstock.errors import InvalidInput, PenstockError
+from penstock.core.errors import InvalidInput, PenstockError
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.commands import command
 from penstock.lake.desk import Caller, LocalDesk

@@ -9,7 +9,7 @@ from typing import Annotated, get_args
 import msgspec
 from msgspec import Meta
 
-from penstock.errors import InvalidInput, PenstockError
+from penstock.core.errors import InvalidInput, PenstockError
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock_jobs.rewards.dissatisfaction import Dissatisfaction, dissatisfaction

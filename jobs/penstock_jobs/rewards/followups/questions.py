@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 
-from penstock.clock import SystemClock
+from penstock.core.clock import SystemClock
 from penstock.lake.buckets import SessionId
 from penstock.lake.lake import Lake
 from penstock_jobs.rewards.chains import SessionUnknown, gather_chain

@@ -10,8 +10,8 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import PenstockError
-from penstock.settings import Settings
+from penstock.core.errors import PenstockError
+from penstock.core.settings import Settings
 from penstock_jobs.rewards.bucket import Bucket, by_session
 from penstock_jobs.rewards.definition import Reward
 from penstock_jobs.rewards.followups.follow_ups import (

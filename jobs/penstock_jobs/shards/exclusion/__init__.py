@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.privacy.consents import NO_TRAIN, DecisionKind
 from penstock.privacy.tombstones import PROJECT, SESSION, USER
 from penstock_jobs.shards.name_numbers import in_one, numbered, numbers_in, order_of, places_among

@@ -24,9 +24,9 @@ import xxhash
 from numpy.typing import NDArray
 
 from penstock.checkpoints.suites import SuiteVersion, suite_names, suite_versions
+from penstock.core.errors import InvalidInput
+from penstock.core.toml_document import unknown
 from penstock.database.engine import Database
-from penstock.errors import InvalidInput
-from penstock.toml_document import unknown
 from penstock_jobs.shards.conversation_reader import read_conversation
 from penstock_jobs.shards.exclusion import Exclusion, Exclusions
 from penstock_jobs.shards.recipe import Exclude

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.settings import MIB
+from penstock.core.settings import MIB
 from penstock.shards.manifest import PartFile
 from penstock.shards.schema import Rows
 from penstock_jobs.shards.export import (

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from penstock.errors import SettingInvalid
+from penstock.core.errors import SettingInvalid
 from penstock.events.event import SCHEMA_VERSION, TENANT_DEFAULT
 from penstock.events.frames import encode_unjudged
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from penstock.core.errors import InvalidInput
+from penstock.core.settings import Settings, load_settings
 from penstock.database.engine import Database
-from penstock.errors import InvalidInput
-from penstock.settings import Settings, load_settings
 from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.definition import (
     Definition,

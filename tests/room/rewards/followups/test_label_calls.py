@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.lake.desk import Caller, LocalDesk
 from penstock_jobs.rewards.followups.label_calls import (
     LABEL,

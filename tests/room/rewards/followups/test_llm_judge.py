@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from penstock.core.errors import InvalidInput
 from penstock.database.engine import Database
-from penstock.errors import InvalidInput
 from penstock.http.egress import EgressPolicy
 from penstock_jobs.rewards.followups import llm_judge
 from penstock_jobs.rewards.followups.judge import Judgement, Message, Unjudged

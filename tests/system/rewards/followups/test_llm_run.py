@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 from penstock.execution import open_executor
 from penstock_jobs.rewards.definition import Definition, parse_definition
 from penstock_jobs.rewards.measures.dissatisfied import JudgeUnfit

@@ -1,7 +1,7 @@
 """Settings: what an operator may turn, where each value came from, and which names are refused.
 
 The later wins: `penstock.toml` in the data directory, `PENSTOCK_*` in the environment, flags. Each
-room declares its own as a subclass of RoomSettings, an entry point of `penstock.settings`."""
+room declares its own as a subclass of RoomSettings, an entry point of `penstock.core.settings`."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from penstock.errors import SettingInvalid
+from penstock.core.errors import SettingInvalid
 
 KIB = 1024
 MIB = 1024 * KIB

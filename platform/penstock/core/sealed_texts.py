@@ -9,9 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from penstock.directories import make_private_once
-from penstock.errors import PenstockError
-from penstock.settings import Settings
+from penstock.core.directories import make_private_once
+from penstock.core.errors import PenstockError
+from penstock.core.settings import Settings
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM

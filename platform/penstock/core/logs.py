@@ -7,7 +7,7 @@ from typing import Any, TextIO, cast
 
 import structlog
 
-from penstock.visible_text import visible, visible_line
+from penstock.core.visible_text import visible, visible_line
 
 
 def configure_logs(log_format: str) -> None:

@@ -5,7 +5,7 @@ import os
 import re
 import unicodedata
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 
 DIGEST_PREFIX = "sha256:"
 #: File systems take this for one part of a path, and S3 for a whole name.

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from penstock.errors import InvalidInput
+from penstock.core.errors import InvalidInput
 
 #: Types of fields of a section: any number, whole numbers from 1 and from 0 on, a time such as 90s.
 Number = Annotated[float, "number"]

@@ -10,9 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from penstock.directories import make_private_once
-from penstock.errors import InvalidInput, PenstockError
-from penstock.settings import Settings
+from penstock.core.directories import make_private_once
+from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.settings import Settings
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

@@ -1,0 +1,1 @@
+"""What every room stands on: errors, settings, time, logs, metrics, names, signatures."""
