@@ -12,7 +12,7 @@ from bench.figures import show
 from bench.measurement import QUICK, WHOLE, Measurement, NotMeasured, Size
 from bench.numbers import write_page
 from bench.results import MachineWatch, Result, read_results, write_results
-from penstock.terminal.output import say, show_table
+from penstock.backends.terminal.output import say, show_table
 
 
 def main() -> None:

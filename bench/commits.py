@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import sqlalchemy as sa
 
-from penstock.database.engine import Database
-from penstock.database.migrations import upgrade
-from penstock.database.settings import DatabaseLimits
-from penstock.eventlog import OffsetBounds
+from penstock.backends.database.engine import Database
+from penstock.backends.database.migrations import upgrade
+from penstock.backends.database.settings import DatabaseLimits
+from penstock.backends.eventlog import OffsetBounds
 from penstock.lake import commits
 from penstock.lake.catalog import announce_files, current
 from penstock.lake.commits import (

@@ -17,13 +17,13 @@ from bench.large_lake import large_lake
 from bench.measure import percentile, usage_of
 from bench.measurement import Measurement, Size
 from bench.servers import quiet_server
-from penstock.console.sign_in import form_proof
-from penstock.console.templates import assets
-from penstock.execution.calls import InlineExecutor
-from penstock.terminal.output import say
-from penstock_jobs.demo.server import Server
+from penstock.backends.execution.calls import InlineExecutor
+from penstock.backends.terminal.output import say
+from penstock.doors.console.sign_in import form_proof
+from penstock.doors.console.templates import assets
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run
+from penstock_jobs.simulator.demo.server import Server
 
 _EVENTS = 1_000_000
 _PAGE = Goal(what="p95 of a page", at_most=300, unit=" ms")

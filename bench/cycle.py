@@ -16,7 +16,7 @@ from bench.ingest_run import (
 from bench.measure import cpu_seconds, usage_of
 from bench.measurement import Measurement, Size
 from bench.servers import quiet_server
-from penstock.execution.calls import InlineExecutor
+from penstock.backends.execution.calls import InlineExecutor
 from penstock.lake.lake import open_existing
 from penstock.shards.reader import read_shard
 from penstock.shards.validation import verify_shard

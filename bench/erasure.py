@@ -21,11 +21,11 @@ from bench.measure import percentile, usage_of
 from bench.measurement import Measurement, Size
 from bench.servers import quiet_server
 from bench.traffic import make_traffic
+from penstock.backends.terminal.output import say
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.lake import open_existing
 from penstock.lake.tables import segment
-from penstock.terminal.output import say
-from penstock_jobs.demo.server import Server
+from penstock_jobs.simulator.demo.server import Server
 
 _USER = "u-77"
 _BATCH = 100

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from penstock.terminal.output import show_table
+from penstock.backends.terminal.output import show_table
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ import numpy as np
 
 from bench.figures import Figure, Goal
 from bench.measurement import Measurement, Size
-from penstock.channels.promotion import Promotion, judge, promote, set_policy
-from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
-from penstock.checkpoints.registration import register
-from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
+from penstock.backends.database.engine import Database
+from penstock.backends.database.migrations import upgrade
 from penstock.core.settings import Settings
-from penstock.database.engine import Database
-from penstock.database.migrations import upgrade
+from penstock.registry.channels.promotion import Promotion, judge, promote, set_policy
+from penstock.registry.checkpoints.attempts import Attempt, AttemptScope, record_attempts
+from penstock.registry.checkpoints.registration import register
+from penstock.registry.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 
 _TENANT, _CHANNEL = "default", "production"
 _TASKS, _ATTEMPTS = 500, 8

@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 
 from bench.typescript_rules import NEEDLES
-from penstock.redaction.checks import (
+from penstock.events.redaction.checks import (
     _EXAMPLE_WORDS,
     _NO_SECRET_BEFORE,
     _NO_SECRET_NAME,
     CHECKS,
 )
-from penstock.redaction.rules import built_in_rules
+from penstock.events.redaction.rules import built_in_rules
 
 PAGE = Path(__file__).parents[1] / "examples" / "hooks" / "secret_patterns.py"
 _HEAD = '''"""What secrets look like. `make docs` writes this from the service's rules.

@@ -21,13 +21,13 @@ from bench.hostile_tenant import INGEST_KEY, READ_KEY
 from bench.measure import bytes_below, percentile, usage_of
 from bench.servers import quiet_server
 from penstock.access.keys import create_key
+from penstock.backends.terminal.output import say
 from penstock.core.settings import Settings, load_settings
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.settings import IngestSettings
 from penstock.lake.lake import open_existing, open_or_make
 from penstock.lake.settings import LakeSettings
-from penstock.terminal.output import say
-from penstock_jobs.demo.server import Server
+from penstock_jobs.simulator.demo.server import Server
 
 _MIB = 1024 * 1024
 _HONEST, _HOSTILE = "honest", "hostile"

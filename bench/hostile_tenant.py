@@ -17,9 +17,9 @@ from functools import partial
 
 import pyarrow as pa
 
+from penstock.backends.http.client import ServiceClient
+from penstock.backends.http.errors import ServerUnreachable
 from penstock.core.settings import MIB
-from penstock.http.client import ServiceClient
-from penstock.http.errors import ServerUnreachable
 from tests.support.lake.hostile_sql import hostile_statements
 from tests.support.lakes import make_event
 from tests.support.slow_clients import openings, room_for_files

@@ -14,7 +14,7 @@ from penstock.access.keys import create_key
 from penstock.core.settings import load_settings
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.lake import open_existing, open_or_make, read_statistics
-from penstock_jobs.demo.server import Server
+from penstock_jobs.simulator.demo.server import Server
 
 _LOOK_SECONDS = 0.05
 _LOOKS_MAX = 2000

@@ -19,12 +19,12 @@ from bench.measure import cpu_seconds, usage_of
 from bench.measurement import Measurement, NotMeasured, Size
 from bench.servers import quiet_server
 from bench.traffic import make_traffic
+from penstock.backends.terminal.output import say
 from penstock.lake.catalog import current
 from penstock.lake.lake import Lake, open_existing, read_statistics
-from penstock.lake.merges import merge
 from penstock.lake.tables import log_partition
-from penstock.terminal.output import say
-from penstock_jobs.demo.server import Server
+from penstock.lake.upkeep.merges import merge
+from penstock_jobs.simulator.demo.server import Server
 from tests.support.servers.broker import Broker
 from tests.support.servers.postgres import PostgresServer, running_postgres
 from tests.support.waiting import eventually

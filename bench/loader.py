@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 
 from bench.figures import Figure, Goal
 from bench.measurement import Measurement, Size
+from penstock.backends.storage import FileStore
 from penstock.core.settings import MIB
 from penstock.shards.batches import TRAINING_COLUMNS, Ragged, to_numpy
 from penstock.shards.manifest import Counts, Manifest, shard_folder
 from penstock.shards.reader import ShardReader, read_shard
 from penstock.shards.schema import SHARD_ROWS
 from penstock.shards.writer import PartLimits, PartWriter
-from penstock.storage import FileStore
 from tests.support.shards.making import publish
 
 _TOKENS = 60_000_000

@@ -15,13 +15,13 @@ from bench.figures import Figure, Goal
 from bench.measure import percentile
 from bench.measurement import Measurement, Size
 from bench.servers import quiet_server
-from penstock.channels import promotion
-from penstock.channels.promotion import Promotion
-from penstock.checkpoints.registration import register
+from penstock.backends.database.engine import Database
 from penstock.core.settings import load_settings
-from penstock.database.engine import Database
-from penstock.gate.verdict import Verdict
-from penstock_jobs.demo.server import Server
+from penstock.registry.channels import promotion
+from penstock.registry.channels.promotion import Promotion
+from penstock.registry.checkpoints.registration import register
+from penstock.registry.gate.verdict import Verdict
+from penstock_jobs.simulator.demo.server import Server
 from tests.support.waiting import eventually
 
 _WATCHERS = 50

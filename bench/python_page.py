@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, get_overloads, get_type_hints
 
 import penstock
-from penstock.channels.change import ChannelState
-from penstock.channels.channel import Assignment
-from penstock.checkpoints.checkpoint import Checkpoint
-from penstock.recorder.session import RecordedSession
+from penstock.ingest.recorder.session import RecordedSession
+from penstock.registry.channels.change import ChannelState
+from penstock.registry.channels.channel import Assignment
+from penstock.registry.checkpoints.checkpoint import Checkpoint
 from penstock.shards.reader import DEFAULTS, ReadingOptions, ShardReader
 
 PAGE = Path(__file__).parents[1] / "docs" / "python.md"

@@ -16,9 +16,9 @@ from bench.servers import quiet_server
 from bench.traffic import make_traffic
 from penstock.access.keys import create_key
 from penstock.lake.lake import Lake, open_existing
-from penstock.lake.statement_processes import StatementProcesses
-from penstock.lake.statements import EndSignal
-from penstock_jobs.demo.server import Server
+from penstock.lake.query.statement_processes import StatementProcesses
+from penstock.lake.query.statements import EndSignal
+from penstock_jobs.simulator.demo.server import Server
 
 _TRIES = 60
 _EVENTS = 20_000

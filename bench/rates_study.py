@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.figures import Figure, show
-from penstock.gate.sequential import Arm, ArmQuestion, UserResult, compare_arms
-from penstock_jobs.rewards.dissatisfaction import (
+from penstock.registry.gate.sequential import Arm, ArmQuestion, UserResult, compare_arms
+from penstock_jobs.rewards.followups.dissatisfaction import (
     LABELS_MIN,
     JudgedMessages,
     correct,

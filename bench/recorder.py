@@ -13,7 +13,7 @@ from typing import Any
 from bench.figures import Figure, Goal
 from bench.measurement import Measurement, Size
 from bench.traffic import make_traffic
-from penstock.recorder.recorder import Recorder
+from penstock.ingest.recorder.recorder import Recorder
 
 _EVENTS = 10_000
 _ROUNDS = 5

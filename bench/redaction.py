@@ -9,8 +9,8 @@ from bench.figures import Figure, Goal
 from bench.ingest_run import ingest_at_full_speed
 from bench.measurement import Measurement, Size
 from bench.traffic import Traffic, make_traffic
-from penstock.redaction.line_redaction import LineRedactor
-from penstock.redaction.rules import rule_book
+from penstock.events.redaction.line_redaction import LineRedactor
+from penstock.events.redaction.rules import rule_book
 from tests.support.redaction_corpus import Half, corpus
 
 _EVENTS = 40_000

@@ -7,10 +7,10 @@ from bench.figures import Figure, Goal
 from bench.measure import cpu_seconds
 from bench.measurement import Measurement, Size
 from bench.traffic import make_traffic
-from penstock.execution.calls import InlineExecutor
+from penstock.backends.execution.calls import InlineExecutor
 from penstock.lake.catalog import current
-from penstock.lake.merges import SEGMENTS, choose_merges, merge_each
 from penstock.lake.settings import LakeSettings
+from penstock.lake.upkeep.merges import SEGMENTS, choose_merges, merge_each
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run
 from tests.support.lakes import HandLake, hand_lake

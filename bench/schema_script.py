@@ -6,8 +6,8 @@ from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from penstock.database.engine import Database
-from penstock.database.migrations import migrate, migrations_folder
+from penstock.backends.database.engine import Database
+from penstock.backends.database.migrations import migrate, migrations_folder
 
 _ORDER = "CASE type WHEN 'table' THEN 1 WHEN 'index' THEN 2 ELSE 3 END, name"
 

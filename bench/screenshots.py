@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 from penstock.access.keys import create_key
 from penstock.lake.lake import open_existing
-from penstock_jobs.demo.server import running_server
+from penstock_jobs.simulator.demo.server import running_server
 from tests.support.console_fixtures import console_running
 
 _PICTURES = Path(__file__).parents[1] / "docs" / "console"

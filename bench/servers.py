@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from penstock_jobs.demo.server import Server, running_server
+from penstock_jobs.simulator.demo.server import Server, running_server
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import duckdb
 
 from bench.figures import Figure, Goal
 from bench.measurement import Measurement, Size
-from penstock.execution.calls import InlineExecutor
+from penstock.backends.execution.calls import InlineExecutor
 from penstock.lake.catalog import current
 from penstock_jobs.shards.build import ShardBuild, build_shard
 from penstock_jobs.shards.recipe import load_recipe

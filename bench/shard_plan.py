@@ -36,12 +36,12 @@ _PLAN = """
 import json, os, sys
 from pathlib import Path
 from bench.measure import usage_of
-from penstock.execution.calls import InlineExecutor
+from penstock.backends.execution.calls import InlineExecutor
 from penstock.lake.catalog import pinned
 from penstock_jobs.shards.build import slice_bounds, slice_tasks
-from penstock_jobs.shards.plan import plan_shard
+from penstock_jobs.shards.selection.plan import plan_shard
 from penstock_jobs.shards.recipe import load_recipe
-from penstock_jobs.shards.session_facts import PinnedSessions
+from penstock_jobs.shards.selection.session_facts import PinnedSessions
 from tests.support.lakes import hand_lake
 recipe = load_recipe(Path(sys.argv[2]))
 with hand_lake(Path(sys.argv[1])) as lake, pinned(lake.lake.database, "latest") as pin:

@@ -14,7 +14,7 @@ import numpy as np
 
 from bench.figures import Figure, Goal, show
 from bench.measurement import Measurement, Size
-from penstock.terminal.output import say
+from penstock.backends.terminal.output import say
 from penstock_jobs.simulator.policy import POLICIES
 from penstock_jobs.simulator.production import Checkpoint, Production
 from penstock_jobs.simulator.truth import SimulatedSession

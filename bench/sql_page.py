@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from penstock.core.settings import load_settings
 from penstock.lake.lake import Lake, open_or_make
-from penstock.lake.view_sources import column_meanings, view_names
+from penstock.lake.query.view_sources import column_meanings, view_names
 
 PAGE = Path(__file__).parents[1] / "docs" / "sql.md"
 #: The meaning of columns that a list at the head of the page explains.

@@ -13,8 +13,8 @@ import msgspec
 from bench.figures import Figure, Goal
 from bench.ingest_run import Form, ingest_at_full_speed
 from bench.measurement import Measurement, Size
-from penstock.otlp.conversion import TelemetryBatch
-from penstock.otlp.protobuf import read_spans
+from penstock.ingest.otlp.conversion import TelemetryBatch
+from penstock.ingest.otlp.protobuf import read_spans
 from tests.support.spans import as_protobuf, span, traces
 
 _SESSIONS = 400

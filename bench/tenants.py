@@ -12,7 +12,7 @@ from bench.figures import Figure
 from bench.measurement import Measurement, Size
 from penstock.ingest.gateway import Acceptor
 from penstock.lake.catalog import current
-from penstock.lake.merges import compact
+from penstock.lake.upkeep.merges import compact
 from tests.support.lakes import HandLake, body_of, hand_lake, make_event
 
 #: The same events, whatever the number of tenants that send them.

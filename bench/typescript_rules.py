@@ -5,13 +5,13 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
-from penstock.redaction.checks import _ABOUT_PASSWORDS, _COMMON_PASSWORDS, CHECKS
-from penstock.redaction.rules import Rule, built_in_rules
+from penstock.events.redaction.checks import _ABOUT_PASSWORDS, _COMMON_PASSWORDS, CHECKS
+from penstock.events.redaction.rules import Rule, built_in_rules
 
 PAGE = Path(__file__).parents[1] / "clients" / "typescript" / "src" / "rules.ts"
 _HEAD = (
     "/** What secrets look like. `make docs` writes this file from the rules of redaction of the\n"
-    " * service; platform/penstock/redaction/rules.toml says what they mean. */\n\n"
+    " * service; platform/penstock/events/redaction/rules.toml says what they mean. */\n\n"
 )
 NEEDLES = files("bench").joinpath("typescript_needles.json")
 _CLASS = r"\[(?:\\.|[^\]\\])*\]"

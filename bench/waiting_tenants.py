@@ -14,12 +14,12 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from penstock.access.keys import create_key
+from penstock.backends.terminal.output import say
 from penstock.core.settings import load_settings
 from penstock.ingest.gateway import Acceptor
 from penstock.lake.lake import open_or_make
 from penstock.lake.tables import segment
-from penstock.terminal.output import say
-from penstock_jobs.demo.server import Server, running_server
+from penstock_jobs.simulator.demo.server import Server, running_server
 from tests.support.lakes import body_of, make_event
 
 _AT_ONCE = 500

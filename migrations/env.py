@@ -1,8 +1,8 @@
-"""Runs migrations on the connection that `penstock.database.migrations` hands over."""
+"""Runs migrations on the connection that `penstock.backends.database.migrations` hands over."""
 
 from alembic import context
 
-from penstock.database.tables import all_tables
+from penstock.backends.database.tables import all_tables
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 
-from penstock.terminal.output import say
+from penstock.backends.terminal.output import say
 
 #: By name, the module whose `study(samples, seed)` prints its tables and says whether all is well.
 STUDIES = {

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.random import Generator
 
 from bench.gate_study.scores import CHANGES, SUITES, Change, Values
-from penstock.gate.designs import Design, is_hopeless, make_design
-from penstock.gate.statistics import chance
-from penstock.terminal.output import say, show_table
+from penstock.backends.terminal.output import say, show_table
+from penstock.registry.gate.designs import Design, is_hopeless, make_design
+from penstock.registry.gate.statistics import chance
 
 ALPHA = 0.05
 #: Looked at again with so many times the samples where more than alpha passed.

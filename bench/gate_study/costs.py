@@ -10,10 +10,10 @@ from itertools import product
 
 import numpy as np
 
-from penstock.gate.amounts import MetricAmounts, SideAmounts
-from penstock.gate.policy import Guard
-from penstock.gate.requirements import measure_guard
-from penstock.terminal.output import say, show_table
+from penstock.backends.terminal.output import say, show_table
+from penstock.registry.gate.amounts import MetricAmounts, SideAmounts
+from penstock.registry.gate.policy import Guard
+from penstock.registry.gate.requirements import measure_guard
 
 _GUARD = Guard(suite="core", metric="cost_usd", kind="max_increase", limit=0.1)
 _TASKS = (30, 80, 200)

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.random import Generator
 
 from bench.gate_study.scores import CHANGES, SUITES, Case, Values, sides
-from penstock.gate.statistics import Ranges, chance, estimate_chances
-from penstock.terminal.output import say, show_table
+from penstock.backends.terminal.output import say, show_table
+from penstock.registry.gate.statistics import Ranges, chance, estimate_chances
 
 ALPHA = 0.05
 #: Standard errors that a rate may lie above alpha.

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.gate_study.scores import CHANGES, SUITES, Case, Values, differences
-from penstock.gate.statistics import chance
-from penstock.terminal.output import say, show_table
+from penstock.backends.terminal.output import say, show_table
+from penstock.registry.gate.statistics import chance
 
 ALPHA = 0.05
 TASKS = (30, 50, 80, 200, 500)

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from penstock.gate.policy import Direction
-from penstock.gate.sequential import (
+from penstock.backends.terminal.output import say, show_table
+from penstock.registry.gate.policy import Direction
+from penstock.registry.gate.sequential import (
     ArmQuestion,
     PhaseUsers,
     bound_distances,
     check_sample_ratio,
     missing_variance,
 )
-from penstock.terminal.output import say, show_table
 
 ALPHA = 0.05
 RATIO_ALPHA = 0.05

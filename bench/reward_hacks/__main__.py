@@ -24,7 +24,7 @@ from bench.reward_hacks.comparison import (
 )
 from bench.reward_hacks.scripts import hack_scripts, honest_scripts, score
 from bench.reward_hacks.simulated import play
-from penstock.terminal.output import say, show_table
+from penstock.backends.terminal.output import say, show_table
 from penstock_jobs.rewards.definition import Definition, find_definition
 from penstock_jobs.simulator.policy import HONEST
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.execution.calls import InlineExecutor
+from penstock.backends.execution.calls import InlineExecutor
 from penstock_jobs.rewards.definition import Definition
 from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.simulator.policy import HACKS, HONEST, Style, habit

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from bench.figures import Figure
-from penstock.terminal.output import say
+from penstock.backends.terminal.output import say
 
 ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv-rivals" / "bin" / "python"

@@ -12,7 +12,7 @@ from bench.measure import usage_of
 from bench.measurement import Measurement, Size
 from bench.rivals.contest import PYTHON, ROOT, ratios, why_absent
 from bench.traffic import Traffic, make_traffic
-from penstock_jobs.demo.server import Server
+from penstock_jobs.simulator.demo.server import Server
 
 _EVENTS = 100_000
 _CHEAPER = Goal(what="CPU of FastAPI with SQLite against Penstock's", at_least=1, unit=" ×")

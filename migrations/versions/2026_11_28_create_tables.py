@@ -5,8 +5,8 @@ SQLite, and `make schema` writes it."""
 
 from alembic import op
 
-from penstock.database.migrations import REVISION
-from penstock.database.tables import all_tables
+from penstock.backends.database.migrations import REVISION
+from penstock.backends.database.tables import all_tables
 
 revision = REVISION
 down_revision = None

@@ -23,14 +23,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.channels.channel import assign
-    from penstock.checkpoints.digests import trained
     from penstock.core.errors import PenstockError
-    from penstock.lake.query import LakeQuery as Query
-    from penstock.python_api import LakeWithChannels as Lake
-    from penstock.python_api import RemoteLake
-    from penstock.python_api import open_lake as open
-    from penstock.recorder.recorder import Recorder
+    from penstock.doors.python import LakeWithChannels as Lake
+    from penstock.doors.python import RemoteLake
+    from penstock.doors.python import open_lake as open
+    from penstock.ingest.recorder.recorder import Recorder
+    from penstock.lake.query.lake_query import LakeQuery as Query
+    from penstock.registry.channels.channel import assign
+    from penstock.registry.checkpoints.digests import trained
     from penstock.shards.reader import read_shard
 
     __version__: str
@@ -50,15 +50,15 @@ __all__ = [
 
 #: Loaded when they are used: a trainer needs no query engine, and a command no other room.
 _PLACES = {
-    "Lake": ("penstock.python_api", "LakeWithChannels"),
+    "Lake": ("penstock.doors.python", "LakeWithChannels"),
     "PenstockError": ("penstock.core.errors", "PenstockError"),
-    "Query": ("penstock.lake.query", "LakeQuery"),
-    "Recorder": ("penstock.recorder.recorder", "Recorder"),
-    "RemoteLake": ("penstock.python_api", "RemoteLake"),
-    "assign": ("penstock.channels.channel", "assign"),
-    "open": ("penstock.python_api", "open_lake"),
+    "Query": ("penstock.lake.query.lake_query", "LakeQuery"),
+    "Recorder": ("penstock.ingest.recorder.recorder", "Recorder"),
+    "RemoteLake": ("penstock.doors.python", "RemoteLake"),
+    "assign": ("penstock.registry.channels.channel", "assign"),
+    "open": ("penstock.doors.python", "open_lake"),
     "read_shard": ("penstock.shards.reader", "read_shard"),
-    "trained": ("penstock.checkpoints.digests", "trained"),
+    "trained": ("penstock.registry.checkpoints.digests", "trained"),
 }
 
 

@@ -1,12 +1,12 @@
 """The program `penstock`, also as `python -m penstock`."""
 
-from penstock.terminal.interruption import INTERRUPTED, end_now
+from penstock.backends.terminal.interruption import INTERRUPTED, end_now
 
 
 def main() -> None:
     """Ctrl-C shows no traceback, be it while modules are loaded or while threads end."""
     try:
-        from penstock.cli import main
+        from penstock.doors.cli import main
 
         main()
     except KeyboardInterrupt:

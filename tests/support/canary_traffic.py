@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock.channels.change import ChannelState
-from penstock.channels.channel import channel_state, choose_arm
+from penstock.backends.execution.calls import InlineExecutor
 from penstock.core.clock import SystemClock
-from penstock.execution.calls import InlineExecutor
+from penstock.registry.channels.change import ChannelState
+from penstock.registry.channels.channel import channel_state, choose_arm
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.runs import RunRequest, run
 from tests.support.checkpoint_factory import TENANT, add, promote, set_policy

@@ -4,16 +4,16 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from penstock.channels import promotion
-from penstock.channels.change import Change
-from penstock.channels.promotion import Judge, Promotion, Rollback, roll_back
-from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
-from penstock.checkpoints.checkpoint import Checkpoint
-from penstock.checkpoints.registration import register
-from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
+from penstock.backends.database.engine import Database
 from penstock.core.settings import Settings
-from penstock.database.engine import Database
-from penstock.gate.verdict import Outcome, Verdict
+from penstock.registry.channels import promotion
+from penstock.registry.channels.change import Change
+from penstock.registry.channels.promotion import Judge, Promotion, Rollback, roll_back
+from penstock.registry.checkpoints.attempts import Attempt, AttemptScope, record_attempts
+from penstock.registry.checkpoints.checkpoint import Checkpoint
+from penstock.registry.checkpoints.registration import register
+from penstock.registry.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
+from penstock.registry.gate.verdict import Outcome, Verdict
 
 TENANT = "default"
 POLICY = '[[require]]\nsuite = "core"\nmargin = 0.02\n'

@@ -6,7 +6,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from penstock.cli import main
+from penstock.doors.cli import main
 
 
 def penstock(*arguments: str) -> CompletedProcess[str]:

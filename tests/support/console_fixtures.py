@@ -19,11 +19,11 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from penstock.access import ROLES
 from penstock.access.keys import create_key
-from penstock.execution.calls import InlineExecutor
-from penstock_jobs.demo.server import Server, running_server
+from penstock.backends.execution.calls import InlineExecutor
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.simulator.delivery import deliver
+from penstock_jobs.simulator.demo.server import Server, running_server
 from penstock_jobs.simulator.production import Production
 from tests.support.lakes import Event, HandLake, hand_lake, make_event
 from tests.support.servers.jars import skip

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.database.tables import lease
+from penstock.backends.database.tables import lease
 from penstock.lake.tables import log_partition, reader_lease
 from tests.support.lakes import HandLake
 

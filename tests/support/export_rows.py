@@ -18,12 +18,17 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from penstock.backends.storage import FileStore
 from penstock.shards.manifest import Manifest
 from penstock.shards.schema import SORTED_BY
 from penstock.shards.validation import ShardValidator
 from penstock.shards.writer import PartLimits
-from penstock.storage import FileStore
-from penstock_jobs.shards.export import EXPORT_NAME, ExportEmpty, ExportReport, export_shard
+from penstock_jobs.shards.exporters.export import (
+    EXPORT_NAME,
+    ExportEmpty,
+    ExportReport,
+    export_shard,
+)
 from tests.support.shards.making import make_routes, make_row, make_shard, stored_in, table_of
 
 Row = dict[str, Any]

@@ -4,17 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from penstock.checkpoints.attempts import Attempt, RecordedAttempt
-from penstock.checkpoints.checkpoint import Checkpoint, State
-from penstock.gate.decision import decide
-from penstock.gate.evidence import (
+from penstock.registry.checkpoints.attempts import Attempt, RecordedAttempt
+from penstock.registry.checkpoints.checkpoint import Checkpoint, State
+from penstock.registry.gate.decision import decide
+from penstock.registry.gate.evidence import (
     Evidence,
     LiveLook,
     SideEvidence,
     SuiteEvidence,
 )
-from penstock.gate.policy import parse
-from penstock.gate.verdict import Verdict
+from penstock.registry.gate.policy import parse
+from penstock.registry.gate.verdict import Verdict
 
 NOW = 1_800_000_000_000_000
 MINUTE = 60_000_000

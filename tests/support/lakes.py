@@ -15,10 +15,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from penstock.backends.database.engine import Database
+from penstock.backends.database.migrations import upgrade
 from penstock.core.metrics import Metrics
 from penstock.core.settings import load_settings
-from penstock.database.engine import Database
-from penstock.database.migrations import upgrade
 from penstock.events.event import TENANT_DEFAULT
 from penstock.ingest.gateway import Acceptance, Acceptor
 from penstock.ingest.partition_writer import PartitionWriter, WriterParts

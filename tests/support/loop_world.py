@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from penstock.database.engine import Database
+from penstock.backends.database.engine import Database
 from penstock_jobs.loop.cycles import Cycle
 from penstock_jobs.loop.loop_file import load_loop
 from penstock_jobs.loop.runner import Runner

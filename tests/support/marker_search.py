@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
-from penstock.database.tables import metadata
+from penstock.backends.database.tables import metadata
 from penstock.lake.lake import Lake
-from penstock.lake.upkeep import upkeep_jobs
+from penstock.lake.upkeep.rounds import upkeep_jobs
 
 _READ_BYTES = 1 << 20
 

@@ -8,14 +8,14 @@ from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from typing import Any, TypeVar
 
-from penstock.http.client import HttpAnswer, ServiceClient
-from penstock.http.errors import ServerUnreachable
+from penstock.backends.http.client import HttpAnswer, ServiceClient
+from penstock.backends.http.errors import ServerUnreachable
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.catalog import current
 from penstock.lake.lake import Lake
 from penstock.lake.segments import sessions_name
-from penstock.lake.upkeep import collect
-from penstock.lake.verification import verify
+from penstock.lake.upkeep.rounds import collect
+from penstock.lake.upkeep.verification import verify
 from tests.support.lakes import Event, body_of, make_event
 
 #: A session and an event of it.

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.backends.database.engine import Database
+from penstock.backends.database.settings import DatabaseLimits
 from penstock.core.settings import Settings, load_settings
-from penstock.database.engine import Database
-from penstock.database.settings import DatabaseLimits
 from tests.support.lakes import empty_database
 from tests.support.servers.postgres import PostgresServer
 from tests.support.webhook_receiver import Receiver, receiving

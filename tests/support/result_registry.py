@@ -5,11 +5,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from penstock.checkpoints.attempts import AttemptScope, attempts_of
-from penstock.checkpoints.registration import register
-from penstock.checkpoints.tables import benchmark_run
+from penstock.backends.database.engine import Database
 from penstock.core.settings import Settings
-from penstock.database.engine import Database
+from penstock.registry.checkpoints.attempts import AttemptScope, attempts_of
+from penstock.registry.checkpoints.registration import register
+from penstock.registry.checkpoints.tables import benchmark_run
 from penstock_jobs.benchmarks.importers.trials import ReadOptions
 from penstock_jobs.benchmarks.result_import import ImportReport, read_results, take_results
 

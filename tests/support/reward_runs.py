@@ -1,6 +1,6 @@
 """Runs over a lake that a test made: sessions, and what was made of them."""
 
-from penstock.execution.calls import InlineExecutor
+from penstock.backends.execution.calls import InlineExecutor
 from penstock_jobs.rewards.definition import Definition, parse_definition
 from penstock_jobs.rewards.runs import RewardRunReport, RunRequest, run
 from tests.support.lakes import START_US, Event, HandLake, make_event

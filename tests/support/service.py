@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.backends.http.client import HttpAnswer, ServiceClient
 from penstock.core.settings import MIB
-from penstock.http.client import HttpAnswer, ServiceClient
-from penstock_jobs.demo.server import Server
+from penstock_jobs.simulator.demo.server import Server
 
 _WAIT_SECONDS_MAX = 180.0
 #: What the query engine takes in the service, once its writer first makes a segment.

@@ -9,8 +9,8 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from penstock.otlp.conversion import Converted, TelemetryBatch
-from penstock.otlp.protobuf import read_logs, read_spans
+from penstock.ingest.otlp.conversion import Converted, TelemetryBatch
+from penstock.ingest.otlp.protobuf import read_logs, read_spans
 
 BEGAN_US = 1_795_219_200_000_000
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from penstock.access.keys import create_key
+from penstock.backends.database.engine import Database
+from penstock.backends.http.client import HttpAnswer
 from penstock.core.settings import load_settings
-from penstock.database.engine import Database
-from penstock.http.client import HttpAnswer
 from penstock.lake.lake import open_or_make
-from penstock_jobs.demo.server import Server, running_server
+from penstock_jobs.simulator.demo.server import Server, running_server
 from tests.support.service import Service, answer
 
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from penstock.checkpoints.digests import digest_files
+from penstock.backends.storage import FileStore
 from penstock.core.directories import narrow
 from penstock.core.settings import Settings
-from penstock.fleet.copies import Copies, locked
-from penstock.fleet.engine import SidecarMemory, write_memory
-from penstock.fleet.registry_source import ChainLink
-from penstock.lake.spill import SPILL_FOLDER, remove_left_spill, spill_folder
-from penstock.storage import FileStore
-from penstock_jobs.demo.server import running_server
+from penstock.lake.query.spill import SPILL_FOLDER, remove_left_spill, spill_folder
+from penstock.registry.checkpoints.digests import digest_files
+from penstock.registry.fleet.copies import Copies, locked
+from penstock.registry.fleet.engine import SidecarMemory, write_memory
+from penstock.registry.fleet.registry_source import ChainLink
+from penstock_jobs.simulator.demo.server import running_server
 from tests.support.commands import penstock
 from tests.support.repository import ROOT
 
@@ -113,7 +113,8 @@ def test_a_store_s_files_are_its_owner_s_alone(tmp_path: Path) -> None:
 def test_spill_of_a_killed_process_is_removed_and_that_of_others_is_not(tmp_path: Path) -> None:
     data = Settings(data=tmp_path).data
     script = (
-        "import sys, time; from pathlib import Path; from penstock.lake.spill import spill_folder\n"
+        "import sys, time; from pathlib import Path\n"
+        "from penstock.lake.query.spill import spill_folder\n"
         "with spill_folder(Path(sys.argv[1])) as folder:\n"
         "    folder.mkdir(); (folder / 'part').write_bytes(b'rows')\n"
         "    print(folder, flush=True); time.sleep(600)"

@@ -10,13 +10,13 @@ import typer
 
 from bench.settings_page import settings_list
 from bench.sql_page import written
-from penstock.cli import app
 from penstock.core.errors import PenstockError
 from penstock.core.metrics import CATALOGUE, PREFIX
 from penstock.core.settings import declarations, variables
+from penstock.doors.cli import app
+from penstock.doors.server.app import ROUTES
 from penstock.events.event import PAYLOADS
-from penstock.lake.view_sources import view_names
-from penstock.server.app import ROUTES
+from penstock.lake.query.view_sources import view_names
 from tests.support.lakes import hand_lake
 from tests.support.repository import ROOT
 

@@ -184,7 +184,7 @@ function keyIn(folder: string): Buffer {
   return randomBytes(KEY_BYTES);
 }
 
-// Checks: which matches count, as platform/penstock/redaction/checks.py has them.
+// Checks: which matches count, as platform/penstock/events/redaction/checks.py has them.
 
 const EXAMPLE_WORDS =
   /example|sample|dummy|placeholder|changeme|change[_-]me|redacted|insert|replace|not[_-]?real|your[_-]|_your|my[_-]?(?:secret|token|key|pass)|fake|foobar|lorem|deadbeef|cafebabe|todo|x{4}|\*{3}|\.{3}|0{7}|123456789|abcdefgh|qwertyui|secret[_-]?(?:key|here|value|token)$/i;

@@ -1,5 +1,5 @@
 /** What secrets look like. `make docs` writes this file from the rules of redaction of the
- * service; platform/penstock/redaction/rules.toml says what they mean. */
+ * service; platform/penstock/events/redaction/rules.toml says what they mean. */
 
 export interface Rule {
   readonly type: string;

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from penstock.checkpoints.attempts import Attempt
 from penstock.core.errors import PenstockError
 from penstock.core.settings import MIB
+from penstock.registry.checkpoints.attempts import Attempt
 from penstock_jobs.benchmarks.sandbox import sandbox as sandboxes
 from penstock_jobs.benchmarks.sandbox.folder_files import File
 from penstock_jobs.benchmarks.sandbox.network import address_of

@@ -45,7 +45,11 @@ class ComparisonQuestion(Question):
 
 
 def _show(lake: Lake, caller: Caller, question: ResultsQuestion) -> ResultsAnswer:
-    from penstock.checkpoints.attempts import AttemptScope, checkpoints_tried, versions_tried
+    from penstock.registry.checkpoints.attempts import (
+        AttemptScope,
+        checkpoints_tried,
+        versions_tried,
+    )
 
     database, tenant, suite = lake.database, caller.tenant, question.suite
     one = question.checkpoint

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from penstock.backends.terminal import options
+from penstock.backends.terminal.long_commands import progress_of, spinner_of
+from penstock.backends.terminal.output import say, say_more, show_rows, show_table, show_text
 from penstock.core.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.commands import Outcome, command
 from penstock.lake.desk import Desk
 from penstock.lake.lake import Lake
-from penstock.terminal import options
-from penstock.terminal.long_commands import progress_of, spinner_of
-from penstock.terminal.output import say, say_more, show_rows, show_table, show_text
 
 if TYPE_CHECKING:
     from penstock_jobs.benchmarks.summary import CheckpointResults
@@ -74,9 +74,9 @@ def run(
 
     Example: penstock bench run examples/suites/core --checkpoint ckpt-0013 --agent "my-agent"
     """
-    from penstock.checkpoints.attempts import AttemptScope
-    from penstock.checkpoints.registration import find
-    from penstock.execution import open_executor
+    from penstock.backends.execution import open_executor
+    from penstock.registry.checkpoints.attempts import AttemptScope
+    from penstock.registry.checkpoints.registration import find
     from penstock_jobs.benchmarks.run import RunOptions, UntilDecided, register_suite, run_suite
     from penstock_jobs.benchmarks.suite import read_suite
     from penstock_jobs.benchmarks.summary import results_of, version_advice
@@ -229,7 +229,7 @@ def _name_of(suite: str) -> str:
 
 
 def _show_summary(results: "CheckpointResults") -> None:
-    from penstock.checkpoints.attempts import listed
+    from penstock.registry.checkpoints.attempts import listed
     from penstock_jobs.benchmarks.summary import summary_rows
 
     say(f"{results.checkpoint} at {results.suite} ({results.suite_version})")
@@ -261,8 +261,8 @@ def lint(
 
     Example: penstock bench lint examples/suites/core
     """
+    from penstock.backends.execution import open_executor
     from penstock.core.settings import load_settings
-    from penstock.execution import open_executor
     from penstock_jobs.benchmarks.run import lint_suite
     from penstock_jobs.benchmarks.suite import read_suite
 
@@ -308,8 +308,8 @@ def restore(
 
     Example: penstock bench restore core --checkpoint ckpt-0013
     """
-    from penstock.checkpoints.integrity import recorded_scopes, restore
-    from penstock.checkpoints.registration import find_in
+    from penstock.registry.checkpoints.integrity import recorded_scopes, restore
+    from penstock.registry.checkpoints.registration import find_in
 
     suite = _name_of(suite)
     with lake.database.write() as connection:

@@ -2,13 +2,13 @@
 
 from functools import partial
 
-from penstock.console.charts import Interval, interval_chart
-from penstock.console.figures import signed
-from penstock.console.page import Content, PageList, Visitor, page_sql
-from penstock.console.verdict_charts import frontier_chart
 from penstock.core.errors import PenstockError
-from penstock.gate.frontier import FrontierPicture, FrontierPoint
+from penstock.doors.console.charts import Interval, interval_chart
+from penstock.doors.console.figures import signed
+from penstock.doors.console.page import Content, PageList, Visitor, page_sql
+from penstock.doors.console.verdict_charts import frontier_chart
 from penstock.lake.desk import Question
+from penstock.registry.gate.frontier import FrontierPicture, FrontierPoint
 from penstock_jobs.benchmarks.calls import (
     COMPARE_RESULTS,
     SHOW_RESULTS,

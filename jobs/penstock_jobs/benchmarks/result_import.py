@@ -12,7 +12,11 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from penstock.checkpoints.attempts import (
+from penstock.backends.database.engine import Database, clock_us
+from penstock.core.errors import InvalidInput
+from penstock.core.toml_document import unknown
+from penstock.lake.desk import Question
+from penstock.registry.checkpoints.attempts import (
     Attempt,
     AttemptScope,
     BenchmarkRun,
@@ -27,12 +31,8 @@ from penstock.checkpoints.attempts import (
     record_run,
     result_values,
 )
-from penstock.checkpoints.registration import find
-from penstock.checkpoints.suites import SuiteVersion, add_suite, suite_versions
-from penstock.core.errors import InvalidInput
-from penstock.core.toml_document import unknown
-from penstock.database.engine import Database, clock_us
-from penstock.lake.desk import Question
+from penstock.registry.checkpoints.registration import find
+from penstock.registry.checkpoints.suites import SuiteVersion, add_suite, suite_versions
 from penstock_jobs.benchmarks.importers import (
     harbor,
     inspect_logs,

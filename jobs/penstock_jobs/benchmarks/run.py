@@ -7,8 +7,13 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
-from penstock.channels.promotion import channel_evidence
-from penstock.checkpoints.attempts import (
+from penstock.backends.database.engine import Database
+from penstock.backends.execution import Executor
+from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.settings import MIB, Settings
+from penstock.lake.lake import Lake
+from penstock.registry.channels.promotion import channel_evidence
+from penstock.registry.checkpoints.attempts import (
     Attempt,
     AttemptScope,
     attempts_of,
@@ -17,18 +22,13 @@ from penstock.checkpoints.attempts import (
     note_problem,
     record_attempts,
 )
-from penstock.checkpoints.checkpoint import AttemptConflict
-from penstock.checkpoints.suites import SuiteContent, SuiteTask, SuiteVersion, add_suite
-from penstock.core.errors import InvalidInput, PenstockError
-from penstock.core.settings import MIB, Settings
-from penstock.database.engine import Database
-from penstock.execution import Executor
-from penstock.gate import designs
-from penstock.gate.decision import decide
-from penstock.gate.evidence import Evidence, SideEvidence
-from penstock.gate.policy import Requirement
-from penstock.gate.verdict import Verdict
-from penstock.lake.lake import Lake
+from penstock.registry.checkpoints.checkpoint import AttemptConflict
+from penstock.registry.checkpoints.suites import SuiteContent, SuiteTask, SuiteVersion, add_suite
+from penstock.registry.gate import designs
+from penstock.registry.gate.decision import decide
+from penstock.registry.gate.evidence import Evidence, SideEvidence
+from penstock.registry.gate.policy import Requirement
+from penstock.registry.gate.verdict import Verdict
 from penstock_jobs.benchmarks.attempt import (
     AgentUnusable,
     AttemptOutcome,

@@ -7,7 +7,9 @@ from math import comb, fsum
 from statistics import fmean
 from typing import Any
 
-from penstock.checkpoints.attempts import (
+from penstock.backends.database.engine import Database
+from penstock.core.errors import InvalidInput
+from penstock.registry.checkpoints.attempts import (
     Attempt,
     AttemptScope,
     BenchmarkRun,
@@ -20,10 +22,8 @@ from penstock.checkpoints.attempts import (
     runs_of,
     versions_tried,
 )
-from penstock.checkpoints.suites import SuiteTask, suite_versions, version_names
-from penstock.core.errors import InvalidInput
-from penstock.database.engine import Database
-from penstock.gate.statistics import Ranges, compare, estimate
+from penstock.registry.checkpoints.suites import SuiteTask, suite_versions, version_names
+from penstock.registry.gate.statistics import Ranges, compare, estimate
 
 _ALPHA = 0.025  # on each side of an interval
 _TASK_MEANS = ("score", "completion_tokens", "latency_s")

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.backends.terminal import options
+from penstock.backends.terminal.long_commands import ended_as_by_ctrl_c
+from penstock.backends.terminal.options import since_us
+from penstock.backends.terminal.output import say, show_json, show_text
 from penstock.core.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.desk import Desk, open_desk
-from penstock.terminal import options
-from penstock.terminal.long_commands import ended_as_by_ctrl_c
-from penstock.terminal.options import since_us
-from penstock.terminal.output import say, show_json, show_text
 
 if TYPE_CHECKING:
     from penstock_jobs.importers.import_run import ImportOutcome, ImportRun

@@ -19,8 +19,8 @@ from penstock.core.errors import InvalidInput
 from penstock.lake.desk import Desk
 from penstock_jobs.importers.importer import ImportedEvent, SessionEvents
 from penstock_jobs.rewards.bucket import Bucket, ChainMember, EditParameters
-from penstock_jobs.rewards.git_history import history_events
-from penstock_jobs.rewards.git_repository import Repository
+from penstock_jobs.rewards.history.git_history import history_events
+from penstock_jobs.rewards.history.git_repository import Repository
 from penstock_jobs.rewards.rows import row_tuples
 
 _AGE = timedelta(days=30)

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.access.errors import RoleMissing
+from penstock.backends.database.errors import DatabaseOutdated
+from penstock.backends.terminal.long_commands import progress_of
+from penstock.backends.terminal.output import say
 from penstock.core.errors import InvalidInput
-from penstock.database.errors import DatabaseOutdated
 from penstock.ingest.event_files import EventFile, LeftOut, find_files, named_as_events, problem_of
 from penstock.ingest.file_import import ImportSummary, event_importer
 from penstock.lake.desk import Desk, LocalDesk, open_desk
 from penstock.lake.errors import LakeMissing
-from penstock.terminal.long_commands import progress_of
-from penstock.terminal.output import say
 from penstock_jobs.importers.commits import GIT, commits_of_sessions
 from penstock_jobs.importers.grown_logs import KeptReadings
 from penstock_jobs.importers.importer import Importer, homes, importer_named, recognise

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from xxhash import xxh3_128_hexdigest
 
-from penstock.database.engine import Database, clock_us, insert_of
-from penstock.privacy.orders import CONTENT, ErasedPart, ErasureOrder, ErasureStep
+from penstock.access.privacy.orders import CONTENT, ErasedPart, ErasureOrder, ErasureStep
+from penstock.backends.database.engine import Database, clock_us, insert_of
 from penstock_jobs.importers.grown_logs import LogReading
 from penstock_jobs.importers.importer import Importer, LogImporter, all_importers
 from penstock_jobs.importers.sources import Source

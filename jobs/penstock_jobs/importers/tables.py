@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Column, LargeBinary, String, Table, Text
 
-from penstock.database.tables import metadata
+from penstock.backends.database.tables import metadata
 
 imported_source = Table(
     "imported_source",

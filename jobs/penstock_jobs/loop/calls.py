@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from penstock.backends.terminal.output import facts, time_of
 from penstock.core.clock import SECOND_US
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
@@ -16,7 +17,6 @@ from penstock.lake.pages import (
     encode_cursor,
     page_of,
 )
-from penstock.terminal.output import facts, time_of
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

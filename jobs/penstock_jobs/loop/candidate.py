@@ -7,15 +7,15 @@ from typing import Any
 
 import msgspec
 
-from penstock.checkpoints.digests import text_digest
-from penstock.checkpoints.registration import find, register
+from penstock.backends.execution import open_executor
+from penstock.backends.http.address import HttpAddress
+from penstock.backends.http.egress import EgressPolicy
 from penstock.core.clock import SECOND_US
 from penstock.core.settings import without_secrets
-from penstock.execution import open_executor
-from penstock.http.address import HttpAddress
-from penstock.http.egress import EgressPolicy
 from penstock.lake.catalog import name_snap, pinned
-from penstock.lake.query import OwnQuery
+from penstock.lake.query.lake_query import OwnQuery
+from penstock.registry.checkpoints.digests import text_digest
+from penstock.registry.checkpoints.registration import find, register
 from penstock.shards.manifest import shard_folder
 from penstock_jobs.loop import LoopSettings
 from penstock_jobs.loop.cycles import database_now, encoded_inputs
@@ -39,7 +39,7 @@ from penstock_jobs.loop.trainers import (
 )
 from penstock_jobs.rewards import runs
 from penstock_jobs.shards.build import build_shard
-from penstock_jobs.shards.session_facts import latest_snap
+from penstock_jobs.shards.selection.session_facts import latest_snap
 
 
 class RewardsStage(Stage):

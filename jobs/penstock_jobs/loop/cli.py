@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
+from penstock.backends.terminal import options
+from penstock.backends.terminal.long_commands import ended_as_by_ctrl_c
+from penstock.backends.terminal.output import say, show_table
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.commands import Outcome, asks, command
 from penstock.lake.lake import Lake
-from penstock.terminal import options
-from penstock.terminal.long_commands import ended_as_by_ctrl_c
-from penstock.terminal.output import say, show_table
 from penstock_jobs.loop.calls import (
     SHOW_CYCLES,
     SHOW_LOOPS,

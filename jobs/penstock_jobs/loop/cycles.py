@@ -13,17 +13,17 @@ import msgspec
 import sqlalchemy as sa
 import structlog
 
-from penstock.checkpoints.digests import text_digest
+from penstock.backends.database.engine import Database, insert_new, now_us
+from penstock.backends.database.errors import DatabaseUnreachable
+from penstock.backends.database.leases import repeating
+from penstock.backends.terminal.output import time_text
 from penstock.core.clock import SECOND_US
 from penstock.core.errors import PenstockError
-from penstock.database.engine import Database, insert_new, now_us
-from penstock.database.errors import DatabaseUnreachable
-from penstock.database.leases import repeating
-from penstock.terminal.output import time_text
+from penstock.registry.checkpoints.digests import text_digest
 from penstock_jobs.loop.tables import loop_cycle, loop_stage
 
 if TYPE_CHECKING:
-    from penstock.proof.document import ProofSubject
+    from penstock.registry.proof.document import ProofSubject
 
 
 class StageLost(PenstockError):

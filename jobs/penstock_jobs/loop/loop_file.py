@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from penstock.checkpoints.checkpoint import check_channel_name, check_name
-from penstock.checkpoints.digests import text_digest
+from penstock.backends.http.address import HttpAddress
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import without_secrets
 from penstock.core.toml_document import Positive, Seconds, parse_toml, read_section, read_text
 from penstock.events.event import TENANT_DEFAULT
-from penstock.gate.policy import parse
-from penstock.http.address import HttpAddress
+from penstock.registry.checkpoints.checkpoint import check_channel_name, check_name
+from penstock.registry.checkpoints.digests import text_digest
+from penstock.registry.gate.policy import parse
 from penstock_jobs.rewards.definition import DEFAULT, Definition, find_definition, shipped
 from penstock_jobs.shards.recipe import Recipe, load_recipe
 

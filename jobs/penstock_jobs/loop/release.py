@@ -3,9 +3,19 @@ live metrics there (canary, watch). One runner at a time looks."""
 
 from collections.abc import Collection, Iterator, Sequence
 
-from penstock.channels.change import AlreadyServing, Change, ChannelPinned, PromotionConflict
-from penstock.channels.history import channel_changes
-from penstock.channels.promotion import (
+from penstock.backends.database.leases import leased
+from penstock.backends.execution import open_executor
+from penstock.core.clock import SECOND_US
+from penstock.core.errors import InvalidInput, one_line
+from penstock.lake.settings import LakeSettings
+from penstock.registry.channels.change import (
+    AlreadyServing,
+    Change,
+    ChannelPinned,
+    PromotionConflict,
+)
+from penstock.registry.channels.history import channel_changes
+from penstock.registry.channels.promotion import (
     Promotion,
     Rollback,
     gate_judge,
@@ -14,15 +24,10 @@ from penstock.channels.promotion import (
     roll_back,
     set_policy,
 )
-from penstock.checkpoints.attempts import AttemptScope, RecordedAttempt, attempts_of
-from penstock.checkpoints.checkpoint import StateRefused
-from penstock.core.clock import SECOND_US
-from penstock.core.errors import InvalidInput, one_line
-from penstock.database.leases import leased
-from penstock.execution import open_executor
-from penstock.gate.policy import CanarySteps, EvidenceRules
-from penstock.gate.verdict import GateRefused
-from penstock.lake.settings import LakeSettings
+from penstock.registry.checkpoints.attempts import AttemptScope, RecordedAttempt, attempts_of
+from penstock.registry.checkpoints.checkpoint import StateRefused
+from penstock.registry.gate.policy import CanarySteps, EvidenceRules
+from penstock.registry.gate.verdict import GateRefused
 from penstock_jobs.benchmarks.run import (
     ChooseAttempts,
     PlannedAttempt,
@@ -31,9 +36,9 @@ from penstock_jobs.benchmarks.run import (
     run_suite,
 )
 from penstock_jobs.benchmarks.suite import Suite, read_suite
-from penstock_jobs.canary.live_metrics import COLUMNS
-from penstock_jobs.canary.settings import CanarySettings
-from penstock_jobs.canary.watch import WatchRound, lease_of, step_once, watch_once
+from penstock_jobs.loop.canary.live_metrics import COLUMNS
+from penstock_jobs.loop.canary.settings import CanarySettings
+from penstock_jobs.loop.canary.watch import WatchRound, lease_of, step_once, watch_once
 from penstock_jobs.loop.cycles import database_now
 from penstock_jobs.loop.loop_file import BenchSection, environment_of
 from penstock_jobs.loop.stage import (

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from penstock.channels.change import ChannelState
-from penstock.channels.channel import channel_state, policy_of
+from penstock.backends.database.errors import DatabaseUnreachable
+from penstock.backends.execution import ExecutorUnreachable
+from penstock.backends.storage import StoreUnreachable
 from penstock.core.clock import SECOND_US
 from penstock.core.errors import InvalidInput, PenstockError, one_line
-from penstock.database.errors import DatabaseUnreachable
-from penstock.execution import ExecutorUnreachable
-from penstock.gate.policy import parse
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
-from penstock.storage import StoreUnreachable
+from penstock.registry.channels.change import ChannelState
+from penstock.registry.channels.channel import channel_state, policy_of
+from penstock.registry.gate.policy import parse
 from penstock_jobs.loop import LoopSettings
 from penstock_jobs.loop.candidate import RegisterStage, RewardsStage, ShardStage, TrainStage
 from penstock_jobs.loop.cycles import (

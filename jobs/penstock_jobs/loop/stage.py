@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from penstock.channels.change import ChannelState
-from penstock.channels.channel import channel_state, policy_of
+from penstock.backends.database.engine import Database
 from penstock.core.clock import SECOND_US
-from penstock.database.engine import Database
-from penstock.gate.policy import Policy, parse
 from penstock.lake.lake import Lake
+from penstock.registry.channels.change import ChannelState
+from penstock.registry.channels.channel import channel_state, policy_of
+from penstock.registry.gate.policy import Policy, parse
 from penstock_jobs.loop.cycles import Cycle, CycleOutcome, StageClaim, database_now
 from penstock_jobs.loop.loop_file import LoopFile
 

@@ -6,7 +6,7 @@ older one is not taken. Times are microseconds since 1970 by the database's cloc
 
 from sqlalchemy import BigInteger, Column, Integer, String, Table, Text
 
-from penstock.database.tables import metadata
+from penstock.backends.database.tables import metadata
 
 #: One way round, from sessions to a checkpoint that serves, or to the reason why none does.
 loop_cycle = Table(

@@ -16,20 +16,20 @@ from urllib.parse import urljoin
 import msgspec
 import sqlalchemy as sa
 
-from penstock.checkpoints.checkpoint import Form, StateRefused, check_digest
-from penstock.checkpoints.digests import check_uri, is_path, path_of
-from penstock.checkpoints.registration import withdraw
-from penstock.checkpoints.tables import checkpoint
+from penstock.backends.database.engine import Database
+from penstock.backends.execution.guarded_process import run_guarded
+from penstock.backends.http.address import HttpAddress
+from penstock.backends.http.client import HttpAnswer, HttpClient
+from penstock.backends.http.egress import EgressPolicy
 from penstock.core.clock import SECOND_US
 from penstock.core.directories import SHARED_MODE, make_directory
 from penstock.core.errors import InvalidInput
 from penstock.core.safe_names import relative_name
 from penstock.core.settings import ENVIRONMENT_PREFIX, Settings
-from penstock.database.engine import Database
-from penstock.execution.guarded_process import run_guarded
-from penstock.http.address import HttpAddress
-from penstock.http.client import HttpAnswer, HttpClient
-from penstock.http.egress import EgressPolicy
+from penstock.registry.checkpoints.checkpoint import Form, StateRefused, check_digest
+from penstock.registry.checkpoints.digests import check_uri, is_path, path_of
+from penstock.registry.checkpoints.registration import withdraw
+from penstock.registry.checkpoints.tables import checkpoint
 from penstock_jobs.loop.cycles import StageLost, TrainerFailed, TrainerRefused, database_now
 from penstock_jobs.loop.loop_file import LoopFile, label_of
 from penstock_jobs.loop.tables import loop_cycle

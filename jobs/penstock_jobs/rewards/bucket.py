@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from penstock.access.privacy.consents import NO_TRAIN
 from penstock.lake.buckets import SessionId
-from penstock.lake.view_sources import bucket_views
-from penstock.privacy.consents import NO_TRAIN
+from penstock.lake.query.view_sources import bucket_views
 from penstock_jobs.rewards.followups.judge import Judge
 from penstock_jobs.rewards.followups.labels import SessionLabels
 from penstock_jobs.rewards.rows import query_rows, row_tuples

@@ -26,7 +26,7 @@ class DefinitionsAnswer(msgspec.Struct):
 
 
 def _definitions(lake: Lake, _caller: Caller, _question: DefinitionsQuestion) -> DefinitionsAnswer:
-    from penstock.terminal.output import time_of
+    from penstock.backends.terminal.output import time_of
     from penstock_jobs.rewards.due_sessions import known_definitions
 
     return DefinitionsAnswer(
@@ -74,7 +74,7 @@ class RatesAnswer(msgspec.Struct):
 
 
 def _rates(lake: Lake, caller: Caller, question: RatesQuestion) -> RatesAnswer:
-    from penstock.terminal.options import since_us
+    from penstock.backends.terminal.options import since_us
     from penstock_jobs.rewards.due_sessions import definition_known_as
     from penstock_jobs.rewards.rates import checkpoint_pair, rate_changes, read_rates
     from penstock_jobs.rewards.report import rates_document

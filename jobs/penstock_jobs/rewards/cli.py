@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.backends.terminal import options
+from penstock.backends.terminal.long_commands import progress_of, spinner_of
+from penstock.backends.terminal.options import since_us
+from penstock.backends.terminal.output import say, show_styled, show_table, show_text
 from penstock.core.arrow_start import take_memory_from_system
 from penstock.core.errors import InvalidInput, StoreNeeded
 from penstock.events.event import CONSENT_UNKNOWN, TENANT_DEFAULT
 from penstock.lake.commands import Outcome, command
 from penstock.lake.desk import Desk, LocalDesk
 from penstock.lake.lake import Lake
-from penstock.terminal import options
-from penstock.terminal.long_commands import progress_of, spinner_of
-from penstock.terminal.options import since_us
-from penstock.terminal.output import say, show_styled, show_table, show_text
 from penstock_jobs.rewards.followups.cli import judge, label
 
 if TYPE_CHECKING:
-    from penstock_jobs.rewards.git_repository import Repository
+    from penstock_jobs.rewards.history.git_repository import Repository
 
 app = typer.Typer(help="What sessions were worth, by what users did next.", no_args_is_help=True)
 
@@ -107,7 +107,7 @@ def run(
 
     Example: penstock rewards run
     """
-    from penstock_jobs.rewards.git_repository import Repository
+    from penstock_jobs.rewards.history.git_repository import Repository
 
     if git is not None and project is None:
         why = "it needs --project: edits of other projects would be looked for in its files too"
@@ -140,7 +140,7 @@ def _run(
     backfill: bool = False,
 ) -> Iterator[object]:
     take_memory_from_system()  # for the texts of the next bucket
-    from penstock.execution import open_executor
+    from penstock.backends.execution import open_executor
     from penstock_jobs.rewards import runs
     from penstock_jobs.rewards.definition import DEFAULT, find_definition
     from penstock_jobs.rewards.due_sessions import SessionFilter

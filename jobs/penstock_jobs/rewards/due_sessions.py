@@ -9,18 +9,19 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy import Connection, bindparam
 
+from penstock.access.privacy.consents import DecidedSubject, decisions_after
+from penstock.access.privacy.orders import ErasureScope, find_sessions
+from penstock.backends.database.engine import Database, insert_of, now_us
 from penstock.core.errors import InvalidInput
-from penstock.database.engine import Database, insert_of, now_us
 from penstock.events.event import TS_MAX_US
 from penstock.lake.buckets import SessionId, read_changes
 from penstock.lake.catalog import Pin
 from penstock.lake.lake import Lake
 from penstock.lake.segments import sessions_name
 from penstock.lake.tables import consent_change
-from penstock.privacy.consents import DecidedSubject, decisions_after
-from penstock.privacy.orders import ErasureScope, find_sessions
 from penstock_jobs.rewards.bucket import ChainMember
-from penstock_jobs.rewards.chains import (
+from penstock_jobs.rewards.definition import Definition
+from penstock_jobs.rewards.history.chains import (
     Link,
     chains_of,
     going_on_with,
@@ -28,7 +29,6 @@ from penstock_jobs.rewards.chains import (
     remember_links,
     repeating,
 )
-from penstock_jobs.rewards.definition import Definition
 from penstock_jobs.rewards.reward_files import RewardFile, read_rows, rewards_at
 from penstock_jobs.rewards.rows import row_tuples
 from penstock_jobs.rewards.tables import reward_definition, reward_due

@@ -13,16 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
+from penstock.access.privacy.orders import CONTENT, ErasedPart, ErasureOrder, ErasureStep
+from penstock.access.privacy.retention import RetentionCount, RetentionPart, RetentionScope
 from penstock.lake.buckets import SessionId, of_sessions
 from penstock.lake.catalog import claim_files, withdraw_intents
 from penstock.lake.commits import next_snap
 from penstock.lake.errors import CompactionConflict, FileLost
 from penstock.lake.lake import Lake
-from penstock.lake.rewrites import REWRITE, note_replaced
+from penstock.lake.query.spill import sorting_engine
 from penstock.lake.segments import discard, sessions_name
-from penstock.lake.spill import sorting_engine
-from penstock.privacy.orders import CONTENT, ErasedPart, ErasureOrder, ErasureStep
-from penstock.privacy.retention import RetentionCount, RetentionPart, RetentionScope
+from penstock.lake.upkeep.rewrites import REWRITE, note_replaced
 from penstock_jobs.rewards.reward_files import RewardFile, read_rows, write_rewards
 from penstock_jobs.rewards.rows import row_tuples, sql_of
 from penstock_jobs.rewards.tables import follow_up_label, reward_due, reward_file

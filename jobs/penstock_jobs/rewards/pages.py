@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 import msgspec
 from markupsafe import Markup
 
-from penstock.console.charts import WIDTH, Bar, Interval, histogram, interval_chart, share_bar
-from penstock.console.figures import duration, share, signed, url
-from penstock.console.page import Content, PageList, Redirect, Visitor, page_sql
+from penstock.backends.terminal.options import since_us
 from penstock.core.errors import InvalidInput
+from penstock.doors.console.charts import WIDTH, Bar, Interval, histogram, interval_chart, share_bar
+from penstock.doors.console.figures import duration, share, signed, url
+from penstock.doors.console.page import Content, PageList, Redirect, Visitor, page_sql
 from penstock.lake.desk import Question
-from penstock.lake.query import OwnQuery
-from penstock.terminal.options import since_us
+from penstock.lake.query.lake_query import OwnQuery
 from penstock_jobs.rewards.calls import (
     COMPARE_DEFINITIONS,
     LIST_DEFINITIONS,

@@ -19,19 +19,19 @@ from numpy.typing import NDArray
 
 from penstock.core.errors import InvalidInput
 from penstock.lake.lake import Lake
-from penstock.lake.query import OwnQuery
+from penstock.lake.query.lake_query import OwnQuery
 from penstock_jobs.rewards import OutcomeKind
 from penstock_jobs.rewards.bucket import Bucket
-from penstock_jobs.rewards.dissatisfaction import RATE as DISSATISFIED_RATE
-from penstock_jobs.rewards.dissatisfaction import (
+from penstock_jobs.rewards.followups.dissatisfaction import RATE as DISSATISFIED_RATE
+from penstock_jobs.rewards.followups.dissatisfaction import (
     Dissatisfaction,
     MeanDifference,
     read_dissatisfaction,
     t_quantile,
     t_tails,
 )
-from penstock_jobs.rewards.dissatisfaction import difference as corrected_difference
-from penstock_jobs.rewards.judged_follow_ups import read_follow_ups
+from penstock_jobs.rewards.followups.dissatisfaction import difference as corrected_difference
+from penstock_jobs.rewards.followups.judged_follow_ups import read_follow_ups
 from penstock_jobs.rewards.measures.turns import Turn, asks, turn_facts
 from penstock_jobs.rewards.outcomes import Outcome
 from penstock_jobs.rewards.rows import encoded, sql_of

@@ -5,14 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from textwrap import shorten
 from typing import Any
 
+from penstock.backends.terminal.output import say, show_table, show_text, time_of
 from penstock.core.visible_text import visible_line
-from penstock.terminal.output import say, show_table, show_text, time_of
 from penstock_jobs.rewards.definition import NAME
-from penstock_jobs.rewards.dissatisfaction import Dissatisfaction
 from penstock_jobs.rewards.explanation import Explanation
+from penstock_jobs.rewards.followups.dissatisfaction import Dissatisfaction
 from penstock_jobs.rewards.followups.judge import Evaluation, Quality
-from penstock_jobs.rewards.git_history import HistoryGaps
-from penstock_jobs.rewards.git_repository import Repository
+from penstock_jobs.rewards.history.git_history import HistoryGaps
+from penstock_jobs.rewards.history.git_repository import Repository
 from penstock_jobs.rewards.rates import CheckpointRates
 from penstock_jobs.rewards.runs import OutcomeKind, RewardRunReport, RowKind
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.lake.view_sources import table_engine
+from penstock.lake.query.view_sources import table_engine
 
 State = Literal["pending", "scored", "censored", "invalid"]
 TargetKind = Literal["edit", "file", "turn", "session", "model_call"]

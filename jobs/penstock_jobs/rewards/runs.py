@@ -15,23 +15,23 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from penstock.backends.execution import Executor
 from penstock.core.clock import SystemClock
 from penstock.core.settings import Settings
-from penstock.execution import Executor
 from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import pinned
 from penstock.lake.lake import Lake
 from penstock_jobs.rewards import due_sessions
 from penstock_jobs.rewards.bucket import Bucket as RewardBucket
 from penstock_jobs.rewards.bucket import EditParameters, Relations, as_bucket, later
-from penstock_jobs.rewards.chains import relations_of, repeated, with_decisions
 from penstock_jobs.rewards.credit import ScoredBucket, score_bucket
 from penstock_jobs.rewards.definition import Definition, columns_of, parse_definition
 from penstock_jobs.rewards.due_sessions import Progress, SessionFilter
 from penstock_jobs.rewards.followups.labels import labels_of
 from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge
-from penstock_jobs.rewards.git_history import HISTORY_VERSION, HistoryGaps, with_history
-from penstock_jobs.rewards.git_repository import Repository
+from penstock_jobs.rewards.history.chains import relations_of, repeated, with_decisions
+from penstock_jobs.rewards.history.git_history import HISTORY_VERSION, HistoryGaps, with_history
+from penstock_jobs.rewards.history.git_repository import Repository
 from penstock_jobs.rewards.outcomes import Outcome, copy, no_agent
 from penstock_jobs.rewards.rates import Tally
 from penstock_jobs.rewards.reward_files import RewardFile, add_rewards, merge_small, write_rewards

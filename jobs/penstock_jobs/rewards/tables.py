@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Boolean, Column, Index, String, Table, Text
 
-from penstock.database.tables import Number, metadata
+from penstock.backends.database.tables import Number, metadata
 from penstock.lake.tables import FOLDER
 
 reward_definition = Table(

@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 import typer
 
+from penstock.backends.terminal import options
+from penstock.backends.terminal.long_commands import spinner_of
+from penstock.backends.terminal.output import say, say_more, show_styled, show_table
 from penstock.lake.commands import asks, command
 from penstock.lake.desk import Desk
-from penstock.terminal import options
-from penstock.terminal.long_commands import spinner_of
-from penstock.terminal.output import say, say_more, show_styled, show_table
 from penstock_jobs.sessions.calls import LIST_SESSIONS, SessionPage
 
 app = typer.Typer(help="Sessions, to be looked through and read.", no_args_is_help=True)

@@ -11,14 +11,14 @@ from typing import Any, Literal, Protocol, TypeVar
 import msgspec
 import pyarrow as pa
 
-from penstock.console.page import Visitor
 from penstock.core.clock import SECOND_US, SystemClock
+from penstock.doors.console.page import Visitor
 from penstock.events.event import KEY_BYTES, SCHEMA_VERSION, TENANT_DEFAULT
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.lake.rows import EVENT_ROWS
 from penstock_jobs.rewards.bucket import Bucket, ChainMember, EditParameters, Relations, as_bucket
-from penstock_jobs.rewards.chains import SessionUnknown
+from penstock_jobs.rewards.history.chains import SessionUnknown
 from penstock_jobs.rewards.texts.changes import CompareCost, TooExpensive
 from penstock_jobs.rewards.texts.survival import LineFate, line_fates, written_lines
 from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit

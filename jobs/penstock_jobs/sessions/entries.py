@@ -14,7 +14,7 @@ from penstock_jobs.rewards.texts.survival import LineFate
 from penstock_jobs.rewards.texts.trail import EditNames
 from penstock_jobs.sessions.edit_fates import EditFate, Fate
 from penstock_jobs.sessions.session_record import EventRecord
-from penstock_jobs.shards.session_events import (
+from penstock_jobs.shards.conversation.session_events import (
     CompactionPayload,
     Event,
     EventPayload,

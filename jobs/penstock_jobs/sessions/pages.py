@@ -11,10 +11,10 @@ import msgspec
 from markupsafe import Markup
 from msgspec import Meta, Raw
 
-from penstock.console.figures import url
-from penstock.console.page import Content, Download, PageList, Redirect, Visitor
-from penstock.console.settings import ConsoleSettings
-from penstock.console.templates import PageFrame, assets
+from penstock.doors.console.figures import url
+from penstock.doors.console.page import Content, Download, PageList, Redirect, Visitor
+from penstock.doors.console.settings import ConsoleSettings
+from penstock.doors.console.templates import PageFrame, assets
 from penstock.lake.desk import Question
 from penstock_jobs.rewards import OutcomeKind
 from penstock_jobs.rewards.bucket import EditParameters

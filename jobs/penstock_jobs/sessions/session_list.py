@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import msgspec
 
+from penstock.backends.terminal.options import since_us
 from penstock.lake.desk import Caller
 from penstock.lake.lake import Lake
 from penstock.lake.pages import decode_cursor, encode_cursor
-from penstock.lake.query import OwnQuery
-from penstock.terminal.options import since_us
+from penstock.lake.query.lake_query import OwnQuery
 from penstock_jobs.rewards.due_sessions import definition_known_as
 from penstock_jobs.sessions.calls import ListedSession, SessionPage, SessionsQuestion
 from penstock_jobs.sessions.session_record import sql_of

@@ -13,10 +13,10 @@ from msgspec import Meta
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.lake.pages import decode_cursor, encode_cursor
-from penstock.lake.query import OwnQuery
-from penstock.lake.view_sources import view_sql
-from penstock_jobs.rewards.chains import SessionUnknown
+from penstock.lake.query.lake_query import OwnQuery
+from penstock.lake.query.view_sources import view_sql
 from penstock_jobs.rewards.explanation import Explanation, stored_query, stored_rewards
+from penstock_jobs.rewards.history.chains import SessionUnknown
 
 EVENTS_MAX = 1_000
 #: Of payloads on one page, unless a single event is larger.

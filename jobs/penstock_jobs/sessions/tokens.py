@@ -12,7 +12,7 @@ import msgspec
 from penstock.core.errors import PenstockError
 from penstock.core.toml_document import read_bounded
 from penstock_jobs.sessions.session_record import EventRecord
-from penstock_jobs.shards.rendered_branches import open_tokenizer
+from penstock_jobs.shards.rows.rendered_branches import open_tokenizer
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -19,15 +19,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from penstock.audit.entry import OPERATOR
+from penstock.access.privacy.consents import SessionDecisions, newest_decision
+from penstock.backends.audit.entry import OPERATOR
+from penstock.backends.execution import Executor
 from penstock.core.errors import InvalidInput
-from penstock.execution import Executor
 from penstock.lake.buckets import SessionId, bucket_of_sessions
 from penstock.lake.catalog import intents_kept, name_snap, pinned
 from penstock.lake.duplicates import SessionFilters
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
-from penstock.privacy.consents import SessionDecisions, newest_decision
 from penstock.shards.batches import pack
 from penstock.shards.errors import ShardDamaged, ShardMissing
 from penstock.shards.files import check_digest, copy_part, files_of, part_name, routes_name
@@ -49,20 +49,20 @@ from penstock.shards.manifest import (
     write_manifest,
 )
 from penstock.shards.writer import PartLimits
-from penstock_jobs.shards.name_numbers import numbers_in
-from penstock_jobs.shards.plan import (
+from penstock_jobs.shards.recipe import Recipe, Tokens
+from penstock_jobs.shards.registration import announce_once, forget, mark_denied, register
+from penstock_jobs.shards.rows.samples import TokenizerMismatch
+from penstock_jobs.shards.rows.slices import SliceResult, SliceTask, groups_of_build, make_slice
+from penstock_jobs.shards.selection.dictionary_codes import numbers_in
+from penstock_jobs.shards.selection.plan import (
     LeftOutSession,
     LeftOutSessions,
     NothingToBuild,
     ShardPlan,
     plan_shard,
 )
-from penstock_jobs.shards.planned_sessions import ROWS_AT_ONCE
-from penstock_jobs.shards.recipe import Recipe, Tokens
-from penstock_jobs.shards.registration import announce_once, forget, mark_denied, register
-from penstock_jobs.shards.samples import TokenizerMismatch
-from penstock_jobs.shards.session_facts import PinnedSessions, latest_snap
-from penstock_jobs.shards.slices import SliceResult, SliceTask, groups_of_build, make_slice
+from penstock_jobs.shards.selection.planned_sessions import ROWS_AT_ONCE
+from penstock_jobs.shards.selection.session_facts import PinnedSessions, latest_snap
 
 SLICE_EVENTS = 20_000
 #: Of each reason so many sessions that were left out are kept by name.

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from penstock.checkpoints.checkpoint import Learner
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.lake.pages import ListQuestion, Page, decode_number, page_of
+from penstock.registry.checkpoints.checkpoint import Learner
 from penstock.shards.calls import RegisteredShard, ShardName
 
 _SAMPLES_MAX = 20
@@ -231,7 +231,7 @@ def _list(lake: Lake, caller: Caller, question: ShardsQuestion) -> ShardsAnswer:
 
 
 def _show(lake: Lake, caller: Caller, question: ShardQuestion) -> ShardDetails:
-    from penstock.checkpoints.lineage import learners
+    from penstock.registry.checkpoints.lineage import learners
     from penstock.shards.manifest import read_manifest
     from penstock.shards.registered_shards import find_shard, left_out_of, marks_of
     from penstock_jobs.shards.registration import mark_consent

@@ -7,15 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.backends.terminal import options
+from penstock.backends.terminal.long_commands import progress_of, spinner_of
+from penstock.backends.terminal.output import (
+    encode,
+    say,
+    say_more,
+    show_rows,
+    show_table,
+    show_text,
+)
 from penstock.core.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT, Consent
 from penstock.lake.commands import Outcome, asks, command
 from penstock.lake.desk import Desk
 from penstock.lake.lake import Lake
 from penstock.shards.calls import DROP_SHARD, ShardDropped
-from penstock.terminal import options
-from penstock.terminal.long_commands import progress_of, spinner_of
-from penstock.terminal.output import encode, say, say_more, show_rows, show_table, show_text
 from penstock_jobs.shards.calls import (
     LIST_SHARDS,
     SHOW_SHARD,
@@ -25,7 +32,7 @@ from penstock_jobs.shards.calls import (
 )
 
 if TYPE_CHECKING:
-    from penstock.privacy.consents import DecisionKind
+    from penstock.access.privacy.consents import DecisionKind
     from penstock.shards.manifest import StoredShard
     from penstock_jobs.shards.build import ShardBuild
     from penstock_jobs.shards.consents import WithdrawalAnswer
@@ -62,7 +69,7 @@ def build(
 
     Example: penstock shards build examples/recipes/sft-persistent.toml
     """
-    from penstock.execution import open_executor
+    from penstock.backends.execution import open_executor
     from penstock_jobs.shards.build import build_shard
     from penstock_jobs.shards.recipe import load_recipe
 
@@ -223,7 +230,7 @@ def export(
     Example: penstock shards export sft-persistent --to trl-sft --out sft
     """
     from penstock.shards.shard_places import shard_at_hand
-    from penstock_jobs.shards.export import check_target, export_shard
+    from penstock_jobs.shards.exporters.export import check_target, export_shard
 
     check_target(to, out)
     marks = desk.ask(SHOW_SHARD, ShardQuestion(shard=shard)).marks

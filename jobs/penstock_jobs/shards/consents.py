@@ -9,13 +9,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 from msgspec import Meta
 
-from penstock.checkpoints.lineage import learners
-from penstock.database.engine import clock_us, portions
-from penstock.events.event import Consent, Id
-from penstock.lake.desk import Call, Caller, Question
-from penstock.lake.lake import Lake
-from penstock.lake.pages import ListQuestion, Page, page_of
-from penstock.privacy.consents import (
+from penstock.access.privacy.consents import (
     NO_TRAIN,
     ConsentDecision,
     DecisionKind,
@@ -23,12 +17,18 @@ from penstock.privacy.consents import (
     decided_consents,
     list_decisions,
 )
-from penstock.privacy.orders import ErasureScope, find_sessions
+from penstock.access.privacy.orders import ErasureScope, find_sessions
+from penstock.backends.database.engine import clock_us, portions
+from penstock.events.event import Consent, Id
+from penstock.lake.desk import Call, Caller, Question
+from penstock.lake.lake import Lake
+from penstock.lake.pages import ListQuestion, Page, page_of
+from penstock.registry.checkpoints.lineage import learners
 from penstock.shards.registered_shards import list_shards
 from penstock.shards.tables import of_shard, shard_mark
 from penstock_jobs.shards.exclusion import spread_denials
 from penstock_jobs.shards.registration import count_marks, mark_denied, marked_sessions
-from penstock_jobs.shards.session_facts import SessionFacts, SnapshotQueries
+from penstock_jobs.shards.selection.session_facts import SessionFacts, SnapshotQueries
 
 
 @dataclass(frozen=True)

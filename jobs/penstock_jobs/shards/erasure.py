@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 
 import sqlalchemy as sa
 
-from penstock.audit.entry import person_digest
-from penstock.checkpoints.lineage import learners
+from penstock.access.privacy.orders import CONTENT, LINEAGE, ErasedPart, ErasureOrder, ErasureStep
+from penstock.access.privacy.tombstones import SESSION
+from penstock.backends.audit.entry import person_digest
+from penstock.backends.database.engine import clock_us, insert_new, now_us, portions
+from penstock.backends.terminal.output import time_of
 from penstock.core.safe_names import tenant_folder
-from penstock.database.engine import clock_us, insert_new, now_us, portions
 from penstock.lake.tables import segment_intent
-from penstock.privacy.orders import CONTENT, LINEAGE, ErasedPart, ErasureOrder, ErasureStep
-from penstock.privacy.tombstones import SESSION
+from penstock.registry.checkpoints.lineage import learners
 from penstock.shards.local_copies import CACHE_FOLDER, LocalCopies
 from penstock.shards.manifest import FOLDER, GoneNote, replace_files_by_note, shard_folder
 from penstock.shards.tables import ERASED, of_shard, shard, shard_file, shard_left_out, shard_mark
-from penstock.terminal.output import time_of
 from penstock_jobs.shards.registration import held_sessions, shards_suspected
 
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from penstock.console.charts import Bar, bar_chart
-from penstock.console.figures import count
-from penstock.console.page import Content, PageList, Visitor
+from penstock.doors.console.charts import Bar, bar_chart
+from penstock.doors.console.figures import count
+from penstock.doors.console.page import Content, PageList, Visitor
 from penstock.lake.desk import Question
 from penstock.shards.errors import ShardDamaged, ShardGone, ShardMissing, ShardWithdrawn
 from penstock_jobs.shards.calls import (

@@ -8,9 +8,13 @@ from typing import Any, BinaryIO
 import numpy as np
 import sqlalchemy as sa
 
-from penstock.audit.chain import append
-from penstock.audit.entry import OPERATOR, Deed
-from penstock.database.engine import Database, insert_new, insert_of, now_us
+from penstock.access.privacy.consents import NO_TRAIN
+from penstock.access.privacy.tombstones import SESSION
+from penstock.backends.audit.chain import append
+from penstock.backends.audit.entry import OPERATOR, Deed
+from penstock.backends.database.engine import Database, insert_new, insert_of, now_us
+from penstock.backends.storage import ObjectStore
+from penstock.backends.terminal.output import time_text
 from penstock.events.event import session_key
 from penstock.lake import segments
 from penstock.lake.buckets import SessionId, ids_by_tenant
@@ -19,10 +23,8 @@ from penstock.lake.commits import SHARD, next_snap
 from penstock.lake.errors import FileLost
 from penstock.lake.lake import Lake
 from penstock.lake.tables import consent_change, segment_intent
-from penstock.privacy.consents import NO_TRAIN
-from penstock.privacy.tombstones import SESSION
-from penstock.proof.document import ProofSubject
-from penstock.proof.shard_records import shard_record
+from penstock.registry.proof.document import ProofSubject
+from penstock.registry.proof.shard_records import shard_record
 from penstock.shards.errors import ShardDamaged, ShardGoing, ShardMissing
 from penstock.shards.files import files_of, read_rows
 from penstock.shards.manifest import StoredShard, shard_folder, stored_shard
@@ -36,10 +38,8 @@ from penstock.shards.tables import (
     shard_left_out,
     shard_mark,
 )
-from penstock.storage import ObjectStore
-from penstock.terminal.output import time_text
 from penstock_jobs.shards.exclusion import spread_denials
-from penstock_jobs.shards.session_facts import SnapshotQueries
+from penstock_jobs.shards.selection.session_facts import SnapshotQueries
 
 
 @dataclass(frozen=True)

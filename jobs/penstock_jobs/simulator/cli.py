@@ -11,11 +11,11 @@ from typing import Annotated, BinaryIO
 import msgspec
 import typer
 
+from penstock.backends.terminal import options
+from penstock.backends.terminal.long_commands import progress_of
+from penstock.backends.terminal.output import data_output, say, show_json
 from penstock.core.clock import SECOND_US
 from penstock.core.errors import InvalidInput
-from penstock.terminal import options
-from penstock.terminal.long_commands import progress_of
-from penstock.terminal.output import data_output, say, show_json
 from penstock_jobs.simulator.delivery import (
     EventLine,
     FileSink,

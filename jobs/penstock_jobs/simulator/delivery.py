@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import BinaryIO
 
+from penstock.backends.http.client import ServiceClient
+from penstock.backends.http.errors import ServerUnreachable
 from penstock.core.errors import ExtraMissing, InvalidInput, SettingInvalid
 from penstock.core.settings import without_secrets
 from penstock.events.event import SCHEMA_VERSION, TENANT_DEFAULT
-from penstock.http.client import ServiceClient
-from penstock.http.errors import ServerUnreachable
 from penstock_jobs.simulator.grammar import Dice
 from penstock_jobs.simulator.production import Production
 from penstock_jobs.simulator.truth import SessionTruth
@@ -108,7 +108,7 @@ class KafkaSink:
             from kafka import KafkaProducer
             from kafka.errors import KafkaError
 
-            from penstock.eventlog.kafka import SCHEMA_HEADER, TENANT_HEADER, parse_address
+            from penstock.backends.eventlog.kafka import SCHEMA_HEADER, TENANT_HEADER, parse_address
         except ModuleNotFoundError as error:
             raise ExtraMissing(extra="kafka", what=f"The sink {url}") from error
         if not url.startswith("kafka://"):
@@ -153,7 +153,7 @@ class KafkaSink:
         try:
             self._producer.close(_KAFKA_SECONDS)
         except self._failure:
-            self._producer._sender.force_close()  # as in penstock.eventlog.kafka.clients
+            self._producer._sender.force_close()  # as in penstock.backends.eventlog.kafka.clients
 
     def _unreachable(self, error: Exception) -> ServerUnreachable:
         return ServerUnreachable(url=str(self._address), why=str(error) or type(error).__name__)

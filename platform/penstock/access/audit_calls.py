@@ -5,12 +5,12 @@ from typing import Annotated
 
 import msgspec
 
-from penstock.audit.entry import Action, AuditEntry, Head
+from penstock.backends.audit.entry import Action, AuditEntry, Head
+from penstock.backends.terminal.output import time_of
 from penstock.core.errors import InvalidInput
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.lake.pages import Page, decode_cursor, decode_number, encode_cursor
-from penstock.terminal.output import time_of
 
 _ENTRIES = 100
 _HEAD = re.compile(r"([1-9][0-9]{0,17}):([0-9a-f]{64})", re.ASCII)
@@ -69,7 +69,7 @@ class VerifyQuestion(Question):
 
 
 def _list(lake: Lake, caller: Caller, question: EntriesQuestion) -> EntriesAnswer:
-    from penstock.audit.chain import entries_of
+    from penstock.backends.audit.chain import entries_of
 
     before: tuple[str, int] | None = None
     if question.cursor is not None:
@@ -96,7 +96,7 @@ def _answer(entry: AuditEntry) -> EntryAnswer:
 
 
 def _verify(lake: Lake, caller: Caller, question: VerifyQuestion) -> ChainsAnswer:
-    from penstock.audit.chain import flaws_of
+    from penstock.backends.audit.chain import flaws_of
 
     kept: Head | None = None
     if question.head is not None:

@@ -14,17 +14,17 @@ from litestar.handlers import HTTPRouteHandler
 
 from penstock.access.keys import Authorizer, Grant
 from penstock.access.quotas import Quotas
-from penstock.core.errors import InvalidInput
-from penstock.http.body import UnreadAnswers, held_answer, read_fields
-from penstock.http.openapi import (
+from penstock.backends.http.body import UnreadAnswers, held_answer, read_fields
+from penstock.backends.http.openapi import (
     KEY_NEEDED,
     operation_taking,
     refusals,
 )
-from penstock.http.request_slots import RequestSlots
+from penstock.backends.http.request_slots import RequestSlots
+from penstock.backends.terminal.output import encode
+from penstock.core.errors import InvalidInput
 from penstock.lake.desk import Call, Caller, Question, is_list, perform
 from penstock.lake.lake import Lake
-from penstock.terminal.output import encode
 
 #: A field of the question; one that is a `path` may hold slashes.
 _IN_PATH = re.compile(r"{(\w+)(:path)?}")

@@ -7,11 +7,11 @@ import msgspec
 from msgspec import Meta
 
 from penstock.access import Role
+from penstock.backends.terminal.options import expires_us
+from penstock.backends.terminal.output import facts
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.lake.pages import ListQuestion, Page, page_of
-from penstock.terminal.options import expires_us
-from penstock.terminal.output import facts
 
 
 class GrantAnswer(msgspec.Struct):

@@ -21,15 +21,15 @@ from penstock.access.calls import (
     KeyRevoked,
     KeysAnswer,
 )
-from penstock.audit.entry import Action
+from penstock.backends.audit.entry import Action
+from penstock.backends.terminal import options
+from penstock.backends.terminal.output import facts, prompt_secret, say, show_rows, show_text
 from penstock.core.clock import SystemClock
 from penstock.core.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.commands import Outcome, asks, command
 from penstock.lake.desk import Desk, open_desk
 from penstock.lake.lake import Lake
-from penstock.terminal import options
-from penstock.terminal.output import facts, prompt_secret, say, show_rows, show_text
 
 app = typer.Typer(help="Keys for the HTTP service.", no_args_is_help=True)
 
@@ -133,8 +133,8 @@ def login(
 
     Example: penstock login https://penstock.example.com
     """
-    from penstock.http.address import is_loopback
-    from penstock.http.login import Login, keep_login
+    from penstock.backends.http.address import is_loopback
+    from penstock.backends.http.login import Login, keep_login
 
     key = os.environ.get("PENSTOCK_KEY", "").strip() or _asked_key(url)
     with open_desk(None, url, key=key) as desk:
@@ -164,7 +164,7 @@ def logout() -> Iterator[object]:
 
     Example: penstock logout
     """
-    from penstock.http.login import forget_login
+    from penstock.backends.http.login import forget_login
 
     known = forget_login()
     yield {"forgotten": known}
@@ -199,7 +199,7 @@ def list_entries(
 
     Example: penstock audit list --action promote
     """
-    from penstock.audit.entry import person_digest
+    from penstock.backends.audit.entry import person_digest
 
     if session is not None:
         subject = person_digest(tenant, "session", session)

@@ -16,15 +16,15 @@ from sqlalchemy import Connection
 from penstock.access import ROLES, Role
 from penstock.access.errors import KeyExpired, KeyRefused, RoleMissing, TooManyBadKeys
 from penstock.access.tables import api_key
-from penstock.audit.chain import append
-from penstock.audit.entry import OPERATOR, Deed
+from penstock.backends.audit.chain import append
+from penstock.backends.audit.entry import OPERATOR, Deed
+from penstock.backends.database.engine import Database, clock_us, lock_table, now_us
+from penstock.backends.http.address import address_group
+from penstock.backends.http.problems import current_request
 from penstock.core.clock import SECOND_US, Clock
 from penstock.core.errors import InvalidInput
 from penstock.core.metrics import Metrics
-from penstock.database.engine import Database, clock_us, lock_table, now_us
 from penstock.events.event import TENANT_DEFAULT, is_tenant
-from penstock.http.address import address_group
-from penstock.http.problems import current_request
 
 _SECRET_BYTES = 24
 #: The year 9999: calendars know no later one.

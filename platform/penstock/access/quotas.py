@@ -13,12 +13,12 @@ import sqlalchemy as sa
 from penstock.access import QUOTAS, AccessSettings, QuotaName
 from penstock.access.errors import QuotaUsedUp
 from penstock.access.tables import tenant_quota
-from penstock.audit.chain import append
-from penstock.audit.entry import OPERATOR, Deed
+from penstock.backends.audit.chain import append
+from penstock.backends.audit.entry import OPERATOR, Deed
+from penstock.backends.database.engine import Database, insert_of
 from penstock.core.clock import Clock
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import Settings
-from penstock.database.engine import Database, insert_of
 from penstock.events.event import is_tenant
 from penstock.lake.tables import ledger
 

@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Column, String, Table, Text
 
-from penstock.database.tables import metadata
+from penstock.backends.database.tables import metadata
 
 #: Keys, as hashes.
 api_key = Table(

@@ -6,11 +6,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from penstock.backends.terminal.output import facts
 from penstock.core.errors import InvalidInput
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.lake.pages import ListQuestion, Page, decode_number, encode_cursor, page_of
-from penstock.terminal.output import facts
 
 #: The largest number that the database has room for.
 ID_MAX = 2**63 - 1

@@ -7,6 +7,16 @@ from typing import Annotated
 import msgspec
 import typer
 
+from penstock.backends.terminal import options
+from penstock.backends.terminal.options import since_us
+from penstock.backends.terminal.output import (
+    data_output,
+    say,
+    say_more,
+    show_json,
+    show_rows,
+    show_table,
+)
 from penstock.core.errors import InvalidInput
 from penstock.ingest.calls import (
     ID_MAX,
@@ -26,9 +36,6 @@ from penstock.ingest.calls import (
 )
 from penstock.lake.commands import Outcome, asks, command
 from penstock.lake.desk import Desk, LocalDesk
-from penstock.terminal import options
-from penstock.terminal.options import since_us
-from penstock.terminal.output import data_output, say, say_more, show_json, show_rows, show_table
 
 
 @command(tenant=False)

@@ -5,8 +5,8 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from penstock.backends.http.errors import BodyTooLarge
 from penstock.core.errors import PenstockError
-from penstock.http.errors import BodyTooLarge
 
 if sys.version_info >= (3, 14):
     from compression.zstd import DecompressionParameter, ZstdDecompressor, ZstdError

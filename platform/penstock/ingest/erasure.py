@@ -9,9 +9,20 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from penstock.access.privacy.orders import (
+    CONTENT,
+    LINEAGE,
+    LOG,
+    ErasedPart,
+    ErasureOrder,
+    ErasureScope,
+    ErasureStep,
+    LogNotCovered,
+)
+from penstock.access.privacy.tombstones import SESSION, TENANT
+from penstock.backends.database.engine import insert_of, portions
 from penstock.core.clock import SystemClock
 from penstock.core.metrics import Metrics
-from penstock.database.engine import insert_of, portions
 from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.rejected_lines import FOLDER, SUFFIX, contents_of
 from penstock.ingest.settings import IngestSettings
@@ -29,17 +40,6 @@ from penstock.lake.errors import FileLost
 from penstock.lake.lake import Lake
 from penstock.lake.segments import new_name
 from penstock.lake.tables import ledger, redaction_count
-from penstock.privacy.orders import (
-    CONTENT,
-    LINEAGE,
-    LOG,
-    ErasedPart,
-    ErasureOrder,
-    ErasureScope,
-    ErasureStep,
-    LogNotCovered,
-)
-from penstock.privacy.tombstones import SESSION, TENANT
 
 #: How long storing what the log holds may make no progress, beyond what a flush may wait.
 _STORE_SECONDS_MAX = 120.0

@@ -7,16 +7,19 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from penstock.audit.entry import OPERATOR
+from penstock.backends.audit.entry import OPERATOR
+from penstock.backends.eventlog import OffsetBounds
+from penstock.backends.http.client import ServiceClient
+from penstock.backends.http.login import login_path
+from penstock.backends.terminal.output import say
 from penstock.core.clock import SystemClock
 from penstock.core.errors import Backlogged, InvalidInput, one_line
 from penstock.core.metrics import Metrics
 from penstock.core.sealed_texts import SecretSeal
 from penstock.core.settings import load_settings
-from penstock.eventlog import OffsetBounds
 from penstock.events.bodies import split_body
-from penstock.http.client import ServiceClient
-from penstock.http.login import login_path
+from penstock.events.redaction.line_redaction import LineRedactor
+from penstock.events.redaction.rules import SourceRule
 from penstock.ingest.decompression import BodyUnreadable
 from penstock.ingest.event_files import EventFile, read_bodies
 from penstock.ingest.gateway import Acceptance, Acceptor
@@ -25,12 +28,9 @@ from penstock.ingest.settings import IngestSettings
 from penstock.ingest.writer import Writer, wait_while
 from penstock.lake.catalog import read_next_offsets
 from penstock.lake.desk import Desk, LocalDesk, RemoteDesk
-from penstock.lake.fresh_events import arrivals_of, first_frame_of, start_of
 from penstock.lake.lake import Lake
-from penstock.lake.query import OwnQuery
-from penstock.redaction.line_redaction import LineRedactor
-from penstock.redaction.rules import SourceRule
-from penstock.terminal.output import say
+from penstock.lake.query.fresh_events import arrivals_of, first_frame_of, start_of
+from penstock.lake.query.lake_query import OwnQuery
 
 #: How long a running server may take to make room in the log.
 _ROOM_SECONDS_MAX = 120

@@ -10,18 +10,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
 
+from penstock.backends.eventlog import EventLog
+from penstock.backends.eventlog.settings import EventLogSettings
 from penstock.core.errors import Backlogged, TooManyRequests, cause_for_everybody
 from penstock.core.metrics import Metrics
 from penstock.core.settings import Settings
-from penstock.eventlog import EventLog
-from penstock.eventlog.settings import EventLogSettings
 from penstock.events.bodies import split_body
 from penstock.events.frames import HEADER_BYTES_MAX, REJECTED_LINE_BYTES_MAX, encode_values, pack
 from penstock.events.near_misses import NearMisses, NearMissSample
+from penstock.events.redaction.line_redaction import LineRedactor, RedactedLines
+from penstock.events.redaction.rules import SourceRule
 from penstock.events.validation import Rejection, ValidatedLines, validate_parts
 from penstock.ingest.decompression import BodyUnreadable
-from penstock.redaction.line_redaction import LineRedactor, RedactedLines
-from penstock.redaction.rules import SourceRule
 
 #: Validated at once, so that other requests get their turn in between.
 CHUNK_BYTES = 256 * 1024

@@ -8,15 +8,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from penstock.database.engine import clock_us, now_us
-from penstock.eventlog import EventLog
+from penstock.backends.database.engine import clock_us, now_us
+from penstock.backends.eventlog import EventLog
 from penstock.events.frames import FrameDecoder, FrameHeader
 from penstock.ingest.flush import hour_of, wait_seconds
 from penstock.ingest.settings import IngestSettings
 from penstock.lake.catalog import CoveredOffset, read_next_offsets
 from penstock.lake.commits import LogGap, read_gaps
-from penstock.lake.fresh_events import arrivals_of, start_of
 from penstock.lake.lake import Lake
+from penstock.lake.query.fresh_events import arrivals_of, start_of
 from penstock.lake.tables import ledger, log_partition, segment
 
 _READ_BYTES = 4 * 1024 * 1024

@@ -10,18 +10,18 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.database.engine import Database, insert_of, portions
+from penstock.backends.database.engine import Database, insert_of, portions
 from penstock.events.event import SessionStart, microseconds
 from penstock.events.frames import Frame
-from penstock.lake.buckets import SessionId
-from penstock.lake.rows import DecodedEvents
-from penstock.lake.tables import masked_session
-from penstock.redaction.placeholders import (
+from penstock.events.redaction.placeholders import (
     MARKS,
     PLACEHOLDER,
     has_token_ids,
     payload_without_token_ids,
 )
+from penstock.lake.buckets import SessionId
+from penstock.lake.rows import DecodedEvents
+from penstock.lake.tables import masked_session
 
 #: A session that goes on from a masked one repeats what was said there from its first event on.
 _FROM_THE_START = 0

@@ -14,12 +14,14 @@ import pyarrow as pa
 import structlog
 from sqlalchemy import Connection
 
+from penstock.access.privacy.tombstones import find_erased
+from penstock.backends.eventlog import Claim
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
 from penstock.core.metrics import Metrics
 from penstock.core.sealed_texts import SecretSeal
-from penstock.eventlog import Claim
 from penstock.events.frames import Frame, encode_values
+from penstock.events.redaction.rules import SourceRule
 from penstock.ingest.flush import (
     UNFIT,
     FlushInput,
@@ -53,14 +55,12 @@ from penstock.lake.catalog import announce_files, withdraw_intents
 from penstock.lake.commits import CoveredSegment, LogShape, PartitionAdvance, PartitionClaim
 from penstock.lake.duplicates import KnownEvents, NewEvents
 from penstock.lake.errors import FencedOff
-from penstock.lake.fresh_events import arrivals_of
 from penstock.lake.lake import Lake
+from penstock.lake.query.fresh_events import arrivals_of
 from penstock.lake.rows import ROW_GROUPS, DecodedEvents, TakeBreak, no_breaks
 from penstock.lake.segments import SegmentWriter, discard, new_name
 from penstock.lake.settings import LakeSettings
-from penstock.lake.sorted_merge import tenant_pieces
-from penstock.privacy.tombstones import find_erased
-from penstock.redaction.rules import SourceRule
+from penstock.lake.upkeep.sorted_merge import tenant_pieces
 
 _READ_BYTES = 1024 * 1024
 #: How long a partition of another process is left alone.

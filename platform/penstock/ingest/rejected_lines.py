@@ -8,11 +8,13 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from penstock.access.privacy.retention import RetentionCount, RetentionPart, RetentionScope
+from penstock.backends.database.engine import Database, insert_new, now_us
+from penstock.backends.eventlog.settings import EventLogSettings
+from penstock.backends.storage import ObjectStore
 from penstock.core.clock import Clock
 from penstock.core.errors import InvalidInput
 from penstock.core.metrics import Metrics
-from penstock.database.engine import Database, insert_new, now_us
-from penstock.eventlog.settings import EventLogSettings
 from penstock.events.validation import EventInvalid, validate_line
 from penstock.ingest.gateway import Acceptor
 from penstock.ingest.rejection_rules import (
@@ -27,8 +29,6 @@ from penstock.ingest.rejection_rules import (
 from penstock.ingest.tables import rejected, rejection_fuse
 from penstock.lake.catalog import give_up_files
 from penstock.lake.lake import Lake
-from penstock.privacy.retention import RetentionCount, RetentionPart, RetentionScope
-from penstock.storage import ObjectStore
 
 _BATCH = 500
 _DAY_SECONDS = 24 * 3600

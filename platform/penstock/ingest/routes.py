@@ -11,6 +11,10 @@ from litestar.openapi.spec import OpenAPIMediaType, OpenAPIType, RequestBody, Sc
 
 from penstock.access.keys import Authorizer, Grant
 from penstock.access.quotas import Quotas
+from penstock.backends.http.body import content_encoding, media_type, read_parts
+from penstock.backends.http.errors import BodyTooLarge
+from penstock.backends.http.openapi import KEY_NEEDED, RefusableOperation, refusals, schema_of
+from penstock.backends.http.request_slots import cut_off_when_cancelled
 from penstock.core.clock import Clock
 from penstock.core.errors import InvalidInput, PenstockError
 from penstock.core.metrics import Metrics
@@ -18,10 +22,6 @@ from penstock.core.settings import MIB, Settings
 from penstock.events.bodies import ArrayTooLarge
 from penstock.events.event import event_schema, inlined
 from penstock.events.near_misses import NearMisses, NearMissSample
-from penstock.http.body import content_encoding, media_type, read_parts
-from penstock.http.errors import BodyTooLarge
-from penstock.http.openapi import KEY_NEEDED, RefusableOperation, refusals, schema_of
-from penstock.http.request_slots import cut_off_when_cancelled
 from penstock.ingest.decompression import decompress
 from penstock.ingest.gateway import Acceptance, Acceptor, GroupCommit, InflightBytes
 from penstock.ingest.settings import IngestSettings

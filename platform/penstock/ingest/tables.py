@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, String, Table, Text
 
-from penstock.database.tables import Number, metadata
+from penstock.backends.database.tables import Number, metadata
 
 #: Lines that were refused, with the reason, for a person to look at and send again.
 rejected = Table(

@@ -10,12 +10,12 @@ from contextlib import contextmanager, suppress
 import sqlalchemy as sa
 import structlog
 
+from penstock.backends.database.engine import now_us
+from penstock.backends.database.leases import leased
+from penstock.backends.database.tables import lease
+from penstock.backends.eventlog import Claim
+from penstock.backends.eventlog.errors import LogCorrupt
 from penstock.core.errors import PenstockError, cause_for_everybody
-from penstock.database.engine import now_us
-from penstock.database.leases import leased
-from penstock.database.tables import lease
-from penstock.eventlog import Claim
-from penstock.eventlog.errors import LogCorrupt
 from penstock.ingest.partition_writer import LogTruncated, PartitionWriter, WriterParts
 from penstock.lake import commits
 from penstock.lake.commits import LogShape, agree_on_shape

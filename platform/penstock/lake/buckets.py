@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from penstock.backends.execution import Executor
+from penstock.backends.storage import ObjectStore
 from penstock.core.settings import Settings
 from penstock.events.event import session_key
-from penstock.execution import Executor
 from penstock.lake.catalog import Pin, Segment
 from penstock.lake.duplicates import SessionFilters
 from penstock.lake.errors import LakeDamaged
@@ -25,7 +26,6 @@ from penstock.lake.lake import Lake
 from penstock.lake.rows import EVENT_ROWS, SORT_KEYS, SORTED_BY
 from penstock.lake.segments import open_segment, sessions_name
 from penstock.lake.settings import LakeSettings
-from penstock.storage import ObjectStore
 
 R = TypeVar("R")
 #: How finely a segment is looked at: sessions between two samples may fall to either bucket.

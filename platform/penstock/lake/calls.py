@@ -3,13 +3,13 @@
 import msgspec
 import sqlalchemy as sa
 
+from penstock.backends.database.engine import clock_us
+from penstock.backends.database.tables import lease
+from penstock.backends.terminal.output import time_of
 from penstock.core.clock import SECOND_US
-from penstock.database.engine import clock_us
-from penstock.database.tables import lease
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.lake.tables import lake_commit, lake_head, log_partition, segment
-from penstock.terminal.output import time_of
 
 
 class PartitionAnswer(msgspec.Struct):

@@ -11,11 +11,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from penstock.backends.database.engine import Database, insert_new, insert_of, lock_table, now_us
+from penstock.backends.database.errors import DatabaseUnreachable
+from penstock.backends.database.leases import repeating
+from penstock.backends.database.tables import all_tables
 from penstock.core.errors import InvalidInput
-from penstock.database.engine import Database, insert_new, insert_of, lock_table, now_us
-from penstock.database.errors import DatabaseUnreachable
-from penstock.database.leases import repeating
-from penstock.database.tables import all_tables
 from penstock.lake.errors import HistoryRemoved, SnapshotExists, SnapshotUnknown
 from penstock.lake.tables import (
     FOLDER,

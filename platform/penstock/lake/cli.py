@@ -9,16 +9,13 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, cast, get_args
 
 import typer
 
-from penstock.core.errors import InvalidInput
-from penstock.core.settings import load_settings
-from penstock.lake.commands import Outcome, command
-from penstock.lake.desk import Desk
-from penstock.lake.errors import SnapshotUnknown
-from penstock.lake.lake import Lake, make_data_directory, read_statistics
-from penstock.lake.pages import ListQuestion, page_of
-from penstock.terminal import options
-from penstock.terminal.long_commands import ended_as_by_ctrl_c, progress_of_bytes, spinner_of
-from penstock.terminal.output import (
+from penstock.backends.terminal import options
+from penstock.backends.terminal.long_commands import (
+    ended_as_by_ctrl_c,
+    progress_of_bytes,
+    spinner_of,
+)
+from penstock.backends.terminal.output import (
     data_output,
     facts,
     say,
@@ -28,11 +25,18 @@ from penstock.terminal.output import (
     show_table,
     to_terminal,
 )
+from penstock.core.errors import InvalidInput
+from penstock.core.settings import load_settings
+from penstock.lake.commands import Outcome, command
+from penstock.lake.desk import Desk
+from penstock.lake.errors import SnapshotUnknown
+from penstock.lake.lake import Lake, make_data_directory, read_statistics
+from penstock.lake.pages import ListQuestion, page_of
 
 if TYPE_CHECKING:
-    from penstock.lake.backup import Backup
-    from penstock.lake.query import Answer
-    from penstock.lake.row_formats import Format
+    from penstock.lake.query.lake_query import Answer
+    from penstock.lake.query.row_formats import Format
+    from penstock.lake.upkeep.backup import Backup
 
 lake_app = typer.Typer(help="The files of the lake.", no_args_is_help=True)
 snapshots_app = typer.Typer(
@@ -68,8 +72,8 @@ def query(
 
     Example: penstock query "select type, count(*) from events group by all"
     """
-    from penstock.lake.query_guard import SQL_LENGTH_MAX
-    from penstock.lake.row_formats import write_rows
+    from penstock.lake.query.guard import SQL_LENGTH_MAX
+    from penstock.lake.query.row_formats import write_rows
 
     text = sys.stdin.read(SQL_LENGTH_MAX + 1) if sql == "-" else sql
     chosen = "json" if json else form or ("table" if out is None else _format_of(out))
@@ -86,7 +90,7 @@ def query(
 
 
 def _format_of(out: Path) -> "Format":
-    from penstock.lake.row_formats import Format
+    from penstock.lake.query.row_formats import Format
 
     for form in get_args(Format):
         if out.suffix == f".{form}":
@@ -95,7 +99,7 @@ def _format_of(out: Path) -> "Format":
 
 
 def _show_rows(answer: "Answer") -> None:
-    from penstock.lake.row_formats import rows_of
+    from penstock.lake.query.row_formats import rows_of
 
     rows = []
     for batch in answer.batches:
@@ -225,7 +229,7 @@ def compact(lake: Lake) -> Iterator[object]:
     Example: penstock lake compact
     """
     from penstock.core.metrics import Metrics
-    from penstock.lake.upkeep import upkeep_by_hand, upkeep_jobs
+    from penstock.lake.upkeep.rounds import upkeep_by_hand, upkeep_jobs
 
     with upkeep_by_hand(lake), spinner_of("merging"):
         did = upkeep_jobs()["compaction"](lake, Metrics())
@@ -248,8 +252,8 @@ def verify_(
 
     Example: penstock lake verify
     """
-    from penstock.execution import open_executor
-    from penstock.lake.verification import verify, verify_deep
+    from penstock.backends.execution import open_executor
+    from penstock.lake.upkeep.verification import verify, verify_deep
 
     with open_executor(lake.settings) as executor, spinner_of("verifying"):
         report = verify(lake, executor)
@@ -278,7 +282,7 @@ def gc(
 
     Example: penstock lake gc
     """
-    from penstock.lake.upkeep import collect, upkeep_by_hand
+    from penstock.lake.upkeep.rounds import collect, upkeep_by_hand
 
     with upkeep_by_hand(lake), spinner_of("collecting"):
         report = collect(lake, grace)
@@ -299,7 +303,7 @@ def upgrade(data: options.Data = None) -> Iterator[object]:
 
     Example: penstock db upgrade
     """
-    from penstock.database import migrations
+    from penstock.backends.database import migrations
 
     settings = load_settings(data)
     make_data_directory(settings.data)
@@ -319,7 +323,7 @@ def check(lake: Lake) -> Iterator[object]:
 
 
 def _revision(lake: Lake) -> Iterator[object]:
-    from penstock.database import migrations
+    from penstock.backends.database import migrations
 
     revision = migrations.check(lake.database)
     yield {"revision": revision}
@@ -343,7 +347,7 @@ def backup(
 
     Example: penstock backup /backups/penstock-monday.tar
     """
-    from penstock.lake.backup import back_up
+    from penstock.lake.upkeep.backup import back_up
 
     with ended_as_by_ctrl_c(), progress_of_bytes("copied") as more:
         made = back_up(lake, target, more)
@@ -364,7 +368,7 @@ def restore(
 
     Example: penstock restore /backups/penstock-monday.tar --data penstock-data
     """
-    from penstock.lake.backup import restore as restore_lake
+    from penstock.lake.upkeep.backup import restore as restore_lake
 
     directory = load_settings(data).data
     with ended_as_by_ctrl_c(), progress_of_bytes("restored") as more:

@@ -30,13 +30,13 @@ import msgspec
 import typer
 from msgspec.structs import FieldInfo
 
+from penstock.backends.terminal import options
+from penstock.backends.terminal.output import say_more, show_json
 from penstock.core.errors import PenstockError
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.desk import Call, Question, open_desk
 from penstock.lake.lake import open_existing
 from penstock.lake.pages import Page
-from penstock.terminal import options
-from penstock.terminal.output import say_more, show_json
 
 Q = TypeVar("Q", bound=Question)
 A = TypeVar("A")

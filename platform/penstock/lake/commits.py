@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field, replace
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.database.engine import Database, clock_us, insert_new, now_us, put_rows
-from penstock.eventlog import OffsetBounds
+from penstock.backends.database.engine import Database, clock_us, insert_new, now_us, put_rows
+from penstock.backends.eventlog import OffsetBounds
 from penstock.lake.catalog import changes_content, withdraw_intents
 from penstock.lake.errors import FencedOff, LogGrew
 from penstock.lake.segments import SegmentFile

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, get_origin
 
 import msgspec
 
+from penstock.backends.terminal.options import actor
 from penstock.core.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
-from penstock.terminal.options import actor
 
 if TYPE_CHECKING:
-    from penstock.audit.entry import Action
-    from penstock.http.client import ServiceClient
-    from penstock.http.problems import Problem
+    from penstock.backends.audit.entry import Action
+    from penstock.backends.http.client import ServiceClient
+    from penstock.backends.http.problems import Problem
     from penstock.lake.lake import Lake
-    from penstock.lake.query import Answer
+    from penstock.lake.query.lake_query import Answer
 
 #: A person waits, and has Ctrl-C.
 _ANSWER_SECONDS_MAX = 600.0
@@ -129,8 +129,8 @@ def note_query(
 def _note(
     lake: "Lake", caller: Caller, action: "Action", subject: str, facts: Mapping[str, str | None]
 ) -> None:
-    from penstock.audit.chain import record
-    from penstock.audit.entry import Deed
+    from penstock.backends.audit.chain import record
+    from penstock.backends.audit.entry import Deed
 
     place = {"tenant": caller.tenant, "actor": caller.actor}
     record(lake.database, Deed(**place, action=action, subject=subject, facts=facts))
@@ -177,7 +177,7 @@ class RemoteDesk:
     def rows(self, sql: str, as_of: str | None) -> "Iterator[Answer]":
         import pyarrow as pa
 
-        from penstock.lake.query import Answer
+        from penstock.lake.query.lake_query import Answer
 
         question = {"sql": sql, "as_of": as_of}
         with self.service.streaming("/v1/query", question, Accept=ARROW_STREAM) as (headers, body):
@@ -210,7 +210,7 @@ def service_url(data: Path | None, url: str | None) -> str | None:
         return named
     if os.environ.get("PENSTOCK_DATA"):
         return None
-    from penstock.http.login import read_login
+    from penstock.backends.http.login import read_login
 
     login = read_login()
     return login.url if login else None
@@ -246,7 +246,7 @@ def open_desk(
 
 
 def _service_at(url: str, key: str | None) -> "ServiceClient":
-    from penstock.http.client import ServiceClient
-    from penstock.http.login import service_key
+    from penstock.backends.http.client import ServiceClient
+    from penstock.backends.http.login import service_key
 
     return ServiceClient(url, key or service_key(url), _ANSWER_SECONDS_MAX)

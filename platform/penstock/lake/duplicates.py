@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from penstock.backends.database.engine import Database, portions
 from penstock.core.settings import MIB
-from penstock.database.engine import Database, portions
 from penstock.events.event import (
     CONSENT_UNKNOWN,
     KEY_BYTES,

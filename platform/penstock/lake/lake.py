@@ -7,24 +7,24 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from penstock.backends.terminal.output import say
 from penstock.core.directories import make_directory, narrow
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import MIB, Settings, load_settings
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.errors import LakeMissing, RestoreCutOff
-from penstock.terminal.output import say
 
 if TYPE_CHECKING:
-    from penstock.database.engine import Database
-    from penstock.eventlog import EventLog
-    from penstock.execution import Executor
+    from penstock.backends.database.engine import Database
+    from penstock.backends.eventlog import EventLog
+    from penstock.backends.execution import Executor
+    from penstock.backends.storage import ObjectStore
+    from penstock.events.redaction.line_redaction import LineRedactor
     from penstock.lake.duplicates import SessionFilters
-    from penstock.lake.fresh_events import WaitingIndex
-    from penstock.lake.query import LakeQuery, OwnQuery
+    from penstock.lake.query.fresh_events import WaitingIndex
+    from penstock.lake.query.lake_query import LakeQuery, OwnQuery
+    from penstock.lake.query.statement_processes import StatementProcesses
     from penstock.lake.redaction_counts import TenantModes
-    from penstock.lake.statement_processes import StatementProcesses
-    from penstock.redaction.line_redaction import LineRedactor
-    from penstock.storage import ObjectStore
 
 
 #: In a data directory, while a backup is restored.
@@ -37,12 +37,12 @@ class Lake:
     """Segments, the database that knows them, and the log with what is not in them yet."""
 
     def __init__(self, settings: Settings) -> None:
-        from penstock.audit.chain import Tally
-        from penstock.database.engine import Database
-        from penstock.lake.pinned_files import FileTails
+        from penstock.backends.audit.chain import Tally
+        from penstock.backends.database.engine import Database
+        from penstock.backends.storage import open_store
+        from penstock.lake.query.pinned_files import FileTails
         from penstock.lake.redaction_counts import RedactionTally
         from penstock.lake.segments import process_summariser
-        from penstock.storage import open_store
 
         self.settings = settings
         self.database = Database.of(settings)
@@ -61,7 +61,7 @@ class Lake:
     def redactor(self) -> "LineRedactor":
         """Raises RedactionRulesInvalid."""
         from penstock.core.sealed_texts import SecretSeal
-        from penstock.redaction.line_redaction import LineRedactor
+        from penstock.events.redaction.line_redaction import LineRedactor
 
         seal = SecretSeal.of(self.settings)
         return LineRedactor.of(
@@ -82,14 +82,14 @@ class Lake:
 
     @cached_property
     def waiting_index(self) -> "WaitingIndex":
-        from penstock.lake.fresh_events import WaitingIndex
+        from penstock.lake.query.fresh_events import WaitingIndex
 
         return WaitingIndex()
 
     @property
     def log(self) -> "EventLog":
         if self._log is None:
-            from penstock.eventlog import open_log
+            from penstock.backends.eventlog import open_log
 
             self._log = open_log(self.settings)
         return self._log
@@ -97,8 +97,8 @@ class Lake:
     @property
     def executor(self) -> "Executor | None":
         """Where the settings send heavy work; None is this process. Raises ExecutorUnreachable."""
-        from penstock.execution import INLINE, open_executor
-        from penstock.execution.settings import ExecutionSettings
+        from penstock.backends.execution import INLINE, open_executor
+        from penstock.backends.execution.settings import ExecutionSettings
 
         if self._executor is None and self.settings.room(ExecutionSettings).executor != INLINE:
             self._executor = open_executor(self.settings)
@@ -112,7 +112,7 @@ class Lake:
         tenant: str = TENANT_DEFAULT,
     ) -> "LakeQuery":
         """A query to be run; see docs/sql.md for the views."""
-        from penstock.lake.query import LakeQuery
+        from penstock.lake.query.lake_query import LakeQuery
 
         return LakeQuery(self, sql, as_of, tenant)
 
@@ -127,7 +127,7 @@ class Lake:
         self.database.close()
 
     def _note_tally(self) -> None:
-        from penstock.database.errors import DatabaseUnreachable
+        from penstock.backends.database.errors import DatabaseUnreachable
 
         try:
             self.tally.flush(self.database)
@@ -156,7 +156,7 @@ def open_lake(data: str | Path | None = None) -> Lake:
 
 def open_existing(data: Path | None) -> Lake:
     """Raises LakeMissing, DatabaseOutdated."""
-    from penstock.database import migrations
+    from penstock.backends.database import migrations
 
     settings = load_settings(data)
     check_lake(settings)
@@ -172,7 +172,7 @@ def check_lake(settings: Settings) -> None:
 
 def open_or_make(settings: Settings) -> Lake:
     """Open a lake, or make an embedded one. Raises DatabaseOutdated, RestoreCutOff."""
-    from penstock.database import migrations
+    from penstock.backends.database import migrations
 
     embedded = _embedded_file(settings)
     if embedded is not None:
@@ -208,7 +208,7 @@ def _opened(settings: Settings, prepare: "Callable[[Database], object]") -> Lake
 
 
 def _embedded_file(settings: Settings) -> Path | None:
-    from penstock.database.engine import parse_database_address
+    from penstock.backends.database.engine import parse_database_address
 
     url = parse_database_address(settings.database_url)
     return Path(url.database) if url.get_backend_name() == "sqlite" and url.database else None

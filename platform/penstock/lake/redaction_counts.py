@@ -12,15 +12,15 @@ from typing import cast
 
 import sqlalchemy as sa
 
-from penstock.audit.chain import append
-from penstock.audit.entry import Deed
+from penstock.backends.audit.chain import append
+from penstock.backends.audit.entry import Deed
+from penstock.backends.database.engine import Database, clock_us, put_rows
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import Settings
-from penstock.database.engine import Database, clock_us, put_rows
 from penstock.events.event import is_tenant
+from penstock.events.redaction.rules import MODES, KindModes, Mode, RedactionSettings, SourceRule
 from penstock.lake.errors import RedactionLoosened
 from penstock.lake.tables import redaction_count, tenant_redaction
-from penstock.redaction.rules import MODES, KindModes, Mode, RedactionSettings, SourceRule
 
 _HOUR_US = 3_600_000_000
 #: Between two notes; more are counted without their source.

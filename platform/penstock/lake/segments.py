@@ -22,12 +22,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from penstock.backends.storage import ObjectStore
 from penstock.core.errors import PenstockError
 from penstock.core.safe_names import tenant_folder
 from penstock.events.event import SCHEMA_VERSION, session_hash, session_key
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY, TIMESTAMP, RowGroupLimits, cut, payload_sizes
-from penstock.storage import ObjectStore
 
 ZSTD_LEVEL = 3
 #: Rows of a summary, or bytes of so many row groups: what waits for its summary is in memory.

@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, String, Table, Text
 
-from penstock.database.tables import Number, metadata, required, run_once_made
+from penstock.backends.database.tables import Number, metadata, required, run_once_made
 
 #: How far the lake covers a partition of the event log, and who may move that on.
 log_partition = Table(

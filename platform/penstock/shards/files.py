@@ -8,12 +8,12 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.backends.storage import ObjectStore
 from penstock.core.settings import MIB
 from penstock.lake.segments import DigestingFile
 from penstock.shards.errors import ShardDamaged
 from penstock.shards.manifest import Manifest, PartFile, ShardFile, StoredShard
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
-from penstock.storage import ObjectStore
 
 _COPY_BYTES = 8 * MIB
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
+from penstock.backends.storage import FileStore, ObjectStore
 from penstock.core.directories import make_directory, open_private
 from penstock.core.safe_names import sha256_digits
 from penstock.shards.batches import TRAINING_COLUMNS
@@ -33,7 +34,6 @@ from penstock.shards.files import (
 )
 from penstock.shards.manifest import PartFile, ShardFile, StoredShard
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
-from penstock.storage import FileStore, ObjectStore
 
 _PARQUET, _COLUMNS = ".parquet", ".arrow"
 CACHE_FOLDER = "cache/shards"

@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
+from penstock.backends.storage import ObjectStore
 from penstock.core.errors import InvalidInput
 from penstock.core.safe_names import DIGEST_PREFIX, relative_name, sha256_digits, tenant_folder
 from penstock.shards.errors import ShardDamaged, ShardGone, ShardMissing
 from penstock.shards.schema import FORMAT
-from penstock.storage import ObjectStore
 
 ID_PREFIX = DIGEST_PREFIX
 #: Where shards lie in the store: each in a folder of its own, below that of its tenant.

@@ -12,13 +12,14 @@ from importlib.metadata import entry_points
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.audit.chain import append
-from penstock.audit.entry import Deed
+from penstock.access.privacy.consents import NO_TRAIN
+from penstock.backends.audit.chain import append
+from penstock.backends.audit.entry import Deed
+from penstock.backends.database.engine import Database, now_us
+from penstock.backends.terminal.output import time_text
 from penstock.core.metrics import Metrics
 from penstock.core.settings import Settings
-from penstock.database.engine import Database, now_us
 from penstock.lake.lake import Lake
-from penstock.privacy.consents import NO_TRAIN
 from penstock.shards.calls import RegisteredShard, ShardDropped
 from penstock.shards.errors import ShardNeeded, ShardUnknown, ShardWithdrawn
 from penstock.shards.manifest import GoneNote, kept_manifest, replace_files_by_note, shard_folder
@@ -32,7 +33,6 @@ from penstock.shards.tables import (
     shard_left_out,
     shard_mark,
 )
-from penstock.terminal.output import time_text
 
 
 def _shards(database: Database, condition: sa.ColumnElement[bool]) -> list[RegisteredShard]:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock.backends.database.engine import Database
+from penstock.backends.database.errors import DatabaseUnreachable
+from penstock.backends.storage import FileStore, open_store
 from penstock.core.directories import SHARED_MODE, make_directory
 from penstock.core.safe_names import relative_name
 from penstock.core.settings import Settings, load_settings
-from penstock.database.engine import Database
-from penstock.database.errors import DatabaseUnreachable
 from penstock.lake.desk import Desk, LocalDesk, open_desk
 from penstock.lake.errors import LakeMissing
 from penstock.lake.lake import check_lake
@@ -33,7 +34,6 @@ from penstock.shards.manifest import (
 )
 from penstock.shards.registered_shards import check_withdrawn, find_by_id, find_shard
 from penstock.shards.settings import WARN, ShardSettings
-from penstock.storage import FileStore, open_store
 
 if TYPE_CHECKING:  # only type checkers know it before Python 3.12
     from typing_extensions import Buffer

@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Column, ColumnElement, Index, LargeBinary, String, Table, Text
 
-from penstock.database.tables import metadata, name_columns
+from penstock.backends.database.tables import metadata, name_columns
 
 #: A finished training shard. Its manifest, whose digest is its id, is in the store.
 shard = Table(

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import sqlalchemy as sa
 
-from penstock.lake.view_sources import ViewSources
+from penstock.lake.query.view_sources import ViewSources
 from penstock.shards.schema import SHARD_ROWS
 from penstock.shards.tables import shard, shard_file, shard_mark
 

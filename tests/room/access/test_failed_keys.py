@@ -15,10 +15,10 @@ from penstock.access.keys import (
     KeyRing,
     create_key,
 )
+from penstock.backends.http import problems
+from penstock.backends.http.problems import RequestFacts
 from penstock.core.metrics import Metrics
 from penstock.core.settings import load_settings
-from penstock.http import problems
-from penstock.http.problems import RequestFacts
 from penstock.lake.lake import Lake, open_or_make
 from tests.support.manual_clock import ManualClock
 

@@ -19,10 +19,10 @@ from penstock.access.keys import (
     revoke_key,
     rotate_key,
 )
+from penstock.backends.database.engine import Database
 from penstock.core.clock import SECOND_US, SystemClock
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import load_settings
-from penstock.database.engine import Database
 from penstock.lake.lake import open_or_make
 from tests.support.commands import penstock
 from tests.support.manual_clock import ManualClock

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from penstock.audit.chain import Tally, append, entries_of, flaws_of, heads_of, record
-from penstock.audit.entry import Deed, Head, person_digest
-from penstock.audit.tables import audit_chain, audit_entry
+from penstock.backends.audit.chain import Tally, append, entries_of, flaws_of, heads_of, record
+from penstock.backends.audit.entry import Deed, Head, person_digest
+from penstock.backends.audit.tables import audit_chain, audit_entry
+from penstock.backends.database.engine import Database
 from penstock.core.settings import load_settings
-from penstock.database.engine import Database
 from penstock.lake.lake import open_or_make
 
 ENTRIES = 7

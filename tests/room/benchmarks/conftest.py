@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.checkpoints.registration import register
+from penstock.backends.database import migrations
 from penstock.core.settings import load_settings
-from penstock.database import migrations
 from penstock.lake.lake import Lake, open_or_make
+from penstock.registry.checkpoints.registration import register
 from penstock_jobs.benchmarks import run
 from penstock_jobs.benchmarks.attempt import (
     AttemptOutcome,

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
-from penstock.checkpoints.suites import SuiteVersion, add_suite
 from penstock.lake.lake import Lake
+from penstock.registry.checkpoints.attempts import Attempt, AttemptScope, record_attempts
+from penstock.registry.checkpoints.suites import SuiteVersion, add_suite
 from tests.support.checkpoint_factory import TENANT, set_policy
 from tests.support.commands import penstock
 from tests.support.suite_factory import SOLVE, make_suite

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.execution.confinement import _CALLS, _MACHINES
+from penstock.backends.execution.confinement import _CALLS, _MACHINES
 from penstock_jobs.benchmarks.sandbox import process as forbidden_calls
 from penstock_jobs.benchmarks.sandbox.folder_files import File
 from penstock_jobs.benchmarks.sandbox.sandbox import (

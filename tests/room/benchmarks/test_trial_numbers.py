@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock.checkpoints.attempts import Attempt, RecordedAttempt
-from penstock.checkpoints.checkpoint import AttemptConflict
+from penstock.registry.checkpoints.attempts import Attempt, RecordedAttempt
+from penstock.registry.checkpoints.checkpoint import AttemptConflict
 from penstock_jobs.benchmarks.result_import import number_attempts
 from tests.support.benchmarks.import_folders import harbor_trial, tb_run, tb_trial
 from tests.support.result_registry import Registry

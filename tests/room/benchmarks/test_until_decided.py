@@ -4,12 +4,17 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from penstock.channels.promotion import channel_evidence, judge
-from penstock.checkpoints.attempts import Attempt, AttemptScope, attempts_of, record_attempts
-from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.core.errors import InvalidInput
-from penstock.gate.decision import decide
 from penstock.lake.lake import Lake
+from penstock.registry.channels.promotion import channel_evidence, judge
+from penstock.registry.checkpoints.attempts import (
+    Attempt,
+    AttemptScope,
+    attempts_of,
+    record_attempts,
+)
+from penstock.registry.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
+from penstock.registry.gate.decision import decide
 from penstock_jobs.benchmarks.run import LookResult, UntilDecided
 from tests.room.benchmarks.conftest import TENANT
 from tests.support.checkpoint_factory import promote, says, set_policy

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from penstock.cli import app
+from penstock.doors.cli import app
 from tests.support.canary_traffic import OLD, WORSE, fill_canary, state
 from tests.support.lakes import HandLake, hand_lake
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.channels.promotion import Judge, gate_judge, judge
-from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
-from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
-from penstock.database.engine import Database
-from penstock.gate.verdict import GateRefused
-from penstock_jobs.canary.watch import JudgeOf, WatchRound, watch_once
+from penstock.backends.database.engine import Database
+from penstock.registry.channels.promotion import Judge, gate_judge, judge
+from penstock.registry.checkpoints.attempts import Attempt, AttemptScope, record_attempts
+from penstock.registry.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
+from penstock.registry.gate.verdict import GateRefused
+from penstock_jobs.loop.canary.watch import JudgeOf, WatchRound, watch_once
 from tests.support.canary_traffic import (
     CHANNEL,
     HOUR,

@@ -5,14 +5,19 @@ from pathlib import Path
 
 import pytest
 
+from penstock.backends.execution.calls import InlineExecutor
 from penstock.core.errors import InvalidInput
-from penstock.execution.calls import InlineExecutor
-from penstock.gate.policy import LiveRequirement
-from penstock_jobs.canary.live_metrics import MetricMeasurement, find_metric, measure, read_traffic
-from penstock_jobs.canary.look import judge_metric, situation_of
+from penstock.registry.gate.policy import LiveRequirement
+from penstock_jobs.loop.canary.live_metrics import (
+    MetricMeasurement,
+    find_metric,
+    measure,
+    read_traffic,
+)
+from penstock_jobs.loop.canary.look import judge_metric, situation_of
 from penstock_jobs.rewards.due_sessions import definition_known_as
+from penstock_jobs.rewards.followups.judged_follow_ups import read_follow_ups
 from penstock_jobs.rewards.followups.labels import GivenLabel, StoredLabel, add_label, draw
-from penstock_jobs.rewards.judged_follow_ups import read_follow_ups
 from penstock_jobs.rewards.runs import RunRequest, run
 from tests.support.canary_traffic import (
     CHANNEL,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from penstock.core.errors import InvalidInput
-from penstock.gate.policy import LESS_IS_BETTER, LiveRequirement
-from penstock_jobs.canary.live_metrics import (
+from penstock.registry.gate.policy import LESS_IS_BETTER, LiveRequirement
+from penstock_jobs.loop.canary.live_metrics import (
     COLUMNS,
     MetricMeasurement,
     TrialTraffic,
@@ -16,10 +16,10 @@ from penstock_jobs.canary.live_metrics import (
     measure,
     read_traffic,
 )
-from penstock_jobs.canary.look import situation_of
-from penstock_jobs.canary.trial import Trial
+from penstock_jobs.loop.canary.look import situation_of
+from penstock_jobs.loop.canary.trial import Trial
 from penstock_jobs.rewards.definition import all_rewards
-from penstock_jobs.rewards.dissatisfaction import RATE as DISSATISFIED
+from penstock_jobs.rewards.followups.dissatisfaction import RATE as DISSATISFIED
 from penstock_jobs.rewards.rates import RATES
 from tests.support.canary_traffic import (
     CHANNEL,

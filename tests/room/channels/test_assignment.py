@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 import penstock
-from penstock.channels.change import ChannelUnknown, NothingServed
-from penstock.channels.channel import channel_state
+from penstock.backends.database.engine import Database
 from penstock.core.errors import InvalidInput
-from penstock.database.engine import Database
+from penstock.registry.channels.change import ChannelUnknown, NothingServed
+from penstock.registry.channels.channel import channel_state
 from tests.support.checkpoint_factory import TENANT, add, promote, rollback, set_policy
 from tests.support.lakes import hand_lake
 

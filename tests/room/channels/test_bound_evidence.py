@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.channels.history import verify_history
-from penstock.channels.promotion import channel_evidence, judge
-from penstock.checkpoints.attempts import (
+from penstock.backends.database.engine import Database
+from penstock.backends.database.errors import DatabaseUnreachable
+from penstock.core.errors import InvalidInput
+from penstock.registry.channels.history import verify_history
+from penstock.registry.channels.promotion import channel_evidence, judge
+from penstock.registry.checkpoints.attempts import (
     Attempt,
     AttemptScope,
     begin_run,
@@ -17,13 +20,10 @@ from penstock.checkpoints.attempts import (
     note_problem,
     record_attempts,
 )
-from penstock.checkpoints.integrity import restore
-from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
-from penstock.checkpoints.tables import benchmark_journal
-from penstock.core.errors import InvalidInput
-from penstock.database.engine import Database
-from penstock.database.errors import DatabaseUnreachable
-from penstock.gate.verdict import Verdict
+from penstock.registry.checkpoints.integrity import restore
+from penstock.registry.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
+from penstock.registry.checkpoints.tables import benchmark_journal
+from penstock.registry.gate.verdict import Verdict
 from tests.support.checkpoint_factory import TENANT, add, promote, set_policy
 from tests.support.servers.interleaving import Running
 

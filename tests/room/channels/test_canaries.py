@@ -2,10 +2,10 @@
 
 import pytest
 
-from penstock.channels.change import AlreadyServing
+from penstock.backends.database.engine import Database
+from penstock.backends.terminal.output import time_text
 from penstock.core.errors import InvalidInput
-from penstock.database.engine import Database
-from penstock.terminal.output import time_text
+from penstock.registry.channels.change import AlreadyServing
 from tests.support.channels.channels_seen import at, states
 from tests.support.checkpoint_factory import add, digest_of, promote, rollback
 

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.channels import notice_delivery
-from penstock.channels.webhooks import add_webhook
-from penstock.cli import main
+from penstock.backends.database.engine import Database
+from penstock.backends.database.leases import leased
+from penstock.backends.database.tables import lease
 from penstock.core.settings import Settings, load_settings
-from penstock.database.engine import Database
-from penstock.database.leases import leased
-from penstock.database.tables import lease
+from penstock.doors.cli import main
+from penstock.registry.channels import notice_delivery
+from penstock.registry.channels.webhooks import add_webhook
 from tests.support.channels.watching_watchers import change_times, deliverer, standing, tell_now
 from tests.support.checkpoint_factory import TENANT, set_policy
 from tests.support.registry_fixtures import OpenDatabase
@@ -92,8 +92,8 @@ def test_who_hung_past_the_lease_takes_nothing_back(
 
 #: `penstock` with a lease that a test can wait for.
 _QUICK_TAKEOVER = """
-from penstock.channels import notice_delivery
-from penstock.cli import main
+from penstock.registry.channels import notice_delivery
+from penstock.doors.cli import main
 notice_delivery.LEASE_SECONDS = 0.3
 main()
 """

@@ -3,13 +3,13 @@
 import pytest
 import sqlalchemy as sa
 
-from penstock.channels import notice_delivery
-from penstock.channels.notice_delivery import pause_s
-from penstock.channels.tables import delivery
-from penstock.channels.webhooks import add_webhook
+from penstock.backends.database.engine import Database, now_us
 from penstock.core.metrics import Metrics
 from penstock.core.settings import Settings
-from penstock.database.engine import Database, now_us
+from penstock.registry.channels import notice_delivery
+from penstock.registry.channels.notice_delivery import pause_s
+from penstock.registry.channels.tables import delivery
+from penstock.registry.channels.webhooks import add_webhook
 from tests.support.channels.watching_watchers import change_times, deliverer, standing, tell_now
 from tests.support.checkpoint_factory import TENANT
 from tests.support.servers.scripted_server import Answer, Hang

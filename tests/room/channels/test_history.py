@@ -12,16 +12,16 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.audit.hash_chain import hash_of
-from penstock.channels.change import Change, HistoryDamaged, first_misfit
-from penstock.channels.channel import channel_state, policy_of
-from penstock.channels.history import channel_changes, verify_history
-from penstock.channels.promotion import rollback_candidates
-from penstock.channels.tables import channel, channel_change
-from penstock.checkpoints.tables import checkpoint_move
-from penstock.database.engine import Database
-from penstock.database.errors import DatabaseUnreachable
-from penstock.gate.tables import verdict
+from penstock.backends.audit.hash_chain import hash_of
+from penstock.backends.database.engine import Database
+from penstock.backends.database.errors import DatabaseUnreachable
+from penstock.registry.channels.change import Change, HistoryDamaged, first_misfit
+from penstock.registry.channels.channel import channel_state, policy_of
+from penstock.registry.channels.history import channel_changes, verify_history
+from penstock.registry.channels.promotion import rollback_candidates
+from penstock.registry.channels.tables import channel, channel_change
+from penstock.registry.checkpoints.tables import checkpoint_move
+from penstock.registry.gate.tables import verdict
 from tests.support.checkpoint_factory import (
     TENANT,
     add,

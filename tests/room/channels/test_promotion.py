@@ -6,17 +6,17 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.channels.change import ChannelPinned, PromotionConflict
-from penstock.channels.channel import list_channels, policy_of
-from penstock.channels.history import channel_changes, verdicts_of, verify_history
-from penstock.checkpoints.checkpoint import CheckpointUnknown, StateRefused
-from penstock.checkpoints.registration import withdraw
-from penstock.checkpoints.tables import checkpoint_move
+from penstock.backends.database.engine import Database
+from penstock.backends.terminal.output import time_text
 from penstock.core.errors import InvalidInput, PenstockError
-from penstock.database.engine import Database
-from penstock.gate.tables import verdict
-from penstock.gate.verdict import GateRefused, Verdict
-from penstock.terminal.output import time_text
+from penstock.registry.channels.change import ChannelPinned, PromotionConflict
+from penstock.registry.channels.channel import list_channels, policy_of
+from penstock.registry.channels.history import channel_changes, verdicts_of, verify_history
+from penstock.registry.checkpoints.checkpoint import CheckpointUnknown, StateRefused
+from penstock.registry.checkpoints.registration import withdraw
+from penstock.registry.checkpoints.tables import checkpoint_move
+from penstock.registry.gate.tables import verdict
+from penstock.registry.gate.verdict import GateRefused, Verdict
 from tests.support.channels.channels_seen import at, states, versions
 from tests.support.checkpoint_factory import (
     PASS,

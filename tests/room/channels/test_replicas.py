@@ -7,13 +7,19 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from penstock.channels.change import ChannelUnknown
+from penstock.backends.database.engine import Database
+from penstock.backends.terminal.output import time_text
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import Settings
-from penstock.database.engine import Database
-from penstock.fleet import replicas
-from penstock.fleet.fleet_status import ReplicaGroup, StandingAnswer, say_standing, standing
-from penstock.fleet.replicas import (
+from penstock.registry.channels.change import ChannelUnknown
+from penstock.registry.fleet import replicas
+from penstock.registry.fleet.fleet_status import (
+    ReplicaGroup,
+    StandingAnswer,
+    say_standing,
+    standing,
+)
+from penstock.registry.fleet.replicas import (
     FleetAnswer,
     ReplicasFull,
     ReplicaTaken,
@@ -22,9 +28,8 @@ from penstock.fleet.replicas import (
     fleets,
     record_report,
 )
-from penstock.fleet.settings import FleetSettings
-from penstock.fleet.tables import replica
-from penstock.terminal.output import time_text
+from penstock.registry.fleet.settings import FleetSettings
+from penstock.registry.fleet.tables import replica
 from tests.support.checkpoint_factory import TENANT, add, digest_of, promote, rollback
 
 SETTINGS = Settings(data=Path("/nonexistent"))

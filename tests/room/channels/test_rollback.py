@@ -2,16 +2,16 @@
 
 import pytest
 
-from penstock.channels.change import (
+from penstock.backends.database.engine import Database
+from penstock.registry.channels.change import (
     AlreadyServing,
     ChannelPinned,
     ChannelUnknown,
     NothingToRollBackTo,
     NotPinned,
 )
-from penstock.checkpoints.checkpoint import CheckpointUnknown, StateRefused
-from penstock.checkpoints.registration import withdraw
-from penstock.database.engine import Database
+from penstock.registry.checkpoints.checkpoint import CheckpointUnknown, StateRefused
+from penstock.registry.checkpoints.registration import withdraw
 from tests.support.channels.channels_seen import states
 from tests.support.checkpoint_factory import TENANT, add, promote, release, rollback, set_policy
 

@@ -9,11 +9,11 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.channels.tables import webhook
-from penstock.channels.webhooks import add_webhook, list_webhooks
+from penstock.backends.database.engine import Database
 from penstock.core.sealed_texts import KEY_NAME, SEALED_MARK, SecretKeyUnfit, SecretSeal
 from penstock.core.settings import Settings
-from penstock.database.engine import Database
+from penstock.registry.channels.tables import webhook
+from penstock.registry.channels.webhooks import add_webhook, list_webhooks
 from tests.support.channels.watching_watchers import change_times, standing, tell_now
 from tests.support.checkpoint_factory import TENANT
 from tests.support.webhook_receiver import Receiver, is_signed

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.channels.tables import channel_change
-from penstock.checkpoints.attempts import Attempt, AttemptScope, begin_run, record_attempts
-from penstock.checkpoints.tables import checkpoint, checkpoint_move
-from penstock.database.engine import now_us
+from penstock.backends.database.engine import now_us
 from penstock.lake.catalog import create_snapshot
+from penstock.registry.channels.tables import channel_change
+from penstock.registry.checkpoints.attempts import Attempt, AttemptScope, begin_run, record_attempts
+from penstock.registry.checkpoints.tables import checkpoint, checkpoint_move
 from tests.support.lakes import HandLake, hand_lake, make_event
 
 

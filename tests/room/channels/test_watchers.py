@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from penstock.channels.change import ChangeAnswer, ChannelNews, ChannelUnknown
-from penstock.channels.channel_watcher import ChannelWatcher, WatchOutcome
-from penstock.channels.notices import NOTICES_AT_ONCE
+from penstock.backends.database.engine import Database
+from penstock.backends.database.migrations import upgrade
 from penstock.core.errors import TooManyRequests
-from penstock.database.engine import Database
-from penstock.database.migrations import upgrade
+from penstock.registry.channels.change import ChangeAnswer, ChannelNews, ChannelUnknown
+from penstock.registry.channels.channel_watcher import ChannelWatcher, WatchOutcome
+from penstock.registry.channels.notices import NOTICES_AT_ONCE
 from tests.support.checkpoint_factory import TENANT, add, promote, release, rollback, set_policy
 
 KEY = (TENANT, "production")

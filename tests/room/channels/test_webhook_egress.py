@@ -6,9 +6,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from penstock.channels.webhooks import add_webhook
+from penstock.backends.database.engine import Database
 from penstock.core.settings import Settings, load_settings
-from penstock.database.engine import Database
+from penstock.registry.channels.webhooks import add_webhook
 from tests.support.channels.watching_watchers import change_times, standing, tell_now
 from tests.support.checkpoint_factory import TENANT
 from tests.support.servers.scripted_server import Answer

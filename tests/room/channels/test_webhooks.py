@@ -4,11 +4,11 @@ import time
 
 import pytest
 
-from penstock.channels.change import WebhookUnknown
-from penstock.channels.webhooks import Webhook, add_webhook, list_webhooks, remove_webhook
+from penstock.backends.database.engine import Database
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import Settings
-from penstock.database.engine import Database
+from penstock.registry.channels.change import WebhookUnknown
+from penstock.registry.channels.webhooks import Webhook, add_webhook, list_webhooks, remove_webhook
 from tests.support.channels.watching_watchers import change_times, standing, tell_now
 from tests.support.checkpoint_factory import TENANT, add, promote, release, rollback, set_policy
 from tests.support.servers.scripted_server import Answer

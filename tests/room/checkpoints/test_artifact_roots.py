@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from penstock.checkpoints.artifact_roots import ArtifactRoots
-from penstock.checkpoints.digests import FilesDigest, digest_files
 from penstock.core.errors import InvalidInput, SettingInvalid
 from penstock.core.settings import Settings, load_settings
+from penstock.registry.checkpoints.artifact_roots import ArtifactRoots
+from penstock.registry.checkpoints.digests import FilesDigest, digest_files
 from tests.support.checkpoint_factory import digest_of
 
 SECRET = digest_of("secret")

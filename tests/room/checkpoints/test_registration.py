@@ -10,10 +10,14 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.channels.channel import serving_channels
-from penstock.checkpoints import digests
-from penstock.checkpoints.artifact_roots import ArtifactRoots
-from penstock.checkpoints.checkpoint import (
+from penstock.backends.database.engine import Database, now_us
+from penstock.backends.storage import open_store
+from penstock.core.errors import InvalidInput
+from penstock.core.settings import Settings, load_settings
+from penstock.registry.channels.channel import serving_channels
+from penstock.registry.checkpoints import digests
+from penstock.registry.checkpoints.artifact_roots import ArtifactRoots
+from penstock.registry.checkpoints.checkpoint import (
     EDGES,
     STATES,
     Checkpoint,
@@ -25,15 +29,11 @@ from penstock.checkpoints.checkpoint import (
     StateRefused,
     check_edge,
 )
-from penstock.checkpoints.lineage import learners, lineage
-from penstock.checkpoints.registration import find, list_checkpoints, register, withdraw
-from penstock.checkpoints.tables import checkpoint
-from penstock.core.errors import InvalidInput
-from penstock.core.settings import Settings, load_settings
-from penstock.database.engine import Database, now_us
+from penstock.registry.checkpoints.lineage import learners, lineage
+from penstock.registry.checkpoints.registration import find, list_checkpoints, register, withdraw
+from penstock.registry.checkpoints.tables import checkpoint
 from penstock.shards.errors import ShardUnknown
 from penstock.shards.tables import shard, shard_mark
-from penstock.storage import open_store
 from tests.support.checkpoint_factory import NOWHERE, TENANT, add, digest_of, promote
 from tests.support.servers.s3 import S3Server
 

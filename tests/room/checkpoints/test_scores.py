@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.checkpoints.attempts import (
+from penstock.access.privacy.retention import run_rules, set_rule
+from penstock.backends.database import migrations
+from penstock.backends.database.engine import Database
+from penstock.core.errors import InvalidInput
+from penstock.core.settings import load_settings
+from penstock.lake.lake import open_or_make
+from penstock.registry.checkpoints.attempts import (
     Attempt,
     AttemptScope,
     attempts_of,
@@ -20,9 +26,9 @@ from penstock.checkpoints.attempts import (
     runs_of,
     versions_tried,
 )
-from penstock.checkpoints.checkpoint import AttemptConflict
-from penstock.checkpoints.integrity import read_bound_attempts
-from penstock.checkpoints.suites import (
+from penstock.registry.checkpoints.checkpoint import AttemptConflict
+from penstock.registry.checkpoints.integrity import read_bound_attempts
+from penstock.registry.checkpoints.suites import (
     SuiteContent,
     SuiteTask,
     SuiteVersion,
@@ -30,13 +36,7 @@ from penstock.checkpoints.suites import (
     suite_names,
     suite_versions,
 )
-from penstock.checkpoints.tables import attempt_output, benchmark_attempt
-from penstock.core.errors import InvalidInput
-from penstock.core.settings import load_settings
-from penstock.database import migrations
-from penstock.database.engine import Database
-from penstock.lake.lake import open_or_make
-from penstock.privacy.retention import run_rules, set_rule
+from penstock.registry.checkpoints.tables import attempt_output, benchmark_attempt
 
 PLACE = AttemptScope("default", "core", "v1", "ckpt-1")
 SOLVED = Attempt(task="t-1", attempt=0, score=1.0, completion_tokens=812, edited=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cli import main
+from penstock.doors.cli import main
 from tests.support.commands import penstock
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.database.engine import Database
+from penstock.backends.database.engine import Database
 from tests.support.checkpoint_factory import add_scores
 
 Run = Callable[..., Any]

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import typer
 
-from penstock import cli
-from penstock.cli.summaries import SUMMARIES
 from penstock.core.settings import load_settings
+from penstock.doors import cli
+from penstock.doors.cli.summaries import SUMMARIES
 from penstock.lake.lake import open_or_make
 from tests.support.commands import penstock
 
@@ -41,7 +41,7 @@ def commands() -> Any:
 @pytest.mark.parametrize("option", ["--help", "--version"])
 def test_the_list_of_commands_loads_no_room(option: str) -> None:
     program = f"""
-from penstock.cli import main
+from penstock.doors.cli import main
 sys.argv = ["penstock", "{option}"]
 try:
     main()
@@ -50,14 +50,14 @@ except SystemExit:
 """
     modules = loaded_by(program)
     assert not modules & HEAVY
-    assert not {name for name in modules if name.endswith(".cli") and name != "penstock.cli"}
+    assert not {name for name in modules if name.endswith(".cli") and name != "penstock.doors.cli"}
     assert "msgspec" not in modules
 
 
 def test_the_help_of_each_command_loads_none_of_what_its_work_needs() -> None:
     program = """
 import typer
-from penstock.cli import app
+from penstock.doors.cli import app
 
 def ask(command, name):
     context = typer.Context(command, info_name=name)
@@ -80,7 +80,7 @@ def test_a_run_of_rewards_loads_only_what_it_uses(tmp_path: Path) -> None:
     with open_or_make(load_settings(lake)):
         pass
     program = f"""
-from penstock.cli import main
+from penstock.doors.cli import main
 sys.argv = ["penstock", "rewards", "run", "--data", {str(lake)!r}, "--json"]
 try:
     main()

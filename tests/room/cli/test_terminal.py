@@ -20,14 +20,14 @@ import structlog
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from penstock.cli import main
+from penstock.backends.execution.guarded_process import run_guarded
+from penstock.backends.terminal import output
+from penstock.backends.terminal.long_commands import progress_of, progress_of_bytes, spinner_of
+from penstock.backends.terminal.output import passing_on
 from penstock.core.errors import InvalidInput
 from penstock.core.logs import configure_logs
 from penstock.core.visible_text import visible, visible_json, visible_line
-from penstock.execution.guarded_process import run_guarded
-from penstock.terminal import output
-from penstock.terminal.long_commands import progress_of, progress_of_bytes, spinner_of
-from penstock.terminal.output import passing_on
+from penstock.doors.cli import main
 from tests.room.cli.conftest import Run
 from tests.support.manual_clock import ManualClock
 

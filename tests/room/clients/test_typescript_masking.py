@@ -5,8 +5,8 @@ import subprocess
 from pathlib import Path
 
 from bench.typescript_rules import PAGE, rules_page
-from penstock.redaction.line_redaction import LineRedactor
-from penstock.redaction.rules import rule_book
+from penstock.events.redaction.line_redaction import LineRedactor
+from penstock.events.redaction.rules import rule_book
 from tests.support.node import PACKAGE, compiler_ready, node_environment
 from tests.support.redaction_corpus import Half, corpus
 

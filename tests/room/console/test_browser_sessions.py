@@ -4,16 +4,16 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.access.keys import Grant
-from penstock.audit.tables import audit_entry
-from penstock.console.sign_in import (
+from penstock.backends.audit.tables import audit_entry
+from penstock.backends.database.engine import Database
+from penstock.doors.console.sign_in import (
     IDLE_SECONDS_MAX,
     SESSION_SECONDS_MAX,
     BrowserSessions,
     SignInLinks,
     SignInLinkUsed,
 )
-from penstock.console.tables import console_session
-from penstock.database.engine import Database
+from penstock.doors.console.tables import console_session
 from tests.support.manual_clock import ManualClock
 from tests.support.registry_fixtures import embedded, embedded_url
 

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from penstock.console.oidc import (
+from penstock.backends.http.address import HttpAddress
+from penstock.backends.http.client import HttpClient
+from penstock.core.errors import InvalidInput
+from penstock.doors.console.oidc import (
     OpenIdProvider,
     Person,
     group_keys,
@@ -14,11 +17,8 @@ from penstock.console.oidc import (
     person_of,
     read_challenge,
 )
-from penstock.console.settings import ConsoleSettings
-from penstock.console.sign_in import ProviderUnusable, SignInRefused
-from penstock.core.errors import InvalidInput
-from penstock.http.address import HttpAddress
-from penstock.http.client import HttpClient
+from penstock.doors.console.settings import ConsoleSettings
+from penstock.doors.console.sign_in import ProviderUnusable, SignInRefused
 from tests.support.servers.scripted_provider import CLIENT, SECRET, Provider, scripted_provider
 
 BACK = "http://127.0.0.1:1/sign-in/oidc"

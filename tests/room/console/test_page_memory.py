@@ -7,9 +7,9 @@ import pytest
 
 from penstock.access.keys import Grant
 from penstock.access.quotas import Quotas
-from penstock.console.page import ConsolePage, Visitor
-from penstock.console.page_memory import PageMemory
-from penstock.console.templates import PageFrame
+from penstock.doors.console.page import ConsolePage, Visitor
+from penstock.doors.console.page_memory import PageMemory
+from penstock.doors.console.templates import PageFrame
 from penstock.lake.desk import Question
 from penstock.lake.lake import Lake
 from tests.support.manual_clock import ManualClock

@@ -2,10 +2,10 @@
 
 import sqlalchemy as sa
 
-from penstock.database import migrations
-from penstock.database.engine import Database
-from penstock.database.leases import leased
-from penstock.database.tables import lease
+from penstock.backends.database import migrations
+from penstock.backends.database.engine import Database
+from penstock.backends.database.leases import leased
+from penstock.backends.database.tables import lease
 from tests.support.waiting import eventually
 
 

@@ -13,10 +13,10 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from bench.schema_script import schema_script
-from penstock.database import migrations
-from penstock.database.engine import Database
-from penstock.database.errors import DatabaseOutdated
-from penstock.database.tables import all_tables
+from penstock.backends.database import migrations
+from penstock.backends.database.engine import Database
+from penstock.backends.database.errors import DatabaseOutdated
+from penstock.backends.database.tables import all_tables
 from penstock.lake.tables import lake_head
 
 OpenDatabase = Callable[..., Database]
@@ -124,9 +124,9 @@ def test_a_database_of_another_revision_is_refused(database: Database) -> None:
 
 UPGRADE = """
 import sys
-from penstock.database.engine import Database
-from penstock.database.settings import DatabaseLimits as Limits
-from penstock.database.migrations import upgrade
+from penstock.backends.database.engine import Database
+from penstock.backends.database.settings import DatabaseLimits as Limits
+from penstock.backends.database.migrations import upgrade
 database = Database(sys.argv[1], Limits(lock_seconds_max=30))
 print("ready", flush=True)
 sys.stdin.readline()

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from penstock.database import migrations
-from penstock.database.engine import Database
-from penstock.database.errors import DatabaseUnreachable
+from penstock.backends.database import migrations
+from penstock.backends.database.engine import Database
+from penstock.backends.database.errors import DatabaseUnreachable
 from penstock.lake.tables import lake_head
 
 OpenDatabase = Callable[..., Database]
@@ -123,9 +123,9 @@ def test_who_opens_a_new_file_waits_for_another_that_does(
 
 READ_ONLY = """
 import sys
-from penstock.database import migrations as upgrade
-from penstock.database.engine import Database
-from penstock.database.errors import DatabaseUnreachable
+from penstock.backends.database import migrations as upgrade
+from penstock.backends.database.engine import Database
+from penstock.backends.database.errors import DatabaseUnreachable
 database = Database("sqlite:///" + sys.argv[1])
 try:
     upgrade.upgrade(database)

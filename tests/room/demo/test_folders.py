@@ -7,9 +7,9 @@ import pytest
 
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import load_settings
-from penstock_jobs.demo.player import make_folders
 from penstock_jobs.loop import LoopSettings
 from penstock_jobs.loop.loop_file import load_loop
+from penstock_jobs.simulator.demo.player import make_folders
 from tests.support.lakes import hand_lake, make_event
 
 

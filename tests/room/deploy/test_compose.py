@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from penstock.database.settings import DatabaseSettings
+from penstock.backends.database.settings import DatabaseSettings
+from penstock.doors.server.settings import ServerSettings
 from penstock.lake.settings import LakeSettings
-from penstock.server.settings import ServerSettings
 from tests.support.deploy.reading import (
     DEPLOY,
     PATHS,

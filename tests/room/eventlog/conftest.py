@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.eventlog.local import LocalEventLog
+from penstock.backends.eventlog.local import LocalEventLog
 
 Open = Callable[..., LocalEventLog]
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.backends.eventlog import open_log as open_by_address
+from penstock.backends.eventlog.local_partition import make_offset, split_offset
+from penstock.backends.eventlog.settings import EventLogSettings
 from penstock.core.errors import Backlogged, SettingInvalid
 from penstock.core.settings import Settings
-from penstock.eventlog import open_log as open_by_address
-from penstock.eventlog.local_partition import make_offset, split_offset
-from penstock.eventlog.settings import EventLogSettings
 from tests.room.eventlog.conftest import Open
 from tests.support.eventlog.local_contents import (
     KIB,

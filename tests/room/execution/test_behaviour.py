@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.backends.execution import Executor, TaskFailed, WorkerLost
+from penstock.backends.execution.calls import ProcessExecutor
 from penstock.core.errors import InvalidInput
-from penstock.execution import Executor, TaskFailed, WorkerLost
-from penstock.execution.calls import ProcessExecutor
 from tests.support.execution import tasks
 from tests.support.execution.tasks import Marked
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.execution.confinement import CallRule, filter_program
+from penstock.backends.execution.confinement import CallRule, filter_program
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux is asked")
 
 _BEGIN = """
 import errno, os, signal, socket, subprocess, sys, threading
 from pathlib import Path
-from penstock.execution.confinement import *
+from penstock.backends.execution.confinement import *
 def fails(work):
     try:
         work()

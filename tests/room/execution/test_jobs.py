@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.execution import Executor
-from penstock.execution.calls import InlineExecutor
+from penstock.backends.execution import Executor
+from penstock.backends.execution.calls import InlineExecutor
 from penstock.lake.buckets import run_over_buckets
 from penstock.lake.catalog import current, pinned
-from penstock.lake.merges import merge
+from penstock.lake.upkeep.merges import merge
 from tests.support.execution.bucket_functions import count_sessions
 from tests.support.lakes import HandLake, hand_lake, make_event
 

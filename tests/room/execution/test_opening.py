@@ -7,6 +7,8 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from penstock.backends.execution import open_executor
+from penstock.backends.execution.calls import InlineExecutor, ProcessExecutor
 from penstock.core.errors import (
     Backlogged,
     ExtraMissing,
@@ -15,8 +17,6 @@ from penstock.core.errors import (
     SettingInvalid,
 )
 from penstock.core.settings import Settings, load_settings
-from penstock.execution import open_executor
-from penstock.execution.calls import InlineExecutor, ProcessExecutor
 from tests.support.commands import penstock
 from tests.support.lakes import hand_lake, make_event
 from tests.support.servers.ports import free_port

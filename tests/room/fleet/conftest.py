@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.backends.database.engine import Database
+from penstock.backends.database.settings import DatabaseLimits
 from penstock.core.settings import Settings
-from penstock.database.engine import Database
-from penstock.database.settings import DatabaseLimits
-from penstock.fleet import sidecar
-from penstock.fleet.settings import FleetSettings
+from penstock.registry.fleet import sidecar
+from penstock.registry.fleet.settings import FleetSettings
 from tests.support.fleet.following import Fleet
 from tests.support.lakes import empty_database
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.fleet.copies import locked
-from penstock.fleet.engine import CommandEnd, run_command
+from penstock.registry.fleet.copies import locked
+from penstock.registry.fleet.engine import CommandEnd, run_command
 from tests.support.waiting import eventually
 
 Run = Callable[..., CommandEnd]

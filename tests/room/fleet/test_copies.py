@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import pytest
 
-from penstock.checkpoints.digests import SourceFile, digest_files
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import Settings
-from penstock.fleet import copies as copies_module
-from penstock.fleet.copies import Copies, CopyMismatch, FetchFailed, FolderTaken, locked
-from penstock.fleet.registry_source import ChainLink
-from penstock.fleet.settings import FleetSettings
+from penstock.registry.checkpoints.digests import SourceFile, digest_files
+from penstock.registry.fleet import copies as copies_module
+from penstock.registry.fleet.copies import Copies, CopyMismatch, FetchFailed, FolderTaken, locked
+from penstock.registry.fleet.registry_source import ChainLink
+from penstock.registry.fleet.settings import FleetSettings
 from tests.support.fleet.following import make_files
 from tests.support.servers.s3 import BUCKET, S3Server
 

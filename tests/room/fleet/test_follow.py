@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from penstock.fleet.engine import MEMORY_NAME, LoadFailed
-from penstock.fleet.replicas import ReplicaAnswer
-from penstock.fleet.replicas import fleet as fleet_of
+from penstock.registry.fleet.engine import MEMORY_NAME, LoadFailed
+from penstock.registry.fleet.replicas import ReplicaAnswer
+from penstock.registry.fleet.replicas import fleet as fleet_of
 from tests.support.checkpoint_factory import TENANT, release, rollback, set_policy
 from tests.support.fleet.following import JOURNAL, Fleet, add_large
 from tests.support.waiting import eventually

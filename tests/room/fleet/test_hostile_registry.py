@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.backends.http.errors import AnswerUnusable
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import Settings
-from penstock.fleet.copies import Copies
-from penstock.fleet.engine import MEMORY_NAME, LoadedCheckpoint, read_memory
-from penstock.fleet.registry_source import ChainLink, service_source
-from penstock.http.errors import AnswerUnusable
+from penstock.registry.fleet.copies import Copies
+from penstock.registry.fleet.engine import MEMORY_NAME, LoadedCheckpoint, read_memory
+from penstock.registry.fleet.registry_source import ChainLink, service_source
 from tests.support.servers.scripted_server import Answer, serving
 
 DIGEST = "sha256:" + "0" * 64

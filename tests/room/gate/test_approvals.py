@@ -1,8 +1,8 @@
 """What the gate says where a policy asks for people."""
 
-from penstock.channels.promotion import judge
-from penstock.database.engine import Database
-from penstock.gate.evidence import GivenApproval, approve
+from penstock.backends.database.engine import Database
+from penstock.registry.channels.promotion import judge
+from penstock.registry.gate.evidence import GivenApproval, approve
 from tests.support.checkpoint_factory import TENANT, add, promote, release, rollback, set_policy
 from tests.support.gate_cases import HOUR, NOW, POLICY, even, judged
 

@@ -3,16 +3,16 @@
 import pytest
 import sqlalchemy as sa
 
-from penstock.channels.channel import channel_state
-from penstock.channels.history import verify_history
-from penstock.channels.promotion import judge
-from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
-from penstock.checkpoints.checkpoint import CheckpointUnknown
-from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
-from penstock.checkpoints.tables import benchmark_attempt, benchmark_run, checkpoint_shard
-from penstock.database.engine import Database
-from penstock.gate.tables import live_look
-from penstock.gate.verdict import Verdict
+from penstock.backends.database.engine import Database
+from penstock.registry.channels.channel import channel_state
+from penstock.registry.channels.history import verify_history
+from penstock.registry.channels.promotion import judge
+from penstock.registry.checkpoints.attempts import Attempt, AttemptScope, record_attempts
+from penstock.registry.checkpoints.checkpoint import CheckpointUnknown
+from penstock.registry.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
+from penstock.registry.checkpoints.tables import benchmark_attempt, benchmark_run, checkpoint_shard
+from penstock.registry.gate.tables import live_look
+from penstock.registry.gate.verdict import Verdict
 from penstock.shards.tables import shard_mark
 from tests.support.checkpoint_factory import TENANT, add, promote, set_policy
 

@@ -10,10 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.gate_study.adaptive import Case, run
-from penstock.checkpoints.attempts import Attempt, AttemptScope, RecordedAttempt, record_attempts
+from penstock.backends.database.engine import Database
 from penstock.core.errors import InvalidInput
-from penstock.database.engine import Database
-from penstock.gate.designs import (
+from penstock.registry.checkpoints.attempts import (
+    Attempt,
+    AttemptScope,
+    RecordedAttempt,
+    record_attempts,
+)
+from penstock.registry.gate.designs import (
     Design,
     count_attempts,
     is_hopeless,

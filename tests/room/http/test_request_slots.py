@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from penstock.backends.http.errors import CutOff
+from penstock.backends.http.request_slots import RequestSlots
 from penstock.core.errors import TooManyRequests
-from penstock.http.errors import CutOff
-from penstock.http.request_slots import RequestSlots
 
 
 def _run(scene: Callable[[RequestSlots, threading.Event], Coroutine[Any, Any, None]]) -> None:

@@ -5,8 +5,8 @@ import gc
 
 import pytest
 
+from penstock.backends.http.body import PIECE_BYTES, UnreadAnswers
 from penstock.core.errors import TooManyRequests
-from penstock.http.body import PIECE_BYTES, UnreadAnswers
 
 ANSWER = bytes(range(256)) * (PIECE_BYTES // 256) * 2 + b"end"
 

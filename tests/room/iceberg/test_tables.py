@@ -9,11 +9,18 @@ from typing import Any, Literal
 import pytest
 from pyiceberg.table import StaticTable
 
+from penstock.access.privacy.erasure import carry_out, order_erasure
+from penstock.access.privacy.orders import ErasureScope
 from penstock.core.metrics import Metrics
 from penstock.core.safe_names import tenant_folder
-from penstock.iceberg import event_table, publication
-from penstock.iceberg.event_table import IcebergBusy, data_files, metadata_location, open_catalog
-from penstock.iceberg.publication import (
+from penstock.lake.iceberg import event_table, publication
+from penstock.lake.iceberg.event_table import (
+    IcebergBusy,
+    data_files,
+    metadata_location,
+    open_catalog,
+)
+from penstock.lake.iceberg.publication import (
     list_published,
     publish,
     publish_due,
@@ -21,11 +28,9 @@ from penstock.iceberg.publication import (
     withdraw,
 )
 from penstock.lake.lake import Lake
-from penstock.lake.merges import compact
-from penstock.lake.upkeep import collect
-from penstock.lake.verification import verify
-from penstock.privacy.erasure import carry_out, order_erasure
-from penstock.privacy.orders import ErasureScope
+from penstock.lake.upkeep.merges import compact
+from penstock.lake.upkeep.rounds import collect
+from penstock.lake.upkeep.verification import verify
 from tests.support.commands import penstock
 from tests.support.lakes import START_US, Event, HandLake, hand_lake, make_event
 from tests.support.marker_search import places_with

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.backends.database.engine import Database
 from penstock.core.settings import load_settings
-from penstock.database.engine import Database
 from penstock.lake.lake import open_or_make
 from penstock_jobs.importers.grown_logs import KeptReadings
 from penstock_jobs.importers.progress import ImportProgress

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.lake.catalog import create_snapshot, current
-from penstock.lake.merges import merge
+from penstock.lake.upkeep.merges import merge
 from tests.support.lakes import Event, HandLake, hand_lake, make_event
 
 pytestmark = pytest.mark.usefixtures("each_database")

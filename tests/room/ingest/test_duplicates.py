@@ -9,9 +9,9 @@ import sqlalchemy as sa
 
 from penstock.lake import duplicates
 from penstock.lake.catalog import current
-from penstock.lake.merges import merge
 from penstock.lake.tables import log_gap
-from penstock.lake.upkeep import collect
+from penstock.lake.upkeep.merges import merge
+from penstock.lake.upkeep.rounds import collect
 from tests.support.lakes import HandLake, hand_lake, make_event, open_by_hand
 
 pytestmark = pytest.mark.usefixtures("each_database")

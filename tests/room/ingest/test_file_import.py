@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from penstock.backends.eventlog import Claim
 from penstock.core.errors import Backlogged, InvalidInput
-from penstock.eventlog import Claim
 from penstock.ingest import event_files, file_import
 from penstock.ingest.event_files import find_files
 from penstock.ingest.file_import import FileImporter, ImportSummary
@@ -20,7 +20,7 @@ from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected_lines import list_rejected
 from penstock.lake.catalog import current
 from penstock.lake.lake import open_lake
-from penstock_jobs.demo.server import running_server
+from penstock_jobs.simulator.demo.server import running_server
 from tests.support.lakes import HandLake, body_of, hand_lake, make_event
 
 EVENTS = [make_event(f"s{number % 3}", number) for number in range(300)]

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.eventlog import settings as eventlog
+from penstock.backends.eventlog import settings as eventlog
 from penstock.ingest.ledger import LedgerRow, read_ledger
 from penstock.lake.catalog import current
-from penstock.lake.merges import merge
 from penstock.lake.tables import ledger, log_partition, segment
+from penstock.lake.upkeep.merges import merge
 from tests.support.commands import penstock
 from tests.support.lakes import HandLake, hand_lake, make_event
 

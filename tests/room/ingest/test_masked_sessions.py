@@ -11,11 +11,11 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
+from penstock.access.privacy.erasure import carry_out, order_erasure
+from penstock.access.privacy.orders import ErasureScope
 from penstock.events.frames import Sign, decode_frame
 from penstock.ingest.gateway import Acceptor
 from penstock.lake.tables import masked_session
-from penstock.privacy.erasure import carry_out, order_erasure
-from penstock.privacy.orders import ErasureScope
 from tests.support.lakes import START_US, Event, HandLake, hand_lake, make_event
 from tests.support.planted_secrets import aws_key
 

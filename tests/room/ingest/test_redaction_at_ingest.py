@@ -11,15 +11,15 @@ from typing import Any, cast
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.backends.http.client import ServiceClient
 from penstock.events.event import PAYLOADS, SCHEMA_VERSION
 from penstock.events.frames import encode_unjudged
-from penstock.http.client import ServiceClient
+from penstock.events.redaction.rules import RedactionRulesInvalid
 from penstock.ingest.file_import import event_importer
 from penstock.ingest.gateway import Acceptor
 from penstock.ingest.rejected_lines import list_rejected, replay_rejected
 from penstock.lake.desk import RemoteDesk
 from penstock.lake.redaction_counts import read_redaction_counts
-from penstock.redaction.rules import RedactionRulesInvalid
 from tests.support import planted_secrets
 from tests.support.lakes import HandLake, body_of, hand_lake, make_event
 from tests.support.planted_secrets import ENCODINGS, SHAPED

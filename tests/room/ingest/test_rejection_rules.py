@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.core.errors import InvalidInput
 from penstock.core.metrics import Metrics
+from penstock.doors.server.service import Service
 from penstock.ingest import rejection_rules
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected_lines import (
@@ -30,8 +31,7 @@ from penstock.ingest.rejection_rules import (
 )
 from penstock.ingest.tables import rejected
 from penstock.lake.rows import DecodedEvents
-from penstock.lake.upkeep import collect
-from penstock.server.service import Service
+from penstock.lake.upkeep.rounds import collect
 from tests.support.lakes import hand_lake, make_event
 
 BAD = b'{"type": "user_message", "source": "ide"}\n'

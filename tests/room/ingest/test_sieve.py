@@ -11,8 +11,8 @@ from penstock.events.frames import Frame, FrameHeader, encode_frame
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected_lines import list_rejected
 from penstock.lake.catalog import current
-from penstock.lake.merges import merge
-from penstock.lake.verification import verify
+from penstock.lake.upkeep.merges import merge
+from penstock.lake.upkeep.verification import verify
 from tests.support.lakes import HandLake, hand_lake, make_event
 
 START = b'{"session_id":"s","ts":1795219200000000,"type":"session_start","payload":'

@@ -9,15 +9,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from penstock.audit.tables import audit_entry
-from penstock.core.errors import InvalidInput
-from penstock.database.engine import Database
-from penstock.database.errors import DatabaseUnreachable
-from penstock.ingest.file_import import FileImporter
-from penstock.lake.desk import Caller, perform
-from penstock.lake.errors import RedactionLoosened
-from penstock.lake.redaction_counts import RedactionTally, TenantModes, read_redaction_counts
-from penstock.privacy.calls import (
+from penstock.access.privacy.calls import (
     COUNT_REDACTIONS,
     LIST_REDACTIONS,
     SET_REDACTION,
@@ -26,7 +18,15 @@ from penstock.privacy.calls import (
     RedactionQuestion,
     SetRedaction,
 )
-from penstock.redaction.rules import SourceRule
+from penstock.backends.audit.tables import audit_entry
+from penstock.backends.database.engine import Database
+from penstock.backends.database.errors import DatabaseUnreachable
+from penstock.core.errors import InvalidInput
+from penstock.events.redaction.rules import SourceRule
+from penstock.ingest.file_import import FileImporter
+from penstock.lake.desk import Caller, perform
+from penstock.lake.errors import RedactionLoosened
+from penstock.lake.redaction_counts import RedactionTally, TenantModes, read_redaction_counts
 from tests.support.lakes import HandLake, body_of, hand_lake, make_event
 from tests.support.planted_secrets import aws_key
 

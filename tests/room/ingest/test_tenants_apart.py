@@ -19,7 +19,7 @@ from penstock.ingest.tables import rejected
 from penstock.lake.catalog import current, read_next_offsets
 from penstock.lake.segments import sessions_name
 from penstock.lake.tables import tenant_offset
-from penstock.lake.verification import verify
+from penstock.lake.upkeep.verification import verify
 from tests.support.lakes import Event, HandLake, hand_lake, make_event
 
 COUNT = "select count(*) as n from events"

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.core.metrics import Metrics
 from penstock.lake.lake import Lake
-from penstock.lake.upkeep import Upkeep, UpkeepJob, upkeep_lease
+from penstock.lake.upkeep.rounds import Upkeep, UpkeepJob, upkeep_lease
 from tests.support.lakes import hand_lake
 from tests.support.waiting import eventually
 

@@ -11,10 +11,10 @@ import pytest
 
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import load_settings
-from penstock.lake.backup import MANIFEST, back_up, restore
 from penstock.lake.errors import BackupDamaged, BackupNotEmbedded
 from penstock.lake.lake import Lake, open_existing, open_or_make
-from penstock.lake.verification import verify
+from penstock.lake.upkeep.backup import MANIFEST, back_up, restore
+from penstock.lake.upkeep.verification import verify
 from tests.support.commands import penstock
 from tests.support.lakes import HandLake, hand_lake, make_event
 

@@ -7,7 +7,7 @@ import pytest
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.buckets import Bucket, SessionId, plan_buckets, plan_sessions, read_bucket
 from penstock.lake.catalog import Pin, current
-from penstock.lake.view_sources import bucket_views
+from penstock.lake.query.view_sources import bucket_views
 from tests.support.lakes import HandLake, hand_lake, make_event
 
 VIEWS = ["edits", "events", "feedback", "model_calls", "observations", "tool_calls", "turns"]

@@ -9,9 +9,9 @@ import sqlalchemy as sa
 from penstock.core.errors import InvalidInput
 from penstock.lake.catalog import create_snapshot, current, drop_snapshot, list_snapshots, pinned
 from penstock.lake.errors import HistoryRemoved, SnapshotExists, SnapshotUnknown
-from penstock.lake.merges import merge
 from penstock.lake.tables import reader_lease
-from penstock.lake.upkeep import collect
+from penstock.lake.upkeep.merges import merge
+from penstock.lake.upkeep.rounds import collect
 from tests.support.lakes import HandLake, hand_lake, make_event
 
 pytestmark = pytest.mark.usefixtures("each_database")

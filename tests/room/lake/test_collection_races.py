@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.database.engine import Database
+from penstock.backends.database.engine import Database
 from penstock.lake.catalog import Pin, create_snapshot, current, pinned
 from penstock.lake.errors import HistoryRemoved
-from penstock.lake.merges import merge
-from penstock.lake.upkeep import collect
+from penstock.lake.upkeep.merges import merge
+from penstock.lake.upkeep.rounds import collect
 from tests.support.lakes import HandLake, hand_lake, make_event
 from tests.support.servers.interleaving import Stopped, waiting_or_done
 from tests.support.servers.postgres import PostgresServer

@@ -7,13 +7,13 @@ import pyarrow.parquet as pq
 import pytest
 import sqlalchemy as sa
 
-from penstock.execution.calls import InlineExecutor
+from penstock.backends.execution.calls import InlineExecutor
 from penstock.ingest import partition_writer
 from penstock.lake.catalog import current
 from penstock.lake.rows import EVENT_ROWS, RowGroupLimits
 from penstock.lake.segments import make_filter
 from penstock.lake.tables import segment
-from penstock.lake.verification import verify_deep
+from penstock.lake.upkeep.verification import verify_deep
 from tests.support.lakes import HandLake, hand_lake, make_event
 
 FEW = {"bucket_bytes_target": 3000}

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from penstock.eventlog import Entry, EventLog
-from penstock.eventlog import settings as eventlog
+from penstock.backends.eventlog import Entry, EventLog
+from penstock.backends.eventlog import settings as eventlog
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.catalog import Pin, current
-from penstock.lake.fresh_events import FreshEvents, WaitingIndex, read_fresh
+from penstock.lake.query.fresh_events import FreshEvents, WaitingIndex, read_fresh
 from tests.support.lakes import HandLake, hand_lake, make_event
 
 LONG = "x" * 600

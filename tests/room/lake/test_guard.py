@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 from penstock.lake.errors import QueryRefused
-from penstock.lake.query_guard import SQL_LENGTH_MAX, check_query
+from penstock.lake.query.guard import SQL_LENGTH_MAX, check_query
 from tests.support.lake.sql_fuzz import FAULTS, listed_faults
 
 VIEWS = frozenset({"events", "sessions", "edits"})

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.metrics import Metrics
-from penstock.lake import merges, upkeep
 from penstock.lake.catalog import Segment, create_snapshot, current
 from penstock.lake.errors import LakeDamaged
-from penstock.lake.merges import SEGMENTS_MAX, TIER_FACTOR, choose_merges
-from penstock.lake.verification import verify
+from penstock.lake.upkeep import merges
+from penstock.lake.upkeep import rounds as upkeep
+from penstock.lake.upkeep.merges import SEGMENTS_MAX, TIER_FACTOR, choose_merges
+from penstock.lake.upkeep.verification import verify
 from tests.support.lakes import HandLake, hand_lake, make_event
 
 TARGET = 10_000

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.core.errors import PenstockError
-from penstock.lake.statement_processes import without_inside
+from penstock.lake.query.statement_processes import without_inside
 from tests.support.lakes import HandLake, hand_lake, make_event
 
 SECRET = "theirs-alone"

@@ -11,12 +11,12 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.ingest import partition_writer
-from penstock.lake import merges
 from penstock.lake.catalog import current
-from penstock.lake.merges import merge
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY, RowGroupLimits
 from penstock.lake.segments import SESSION_PARTS, sessions_name
 from penstock.lake.tables import segment
+from penstock.lake.upkeep import merges
+from penstock.lake.upkeep.merges import merge
 from penstock_jobs.simulator.production import Production
 from tests.support.lakes import HandLake, hand_lake, make_event
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from penstock.core.settings import GIB
-from penstock.lake import query as session_pieces
-from penstock.lake.query import pieces_of
+from penstock.lake.query import lake_query as session_pieces
+from penstock.lake.query.lake_query import pieces_of
 from tests.support.lakes import body_of, hand_lake, make_event
 
 ALL = "select * from sessions order by session_id"

@@ -22,12 +22,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.backends.execution import guarded_process
 from penstock.core.errors import PenstockError
-from penstock.execution import guarded_process
-from penstock.lake import query, statement_processes
 from penstock.lake.errors import QueriesUnavailable, QueryFailed, QueryLimitReached, QueryRefused
-from penstock.lake.spill import FREE_BYTES, SpillRate
-from penstock.lake.statement_processes import (
+from penstock.lake.query import lake_query as query
+from penstock.lake.query import statement_processes
+from penstock.lake.query.spill import FREE_BYTES, SpillRate
+from penstock.lake.query.statement_processes import (
     Connection,
     FileRequest,
     Finished,
@@ -37,7 +38,7 @@ from penstock.lake.statement_processes import (
     ToProcess,
     ViewsRead,
 )
-from penstock.lake.statements import (
+from penstock.lake.query.statements import (
     LocalStatement,
     Preparation,
     StatementLimits,

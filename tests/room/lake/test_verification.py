@@ -7,11 +7,11 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.lake.catalog import current
-from penstock.lake.merges import merge
 from penstock.lake.segments import sessions_name
 from penstock.lake.tables import ledger, segment
-from penstock.lake.upkeep import collect
-from penstock.lake.verification import verify
+from penstock.lake.upkeep.merges import merge
+from penstock.lake.upkeep.rounds import collect
+from penstock.lake.upkeep.verification import verify
 from tests.support.lakes import hand_lake, make_event
 
 pytestmark = pytest.mark.usefixtures("each_database")

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.lake.query.view_sources import LAKE_VIEWS
 from penstock.lake.rows import EVENT_ROWS
 from penstock.lake.segments import SESSION_PARTS
-from penstock.lake.view_sources import LAKE_VIEWS
 
 Row = dict[str, Any]
 

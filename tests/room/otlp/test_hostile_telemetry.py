@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-import penstock.otlp
-from penstock.otlp import json_form
-from penstock.otlp.conversion import TelemetryBatch
+import penstock.ingest.otlp
+from penstock.ingest.otlp import json_form
+from penstock.ingest.otlp.conversion import TelemetryBatch
 from tests.support.spans import Row, converted, record, span, traces
 
-SOURCES = Path(penstock.otlp.__file__).parent
+SOURCES = Path(penstock.ingest.otlp.__file__).parent
 #: All texts of the sources that may be names of attributes or of fields.
 NAMES = sorted({
     name

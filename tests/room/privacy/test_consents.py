@@ -8,13 +8,13 @@ import pytest
 import sqlalchemy as sa
 
 import penstock
+from penstock.access.privacy.consents import decided_consents
+from penstock.access.privacy.erasure import carry_out, order_erasure
+from penstock.access.privacy.orders import ErasureScope
+from penstock.access.privacy.tables import consent_decision
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.desk import Caller, open_desk, perform
 from penstock.lake.tables import lake_head
-from penstock.privacy.consents import decided_consents
-from penstock.privacy.erasure import carry_out, order_erasure
-from penstock.privacy.orders import ErasureScope
-from penstock.privacy.tables import consent_decision
 from penstock.shards.calls import READ_SHARD_FILE, ShardFileQuestion
 from penstock.shards.errors import ShardWithdrawn
 from penstock.shards.registered_shards import check_withdrawn, marks_of

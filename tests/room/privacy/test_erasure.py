@@ -8,26 +8,26 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.core.signatures import PublicKey, SigningKey
-from penstock.database.engine import clock_us
-from penstock.ingest.ledger import read_ledger
-from penstock.ingest.rejected_lines import list_rejected
-from penstock.lake.catalog import create_snapshot, current
-from penstock.lake.errors import LakeDamaged, QueryFailed
-from penstock.lake.merges import merge
-from penstock.lake.redaction_counts import read_redaction_counts
-from penstock.lake.tables import reader_lease
-from penstock.lake.verification import verify
-from penstock.privacy import lake_content
-from penstock.privacy.erasure import (
+from penstock.access.privacy import lake_content
+from penstock.access.privacy.erasure import (
     carry_out,
     count_reach,
     list_erasures,
     open_erasures,
     order_erasure,
 )
-from penstock.privacy.orders import ErasureScope, find_sessions
-from penstock.redaction.rules import SourceRule
+from penstock.access.privacy.orders import ErasureScope, find_sessions
+from penstock.backends.database.engine import clock_us
+from penstock.core.signatures import PublicKey, SigningKey
+from penstock.events.redaction.rules import SourceRule
+from penstock.ingest.ledger import read_ledger
+from penstock.ingest.rejected_lines import list_rejected
+from penstock.lake.catalog import create_snapshot, current
+from penstock.lake.errors import LakeDamaged, QueryFailed
+from penstock.lake.redaction_counts import read_redaction_counts
+from penstock.lake.tables import reader_lease
+from penstock.lake.upkeep.merges import merge
+from penstock.lake.upkeep.verification import verify
 from tests.support.cut_off import CutOff, ended_after
 from tests.support.lakes import START_US, Event, HandLake, hand_lake, make_event
 from tests.support.marker_search import places_with

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from penstock.access.privacy.erasure import carry_out, order_erasure
+from penstock.access.privacy.orders import ErasureScope
 from penstock.events.event import TENANT_DEFAULT
 from penstock.ingest.rejected_lines import list_fuses
 from penstock.ingest.tables import rejection_fuse
 from penstock.lake.catalog import NO_PARTITION, announce_files, create_snapshot, withdraw_intents
-from penstock.lake.verification import verify
-from penstock.privacy.erasure import carry_out, order_erasure
-from penstock.privacy.orders import ErasureScope
+from penstock.lake.upkeep.verification import verify
 from penstock.shards.registered_shards import list_shards, marks_of
 from penstock_jobs.importers.tables import imported_source
 from penstock_jobs.rewards.tables import follow_up_label

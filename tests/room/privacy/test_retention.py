@@ -8,22 +8,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.audit.chain import entries_of
-from penstock.core.errors import InvalidInput
-from penstock.core.metrics import Metrics
-from penstock.ingest.ledger import read_ledger
-from penstock.ingest.rejected_lines import list_rejected
-from penstock.ingest.tables import rejected
-from penstock.lake.catalog import create_snapshot, current, drop_snapshot
-from penstock.lake.merges import merge
-from penstock.lake.tables import consent_change, session_link
-from penstock.lake.upkeep import collect
-from penstock.lake.verification import verify
-from penstock.privacy.aged_sessions import EVENTS
-from penstock.privacy.consents import decide_consent
-from penstock.privacy.erasure import carry_out, list_erasures, order_erasure
-from penstock.privacy.orders import ErasureScope
-from penstock.privacy.retention import (
+from penstock.access.privacy.aged_sessions import EVENTS
+from penstock.access.privacy.consents import decide_consent
+from penstock.access.privacy.erasure import carry_out, list_erasures, order_erasure
+from penstock.access.privacy.orders import ErasureScope
+from penstock.access.privacy.retention import (
     DAY_SECONDS,
     RetentionCount,
     RetentionScope,
@@ -32,7 +21,18 @@ from penstock.privacy.retention import (
     run_rules,
     set_rule,
 )
-from penstock.privacy.tables import erasure_session, retention_run
+from penstock.access.privacy.tables import erasure_session, retention_run
+from penstock.backends.audit.chain import entries_of
+from penstock.core.errors import InvalidInput
+from penstock.core.metrics import Metrics
+from penstock.ingest.ledger import read_ledger
+from penstock.ingest.rejected_lines import list_rejected
+from penstock.ingest.tables import rejected
+from penstock.lake.catalog import create_snapshot, current, drop_snapshot
+from penstock.lake.tables import consent_change, session_link
+from penstock.lake.upkeep.merges import merge
+from penstock.lake.upkeep.rounds import collect
+from penstock.lake.upkeep.verification import verify
 from tests.support.commands import penstock
 from tests.support.cut_off import CutOff, ended_after
 from tests.support.engine_lake import fill

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from penstock.channels.promotion import Promotion, gate_judge, promote
-from penstock.checkpoints.registration import register
-from penstock.fleet.replicas import Report, record_report
+from penstock.access.privacy.erasure import carry_out, order_erasure
+from penstock.access.privacy.orders import ErasureScope
 from penstock.lake.desk import Caller
-from penstock.privacy.erasure import carry_out, order_erasure
-from penstock.privacy.orders import ErasureScope
-from penstock.proof.document import prove_checkpoint
+from penstock.registry.channels.promotion import Promotion, gate_judge, promote
+from penstock.registry.checkpoints.registration import register
+from penstock.registry.fleet.replicas import Report, record_report
+from penstock.registry.proof.document import prove_checkpoint
 from penstock_jobs.shards.build import ShardBuild
 from penstock_jobs.shards.recipe import load_recipe
 from tests.support.engine_lake import QUERY, RECIPE, built, fill

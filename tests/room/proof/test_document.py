@@ -5,11 +5,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from penstock.audit.chain import entries_of
-from penstock.channels.tables import channel_change
-from penstock.checkpoints.tables import checkpoint
+from penstock.access.privacy.tables import erasure
+from penstock.backends.audit.chain import entries_of
 from penstock.core.signatures import SigningKey, canonical
-from penstock.privacy.tables import erasure
+from penstock.registry.channels.tables import channel_change
+from penstock.registry.checkpoints.tables import checkpoint
 from tests.room.proof.conftest import DIGEST, ProvenLake
 from tests.support.engine_lake import SESSIONS
 from tests.support.lakes import make_event

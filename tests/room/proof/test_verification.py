@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from penstock.core.signatures import SigningKey
-from penstock.proof.document import differences
+from penstock.registry.proof.document import differences
 from tests.room.proof.conftest import ProvenLake
 from tests.support.commands import penstock
 from tests.support.repository import ROOT

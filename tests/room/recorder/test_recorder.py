@@ -17,7 +17,7 @@ import pytest
 
 from penstock.events.event import DROPPED_TYPE, PAYLOADS
 from penstock.recorder import recorder as recording
-from penstock.recorder.recorder import Recorder
+from penstock.ingest.recorder.recorder import Recorder
 from tests.support.servers.scripted_server import (
     Answer,
     Asked,
@@ -121,7 +121,10 @@ def test_what_a_service_does_not_take_it_gets_later_and_once(
     logged: str,
 ) -> None:
     server.script = one_after_the_other(*answers)
-    with caplog.at_level(logging.WARNING, "penstock.recorder"), _recording(server, tmp_path) as r:
+    with (
+        caplog.at_level(logging.WARNING, "penstock.recorder"),
+        _recording(server, tmp_path) as r,
+    ):
         r.session("s").user_message("hello")
         assert r.flush(_MINUTE)
         assert r.counts().sent == 1
@@ -297,7 +300,7 @@ def test_recording_after_the_end_is_dropped(server: Server, tmp_path: Path) -> N
 
 _AGENT = """
 import os, sys
-from penstock.recorder.recorder import Recorder
+from penstock.ingest.recorder.recorder import Recorder
 recorder = Recorder(sys.argv[1], "key", spool=sys.argv[2], mask=False)
 session = recorder.session("s")
 """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.recorder.spool import Spool, lines_of
+from penstock.ingest.recorder.spool import Spool, lines_of
 
 MIB = 1024 * 1024
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from penstock.redaction import screen
-from penstock.redaction.line_redaction import LineRedactor
-from penstock.redaction.placeholders import PLACEHOLDER, REDACTED_KEY
-from penstock.redaction.rules import (
+from penstock.events.redaction import screen
+from penstock.events.redaction.line_redaction import LineRedactor
+from penstock.events.redaction.placeholders import PLACEHOLDER, REDACTED_KEY
+from penstock.events.redaction.rules import (
     Mode,
     RedactionRulesInvalid,
     SourceRule,
     built_in_rules,
     rule_book,
 )
-from penstock.redaction.screen import TOKEN_IDS, screen_of
+from penstock.events.redaction.screen import TOKEN_IDS, screen_of
 from tests.support import planted_secrets
 from tests.support.planted_secrets import ENCODINGS, SHAPED
 

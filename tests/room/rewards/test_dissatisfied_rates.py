@@ -8,24 +8,24 @@ import numpy as np
 import pytest
 
 from penstock.events.event import TENANT_DEFAULT
-from penstock_jobs.rewards.dissatisfaction import (
+from penstock_jobs.rewards.due_sessions import definition_known_as
+from penstock_jobs.rewards.followups.dissatisfaction import (
     Dissatisfaction,
     dissatisfaction,
     read_dissatisfaction,
 )
-from penstock_jobs.rewards.due_sessions import definition_known_as
 from penstock_jobs.rewards.followups.judge import Message
+from penstock_jobs.rewards.followups.judged_follow_ups import (
+    JudgedFollowUp,
+    JudgedFollowUps,
+    read_follow_ups,
+)
 from penstock_jobs.rewards.followups.labels import (
     GivenLabel,
     StoredLabel,
     add_label,
     digest_of,
     draw,
-)
-from penstock_jobs.rewards.judged_follow_ups import (
-    JudgedFollowUp,
-    JudgedFollowUps,
-    read_follow_ups,
 )
 from penstock_jobs.rewards.rates import rate_changes, read_rates
 from tests.support.commands import penstock

@@ -28,10 +28,10 @@ import pyarrow as pa
 import pytest
 
 from penstock.core.errors import InvalidInput
-from penstock_jobs.rewards import git_history
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
 from penstock_jobs.rewards.definition import all_rewards
-from penstock_jobs.rewards.git_repository import Repository
+from penstock_jobs.rewards.history import git_history
+from penstock_jobs.rewards.history.git_repository import Repository
 from penstock_jobs.rewards.measures.edits import edit_persistence, line_survival
 from penstock_jobs.rewards.texts.changes import CompareCost, ink
 from penstock_jobs.rewards.texts.survival import surviving_lines, written_lines

@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.execution.calls import InlineExecutor
+from penstock.backends.execution.calls import InlineExecutor
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
 from penstock_jobs.rewards.due_sessions import SessionFilter
-from penstock_jobs.rewards.git_followed_files import BranchLines
-from penstock_jobs.rewards.git_history import HistoryGaps, with_history
-from penstock_jobs.rewards.git_repository import Commit, Repository
+from penstock_jobs.rewards.history.git_followed_files import BranchLines
+from penstock_jobs.rewards.history.git_history import HistoryGaps, with_history
+from penstock_jobs.rewards.history.git_repository import Commit, Repository
 from penstock_jobs.rewards.measures.edits import edit_persistence
 from penstock_jobs.rewards.runs import RunRequest, run
 from tests.room.rewards.test_history import AGENTS, DAY, FIRST, HOUR, START_S, History, git

@@ -6,12 +6,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from penstock.execution import TaskResult
-from penstock.execution.calls import InlineExecutor
+from penstock.backends.execution import TaskResult
+from penstock.backends.execution.calls import InlineExecutor
 from penstock.lake.catalog import create_snapshot, current
-from penstock.lake.merges import merge
-from penstock.lake.upkeep import collect
-from penstock.lake.verification import verify
+from penstock.lake.upkeep.merges import merge
+from penstock.lake.upkeep.rounds import collect
+from penstock.lake.upkeep.verification import verify
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.due_sessions import SessionFilter
 from penstock_jobs.rewards.runs import RunRequest, commit, run

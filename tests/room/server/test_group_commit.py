@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.backends.eventlog.errors import LogUnwritable
+from penstock.backends.eventlog.local import LocalEventLog
 from penstock.core.errors import Backlogged
 from penstock.core.metrics import Metrics
-from penstock.eventlog.errors import LogUnwritable
-from penstock.eventlog.local import LocalEventLog
 from penstock.ingest import gateway
 from penstock.ingest.gateway import GroupCommit, InflightBytes
 

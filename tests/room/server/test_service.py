@@ -9,18 +9,18 @@ from typing import Any, cast
 import pytest
 from litestar.exceptions import HTTPException
 
+from penstock.backends.database.errors import DatabaseUnreachable
+from penstock.backends.eventlog.errors import LogUnwritable
+from penstock.backends.http import body
+from penstock.backends.http.errors import BodyTooLarge
+from penstock.backends.http.problems import on_penstock_error
 from penstock.core.errors import Backlogged, PenstockError, TooManyRequests
 from penstock.core.settings import Settings, load_settings
-from penstock.database.errors import DatabaseUnreachable
-from penstock.eventlog.errors import LogUnwritable
+from penstock.doors.server import service
+from penstock.doors.server.service import Service
 from penstock.events.validation import PART_LINES
-from penstock.http import body
-from penstock.http.errors import BodyTooLarge
-from penstock.http.problems import on_penstock_error
 from penstock.ingest.gateway import Acceptor
 from penstock.lake.lake import open_or_make
-from penstock.server import service
-from penstock.server.service import Service
 from tests.support.lakes import hand_lake
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import uvicorn
 
-from penstock.server import wire
-from penstock.server.wire import ConnectionCounts, bounded_protocol, make_room_for
+from penstock.doors.server import wire
+from penstock.doors.server.wire import ConnectionCounts, bounded_protocol, make_room_for
 
 CONNECTIONS_MAX, ADDRESS_CONNECTIONS_MAX = 12, 8
 PIECE = 32 * 1024

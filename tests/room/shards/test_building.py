@@ -6,22 +6,22 @@ from typing import Any, TypeVar
 
 import pytest
 
+from penstock.backends.execution import TaskResult
+from penstock.backends.execution.calls import InlineExecutor
 from penstock.core.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
-from penstock.execution import TaskResult
-from penstock.execution.calls import InlineExecutor
 from penstock.lake.catalog import create_snapshot, list_snapshots
 from penstock.lake.errors import QueryRefused, SnapshotUnknown
-from penstock.lake.upkeep import collect
-from penstock.lake.verification import verify
+from penstock.lake.upkeep.rounds import collect
+from penstock.lake.upkeep.verification import verify
 from penstock.shards.errors import ShardUnknown
 from penstock.shards.registered_shards import find_shard, marks_of
 from penstock.shards.validation import verify_shard
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.shards.build import ShardBuild, build_shard
-from penstock_jobs.shards.plan import NothingToBuild
 from penstock_jobs.shards.registration import mark_consent
+from penstock_jobs.shards.selection.plan import NothingToBuild
 from penstock_jobs.shards.shard_difference import diff_shards
 from tests.support.engine_lake import (
     DAY_US,

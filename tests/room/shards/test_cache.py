@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from penstock.backends.storage import FileStore, ObjectStore, StoreUnreachable, open_store
 from penstock.core.settings import Settings
 from penstock.shards.errors import ShardDamaged
 from penstock.shards.files import part_name
 from penstock.shards.local_copies import LocalCopies
 from penstock.shards.manifest import Manifest
 from penstock.shards.reader import ShardReader, read_shard
-from penstock.storage import FileStore, ObjectStore, StoreUnreachable, open_store
 from tests.support.servers.s3 import S3Server
 from tests.support.shards.making import make_groups, make_shard, own_folder
 from tests.support.shards.reading import sequence

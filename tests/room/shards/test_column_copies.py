@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from penstock.backends.storage import FileStore
 from penstock.shards.batches import Batch, Ragged
 from penstock.shards.local_copies import CACHE_FOLDER, LocalCopies
 from penstock.shards.manifest import Manifest
 from penstock.shards.reader import ShardReader, read_shard
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
-from penstock.storage import FileStore
 from tests.support.shards.making import make_groups, make_routes, make_shard, table_of, with_routes
 from tests.support.shards.reading import sequence
 

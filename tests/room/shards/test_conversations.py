@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from penstock.lake.buckets import plan_buckets, read_bucket
 from penstock.lake.catalog import current
-from penstock_jobs.shards.conversation import openai_message, order_chain
-from penstock_jobs.shards.conversation_reader import read_conversation
-from penstock_jobs.shards.session_events import events_by_session
+from penstock_jobs.shards.conversation.conversation import openai_message, order_chain
+from penstock_jobs.shards.conversation.reader import read_conversation
+from penstock_jobs.shards.conversation.session_events import events_by_session
 from tests.support.lakes import hand_lake, make_event
 from tests.support.shards.talks import START_US, Talk, asks, told
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from penstock_jobs.shards.recipe import Tokens
-from penstock_jobs.shards.samples import SampleRows
+from penstock_jobs.shards.rows.samples import SampleRows
 from tests.support.export_rows import (
     ARGUMENTS,
     EXAMPLES,

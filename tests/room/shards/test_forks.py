@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from penstock.backends.execution.calls import InlineExecutor
 from penstock.events.event import TENANT_DEFAULT
-from penstock.execution.calls import InlineExecutor
 from penstock.shards.registered_shards import marks_of
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.backends.storage import FileStore
 from penstock.core.errors import InvalidInput
 from penstock.shards.errors import ShardDamaged, ShardMissing
 from penstock.shards.files import check_digest, files_of, part_name, read_part, read_rows
@@ -23,7 +24,6 @@ from penstock.shards.manifest import (
 )
 from penstock.shards.schema import SHARD_ROWS
 from penstock.shards.writer import PartLimits, PartWriter, row_bytes
-from penstock.storage import FileStore
 from tests.support.shards.making import (
     SMALL,
     make_groups,

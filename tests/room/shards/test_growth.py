@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from penstock.execution.calls import InlineExecutor
+from penstock.backends.execution.calls import InlineExecutor
 from penstock.lake.catalog import pinned
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run
-from penstock_jobs.shards import name_numbers, planned_sessions, session_facts
 from penstock_jobs.shards.build import slice_bounds, slice_tasks
-from penstock_jobs.shards.plan import plan_shard
-from penstock_jobs.shards.session_facts import PinnedSessions
+from penstock_jobs.shards.selection import dictionary_codes as name_numbers
+from penstock_jobs.shards.selection import planned_sessions, session_facts
+from penstock_jobs.shards.selection.plan import plan_shard
+from penstock_jobs.shards.selection.session_facts import PinnedSessions
 from tests.support.engine_lake import DAY_US, SESSIONS, built, talk
 from tests.support.lakes import START_US, HandLake, hand_lake
 

@@ -8,13 +8,13 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from penstock.backends.storage import FileStore, ObjectStore
 from penstock.core.safe_names import NameUnsafe
 from penstock.shards.errors import ShardDamaged
 from penstock.shards.local_copies import LocalCopies
 from penstock.shards.manifest import MANIFEST_NAME, Manifest, PartFile, read_manifest
 from penstock.shards.reader import read_shard
-from penstock.storage import FileStore, ObjectStore
-from penstock_jobs.shards.export import ExportOutput, export_shard
+from penstock_jobs.shards.exporters.export import ExportOutput, export_shard
 from tests.support.shards.making import make_groups, make_shard, own_folder, stored_in
 
 Document = dict[str, Any]

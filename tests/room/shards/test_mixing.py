@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from penstock.backends.storage import FileStore
 from penstock.core.errors import InvalidInput
 from penstock.shards.reader import ShardReader, read_mixture, read_shard
 from penstock.shards.sources import Exhausted
-from penstock.storage import FileStore
 from tests.support.shards.making import make_groups, make_shard
 from tests.support.shards.reading import batches, flat, kept, sequence
 

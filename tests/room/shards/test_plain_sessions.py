@@ -9,17 +9,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock.backends.execution.calls import InlineExecutor
 from penstock.core.settings import Settings
-from penstock.execution.calls import InlineExecutor
 from penstock.lake.buckets import Bucket
 from penstock.shards.schema import SHARD_ROWS
 from penstock.shards.writer import PartLimits
 from penstock_jobs.shards.build import build_shard
-from penstock_jobs.shards.plain_rows import PlainRows
+from penstock_jobs.shards.conversation.session_events import COLUMNS
 from penstock_jobs.shards.recipe import Preferences, Tokens
-from penstock_jobs.shards.session_events import COLUMNS
-from penstock_jobs.shards.slices import SliceTask, slice_samples
-from penstock_jobs.shards.token_credit import SPAN_CREDITS
+from penstock_jobs.shards.rows.plain_rows import PlainRows
+from penstock_jobs.shards.rows.slices import SliceTask, slice_samples
+from penstock_jobs.shards.rows.token_credit import SPAN_CREDITS
 from tests.support.lakes import HandLake
 
 START_US = 1_795_000_000_000_000

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from penstock.execution.calls import InlineExecutor
+from penstock.backends.execution.calls import InlineExecutor
 from penstock.shards.files import read_rows
 from penstock.shards.validation import ShardValidator, verify_shard
 from penstock_jobs.shards.build import build_shard
-from penstock_jobs.shards.preferences import CorrectedRange, Correction
 from penstock_jobs.shards.recipe import Tokens, load_recipe
-from penstock_jobs.shards.rendered_branches import ChatTemplate, Renderer
-from penstock_jobs.shards.samples import SampleRows
-from penstock_jobs.shards.token_credit import EditMark
+from penstock_jobs.shards.rows.preferences import CorrectedRange, Correction
+from penstock_jobs.shards.rows.rendered_branches import ChatTemplate, Renderer
+from penstock_jobs.shards.rows.samples import SampleRows
+from penstock_jobs.shards.rows.token_credit import EditMark
 from tests.support.export_rows import exported, in_table, stripped, talked
 from tests.support.lakes import hand_lake, make_event
 from tests.support.shards.talks import Talk, tokens

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from penstock.backends.storage import FileStore
 from penstock.core.errors import InvalidInput
 from penstock.shards.errors import PositionRefused, ShardDamaged
 from penstock.shards.files import part_name
 from penstock.shards.manifest import Manifest
 from penstock.shards.reader import ShardReader, read_shard
 from penstock.shards.writer import PartLimits
-from penstock.storage import FileStore
 from tests.support.shards.making import (
     make_groups,
     make_routes,

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from penstock.backends.storage import FileStore
 from penstock.core.errors import InvalidInput
 from penstock.shards.reader import read_shard
-from penstock.storage import FileStore
 from tests.support.shards.making import make_groups, make_shard
 from tests.support.shards.reading import batches
 

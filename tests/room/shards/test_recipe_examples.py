@@ -8,7 +8,7 @@ import pytest
 
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.shards.recipe import Recipe, load_recipe
-from penstock_jobs.shards.selection import KnownSessions, Selection, read_answer, select
+from penstock_jobs.shards.selection.selection import KnownSessions, Selection, read_answer, select
 from tests.support.lakes import HandLake, hand_lake
 from tests.support.repository import ROOT
 from tests.support.reward_runs import run_at

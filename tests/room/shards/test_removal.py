@@ -9,17 +9,17 @@ import pytest
 import sqlalchemy as sa
 
 import penstock
-from penstock.audit.chain import entries_of
-from penstock.channels.tables import channel, channel_change
-from penstock.checkpoints.lineage import learners
-from penstock.checkpoints.tables import checkpoint, checkpoint_shard
+from penstock.access.privacy.erasure import carry_out, order_erasure
+from penstock.access.privacy.orders import ErasureScope
+from penstock.backends.audit.chain import entries_of
 from penstock.core.metrics import Metrics
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.buckets import SessionId
 from penstock.lake.desk import Caller, LocalDesk
-from penstock.lake.verification import verify
-from penstock.privacy.erasure import carry_out, order_erasure
-from penstock.privacy.orders import ErasureScope
+from penstock.lake.upkeep.verification import verify
+from penstock.registry.channels.tables import channel, channel_change
+from penstock.registry.checkpoints.lineage import learners
+from penstock.registry.checkpoints.tables import checkpoint, checkpoint_shard
 from penstock.shards.calls import DROP_SHARD, READ_SHARD_FILE, DropShard, ShardFileQuestion
 from penstock.shards.errors import ShardGoing, ShardGone, ShardNeeded, ShardUnknown
 from penstock.shards.registered_shards import drop_shard, find_shard, finish_drops, marks_of

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from penstock.core.errors import ExtraMissing, InvalidInput
-from penstock_jobs.shards.conversation import Conversation
-from penstock_jobs.shards.engine_branches import Branch, SessionBranches
-from penstock_jobs.shards.rendered_branches import ChatTemplate, Renderer, open_renderer
-from penstock_jobs.shards.template_process import CompiledTemplate
-from penstock_jobs.shards.token_payload import Ids
+from penstock_jobs.shards.conversation.conversation import Conversation
+from penstock_jobs.shards.conversation.token_payload import Ids
+from penstock_jobs.shards.rows.engine_branches import Branch, SessionBranches
+from penstock_jobs.shards.rows.rendered_branches import ChatTemplate, Renderer, open_renderer
+from penstock_jobs.shards.rows.template_process import CompiledTemplate
 from tests.support.shards.talks import Talk, asks
 from tests.support.tokenizer_files import FORGETFUL, PLAIN, tokenizer_json
 

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.errors import InvalidInput
-from penstock.redaction.line_redaction import LineRedactor
-from penstock.redaction.rules import rule_book
+from penstock.events.redaction.line_redaction import LineRedactor
+from penstock.events.redaction.rules import rule_book
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 from penstock.shards.validation import ShardValidator
+from penstock_jobs.shards.conversation.token_payload import TOKENS_REDACTED, ExpectedTokens
 from penstock_jobs.shards.recipe import Tokens
-from penstock_jobs.shards.rendered_branches import ChatTemplate, Renderer
-from penstock_jobs.shards.samples import LeftOutBranches, SampleRows, TokenizerMismatch
-from penstock_jobs.shards.token_payload import TOKENS_REDACTED, ExpectedTokens
+from penstock_jobs.shards.rows.rendered_branches import ChatTemplate, Renderer
+from penstock_jobs.shards.rows.samples import LeftOutBranches, SampleRows, TokenizerMismatch
 from tests.support import planted_secrets
 from tests.support.shards.talks import SECOND, START_US, Talk, asks, routes, tokens
 from tests.support.tokenizer_files import PLAIN, tokenizer_json

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from penstock.core.errors import InvalidInput
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.shards.recipe import RewardChoice, RewardTarget, at_horizon, read_target
-from penstock_jobs.shards.selection import (
+from penstock_jobs.shards.selection.selection import (
     CHOSEN_ROWS,
     LEFT_OUT_ROWS,
     KnownSessions,

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
+from penstock.access.privacy.erasure import carry_out, order_erasure
+from penstock.access.privacy.orders import ErasureScope
 from penstock.lake.desk import Caller, LocalDesk
-from penstock.privacy.erasure import carry_out, order_erasure
-from penstock.privacy.orders import ErasureScope
 from penstock_jobs.shards.build import EXAMPLES_MAX
 from penstock_jobs.shards.calls import (
     LIST_SHARDS,

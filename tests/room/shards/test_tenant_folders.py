@@ -9,14 +9,14 @@ import pytest
 import sqlalchemy as sa
 
 import penstock
+from penstock.access.privacy.erasure import carry_out, order_erasure
+from penstock.access.privacy.orders import ErasureScope
+from penstock.backends.database.engine import Database
+from penstock.backends.execution.calls import InlineExecutor
 from penstock.core.safe_names import tenant_folder
-from penstock.database.engine import Database
-from penstock.execution.calls import InlineExecutor
 from penstock.lake.buckets import SessionId
 from penstock.lake.catalog import current, name_snap
-from penstock.lake.verification import verify
-from penstock.privacy.erasure import carry_out, order_erasure
-from penstock.privacy.orders import ErasureScope
+from penstock.lake.upkeep.verification import verify
 from penstock.shards.errors import ShardGone, ShardMissing
 from penstock.shards.manifest import StoredShard, stored_shard
 from penstock.shards.registered_shards import drop_shard, find_shard, list_shards, marks_of

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.backends.storage import FileStore
 from penstock.shards.errors import ShardDamaged, ShardInvalid
 from penstock.shards.manifest import Counts, Manifest, PartFile
 from penstock.shards.rules import RULES, SHAPES
 from penstock.shards.schema import SHARD_ROWS
 from penstock.shards.validation import DigestSet, ShardValidator, validate_shard
 from penstock.shards.writer import PartLimits, PartWriter
-from penstock.storage import FileStore
 from tests.support.shards.making import (
     make_groups,
     make_routes,

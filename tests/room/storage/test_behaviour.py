@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.backends.storage import FileStore, ObjectStore, StoredObject, open_store
 from penstock.core.settings import Settings
-from penstock.storage import FileStore, ObjectStore, StoredObject, open_store
 from tests.support.servers.s3 import S3Server
 
 OpenStore = Callable[[], ObjectStore]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.backends.storage import FileStore, open_store
 from penstock.core.errors import SettingInvalid
 from penstock.core.settings import Settings
-from penstock.storage import FileStore, open_store
 
 
 class Calls:
@@ -89,7 +89,7 @@ def test_a_disk_that_fails_is_an_error_and_leaves_nothing_half(
 WRITE_FOR_EVER = """
 import os, sys
 from pathlib import Path
-from penstock.storage import FileStore
+from penstock.backends.storage import FileStore
 with FileStore(Path(sys.argv[1])).create("events/a") as file:
     while True:
         file.write(b"x" * 4096)

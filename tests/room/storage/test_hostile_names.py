@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from penstock.backends.storage import FileStore, ObjectStore, open_store
 from penstock.core.safe_names import NameUnsafe
 from penstock.core.settings import Settings
-from penstock.storage import FileStore, ObjectStore, open_store
 
 
 @pytest.mark.parametrize("kind", ["files", "s3"])

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from penstock_jobs.demo.story import ACTS
+from penstock_jobs.simulator.demo.story import ACTS
 from tests.support.suite_factory import need_isolation
 
 

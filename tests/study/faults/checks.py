@@ -6,14 +6,14 @@ from collections.abc import Set as AbstractSet
 
 import sqlalchemy as sa
 
-from penstock.database.tables import lease
-from penstock.execution.calls import InlineExecutor
+from penstock.backends.database.tables import lease
+from penstock.backends.execution.calls import InlineExecutor
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.catalog import drop_snapshot, list_snapshots
 from penstock.lake.lake import Lake
 from penstock.lake.tables import reader_lease, segment
-from penstock.lake.upkeep import collect
-from penstock.lake.verification import verify_deep
+from penstock.lake.upkeep.rounds import collect
+from penstock.lake.upkeep.verification import verify_deep
 from penstock_jobs.simulator.truth import SessionTruth
 from tests.study.faults.serving import Serving
 from tests.support.lakes import HandLake

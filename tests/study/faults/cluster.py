@@ -10,9 +10,9 @@ from typing import Any, Self
 from kafka import KafkaAdminClient
 
 from penstock.access.keys import create_key
+from penstock.backends.database.engine import Database
+from penstock.backends.database.migrations import upgrade
 from penstock.core.settings import load_settings
-from penstock.database.engine import Database
-from penstock.database.migrations import upgrade
 from penstock.lake.lake import Lake
 from tests.study.faults.serving import Serving, each
 from tests.support.servers.broker import Broker

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from penstock.access.keys import create_key
-from penstock_jobs.demo.server import running_server
+from penstock_jobs.simulator.demo.server import running_server
 from tests.study.fleet import vllm_server
 from tests.study.fleet.vllm_server import ADAPTER, Vllm
 from tests.support.checkpoint_factory import rollback

@@ -19,7 +19,7 @@ from bench.gate_study.sequential import (
     persistence,
     walk,
 )
-from penstock.gate.sequential import (
+from penstock.registry.gate.sequential import (
     Arm,
     ArmQuestion,
     PhaseUsers,

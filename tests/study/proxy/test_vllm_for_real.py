@@ -17,7 +17,7 @@ import pytest
 from penstock.access.keys import create_key
 from penstock.core.settings import load_settings
 from penstock.lake.lake import open_or_make
-from penstock_jobs.demo.server import running_server
+from penstock_jobs.simulator.demo.server import running_server
 from tests.study.fleet import vllm_server
 from tests.support.proxy.captured_shards import shard_rows, stored
 from tests.support.proxy.conversations import chat_message

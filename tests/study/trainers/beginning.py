@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from penstock.checkpoints.digests import digest_files
+from penstock.registry.checkpoints.digests import digest_files
 from tests.support.checkpoint_factory import add, promote
 from tests.support.loop_world import RECIPE, World
 

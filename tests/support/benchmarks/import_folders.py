@@ -11,7 +11,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 import pyarrow as pa
 
-from penstock.checkpoints.attempts import Attempt
+from penstock.registry.checkpoints.attempts import Attempt
 from penstock_jobs.benchmarks.importers.trials import ReadOptions, TrialCollection
 from penstock_jobs.benchmarks.result_import import FORMATS, format_of
 

@@ -2,10 +2,10 @@
 
 from datetime import datetime
 
-from penstock.channels.change import ChannelState, ChannelUnknown
-from penstock.channels.channel import channel_state
-from penstock.checkpoints.registration import find
-from penstock.database.engine import Database
+from penstock.backends.database.engine import Database
+from penstock.registry.channels.change import ChannelState, ChannelUnknown
+from penstock.registry.channels.channel import channel_state
+from penstock.registry.checkpoints.registration import find
 from tests.support.checkpoint_factory import TENANT
 
 

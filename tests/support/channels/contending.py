@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
 from typing import Any, Literal
 
-from penstock.channels.change import (
+from penstock.backends.database.engine import Database
+from penstock.backends.database.settings import DatabaseLimits
+from penstock.core.errors import PenstockError
+from penstock.registry.channels.change import (
     AlreadyServing,
     Change,
     ChannelPinned,
@@ -17,13 +20,10 @@ from penstock.channels.change import (
     NotPinned,
     PromotionConflict,
 )
-from penstock.channels.channel import channel_state
-from penstock.channels.history import channel_changes, verify_history
-from penstock.channels.notices import NOTICES_AT_ONCE, notices_after
-from penstock.core.errors import PenstockError
-from penstock.database.engine import Database
-from penstock.database.settings import DatabaseLimits
-from penstock.gate.verdict import Verdict
+from penstock.registry.channels.channel import channel_state
+from penstock.registry.channels.history import channel_changes, verify_history
+from penstock.registry.channels.notices import NOTICES_AT_ONCE, notices_after
+from penstock.registry.gate.verdict import Verdict
 from tests.support.checkpoint_factory import (
     PASS,
     POLICY,

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from penstock.channels.notice_delivery import Deliverer, TargetStatus, target_statuses
+from penstock.backends.database.engine import Database
 from penstock.core.metrics import Metrics
 from penstock.core.settings import Settings
-from penstock.database.engine import Database
+from penstock.registry.channels.notice_delivery import Deliverer, TargetStatus, target_statuses
 from tests.support.checkpoint_factory import TENANT, set_policy
 
 

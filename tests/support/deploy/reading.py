@@ -11,13 +11,13 @@ from typing import Any
 import typer
 import yaml
 
-from penstock.cli import app
+from penstock.backends.eventlog.settings import EventLogSettings
 from penstock.core.settings import Settings, load_settings
-from penstock.eventlog.settings import EventLogSettings
+from penstock.doors.cli import app
+from penstock.doors.server.app import ROUTES
 from penstock.ingest.settings import IngestSettings
 from penstock.lake.lake import TAILS_BYTES_MAX
 from penstock.lake.settings import LakeSettings
-from penstock.server.app import ROUTES
 from tests.support.repository import ROOT
 
 DEPLOY = ROOT / "deploy"

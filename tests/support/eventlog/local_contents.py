@@ -3,9 +3,9 @@
 import itertools
 from pathlib import Path
 
+from penstock.backends.eventlog import Entry
+from penstock.backends.eventlog.local import LocalEventLog
 from penstock.core.errors import Backlogged
-from penstock.eventlog import Entry
-from penstock.eventlog.local import LocalEventLog
 
 KIB, MIB = 1 << 10, 1 << 20
 

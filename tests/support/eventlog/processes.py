@@ -8,7 +8,7 @@ SCRIPT = """
 import os, resource, signal, sys
 from pathlib import Path
 from penstock.core.errors import PenstockError
-from penstock.eventlog.local import LocalEventLog
+from penstock.backends.eventlog.local import LocalEventLog
 
 def open_log(path, partitions=1, **limits):
     limits = {"file_bytes_max": 64 << 20, "bytes_max": 1 << 30} | limits

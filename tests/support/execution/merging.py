@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from penstock.lake.catalog import Segment
-from penstock.lake.merges import MergeFailure, MergeTask, write_on_worker
 from penstock.lake.segments import SegmentFile, SegmentWriter
+from penstock.lake.upkeep.merges import MergeFailure, MergeTask, write_on_worker
 
 
 def begun(data: Path, partition: int) -> list[Path]:

@@ -12,15 +12,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from penstock.checkpoints.registration import register
+from penstock.backends.database.engine import Database
 from penstock.core.errors import PenstockError
 from penstock.core.settings import Settings
-from penstock.database.engine import Database
-from penstock.fleet.copies import locked
-from penstock.fleet.fleet_status import PartName
-from penstock.fleet.registry_source import lake_source
-from penstock.fleet.settings import FleetSettings
-from penstock.fleet.sidecar import Sidecar, SidecarPlan
+from penstock.registry.checkpoints.registration import register
+from penstock.registry.fleet.copies import locked
+from penstock.registry.fleet.fleet_status import PartName
+from penstock.registry.fleet.registry_source import lake_source
+from penstock.registry.fleet.settings import FleetSettings
+from penstock.registry.fleet.sidecar import Sidecar, SidecarPlan
 from tests.support.checkpoint_factory import TENANT, promote
 from tests.support.waiting import eventually
 

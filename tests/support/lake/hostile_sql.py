@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import duckdb
 
 from penstock.lake.errors import QueryRefused
-from penstock.lake.query_guard import check_query
+from penstock.lake.query.guard import check_query
 
 _SMALL = [
     "NULL", "1", "1.5", "'a'", "[1]", "{'a': 1}", "MAP {'a': 1}", "'{}'::JSON",

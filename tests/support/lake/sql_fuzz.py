@@ -21,7 +21,7 @@ from typing import Any
 import duckdb
 
 from penstock.lake.errors import QueryRefused
-from penstock.lake.query_guard import check_query
+from penstock.lake.query.guard import check_query
 
 FAULTS = Path(__file__).with_name("engine_faults.txt")
 _NAMES = [

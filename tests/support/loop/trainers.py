@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from penstock.http.address import HttpAddress
-from penstock.http.egress import EgressPolicy
+from penstock.backends.http.address import HttpAddress
+from penstock.backends.http.egress import EgressPolicy
 from penstock_jobs.loop.trainers import CommandTrainer, HttpTrainer, TrainerFolders, TrainingTask
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from penstock.recorder.recorder import Recorder
+from penstock.ingest.recorder.recorder import Recorder
 from tests.support.commands import penstock
 from tests.support.recording_proxy import RecordingProxy
 from tests.support.waiting import eventually

@@ -4,8 +4,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.database.engine import Database
-from penstock.http.client import HttpAnswer
+from penstock.backends.database.engine import Database
+from penstock.backends.http.client import HttpAnswer
 from tests.support.checkpoint_factory import add, promote
 
 

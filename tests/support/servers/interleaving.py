@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import event
 
-from penstock.database.engine import Database
+from penstock.backends.database.engine import Database
 from tests.support.servers.postgres import PostgresServer
 
 PATIENCE_SECONDS = 180

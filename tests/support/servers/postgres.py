@@ -14,8 +14,8 @@ from pathlib import Path
 
 import psycopg
 
-from penstock.database.engine import Database
-from penstock.database.migrations import upgrade
+from penstock.backends.database.engine import Database
+from penstock.backends.database.migrations import upgrade
 from tests.support.servers.child import ChildServer, start_child
 from tests.support.servers.jars import skip
 from tests.support.servers.ports import free_port

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from penstock_jobs.demo.server import start_server
+from penstock_jobs.simulator.demo.server import start_server
 
 
 class Servers:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock_jobs.shards.conversation import Conversation
-from penstock_jobs.shards.conversation_reader import read_conversation
-from penstock_jobs.shards.session_events import Event
+from penstock_jobs.shards.conversation.conversation import Conversation
+from penstock_jobs.shards.conversation.reader import read_conversation
+from penstock_jobs.shards.conversation.session_events import Event
 
 SECOND = 1_000_000
 START_US = 1_795_000_000 * SECOND

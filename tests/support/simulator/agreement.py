@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock.execution.calls import InlineExecutor
+from penstock.backends.execution.calls import InlineExecutor
 from penstock_jobs.rewards.definition import Definition, find_definition, parse_definition
-from penstock_jobs.rewards.dissatisfaction import MeanDifference
+from penstock_jobs.rewards.followups.dissatisfaction import MeanDifference
 from penstock_jobs.rewards.rates import Values, welch
 from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.simulator.policy import POLICIES

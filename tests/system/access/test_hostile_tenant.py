@@ -14,7 +14,7 @@ from penstock.core.errors import PenstockError
 from penstock.core.settings import load_settings
 from penstock.lake.lake import Lake, open_lake, open_or_make
 from penstock.lake.pages import encode_cursor
-from penstock_jobs.demo.server import Server, running_server
+from penstock_jobs.simulator.demo.server import Server, running_server
 from tests.support.access.hostile_sql import corpus
 from tests.support.commands import penstock
 from tests.support.lakes import body_of, make_event

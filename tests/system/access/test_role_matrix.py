@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import typer
 
-from penstock import cli
 from penstock.access import ROLES
 from penstock.access.keys import create_key
+from penstock.backends.http.client import HttpAnswer, ServiceClient
 from penstock.core.settings import load_settings
-from penstock.http.client import HttpAnswer, ServiceClient
+from penstock.doors import cli
+from penstock.doors.server.app import ROUTES
 from penstock.lake.lake import open_or_make
-from penstock.server.app import ROUTES
-from penstock_jobs.demo.server import Server, running_server
+from penstock_jobs.simulator.demo.server import Server, running_server
 
 EVERYBODY = "everybody"
 #: Beside an admin's key. `everybody` needs no key.

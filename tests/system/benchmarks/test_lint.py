@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.backends.execution.calls import InlineExecutor
 from penstock.core.settings import load_settings
-from penstock.execution.calls import InlineExecutor
 from penstock_jobs.benchmarks.run import lint_suite
 from penstock_jobs.benchmarks.suite import read_suite
 from tests.support.suite_factory import CHECK, make_suite

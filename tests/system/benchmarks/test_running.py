@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from penstock.checkpoints.attempts import (
+from penstock.backends.execution.calls import InlineExecutor
+from penstock.core.errors import InvalidInput
+from penstock.lake.lake import Lake
+from penstock.registry.checkpoints.attempts import (
     Attempt,
     AttemptScope,
     attempts_of,
     checkpoints_tried,
     runs_of,
 )
-from penstock.core.errors import InvalidInput
-from penstock.execution.calls import InlineExecutor
-from penstock.lake.lake import Lake
 from penstock_jobs.benchmarks import run
 from penstock_jobs.benchmarks.attempt import AgentUnusable
 from penstock_jobs.benchmarks.run import (
@@ -84,7 +84,7 @@ def test_killed_at_any_point_and_started_again(lake: Lake, suite: Suite) -> None
     """Whoever runs it is killed several times, each time a little later."""
     code = f"""
 from pathlib import Path
-from penstock.execution.calls import ProcessExecutor
+from penstock.backends.execution.calls import ProcessExecutor
 from penstock.lake.lake import open_lake
 from penstock_jobs.benchmarks.run import RunOptions, run_suite
 from penstock_jobs.benchmarks.suite import read_suite

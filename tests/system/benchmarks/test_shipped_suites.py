@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from penstock.gate.policy import parse
+from penstock.registry.gate.policy import parse
 from tests.support.repository import ROOT
 
 EXAMPLES = ROOT / "examples"

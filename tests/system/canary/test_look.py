@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from penstock.core.errors import InvalidInput
-from penstock.gate.policy import CanarySteps, LiveRequirement
-from penstock.gate.sequential import SampleRatio, check_sample_ratio
-from penstock_jobs.canary.live_metrics import (
+from penstock.registry.gate.policy import CanarySteps, LiveRequirement
+from penstock.registry.gate.sequential import SampleRatio, check_sample_ratio
+from penstock_jobs.loop.canary.live_metrics import (
     Metric,
     MetricMeasurement,
     Scale,
@@ -19,9 +19,9 @@ from penstock_jobs.canary.live_metrics import (
     traffic_of,
     users_by_phase,
 )
-from penstock_jobs.canary.look import Look, MetricLook, judge_look, judge_metric
-from penstock_jobs.canary.trial import Period, Trial
-from penstock_jobs.canary.watch import next_step
+from penstock_jobs.loop.canary.look import Look, MetricLook, judge_look, judge_metric
+from penstock_jobs.loop.canary.trial import Period, Trial
+from penstock_jobs.loop.canary.watch import next_step
 
 SECOND = 1_000_000
 RATE = Metric("happy", "any", Scale((0.0, 1.0)))

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.channels.change import ChannelPinned
-from penstock.channels.history import channel_changes
-from penstock.channels.promotion import Judge
-from penstock.database.engine import Database
-from penstock.gate.tables import live_look
-from penstock.gate.verdict import GateRefused, Outcome
-from penstock_jobs.canary import watch as watcher
-from penstock_jobs.canary.look import newest_look, situation_of
-from penstock_jobs.canary.watch import JudgeOf, WatchRound, lease_of, step_once, watch_once
+from penstock.backends.database.engine import Database
+from penstock.registry.channels.change import ChannelPinned
+from penstock.registry.channels.history import channel_changes
+from penstock.registry.channels.promotion import Judge
+from penstock.registry.gate.tables import live_look
+from penstock.registry.gate.verdict import GateRefused, Outcome
+from penstock_jobs.loop.canary import watch as watcher
+from penstock_jobs.loop.canary.look import newest_look, situation_of
+from penstock_jobs.loop.canary.watch import JudgeOf, WatchRound, lease_of, step_once, watch_once
 from tests.support.canary_traffic import (
     CHANNEL,
     HOUR,
@@ -268,7 +268,7 @@ def test_tenants_do_not_see_each_other(lake: HandLake) -> None:
 
 def test_one_watcher_looks_at_a_time(either_lake: HandLake) -> None:
     lake = either_lake
-    from penstock.database.leases import leased
+    from penstock.backends.database.leases import leased
 
     begin_canary(lake)
     told: list[WatchRound] = []

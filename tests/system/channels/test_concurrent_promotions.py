@@ -2,9 +2,9 @@
 
 import sqlalchemy as sa
 
-from penstock.channels.channel import list_channels
-from penstock.checkpoints.tables import checkpoint, checkpoint_move
-from penstock.database.engine import Database
+from penstock.backends.database.engine import Database
+from penstock.registry.channels.channel import list_channels
+from penstock.registry.checkpoints.tables import checkpoint, checkpoint_move
 from tests.support.channels.contending import SWAPS, at_once, check, contend
 from tests.support.checkpoint_factory import TENANT, add
 

@@ -12,14 +12,14 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import event
 
-from penstock.channels.channel import list_channels
-from penstock.channels.history import verify_history
-from penstock.channels.tables import channel, channel_change
-from penstock.checkpoints.registration import withdraw
-from penstock.checkpoints.tables import checkpoint, checkpoint_move
-from penstock.database.engine import Database
-from penstock.database.settings import DatabaseLimits
-from penstock.gate.tables import gate_policy, verdict
+from penstock.backends.database.engine import Database
+from penstock.backends.database.settings import DatabaseLimits
+from penstock.registry.channels.channel import list_channels
+from penstock.registry.channels.history import verify_history
+from penstock.registry.channels.tables import channel, channel_change
+from penstock.registry.checkpoints.registration import withdraw
+from penstock.registry.checkpoints.tables import checkpoint, checkpoint_move
+from penstock.registry.gate.tables import gate_policy, verdict
 from tests.support.checkpoint_factory import (
     TENANT,
     add,

@@ -17,16 +17,16 @@ import sqlalchemy as sa
 import penstock as penstock_api
 from penstock.access import ROLES
 from penstock.access.keys import create_key
+from penstock.backends.http.login import login_path
 from penstock.core.errors import PenstockError
 from penstock.core.settings import load_settings
 from penstock.events.event import TENANT_DEFAULT
-from penstock.http.login import login_path
 from penstock.lake.errors import QueryFailed
 from penstock.lake.lake import open_or_make
 from penstock.shards.errors import ShardUnknown
 from penstock.shards.reader import ReadingOptions
-from penstock_jobs.demo.server import Server, running_server
 from penstock_jobs.loop.tables import loop_cycle, loop_stage
+from penstock_jobs.simulator.demo.server import Server, running_server
 from tests.support.checkpoint_factory import add_scores
 from tests.support.commands import penstock
 from tests.support.lakes import START_US, body_of, make_event

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock import cli
+from penstock.doors import cli
 from tests.room.cli.conftest import Run
 
 PENSTOCK = Path(sys.executable).with_name("penstock")
@@ -134,8 +134,8 @@ main()
 #: The main thread hears nothing, as one whose signal came just before its wait began.
 _DEAF = """
 import signal, threading
-from penstock.terminal.interruption import listening_to_ctrl_c
-from penstock.terminal.long_commands import on_end_signal
+from penstock.backends.terminal.interruption import listening_to_ctrl_c
+from penstock.backends.terminal.long_commands import on_end_signal
 
 ended = threading.Event()
 with listening_to_ctrl_c(), on_end_signal(ended.set):

@@ -13,14 +13,14 @@ import sqlalchemy as sa
 from penstock.access.keys import create_key
 from penstock.core.settings import load_settings
 from penstock.events.event import TENANT_DEFAULT
-from penstock.fleet.replicas import Report, record_report
 from penstock.ingest.tables import rejection_fuse
 from penstock.lake.catalog import create_snapshot
 from penstock.lake.desk import all_calls
 from penstock.lake.lake import open_or_make
 from penstock.lake.pages import Page
-from penstock_jobs.demo.server import running_server
+from penstock.registry.fleet.replicas import Report, record_report
 from penstock_jobs.loop.tables import loop_cycle
+from penstock_jobs.simulator.demo.server import running_server
 from tests.support.commands import penstock
 from tests.support.lakes import START_US, body_of, make_event
 from tests.system.cli.test_from_anywhere import add_cycle, named, scored

@@ -11,11 +11,11 @@ import pytest
 
 from bench.typescript_types import PAGE, vocabulary
 from penstock.access.keys import create_key
+from penstock.backends.http.client import ServiceClient
 from penstock.core.settings import load_settings
-from penstock.http.client import ServiceClient
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.lake import open_existing, open_or_make
-from penstock_jobs.demo.server import running_server
+from penstock_jobs.simulator.demo.server import running_server
 from tests.support.node import PACKAGE, compiler_ready, installed_in, node_environment, npm
 from tests.support.servers.restarts import restarted
 from tests.support.waiting import eventually

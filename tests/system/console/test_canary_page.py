@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.channels.calls import ChannelQuestion
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.desk import open_desk
-from penstock_jobs.canary.look import situation_of, take_look
-from penstock_jobs.canary.pages import drawn_metric
-from penstock_jobs.canary.trial import SHOW_CANARY
+from penstock.registry.channels.calls import ChannelQuestion
+from penstock_jobs.loop.canary.look import situation_of, take_look
+from penstock_jobs.loop.canary.pages import drawn_metric
+from penstock_jobs.loop.canary.trial import SHOW_CANARY
 from tests.support.canary_traffic import CHANNEL, OLD, WORSE, fill_canary
 from tests.support.console_fixtures import (
     ConsoleService,

@@ -12,12 +12,12 @@ import pytest
 
 from penstock.access import ROLES
 from penstock.access.keys import create_key, list_keys, revoke_key
-from penstock.console.page import all_pages
-from penstock.console.sign_in import form_proof
-from penstock.console.templates import assets
 from penstock.core.settings import load_settings
+from penstock.doors.console.page import all_pages
+from penstock.doors.console.sign_in import form_proof
+from penstock.doors.console.templates import assets
 from penstock.lake.lake import open_or_make
-from penstock_jobs.demo.server import Server, running_server
+from penstock_jobs.simulator.demo.server import Server, running_server
 from tests.support.waiting import eventually
 
 _SCRIPT_AND_STYLE_BYTES_MAX = 300_000

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page
 
-from penstock.channels.calls import AUDIT_CHANNEL, AuditAnswer, AuditQuestion
-from penstock.checkpoints.attempts import Attempt
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.desk import open_desk
+from penstock.registry.channels.calls import AUDIT_CHANNEL, AuditAnswer, AuditQuestion
+from penstock.registry.checkpoints.attempts import Attempt
 from penstock_jobs.benchmarks.result_import import ImportQuestion, take_results
 from tests.support.checkpoint_factory import add, promote, set_policy
 from tests.support.console_fixtures import (

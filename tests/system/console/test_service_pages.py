@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.http.client import ServiceClient
+from penstock.backends.http.client import ServiceClient
 from tests.support.console_fixtures import (
     HOSTILE_TEXT,
     ConsoleService,

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from penstock.execution.calls import InlineExecutor
+from penstock.backends.execution.calls import InlineExecutor
 from penstock.lake.buckets import SessionId
 from penstock_jobs.shards.build import build_shard
 from penstock_jobs.shards.recipe import load_recipe

@@ -8,11 +8,11 @@ from contextlib import ExitStack
 import pytest
 import sqlalchemy as sa
 
+from penstock.backends.database import migrations
+from penstock.backends.database.engine import Database, lock_table, parse_database_address
+from penstock.backends.database.errors import DatabaseUnreachable
+from penstock.backends.database.settings import DatabaseLimits
 from penstock.core.errors import ExtraMissing, InvalidInput
-from penstock.database import migrations
-from penstock.database.engine import Database, lock_table, parse_database_address
-from penstock.database.errors import DatabaseUnreachable
-from penstock.database.settings import DatabaseLimits
 from penstock.lake.tables import lake_head, reader_lease, snapshot
 from tests.room.database.test_sqlite import look, touch
 from tests.support.servers.interleaving import waiting_or_done

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.channels.channel import channel_state
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
-from penstock_jobs.demo.player import CHANNEL, Player, make_folders
-from penstock_jobs.demo.server import running_server
-from penstock_jobs.demo.story import ACTS, Chapter
+from penstock.registry.channels.channel import channel_state
+from penstock_jobs.simulator.demo.player import CHANNEL, Player, make_folders
+from penstock_jobs.simulator.demo.server import running_server
+from penstock_jobs.simulator.demo.story import ACTS, Chapter
 from tests.support.suite_factory import need_isolation
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.http.client import ServiceClient
-from penstock.http.errors import ServerUnreachable
+from penstock.backends.http.client import ServiceClient
+from penstock.backends.http.errors import ServerUnreachable
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.lake import Lake
 from tests.support.deploy.reading import PORT, Part, compose_parts, image_environment, instruction

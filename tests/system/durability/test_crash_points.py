@@ -13,18 +13,18 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.database.engine import Database
-from penstock.database.errors import DatabaseUnreachable
-from penstock.eventlog import settings as eventlog
+from penstock.backends.database.engine import Database
+from penstock.backends.database.errors import DatabaseUnreachable
+from penstock.backends.eventlog import settings as eventlog
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.partition_writer import LogTruncated, PartitionWriter
 from penstock.lake.catalog import create_snapshot, current, pinned
 from penstock.lake.errors import CompactionConflict, FencedOff
-from penstock.lake.merges import SEGMENTS, merge, swap, write_merged
 from penstock.lake.segments import SegmentFile, sessions_name
 from penstock.lake.tables import lake_commit, log_partition, segment_intent
-from penstock.lake.upkeep import collect
-from penstock.lake.verification import verify
+from penstock.lake.upkeep.merges import SEGMENTS, merge, swap, write_merged
+from penstock.lake.upkeep.rounds import collect
+from penstock.lake.upkeep.verification import verify
 from tests.support.lakes import HandLake, hand_lake, make_event
 from tests.support.producers import is_whole
 

@@ -24,14 +24,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from penstock.database.engine import now_us
+from penstock.backends.database.engine import now_us
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.catalog import Pin, create_snapshot, current, drop_snapshot, pinned
 from penstock.lake.errors import HistoryRemoved, SnapshotUnknown
-from penstock.lake.merges import merge
 from penstock.lake.segments import sessions_name
-from penstock.lake.upkeep import collect
-from penstock.lake.verification import verify
+from penstock.lake.upkeep.merges import merge
+from penstock.lake.upkeep.rounds import collect
+from penstock.lake.upkeep.verification import verify
 from tests.support.lakes import make_event, open_by_hand
 
 Ids = frozenset[str]

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.core.settings import load_settings
 from penstock.lake.lake import Lake
-from penstock_jobs.demo.server import start_server
+from penstock_jobs.simulator.demo.server import start_server
 from tests.support.lakes import HandLake
 from tests.support.producers import BATCH, Producer, holds_exactly, is_whole
 

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.http.errors import ServerUnreachable
+from penstock.backends.http.errors import ServerUnreachable
 from penstock.ingest.ledger import read_ledger
-from penstock.lake.verification import verify
-from penstock_jobs.demo.server import Server, running_server
+from penstock.lake.upkeep.verification import verify
+from penstock_jobs.simulator.demo.server import Server, running_server
 from tests.support.lakes import body_of, hand_lake, make_event
 from tests.support.servers.postgres import PostgresServer, running_postgres
 from tests.support.waiting import eventually

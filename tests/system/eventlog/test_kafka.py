@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
+from penstock.backends.eventlog.errors import LogUnreachable, LogUnwritable
+from penstock.backends.eventlog.kafka import MARK, parse_address, value_of
+from penstock.backends.eventlog.kafka.log import KafkaEventLog
+from penstock.backends.eventlog.settings import EventLogSettings
 from penstock.core.errors import SettingInvalid
-from penstock.eventlog.errors import LogUnreachable, LogUnwritable
-from penstock.eventlog.kafka import MARK, parse_address, value_of
-from penstock.eventlog.kafka.log import KafkaEventLog
-from penstock.eventlog.settings import EventLogSettings
 from penstock.events.frames import encode_unjudged
 from tests.support.servers.broker import Broker, running_broker
 from tests.support.servers.proxy import TcpProxy

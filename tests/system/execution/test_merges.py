@@ -7,18 +7,18 @@ from typing import Any, Self
 import pytest
 import sqlalchemy as sa
 
+from penstock.backends.execution import Executor, TaskResult
+from penstock.backends.execution.calls import ProcessExecutor
 from penstock.core.metrics import Metrics
-from penstock.execution import Executor, TaskResult
-from penstock.execution.calls import ProcessExecutor
-from penstock.lake import merges as compaction
 from penstock.lake.catalog import Segment, current
 from penstock.lake.errors import LakeDamaged
-from penstock.lake.merges import SEGMENTS, MergeTask, merge, merge_each, write_on_worker
 from penstock.lake.segments import SegmentFile
 from penstock.lake.tables import segment, segment_intent
-from penstock.lake.upkeep import collect
-from penstock.lake.verification import verify
-from penstock_jobs.demo.server import running_server
+from penstock.lake.upkeep import merges as compaction
+from penstock.lake.upkeep.merges import SEGMENTS, MergeTask, merge, merge_each, write_on_worker
+from penstock.lake.upkeep.rounds import collect
+from penstock.lake.upkeep.verification import verify
+from penstock_jobs.simulator.demo.server import running_server
 from tests.support.execution import merging
 from tests.support.lakes import HandLake, hand_lake, make_event
 from tests.support.waiting import eventually

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from penstock.execution.ray import RayExecutor
+from penstock.backends.execution.ray import RayExecutor
 from penstock.lake.buckets import run_over_buckets
 from penstock.lake.catalog import current
-from penstock_jobs.demo.server import running_server
+from penstock_jobs.simulator.demo.server import running_server
 from tests.room.execution import test_behaviour as contract
 from tests.room.execution import test_jobs as jobs
 from tests.room.execution import test_opening as opening

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from penstock.access.keys import create_key
-from penstock.cli import main
+from penstock.backends.database.engine import Database
+from penstock.backends.database.migrations import upgrade
 from penstock.core.settings import Settings
-from penstock.database.engine import Database
-from penstock.database.migrations import upgrade
-from penstock_jobs.demo.server import running_server
+from penstock.doors.cli import main
+from penstock_jobs.simulator.demo.server import running_server
 from tests.support.checkpoint_factory import rollback
 from tests.support.fleet.following import JOURNAL, Fleet, next_event, process
 from tests.support.servers.postgres import PostgresServer

@@ -3,7 +3,7 @@ import random
 from contextlib import closing
 from pathlib import Path
 
-from penstock_jobs.demo.server import running_server
+from penstock_jobs.simulator.demo.server import running_server
 from tests.room.ingest.test_redaction_at_ingest import everything_on_disk, planted_events
 from tests.support.lakes import hand_lake
 from tests.support.planted_secrets import ENCODINGS, SHAPED

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from penstock.core.settings import load_settings
-from penstock.lake.backup import back_up, restore
 from penstock.lake.errors import RestoreCutOff
 from penstock.lake.lake import open_existing, open_or_make
-from penstock_jobs.demo.server import running_server
+from penstock.lake.upkeep.backup import back_up, restore
+from penstock_jobs.simulator.demo.server import running_server
 from tests.room.lake.test_backup import events_of, filled
 from tests.support.lakes import body_of, make_event
 from tests.support.waiting import eventually
@@ -69,7 +69,7 @@ def _restored_sessions(backup: Path) -> dict[str, int]:
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-import penstock.lake.backup as backup
+import penstock.lake.upkeep.backup as backup
 from penstock.lake.lake import open_existing
 
 step, source, target, place = int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]

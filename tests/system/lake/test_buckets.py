@@ -18,8 +18,8 @@ from penstock.lake.buckets import (
     read_bucket,
 )
 from penstock.lake.catalog import current
-from penstock.lake.merges import merge
 from penstock.lake.rows import EVENT_ROWS, RowGroupLimits
+from penstock.lake.upkeep.merges import merge
 from tests.support.lakes import HandLake, hand_lake, make_event
 
 names = st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1, max_size=3)

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from penstock.backends.execution.calls import InlineExecutor
 from penstock.events.event import TENANT_DEFAULT, session_key
-from penstock.execution.calls import InlineExecutor
 from penstock.lake.buckets import plan_buckets, read_bucket
 from penstock.lake.catalog import current, pinned
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.lake import Lake
-from penstock.lake.merges import merge
 from penstock.lake.segments import open_segment, sessions_name
-from penstock.lake.verification import verify, verify_deep
+from penstock.lake.upkeep.merges import merge
+from penstock.lake.upkeep.verification import verify, verify_deep
 from tests.support.lakes import HandLake, hand_lake, make_event
 
 Read = Callable[[Lake], object]

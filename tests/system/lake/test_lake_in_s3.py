@@ -11,18 +11,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.backends.storage import StoreRefused, StoreUnreachable
+from penstock.backends.storage import s3 as s3_store
 from penstock.core.errors import ExtraMissing
 from penstock.ingest import partition_writer
 from penstock.lake.catalog import create_snapshot, current
 from penstock.lake.errors import LakeDamaged, QueryRefused
-from penstock.lake.merges import merge
-from penstock.lake.pinned_files import FileTail, FileTails, PinnedFiles, make_filesystem
+from penstock.lake.query.pinned_files import FileTail, FileTails, PinnedFiles, make_filesystem
 from penstock.lake.rows import RowGroupLimits
-from penstock.lake.upkeep import collect
-from penstock.lake.verification import verify
-from penstock.storage import StoreRefused, StoreUnreachable
-from penstock.storage import s3 as s3_store
-from penstock_jobs.demo.server import running_server
+from penstock.lake.upkeep.merges import merge
+from penstock.lake.upkeep.rounds import collect
+from penstock.lake.upkeep.verification import verify
+from penstock_jobs.simulator.demo.server import running_server
 from tests.support.commands import penstock
 from tests.support.lakes import HandLake, body_of, hand_lake, make_event
 from tests.support.servers.faults import FaultyProxy, Refuse, faulty_proxy

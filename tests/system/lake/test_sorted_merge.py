@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.backends.storage import FileStore
 from penstock.lake.commits import insert_segment, next_snap
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY, RowGroupLimits, cut, payload_sizes
 from penstock.lake.segments import SegmentWriter, Summariser, new_name
-from penstock.lake.sorted_merge import in_row_groups, merge_sorted
-from penstock.storage import FileStore
+from penstock.lake.upkeep.sorted_merge import in_row_groups, merge_sorted
 from tests.support.lakes import hand_lake
 
 ORDER = [(name, "ascending") for name in SORTED_BY]

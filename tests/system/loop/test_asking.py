@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.channels.channel import channel_state
+from penstock.registry.channels.channel import channel_state
 from penstock_jobs.loop.cycles import cycles_of
 from tests.support.loop_world import CHANNEL, TENANT, World, open_world, outcomes
 from tests.support.repository import ROOT

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from penstock.cli import app
+from penstock.doors.cli import app
 from tests.support.loop_world import World, is_alive, open_world
 from tests.support.waiting import eventually
 

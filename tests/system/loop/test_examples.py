@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.checkpoints.digests import digest_files
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import load_settings
+from penstock.registry.checkpoints.digests import digest_files
 from penstock_jobs.loop.cycles import TrainerFailed, cycles_of
 from penstock_jobs.loop.trainers import TrainedCheckpoint
 from tests.support.loop.clusters import JOBS, end_all, install

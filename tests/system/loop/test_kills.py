@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.channels.channel import channel_state
-from penstock.channels.tables import channel_change
-from penstock.checkpoints.tables import benchmark_attempt, checkpoint, checkpoint_shard
+from penstock.backends.execution.calls import InlineExecutor
 from penstock.core.clock import SystemClock
-from penstock.execution.calls import InlineExecutor
+from penstock.registry.channels.channel import channel_state
+from penstock.registry.channels.tables import channel_change
+from penstock.registry.checkpoints.tables import benchmark_attempt, checkpoint, checkpoint_shard
 from penstock.shards.tables import shard
-from penstock_jobs.canary import watch
+from penstock_jobs.loop.canary import watch
 from penstock_jobs.loop.cycles import cycles_of
 from penstock_jobs.loop.runner import STAGES
 from penstock_jobs.rewards.definition import find_definition

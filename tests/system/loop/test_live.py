@@ -2,10 +2,10 @@
 
 import pytest
 
-from penstock.channels.channel import channel_state, choose_arm
-from penstock.channels.history import channel_changes
-from penstock.channels.promotion import Rollback, roll_back
 from penstock.core.errors import InvalidInput
+from penstock.registry.channels.channel import channel_state, choose_arm
+from penstock.registry.channels.history import channel_changes
+from penstock.registry.channels.promotion import Rollback, roll_back
 from tests.support.canary_traffic import HOUR, session
 from tests.support.channels.channels_seen import changed_us
 from tests.support.lakes import Event

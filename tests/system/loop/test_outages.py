@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.channels.history import channel_changes
+from penstock.registry.channels.history import channel_changes
 from penstock_jobs.loop.cycles import cycles_of
 from tests.support.loop_world import CHANNEL, TENANT, World, expire_leases, outcomes
 from tests.support.servers.postgres import PostgresServer, running_postgres

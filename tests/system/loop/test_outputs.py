@@ -6,7 +6,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from penstock.checkpoints.registration import find, register
+from penstock.registry.checkpoints.registration import find, register
 from penstock_jobs.loop.loop_file import load_loop
 from penstock_jobs.loop.tables import loop_cycle
 from penstock_jobs.loop.trainers import remove_outputs

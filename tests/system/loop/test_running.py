@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.channels.change import ChannelUnknown
-from penstock.channels.channel import channel_state
-from penstock.checkpoints import attempts
-from penstock.checkpoints.registration import find
-from penstock.checkpoints.tables import benchmark_attempt
+from penstock.backends.database.engine import clock_us, now_us
 from penstock.core.errors import InvalidInput
-from penstock.database.engine import clock_us, now_us
+from penstock.registry.channels.change import ChannelUnknown
+from penstock.registry.channels.channel import channel_state
+from penstock.registry.checkpoints import attempts
+from penstock.registry.checkpoints.registration import find
+from penstock.registry.checkpoints.tables import benchmark_attempt
 from penstock_jobs.loop.cycles import Cycle, cycles_of
 from penstock_jobs.loop.tables import loop_cycle
 from tests.support.checkpoint_factory import promote

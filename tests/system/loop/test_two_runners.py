@@ -10,7 +10,7 @@ from threading import Barrier
 
 import pytest
 
-from penstock.channels.history import channel_changes
+from penstock.registry.channels.history import channel_changes
 from penstock_jobs.loop.cycles import LoopCycles, cycles_of
 from tests.support.loop_world import AGENT, CHANNEL, TENANT, World, expire_leases, open_world
 from tests.support.repository import ROOT

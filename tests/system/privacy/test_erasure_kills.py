@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from penstock.access.privacy.erasure import list_erasures, open_erasures
 from penstock.core.settings import load_settings
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.lake import Lake, open_existing
-from penstock.privacy.erasure import list_erasures, open_erasures
-from penstock_jobs.demo.server import Server, running_server
+from penstock_jobs.simulator.demo.server import Server, running_server
 from tests.support.lakes import Event, HandLake, body_of, make_event
 from tests.support.marker_search import places_with
 from tests.support.producers import Looping, Producer, holds_exactly, is_whole

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from penstock.access.privacy.erasure import carry_out, order_erasure
+from penstock.access.privacy.orders import ErasureScope
 from penstock.core.clock import SystemClock
 from penstock.core.metrics import Metrics
 from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.writer import Writer
 from penstock.lake.lake import Lake
-from penstock.privacy.erasure import carry_out, order_erasure
-from penstock.privacy.orders import ErasureScope
 from tests.support.lakes import START_US, HandLake, hand_lake, make_event
 
 TENANTS = 300

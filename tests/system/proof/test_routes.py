@@ -7,11 +7,11 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.access.keys import create_key
-from penstock.audit.chain import entries_of
-from penstock.checkpoints.tables import checkpoint
+from penstock.backends.audit.chain import entries_of
 from penstock.core.signatures import PublicKey
-from penstock_jobs.demo.server import running_server
+from penstock.registry.checkpoints.tables import checkpoint
 from penstock_jobs.loop.tables import loop_cycle, loop_stage
+from penstock_jobs.simulator.demo.server import running_server
 from tests.room.proof.conftest import DIGEST, ProvenLake
 from tests.support.commands import penstock
 

@@ -8,7 +8,7 @@ import pytest
 from penstock.access.keys import create_key
 from penstock.core.settings import load_settings
 from penstock.lake.lake import open_or_make
-from penstock_jobs.demo.server import running_server
+from penstock_jobs.simulator.demo.server import running_server
 from tests.support.proxy.captured_shards import shard_rows, stored
 from tests.support.proxy.conversations import chat, setting_of
 from tests.support.servers.scripted_engine import Kind, ScriptedEngine

@@ -10,7 +10,7 @@ from pathlib import Path
 from penstock.access.keys import create_key
 from penstock.core.settings import load_settings
 from penstock.lake.lake import open_or_make
-from penstock_jobs.demo.server import start_server
+from penstock_jobs.simulator.demo.server import start_server
 from tests.support.proxy.conversations import script
 from tests.support.recording_proxy import RecordingProxy, ask, recording_proxy
 from tests.support.servers.scripted_answers import ScriptedAnswer

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from penstock.access.keys import create_key
+from penstock.backends.http.client import ServiceClient
 from penstock.core.settings import load_settings
-from penstock.http.client import ServiceClient
 from penstock.ingest.ledger import read_ledger
+from penstock.ingest.recorder.recorder import Recorder
 from penstock.lake.lake import open_existing, open_or_make
-from penstock.recorder.recorder import Recorder
-from penstock_jobs.demo.server import Server, running_server
+from penstock_jobs.simulator.demo.server import Server, running_server
 from tests.support.planted_secrets import github_token
 from tests.support.servers.restarts import restarted
 
@@ -92,7 +92,7 @@ def test_the_ledger_counts_what_was_dropped_once(
 
 _AGENT = """
 import sys
-from penstock.recorder.recorder import Recorder
+from penstock.ingest.recorder.recorder import Recorder
 recorder = Recorder(sys.argv[1], sys.argv[2], spool=sys.argv[3], mask=False)
 session = recorder.session(sys.argv[4])
 for number in range(1_000_000):

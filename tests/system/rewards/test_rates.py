@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock_jobs.rewards.definition import Standing
-from penstock_jobs.rewards.dissatisfaction import t_quantile, t_tails
+from penstock_jobs.rewards.followups.dissatisfaction import t_quantile, t_tails
 from penstock_jobs.rewards.outcomes import outcomes
 from penstock_jobs.rewards.rates import (
     RATES,

@@ -5,8 +5,8 @@ import sys
 import time
 from pathlib import Path
 
-from penstock.lake.upkeep import collect
-from penstock.lake.verification import verify
+from penstock.lake.upkeep.rounds import collect
+from penstock.lake.upkeep.verification import verify
 from tests.room.rewards.test_run_commands import asked
 from tests.support.lakes import Event, HandLake, hand_lake
 from tests.support.reward_runs import seen, thumbs, worked

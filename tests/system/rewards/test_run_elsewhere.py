@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.execution.calls import InlineExecutor, ProcessExecutor
-from penstock.lake.verification import verify
+from penstock.backends.execution.calls import InlineExecutor, ProcessExecutor
+from penstock.lake.upkeep.verification import verify
 from penstock_jobs.rewards.due_sessions import SessionFilter
 from penstock_jobs.rewards.runs import RunRequest, run
 from tests.room.rewards.test_history import START_S, History

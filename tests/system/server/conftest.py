@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from penstock.access.keys import create_key
+from penstock.backends.database.engine import Database
+from penstock.backends.database.migrations import upgrade
 from penstock.core.settings import load_settings
-from penstock.database.engine import Database
-from penstock.database.migrations import upgrade
 from tests.support.server.registering import Registry
 from tests.support.servers.postgres import PostgresServer
 

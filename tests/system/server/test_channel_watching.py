@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from penstock.channels.webhooks import add_webhook, remove_webhook
-from penstock.cli import main
+from penstock.backends.database.engine import Database
 from penstock.core.settings import Settings, load_settings
-from penstock.database.engine import Database
+from penstock.doors.cli import main
+from penstock.registry.channels.webhooks import add_webhook, remove_webhook
 from tests.support.checkpoint_factory import add, promote, rollback
 from tests.support.server.registering import Registry, problem
 from tests.support.waiting import eventually

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from penstock.database.engine import Database
-from penstock.database.migrations import upgrade
-from penstock.http.client import HttpAnswer
+from penstock.backends.database.engine import Database
+from penstock.backends.database.migrations import upgrade
+from penstock.backends.http.client import HttpAnswer
 from tests.support.servers.postgres import PostgresServer, running_postgres
 from tests.support.service import Service
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import penstock
+from penstock.backends.http.client import HttpAnswer
 from penstock.core.metrics import CATALOGUE, PREFIX
-from penstock.http.client import HttpAnswer
 from penstock.ingest.routes import ARRAY_BYTES_MAX
 from tests.support.service import ENGINE_BYTES
 

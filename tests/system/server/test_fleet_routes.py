@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from penstock.access.keys import create_key
+from penstock.backends.database.engine import Database
+from penstock.backends.http.client import HttpAnswer
 from penstock.core.settings import load_settings
-from penstock.database.engine import Database
-from penstock.http.client import HttpAnswer
 from tests.support.checkpoint_factory import add, digest_of, promote
 
 PATH = "/v1/channels/production/replicas"

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from penstock.access.keys import _FAILURES_MAX
+from penstock.backends.http.client import ServiceClient
 from penstock.core.errors import SettingInvalid
-from penstock.http.client import ServiceClient
-from penstock.server.http_server import proxy_networks
+from penstock.doors.server.http_server import proxy_networks
 
 #: It has not the form of a key, so that none of them waits for a look into the database.
 GUESS = {"Authorization": "Bearer guess"}

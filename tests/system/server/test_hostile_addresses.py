@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from penstock.channels.webhooks import add_webhook
-from penstock.checkpoints.digests import digest_files
+from penstock.backends.database.engine import Database
 from penstock.core.settings import load_settings
-from penstock.database.engine import Database
+from penstock.registry.channels.webhooks import add_webhook
+from penstock.registry.checkpoints.digests import digest_files
 from tests.support.checkpoint_factory import digest_of, promote
 from tests.support.commands import penstock
 from tests.support.server.registering import Registry, problem

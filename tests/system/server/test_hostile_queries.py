@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from penstock.http.client import HttpAnswer
+from penstock.backends.http.client import HttpAnswer
 from tests.support.service import ENGINE_BYTES, Service
 
 MIB = 1024 * 1024

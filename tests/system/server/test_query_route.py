@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.http.client import HttpAnswer
+from penstock.backends.http.client import HttpAnswer
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 

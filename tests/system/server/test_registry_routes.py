@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.channels import promotion
+from penstock.registry.channels import promotion
 from tests.support.checkpoint_factory import digest_of
 from tests.support.server.registering import Registry, problem
 

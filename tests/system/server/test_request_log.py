@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from penstock.http.client import ServiceClient
+from penstock.backends.http.client import ServiceClient
 from tests.support.servers.ports import free_port
 from tests.support.waiting import eventually
 
@@ -138,7 +138,7 @@ def test_failures_alone_are_logged_where_that_is_asked_for(tmp_path: Path) -> No
 
 
 def _status(client: ServiceClient) -> int:
-    from penstock.http.errors import ServerUnreachable
+    from penstock.backends.http.errors import ServerUnreachable
 
     try:
         return client.get("/readyz").status

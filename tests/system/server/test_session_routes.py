@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from penstock.http.client import HttpAnswer
+from penstock.backends.http.client import HttpAnswer
 from penstock_jobs.rewards.definition import find_definition
 from tests.support.lakes import hand_lake
 from tests.support.repository import ROOT

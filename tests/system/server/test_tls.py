@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from penstock_jobs.demo.server import Server, running_server
+from penstock_jobs.simulator.demo.server import Server, running_server
 from tests.support.commands import penstock
 from tests.support.waiting import eventually
 

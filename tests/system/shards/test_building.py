@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from penstock.execution.calls import ProcessExecutor
-from penstock.lake.upkeep import collect
-from penstock.lake.verification import verify
+from penstock.backends.execution.calls import ProcessExecutor
+from penstock.lake.upkeep.rounds import collect
+from penstock.lake.upkeep.verification import verify
 from penstock.shards.registered_shards import list_shards
 from tests.support.engine_lake import built, files_of, fill
 from tests.support.lakes import HandLake, hand_lake

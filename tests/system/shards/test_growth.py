@@ -7,7 +7,7 @@ from penstock.core.settings import MIB, load_settings
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.errors import QueryLimitReached
 from penstock.lake.lake import open_or_make
-from penstock_jobs.shards.session_facts import SnapshotQueries
+from penstock_jobs.shards.selection.session_facts import SnapshotQueries
 
 
 def test_a_recipe_asks_for_more_sessions_than_fit_into_memory(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.channels.tables import channel_change
-from penstock.checkpoints.suites import SuiteContent, SuiteTask, SuiteVersion, add_suite
+from penstock.backends.database.engine import now_us
+from penstock.backends.execution.calls import ProcessExecutor
 from penstock.core.errors import InvalidInput
-from penstock.database.engine import now_us
-from penstock.execution.calls import ProcessExecutor
+from penstock.registry.channels.tables import channel_change
+from penstock.registry.checkpoints.suites import SuiteContent, SuiteTask, SuiteVersion, add_suite
 from tests.support.engine_lake import SESSIONS, built, fill, rows_of, tokens
 from tests.support.lakes import HandLake
 from tests.support.reward_events import answered, said

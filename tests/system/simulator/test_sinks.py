@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.backends.http.errors import KeyNotValid, ServerUnreachable
 from penstock.core.errors import InvalidInput
-from penstock.http.errors import KeyNotValid, ServerUnreachable
-from penstock_jobs.demo.server import running_server
 from penstock_jobs.simulator.delivery import (
     EventLine,
     FileSink,
@@ -19,6 +18,7 @@ from penstock_jobs.simulator.delivery import (
     batches,
     deliver,
 )
+from penstock_jobs.simulator.demo.server import running_server
 from penstock_jobs.simulator.production import Production
 from tests.support.lakes import HandLake, hand_lake
 from tests.support.servers.broker import Broker

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from penstock.backends.storage import ObjectStore, StoreRefused, StoreUnreachable, open_store
+from penstock.backends.storage import s3 as s3_store
 from penstock.core.errors import SettingInvalid
 from penstock.core.settings import Settings
-from penstock.storage import ObjectStore, StoreRefused, StoreUnreachable, open_store
-from penstock.storage import s3 as s3_store
 from tests.support.servers.faults import (
     CutAnswer,
     CutRequest,
@@ -132,7 +132,7 @@ WRITE_ONE = """
 import sys
 from pathlib import Path
 from penstock.core.settings import Settings
-from penstock.storage import open_store
+from penstock.backends.storage import open_store
 store = open_store(Settings(data=Path(sys.argv[1]), store_url=sys.argv[2]))
 with store.create("events/a") as file:
     file.write(b"x" * int(sys.argv[3]))

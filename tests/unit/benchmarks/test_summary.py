@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.checkpoints.attempts import Attempt
+from penstock.registry.checkpoints.attempts import Attempt
 from penstock_jobs.benchmarks.summary import _summarise, best_of, pass_at, summary_rows
 
 scores = st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]) | st.floats(0, 1), min_size=1, max_size=8)

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from penstock.channels.change import Change
-from penstock_jobs.canary.trial import Period, Trial, trial_of
+from penstock.registry.channels.change import Change
+from penstock_jobs.loop.canary.trial import Period, Trial, trial_of
 
 SECOND = 1_000_000
 SETTLE_S, WATCH_S = 60.0, 3_600.0

@@ -5,10 +5,10 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from penstock.channels.change import ChannelState
 from penstock.ingest.calls import LedgerAnswer, LedgerTotals, WaitingAnswer
+from penstock.registry.channels.change import ChannelState
 from penstock_jobs.loop.calls import CycleAnswer
-from penstock_jobs.overview.pages import Facts, notices_of
+from penstock_jobs.sessions.overview.pages import Facts, notices_of
 
 NOW_S = 1_795_219_200.0
 TOTALS = LedgerTotals(accepted=1000, stored=990, duplicate=10, rejected=0, waiting=0)

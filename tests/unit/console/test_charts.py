@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 from markupsafe import Markup
 
-from penstock.console.charts import (
+from penstock.doors.console.charts import (
     Bar,
     Dot,
     Interval,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.console import figures
+from penstock.doors.console import figures
 
 
 @pytest.mark.parametrize(

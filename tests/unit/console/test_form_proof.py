@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.console.console import own_path
-from penstock.console.sign_in import RequestForged, form_proof, require_own_form
+from penstock.doors.console.console import own_path
+from penstock.doors.console.sign_in import RequestForged, form_proof, require_own_form
 
 COOKIE = "cookie"
 PROOF = form_proof(COOKIE)

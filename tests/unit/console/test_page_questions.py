@@ -1,6 +1,6 @@
 """What pages are asked with."""
 
-from penstock.console.page import all_pages
+from penstock.doors.console.page import all_pages
 from penstock_jobs.sessions.calls import SessionsQuestion
 from penstock_jobs.sessions.pages import list_fields
 

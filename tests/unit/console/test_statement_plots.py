@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from penstock.console.query_pages import as_of_text, plot_of, shown_rows
+from penstock.doors.console.query_pages import as_of_text, plot_of, shown_rows
 
 
 def test_texts_with_numbers_are_bars() -> None:

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from penstock.console.verdict_charts import drawn_parts, frontier_chart, side_rows
-from penstock.gate.frontier import FrontierPicture, FrontierPoint
+from penstock.doors.console.verdict_charts import drawn_parts, frontier_chart, side_rows
+from penstock.registry.gate.frontier import FrontierPicture, FrontierPoint
 
 REQUIREMENT: dict[str, Any] = {
     "outcome": "FAIL", "why": "at least 0.21 worse; at most 0.02 is allowed", "suite": "core",

@@ -1,6 +1,13 @@
 """The table of the demonstration tells what was measured from what is true."""
 
-from penstock_jobs.demo.story import ACTS, COLUMNS, Chapter, StoryEnding, UserReaction, table_rows
+from penstock_jobs.simulator.demo.story import (
+    ACTS,
+    COLUMNS,
+    Chapter,
+    StoryEnding,
+    UserReaction,
+    table_rows,
+)
 
 ENDING = StoryEnding("demo-0002", UserReaction(0.9, 0.2), UserReaction(0.88, 0.25))
 

@@ -11,9 +11,9 @@ import pytest
 from prometheus_client import Counter, Histogram
 from prometheus_client.parser import text_string_to_metric_families
 
-from penstock.cli import app
 from penstock.core.metrics import CATALOGUE, PREFIX, Metrics
 from penstock.core.settings import declarations, load_settings, variables
+from penstock.doors.cli import app
 from tests.support.deploy.reading import DEPLOY, documents
 
 _NAME = re.compile(r"\b(?:penstock|process)_\w+")

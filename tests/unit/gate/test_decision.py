@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from penstock.gate.decision import decide
-from penstock.gate.evidence import SideEvidence
-from penstock.gate.verdict import shown_beside
+from penstock.registry.gate.decision import decide
+from penstock.registry.gate.evidence import SideEvidence
+from penstock.registry.gate.verdict import shown_beside
 from tests.support.gate_cases import (
     HOUR,
     MINUTE,

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.gate.decision import decide
-from penstock.gate.designs import make_design
-from penstock.gate.evidence import SideEvidence
-from penstock.gate.statistics import Ranges, chance, estimate, lower_bound
-from penstock.gate.verdict import Verdict
+from penstock.registry.gate.decision import decide
+from penstock.registry.gate.designs import make_design
+from penstock.registry.gate.evidence import SideEvidence
+from penstock.registry.gate.statistics import Ranges, chance, estimate, lower_bound
+from penstock.registry.gate.verdict import Verdict
 from tests.support.gate_cases import (
     POLICY,
     TASKS,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.checkpoints.digests import text_digest
 from penstock.core.errors import InvalidInput
-from penstock.gate.policy import Guard, Requirement, parse
+from penstock.registry.checkpoints.digests import text_digest
+from penstock.registry.gate.policy import Guard, Requirement, parse
 
 WHOLE = """
 [[require]]

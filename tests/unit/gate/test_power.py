@@ -5,9 +5,9 @@ import pytest
 
 from bench.gate_study.paired import rates
 from bench.gate_study.scores import Case
-from penstock.gate.amounts import amounts_by_task, plain_amounts
-from penstock.gate.frontier import FrontierPicture, FrontierPoint, draw_html, frontier
-from penstock.gate.power import (
+from penstock.registry.gate.amounts import amounts_by_task, plain_amounts
+from penstock.registry.gate.frontier import FrontierPicture, FrontierPoint, draw_html, frontier
+from penstock.registry.gate.power import (
     ASSUMED,
     MissingShares,
     missing_shares,

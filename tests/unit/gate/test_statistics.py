@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bench.gate_study.paired import Rates, rates
 from bench.gate_study.scores import Case
-from penstock.gate.statistics import Comparison, chance, compare, lower_bound
+from penstock.registry.gate.statistics import Comparison, chance, compare, lower_bound
 
 SCORES = st.sampled_from([0.0, 0.25, 0.5, 1.0])
 SCORED = st.lists(SCORES, min_size=1, max_size=3)

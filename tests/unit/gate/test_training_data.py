@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.checkpoints.lineage import MarkedTraining
+from penstock.registry.checkpoints.lineage import MarkedTraining
 from tests.support.gate_cases import POLICY, even, judged
 
 SHARDS = ("sha256:1",)

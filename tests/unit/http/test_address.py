@@ -4,8 +4,8 @@ import base64
 
 import pytest
 
+from penstock.backends.http.address import HttpAddress, address_group, is_loopback
 from penstock.core.errors import InvalidInput
-from penstock.http.address import HttpAddress, address_group, is_loopback
 
 
 def of(text: str) -> HttpAddress:

@@ -4,9 +4,9 @@ import socket
 
 import pytest
 
+from penstock.backends.http.egress import EgressPolicy
+from penstock.backends.http.errors import AddressForbidden
 from penstock.core.errors import SettingInvalid
-from penstock.http.egress import EgressPolicy
-from penstock.http.errors import AddressForbidden
 
 INTERNET = EgressPolicy()
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.channels.change import ChannelState
-from penstock.checkpoints.attempts import Attempt, RecordedAttempt
+from penstock.registry.channels.change import ChannelState
+from penstock.registry.checkpoints.attempts import Attempt, RecordedAttempt
 from penstock_jobs.benchmarks.run import PlannedAttempt
 from penstock_jobs.loop.candidate import missing_for_start
 from penstock_jobs.loop.cycles import Cycle, CycleStage

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from penstock.otlp.conversion import TelemetryBatch
-from penstock.otlp.log_batch import FullSessions
+from penstock.ingest.otlp.conversion import TelemetryBatch
+from penstock.ingest.otlp.log_batch import FullSessions
 from tests.support.spans import BEGAN_US, TRACE, Row, converted, logs, record, span, traces
 
 RESOURCE = {"service.name": "claude-code", "service.version": "2.1.214"}

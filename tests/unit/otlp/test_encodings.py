@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
-from penstock.otlp import json_form, protobuf
-from penstock.otlp.conversion import TelemetryBatch
-from penstock.otlp.records import DEPTH_MAX, Malformed, Span
+from penstock.ingest.otlp import json_form, protobuf
+from penstock.ingest.otlp.conversion import TelemetryBatch
+from penstock.ingest.otlp.records import DEPTH_MAX, Malformed, Span
 from tests.support.spans import TRACE, as_canonical_json, as_protobuf, logs, record, span, traces
 
 _texts = st.text('aé\U0001f469"\\\0\n\u2028[{.', max_size=12)

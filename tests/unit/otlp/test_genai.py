@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.otlp.conversion import TelemetryBatch
+from penstock.ingest.otlp.conversion import TelemetryBatch
 from tests.support.spans import (
     BEGAN_US,
     TRACE,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.proxy.engine import EventCutter, changed, elements_of, members_of, removals
+from penstock.doors.proxy.engine import EventCutter, changed, elements_of, members_of, removals
 
 _TEXTS = st.text('a1é\U0001f469"\\\n\u2028{}[]:, ', max_size=6)
 _VALUES = st.recursive(

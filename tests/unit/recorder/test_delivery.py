@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.recorder.spool import Outcome, Reply, outcome, pause_seconds
+from penstock.ingest.recorder.spool import Outcome, Reply, outcome, pause_seconds
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from bench.redaction import measure_half
-from penstock.redaction.line_redaction import LineRedactor
-from penstock.redaction.rules import built_in_rules, rule_book
+from penstock.events.redaction.line_redaction import LineRedactor
+from penstock.events.redaction.rules import built_in_rules, rule_book
 from tests.support.redaction_corpus import Half, corpus
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bench.rates_study import World, covered
-from penstock_jobs.rewards.dissatisfaction import (
+from penstock_jobs.rewards.followups.dissatisfaction import (
     LABELS_MIN,
     JudgedMessages,
     correct,

@@ -10,13 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock_jobs.shards.engine_branches import Branch, SessionBranches, TokenSpan, engine_branches
-from penstock_jobs.shards.token_payload import (
+from penstock_jobs.shards.conversation.token_payload import (
     ANY,
     EngineTokens,
     ExpectedTokens,
     PromptMemory,
     read_tokens,
+)
+from penstock_jobs.shards.rows.engine_branches import (
+    Branch,
+    SessionBranches,
+    TokenSpan,
+    engine_branches,
 )
 from tests.support.shards.talks import Talk, routes, tokens
 

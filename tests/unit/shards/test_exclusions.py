@@ -17,7 +17,7 @@ from penstock_jobs.shards.exclusion import (
     without_consent,
 )
 from penstock_jobs.shards.exclusion.copies import copied, only_copies
-from penstock_jobs.shards.session_facts import SessionProfile
+from penstock_jobs.shards.selection.session_facts import SessionProfile
 
 
 def reasons(found: Exclusions) -> dict[str, str]:

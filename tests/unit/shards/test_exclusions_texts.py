@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.checkpoints.suites import SuiteContent, SuiteTask, SuiteVersion
+from penstock.registry.checkpoints.suites import SuiteContent, SuiteTask, SuiteVersion
 from penstock_jobs.shards.exclusion.texts import (
     WORDS,
     Contamination,
@@ -21,7 +21,7 @@ from penstock_jobs.shards.exclusion.texts import (
     word_hashes,
 )
 from penstock_jobs.shards.recipe import Exclude
-from penstock_jobs.shards.session_facts import SessionProfile
+from penstock_jobs.shards.selection.session_facts import SessionProfile
 
 #: The same on every machine.
 GOLDEN = [10760762337991515389, 11960917346445342580, 17069721209552277102, 16027911106723540831]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock_jobs.shards import plan
 from penstock_jobs.shards.exclusion.texts import linked
+from penstock_jobs.shards.selection import plan
 
 
 def split_sides(keys: Sequence[Sequence[str | None]], share: float, seed: int) -> list[str]:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import InvalidInput
-from penstock_jobs.shards.rendered_branches import (
+from penstock_jobs.shards.rows.rendered_branches import (
     TEMPLATE_CHARS_MAX,
     ChatTemplate,
     TemplateLimitReached,
 )
-from penstock_jobs.shards.template_process import Refused, TemplateProcess, TextDraft
+from penstock_jobs.shards.rows.template_process import Refused, TemplateProcess, TextDraft
 from tests.support.shards.talks import Talk
 
 HONEST = "{% for m in messages %}[{{ m.content }}]{% endfor %}{{ '[' if add_generation_prompt }}"

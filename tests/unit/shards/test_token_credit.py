@@ -9,9 +9,14 @@ import pytest
 from penstock.shards.validation import ShardValidator
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.shards.recipe import Tokens
-from penstock_jobs.shards.samples import SampleRows
-from penstock_jobs.shards.selection import CHOSEN_ROWS
-from penstock_jobs.shards.token_credit import EditMark, edit_marks, rollout_rewards, span_credits
+from penstock_jobs.shards.rows.samples import SampleRows
+from penstock_jobs.shards.rows.token_credit import (
+    EditMark,
+    edit_marks,
+    rollout_rewards,
+    span_credits,
+)
+from penstock_jobs.shards.selection.selection import CHOSEN_ROWS
 from tests.support.shards.talks import SECOND, START_US, Talk, asks, tokens
 
 DEFINITION = """

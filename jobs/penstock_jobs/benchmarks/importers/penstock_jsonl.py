@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.checkpoints.attempts import RESULT_FIELDS
+from penstock.registry.checkpoints.attempts import RESULT_FIELDS
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
 from penstock_jobs.benchmarks.importers.trials import ImportedTrial, TrialCollection, scored, short

@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec import Raw, Struct
 
-from penstock.checkpoints.attempts import Attempt, check_attempt
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import GIB, MIB
+from penstock.registry.checkpoints.attempts import Attempt, check_attempt
 from penstock_jobs.benchmarks.importers import documents
 
 _TEXT_CHARS_MAX = 500

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from typing import NamedTuple
 
+from penstock.backends.http.address import HttpAddress
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import without_secrets
-from penstock.http.address import HttpAddress
 
 _NAME = re.compile(r"(?!-)[A-Za-z0-9_.-]{1,253}")
 _NAMES_MAX = 250

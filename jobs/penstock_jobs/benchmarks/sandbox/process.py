@@ -17,14 +17,14 @@ from contextlib import suppress
 from errno import EAFNOSUPPORT, ENOSYS, EPERM
 from typing import Any, NoReturn
 
-from penstock.execution.confinement import (
+from penstock.backends.execution.confinement import (
     CallRule,
     die_with_parent,
     filter_calls,
     filter_program,
     lower_limits,
 )
-from penstock.execution.guarded_process import Channel
+from penstock.backends.execution.guarded_process import Channel
 from penstock_jobs.benchmarks.sandbox import root_folder as kernel
 from penstock_jobs.benchmarks.sandbox.folder_files import NamedFolders
 from penstock_jobs.benchmarks.sandbox.root_folder import PLACE, make_root

@@ -17,9 +17,9 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Protocol, Self
 
+from penstock.backends.execution.guarded_process import Channel, GuardedProcess, run_guarded
 from penstock.core.errors import PenstockError
 from penstock.core.settings import MIB
-from penstock.execution.guarded_process import Channel, GuardedProcess, run_guarded
 from penstock_jobs.benchmarks.sandbox import network, process
 from penstock_jobs.benchmarks.sandbox.folder_files import File, NamedFolders
 from penstock_jobs.benchmarks.sandbox.network import Relay

@@ -16,8 +16,8 @@ from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.sources import Candidate, Source
 from penstock_jobs.importers.transcript import SessionDraft
-from penstock_jobs.rewards.git_repository import Commit, Repository, read_branch
-from penstock_jobs.rewards.git_repository import read_texts as read_blobs
+from penstock_jobs.rewards.history.git_repository import Commit, Repository, read_branch
+from penstock_jobs.rewards.history.git_repository import read_texts as read_blobs
 
 _BEGIN = "# aider chat started at "
 _PROMPT, _NOTICE = "####", "> "

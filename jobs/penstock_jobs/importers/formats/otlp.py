@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from itertools import chain
 
-from penstock.otlp.conversion import TelemetryBatch
-from penstock.otlp.json_form import logs_of, spans_of
-from penstock.otlp.log_batch import FullSessions
+from penstock.ingest.otlp.conversion import TelemetryBatch
+from penstock.ingest.otlp.json_form import logs_of, spans_of
+from penstock.ingest.otlp.log_batch import FullSessions
 from penstock_jobs.importers.importer import ImportedEvent, Importer, RecentEntries
 from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.sources import Candidate, Source

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from penstock.events.messages import answer_of, count_of, json_of, messages_of, present
-from penstock.otlp.attributes import with_lists
-from penstock.otlp.dialects.tracers import openinference_message
+from penstock.ingest.otlp.attributes import with_lists
+from penstock.ingest.otlp.dialects.tracers import openinference_message
 from penstock_jobs.importers import fields
 from penstock_jobs.importers.fields import Row, digest_of, milliseconds
 from penstock_jobs.importers.importer import ImportedEvent

@@ -8,13 +8,13 @@ from uuid import uuid4
 
 import typer
 
+from penstock.backends.terminal import options
+from penstock.backends.terminal.output import say, show_json, show_text
 from penstock.core.errors import InvalidInput, PenstockError
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.commands import command
 from penstock.lake.desk import Caller, LocalDesk
 from penstock.lake.lake import Lake, open_existing
-from penstock.terminal import options
-from penstock.terminal.output import say, show_json, show_text
 
 if TYPE_CHECKING:
     from penstock_jobs.rewards.followups.judge import Evaluation, Example, Judge

@@ -12,9 +12,10 @@ from msgspec import Meta
 from penstock.core.errors import InvalidInput, PenstockError
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
-from penstock_jobs.rewards.dissatisfaction import Dissatisfaction, dissatisfaction
 from penstock_jobs.rewards.due_sessions import definition_known_as
+from penstock_jobs.rewards.followups.dissatisfaction import Dissatisfaction, dissatisfaction
 from penstock_jobs.rewards.followups.judge import Label, Tests
+from penstock_jobs.rewards.followups.judged_follow_ups import JudgedFollowUps, read_follow_ups
 from penstock_jobs.rewards.followups.labels import (
     UNCLEAR,
     MessagePlace,
@@ -26,7 +27,6 @@ from penstock_jobs.rewards.followups.labels import (
     people_first,
 )
 from penstock_jobs.rewards.followups.questions import follow_up_at, kept_frame, questions
-from penstock_jobs.rewards.judged_follow_ups import JudgedFollowUps, read_follow_ups
 
 
 class NothingToUndo(PenstockError, exit_status=2, http_status=404):

@@ -8,9 +8,9 @@ from typing import Literal, NamedTuple
 
 import sqlalchemy as sa
 
-from penstock.audit.chain import append
-from penstock.audit.entry import Deed, person_digest
-from penstock.database.engine import Database, insert_of, now_us, portions
+from penstock.backends.audit.chain import append
+from penstock.backends.audit.entry import Deed, person_digest
+from penstock.backends.database.engine import Database, insert_of, now_us, portions
 from penstock_jobs.rewards.followups.judge import DISSATISFIED, Label, Message
 from penstock_jobs.rewards.tables import follow_up_label, reward_due
 

@@ -17,12 +17,12 @@ from pathlib import Path
 import msgspec
 import sqlalchemy as sa
 
+from penstock.backends.database.engine import Database, insert_of, now_us, portions
+from penstock.backends.http.address import HttpAddress
+from penstock.backends.http.client import HttpAnswer, HttpClient
+from penstock.backends.http.egress import EgressPolicy
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import Settings, without_secrets
-from penstock.database.engine import Database, insert_of, now_us, portions
-from penstock.http.address import HttpAddress
-from penstock.http.client import HttpAnswer, HttpClient
-from penstock.http.egress import EgressPolicy
 from penstock_jobs.rewards.definition import Definition
 from penstock_jobs.rewards.followups.judge import Judgement, Message, Unjudged
 from penstock_jobs.rewards.settings import RewardSettings

@@ -12,9 +12,9 @@ import sqlalchemy as sa
 from penstock.core.clock import SystemClock
 from penstock.lake.buckets import SessionId
 from penstock.lake.lake import Lake
-from penstock_jobs.rewards.chains import SessionUnknown, gather_chain
 from penstock_jobs.rewards.followups.follow_ups import FollowUp, follow_ups_of
 from penstock_jobs.rewards.followups.judge import Judgement
+from penstock_jobs.rewards.followups.judged_follow_ups import JudgedFollowUps, read_follow_ups
 from penstock_jobs.rewards.followups.labels import (
     UNCLEAR,
     MessagePlace,
@@ -24,7 +24,7 @@ from penstock_jobs.rewards.followups.labels import (
     digest_of,
 )
 from penstock_jobs.rewards.followups.llm_judge import LlmJudge
-from penstock_jobs.rewards.judged_follow_ups import JudgedFollowUps, read_follow_ups
+from penstock_jobs.rewards.history.chains import SessionUnknown, gather_chain
 from penstock_jobs.rewards.tables import reward_file
 
 #: A share of 0.3 of ten is three.

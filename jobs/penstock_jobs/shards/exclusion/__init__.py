@@ -18,12 +18,18 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from penstock.access.privacy.consents import NO_TRAIN, DecisionKind
+from penstock.access.privacy.tombstones import PROJECT, SESSION, USER
 from penstock.core.errors import InvalidInput
-from penstock.privacy.consents import NO_TRAIN, DecisionKind
-from penstock.privacy.tombstones import PROJECT, SESSION, USER
-from penstock_jobs.shards.name_numbers import in_one, numbered, numbers_in, order_of, places_among
 from penstock_jobs.shards.recipe import Consent
-from penstock_jobs.shards.session_facts import SessionProfile
+from penstock_jobs.shards.selection.dictionary_codes import (
+    in_one,
+    numbered,
+    numbers_in,
+    order_of,
+    places_among,
+)
+from penstock_jobs.shards.selection.session_facts import SessionProfile
 
 _NAMES_AT_ONCE = 10_000
 _PARTICULAR_FIRST: tuple[DecisionKind, ...] = (SESSION, USER, PROJECT)

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from penstock_jobs.rewards.rows import encoded
+from penstock_jobs.shards.conversation.session_events import event_name
 from penstock_jobs.shards.exclusion import Exclusion, Exclusions
-from penstock_jobs.shards.session_events import event_name
-from penstock_jobs.shards.session_facts import SessionLinks, SnapshotQueries
+from penstock_jobs.shards.selection.session_facts import SessionLinks, SnapshotQueries
 
 WRITTEN = "model_call"
 _MESSAGES = ("user_message", WRITTEN)

@@ -23,15 +23,19 @@ import pyarrow.compute as pc
 import xxhash
 from numpy.typing import NDArray
 
-from penstock.checkpoints.suites import SuiteVersion, suite_names, suite_versions
+from penstock.backends.database.engine import Database
 from penstock.core.errors import InvalidInput
 from penstock.core.toml_document import unknown
-from penstock.database.engine import Database
-from penstock_jobs.shards.conversation_reader import read_conversation
+from penstock.registry.checkpoints.suites import SuiteVersion, suite_names, suite_versions
+from penstock_jobs.shards.conversation.reader import read_conversation
+from penstock_jobs.shards.conversation.session_events import (
+    COLUMNS,
+    events_by_session,
+    texts_within,
+)
 from penstock_jobs.shards.exclusion import Exclusion, Exclusions
 from penstock_jobs.shards.recipe import Exclude
-from penstock_jobs.shards.session_events import COLUMNS, events_by_session, texts_within
-from penstock_jobs.shards.session_facts import PinnedSessions, SessionProfile
+from penstock_jobs.shards.selection.session_facts import PinnedSessions, SessionProfile
 
 WORDS = 5
 BANDS, ROWS = 21, 6

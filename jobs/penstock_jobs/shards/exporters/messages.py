@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from penstock_jobs.shards.conversation import OpenAiMessage
-from penstock_jobs.shards.export import WEIGHING, Exporter, ExportOutput, ShardSource
-from penstock_jobs.shards.preferences import Preference
+from penstock_jobs.shards.conversation.conversation import OpenAiMessage
+from penstock_jobs.shards.exporters.export import WEIGHING, Exporter, ExportOutput, ShardSource
+from penstock_jobs.shards.rows.preferences import Preference
 
 DialogueRefusal = Literal[
     "no_messages", "unknown_message_form", "no_trained_answer", "no_prompt", "untrained_answer"

@@ -13,7 +13,13 @@ import msgspec
 import numpy as np
 import pyarrow.compute as pc
 
-from penstock_jobs.shards.export import TOKENS, WEIGHING, Exporter, ExportOutput, ShardSource
+from penstock_jobs.shards.exporters.export import (
+    TOKENS,
+    WEIGHING,
+    Exporter,
+    ExportOutput,
+    ShardSource,
+)
 
 Row = dict[str, Any]
 _UNKNOWN_SOURCE = "penstock"

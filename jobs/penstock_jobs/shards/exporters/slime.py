@@ -8,7 +8,13 @@ the two forms that `torch.load` reads, so that PyTorch is not needed to write th
 import pickle
 from typing import Any
 
-from penstock_jobs.shards.export import TOKENS, WEIGHING, Exporter, ExportOutput, ShardSource
+from penstock_jobs.shards.exporters.export import (
+    TOKENS,
+    WEIGHING,
+    Exporter,
+    ExportOutput,
+    ShardSource,
+)
 
 _COLUMNS = (
     "sample_id", "session_id", "rollout_id", "group_id", "task_id", "checkpoint_id", "split",

@@ -25,8 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.shards.schema import Rows
-from penstock_jobs.shards.conversation import OpenAiMessage
-from penstock_jobs.shards.export import (
+from penstock_jobs.shards.conversation.conversation import OpenAiMessage
+from penstock_jobs.shards.exporters.export import (
     WEIGHING,
     Exporter,
     ExportOutput,

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from penstock.backends.database.engine import Database
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import Settings, load_settings
-from penstock.database.engine import Database
 from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.definition import (
     Definition,

@@ -7,6 +7,7 @@ import pytest
 
 from penstock.core.errors import InvalidInput
 from penstock.lake.desk import Caller, LocalDesk
+from penstock_jobs.rewards.followups.judged_follow_ups import JudgedFollowUp, JudgedFollowUps
 from penstock_jobs.rewards.followups.label_calls import (
     LABEL,
     LABEL_RATES,
@@ -24,7 +25,6 @@ from penstock_jobs.rewards.followups.label_calls import (
     effect_by_step,
 )
 from penstock_jobs.rewards.followups.labels import StoredLabel, draw
-from penstock_jobs.rewards.judged_follow_ups import JudgedFollowUp, JudgedFollowUps
 from tests.support.lakes import HandLake
 from tests.support.rewards.followups.judged_lakes import judged_lake
 

@@ -13,6 +13,7 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock_jobs.rewards.due_sessions import definition_known_as
 from penstock_jobs.rewards.followups import questions as asking
 from penstock_jobs.rewards.followups.judge import Message
+from penstock_jobs.rewards.followups.judged_follow_ups import JudgedFollowUp, JudgedFollowUps
 from penstock_jobs.rewards.followups.labels import (
     MessagePlace,
     StoredLabel,
@@ -30,7 +31,6 @@ from penstock_jobs.rewards.followups.questions import (
     questions,
     read_frame,
 )
-from penstock_jobs.rewards.judged_follow_ups import JudgedFollowUp, JudgedFollowUps
 from tests.support.commands import penstock
 from tests.support.lakes import HandLake, hand_lake
 from tests.support.reward_events import answered, said

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from penstock.backends.database.engine import Database
+from penstock.backends.http.egress import EgressPolicy
 from penstock.core.errors import InvalidInput
-from penstock.database.engine import Database
-from penstock.http.egress import EgressPolicy
 from penstock_jobs.rewards.followups import llm_judge
 from penstock_jobs.rewards.followups.judge import Judgement, Message, Unjudged
 from penstock_jobs.rewards.followups.llm_judge import (

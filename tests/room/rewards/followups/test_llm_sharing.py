@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from penstock.backends.database.engine import Database
 from penstock.core.errors import SettingInvalid
 from penstock.core.settings import load_settings
-from penstock.database.engine import Database
 from penstock_jobs.rewards.followups.judge import Judgement, Message
 from penstock_jobs.rewards.followups.llm_judge import (
     AnswerCache,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from penstock.database.engine import Database
+from penstock.backends.database.engine import Database
 from penstock_jobs.rewards.tables import judge_spending
 from tests.support.servers.scripted_server import Answer, Asked, Hang, Server, answering
 from tests.support.waiting import eventually

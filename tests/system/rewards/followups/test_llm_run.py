@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from penstock.backends.execution import open_executor
 from penstock.core.errors import InvalidInput
-from penstock.execution import open_executor
 from penstock_jobs.rewards.definition import Definition, parse_definition
 from penstock_jobs.rewards.measures.dissatisfied import JudgeUnfit
 from penstock_jobs.rewards.runs import RewardRunReport, RunRequest, run

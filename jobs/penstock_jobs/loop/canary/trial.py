@@ -1,0 +1,166 @@
+"""A trial: which two checkpoints of a channel are compared, on what traffic, and what can be asked.
+
+A canary is compared with the current checkpoint while both serve, from its first change on. After a
+full promotion the new one is compared with the one before, which served before it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any, Literal
+
+import msgspec
+
+from penstock.backends.terminal.output import time_text
+from penstock.core.clock import SECOND_US
+from penstock.lake.desk import Call, Caller
+from penstock.lake.lake import Lake
+from penstock.registry.channels.calls import ChannelQuestion
+from penstock.registry.channels.change import Change
+
+Kind = Literal["canary", "watch"]
+
+
+@dataclass(frozen=True)
+class Period:
+    from_us: int
+    until_us: int | None
+    share: float | None = None
+
+
+@dataclass(frozen=True)
+class Trial:
+    """It begins with a canary or a promotion, and ends with the next."""
+
+    tenant: str
+    channel: str
+    kind: Kind
+    candidate: str
+    incumbent: str
+    since_version: int
+    since_us: int
+    #: The newest change when this was read. A step or a rollback expects that it is still so.
+    version: int
+    #: When the traffic of each counts. In a canary both have the same periods.
+    candidate_periods: tuple[Period, ...]
+    incumbent_periods: tuple[Period, ...]
+    split_us: tuple[int, ...]
+    until_us: int | None = None
+
+    @property
+    def share(self) -> float | None:
+        return self.candidate_periods[-1].share
+
+    @property
+    def step_us(self) -> int:
+        return self.split_us[-1]
+
+    @property
+    def reads_from_us(self) -> int:
+        return min(period.from_us for period in (*self.candidate_periods, *self.incumbent_periods))
+
+
+def trial_of(
+    changes: Sequence[Change], *, now_us: int, settle_s: float, watch_s: float
+) -> Trial | None:
+    """By the newest changes of a channel. Just after a change of the split engines are not there
+    yet."""
+    if not changes:
+        return None
+    newest, settle_us = changes[-1], round(settle_s * SECOND_US)
+    kind: Kind = "canary"
+    candidate, incumbent, until_us = newest.canary, newest.checkpoint, None
+    if candidate is not None and incumbent is not None:
+        pair = (incumbent, candidate)
+        same_pair = takewhile(lambda c: (c.checkpoint, c.canary) == pair, reversed(changes))
+        steps: list[Change] = []
+        for change in reversed(list(same_pair)):
+            # A change of the policy or a release does not change the split.
+            if not steps or steps[-1].canary_share != change.canary_share:
+                steps.append(change)
+        ends = [*(step.at for step in steps[1:]), None]
+        candidate_periods = incumbent_periods = tuple(
+            Period(step.at + settle_us, end, step.canary_share)
+            for step, end in zip(steps, ends, strict=True)
+            if end is None or step.at + settle_us < end
+        )
+    else:
+        steps = [change for change in changes if change.action != "policy"][-1:]
+        if not steps or steps[0].action != "promote" or steps[0].pinned:
+            return None
+        kind, candidate, incumbent = "watch", steps[0].checkpoint, steps[0].previous
+        until_us = steps[0].at + round(watch_s * SECOND_US)
+        if candidate is None or incumbent is None or now_us >= until_us:
+            return None
+        candidate_periods = (Period(steps[0].at + settle_us, until_us),)
+        incumbent_periods = (Period(2 * steps[0].at - until_us, steps[0].at),)
+    return Trial(
+        tenant=newest.tenant,
+        channel=newest.channel,
+        kind=kind,
+        candidate=candidate,
+        incumbent=incumbent,
+        since_version=steps[0].version,
+        since_us=steps[0].at,
+        version=newest.version,
+        candidate_periods=candidate_periods,
+        incumbent_periods=incumbent_periods,
+        split_us=tuple(step.at for step in steps),
+        until_us=until_us,
+    )
+
+
+class TrialAnswer(msgspec.Struct, kw_only=True):
+    """`step_since` is when the share became what it is, `until` when the watch ends."""
+
+    kind: str
+    candidate: str
+    incumbent: str
+    share: float | None
+    since_version: int
+    since: str
+    step_since: str
+    until: str | None
+
+
+class CanaryAnswer(msgspec.Struct):
+    channel: str
+    trial: TrialAnswer | None
+    look: dict[str, Any] | None
+    looked_at: str | None
+
+
+def trial_answer(trial: Trial) -> TrialAnswer:
+    return TrialAnswer(
+        kind=trial.kind,
+        candidate=trial.candidate,
+        incumbent=trial.incumbent,
+        share=trial.share,
+        since_version=trial.since_version,
+        since=time_text(trial.since_us),
+        step_since=time_text(trial.step_us),
+        until=time_text(trial.until_us) if trial.until_us is not None else None,
+    )
+
+
+def _show(lake: Lake, caller: Caller, question: ChannelQuestion) -> CanaryAnswer:
+    from penstock_jobs.loop.canary.look import newest_look, situation_of
+
+    trial = situation_of(lake, caller.tenant, question.name).trial
+    look = newest_look(lake.database, trial) if trial is not None else None
+    return CanaryAnswer(
+        channel=question.name,
+        trial=trial_answer(trial) if trial is not None else None,
+        look=look.document if look is not None else None,
+        looked_at=time_text(look.at) if look is not None else None,
+    )
+
+
+SHOW_CANARY = Call(
+    "GET /v1/channels/{name}/canary",
+    _show,
+    ("read", "promote"),
+    "The trial of a channel, and the newest look at it",
+    description="A canary that has a part of the traffic, or a new checkpoint that is watched.",
+    refused={500: "The history is not there as it was written."},
+)
+CALLS = [SHOW_CANARY]

@@ -1,0 +1,236 @@
+"""The watcher of a channel: it looks, rolls back by itself what is worse, and raises shares where
+the policy says so.
+
+Each action is a compare-and-swap on the version of the channel that it looked at; it starts over if
+somebody else changed the channel. A look is a stored row and an action a transaction, so another
+watcher can go on at any point: it acts first on a stored breach."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Literal, NamedTuple
+from uuid import uuid4
+
+import structlog
+
+from penstock.backends.database.engine import Database
+from penstock.backends.database.errors import DatabaseUnreachable
+from penstock.backends.database.leases import leased
+from penstock.core.clock import SECOND_US
+from penstock.core.errors import one_line
+from penstock.lake.lake import Lake
+from penstock.lake.settings import LakeSettings
+from penstock.registry.channels.change import (
+    AlreadyServing,
+    Change,
+    ChannelPinned,
+    NothingToRollBackTo,
+    PromotionConflict,
+)
+from penstock.registry.channels.promotion import (
+    Judge,
+    Promotion,
+    Rollback,
+    gate_judge,
+    promote,
+    roll_back,
+)
+from penstock.registry.checkpoints.checkpoint import TEXT_CHARS_MAX, StateRefused
+from penstock.registry.gate.policy import CanarySteps
+from penstock.registry.gate.verdict import GateRefused
+from penstock_jobs.loop.canary.live_metrics import ARMS
+from penstock_jobs.loop.canary.look import Look, Situation, newest_look, situation_of, take_look
+from penstock_jobs.loop.canary.settings import CanarySettings
+from penstock_jobs.loop.canary.trial import Trial
+
+ACTOR = "watcher"
+Did = Literal["nothing", "looked", "rolled_back", "raised", "promoted", "refused"]
+#: Sessions of each checkpoint before a canary gets more traffic.
+SESSIONS_MIN = 30
+_TRIES = 5
+_REFUSALS = (GateRefused, ChannelPinned, AlreadyServing, NothingToRollBackTo, StateRefused)
+
+#: Gives the gate for a tenant and a share; without one the checkpoint is to get all traffic.
+JudgeOf = Callable[[Database, str, float | None], Judge]
+
+log_line = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class WatchRound:
+    did: Did
+    why: str
+    trial: Trial | None = None
+    look: Look | None = None
+    change: Change | None = None
+
+
+class Step(NamedTuple):
+    did: Did
+    why: str
+    share: float | None = None
+
+
+def watch_once(
+    lake: Lake,
+    tenant: str,
+    channel: str,
+    *,
+    judge_of: JudgeOf = gate_judge,
+    at_us: int | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> WatchRound:
+    """One round. `at_us` replaces the database's clock; `meanwhile` is called between a look and
+    the action that follows. Raises PromotionConflict if the channel changes at each try."""
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            return _round(lake, situation_of(lake, tenant, channel, at_us), judge_of, meanwhile)
+        except PromotionConflict as error:
+            if not tries_left:
+                raise
+            log_line.info("the channel changed meanwhile: starting over", why=str(error))
+    raise AssertionError("not reached")
+
+
+def _round(
+    lake: Lake, situation: Situation, judge_of: JudgeOf, meanwhile: Callable[[], None]
+) -> WatchRound:
+    trial = situation.trial
+    if trial is None:
+        return WatchRound("nothing", "no canary runs, and no new checkpoint is watched")
+    if trial.kind == "watch" and not (situation.policy and situation.policy.live):
+        return WatchRound("nothing", "the policy names no live metric to watch: [[live]]", trial)
+    stored = newest_look(lake.database, trial)
+    if stored is not None and stored.outcome == "breach":
+        meanwhile()
+        return _roll_back(lake, trial, None, stored.why)
+    look = take_look(lake, situation, trial)
+    meanwhile()
+    if look.outcome == "breach":
+        return _roll_back(lake, trial, look, look.why)
+    if trial.kind == "watch" or not situation.steps.auto_step:
+        return WatchRound("looked", look.why, trial, look)
+    try:
+        return _step(lake, situation, look, judge_of, ACTOR)
+    except _REFUSALS as error:
+        return WatchRound("refused", one_line(error), trial, look)
+
+
+def step_once(
+    lake: Lake,
+    tenant: str,
+    channel: str,
+    *,
+    actor: str,
+    judge_of: JudgeOf = gate_judge,
+    at_us: int | None = None,
+) -> WatchRound:
+    """Look, and take the next step if the look and the policy allow it. It never rolls back."""
+    situation = situation_of(lake, tenant, channel, at_us)
+    trial = situation.trial
+    if trial is None or trial.kind != "canary":
+        return WatchRound("nothing", f"no canary runs on {channel}", trial)
+    stored = newest_look(lake.database, trial)
+    if stored is not None and stored.outcome == "breach":
+        return WatchRound("nothing", f"it has to be rolled back: {stored.why}", trial)
+    look = take_look(lake, situation, trial)
+    return _step(lake, situation, look, judge_of, actor)
+
+
+def _step(
+    lake: Lake, situation: Situation, look: Look, judge_of: JudgeOf, actor: str
+) -> WatchRound:
+    trial = situation.trial
+    assert trial is not None
+    step = next_step(trial, look, situation.steps, pinned=situation.state.pinned)
+    if step.did == "looked":
+        return WatchRound("looked", step.why, trial, look)
+    promotion = Promotion(
+        tenant=trial.tenant,
+        channel=trial.channel,
+        checkpoint=trial.candidate,
+        actor=actor,
+        reason=f"canary step: {step.why}",
+        share=step.share,
+        # Only if nothing changed the channel since the trial was read.
+        expect=trial.incumbent,
+        expect_version=trial.version,
+    )
+    judge = judge_of(lake.database, trial.tenant, step.share)
+    change = promote(lake.database, promotion, judge)
+    return WatchRound(step.did, step.why, trial, look, change)
+
+
+def _roll_back(lake: Lake, trial: Trial, look: Look | None, why: str) -> WatchRound:
+    """End a canary, or go back to the last good checkpoint; a person has to release the channel."""
+    subject = "live metrics of the canary" if trial.kind == "canary" else "live metrics"
+    reason = f"{subject} {trial.candidate} against {trial.incumbent}: {why}"
+    order = Rollback(
+        tenant=trial.tenant,
+        channel=trial.channel,
+        actor=ACTOR,
+        expect_version=trial.version,
+        reason=reason if len(reason) <= TEXT_CHARS_MAX else reason[: TEXT_CHARS_MAX - 1] + "…",
+    )
+    try:
+        return WatchRound("rolled_back", why, trial, look, roll_back(lake.database, order))
+    except _REFUSALS as error:
+        why = f"{one_line(error)} It should have been rolled back: {why}"
+        return WatchRound("refused", why, trial, look)
+
+
+def watch(
+    lake: Lake,
+    tenant: str,
+    channel: str,
+    *,
+    tell: Callable[[WatchRound], None],
+    wait: Callable[[float], bool],
+    judge_of: JudgeOf = gate_judge,
+) -> None:
+    """Run rounds until `wait` returns true. Of several watchers one looks at a time."""
+    owner, name = f"watcher-{uuid4()}", lease_of(tenant, channel)
+    lease_s = lake.settings.room(LakeSettings).lease_seconds
+    while True:
+        try:
+            with leased(lake.database, name, owner, lease_s) as held:
+                if held:
+                    tell(watch_once(lake, tenant, channel, judge_of=judge_of))
+        except (DatabaseUnreachable, PromotionConflict) as error:
+            tell(WatchRound("nothing", one_line(error)))
+        if wait(lake.settings.room(CanarySettings).canary_look_seconds):
+            return
+
+
+def lease_of(tenant: str, channel: str) -> str:
+    return f"canary-{sha256(b'%b/%b' % (tenant.encode(), channel.encode())).hexdigest()[:32]}"
+
+
+def next_step(trial: Trial, look: Look, steps: CanarySteps, *, pinned: bool) -> Step:
+    """All traffic needs a pass, if the policy has live metrics."""
+    age_s = (look.until_us - trial.step_us) / SECOND_US
+    if pinned:
+        return Step("looked", "the channel is pinned until a person releases it")
+    if age_s < steps.min_age_s:
+        return Step("looked", f"the share is {_age(age_s)} old, of {_age(steps.min_age_s)}")
+    if look.outcome in ("breach", "error"):
+        return Step("looked", f"the newest look says {look.outcome}: {look.why}")
+    counts = [(f"{m.metric} is known of", m.sessions) for m in look.metrics]
+    for subject, sessions in [*counts, ("there are", look.sessions)]:
+        if sessions is not None and min(sessions.values()) < SESSIONS_MIN:
+            of_arms = " and ".join(f"{sessions[arm]} of the {arm}" for arm in ARMS)
+            return Step("looked", f"{subject} {of_arms}; either needs {SESSIONS_MIN} sessions")
+    share = next((share for share in steps.steps if share > (trial.share or 0.0)), None)
+    if share is not None:
+        return Step("raised", f"{_age(age_s)} at {trial.share:g}, and no breach", share)
+    if look.metrics and look.outcome != "pass":
+        return Step("looked", f"all traffic needs a pass: {look.why}")
+    why = f"{_age(age_s)} at {trial.share:g}, and live metrics say {look.outcome}"
+    return Step("promoted", why)
+
+
+def _age(seconds: float) -> str:
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,303 @@
+"""How often users come back dissatisfied, right although the judge is not.
+
+Messages have places between 0 and 1, as if drawn from a hat, and labels are given in the order of
+places: whenever it stops, the labelled ones are a random sample, whose rate is the place of the
+first message without a label. Messages that were asked because they tell much count as themselves
+alone. The estimate is a prediction-powered one (Angelopoulos and others 2023): the judge's mean,
+plus the mean of what it missed in the sample. How far the judge is believed is fitted too (PPI++).
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import Literal, NamedTuple, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from penstock.lake.lake import Lake
+from penstock_jobs.rewards.followups.judged_follow_ups import JudgedFollowUps
+from penstock_jobs.rewards.followups.labels import (
+    MessagePlace,
+    StoredLabel,
+    by_people,
+    current_labels,
+    people_first,
+)
+
+Values = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+#: Fewer labels that chance drew say nothing for certain.
+LABELS_MIN = 30
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedMessages:
+    #: The number of its session, from 0 to `sessions` − 1; each session has a message.
+    session: NDArray[np.int64]
+    sessions: int
+    judged: Values
+    #: What is true, from 0 to 1; nan where nobody said.
+    truth: Values
+    #: From 0 to 1, the same for ever, and independent of all else.
+    place: Values
+    #: It was asked because it tells much, not because it was its turn.
+    chosen: Flags
+
+    def sampled(self) -> tuple[Flags, float]:
+        """Which messages chance drew, and how likely it did each."""
+        free = ~self.chosen | np.isnan(self.truth)
+        waiting = self.place[free & np.isnan(self.truth)]
+        rate = float(waiting.min()) if waiting.size else 1.0
+        return free & (self.place < rate), rate
+
+    def weights(self) -> Values:
+        of_session = np.bincount(self.session, minlength=self.sessions)
+        weights: Values = 1 / of_session[self.session]
+        return weights
+
+
+@dataclass(frozen=True, eq=False)
+class CorrectedRate:
+    """`values` are of sessions: their mean is the rate."""
+
+    values: Values
+    judged: float
+    labels: int
+    chosen: int
+    rate: float
+    belief: float
+    #: What the variance of the mean lacks, since few labels seem to vary little.
+    doubt: float
+
+    @property
+    def is_known(self) -> bool:
+        return self.labels >= LABELS_MIN
+
+    @property
+    def value(self) -> float | None:
+        return float(self.values.mean()) if self.labels else None
+
+    @property
+    def error(self) -> float:
+        spread = float(self.values.var(ddof=1)) / self.values.size if self.values.size > 1 else 1.0
+        return sqrt(spread + self.doubt)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Between them lies each session's value, whatever its label says."""
+        return 1 - 1 / self.rate, 1 / self.rate
+
+
+class MeanInterval(NamedTuple):
+    low: float
+    high: float
+
+
+class MeanDifference(NamedTuple):
+    value: float
+    interval: tuple[float, float]
+    p: float
+
+
+def t_tails(t: float, degrees: float) -> float:
+    from scipy.special import stdtr
+
+    return float(2 * stdtr(degrees, -t))
+
+
+def t_quantile(tails: float, degrees: float) -> float:
+    from scipy.special import stdtrit
+
+    return float(-stdtrit(degrees, tails / 2))
+
+
+def correct(groups: Sequence[JudgedMessages]) -> list[CorrectedRate]:
+    """What the judge misses is fitted in each group: it may flatter one checkpoint more than
+    another."""
+    samples = [group.sampled() for group in groups]
+    belief = _belief(groups, [drawn for drawn, _ in samples])
+    return [
+        _corrected(group, drawn, rate, belief)
+        for group, (drawn, rate) in zip(groups, samples, strict=True)
+    ]
+
+
+def interval(corrected: CorrectedRate, alpha: float) -> MeanInterval | None:
+    if not corrected.is_known:
+        return None
+    reach = t_quantile(alpha, corrected.labels - 2) * corrected.error
+    value = float(corrected.values.mean())
+    return MeanInterval(max(value - reach, 0.0), min(value + reach, 1.0))
+
+
+def difference(before: CorrectedRate, after: CorrectedRate, alpha: float) -> MeanDifference | None:
+    """None with too few labels on a side."""
+    if not (before.is_known and after.is_known):
+        return None
+    value = float(after.values.mean() - before.values.mean())
+    sides = ((before.error**2, before.labels - 2), (after.error**2, after.labels - 2))
+    total = sum(square for square, _ in sides)
+    degrees = total**2 / sum(square**2 / own for square, own in sides)
+    reach = t_quantile(alpha, degrees) * sqrt(total)
+    p = t_tails(abs(value) / sqrt(total), degrees)
+    return MeanDifference(value, (max(value - reach, -1.0), min(value + reach, 1.0)), p)
+
+
+def _belief(groups: Sequence[JudgedMessages], drawn: Sequence[Flags]) -> float:
+    """The slope of the truth over what the judge says, within groups, between 0 and 1."""
+    products = squares = 0.0
+    for group, own in zip(groups, drawn, strict=True):
+        if own.sum() < 2:
+            continue
+        weight = group.weights()[own]
+        weight = weight / weight.sum()
+        judged = group.judged[own] - weight @ group.judged[own]
+        truth = group.truth[own] - weight @ group.truth[own]
+        products += float(own.sum() * (weight * judged) @ truth)
+        squares += float(own.sum() * (weight * judged) @ judged)
+    return min(max(products / squares, 0.0), 1.0) if squares > 0 else 0.0
+
+
+def _corrected(group: JudgedMessages, drawn: Flags, rate: float, belief: float) -> CorrectedRate:
+    weight, labels = group.weights(), int(drawn.sum())
+    chosen = group.chosen & ~np.isnan(group.truth)
+    missed = group.truth - belief * group.judged
+    total = float(weight[drawn].sum())
+    offset = float(weight[drawn] @ missed[drawn]) / total if total else 0.0
+    expected = offset + belief * group.judged
+    rest = np.where(drawn, group.truth - expected, 0.0)
+    value = np.where(chosen, group.truth, expected + rest / rate)
+    values = np.bincount(group.session, weights=weight * value, minlength=group.sessions)
+    judged = np.bincount(group.session, weights=weight * group.judged, minlength=group.sessions)
+    doubt = _doubt(rest[drawn], weight[drawn], expected, rate, group.sessions)
+    return CorrectedRate(
+        values.astype(np.float64),
+        judged=float(judged.mean()),
+        labels=labels,
+        chosen=int(chosen.sum()),
+        rate=rate,
+        belief=belief,
+        doubt=doubt,
+    )
+
+
+def _doubt(rest: Values, weight: Values, expected: Values, rate: float, sessions: int) -> float:
+    """As if four more messages had been drawn, two true and two not, as in Agresti and Coull's
+    interval."""
+    labels = len(rest)
+    if labels < 3:
+        return 1.0
+    mean = float(np.clip(expected.mean(), 0, 1))
+    typical = float((weight**2).mean())
+    pairs = 2 * typical * ((1 - mean) ** 2 + mean**2)
+    squares = float((weight**2 * rest**2).sum())
+    more = (squares + pairs) * labels / (labels - 2) - squares
+    return more * (1 - rate) / rate**2 / sessions**2
+
+
+JUDGED = "judged_follow_up"
+RATE = "dissatisfied"
+TruthBy = Literal["people", "models", "nobody"]
+Group = TypeVar("Group", bound=Hashable)
+
+
+@dataclass(frozen=True, eq=False)
+class Dissatisfaction:
+    sessions: pa.Array
+    rate: CorrectedRate
+    truth_by: TruthBy
+    #: Sessions that ended later than the messages that labels were drawn from.
+    later: int
+
+    def interval(self, alpha: float = 0.05) -> MeanInterval | None:
+        return interval(self.rate, alpha)
+
+
+def read_dissatisfaction(
+    lake: Lake, tenant: str, groups: Mapping[Group, JudgedFollowUps]
+) -> dict[Group, Dissatisfaction]:
+    labels = current_labels(lake.database, tenant)
+    return dissatisfaction(groups, labels)
+
+
+def dissatisfaction(
+    groups: Mapping[Group, JudgedFollowUps], labels: Sequence[StoredLabel]
+) -> dict[Group, Dissatisfaction]:
+    """What people said counts where they labelled enough in each group with labels, else also what
+    models said: to mix them as each group has them would compare judges, not checkpoints."""
+    people = _described(groups, by_people(labels), "people")
+    models = _described(groups, people_first(labels), "models")
+    known = [sum(each.rate.is_known for each in found.values()) for found in (people, models)]
+    return people if known[0] >= known[1] else models
+
+
+def _described(
+    groups: Mapping[Group, JudgedFollowUps],
+    labels: Sequence[StoredLabel],
+    truth_by: TruthBy,
+) -> dict[Group, Dissatisfaction]:
+    by_place = {label.place: label for label in labels}
+    frames = {
+        name: _frame(follow_ups, by_place) for name, follow_ups in groups.items() if follow_ups
+    }
+    rates = correct([frame.messages for frame in frames.values()])
+    return {
+        name: Dissatisfaction(
+            frame.sessions, rate, truth_by if rate.labels else "nobody", frame.later
+        )
+        for (name, frame), rate in zip(frames.items(), rates, strict=True)
+    }
+
+
+class _Frame(NamedTuple):
+    sessions: pa.Array
+    messages: JudgedMessages
+    later: int
+
+
+def _frame(follow_ups: JudgedFollowUps, labels: Mapping[MessagePlace, StoredLabel]) -> _Frame:
+    """The messages of sessions that were quiet when somebody began to label: what came later has
+    had no chance to be drawn. Of several such times the one that leaves the most labels."""
+    own = [labels[place] for place in follow_ups.numbers_of(labels.keys())]
+    untils = sorted({label.until_us for label in own if label.drawn})[-_TIMES_MAX:]
+    sessions, messages = _messages(follow_ups, labels)
+    everything = _Frame(sessions, messages, 0)
+    frames: list[_Frame] = []
+    for until_us in untils:
+        covered = follow_ups.where(pc.less_equal(follow_ups.rows["last_us"], until_us))
+        if covered:
+            sessions, messages = _messages(covered, labels)
+            frames.append(_Frame(sessions, messages, len(everything.sessions) - len(sessions)))
+    most: _Frame = max(
+        reversed(frames or [everything]),
+        key=lambda frame: int(frame.messages.sampled()[0].sum()),
+    )
+    return most
+
+
+_TIMES_MAX = 20
+
+
+def _messages(
+    follow_ups: JudgedFollowUps, labels: Mapping[MessagePlace, StoredLabel]
+) -> tuple[pa.Array, JudgedMessages]:
+    numbers, sessions = follow_ups.sessions()
+    truth = np.full(len(follow_ups), np.nan)
+    chosen = np.zeros(len(follow_ups), bool)
+    for place, number in follow_ups.numbers_of(labels.keys()).items():
+        label = labels[place]
+        truth[number] = np.nan if label.truth is None else label.truth
+        chosen[number] = not label.drawn
+    messages = JudgedMessages(
+        session=numbers,
+        sessions=len(sessions),
+        judged=follow_ups.column("judged"),
+        truth=truth,
+        place=follow_ups.column("drawn_at"),
+        chosen=chosen,
+    )
+    return sessions, messages

@@ -1,0 +1,334 @@
+"""The commits of a Git repository as later states of the edits of a bucket.
+
+Each commit becomes a `vcs_commit` event of the chain at the committer's time, but never before its
+parents'. The first commit after an edit that has most of its lines carries it; from there the
+commits on the way to the tip are shown. Commits before it say nothing: the edit was not in the
+branch yet. An edit that no commit carries is compared with the branch itself.
+
+The branch also answers at each edit's horizons where the latest thing known of a file is a commit.
+A commit that leaves the edit out on purpose looks like one that took it back.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from penstock.core.clock import SECOND_US
+from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.history.git_followed_files import (
+    BranchLines,
+    CommitStep,
+    CommittedEdit,
+    EditedChain,
+    FollowedChange,
+    FollowedFiles,
+    MovedText,
+    ShownCommit,
+    new_name,
+    path_matcher,
+)
+from penstock_jobs.rewards.history.git_repository import (
+    BranchHistory,
+    ChangedFile,
+    Commit,
+    Repository,
+    read_branch,
+    read_texts,
+)
+from penstock_jobs.rewards.rows import row_tuples
+from penstock_jobs.rewards.texts.changes import ink
+
+#: It goes up when the same repository would say something else.
+HISTORY_VERSION = 2
+_TEXTS = ((name, pa.string()) for name in ("session_id", "type", "event_id", "payload"))
+_EVENTS = pa.schema([*_TEXTS, ("ts", pa.timestamp("us", tz="UTC")), ("seq", pa.int64())])
+# What happens at one moment, in this order.
+_EDIT, _LOOK, _COMMIT, _HORIZON = range(4)
+#: After all other events of the same moment. Commits of one moment have to stay in their order.
+_SEQ_FIRST = 2**62
+#: Shorter lines, without white space, tell nothing about where a text came from.
+_TELLING_CHARS = 8
+#: A commit with fewer of an edit's lines does not carry it.
+_CARRIED_SHARE = 0.5
+#: How many later commits of a file an edit is looked for in.
+_CANDIDATES_MAX = 64
+#: Lines of the agent with fewer characters that are elsewhere now are chance.
+_MOVED_CHARS = 20
+#: How often in a row text may move on to a file that nobody edited.
+_MOVES_MAX = 3
+
+
+@dataclass(frozen=True)
+class HistoryGaps:
+    #: Until when it knows the branch; None if it is where the branch is made.
+    known_until_us: int | None = None
+    #: Horizons of edits that are later, though they have passed.
+    unanswered: int = 0
+    #: Commits and files of which it lacks objects.
+    unreadable: int = 0
+
+    def __add__(self, other: "HistoryGaps") -> "HistoryGaps":
+        known = [gaps.known_until_us for gaps in (self, other) if gaps.known_until_us is not None]
+        counts = self.unanswered + other.unanswered, self.unreadable + other.unreadable
+        return HistoryGaps(min(known, default=None), *counts)
+
+
+def with_history(
+    bucket: Bucket, repository: Repository, *, horizons_s: Sequence[int] = ()
+) -> tuple[Bucket, HistoryGaps]:
+    events, gaps = history_events(bucket, repository, horizons_s=horizons_s)
+    if bucket.events.num_columns:
+        events = pa.concat_tables([bucket.events, events], promote_options="permissive")
+    return replace(bucket, events=events), gaps
+
+
+def history_events(
+    bucket: Bucket, repository: Repository, *, horizons_s: Sequence[int] = ()
+) -> tuple[pa.Table, HistoryGaps]:
+    """Rows of `vcs_commit`, in the order of their moments within each chain."""
+    chains = _edited_chains(bucket)
+    if not chains:
+        return _EVENTS.empty_table(), HistoryGaps()
+    history = read_branch(repository, min(chain.edits[0].ts_us for chain in chains))
+    lines = BranchLines(history.commits, history.tip)
+    texts = _FileTexts(repository)
+    match = path_matcher(history, repository.directory)
+    for chain in chains:
+        chain.matched = match({edit.path for edit in chain.edits})
+    _find_carriers(chains, history, texts)
+    shown = [
+        _ShownChain(chain, lines, bucket.as_of_us, history.known_until_us, horizons_s)
+        for chain in chains
+    ]
+    for _ in range(_MOVES_MAX):
+        _find_moves(shown, texts)
+    texts.load(file.blob for own in shown for event in own.events for file in event.files)
+    rows = [
+        row
+        for own in shown
+        for row in _event_rows(own.chain.session, own.events, repository.branch, texts)
+    ]
+    unanswered = sum(own.unanswered for own in shown)
+    table = pa.Table.from_pylist(rows, schema=_EVENTS)
+    unreadable = history.unreadable + len(texts.missing)
+    return table, HistoryGaps(history.known_until_us, unanswered, unreadable)
+
+
+class _FileTexts:
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
+        self._texts: dict[str, str | None] = {}
+        self._lines: dict[str, frozenset[str]] = {}
+        self.missing: set[str] = set()
+
+    def load(self, blobs: Iterable[str | None]) -> None:
+        wanted = {blob for blob in blobs if blob} - self._texts.keys()
+        read = read_texts(self._repository, wanted)
+        self._texts |= {blob: read.texts.get(blob) for blob in wanted}
+        self.missing |= read.missing
+
+    def text(self, blob: str) -> str | None:
+        return self._texts.get(blob)
+
+    def lines(self, blob: str | None) -> frozenset[str]:
+        if not blob:
+            return frozenset()
+        if blob not in self._lines:
+            self._lines[blob] = _telling_lines(self._texts.get(blob) or "")
+        return self._lines[blob]
+
+
+def _telling_lines(text: str) -> frozenset[str]:
+    stripped = {line.strip() for line in text.splitlines()}
+    return frozenset(line for line in stripped if len(ink(line)) >= _TELLING_CHARS)
+
+
+def _edited_chains(bucket: Bucket) -> list[EditedChain]:
+    chains: dict[str, EditedChain] = {}
+    if bucket.edits.num_rows:
+        rows = row_tuples(bucket.edits, "session_id", "ts", "path", "before", "after")
+        for session, ts_us, path, before, after in sorted(rows, key=lambda row: row[:2]):
+            if path:
+                lines = _telling_lines(after or "") - _telling_lines(before or "")
+                chain = chains.setdefault(bucket.chain_of(session), EditedChain(session, []))
+                chain.edits.append(CommittedEdit(ts_us, path, lines))
+    if bucket.observations.num_rows:
+        for session, ts_us, path in row_tuples(bucket.observations, "session_id", "ts", "path"):
+            if path and (name := bucket.chain_of(session)) in chains:
+                chains[name].looks.append((ts_us, path))
+    for chain in chains.values():
+        chain.edits.sort(key=lambda edit: edit.ts_us)
+    return list(chains.values())
+
+
+def _find_carriers(
+    chains: Iterable[EditedChain], history: BranchHistory, texts: _FileTexts
+) -> None:
+    versions: defaultdict[str, list[tuple[Commit, ChangedFile]]] = defaultdict(list)
+    for commit in history.commits:
+        for file in commit.changed[0]:
+            if file.blob:
+                for name in {file.path, file.renamed_from or file.path}:
+                    versions[name].append((commit, file))
+    candidates: dict[tuple[int, CommittedEdit], list[tuple[Commit, ChangedFile]]] = {}
+    for number, chain in enumerate(chains):
+        for edit in chain.edits:
+            if edit.lines and (path := chain.matched.get(edit.path)) is not None:
+                known = versions[path]
+                first = bisect_left(known, edit.ts_us, key=lambda version: version[0].ts_us)
+                candidates[number, edit] = known[first : first + _CANDIDATES_MAX]
+    files = [file for own in candidates.values() for _, file in own]
+    texts.load(blob for file in files for blob in (file.blob, file.before))
+    for number, chain in enumerate(chains):
+        for edit in chain.edits:
+            best = 0.0
+            for commit, file in candidates.get((number, edit), ()):
+                brought = texts.lines(file.blob) - texts.lines(file.before)
+                share = len(edit.lines & brought) / len(edit.lines)
+                if share >= _CARRIED_SHARE and share > best:
+                    best, chain.carriers[edit] = share, commit
+
+
+@dataclass(eq=False)
+class _ShownChain:
+    chain: EditedChain
+    lines: BranchLines
+    as_of_us: int
+    known_until_us: int | None
+    horizons_s: Sequence[int]
+    unanswered: int = 0
+    moves: Mapping[str, Sequence[MovedText]] = field(default_factory=dict)
+    events: list[ShownCommit] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.events = self._shown()
+
+    def show_again(self, moves: Mapping[str, Sequence[MovedText]]) -> None:
+        if moves != self.moves:
+            self.moves = moves
+            self.events = self._shown()
+
+    def _shown(self) -> list[ShownCommit]:
+        files = FollowedFiles(self.chain, self.moves)
+        self.unanswered = 0
+        answered: set[tuple[int, str]] = set()
+        shown = []
+        for ts_us, kind, _, subject in self._moments():
+            if kind == _COMMIT:
+                if (event := files.committed(*subject)) is not None:
+                    shown.append(event)
+            elif kind == _EDIT:
+                files.edited(subject)
+            elif kind == _LOOK:
+                files.latest.pop(subject, None)  # the branch knows nothing of what was seen
+            elif self.known_until_us is not None and ts_us > self.known_until_us:
+                if subject in self.chain.matched and (ts_us, subject) not in answered:
+                    answered.add((ts_us, subject))
+                    self.unanswered += 1
+            else:
+                # What the branch says about the file, if nothing has happened to it since.
+                for name in files.holding(subject):
+                    if name in files.latest and (ts_us, name) not in answered:
+                        answered.add((ts_us, name))
+                        commit, blob = files.latest[name]
+                        shown.append(ShownCommit(ts_us, commit, (ChangedFile(name, blob),)))
+        return shown
+
+    def _moments(self) -> list[tuple[int, int, int, Any]]:
+        moments: list[tuple[int, int, int, Any]] = []
+        for number, (step, jumped) in enumerate(self._steps()):
+            moments.append((step.commit.ts_us, _COMMIT, number, (step, jumped)))
+        for edit in self.chain.edits:
+            moments.append((edit.ts_us, _EDIT, 0, edit.path))
+            dues = [edit.ts_us + horizon * SECOND_US for horizon in self.horizons_s if horizon]
+            moments += [(due, _HORIZON, 0, edit.path) for due in dues if due <= self.as_of_us]
+        moments += [(ts_us, _LOOK, 0, path) for ts_us, path in self.chain.looks]
+        moments.sort(key=lambda moment: moment[:3])
+        return moments
+
+    def _steps(self) -> Iterator[tuple[CommitStep, bool]]:
+        """The way from the first carrying commit, and whether it jumps to another branch."""
+        carriers = {commit.name: commit for commit in self.chain.carriers.values()}
+        starts: list[Commit | None] = [*sorted(carriers.values(), key=lambda own: own.ts_us)]
+        first_us = self.chain.edits[0].ts_us
+        jumped = False
+        for start, following in zip(starts or [None], [*starts[1:], None], strict=True):
+            arrived = False
+            for step in self.lines.way(start.name if start is not None else None):
+                if following is not None and step.commit.ts_us > following.ts_us:
+                    break
+                if arrived := step.commit is following:
+                    break
+                if step.commit.ts_us >= first_us:
+                    yield step, jumped
+                    jumped = False
+            jumped = not arrived
+
+
+def _find_moves(shown: Sequence[_ShownChain], texts: _FileTexts) -> None:
+    """Show the files too into which lines of the agent went from followed ones."""
+    changes = [
+        (own, event, followed)
+        for own in shown
+        for event in own.events
+        for followed in event.followed
+    ]
+    texts.load(
+        blob for *_, followed in changes for blob in (followed.change.before, followed.change.blob)
+    )
+    lines_of: defaultdict[tuple[_ShownChain, str], set[str]] = defaultdict(set)
+    for own in shown:
+        for edit in own.chain.edits:
+            lines_of[own, edit.path] |= edit.lines
+        for moved in (moved for files in own.moves.values() for moved in files):
+            name = new_name(moved.source, moved.source_path, moved.file.path)
+            lines_of[own, name] |= lines_of[own, moved.source]
+    lost: list[tuple[_ShownChain, ShownCommit, FollowedChange, set[str]]] = []
+    for own, event, followed in changes:
+        lines, change = lines_of[own, followed.before], followed.change
+        lines_of[own, followed.after] |= lines
+        gone = lines & texts.lines(change.before) - texts.lines(change.blob)
+        if _chars(gone) >= _MOVED_CHARS:
+            lost.append((own, event, followed, gone))
+    texts.load(
+        blob for _, event, *_ in lost for file in event.others for blob in (file.blob, file.before)
+    )
+    found: dict[_ShownChain, dict[str, list[MovedText]]] = {own: {} for own in shown}
+    for own, event, followed, gone in lost:
+        for file in event.others:
+            if _chars(gone & (texts.lines(file.blob) - texts.lines(file.before))) >= _MOVED_CHARS:
+                path = followed.change.renamed_from or followed.change.path
+                moved = MovedText(file, followed.before, path)
+                found[own].setdefault(event.commit, []).append(moved)
+    for own in shown:
+        own.show_again({**own.moves, **found[own]})
+
+
+def _chars(lines: Iterable[str]) -> int:
+    return sum(len(ink(line)) for line in lines)
+
+
+def _event_rows(
+    session: str, events: Iterable[ShownCommit], branch: str, texts: _FileTexts
+) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for number, event in enumerate(events, start=_SEQ_FIRST):
+        entries: list[dict[str, object]] = []
+        for path, blob, renamed_from, _ in event.files:
+            if blob is None:
+                entries.append({"path": path, "deleted": True})
+            elif (text := texts.text(blob)) is not None:
+                renamed = {"renamed_from": renamed_from} if renamed_from else {}
+                entries.append({"path": path, "text": text, **renamed})
+        if entries:
+            payload = {"commit": event.commit, "branch": branch, "files": entries}
+            encoded = msgspec.json.encode(payload).decode()
+            event_id = f"git-{event.commit}-{event.ts_us}"
+            values = (session, "vcs_commit", event_id, encoded, event.ts_us, number)
+            rows.append(dict(zip(_EVENTS.names, values, strict=True)))
+    return rows

@@ -1,0 +1,294 @@
+"""The overview: whether data flows, what it was worth, what serves, and what needs a person."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+from markupsafe import Markup
+
+from penstock.core.clock import SECOND_US
+from penstock.doors.console.charts import Bar, Series, bar_chart, line_chart, share_bar
+from penstock.doors.console.figures import as_time, duration
+from penstock.doors.console.page import Content, PageList, Visitor, all_pages, page_sql
+from penstock.ingest.calls import READ_LEDGER, LedgerAnswer, LedgerQuestion
+from penstock.lake.calls import seconds_until_stored
+from penstock.lake.desk import Call, Question
+from penstock.registry.channels.calls import LIST_CHANNELS, ChannelsQuestion
+from penstock.registry.channels.change import ChannelState
+from penstock_jobs.loop.calls import SHOW_LOOPS, CycleAnswer, LoopsQuestion
+from penstock_jobs.rewards.pages import chosen_rewards, state_bars
+
+PAGES = PageList("penstock_jobs.sessions.overview:pages/")
+Q = TypeVar("Q", bound=Question)
+A = TypeVar("A")
+
+#: Events that wait longer are not on their way any more.
+WAITING_SECONDS_MAX = 60.0
+#: Where more sessions say nothing, rewards rest on the few that are left.
+SILENT_SHARE_MAX = 0.5
+#: Shares of fewer sessions say little.
+_SESSIONS_MIN = 20
+#: Where more lines are rejected, a producer is broken.
+_REJECTED_SHARE_MAX = 0.01
+Tone = Literal["bad", "warn"]
+
+
+@dataclass(frozen=True)
+class Notice:
+    tone: Tone
+    sentence: str
+    href: str
+    link: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    now_s: float
+    ledger: LedgerAnswer | None = None
+    waiting_since_s: float | None = None
+    channels: Sequence[ChannelState] = ()
+    cycles: Sequence[CycleAnswer] = ()
+    #: Sessions by how they ended, and those without rewards as an empty name.
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    sessions: int = 0
+
+
+def notices_of(facts: Facts) -> list[Notice]:
+    found = [*_of_ledger(facts), *_of_channels(facts), *_of_cycles(facts), *_of_rewards(facts)]
+    return sorted(found, key=lambda notice: notice.tone != "bad")
+
+
+def _of_ledger(facts: Facts) -> Iterator[Notice]:
+    ledger = facts.ledger
+    if ledger is None:
+        return
+    for sentence in ledger.discrepancies[:3]:
+        yield Notice("bad", f"The ledger does not add up: {sentence}", "/health", "Health")
+    gaps = [gap for gap in ledger.gaps if gap.accepted_at is None]
+    if gaps:
+        lost = sum(gap.to_offset - gap.from_offset for gap in gaps)
+        sentence = f"{lost} offsets of the log were lost before the lake had them."
+        yield Notice("bad", sentence, "/health", "Health")
+    waited_s = 0.0 if facts.waiting_since_s is None else facts.now_s - facts.waiting_since_s
+    if ledger.waiting is not None and waited_s > WAITING_SECONDS_MAX:
+        count, minutes = ledger.waiting.events, waited_s / 60
+        sentence = f"{count} events have waited {minutes:.0f} min to be stored."
+        yield Notice("bad", f"{sentence} {ledger.waiting.why}".strip(), "/health", "Health")
+    totals = ledger.totals
+    came = totals.accepted + totals.rejected
+    if totals.rejected > came * _REJECTED_SHARE_MAX:
+        sentence = f"{totals.rejected} of {came} lines were rejected."
+        yield Notice("warn", sentence, "/health", "Rejected lines")
+    if totals.dropped:
+        sentence = f"Recorders had to drop {totals.dropped} events before they were sent."
+        yield Notice("warn", sentence, "/health", "Health")
+
+
+def _of_channels(facts: Facts) -> Iterator[Notice]:
+    for channel in facts.channels:
+        if channel.pinned:
+            sentence = (
+                f"{channel.channel} is pinned to {channel.checkpoint}: the loop promotes nothing "
+                "until a person releases it."
+            )
+            yield Notice("warn", sentence, "/checkpoints", "Checkpoints")
+
+
+def _of_cycles(facts: Facts) -> Iterator[Notice]:
+    for cycle in facts.cycles:
+        name = f"Cycle {cycle.cycle} of {cycle.loop}"
+        if cycle.outcome == "failed":
+            yield Notice("bad", f"{name} failed: {cycle.why}", "#loops", "The loop")
+        elif cycle.outcome is None and any(stage.silent for stage in cycle.stages):
+            stages = ", ".join(stage.stage for stage in cycle.stages if stage.silent)
+            sentence = f"{name} stands still: nothing was heard of {stages} for too long."
+            yield Notice("bad", sentence, "#loops", "The loop")
+        elif cycle.outcome is None and cycle.over_budget:
+            over_min = ((cycle.took_s or 0) - cycle.budget_s) / 60
+            yield Notice(
+                "warn", f"{name} is {over_min:.0f} min over its budget.", "#loops", "The loop"
+            )
+
+
+def _of_rewards(facts: Facts) -> Iterator[Notice]:
+    known = sum(facts.outcomes.values())
+    if facts.sessions and not known:
+        sentence = "No run has computed what sessions were worth."
+        yield Notice("warn", sentence, "/rewards", "Rewards")
+    ended = known - facts.outcomes.get("pending", 0)
+    if ended < _SESSIONS_MIN:
+        return
+    for kind, why in (
+        ("censored", "nobody looked at what became of them"),
+        ("excluded", "rules leave them out"),
+        ("negative_by_rule", "they broke a rule"),
+    ):
+        count = facts.outcomes.get(kind, 0)
+        if count > SILENT_SHARE_MAX * ended:
+            word = kind.replace("_", " ")
+            sentence = f"{count} of {ended} sessions are {word}: {why}."
+            yield Notice("warn", sentence, f"/sessions?outcome={kind}", "These sessions")
+
+
+_HOUR_S = 3600
+Window = Literal["6h", "24h", "7d", "30d"]
+_WINDOWS: dict[Window, tuple[int, int]] = {
+    "6h": (6 * _HOUR_S, 300),
+    "24h": (24 * _HOUR_S, 900),
+    "7d": (7 * 24 * _HOUR_S, 2 * _HOUR_S),
+    "30d": (30 * 24 * _HOUR_S, 8 * _HOUR_S),
+}
+_STATES_MAX = 10
+_TONES = {
+    "scored": "good", "negative_by_rule": "bad", "censored": "warn", "excluded": "s5",
+    "pending": "info",
+}  # fmt: skip
+
+
+class OverviewQuestion(Question):
+    window: Window = "24h"
+
+
+@PAGES.page(
+    "/", "Overview", "overview.html.jinja", reads_rows=True, remembered=True,
+    group="Production", place=0, shortcut="o",
+)  # fmt: skip
+def _overview(visitor: Visitor, asked: OverviewQuestion) -> Content:
+    window_s, step_s = _WINDOWS[asked.window]
+    now_us = visitor.clock.now_us()
+    since_us = now_us - window_s * SECOND_US
+    variables = {"since_us": str(since_us), "step_s": str(step_s)}
+    steps = _rows(visitor, "sessions_by_time.sql", "sessions", variables)
+    outcomes = _rows(visitor, "outcomes.sql", "outcomes", variables)
+    hour_us = _HOUR_S * SECOND_US
+    ledger = _asked(visitor, READ_LEDGER, LedgerQuestion(since=since_us // hour_us * hour_us))
+    known = _asked(visitor, LIST_CHANNELS, ChannelsQuestion(limit=20))
+    channels = known.channels if known else []
+    loops = _asked(visitor, SHOW_LOOPS, LoopsQuestion(limit=20))
+    cycles = loops.cycles if loops else []
+    sessions = sum(row["sessions"] for row in steps)
+    ended = {row["outcome"]: row["sessions"] for row in outcomes}
+    now_s, waiting_s = now_us / SECOND_US, _waiting_since_s(ledger)
+    facts = Facts(now_s, ledger, waiting_s, channels, cycles, ended, sessions)
+    return {
+        "windows": list(_WINDOWS),
+        "notices": list(map(_with_page, notices_of(facts))),
+        "sessions": sessions,
+        "sessions_chart": _sessions_chart(steps, since_us, now_us, step_s),
+        "events_chart": _events_chart(ledger, since_us, now_us) if ledger is not None else "",
+        "ledger": ledger,
+        "waiting_s": _age_s(facts.waiting_since_s, facts.now_s),
+        "until_stored": _until_stored(visitor, since_us) if ledger is not None else {},
+        "outcomes": outcomes,
+        "outcomes_chart": _outcomes_chart(outcomes),
+        "computed_at": max((row["computed_at"] for row in outcomes), default=None),
+        "states": _states(visitor, outcomes, since_us),
+        "channels": channels,
+        "changes": _rows(visitor, "changes.sql", "promotions", {}) if channels else [],
+        "sees_channels": known is not None,
+        "cycles": [(cycle, _stages_chart(cycle)) for cycle in cycles],
+    }
+
+
+def _asked(visitor: Visitor, call: Call[Q, A], question: Q) -> A | None:
+    return visitor.ask(call, question) if visitor.may_ask(call) else None
+
+
+def _rows(
+    visitor: Visitor, file: str, view: str, variables: dict[str, str]
+) -> list[dict[str, Any]]:
+    return visitor.own_rows(
+        page_sql("penstock_jobs.sessions.overview", file), frozenset({view}), variables
+    )
+
+
+def _states(
+    visitor: Visitor, outcomes: Sequence[dict[str, Any]], since_us: int
+) -> list[tuple[str, dict[str, int], Markup]]:
+    if not outcomes:
+        return []
+    newest = max(outcomes, key=lambda row: row["computed_at"])
+    variables = {"version": newest["version"], "since_us": str(since_us)}
+    variables |= {"checkpoint": "", "project": ""}
+    [states] = visitor.own_answers(chosen_rewards(variables, "reward_states.sql"))
+    return state_bars(states)[:_STATES_MAX]
+
+
+def _with_page(notice: Notice) -> tuple[Notice, bool]:
+    path = notice.href.partition("?")[0]
+    return notice, path.startswith("#") or any(page.path == path for page in all_pages())
+
+
+def _waiting_since_s(ledger: LedgerAnswer | None) -> float | None:
+    if ledger is None or ledger.waiting is None or not ledger.waiting.since_at:
+        return None
+    return as_time(ledger.waiting.since_at).timestamp()
+
+
+def _age_s(since_s: float | None, now_s: float) -> float | None:
+    return None if since_s is None else max(now_s - since_s, 0.0)
+
+
+def _until_stored(visitor: Visitor, since_us: int) -> dict[str, float | None]:
+    waits = seconds_until_stored(visitor.lake, since_us)
+    return {
+        name: waits[min(int(share * len(waits)), len(waits) - 1)] if waits else None
+        for name, share in (("p50", 0.5), ("p99", 0.99))
+    }
+
+
+# Charts
+
+
+def _sessions_chart(
+    steps: Sequence[dict[str, Any]], since_us: int, now_us: int, step_s: int
+) -> object:
+    if not steps:
+        return line_chart([], title="Sessions a minute")
+    counts = {round(row["step"].timestamp()): row["sessions"] for row in steps}
+    first = since_us // SECOND_US // step_s * step_s + step_s
+    times = range(first, now_us // SECOND_US + 1, step_s)
+    points = [(float(at), 60 * counts.get(at, 0) / step_s) for at in times]
+    title = "Sessions a minute"
+    about = f"{sum(counts.values())} sessions, in steps of {duration(step_s)}."
+    return line_chart([Series("", points)], title=title, description=about, area=True)
+
+
+def _events_chart(ledger: LedgerAnswer, since_us: int, now_us: int) -> object:
+    accepted: Counter[float] = Counter()
+    rejected: Counter[float] = Counter()
+    for row in ledger.rows:
+        at = as_time(row.hour).timestamp()
+        accepted[at] += row.accepted
+        rejected[at] += row.rejected
+    if not accepted:
+        return line_chart([], title="Events a minute")
+    first_s = since_us // SECOND_US // _HOUR_S * _HOUR_S
+    times = range(first_s, now_us // SECOND_US + 1, _HOUR_S)
+    series = [
+        Series(name, [(float(at), counts[at] / 60) for at in times])
+        for name, counts in (("accepted", accepted), ("rejected", rejected))
+    ]
+    about = f"{sum(accepted.values())} accepted, {sum(rejected.values())} rejected, by the hour."
+    return line_chart(series, title="Events a minute", description=about, area=True)
+
+
+def _outcomes_chart(outcomes: Sequence[dict[str, Any]]) -> object:
+    shares = [
+        Bar(row["outcome"].replace("_", " "), row["sessions"], _TONES.get(row["outcome"], "s5"))
+        for row in outcomes
+    ]
+    return share_bar(shares, title="How sessions ended", with_legend=False)
+
+
+def _stages_chart(cycle: CycleAnswer) -> object:
+    took: defaultdict[str, float] = defaultdict(float)
+    tones = {"failed": "bad", "running": "info", "waiting": "warn"}
+    states = {}
+    for stage in cycle.stages:
+        took[stage.stage] += stage.took_s or 0.0
+        states[stage.stage] = stage.state
+    bars = [Bar(name, seconds, tones.get(states[name], "")) for name, seconds in took.items()]
+    title = f"Stages of cycle {cycle.cycle} of {cycle.loop}"
+    return bar_chart(bars, title=title, value_format=lambda value: duration(value or 0.0))

@@ -1,0 +1,1 @@
+"""From sessions to the rows of a shard: branches, tokens, credit and columns."""

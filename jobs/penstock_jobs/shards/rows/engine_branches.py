@@ -1,0 +1,242 @@
+"""Branches: the token sequences that an inference engine saw, each as long as it went on exactly.
+
+A call whose prompt begins with all tokens of a branch goes on with it; any other begins a branch of
+its own, with its prompt as context. What the model wrote is trained in the branch of its call
+alone. Policy versions never go back within a branch: after a rollback a branch forks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.shards.schema import ROLES, TokenSource
+from penstock_jobs.shards.conversation.conversation import Conversation, ModelCall
+from penstock_jobs.shards.conversation.session_events import EventProblem, temperature_of
+from penstock_jobs.shards.conversation.token_payload import (
+    ANY,
+    TOKENS_REDACTED,
+    EngineTokens,
+    ExpectedTokens,
+    ExpertRoutes,
+    Floats,
+    Ids,
+    PromptMemory,
+    Runs,
+    read_tokens,
+)
+
+BranchLink = Literal["fork", "compaction"]
+_NEVER_US = 2**63
+ASSISTANT = ROLES.index("assistant")
+
+
+class TokenSpan(NamedTuple):
+    """Consecutive tokens of one origin. What the model read has the role and the event of the last
+    message in it."""
+
+    start: int
+    end: int
+    turn: int
+    role: int
+    sampled: bool
+    event_seq: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Branch:
+    input_ids: Ids
+    spans: tuple[TokenSpan, ...]
+    #: By number in the conversation: those whose completions are trained here.
+    calls: tuple[int, ...]
+    #: As long as the ids, 0 where nothing is trained. None: nobody said them.
+    rollout_logprobs: Floats | None = None
+    #: Each holds up to the next. None: not known of all calls; so below.
+    version_runs: Runs | None = None
+    temperature_runs: tuple[tuple[int, float], ...] | None = None
+    routes: ExpertRoutes | None = None
+    #: The branch before it, and why that did not go on.
+    parent: int | None = None
+    link: BranchLink | None = None
+    token_source: TokenSource = "engine"
+    tokenizer: str | None = None
+    template: str | None = None
+    #: What is wrong with calls that would be trained here, or with parts of those that are.
+    problems: tuple[str, ...] = ()
+
+    @property
+    def temperature(self) -> float | None:
+        """The one that all calls share."""
+        values = {value for _, value in self.temperature_runs or ()}
+        return values.pop() if len(values) == 1 else None
+
+    @property
+    def loss_mask(self) -> NDArray[np.uint8]:
+        mask = np.zeros(len(self.input_ids), dtype=np.uint8)
+        for span in self.spans:
+            if span.sampled:
+                mask[span.start : span.end] = 1
+        return mask
+
+    @property
+    def n_trainable(self) -> int:
+        return sum(span.end - span.start for span in self.spans if span.sampled)
+
+    @property
+    def prompt_len(self) -> int:
+        return next((span.start for span in self.spans if span.sampled), len(self.input_ids))
+
+
+class SessionBranches(NamedTuple):
+    branches: list[Branch]
+    problems: list[EventProblem]
+
+
+def engine_branches(conversation: Conversation, expected: ExpectedTokens = ANY) -> SessionBranches:
+    """Make branches of the calls with ids that the model wrote here for the first time. Where some
+    calls have log-probabilities, those without are read and not trained."""
+    drafts: list[_BranchDraft] = []
+    current: _BranchDraft | None = None
+    memory = PromptMemory()
+    moment = conversation.redacted_from_us
+    redacted_from_us = _NEVER_US if moment is None else moment
+    problems: list[EventProblem] = []
+    broken_before: list[str] = []
+    for call in conversation.calls:
+        if call.flags & {"copied", "synthetic"}:
+            continue
+        tokens = read_tokens(call.payload.tokens, expected, memory)
+        if isinstance(tokens, EngineTokens) and redacted_from_us <= call.event.ts_us:
+            tokens = TOKENS_REDACTED
+        elif tokens == TOKENS_REDACTED:
+            redacted_from_us = min(redacted_from_us, call.event.ts_us)
+        if isinstance(tokens, str):
+            # The call is not trained: said of the branch that it stands in or before.
+            (broken_before if current is None else current.problems).append(tokens)
+            problems.append(_problem(tokens, call))
+        elif tokens is not None:
+            problems += [_problem(kind, call) for kind in tokens.lacks]
+            going_on = (draft for draft in drafts if draft.goes_on_in(tokens))
+            parent, current = current, max(going_on, key=lambda draft: len(draft.ids), default=None)
+            if current is None:
+                current = _BranchDraft(len(drafts), tokens.tokenizer, tokens.template)
+                current.problems, broken_before = broken_before, []
+                if parent is not None:
+                    current.parent = parent.number
+                    current.link = "fork" if parent.context == call.context else "compaction"
+                drafts.append(current)
+            current.add(call, tokens)
+    if any(draft.logprobs for draft in drafts):
+        for draft in drafts:
+            for call, position in draft.bare:
+                draft.spans[position] = draft.spans[position]._replace(sampled=False)
+                draft.calls.remove(call.number)
+                draft.problems.append("logprobs_missing")
+                problems.append(_problem("logprobs_missing", call))
+    return SessionBranches([draft.finished() for draft in drafts], problems)
+
+
+def _problem(kind: str, call: ModelCall) -> EventProblem:
+    return EventProblem(kind, call.event.seq, call.event.event_id, call.payload.call_id)
+
+
+@dataclass(slots=True, eq=False)
+class _BranchDraft:
+    """A branch that calls may still go on with."""
+
+    number: int
+    tokenizer: str | None
+    template: str | None
+    parent: int | None = None
+    link: BranchLink | None = None
+    context: int = 0
+    ids: Ids = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    spans: list[TokenSpan] = field(default_factory=list)
+    calls: list[int] = field(default_factory=list)
+    logprobs: list[tuple[int, Floats]] = field(default_factory=list)
+    runs: list[tuple[int, int]] = field(default_factory=list)
+    runs_known: bool = True
+    temperatures: list[tuple[int, float | None]] = field(default_factory=list)
+    routes: list[ExpertRoutes | None] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    #: Calls without log-probabilities, and their spans.
+    bare: list[tuple[ModelCall, int]] = field(default_factory=list)
+
+    def goes_on_in(self, tokens: EngineTokens) -> bool:
+        length = len(self.ids)
+        if length > len(tokens.prompt) or tokens.tokenizer != self.tokenizer:
+            return False
+        if self.runs and tokens.runs and tokens.runs[0][1] < self.runs[-1][1]:
+            return False
+        # The last token alone tells most that do not.
+        same_end = tokens.prompt[length - 1] == self.ids[-1]
+        return bool(same_end) and np.array_equal(tokens.prompt[:length], self.ids)
+
+    def add(self, call: ModelCall, tokens: EngineTokens) -> None:
+        known, read = len(self.ids), len(tokens.prompt)
+        end = read + len(tokens.completion)
+        if read > known:
+            role = ROLES.index(call.after)
+            self.spans.append(TokenSpan(known, read, call.turn, role, False, call.after_seq))
+        self.spans.append(TokenSpan(read, end, call.turn, ASSISTANT, True, call.event.seq))
+        self.ids = np.concatenate([tokens.prompt, tokens.completion])
+        self.calls.append(call.number)
+        if tokens.logprobs is None:
+            self.bare.append((call, len(self.spans) - 1))
+        else:
+            self.logprobs.append((read, tokens.logprobs))
+        self.runs_known &= tokens.runs is not None
+        for start, version in tokens.runs or ():
+            if not self.runs or self.runs[-1][1] != version:
+                self.runs.append((read + start, version))
+        temperature = temperature_of(call.payload)
+        if not self.temperatures or self.temperatures[-1][1] != temperature:
+            self.temperatures.append((read, temperature))
+        if routes := tokens.routes:
+            # Without the rows of tokens that earlier calls gave: theirs are what counts.
+            covered = max((part.end for part in self.routes if part), default=routes.start)
+            routes = routes.part(min(max(covered, routes.start), routes.end), routes.end)
+        self.routes.append(routes)
+        self.problems += tokens.lacks
+        self.context = call.context
+
+    def finished(self) -> Branch:
+        routes = _joined(self.routes, len(self.ids))
+        if routes is None and any(self.routes):
+            self.problems.append("routes_incomplete")
+        logprobs = np.zeros(len(self.ids), dtype=np.float32)
+        for start, values in self.logprobs:
+            logprobs[start : start + len(values)] = values
+        known = [(start, value) for start, value in self.temperatures if value is not None]
+        return Branch(
+            input_ids=self.ids,
+            spans=tuple(self.spans),
+            calls=tuple(self.calls),
+            rollout_logprobs=logprobs if self.logprobs else None,
+            version_runs=tuple(self.runs) if self.runs_known else None,
+            temperature_runs=tuple(known) if len(known) == len(self.temperatures) else None,
+            routes=routes,
+            parent=self.parent,
+            link=self.link,
+            tokenizer=self.tokenizer,
+            template=self.template,
+            problems=tuple(dict.fromkeys(self.problems)),
+        )
+
+
+def _joined(parts: Sequence[ExpertRoutes | None], length: int) -> ExpertRoutes | None:
+    """Join them up to the last token or the one before it; None where there are gaps."""
+    present = [part for part in parts if part is not None and part.rows]
+    if not present:
+        return None
+    first, end = present[0], present[-1].end
+    for part, later in pairwise(present):
+        same_form = (part.layers, part.topk, part.dtype) == (later.layers, later.topk, later.dtype)
+        if part.end != later.start or not same_form:
+            return None
+    if end not in (length, length - 1):
+        return None
+    return replace(first, rows=end - first.start, data=b"".join(part.data for part in present))

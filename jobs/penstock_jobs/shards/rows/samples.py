@@ -1,0 +1,364 @@
+"""Samples: the rows of a shard that sessions become, a row for each branch, as columns.
+
+Rewards, advantages and the split are not filled in here: the plan sets them.
+"""
+
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from penstock.core.errors import InvalidInput, PenstockError
+from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
+from penstock_jobs.shards.conversation.conversation import (
+    ChatMessage,
+    Conversation,
+    openai_message,
+    order_chain,
+    sequence_end,
+)
+from penstock_jobs.shards.conversation.session_events import EventProblem
+from penstock_jobs.shards.conversation.token_payload import (
+    TOKENS_REDACTED,
+    ExpectedTokens,
+    Ids,
+    is_digest,
+)
+from penstock_jobs.shards.recipe import Tokens
+from penstock_jobs.shards.rows.engine_branches import Branch, engine_branches
+from penstock_jobs.shards.rows.preferences import Correction, PreferenceFinder
+from penstock_jobs.shards.rows.rendered_branches import Renderer
+from penstock_jobs.shards.rows.token_credit import RolloutRow, TokenRewards
+
+SampleRefusal = Literal[
+    "no_engine_tokens",  # ids are demanded, and no call has any
+    "redacted_tokens",  # ids are demanded, and redaction took them out
+    "broken_tokens",  # all that it has are broken
+    "nothing_written",  # nothing in it was written by the model here for the first time
+    "template_refused",
+    "too_long",
+    "too_many_branches",
+]
+BRANCHES_MAX = 2**15 - 1
+UNKNOWN = "unknown"
+_BRANCH_FIELDS = ("prompt_len", "n_trainable", "temperature", "token_source")
+_ROUTE_FIELDS = ("layers", "topk", "dtype", "start")
+
+
+class TokenizerMismatch(PenstockError, exit_status=2):
+    """The engine's tokens of {whose} are not of the recipe's tokenizer: {why}. Nothing was built:
+    rendered anew as text, a session holds no token that the model wrote, and no log-probability.
+    Name the engine's tokenizer.json under [tokens], or have such sessions rendered by
+    `other_tokenizer = "render"` there."""
+
+
+class LeftOutBranches(NamedTuple):
+    """A session, or some branches of it."""
+
+    session_id: str
+    reason: SampleRefusal
+    branches: int
+
+
+class SampleRows:
+    """Takes in chains, and gives the rows that they become."""
+
+    def __init__(self, tokens: Tokens, renderer: Renderer | None = None) -> None:
+        """Raises InvalidInput."""
+        if renderer is None and tokens.source != "engine":
+            why = f"source is {tokens.source!r}, and there is no tokenizer to render with"
+            raise InvalidInput(what="The recipe's [tokens]", why=why)
+        self.left_out: list[LeftOutBranches] = []
+        self.problems: list[tuple[str, EventProblem]] = []
+        #: Rendered sessions whose engine gave ids that the tokenizer does not have.
+        self.strange: list[str] = []
+        self._tokens = tokens
+        self._renderer = renderer
+        self.expected = ExpectedTokens()
+        if renderer is not None:
+            self.expected = ExpectedTokens(renderer.tokenizer_sha256, renderer.vocabulary)
+        self._rows: list[dict[str, Any]] = []
+        self._branches: list[Branch] = []
+
+    def add_chain(
+        self,
+        conversations: Iterable[Conversation],
+        consents: Mapping[str, str],
+        *,
+        chosen: Collection[str] | None = None,
+        rollout_id: str | None = None,
+        credit: Callable[[Sequence[RolloutRow]], list[TokenRewards]] | None = None,
+        corrections: Mapping[str, Sequence[Correction]] = MappingProxyType({}),
+        origins: Mapping[str, Conversation] = MappingProxyType({}),
+    ) -> None:
+        """Add all sessions of a chain; rows come of those that are `chosen`, else of all. `credit`
+        gives their token rewards. Raises TokenizerMismatch."""
+        places = order_chain(conversations)
+        if not places:
+            return
+        moments = [place.conversation.redacted_from_us for place in places]
+        redacted_from_us = min((moment for moment in moments if moment is not None), default=None)
+        starts = [place.conversation.start for place in places]
+        rollout = rollout_id or places[0].conversation.session_id
+        shared: dict[str, Any] = {
+            "rollout_id": rollout,
+            "group_id": next((start.group_id for start in starts if start.group_id), rollout),
+            "task_id": next((start.task_id for start in starts if start.task_id), None),
+        }
+        before, last_sample = len(self._rows), dict[str, str]()
+        written: list[Conversation] = []
+        for conversation, chain_pos, parent in places:
+            session = conversation.session_id
+            if chosen is None or session in chosen:
+                shared |= {"consent": consents.get(session, UNKNOWN), "chain_pos": chain_pos}
+                # Whoever goes on from a session has read what was masked in it.
+                conversation = replace(conversation, redacted_from_us=redacted_from_us)  # noqa: PLW2901
+                sources = corrections.get(session, ()), origins.get(session)
+                self._add(conversation, shared, last_sample.get(parent or ""), sources)
+                written += [conversation] * (len(self._rows) - before - len(written))
+                last_sample |= {row["session_id"]: row["sample_id"] for row in self._rows[-1:]}
+        if len(self._rows) > before:
+            self._rows[-1]["is_last_step"] = True
+            if credit is not None:
+                rows = list(zip(written, self._branches[before:], strict=True))
+                for row, rewards in zip(self._rows[before:], credit(rows), strict=True):
+                    row["token_rewards"] = rewards
+
+    def table(self) -> pa.Table:
+        """Give SHARD_ROWS in the order in which they came."""
+        columns: dict[str, pa.Array] = {
+            name: _numbers(name, [getattr(branch, name) for branch in self._branches])
+            for name in ("input_ids", "loss_mask", "rollout_logprobs")
+        }
+        records: dict[str, list[Any]] = {
+            "policy_version_runs": [branch.version_runs for branch in self._branches],
+            "temperature_runs": [branch.temperature_runs for branch in self._branches],
+            "turn_spans": [branch.spans for branch in self._branches],
+            "reward_components": [()] * len(self._branches),
+            "token_rewards": [row.get("token_rewards") for row in self._rows],
+        }
+        columns |= {name: record_lists(name, values) for name, values in records.items()}
+        for field in SHARD_ROWS:
+            if field.name not in columns:
+                values = [row.get(field.name) for row in self._rows]
+                columns[field.name] = pa.array(values, field.type)
+        return pa.table(columns, schema=SHARD_ROWS)
+
+    def routes(self, plain: pa.ChunkedArray | None = None) -> pa.Table | None:
+        """Give ROUTE_ROWS, for each sample one; None if none has experts. The first are of `plain`
+        samples, which have none."""
+        if all(branch.routes is None for branch in self._branches):
+            return None
+        rows = [{"sample_id": sample} for sample in ([] if plain is None else plain.to_pylist())]
+        for row, branch in zip(self._rows, self._branches, strict=True):
+            rows.append({"sample_id": row["sample_id"]})
+            if routes := branch.routes:
+                rows[-1] |= {name: getattr(routes, name) for name in _ROUTE_FIELDS}
+                rows[-1]["routed_experts"] = routes.data
+        return pa.Table.from_pylist(rows, ROUTE_ROWS)
+
+    def _add(
+        self,
+        conversation: Conversation,
+        shared: dict[str, Any],
+        parent: str | None,
+        sources: tuple[Sequence[Correction], Conversation | None],
+    ) -> None:
+        session = conversation.session_id
+        branches = self._branches_of(conversation)
+        if isinstance(branches, str):
+            self.left_out.append(LeftOutBranches(session, branches, 0))
+            return
+        fitting = self._fitting(session, branches)
+        if len(fitting) > BRANCHES_MAX:
+            self.left_out.append(LeftOutBranches(session, "too_many_branches", len(fitting)))
+            return
+        trained = [call for _, branch in fitting for call in branch.calls]
+        texts = _RowTexts(conversation, PreferenceFinder(conversation, trained, *sources))
+        sample_ids: dict[int, str] = {}
+        for index, (number, branch) in enumerate(fitting):
+            # The branch that it forked from, or the next before that of which there is a row.
+            origin = branch.parent
+            while origin is not None and origin not in sample_ids:
+                origin = branches[origin].parent
+            sample_ids[number] = sample_id(session, index, branch.input_ids, branch.loss_mask)
+            self._rows.append(
+                {
+                    **shared,
+                    **self._branch_columns(conversation, branch),
+                    "sample_id": sample_ids[number],
+                    "session_id": session,
+                    "branch_index": index,
+                    "n_branches": len(fitting),
+                    "trajectory_id": f"{session}#{index}" if index else session,
+                    "parent_sample_id": parent if origin is None else sample_ids[origin],
+                    "link_kind": branch.link if number else conversation.start.link,
+                    **texts.of_branch(branch),
+                }
+            )
+            self._branches.append(branch)
+
+    def _branches_of(self, conversation: Conversation) -> list[Branch] | SampleRefusal:
+        session, source = conversation.session_id, self._tokens.source
+        self.problems += [(session, problem) for problem in conversation.problems]
+        if source != "render":
+            from_engine = engine_branches(conversation, self.expected)
+            self.problems += [(session, problem) for problem in from_engine.problems]
+            if any(branch.calls for branch in from_engine.branches):
+                return from_engine.branches
+            if source == "engine":
+                if from_engine.problems:
+                    kinds = {problem.kind for problem in from_engine.problems}
+                    return "redacted_tokens" if kinds == {TOKENS_REDACTED} else "broken_tokens"
+                written = any(
+                    not call.flags & {"copied", "synthetic"} for call in conversation.calls
+                )
+                return "no_engine_tokens" if written else "nothing_written"
+            self._check_tokenizer(session, {problem.kind for problem in from_engine.problems})
+        assert self._renderer is not None  # the constructor saw to it
+        rendered = self._renderer.render(conversation)
+        self.problems += [(session, problem) for problem in rendered.problems]
+        if any(branch.calls for branch in rendered.branches):
+            return rendered.branches
+        return "template_refused" if rendered.problems else "nothing_written"
+
+    def _check_tokenizer(self, session: str, problems: Collection[str]) -> None:
+        if "ids_out_of_range" in problems:
+            self.strange.append(session)
+        if "other_tokenizer" in problems and self._tokens.other_tokenizer == "refuse":
+            why = f"theirs has another digest than {self.expected.tokenizer}"
+            raise TokenizerMismatch(whose=f"the session {session}", why=why)
+
+    def _fitting(self, session: str, branches: list[Branch]) -> list[tuple[int, Branch]]:
+        """Choose those that something is trained of, with their numbers among all."""
+        limit = self._tokens.max_length
+        short = [each for each in enumerate(branches) if len(each[1].input_ids) <= limit]
+        if len(short) < len(branches):
+            too_long = len(branches) - len(short)
+            self.left_out.append(LeftOutBranches(session, "too_long", too_long))
+        return [each for each in short if each[1].calls]
+
+    def _branch_columns(self, conversation: Conversation, branch: Branch) -> dict[str, Any]:
+        call = conversation.calls[branch.calls[-1]]
+        end = sequence_end(conversation, branch.calls[-1])
+        # Why something that a model said is not trained here or anywhere.
+        mask_reason = "broken_calls" if branch.problems else None
+        if any("copied" in other.flags for other in conversation.calls):
+            mask_reason = "copied"
+        elif branch.token_source == "renderer" and any(
+            message.regeneration for message in conversation.messages
+        ):
+            mask_reason = "regenerated"
+        names = tokenizer_names(branch.tokenizer or "", self.expected, self._tokens)
+        versions = [version for _, version in branch.version_runs or ()]
+        license = conversation.start.license
+        return {
+            **{name: getattr(branch, name) for name in _BRANCH_FIELDS},
+            **end._asdict(),
+            "is_last_step": False,
+            "n_tokens": len(branch.input_ids),
+            "min_policy_version": min(versions, default=None),
+            "max_policy_version": max(versions, default=None),
+            "routed_rows": branch.routes.rows if branch.routes else None,
+            "mask_reason": mask_reason,
+            "error_kind": next(iter(branch.problems), None),
+            "loss_weight": 1.0,
+            "tokenizer_sha256": names[0],
+            "tokenizer_id": names[1],
+            "template_sha256": branch.template,
+            "model_name": call.payload.model,
+            "checkpoint_id": call.event.checkpoint,
+            "source_system": call.event.source,
+            "license": license if isinstance(license, str) else None,
+            "split": "train",
+            "created_at": call.event.ts_us,
+        }
+
+
+def sample_id(session: str, branch: int, ids: Ids, mask: NDArray[np.uint8]) -> str:
+    digest = hashlib.sha256(f"{session}\0{branch}\0".encode())
+    digest.update(ids.astype("<i4", copy=False).data)
+    digest.update(mask.data)
+    return digest.hexdigest()
+
+
+def tokenizer_names(named: str, expected: ExpectedTokens, tokens: Tokens) -> tuple[str, str | None]:
+    """Give the digest and the name of a row's tokenizer. Where an engine gives no digest, the
+    recipe's counts."""
+    if is_digest(named):
+        return named, tokens.tokenizer
+    return expected.tokenizer or named or UNKNOWN, named or tokens.tokenizer
+
+
+class _RowTexts:
+    """The messages of a session's rows. What several branches have is encoded once."""
+
+    def __init__(self, conversation: Conversation, preferences: PreferenceFinder) -> None:
+        self._conversation = conversation
+        self._preferences = preferences
+        self._encoded: dict[tuple[int, int, bool], bytes] = {}
+
+    def of_branch(self, branch: Branch) -> dict[str, str | None]:
+        """Give columns as JSON: messages from the context of the first call up to the last that is
+        trained. Tries that were taken back are only in rows where they are trained."""
+        contexts = [self._conversation.calls[number].context for number in branch.calls]
+        trained, pieces = frozenset(branch.calls), []
+        shown: list[ChatMessage] = []
+        for context in range(min(contexts), max(contexts) + 1):
+            messages = self._conversation.contexts[context].messages
+            answered = [
+                at
+                for at, message in enumerate(messages, 1)
+                if message.call is not None and message.call <= branch.calls[-1]
+            ]
+            for at, message in enumerate(messages[: max(answered, default=0)]):
+                if message.regeneration and message.regeneration.rejected not in trained:
+                    continue
+                key = (context, at, message.call in trained)
+                if key not in self._encoded:
+                    form = openai_message(message, trained=key[2])
+                    self._encoded[key] = msgspec.json.encode(form)
+                pieces.append(self._encoded[key])
+                shown.append(message)
+        return {
+            "messages": (b"[" + b",".join(pieces) + b"]").decode(),
+            "tools": self._conversation.tools,
+            "preferences": self._preferences.of_row(shown, trained),
+        }
+
+
+def _numbers(name: str, values: Sequence[NDArray[Any] | None]) -> pa.LargeListArray:
+    kind = SHARD_ROWS.field(name).type
+    present = [value for value in values if value is not None]
+    flat = np.concatenate(present) if present else np.empty(0, kind.value_type.to_pandas_dtype())
+    offsets, nulls = _offsets(values, np.int64)
+    return pa.LargeListArray.from_arrays(
+        offsets, pa.array(flat, kind.value_type), type=kind, mask=nulls
+    )
+
+
+def record_lists(name: str, values: Sequence[Sequence[tuple[Any, ...]] | None]) -> pa.ListArray:
+    kind = SHARD_ROWS.field(name).type
+    fields = list(kind.value_type)
+    flat = [record for value in values if value is not None for record in value]
+    columns = zip(*flat, strict=True) if flat else ((),) * len(fields)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, fields, strict=True)]
+    records = pa.StructArray.from_arrays(arrays, fields=fields)
+    offsets, nulls = _offsets(values, np.int32)
+    return pa.ListArray.from_arrays(offsets, records, type=kind, mask=nulls)
+
+
+def _offsets(
+    values: Sequence[Any], kind: type[np.signedinteger[Any]]
+) -> tuple[pa.Array, pa.Array | None]:
+    """Say where values begin and end, and which are null, if any is."""
+    lengths = [0 if value is None else len(value) for value in values]
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(kind)
+    nulls = [value is None for value in values]
+    return pa.array(offsets), pa.array(nulls) if any(nulls) else None

@@ -1,0 +1,254 @@
+"""A slice of a shard: whole groups, which one worker makes from events to parts.
+
+Plain sessions become columns at once; every other one is read as a conversation.
+"""
+
+import gc
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache, lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.core.settings import MIB, Settings
+from penstock.lake.buckets import Bucket, RowGroupMemory, read_bucket
+from penstock.lake.lake import Lake
+from penstock.shards.manifest import PartFile
+from penstock.shards.schema import SHARD_ROWS, SORTED_BY
+from penstock.shards.validation import ShardValidator
+from penstock.shards.writer import PartLimits, PartWriter
+from penstock_jobs.shards.conversation.conversation import Conversation
+from penstock_jobs.shards.conversation.reader import read_conversation
+from penstock_jobs.shards.conversation.session_events import (
+    COLUMNS,
+    events_by_session,
+    find_redacted,
+)
+from penstock_jobs.shards.recipe import Preferences, Tokens
+from penstock_jobs.shards.registration import AnnouncingStore
+from penstock_jobs.shards.rows.plain_rows import PlainRows
+from penstock_jobs.shards.rows.plain_sessions import PlainSession
+from penstock_jobs.shards.rows.preferences import Correction, find_corrections
+from penstock_jobs.shards.rows.rendered_branches import Renderer, open_renderer
+from penstock_jobs.shards.rows.samples import SampleRows
+from penstock_jobs.shards.rows.token_credit import (
+    CreditedCall,
+    EditMark,
+    TokenRewards,
+    edit_marks,
+    rollout_rewards,
+    token_rewards,
+)
+from penstock_jobs.shards.selection.plan import left_out_rows
+
+_ORDER = [(name, "ascending") for name in SORTED_BY]
+_GROUPS_BYTES_MAX = 64 * MIB
+#: The columns of a sample that the plan decides, by their names there.
+_PLANNED = {name: name for name in ("group_id", "reward", "advantage", "split")}
+_PLANNED |= {"reward_components": "components", "loss_weight": "weight"}
+_CREDITED = ["session_id", "chain", "reward", "credits"]
+#: What the manifest is made of, and of these the columns of a few texts.
+_COUNTED = ["session_id", "n_tokens", "min_policy_version", "max_policy_version"]
+_FEW = ["status", "token_source", "tokenizer_sha256", "template_sha256"]
+
+
+@dataclass(frozen=True)
+class SliceTask:
+    settings: Settings = field(repr=False)  # addresses may hold passwords
+    owner: str = field(repr=False)
+    #: The parts lie here until the shard is published.
+    folder: str
+    limits: PartLimits
+    tokens: Tokens
+    #: Of the recipe: its tokenizer and template are relative to it.
+    directory: Path
+    #: Rows of `ShardPlan.chosen` of whole groups, and what is known of the sessions to read.
+    chosen: pa.Table = field(repr=False)
+    bucket: Bucket
+    chains: Mapping[str, str] = field(repr=False)
+    consents: Mapping[str, str] = field(repr=False)
+    copies: Mapping[str, frozenset[str]] = field(repr=False)
+    tenant: str
+    preferences: Preferences
+    as_of_us: int
+
+
+@dataclass(frozen=True)
+class SliceResult:
+    files: list[PartFile]
+    samples: pa.Table
+    left_out: pa.Table
+    branches_left_out: Counter[str]
+    #: With events, by kind. Their sessions may have rows all the same.
+    problems: Counter[str]
+    #: Rendered sessions whose engine gave ids that the tokenizer does not have.
+    strange: list[str]
+
+
+def make_slice(task: SliceTask) -> SliceResult:
+    """Runs on a worker; again it writes the same bytes to the same names. Raises ShardInvalid, and
+    what reading and rendering raise."""
+    with Lake(task.settings) as lake:
+        columns = None if task.preferences.edits else COLUMNS
+        rows = read_bucket(lake, task.bucket, columns, groups_of_build(task.owner))
+        with _collector_paused():
+            samples, table = slice_samples(task, rows)
+        routes = samples.routes(plain=table["sample_id"])
+        table = pa.concat_tables([table, samples.table()])
+        sessions = task.chosen["session_id"].combine_chunks()
+        planned = task.chosen.take(pc.index_in(table["session_id"], value_set=sessions))
+        for name, planned_name in _PLANNED.items():
+            column = SHARD_ROWS.field(name)
+            values = planned[planned_name].cast(column.type)
+            table = table.set_column(SHARD_ROWS.get_field_index(name), column, values)
+        order = pc.sort_indices(table, sort_keys=_ORDER)
+        if not pc.all(pc.equal(order, pa.array(np.arange(len(order), dtype=np.uint64)))).as_py():
+            table, routes = table.take(order), None if routes is None else routes.take(order)
+        ShardValidator().check(table, routes)
+        store = AnnouncingStore(lake.store, lake.database, task.owner)
+        with PartWriter(store, task.folder, task.limits, routed=routes is not None) as writer:
+            if table.num_rows:
+                writer.write(table, routes)
+    without_rows = {*sessions.to_pylist()} - {*table["session_id"].to_pylist()}
+    reasons = dict.fromkeys(without_rows, "nothing_written")
+    branches: Counter[str] = Counter()
+    for refused in samples.left_out:
+        branches[refused.reason] += refused.branches
+        if refused.session_id in without_rows:
+            reasons[refused.session_id] = refused.reason
+    details = {name: problem.detail or problem.kind for name, problem in samples.problems[::-1]}
+    names = sorted(reasons)
+    left_out = (names, [reasons[name] for name in names], [details.get(name) for name in names])
+    counted = table.select(_COUNTED)
+    for name in _FEW:
+        counted = counted.append_column(name, table[name].dictionary_encode())
+    return SliceResult(
+        files=writer.files,
+        samples=counted,
+        left_out=left_out_rows(*(pa.array(column, pa.string()) for column in left_out)),
+        branches_left_out=+branches,
+        problems=Counter(problem.kind for _, problem in samples.problems),
+        strange=samples.strange,
+    )
+
+
+def slice_samples(task: SliceTask, rows: pa.Table) -> tuple[SampleRows, pa.Table]:
+    """Give what becomes of sessions that are read as conversations, and the rows of plain ones."""
+    samples = SampleRows(task.tokens, _renderer(task.tokens, task.directory))
+    corrections: dict[str, list[Correction]] = {}
+    if task.preferences.edits:
+        horizon_s, chained = task.preferences.horizon_s, task.chains
+        corrections = find_corrections(
+            rows, task.tenant, task.as_of_us, horizon_s=horizon_s, chains=chained
+        )
+    credits = _SliceCredits(task.chosen, rows)
+    redacted = find_redacted(rows)
+    plain = SHARD_ROWS.empty_table()
+    if task.tokens.source != "render":
+        members = Counter(task.chains.values())
+        alone = {name for name in credits.chains if task.chains[name] == name}
+        alone = {name for name in alone if members[name] == 1}
+        wanted = alone - task.copies.keys() - corrections.keys()
+        makers = PlainRows(samples.expected, task.tokens, task.consents, credits.of_plain)
+        plain = makers.of(rows, redacted, wanted)
+    is_plain = pc.is_in(rows["session_id"], plain["session_id"].combine_chunks())
+    others = pc.invert(is_plain)
+    events = events_by_session(rows.filter(others), redacted.filter(others))
+    chains: dict[str, list[str]] = {}
+    for session in sorted(events.keys() & task.chains.keys()):
+        chains.setdefault(task.chains[session], []).append(session)
+
+    def read(session: str) -> Conversation:
+        known = events.get(session)
+        if known is None:  # a fork may have been made from a plain one
+            own = rows.filter(pc.equal(rows["session_id"], session))
+            known = events_by_session(own).get(session, [])
+        return read_conversation(session, known, copied=task.copies.get(session, frozenset()))
+
+    for chain in sorted(chains):
+        conversations = [read(session) for session in chains[chain]]
+        forks = [each for each in conversations if each.start.link == "fork"]
+        origins = {each.session_id: read(each.start.parent_session or "") for each in forks}
+        samples.add_chain(
+            conversations,
+            task.consents,
+            chosen=credits.chains.keys(),
+            rollout_id=chain,
+            credit=credits.of_chain(chain),
+            corrections=corrections,
+            origins=origins,
+        )
+    return samples, plain
+
+
+class _SliceCredits:
+    """What edits and turns added to the rewards of a slice's chosen sessions."""
+
+    def __init__(self, chosen: pa.Table, rows: pa.Table) -> None:
+        sessions, chains, rewards, credits = (
+            chosen[name].to_pylist() for name in ("session_id", "chain", "reward", "credits")
+        )
+        self.chains: dict[str, str] = dict(zip(sessions, chains, strict=True))
+        self._credits: dict[str, Any] = dict(zip(sessions, credits, strict=True))
+        self._rewards: dict[str, float | None] = dict(zip(chains, rewards, strict=True))
+        rewarded = any(reward is not None for reward in rewards)
+        self._marks: dict[str, list[EditMark]] = edit_marks(rows) if rewarded else {}
+        self._moments = rows["ts"].cast(pa.int64()).combine_chunks()
+
+    def of_chain(self, chain: str) -> Any:
+        reward = self._rewards.get(chain)
+        if reward is None:
+            return None
+        facts: dict[str, Any] = {"reward": reward, "credits": self._credits, "marks": self._marks}
+        return partial(rollout_rewards, **facts)
+
+    def of_plain(self, session: PlainSession, ends: Sequence[int]) -> TokenRewards | None:
+        """`ends` are those of what its calls wrote."""
+        name = session.session_id
+        reward = self._rewards[self.chains[name]]
+        if reward is None:
+            return None
+        calls = [
+            CreditedCall(
+                call.names, self._moments[call.row].as_py(), call.seq, call.turn, (0, end - 1)
+            )
+            for call, end in zip(session.calls, ends, strict=True)
+        ]
+        [rewards] = token_rewards(
+            {name: calls}, 1, reward=reward, credits=self._credits, marks=self._marks
+        )
+        return rewards
+
+
+@lru_cache(maxsize=1)
+def groups_of_build(_owner: str) -> RowGroupMemory:
+    """A worker's, from slice to slice."""
+    return RowGroupMemory(_GROUPS_BYTES_MAX)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """A slice makes many objects at once, none of them in a ring: looking for rings took a sixth of
+    a build."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@cache
+def _renderer(tokens: Tokens, directory: Path) -> Renderer | None:
+    """Opening a tokenizer takes longer than rendering a session."""
+    if tokens.tokenizer is None:
+        return None
+    template = directory / tokens.template if tokens.template else None
+    return open_renderer(directory / tokens.tokenizer, template)

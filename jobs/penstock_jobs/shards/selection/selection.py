@@ -1,0 +1,381 @@
+"""Selection: what becomes of each session that a recipe's query names. Pure.
+
+Each is chosen, with its reward and the parts of that reward, or left out with a reason. A session
+that is negative by rule is chosen, with its negative value; a censored or excluded one is not. The
+sessions of a chain are one piece of work: they share a group and a stratum.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.toml_document import refuse_unknown
+from penstock_jobs.rewards.bucket import ChainMember
+from penstock_jobs.rewards.credit import standings, together
+from penstock_jobs.rewards.definition import Definition, Standing
+from penstock_jobs.rewards.outcomes import STILL_OPEN, copy
+from penstock_jobs.shards.recipe import AdvantageKind, RewardTarget
+from penstock_jobs.shards.selection.dictionary_codes import (
+    NAMES,
+    Numbers,
+    in_one,
+    is_sorted,
+    named,
+    numbered,
+    numbers_in,
+    order_of,
+    places_among,
+)
+
+_TEXT, _FLOAT = pa.string(), pa.float64()
+
+
+def _needed(name: str, kind: pa.DataType) -> pa.Field:
+    return pa.field(name, kind, nullable=False)
+
+
+#: The answer of a recipe's query, sorted by session.
+ANSWER_ROWS = pa.schema(
+    [
+        *(_needed("session_id", _TEXT), _needed("weight", _FLOAT)),
+        *(pa.field("group_id", _TEXT), pa.field("stratum", _TEXT)),
+    ]
+)
+_COMPONENT = pa.struct(
+    [_needed("name", _TEXT), _needed("value", _FLOAT), _needed("weight", _FLOAT)]
+)
+#: Sorted by group, chain and session.
+CHOSEN_ROWS = pa.schema(
+    [
+        _needed("session_id", NAMES),
+        #: The session that the work began with; also the group where the query names none.
+        _needed("chain", NAMES),
+        _needed("group_id", NAMES),
+        pa.field("stratum", NAMES),
+        _needed("weight", _FLOAT),
+        pa.field("reward", _FLOAT),
+        pa.field("outcome", NAMES),
+        #: As they were scored, with the definition's weights; by name.
+        _needed("components", pa.list_(_COMPONENT)),
+    ]
+)
+LEFT_OUT_ROWS = pa.schema(
+    [_needed("session_id", _TEXT), _needed("reason", _TEXT), pa.field("detail", _TEXT)]
+)
+_OUTCOME_ROWS = pa.schema(
+    {"outcome": _TEXT, "reason": _TEXT, "value": _FLOAT, "due_at": pa.timestamp("us", "UTC")}
+)
+
+
+class RewardsPending(PenstockError, http_status=409):
+    """{count} of {asked} sessions have rewards that are still pending by the definition
+    {definition}; {until}. Nothing was built: build later, or leave such sessions out by
+    `pending = "drop"` in the recipe."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    chosen: pa.Table
+    left_out: pa.Table
+
+
+@dataclass(frozen=True)
+class KnownSessions:
+    """What is known of the sessions that a query names, and of all others of their chains."""
+
+    #: session_id, sorted, and chain.
+    sessions: pa.Table
+    #: As `outcomes.sql` and `rewards.sql` give them. None where no reward is asked for.
+    outcomes: pa.Table | None = None
+    rewards: pa.Table | None = None
+
+
+# The query's answer
+
+
+def read_answer(answer: pa.Table, kind: AdvantageKind) -> pa.Table:
+    """Make ANSWER_ROWS. Raises InvalidInput, which names the column or the row."""
+    names = answer.column_names
+    if "session_id" not in names:
+        raise _unusable(f"it selects no session_id; its columns are {', '.join(names)}")
+    refuse_unknown(names, ANSWER_ROWS.names, "the columns of the recipe's query")
+    if len(set(names)) < len(names):
+        raise _unusable("it selects a column twice")
+    for needed_by, column in (("group", "group_id"), ("stratum", "stratum")):
+        if kind == needed_by and column not in names:
+            raise _unusable(f"the advantage is by {needed_by}, and it selects no {column}")
+    sessions = _texts(answer, "session_id")
+    if sessions.null_count:
+        row = pc.index(sessions.is_null(), True).as_py() + 1
+        raise _unusable(f"row {row} has no session_id")
+    rows = pa.table(
+        [sessions, _weights(answer), _texts(answer, "group_id"), _texts(answer, "stratum")],
+        schema=ANSWER_ROWS,
+    ).combine_chunks()
+    if not is_sorted(in_one(rows["session_id"])):
+        rows = rows.take(pc.sort_indices(rows["session_id"]))
+        _refuse_repeated(rows["session_id"])
+    return rows
+
+
+def _refuse_repeated(sessions: pa.ChunkedArray) -> None:
+    repeated = sessions[1:].filter(pc.equal(sessions[1:], sessions[:-1]))
+    if len(repeated):
+        session = repeated[0].as_py()
+        count = pc.sum(pc.equal(sessions, session)).as_py()
+        raise _unusable(f"it names the session {session} {count} times; once is enough")
+
+
+def _unusable(why: str) -> InvalidInput:
+    return InvalidInput(what="The recipe's query", why=why)
+
+
+def _texts(answer: pa.Table, name: str) -> pa.ChunkedArray:
+    """Groups and strata may be numbers, but not fractions: 0.1 has many spellings."""
+    if name not in answer.column_names:
+        return pa.chunked_array([pa.nulls(answer.num_rows, pa.string())])
+    column, types = answer[name], pa.types
+    kind = column.type.value_type if types.is_dictionary(column.type) else column.type
+    allowed = [types.is_string, types.is_large_string, types.is_string_view]
+    if name != "session_id":
+        allowed += [types.is_integer, types.is_boolean, types.is_null]
+    if not any(is_allowed(kind) for is_allowed in allowed):
+        raise _unusable(f"{name} has to be a text, and is {kind}")
+    return column.cast(pa.string())
+
+
+def _weights(answer: pa.Table) -> pa.ChunkedArray:
+    if "weight" not in answer.column_names:
+        return pa.chunked_array([pa.repeat(1.0, answer.num_rows)])
+    kind, types = answer["weight"].type, pa.types
+    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)):
+        raise _unusable(f"weight has to be a number, and is {kind}")
+    weights = answer["weight"].cast(pa.float64())
+    good = pc.fill_null(pc.and_(pc.is_finite(weights), pc.greater_equal(weights, 0.0)), False)
+    if (bad := pc.index(good, False).as_py()) >= 0:
+        session, weight = answer["session_id"][bad].as_py(), weights[bad].as_py()
+        raise _unusable(f"the weight of {session} is {weight}, and has to be 0 or more")
+    return weights
+
+
+# Selection
+
+
+def select(answer: pa.Table, known: KnownSessions, target: RewardTarget | None) -> Selection:
+    """Choose from ANSWER_ROWS. Raises RewardsPending where the recipe waits, and InvalidInput where
+    a chain is in two groups."""
+    ids, chains = in_one(known.sessions["session_id"]), numbered(known.sessions["chain"])
+    places = places_among(ids, answer["session_id"])
+    in_lake = places >= 0
+    missing = answer["session_id"].filter(pa.array(~in_lake))
+    reasons = pa.repeat("not_in_lake", len(missing))
+    left_out = pa.table([missing, reasons, pa.nulls(len(missing), pa.string())], LEFT_OUT_ROWS)
+    answer = answer.set_column(0, "session_id", named(places, ids))
+    if len(missing):
+        answer, places = answer.filter(pa.array(in_lake)), places[in_lake]
+    answer = answer.append_column("chain", chains.take(pa.array(places)))
+    answer = _with_groups(_with_strata(answer))
+    count = answer.num_rows
+    if target is None:
+        offsets = pa.array(np.zeros(count + 1, np.int32))
+        empty = pa.ListArray.from_arrays(offsets, pa.array([], _COMPONENT))
+        rewards = [pa.nulls(count, _FLOAT), pa.nulls(count, NAMES), empty]
+    else:
+        judged = _judged(answer, known, target)
+        waiting = judged.filter(pc.equal(judged["reason"], "pending"))
+        if waiting.num_rows and target.pending == "wait":
+            raise _pending(waiting, count, target.definition)
+        refused = judged.filter(judged["reason"].is_valid()).select(LEFT_OUT_ROWS.names)
+        left_out = pa.concat_tables([left_out, refused.cast(LEFT_OUT_ROWS)])
+        is_chosen = judged["reason"].is_null()
+        answer, judged = answer.filter(is_chosen), judged.filter(is_chosen)
+        components = _components(answer, known, target.definition)
+        rewards = [judged["value"], numbered(judged["outcome"]), components]
+    for name, column in zip(("reward", "outcome", "components"), rewards, strict=True):
+        answer = answer.append_column(name, column)
+    return Selection(
+        _in_order(answer.select(CHOSEN_ROWS.names).cast(CHOSEN_ROWS)),
+        left_out.sort_by("session_id").combine_chunks(),
+    )
+
+
+def _in_order(chosen: pa.Table) -> pa.Table:
+    keys = [numbers_in(chosen[name]) for name in ("session_id", "chain", "group_id")]
+    if all((key[1:] > key[:-1]).all() for key in keys):
+        return chosen.combine_chunks()
+    return chosen.take(pa.array(order_of(*keys))).combine_chunks()
+
+
+def _with_groups(answer: pa.Table) -> pa.Table:
+    """Sessions of a chain that name no group are in that of the others; else the chain is one."""
+    place = answer.column_names.index("group_id")
+    if answer["group_id"].null_count == answer.num_rows:
+        return answer.set_column(place, "group_id", answer["chain"])
+    chains, column = numbers_in(answer["chain"]), numbered(answer["group_id"])
+    groups = numbers_in(column)
+    of_chains = _of_each(chains, groups)
+    apart = chains[(groups >= 0) & (of_chains[chains] != groups)]
+    if len(apart):
+        own = pa.array(chains == apart.min())
+        chain, names = answer["chain"].filter(own)[0], column.filter(own).unique()
+        first, *_, last = sorted(names.drop_null().to_pylist())
+        why = f"the sessions of the chain of {chain} are in two groups, {first} and {last}"
+        raise _unusable(why)
+    column = named(of_chains[chains], column.dictionary)
+    if column.null_count:
+        column = numbered(pc.coalesce(*(each.cast(_TEXT) for each in (column, answer["chain"]))))
+    return answer.set_column(place, "group_id", column)
+
+
+def _with_strata(answer: pa.Table) -> pa.Table:
+    """A chain is in the stratum of its first session, else of the least that names one."""
+    place = answer.column_names.index("stratum")
+    if answer["stratum"].null_count == answer.num_rows:
+        return answer.set_column(place, "stratum", pa.nulls(answer.num_rows, NAMES))
+    column, chains = numbered(answer["stratum"]), numbers_in(answer["chain"])
+    later = pc.not_equal(*(answer[name].cast(_TEXT) for name in ("session_id", "chain")))
+    order = order_of(numbers_in(answer["session_id"]), later.to_numpy(), chains)
+    of_chains = _of_each(chains[order], numbers_in(column)[order])
+    return answer.set_column(place, "stratum", named(of_chains[chains], column.dictionary))
+
+
+def _of_each(numbers: Numbers, values: Numbers, count: int | None = None) -> Numbers:
+    """Find by number the first value that it has; -1: it has none. Values of -1 are none."""
+    known = np.flatnonzero((numbers >= 0) & (values >= 0))[::-1]  # of several, the last one stays
+    found = np.full(int(numbers.max(initial=-1)) + 1 if count is None else count, -1, np.int64)
+    found[numbers[known]] = values[known]
+    return found
+
+
+# Rewards
+
+
+def _judged(answer: pa.Table, known: KnownSessions, target: RewardTarget) -> pa.Table:
+    """Give each session reason and detail, or a value; outcome; due_at."""
+    sessions = answer["session_id"]
+    outcomes = known.outcomes
+    assert outcomes is not None  # the recipe asks for them
+    numbers = places_among(in_one(known.sessions["session_id"]), outcomes["session_id"])
+    at = _of_each(numbers, np.arange(len(numbers)), len(known.sessions))[numbers_in(sessions)]
+    outcomes = outcomes.select(_OUTCOME_ROWS.names)
+    outcomes = outcomes.take(pa.array(at, mask=at < 0)).cast(_OUTCOME_ROWS)
+    if target.recombined:
+        outcomes = _recombined(sessions, known, target.definition, outcomes)
+    kinds, values = outcomes["outcome"], outcomes["value"]
+    worth = pc.is_in(kinds, pa.array(["scored", "negative_by_rule"]))
+    good = pc.and_(worth, pc.fill_null(pc.is_finite(values), False))
+    reasons = pc.if_else(worth, pa.scalar("censored"), pc.fill_null(kinds, "no_reward"))
+    is_copy = pc.and_(pc.equal(kinds, "excluded"), pc.equal(outcomes["reason"], copy.__name__))
+    reasons = pc.if_else(pc.fill_null(is_copy, False), pa.scalar(copy.__name__), reasons)
+    details = pc.if_else(worth, pa.scalar("the value is no number"), outcomes["reason"])
+    no_text = pa.scalar(None, pa.string())
+    return pa.table(
+        {
+            "session_id": sessions,
+            "reason": pc.if_else(good, no_text, reasons),
+            "detail": pc.if_else(good, no_text, details),
+            "value": pc.if_else(good, values, pa.scalar(None, pa.float64())),
+            "outcome": pc.if_else(good, kinds, no_text),
+            "due_at": outcomes["due_at"],
+        }
+    )
+
+
+def _recombined(
+    sessions: pa.ChunkedArray, known: KnownSessions, definition: Definition, outcomes: pa.Table
+) -> pa.Table:
+    """Combine rewards at other horizons. What the rules say stands: negative, excluded, open."""
+    names, chains = (known.sessions[name].to_pylist() for name in ("session_id", "chain"))
+    places = {name: ChainMember(chain) for name, chain in zip(names, chains, strict=True)}
+    by_session = standings(definition, _rewards_of_sessions(known, definition), places)
+    rows = outcomes.to_pylist()
+    for session, row in zip(sessions.to_pylist(), rows, strict=True):
+        kind, reason = row["outcome"], row["reason"]
+        ruled = kind in (None, "negative_by_rule", "excluded") or reason == STILL_OPEN
+        standing = None if ruled else by_session.get(session)
+        if standing is not None:
+            row |= {"outcome": standing.state, "reason": standing.reason}
+            row |= {"value": standing.value, "due_at": standing.due_us}
+            if standing.state == "invalid":
+                row |= {"outcome": "censored", "reason": f"invalid: {standing.reason}"}
+    return pa.Table.from_pylist(rows, _OUTCOME_ROWS)
+
+
+def _rewards_of_sessions(known: KnownSessions, definition: Definition) -> pa.Table:
+    """Give those that count, at their horizons, with due_us as where they are computed."""
+    assert known.rewards is not None  # the recipe asks for them
+    rows = known.rewards
+    horizons = {term.reward.name: term.horizon_s for term in definition.counted()}
+    at = pc.index_in(rows["name"], value_set=pa.array(horizons, _TEXT))
+    counted = pa.array(horizons.values(), pa.int32()).take(at)
+    computed = rows["horizon_s"].cast(pa.int32())
+    same = pc.equal(pc.fill_null(computed, -1), pc.fill_null(counted, -1))
+    rows = rows.filter(pc.and_(at.is_valid(), same))
+    return rows.append_column("due_us", rows["due_at"].cast(pa.timestamp("us")).cast(pa.int64()))
+
+
+def _components(chosen: pa.Table, known: KnownSessions, definition: Definition) -> pa.Array:
+    """Put the parts of each reward together over its chain, as the reward was."""
+    rows = _rewards_of_sessions(known, definition)
+    chains = numbers_in(numbered(known.sessions["chain"]))
+    numbers = places_among(in_one(known.sessions["session_id"]), rows["session_id"])
+    own = numbers_in(chosen["chain"])
+    is_chosen = np.zeros(int(chains.max(initial=-1)) + 1, bool)
+    is_chosen[own] = True
+    of_rows = np.where(numbers < 0, -1, chains[numbers]) if len(chains) else numbers
+    rows = rows.append_column("chain", pa.array(of_rows))
+    rows = rows.filter(pa.array((of_rows >= 0) & is_chosen[of_rows]))
+    rows = rows.sort_by([(name, "ascending") for name in ("chain", "name", "session_id")])
+    parts = _of_chains(rows)
+    names = [term.reward.name for term in definition.counted()]
+    weights = pa.array([term.weight for term in definition.counted()])
+    of_each = weights.take(pc.index_in(parts["name"].combine_chunks(), value_set=pa.array(names)))
+    columns = [parts["name"].combine_chunks(), parts["value"].combine_chunks(), of_each]
+    records = pa.StructArray.from_arrays(columns, fields=list(_COMPONENT))
+    starts = _starts(parts["chain"])
+    lists = pa.ListArray.from_arrays(
+        np.array([*starts, parts.num_rows, parts.num_rows], np.int32), records
+    )  # the last is the empty one, of those that have none
+    of_parts = parts["chain"].take(starts).to_numpy()
+    at = _of_each(of_parts, np.arange(len(starts)), len(is_chosen))[own]
+    return lists.take(pa.array(np.where(at < 0, len(starts), at)))
+
+
+def _of_chains(rows: pa.Table) -> pa.Table:
+    """Give chain, name, value: several rows of a reward in a chain are put together."""
+    starts = _starts(rows["chain"], rows["name"])
+    counts = np.diff(np.append(starts, rows.num_rows))
+    values = rows["value"].take(starts).to_pylist()
+    shared = rows.filter(pa.array(np.repeat(counts > 1, counts)))
+    parts = map(Standing, *(shared[name].to_pylist() for name in Standing._fields))
+    for place in np.flatnonzero(counts > 1):
+        values[place] = together(list(islice(parts, int(counts[place])))).value
+    heads = rows.select(["chain", "name"]).take(starts)
+    combined = heads.append_column("value", pa.array(values, pa.float64()))
+    return combined.filter(combined["value"].is_valid())
+
+
+def _starts(*columns: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Find where runs of equal rows begin, in sorted columns."""
+    is_start = np.zeros(len(columns[0]), bool)
+    is_start[:1] = True
+    for column in columns:
+        is_start[1:] |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
+    return np.flatnonzero(is_start)
+
+
+def _pending(waiting: pa.Table, count: int, definition: Definition) -> RewardsPending:
+    """Names a time only where every one of them has one."""
+    until = "nobody can say when: some of them wait for new events"
+    if not waiting["due_at"].null_count:
+        last: datetime = pc.max(waiting["due_at"]).as_py()
+        until = f"the last is due at {last.astimezone(UTC).isoformat()}"
+    return RewardsPending(
+        count=waiting.num_rows, asked=count, definition=definition.name, until=until
+    )

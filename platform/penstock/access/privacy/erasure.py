@@ -1,0 +1,227 @@
+"""Erasing: an order is kept first, then done step by step, and ends with a signed report.
+
+Tombstones are set with the order, and writers look for them as they store events: from then on
+nothing of it is stored, and what is found afterwards is all. A step that was cut off is done again.
+"""
+
+import hashlib
+import json
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from penstock.access.privacy.orders import (
+    ErasedPart,
+    ErasureBusy,
+    ErasureOrder,
+    ErasureScope,
+    ErasureUnknown,
+    erasure_steps,
+    find_below,
+    find_sessions,
+)
+from penstock.access.privacy.tables import DONE, OPEN, erasure, erasure_session
+from penstock.access.privacy.tombstones import (
+    SESSION,
+    TENANT,
+    TombstoneKey,
+    bury,
+    bury_sessions,
+    keep_sessions,
+)
+from penstock.backends.audit.chain import append
+from penstock.backends.audit.entry import Deed, person_digest
+from penstock.backends.database.engine import clock_us, now_us
+from penstock.backends.database.leases import leased
+from penstock.core.sealed_texts import SecretSeal
+from penstock.core.signatures import SigningKey
+from penstock.lake.buckets import SessionId
+from penstock.lake.lake import Lake
+from penstock.lake.settings import LakeSettings
+
+_LEASE = "erasure"
+#: How long one that was killed keeps others out, beyond a lease.
+_BUSY_SECONDS_MAX = 10.0
+_LOOK_SECONDS = 0.2
+
+Follow = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Erasure:
+    id: str
+    tenant: str
+    kind: str
+    digest: str
+    reason: str
+    requested_by: str
+    until_us: int
+    state: str
+    started_at: int
+    finished_at: int | None
+    report: dict[str, Any] | None = None
+
+
+def count_reach(lake: Lake, scope: ErasureScope) -> int:
+    """Count the sessions that it would reach; changes nothing."""
+    reached: set[SessionId] = set()
+    with closing(find_sessions(lake, scope)) as found:
+        for sessions in found:
+            reached.update(sessions)
+    return len(reached.union(find_below(lake, sorted(reached))))
+
+
+def order_erasure(lake: Lake, scope: ErasureScope, *, reason: str, by: str) -> str:
+    """Keep the order, and let nothing of it in from now on. Raises SecretKeyUnfit,
+    SigningKeyUnfit."""
+    _ = SigningKey.of(lake.settings).public  # without it there is no report at the end
+    key = TombstoneKey.of(SecretSeal.of(lake.settings))
+    id_ = uuid.uuid4().hex[:12]
+    digest = key.digest(scope.tenant, scope.kind, scope.value)
+    row = {"id": id_, "tenant": scope.tenant, "kind": scope.kind, "value": scope.value}
+    row |= {"digest": digest, "reason": reason, "requested_by": by, "state": OPEN, "progress": "{}"}
+    with lake.database.write() as connection:
+        connection.execute(
+            sa.insert(erasure).values(**row, until_us=scope.until_us, started_at=now_us())
+        )
+        until_us = None if scope.kind == SESSION else scope.until_us
+        names = [(scope.tenant, scope.value)]
+        bury(connection, key, id_, scope.kind, names, until_us=until_us)
+        subject = person_digest(scope.tenant, scope.kind, scope.value)
+        facts = {"erasure": id_, "state": "ordered"}
+        whose = {"tenant": scope.tenant, "actor": by, "subject": subject}
+        append(connection, Deed(**whose, action="erase", facts=facts))
+    return id_
+
+
+def carry_out(lake: Lake, id_: str, follow: Follow = lambda _doing: None) -> dict[str, Any]:
+    """Do what is not done of an erasure, and report. Raises ErasureUnknown, ErasureBusy, and what
+    the steps raise: then the erasure stays open."""
+    lease_s = lake.settings.room(LakeSettings).lease_seconds
+    patience_s = lease_s + _BUSY_SECONDS_MAX
+    deadline = time.monotonic() + patience_s
+    while True:
+        with leased(lake.database, _LEASE, uuid.uuid4().hex, lease_s) as mine:
+            if mine:
+                return _carry_out(lake, id_, follow)
+        if time.monotonic() > deadline:
+            raise ErasureBusy(seconds=round(patience_s))
+        time.sleep(_LOOK_SECONDS)
+
+
+def _carry_out(lake: Lake, id_: str, follow: Follow) -> dict[str, Any]:
+    with lake.database.read() as connection:
+        row = connection.execute(sa.select(erasure).where(erasure.c.id == id_)).one_or_none()
+    if row is None:
+        raise ErasureUnknown(erasure=id_)
+    if row.report is not None:
+        _close(lake, id_)
+        return dict(json.loads(row.report))
+    scope = ErasureScope(row.tenant, row.kind, row.value, row.until_us)
+    order = ErasureOrder(lake, id_, scope, follow)
+    parts: dict[str, Any] = json.loads(row.progress)
+    follow("looking for sessions")
+    _reach(order)
+    for name, step in erasure_steps().items():
+        follow(name)
+        for piece in step.run(order):
+            before = ErasedPart(**parts[name]) if name in parts else ErasedPart()
+            parts[name] = asdict(before.plus(piece))
+            progress = sa.update(erasure).where(erasure.c.id == id_)
+            with lake.database.write() as connection:
+                connection.execute(progress.values(progress=json.dumps(parts)))
+    follow("writing the report")
+    return _finish(order, parts)
+
+
+def _reach(order: ErasureOrder) -> None:
+    """Enter all sessions, and their tombstones."""
+    lake, scope = order.lake, order.scope
+    key = TombstoneKey.of(SecretSeal.of(lake.settings))
+
+    def enter(sessions: list[SessionId]) -> None:
+        with lake.database.write() as connection:
+            if scope.kind == TENANT:  # its own tombstone is enough
+                keep_sessions(connection, order.id, sessions)
+            else:
+                bury_sessions(connection, key, order.id, sessions)
+
+    with closing(find_sessions(lake, scope)) as found:
+        for sessions in found:
+            enter(sessions)
+    for page in order.sessions():
+        if below := find_below(lake, page):
+            enter(below)
+
+
+def _finish(order: ErasureOrder, parts: dict[str, Any]) -> dict[str, Any]:
+    lake = order.lake
+    mine = erasure_session.c.erasure == order.id
+    total = ErasedPart()
+    for part in parts.values():
+        total = total.plus(ErasedPart(**part))
+    digest = hashlib.sha256()
+    sessions = 0
+    key = TombstoneKey.of(SecretSeal.of(lake.settings))
+    for page in order.sessions():
+        for tenant, session in page:
+            digest.update(bytes.fromhex(key.digest(tenant, SESSION, session)))
+            sessions += 1
+    with lake.database.write() as connection:
+        row = connection.execute(sa.select(erasure).where(erasure.c.id == order.id)).one()
+        finished = clock_us(connection)
+        report = SigningKey.of(lake.settings).sign(
+            {
+                "erasure": order.id,
+                "tenant": order.scope.tenant if order.scope.kind != TENANT else None,
+                "kind": order.scope.kind,
+                "subject": row.digest,
+                "until_us": order.scope.until_us,
+                "reason": row.reason,
+                "requested_by": row.requested_by,
+                "started_at_us": row.started_at,
+                "finished_at_us": finished,
+                "sessions": sessions,
+                "sessions_digest": digest.hexdigest(),
+                "removed": dict(sorted(total.removed.items())),
+                "seen_by": dict(sorted(total.seen_by.items())),
+                "notes": list(total.notes),
+            }
+        )
+        written = {"value": "", "progress": "{}", "report": json.dumps(report)}
+        done = sa.update(erasure).where(erasure.c.id == order.id)
+        connection.execute(done.values(**written, finished_at=finished))
+        connection.execute(sa.delete(erasure_session).where(mine))
+        who = {"tenant": order.scope.tenant, "actor": row.requested_by}
+        facts = {"erasure": order.id, "state": f"done: {sessions} sessions"}
+        append(connection, Deed(**who, action="erase", facts=facts))
+    _close(lake, order.id)
+    return report
+
+
+def _close(lake: Lake, id_: str) -> None:
+    """Scrub the database, whose files still hold what was deleted."""
+    lake.database.scrub()
+    with lake.database.write() as connection:
+        connection.execute(sa.update(erasure).where(erasure.c.id == id_).values(state=DONE))
+
+
+def list_erasures(lake: Lake) -> list[Erasure]:
+    """All erasures, the newest last."""
+    columns = [erasure.c[name] for name in Erasure.__dataclass_fields__]
+    query = sa.select(*columns).order_by(erasure.c.started_at)
+    with lake.database.read() as connection:
+        rows = [dict(row) for row in connection.execute(query).mappings()]
+    return [Erasure(**(row | {"report": json.loads(row["report"] or "null")})) for row in rows]
+
+
+def open_erasures(lake: Lake) -> list[str]:
+    """The erasures that were cut off."""
+    query = sa.select(erasure.c.id).where(erasure.c.state == OPEN).order_by(erasure.c.started_at)
+    with lake.database.read() as connection:
+        return list(connection.scalars(query))

@@ -1,0 +1,247 @@
+"""What is to be erased, as rooms are told of it, and what they say of their part.
+
+A room that holds content has an entry point in the group `penstock.erasure`. A part that was cut
+off is done again.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import sqlalchemy as sa
+
+from penstock.access.privacy.tables import erasure_session
+from penstock.access.privacy.tombstones import PROJECT, SESSION, TENANT, USER
+from penstock.backends.database.engine import portions
+from penstock.core.errors import PenstockError
+from penstock.events.event import session_key
+from penstock.lake.buckets import SessionId, ids_by_tenant, open_events
+from penstock.lake.catalog import pinned
+from penstock.lake.lake import Lake
+from penstock.lake.segments import SessionPrefixes, session_prefixes, sessions_name
+from penstock.lake.settings import LakeSettings
+from penstock.lake.tables import session_link
+
+
+class ErasureUnknown(PenstockError, exit_status=2):
+    """There is no erasure {erasure}: see penstock erase --list."""
+
+
+class ErasureBusy(PenstockError, exit_status=1):
+    """Another process erases at this moment, and is at it for over {seconds} s. What was asked for
+    is kept: run penstock erase --resume when it is done."""
+
+
+class LogNotCovered(PenstockError, exit_status=1):
+    """The event log still holds events that the lake has not taken over after {seconds} s, and
+    events of the erased may be among them. Look at /readyz for why the writer waits, then run
+    penstock erase --resume."""
+
+
+_PAGE = 10_000
+#: The order of the parts: the log first, since writers fill the others from it.
+LOG, CONTENT, LINEAGE = range(3)
+
+
+@dataclass(frozen=True)
+class ErasureScope:
+    """Whose data is meant, and up to when."""
+
+    tenant: str
+    kind: str
+    value: str
+    until_us: int
+
+    def names(self, *, session_id: str, user: str | None, project: str | None) -> bool:
+        """Whether an event with these fields is meant, whenever it was."""
+        return {
+            SESSION: session_id == self.value,
+            USER: user == self.value,
+            PROJECT: project == self.value,
+            TENANT: True,
+        }[self.kind]
+
+
+@dataclass(frozen=True)
+class ErasureOrder:
+    """An erasure under way; its sessions are in the database, for there may be millions."""
+
+    lake: Lake
+    id: str
+    scope: ErasureScope
+    #: Told what is being done.
+    follow: Callable[[str], None] = lambda _doing: None
+    #: Set by retention, which knows sessions alone: some of them may go on meanwhile.
+    is_aged: bool = False
+    #: Without it snapshots and older times go on to see what they saw.
+    breaks_snapshots: bool = True
+
+    def sessions(self) -> Iterator[Sequence[SessionId]]:
+        """All sessions, some thousand at a time, sorted."""
+        mine = erasure_session.c.erasure == self.id
+        columns = (erasure_session.c.tenant, erasure_session.c.session_id)
+        query = sa.select(*columns).where(mine).order_by(*columns).limit(_PAGE)
+        last: SessionId | None = None
+        while True:
+            page = query if last is None else query.where(sa.tuple_(*columns) > sa.tuple_(*last))
+            with self.lake.database.read() as connection:
+                rows = [SessionId(*row) for row in connection.execute(page)]
+            if not rows:
+                return
+            yield rows
+            last = rows[-1]
+
+    def chosen(self, sessions: Collection[SessionId]) -> set[SessionId]:
+        """Which of these sessions are to be erased."""
+        chosen: set[SessionId] = set()
+        columns = (erasure_session.c.tenant, erasure_session.c.session_id)
+        mine = sa.select(*columns).where(erasure_session.c.erasure == self.id)
+        with self.lake.database.read() as connection:
+            for tenant, ids in ids_by_tenant(sessions).items():
+                for batch in portions(ids):
+                    column = erasure_session.c
+                    here = mine.where(column.tenant == tenant, column.session_id.in_(batch))
+                    chosen.update(SessionId(*row) for row in connection.execute(here))
+        return chosen
+
+    def prefixes(self) -> SessionPrefixes:
+        """What filters of files are compared with, sorted."""
+        pages = [
+            session_prefixes(session_key(*session) for session in page) for page in self.sessions()
+        ]
+        return np.unique(np.concatenate([np.empty(0, np.uint32), *pages]))
+
+    def delete_rows(
+        self, table: sa.Table, session: str = "session_id", *more: sa.ColumnElement[bool]
+    ) -> int:
+        """Delete the rows of these sessions for which `more` holds, and count them."""
+        deleted = 0
+        for page in self.sessions():
+            with self.lake.database.write() as connection:
+                for tenant, ids in ids_by_tenant(page).items():
+                    for batch in portions(ids):
+                        here = (table.c.tenant == tenant, table.c[session].in_(batch), *more)
+                        deleted += connection.execute(sa.delete(table).where(*here)).rowcount
+        return deleted
+
+
+@dataclass(frozen=True)
+class ErasedPart:
+    """What a room has done: how much is gone, and what had seen it."""
+
+    removed: Mapping[str, int] = field(default_factory=dict)
+    #: Names of things that were made of it and are still there.
+    seen_by: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    #: Sentences on what is out of reach.
+    notes: Sequence[str] = ()
+
+    def plus(self, other: "ErasedPart") -> "ErasedPart":
+        """Add up: a part that was cut off has removed some of it before."""
+        removed = Counter(self.removed)
+        removed.update(other.removed)
+        seen = {
+            name: sorted({*self.seen_by.get(name, ()), *other.seen_by.get(name, ())})
+            for name in {*self.seen_by, *other.seen_by}
+        }
+        notes = list(dict.fromkeys([*self.notes, *other.notes]))
+        return ErasedPart(dict(removed), seen, notes)
+
+
+@dataclass(frozen=True)
+class ErasureStep:
+    """A room's part; `run` yields each piece of its work as soon as it is done."""
+
+    phase: int
+    run: Callable[[ErasureOrder], Iterator[ErasedPart]]
+    #: What it does for retention: with files of sessions, with what was replaced, or with tables'
+    #: records of sessions that are in no file any more.
+    aged: Literal["files", "replaced", "records"] | None = None
+
+
+def erasure_steps() -> dict[str, ErasureStep]:
+    """The parts of all rooms, in the order in which they are done."""
+    steps: dict[str, ErasureStep] = {
+        entry.name: entry.load() for entry in entry_points(group="penstock.erasure")
+    }
+    return dict(sorted(steps.items(), key=lambda item: (item[1].phase, item[0])))
+
+
+_COLUMN = {USER: "user", PROJECT: "project"}
+
+
+def find_sessions(lake: Lake, scope: ErasureScope) -> Generator[list[SessionId]]:
+    """Yield the sessions of each segment that are meant, as a whole: what a user wrote is in the
+    answers too, and tools' events often name nobody. Raises LakeDamaged."""
+    if scope.kind == SESSION:
+        yield [SessionId(scope.tenant, scope.value)]
+        return
+    # One that was killed here is a reader for whom its `--resume` waits, but not for long.
+    lease_s = lake.settings.room(LakeSettings).lease_seconds
+    with pinned(lake.database, None, lease_s, renewed=True) as pin:
+        for stored in pin.segments:
+            if scope.kind == TENANT:
+                ids = _all_of(lake, stored.name, scope)
+            else:
+                ids = _naming(lake, stored.name, scope)
+            if ids:
+                yield [SessionId(scope.tenant, id_) for id_ in ids]
+
+
+def _all_of(lake: Lake, name: str, scope: ErasureScope) -> list[str]:
+    with open_events(lake, sessions_name(name)) as file:
+        rows = file.read(["tenant", "session_id", "first_ts"])
+    mine = pc.equal(rows["tenant"], scope.tenant)
+    mine = pc.and_(mine, pc.less_equal(rows["first_ts"].cast(pa.int64()), scope.until_us))
+    ids: list[str] = pc.unique(rows["session_id"].filter(mine)).to_pylist()
+    return ids
+
+
+def _naming(lake: Lake, name: str, scope: ErasureScope) -> list[str]:
+    """Sessions whose events name a user or a project: summaries name the newest one alone."""
+    label = _COLUMN[scope.kind]
+    ids: set[str] = set()
+    with open_events(lake, name) as file:
+        for number in range(file.metadata.num_row_groups):
+            if not _may_hold(file.metadata.row_group(number), label, scope.value):
+                continue
+            rows = file.read_row_group(number, ["tenant", "session_id", label], use_threads=False)
+            mine = pc.and_(
+                pc.equal(rows["tenant"], scope.tenant), pc.equal(rows[label], scope.value)
+            )
+            ids.update(pc.unique(rows["session_id"].filter(mine)).to_pylist())
+    return sorted(ids)
+
+
+def _may_hold(group: pq.RowGroupMetaData, label: str, value: str) -> bool:
+    for at in range(group.num_columns):
+        column = group.column(at)
+        if column.path_in_schema == label:
+            statistics = column.statistics
+            if statistics is None or not statistics.has_min_max:
+                return statistics is None or statistics.null_count != group.num_rows
+            return bool(statistics.min <= value <= statistics.max)
+    return True
+
+
+def find_below(lake: Lake, sessions: Sequence[SessionId]) -> list[SessionId]:
+    """Sessions that go on with these or repeat them, to any depth."""
+    below: set[SessionId] = set()
+    above = set(sessions)
+    while above:
+        found: set[SessionId] = set()
+        with lake.database.read() as connection:
+            for tenant, ids in ids_by_tenant(above).items():
+                for batch in portions(ids):
+                    query = sa.select(session_link.c.session_id).where(
+                        session_link.c.tenant == tenant, session_link.c.parent_session.in_(batch)
+                    )
+                    found.update(SessionId(tenant, id_) for id_ in connection.scalars(query))
+        above = found - below
+        below |= above
+    return sorted(below)

@@ -1,0 +1,1 @@
+"""Outside systems: one narrow protocol each, an embedded twin and one that scales out."""

@@ -1,0 +1,178 @@
+"""The chains of the audit in the database: entries are appended, read and checked."""
+
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from penstock.backends.audit.entry import (
+    NO_TENANT,
+    OPERATOR,
+    Action,
+    AuditEntry,
+    Deed,
+    Flaw,
+    Head,
+    entry_of,
+    first_flaw,
+)
+from penstock.backends.audit.hash_chain import NO_HASH
+from penstock.backends.audit.tables import audit_chain, audit_entry
+from penstock.backends.database.engine import Database, clock_us, insert_new
+from penstock.core.settings import ENVIRONMENT_PREFIX, ResolvedSetting, Settings, declarations
+
+_COLUMNS = [audit_entry.c[field.name] for field in fields(AuditEntry)]
+
+
+def append(connection: Connection, *deeds: Deed) -> None:
+    """Within the transaction of the deeds, as its last statements: whoever appends holds the
+    chain."""
+    by_tenant: defaultdict[str, list[Deed]] = defaultdict(list)
+    for deed in deeds:
+        by_tenant[deed.tenant].append(deed)
+    for tenant in sorted(by_tenant):
+        own = audit_chain.c.tenant == tenant
+        row = {"tenant": tenant, "number": 0, "hash": NO_HASH, "at": 0}
+        query = sa.select(audit_chain).where(own).with_for_update()
+        held = connection.execute(query).first()
+        if held is None:
+            insert_new(connection, audit_chain, row)
+            held = connection.execute(query).one()
+        head = Head(held.number, held.hash)
+        # A clock that was set back does not turn the order round.
+        at = max(clock_us(connection), held.at)
+        entries = []
+        for deed in by_tenant[tenant]:
+            entry = entry_of(deed, head, at)
+            head = Head(entry.number, entry.hash)
+            entries.append(asdict(entry))
+        connection.execute(sa.insert(audit_entry), entries)
+        connection.execute(sa.update(audit_chain).where(own).values(**head._asdict(), at=at))
+
+
+def record(database: Database, *deeds: Deed) -> None:
+    """In a transaction of their own, for deeds that have none. Raises DatabaseUnreachable."""
+    if deeds:
+        with database.write() as connection:
+            append(connection, *deeds)
+
+
+def entries_of(
+    database: Database,
+    tenant: str | None,
+    *,
+    before: tuple[str, int] | None = None,
+    action: Action | None = None,
+    actor: str | None = None,
+    subject: str | None = None,
+    limit: int = 100,
+) -> list[AuditEntry]:
+    """Tenant by tenant. `before` is the tenant and the number of the last entry of the page
+    before."""
+    columns = audit_entry.c
+    query = sa.select(*_COLUMNS).order_by(columns.tenant, columns.number.desc()).limit(limit)
+    if tenant is not None:
+        query = query.where(columns.tenant == tenant)
+    if before is not None:
+        place, number = before
+        same = (columns.tenant == place) & (columns.number < number)
+        query = query.where(same | (columns.tenant > place))
+    wanted = {"action": action, "actor": actor, "subject": subject}
+    for name, value in wanted.items():
+        if value is not None:
+            query = query.where(columns[name] == value)
+    with database.read() as connection:
+        return [AuditEntry(**row._mapping) for row in connection.execute(query)]
+
+
+def heads_of(
+    database: Database, tenant: str | None = None, *, since: int = 0
+) -> list[tuple[str, Head]]:
+    query = sa.select(audit_chain).where(audit_chain.c.at >= since).order_by(audit_chain.c.tenant)
+    if tenant is not None:
+        query = query.where(audit_chain.c.tenant == tenant)
+    with database.read() as connection:
+        return [(row.tenant, Head(row.number, row.hash)) for row in connection.execute(query)]
+
+
+def flaws_of(
+    database: Database, tenant: str | None, kept: Head | None = None
+) -> tuple[list[tuple[str, Head]], list[Flaw]]:
+    """The heads of a tenant's chain or of all, and the first flaw of each that has one."""
+    chains, entries = audit_chain.c, audit_entry.c
+    ends = sa.select(chains.tenant, chains.number, chains.hash)
+    tenants = sa.union(sa.select(chains.tenant), sa.select(entries.tenant).distinct())
+    flaws: list[Flaw] = []
+    with database.read() as connection:
+        heads = {row.tenant: Head(row.number, row.hash) for row in connection.execute(ends)}
+        known = [row.tenant for row in connection.execute(tenants)]
+        checked: Sequence[str] = sorted(known) if tenant is None else [tenant]
+        for name in checked:
+            query = sa.select(*_COLUMNS).where(entries.tenant == name).order_by(entries.number)
+            head = heads.get(name, Head(0, NO_HASH))
+            with connection.execute(query.execution_options(yield_per=1_000)) as rows:
+                flaw = first_flaw(name, (AuditEntry(**row._mapping) for row in rows), head, kept)
+            flaws += [flaw] if flaw is not None else []
+    return [(name, heads.get(name, Head(0, NO_HASH))) for name in checked], flaws
+
+
+# What is done too often for an entry each
+
+_SUBJECTS_MAX = 10_000
+
+_Place = tuple[str, str, Action, str]
+
+
+class Tally:
+    """What is added up and noted now and then; a kill loses the rest. Safe between threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._amounts: dict[_Place, Counter[str]] = {}
+
+    def count(
+        self, tenant: str, actor: str, action: Action, subject: str = "", **amounts: int
+    ) -> None:
+        place = (tenant, actor, action, subject)
+        with self._lock:
+            if place not in self._amounts and len(self._amounts) >= _SUBJECTS_MAX:
+                place = (tenant, actor, action, "")
+            self._amounts.setdefault(place, Counter()).update(amounts, times=1)
+
+    def flush(self, database: Database) -> None:
+        """Note what was counted. What cannot be noted is kept. Raises DatabaseUnreachable."""
+        with self._lock:
+            amounts, self._amounts = self._amounts, {}
+        deeds = [
+            Deed(tenant=tenant, actor=actor, action=action, subject=subject, facts=dict(counts))
+            for (tenant, actor, action, subject), counts in sorted(amounts.items())
+        ]
+        try:
+            record(database, *deeds)
+        except BaseException:
+            with self._lock:
+                for place, counts in amounts.items():
+                    self._amounts.setdefault(place, Counter()).update(counts)
+            raise
+
+
+def note_settings(database: Database, settings: Settings, process: str) -> None:
+    """Note what is not at its default, where that changed. Raises DatabaseUnreachable."""
+    rooms: dict[str, object] = {}
+    for room in (settings, *settings.rooms):
+        rooms |= {name: getattr(room, name) for name in vars(room)}
+    facts: dict[str, str | int | None] = {}
+    for declared in declarations():
+        value = rooms.get(declared.name, declared.default)
+        if value != declared.default:
+            secret = not declared.repr
+            shown = ResolvedSetting(declared.name, value, "", "", secret).shown
+            facts[ENVIRONMENT_PREFIX + declared.name.upper()] = str(shown)
+    deed = Deed(tenant=NO_TENANT, actor=OPERATOR, action="settings", subject=process, facts=facts)
+    last = entries_of(database, NO_TENANT, action="settings", subject=process, limit=1)
+    if not last or msgspec.json.decode(last[0].facts) != facts:
+        record(database, deed)

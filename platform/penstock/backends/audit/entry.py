@@ -1,0 +1,111 @@
+"""An entry of the audit: one deed of one key or person, sealed by a hash that covers the entry
+before it."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from penstock.backends.audit.hash_chain import ChainReader, hash_of
+
+Action = Literal[
+    "ingest", "read", "export", "label", "shard", "checkpoint", "result",
+    "approve", "promote", "rollback", "canary", "release", "policy",
+    "drop", "erase", "retention", "replay", "consent", "prove",
+    "key", "revoke", "rotate", "quota", "redaction", "webhook", "settings", "snapshot",
+    "sign_in", "sign_out",
+]  # fmt: skip
+
+#: The tenant of what concerns the whole service.
+NO_TENANT = ""
+#: The actor where nobody is named: whoever runs the machine.
+OPERATOR = "operator"
+#: Of a subject, in bytes; and of facts: the rest is not part of an entry.
+_SUBJECT_CHARS_MAX = 512
+_ACTOR_CHARS_MAX = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deed:
+    """Somebody did something to something. Names of people, sessions and projects do not belong
+    here, nor texts of theirs: what is appended is never erased. `person_digest` is for those."""
+
+    tenant: str
+    actor: str
+    action: Action
+    subject: str = ""
+    facts: Mapping[str, str | int | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditEntry:
+    """One row of a tenant's chain. `at` is microseconds since 1970, `facts` a JSON object."""
+
+    tenant: str
+    number: int
+    at: int
+    actor: str
+    action: str
+    subject: str
+    facts: str
+    previous_hash: str
+    hash: str = ""
+
+
+class Head(NamedTuple):
+    number: int
+    hash: str
+
+
+class Flaw(NamedTuple):
+    """The first entry of a tenant's chain that is not as it was written."""
+
+    tenant: str
+    number: int
+    why: str
+
+
+def entry_of(deed: Deed, before: Head, at: int) -> AuditEntry:
+    entry = AuditEntry(
+        tenant=deed.tenant,
+        number=before.number + 1,
+        at=at,
+        actor=_storable(deed.actor)[:_ACTOR_CHARS_MAX],
+        action=deed.action,
+        subject=_storable(deed.subject)[:_SUBJECT_CHARS_MAX],
+        facts=msgspec.json.encode(dict(deed.facts), order="sorted").decode(),
+        previous_hash=before.hash,
+    )
+    return replace(entry, hash=hash_of(asdict(entry)))
+
+
+def _storable(text: str) -> str:
+    """Databases take neither NUL nor half a surrogate pair."""
+    return text.encode(errors="replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def person_digest(tenant: str, kind: str, name: str) -> str:
+    """What stands for a session, user or project: who knows the name finds its entries."""
+    text = f"{tenant}\0{kind}\0{name}".encode(errors="surrogatepass")
+    return f"{kind} {hashlib.sha256(text).hexdigest()[:32]}"
+
+
+def first_flaw(
+    tenant: str, entries: Iterable[AuditEntry], head: Head, kept: Head | None
+) -> Flaw | None:
+    """`head` is the newest by the chain's own row, `kept` one that somebody noted earlier."""
+    chain = ChainReader()
+    for entry in entries:
+        number = chain.number + 1
+        if why := chain.follow(entry.number, asdict(entry)):
+            return Flaw(tenant, number, why)
+        if kept is not None and kept.number == number and kept.hash != entry.hash:
+            return Flaw(tenant, number, "it is another one than when its hash was noted")
+    if head != (chain.number, chain.hash):
+        return Flaw(tenant, chain.number + 1, f"the chain itself ends with {head.number}")
+    if kept is not None and kept.number > chain.number:
+        why = f"the chain ends with {chain.number}, and {kept.number} was noted"
+        return Flaw(tenant, chain.number + 1, why)
+    return None

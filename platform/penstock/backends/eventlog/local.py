@@ -1,0 +1,226 @@
+"""The embedded event log: files in a directory, safe for several processes.
+
+    log/log.json              its id and the number of partitions
+    log/append.lock           held while appending
+    log/p-0000/writer.lock    held by the process that takes its events into the lake
+    log/p-0000/0000000001.log blocks; rolled when large, removed when the lake covers them
+
+An offset is the number of the file and the position in it."""
+
+import errno
+import fcntl
+import json
+import math
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from penstock.backends.eventlog import Claim, Entry, OffsetBounds
+from penstock.backends.eventlog.errors import LogCorrupt, LogShapeChanged, LogUnwritable
+from penstock.backends.eventlog.local_partition import LocalPartition, encode_block
+from penstock.core.directories import make_directory, open_private, sync_directory
+from penstock.core.errors import Backlogged
+
+_VERSION = 1
+#: How much later an append by another process is seen.
+_POLL_SECONDS = 0.02
+#: How old the known free space may be: the disk does not fill faster than the reserve allows for.
+_DISK_FREE_SECONDS = 0.1
+
+
+class LocalEventLog:
+    """An EventLog in a directory."""
+
+    #: A block's length has 32 bits.
+    value_bytes_max = 1 << 30
+    expires = False
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        partitions: int = 1,
+        file_bytes_max: int,
+        bytes_max: int,
+        disk_reserve_bytes: int = 0,
+    ) -> None:
+        """Open the log, or make it. Raises LogUnwritable, LogCorrupt, LogShapeChanged."""
+        self._path = path
+        self._bytes_max = bytes_max
+        self._disk_reserve_bytes = disk_reserve_bytes
+        self._mutex = threading.Lock()
+        self._appended = threading.Condition()
+        self._lock_file = -1
+        self._disk_free, self._disk_checked_s = 0, -math.inf
+        self._partitions: list[LocalPartition] = []
+        with ExitStack() as opened:
+            opened.callback(self.close)
+            with self._explained():
+                make_directory(path)
+                self._lock_file = os.open(path / "append.lock", os.O_RDWR | os.O_CREAT, 0o600)
+            with self._locked():
+                self.id, self.partitions = _identify(path, partitions)
+                for number in range(self.partitions):
+                    files = path / f"p-{number:04d}"
+                    self._partitions.append(LocalPartition(files, self.id, file_bytes_max))
+                sync_directory(path)
+                for partition in self._partitions:
+                    partition.catch_up()
+            opened.pop_all()
+
+    def append(self, values: Mapping[int, Sequence[bytes]]) -> None:
+        blocks = {number: encode_block(batch) for number, batch in values.items() if batch}
+        with self._locked():
+            self._refuse_when_full(sum(map(len, blocks.values())))
+            try:
+                for number, block in blocks.items():
+                    self._partitions[number].write(block)
+                for number in blocks:
+                    self._partitions[number].sync()
+            except OSError:
+                for number in blocks:
+                    self._partitions[number].abandon()
+                raise
+        with self._appended:
+            self._appended.notify_all()
+
+    def read(self, partition: int, offset: int, bytes_max: int, wait_s: float = 0) -> list[Entry]:
+        deadline = time.monotonic() + wait_s
+        while True:
+            entries = self._partitions[partition].read(offset, bytes_max)
+            if not entries and self._partitions[partition].is_behind():
+                entries = self._up_to_date(partition).read(offset, bytes_max)
+            left = deadline - time.monotonic()
+            if entries or left <= 0:
+                return entries
+            with self._appended:
+                self._appended.wait(min(left, _POLL_SECONDS))
+
+    def refresh(self) -> None:
+        """A local log keeps the partitions with which it was made."""
+
+    def ends(self) -> list[int]:
+        return [self.bounds(partition).end for partition in range(self.partitions)]
+
+    def bounds(self, partition: int) -> OffsetBounds:
+        return self._up_to_date(partition).bounds()
+
+    def bytes_beyond(self, partition: int, offset: int) -> int:
+        return self._up_to_date(partition).bytes_beyond(offset)
+
+    def hold(self, partition: int) -> Claim:
+        # The lock goes with the process, however it ends, and with no clock.
+        with self._locked():
+            return Claim.MINE if self._partitions[partition].hold() else Claim.TAKEN
+
+    def trim(self, partition: int, before: int) -> None:
+        with self._locked():
+            # The newest file stays until it is rolled. Where room is short no append rolls it, and
+            # nothing would ever make room.
+            full = self._bytes_held() * 2 > self._bytes_max
+            full = full or self._measure_disk_free() < self._disk_reserve_bytes * 2
+            covered = self._partitions[partition].covered(before, roll=full)
+        with self._explained():  # without the lock: to remove a large file takes a while
+            for file in covered:
+                file.unlink(missing_ok=True)
+
+    def set_apart(self, partition: int) -> int:
+        with self._locked():
+            return self._partitions[partition].roll()
+
+    def forget(self, partition: int, before: int) -> bool:
+        self.trim(partition, before)
+        return True
+
+    def close(self) -> None:
+        with self._mutex:
+            for partition in self._partitions:
+                partition.close()
+                partition.let_go()
+            if self._lock_file >= 0:
+                os.close(self._lock_file)
+                self._lock_file = -1
+
+    def _up_to_date(self, number: int) -> LocalPartition:
+        """The partition with what others appended, or are appending now."""
+        partition = self._partitions[number]
+        if partition.is_behind():
+            with self._locked():
+                partition.catch_up()
+        return partition
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._mutex, self._explained():
+            if self._lock_file < 0:
+                raise LogUnwritable(why=f"{self._path} was closed", retry_after_s=5)
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.flock(self._lock_file, fcntl.LOCK_UN)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            why = f"{error.strerror or error} ({self._path})"
+            if error.errno == errno.ENOSPC:
+                why = f"no space is left on the disk of {self._path}"
+            raise LogUnwritable(why=why, retry_after_s=5) from error
+
+    def _refuse_when_full(self, more_bytes: int) -> None:
+        for partition in self._partitions:
+            partition.catch_up()
+        held = sum(partition.bytes_held() for partition in self._partitions)
+        if held + more_bytes > self._bytes_max:  # it may have been trimmed since
+            held = self._bytes_held()
+        if held + more_bytes > self._bytes_max:
+            why = f"{held} bytes wait in the event log, whose limit is {self._bytes_max}"
+            raise Backlogged(why=why, retry_after_s=5)
+        now_s = time.monotonic()
+        if now_s - self._disk_checked_s > _DISK_FREE_SECONDS:
+            self._disk_free, self._disk_checked_s = self._measure_disk_free(), now_s
+        free = self._disk_free - more_bytes
+        if free < self._disk_reserve_bytes:
+            reserve = f"{self._disk_reserve_bytes} are kept for the writer"
+            why = f"{free} bytes are free on the disk of {self._path}, and {reserve}"
+            raise Backlogged(why=why, retry_after_s=10)
+
+    def _measure_disk_free(self) -> int:
+        disk = os.statvfs(self._path)
+        return disk.f_bavail * disk.f_frsize
+
+    def _bytes_held(self) -> int:
+        """Count afresh, in every partition."""
+        for partition in self._partitions:
+            partition.catch_up()
+            partition.recount()
+        return sum(partition.bytes_held() for partition in self._partitions)
+
+
+def _identify(path: Path, partitions: int) -> tuple[str, int]:
+    name = path / "log.json"
+    if not name.exists():
+        log_id, fresh = uuid.uuid4().hex, path / "log.json.new"
+        with open_private(fresh, "w", encoding="utf-8") as file:
+            json.dump({"version": _VERSION, "id": log_id, "partitions": partitions}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.rename(name)
+        return log_id, partitions
+    try:
+        fields = json.loads(name.read_bytes())
+        version, log_id, count = fields["version"], str(fields["id"]), int(fields["partitions"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise LogCorrupt(path=name, position=0, why="it does not describe a log") from error
+    if version != _VERSION:
+        raise LogCorrupt(path=name, position=0, why=f"its version is {version}, not {_VERSION}")
+    if count != partitions:
+        raise LogShapeChanged(path=path, found=count, wanted=partitions)
+    return log_id, count

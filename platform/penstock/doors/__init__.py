@@ -1,0 +1,1 @@
+"""What puts the rooms together and decides nothing: server, commands, console, proxy, Python."""

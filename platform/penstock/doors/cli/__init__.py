@@ -1,0 +1,187 @@
+"""The command line. It loads the room of the command that is run, and no other.
+
+The entry point group `penstock.commands` names the commands; packages of others may add some. One
+that belongs to another room's group of commands has both names: `channels.follow`.
+"""
+
+import sys
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from itertools import takewhile
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+import penstock
+from penstock.backends.terminal.interruption import INTERRUPTED, listening_to_ctrl_c
+from penstock.backends.terminal.output import (
+    guard_terminal,
+    show_error,
+    show_error_document,
+    show_text,
+)
+from penstock.core.arrow_start import start_without_pandas
+from penstock.core.errors import InvalidInput, PenstockError, StoreNeeded, one_line
+from penstock.doors.cli.summaries import SUMMARIES
+
+_STYLE: dict[str, Any] = {
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": None,
+}
+
+
+@cache
+def _entries() -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group="penstock.commands")}
+
+
+class CommandGroup(TyperGroup):
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, self.summary(ctx, name)) for name in self.list_commands(ctx)]
+            )
+
+    def summary(self, ctx: Any, name: str) -> str:
+        command: Any = self.get_command(ctx, name)
+        return str(command.get_short_help_str(1_000))
+
+
+class RoomCommands(CommandGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        own = {name: position for position, name in enumerate(SUMMARIES)}
+        names = [name for name in _entries() if "." not in name]
+        return sorted(names, key=lambda name: (own.get(name, len(own)), name))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.commands and cmd_name in _entries():
+            self.commands[cmd_name] = _load_command(cmd_name)
+        return self.commands.get(cmd_name)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        names = self.list_commands(ctx)
+        outlines = [TyperCommand(name, help=self.summary(ctx, name)) for name in names]
+        return super().shell_complete(typer.Context(TyperGroup(commands=outlines)), incomplete)
+
+    def summary(self, ctx: Any, name: str) -> str:
+        """That of somebody else's package is loaded."""
+        return SUMMARIES.get(name) or super().summary(ctx, name)
+
+
+def _load_command(name: str) -> Any:
+    room = _entries()[name].load()
+    loaded = typer.Typer(**_STYLE, add_completion=False)
+    if isinstance(room, typer.Typer):
+        for entry in _entries().values():
+            group, _, command = entry.name.partition(".")
+            if command and group == name:
+                room.command(command)(entry.load())
+        loaded.add_typer(room, name=name, cls=CommandGroup)
+    else:
+        loaded.callback()(_about)
+        loaded.command(name)(room)
+    whole = typer.main.get_group(loaded).commands[name]
+    _name_values(whole)
+    return whole
+
+
+#: What the help calls a value that has no name of its own there.
+_VALUE_NAMES = {int: "N", float: "NUMBER", Path: "PATH"}
+
+
+def _name_values(command: Any) -> None:
+    """Help calls a value by what it is, `CHECKPOINT`, and not by how it is checked."""
+    for part in getattr(command, "commands", {}).values():
+        _name_values(part)
+    for param in command.params:
+        kind = param.type_descriptor
+        if kind.is_choice or getattr(param, "is_flag", False):
+            continue
+        if param.param_type_name == "argument":
+            param.display_type_rich = lambda ctx: None
+        if param.metavar is None:
+            (annotation,) = get_args(kind.annotation) if kind.is_list else (kind.annotation,)
+            param.metavar = _VALUE_NAMES.get(annotation) or param.name.rstrip("_").upper()
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        show_text(f"penstock {penstock.__version__}")
+        raise typer.Exit
+
+
+def _about(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_show_version, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Trajectories of coding agents, from production to training and back."""
+
+
+app = typer.Typer(cls=RoomCommands, name="penstock", no_args_is_help=True, **_STYLE)
+app.callback()(_about)
+
+
+def main() -> None:
+    """Runs a command. An error becomes its message and its exit status, with --json on standard
+    output too; so does Ctrl-C, without a message."""
+    guard_terminal()
+    start_without_pandas()
+    with listening_to_ctrl_c() as interruption:
+        try:
+            status = _run()
+        except Exception:
+            if not interruption.known:
+                raise
+            status = INTERRUPTED  # libraries have errors of their own for it
+        if interruption.known and status:
+            status = INTERRUPTED
+    sys.exit(status)
+
+
+def _run() -> int:
+    try:
+        status = app(standalone_mode=False)
+    except typer.TyperException as error:  # wrong usage
+        if refusal := _url_refusal(error):
+            return _refuse(refusal)
+        if _answers_json():
+            show_error_document("WrongUsage", error.format_message(), error.exit_code)
+        error.show()  # type: ignore[attr-defined]  # all that it raises have it
+        return error.exit_code
+    except typer.Abort:  # the end of what was asked for
+        return INTERRUPTED
+    except PenstockError as error:
+        return _refuse(error)
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        sys.stderr.close()  # noqa: TID251  # nothing is written
+        return 0
+    return status if isinstance(status, int) else 0
+
+
+def _refuse(error: PenstockError) -> int:
+    if _answers_json():
+        name, fields = type(error).__name__, error.http_fields
+        show_error_document(name, one_line(error), error.exit_status, fields)
+    show_error(error)
+    return error.exit_status
+
+
+def _url_refusal(error: typer.TyperException) -> PenstockError | None:
+    context = getattr(error, "ctx", None)
+    if getattr(error, "option_name", "") != "--url" or context is None:
+        return None
+    if any(param.name == "data" for param in context.command.params):
+        return StoreNeeded(command=context.command_path)
+    return InvalidInput(what="--url", why=f"`{context.command_path}` asks no service: leave it out")
+
+
+def _answers_json() -> bool:
+    """Whether a program reads the answer; the command may not have come as far as to know it."""
+    return "--json" in takewhile(lambda argument: argument != "--", sys.argv)

@@ -1,0 +1,250 @@
+"""How a request becomes a page: who is signed in, what is asked, the work on a thread, the answer
+with its headers."""
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qs, quote, unquote
+
+import msgspec
+import structlog
+from litestar import MediaType, Request, Response
+
+from penstock.access.call_routes import BodyMemory
+from penstock.access.errors import KeyExpired, KeyRefused
+from penstock.access.keys import Authorizer, Grant
+from penstock.access.quotas import Quotas
+from penstock.backends.http.body import UnreadAnswers, held_answer, read_body
+from penstock.backends.http.request_slots import RequestSlots
+from penstock.core.clock import Clock
+from penstock.core.errors import InvalidInput, PenstockError
+from penstock.doors.console.oidc import OpenIdProvider
+from penstock.doors.console.page import (
+    ConsolePage,
+    Download,
+    Redirect,
+    Refusal,
+    Visitor,
+    first_page,
+)
+from penstock.doors.console.page_memory import PageMemory
+from penstock.doors.console.settings import ConsoleSettings
+from penstock.doors.console.sign_in import (
+    FIELD,
+    BrowserSessions,
+    SignInLinks,
+    SignInNeeded,
+    require_own_form,
+)
+from penstock.doors.console.templates import PageFrame
+from penstock.lake.desk import DOCUMENT_BYTES_MAX, Question, is_list
+from penstock.lake.lake import Lake
+
+log_line = structlog.get_logger()
+
+AnyRequest = Request[Any, Any, Any]
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' data:; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; "
+    "base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+#: Modules that fetch more of a page send it, as `reader`, or `timer` where nobody asked for it.
+FRAGMENT_HEADER = "penstock-fragment"
+_NOT_IN_NAMES = re.compile(r"[^\w.-]", re.ASCII)
+_TOLD_CHARS_MAX = 500
+
+
+@dataclass
+class Console:
+    authorizer: Authorizer
+    quotas: Quotas
+    lake: Lake
+    #: Where the work of pages runs; of those that read rows, among the queries.
+    calls: RequestSlots
+    queries: RequestSlots
+    answers: UnreadAnswers
+    bodies: BodyMemory
+    clock: Clock
+    _making: set[asyncio.Task[Any]] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        settings = self.lake.settings.room(ConsoleSettings)
+        self.memory = PageMemory(self.clock, settings.console_figures_seconds)
+        self.sessions = BrowserSessions(self.lake.database, self.clock)
+        self.links = SignInLinks(self.clock)
+        self.provider = OpenIdProvider.of(settings)
+
+    async def show(self, page: ConsolePage[Any], request: AnyRequest) -> Response[Any]:
+        token = request.cookies.get(cookie_name(request, "session"), "")
+        is_use = request.headers.get(FRAGMENT_HEADER) != "timer"
+        grant, person = await self._grant(token, is_use=is_use)
+        visitor = Visitor(grant, self.lake, self.quotas, self.clock, person)
+        request.state.visitor, request.state.cookie = visitor, token
+        if page.path == "/" and not visitor.may(*page.roles):
+            return redirect_to(first_page(visitor))
+        grant.require(*page.roles)
+        fields: dict[str, list[str]] = {}
+        if page.method == "POST":
+            with self.bodies.holding(grant.tenant) as hold:
+                fields = await read_form(request, hold)
+            require_own_form(request.headers, token, _last(fields.pop(FIELD, [])))
+        question = question_of(page, request, fields)
+        told_name = cookie_name(request, "told")
+        told = unquote(request.cookies.get(told_name, ""))[:_TOLD_CHARS_MAX]
+        frame = PageFrame(
+            page.title, _path_of(request), visitor, page, token, told, is_fragment(request)
+        )
+        answer = await self._answer(page, frame, visitor, question)
+        if isinstance(answer, Redirect):
+            response = redirect_to(answer.path)
+            if answer.told:
+                set_cookie(response, request, "told", quote(answer.told), 60)
+            return response
+        headers = dict(_HEADERS)
+        if answer.name:
+            name = _NOT_IN_NAMES.sub("-", answer.name)
+            headers["Content-Disposition"] = f'attachment; filename="{name}"'
+        facts = (answer.content, answer.media_type, headers)
+        response = held_answer(self.answers, grant.tenant, *facts)
+        response.status_code = answer.status
+        if told and not frame.fragment:
+            response.delete_cookie(told_name)
+        return response
+
+    async def _answer(
+        self, page: ConsolePage[Any], frame: PageFrame, visitor: Visitor, question: Question
+    ) -> Redirect | Download:
+        slots, tenant = self.queries if page.reads_rows else self.calls, visitor.grant.tenant
+        work = partial(page.work, visitor, question)
+        if page.remembered:
+            known, is_due = self.memory.find(page, visitor, question)
+            work = partial(self.memory.make, page, visitor, question, work)
+            if is_due:
+                task = asyncio.create_task(_make_anew(slots, work, tenant))
+                self._making.add(task)
+                task.add_done_callback(self._making.discard)
+            if known is not None:
+                frame, slots = replace(frame, made_us=known.made_us), self.calls
+                work = partial(getattr, known, "content")
+        return await slots.run(partial(_answer_of, page, frame, work, question), tenant=tenant)
+
+    async def _grant(self, token: str, *, is_use: bool) -> tuple[Grant, str | None]:
+        if not token:
+            raise SignInNeeded
+        session = await asyncio.to_thread(self.sessions.find, token, is_use=is_use)
+        if session is None:
+            raise SignInNeeded
+        try:
+            return await self.authorizer.grant_of_key(session.key_id), session.person
+        except (KeyRefused, KeyExpired):
+            await asyncio.to_thread(self.sessions.end, token, session)
+            raise SignInNeeded from None
+
+
+async def _make_anew(slots: RequestSlots, making: Callable[[], Any], tenant: str) -> None:
+    try:
+        await slots.run(making, tenant=tenant)
+    except PenstockError as error:
+        log_line.warning("a page could not be made anew", why=type(error).__name__)
+
+
+def _answer_of(
+    page: ConsolePage[Any], frame: PageFrame, work: Callable[[], Any], question: Question
+) -> Redirect | Download:
+    content = work()
+    if isinstance(content, (Redirect, Download)):
+        return content
+    shown, status = content, 200
+    if isinstance(content, Refusal):
+        shown, status = content.content, content.status
+    html = frame.render(page.template, {"asked": question} | dict(shown)).encode()
+    return Download("", MediaType.HTML, html, status)
+
+
+def html_response(html: str, status: int = 200) -> Response[Any]:
+    return Response(html, status_code=status, media_type=MediaType.HTML, headers=_HEADERS)
+
+
+def redirect_to(path: str) -> Response[Any]:
+    return Response(b"", status_code=303, headers=_HEADERS | {"Location": path})
+
+
+def cookie_name(request: AnyRequest, what: str) -> str:
+    """Cookies are of a host whatever the port: this keeps those of several services apart."""
+    port = request.headers.get("host", "").rpartition(":")[2]
+    return f"penstock-{what}" + (f"-{port}" if port.isdecimal() else "")
+
+
+def set_cookie(
+    response: Response[Any],
+    request: AnyRequest,
+    what: str,
+    value: str,
+    seconds: int | None,
+    *,
+    from_elsewhere: bool = False,
+) -> None:
+    response.set_cookie(
+        key=cookie_name(request, what),
+        value=value,
+        max_age=seconds,
+        path="/",
+        httponly=True,
+        secure=request.scope["scheme"] == "https",
+        samesite="lax" if from_elsewhere else "strict",
+    )
+
+
+def is_fragment(request: AnyRequest) -> bool:
+    return request.headers.get(FRAGMENT_HEADER) is not None
+
+
+def own_path(text: str) -> str:
+    """The path, if it is of this console; else the first page."""
+    own = text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable()
+    return text if own and text.isascii() else "/"
+
+
+async def read_form(request: AnyRequest, hold: Callable[[int], None]) -> dict[str, list[str]]:
+    body = await read_body(request, DOCUMENT_BYTES_MAX, hold)
+    try:
+        return parse_qs(body.decode(), max_num_fields=1000)
+    except ValueError as error:
+        raise InvalidInput(what="The form", why=str(error)) from None
+
+
+def question_of(
+    page: ConsolePage[Any], request: AnyRequest, form: Mapping[str, list[str]]
+) -> Question:
+    """What a page is asked: fields that are empty, or that it does not have, do not count. Raises
+    InvalidInput."""
+    given: dict[str, list[str]] = dict(request.query_params.dict()) | dict(form)
+    given |= {name: [str(value).removeprefix("/")] for name, value in request.path_params.items()}
+    kinds = {field.name: field.type for field in msgspec.structs.fields(page.question)}
+    fields: dict[str, Any] = {}
+    for name, kind in kinds.items():
+        values = [value for value in given.get(name, ()) if value != ""]
+        if values:
+            fields[name] = values if is_list(kind) else values[-1]
+    try:
+        question: Question = msgspec.convert(fields, page.question, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(what="What this page was asked", why=str(error)) from None
+    return question
+
+
+def _last(values: list[str]) -> str:
+    return values[-1] if values else ""
+
+
+def _path_of(request: AnyRequest) -> str:
+    query = request.url.query
+    return request.url.path + (f"?{query}" if query else "")

@@ -1,0 +1,296 @@
+"""Pages of checkpoints and channels: scores, history, verdicts, and what changes a channel."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from penstock.access import Role
+from penstock.doors.console.charts import WIDTH, Interval, interval_chart
+from penstock.doors.console.figures import part, url
+from penstock.doors.console.page import Content, PageList, Redirect, Refusal, Visitor, page_sql
+from penstock.doors.console.verdict_charts import drawn_parts, frontier_chart, side_rows
+from penstock.lake.desk import Question
+from penstock.registry.channels.calls import (
+    AUDIT_CHANNEL,
+    LIST_CHANNELS,
+    RELEASE,
+    SET_POLICY,
+    SHOW_CHANNEL,
+    SHOW_POLICY,
+    AuditAnswer,
+    AuditedChange,
+    AuditQuestion,
+    ChannelQuestion,
+    ChannelsQuestion,
+    ReleaseQuestion,
+    SetPolicyQuestion,
+)
+from penstock.registry.channels.change import PromotionConflict, change_marks, describe_change
+from penstock.registry.channels.promotion import rollback_candidates
+from penstock.registry.channels.promotion_calls import (
+    APPROVE,
+    ASK_GATE,
+    PROMOTE,
+    ROLL_BACK,
+    TRACE_CHECKPOINT,
+    ApproveQuestion,
+    PromoteQuestion,
+    RollbackQuestion,
+    VerdictQuestion,
+)
+from penstock.registry.checkpoints.calls import (
+    LIST_CHECKPOINTS,
+    CheckpointQuestion,
+    CheckpointsQuestion,
+)
+from penstock.registry.fleet.calls import SHOW_FLEET, FleetQuestion
+from penstock.registry.gate.frontier import FrontierPicture, FrontierPoint
+from penstock.registry.gate.verdict import GateRefused
+
+PAGES = PageList("penstock.doors.console:templates/")
+_READERS: tuple[Role, ...] = ("read", "promote")
+
+#: Normal intervals of the means: a look, not a test; the gate's own tests are on the verdict.
+_SPREAD = 1.96
+
+
+class CheckpointListQuestion(Question):
+    state: str | None = None
+
+
+@PAGES.page(
+    "/checkpoints", "Checkpoints", "checkpoints.html.jinja", roles=_READERS, reads_rows=True,
+    group="Release", place=1, shortcut="k",
+)  # fmt: skip
+def _list_checkpoints(visitor: Visitor, question: CheckpointListQuestion) -> Content:
+    listed = CheckpointsQuestion(state=question.state)  # type: ignore[arg-type]
+    known = visitor.ask(LIST_CHECKPOINTS, listed).checkpoints[::-1]
+    channels = visitor.ask(LIST_CHANNELS, ChannelsQuestion()).channels
+    serving: dict[str, list[str]] = {}
+    for channel in channels:
+        for checkpoint in filter(None, (channel.checkpoint, channel.canary)):
+            serving.setdefault(checkpoint, []).append(channel.channel)
+    scores: dict[str, list[dict[str, Any]]] = {}
+    for row in _scores(visitor, ""):
+        scores.setdefault(row["checkpoint"], []).append(row)
+    return {"checkpoints": known, "serving": serving, "scores": scores}
+
+
+@PAGES.page(
+    "/checkpoints/{name}", "Checkpoint", "checkpoint.html.jinja", roles=_READERS, reads_rows=True
+)
+def _show_checkpoint(visitor: Visitor, question: CheckpointQuestion) -> Content:
+    line = visitor.ask(TRACE_CHECKPOINT, question)
+    scores = _scores(visitor, line.checkpoint.name)
+    chart = interval_chart(
+        [_interval_of(row) for row in scores if row["score"] is not None],
+        title="Scores by suite",
+        description="Means over tasks, with 95 % intervals.",
+        value_format=lambda value: f"{value:.2f}",
+        width=WIDTH,
+    )
+    channels = visitor.ask(LIST_CHANNELS, ChannelsQuestion()).channels
+    return {"line": line, "scores": scores, "scores_chart": chart, "channels": channels}
+
+
+def _interval_of(row: dict[str, Any]) -> Interval:
+    score, tasks = row["score"], f"{row['tasks']} tasks"
+    if not row["spread"]:
+        return Interval(row["suite"], None, score, None, note=tasks)
+    half = _SPREAD * row["spread"]
+    return Interval(row["suite"], max(score - half, 0.0), score, min(score + half, 1.0), note=tasks)
+
+
+def _scores(visitor: Visitor, checkpoint: str) -> list[dict[str, Any]]:
+    """By checkpoint and suite, at the version that was tried last; none for who reads no rows."""
+    if not visitor.may("read"):
+        return []
+    sql = page_sql("penstock.doors.console", "scores.sql")
+    views = frozenset({"benchmark_scores"})
+    return visitor.own_rows(sql, views, {"checkpoint": checkpoint})
+
+
+_CHANGES_SHOWN = 50
+_REPLICAS_SHOWN, _CHOICES_MAX = 50, 200
+_CHOSEN_STATES = ("registered", "serving", "retired", "rolled_back")
+
+Share = Annotated[float, Meta(ge=0, le=1)]
+
+
+class PromotionForm(Question):
+    """If the channel's `version` changed since the page was made, nothing happens."""
+
+    name: str
+    checkpoint: str
+    version: int
+    reason: str
+    share: Share | None = None
+
+
+class RollbackForm(Question):
+    name: str
+    version: int
+    reason: str
+    to: str | None = None
+
+
+class HistoryPageQuestion(Question):
+    name: str
+    cursor: str | None = None
+
+
+@dataclass(frozen=True)
+class HistoryRow:
+    change: AuditedChange
+    text: str
+    marks: str
+
+
+def channel_path(name: str) -> str:
+    return f"/channels/{part(name)}"
+
+
+def verdict_path(channel: str, checkpoint: str) -> str:
+    return url(f"{channel_path(channel)}/verdict", checkpoint=checkpoint)
+
+
+# Where channels point
+
+
+@PAGES.page(
+    "/channels", "Channels", "channels.html.jinja", roles=_READERS,
+    group="Release", place=0, shortcut="c",
+)  # fmt: skip
+def _list(visitor: Visitor, _question: ChannelsQuestion) -> Content:
+    return {"channels": visitor.ask(LIST_CHANNELS, ChannelsQuestion()).channels}
+
+
+@PAGES.page("/channels/{name}", "Channel", "channel.html.jinja", roles=_READERS)
+def _show(visitor: Visitor, question: HistoryPageQuestion) -> Content:
+    name = question.name
+    channel = visitor.ask(SHOW_CHANNEL, ChannelQuestion(name=name))
+    audit = visitor.ask(
+        AUDIT_CHANNEL, AuditQuestion(name=name, last=_CHANGES_SHOWN, cursor=question.cursor)
+    )
+    fleet = visitor.ask(SHOW_FLEET, FleetQuestion(name=name, limit=_REPLICAS_SHOWN))
+    changes = audit.changes if question.cursor is None else []
+    return {
+        "channel": channel,
+        "policy": visitor.ask(SHOW_POLICY, ChannelQuestion(name=name)),
+        "audit": audit,
+        "rows": list(reversed(list(_history_rows(audit)))),
+        "fleet": fleet,
+        "choices": _choices(visitor, channel.checkpoint),
+        "targets": _targets(changes),
+        "may_promote": visitor.may_ask(PROMOTE),
+        "may_set_policy": visitor.may_ask(SET_POLICY),
+    }
+
+
+def _history_rows(audit: AuditAnswer) -> Iterator[HistoryRow]:
+    for before, change in zip([audit.before, *audit.changes], audit.changes, strict=False):
+        yield HistoryRow(change, describe_change(change, before), change_marks(change))
+
+
+def _choices(visitor: Visitor, present: str | None) -> list[str]:
+    if not visitor.may_ask(LIST_CHECKPOINTS):
+        return []
+    known = visitor.ask(LIST_CHECKPOINTS, CheckpointsQuestion()).checkpoints
+    usable = [each.name for each in known if each.state in _CHOSEN_STATES and each.name != present]
+    return usable[::-1][:_CHOICES_MAX]
+
+
+def _targets(changes: Sequence[AuditedChange]) -> list[str]:
+    return rollback_candidates([(each.action, each.checkpoint) for each in changes])
+
+
+# What the gate says
+
+
+@PAGES.page("/channels/{name}/verdict", "Verdict", "verdict.html.jinja", roles=_READERS)
+def _judge(visitor: Visitor, question: VerdictQuestion) -> Content:
+    verdict = visitor.ask(ASK_GATE, question)
+    drawn = []
+    for each in verdict.pictures:
+        points = [FrontierPoint(at.checkpoint, at.quality, at.cost) for at in each.points]
+        drawn.append(frontier_chart(FrontierPicture(each.suite, each.cost, points, each.marks)))
+    facts = {"outcome": verdict.outcome, "id": verdict.id, "pictures": drawn}
+    return _verdict_content(visitor, question.name, verdict.verdict) | facts
+
+
+def _verdict_content(visitor: Visitor, name: str, document: dict[str, Any]) -> dict[str, Any]:
+    incumbent = document.get("incumbent")
+    return {
+        "channel": visitor.ask(SHOW_CHANNEL, ChannelQuestion(name=name)),
+        "checkpoint": document["candidate"]["name"],
+        "incumbent": incumbent["name"] if incumbent else None,
+        "document": document,
+        "parts": drawn_parts(document),
+        "sides": list(side_rows(document)),
+        "may_promote": visitor.may_ask(PROMOTE),
+        "problem": "",
+    }
+
+
+# What changes a channel
+
+
+@PAGES.form("/channels/{name}/promote", "Verdict", "verdict.html.jinja", roles=("promote",))
+def _promote(visitor: Visitor, form: PromotionForm) -> Redirect | Refusal:
+    name = form.name
+    order = PromoteQuestion(
+        name=name, checkpoint=form.checkpoint, reason=form.reason, expect_version=form.version,
+        share=form.share,
+    )  # fmt: skip
+    try:
+        change = visitor.ask(PROMOTE, order)
+    except GateRefused as refused:
+        fields = refused.http_fields
+        content = _verdict_content(visitor, name, fields["verdict"])
+        content |= {"outcome": fields["outcome"], "id": fields["verdict_id"], "pictures": []}
+        return Refusal(content | {"problem": _sentence(refused)}, refused.http_status)
+    except PromotionConflict as conflict:
+        asked = VerdictQuestion(name=name, checkpoint=form.checkpoint, canary=bool(form.share))
+        content = dict(_judge(visitor, asked)) | {"problem": _sentence(conflict)}
+        return Refusal(content, conflict.http_status)
+    share = f" as a canary on {100 * form.share:g} % of the traffic" if form.share else ""
+    told = f"{name} is at version {change.version}: {form.checkpoint} was promoted{share}."
+    return Redirect(channel_path(name), told)
+
+
+@PAGES.form("/channels/{name}/approve", "Approve", roles=("promote",))
+def _approve(visitor: Visitor, form: ApproveQuestion) -> Redirect:
+    given = visitor.ask(APPROVE, form)
+    told = f"{given.actor} approves of {given.checkpoint} for {given.channel}."
+    return Redirect(verdict_path(form.name, form.checkpoint), told)
+
+
+@PAGES.form("/channels/{name}/rollback", "Roll back", roles=("promote",))
+def _roll_back(visitor: Visitor, form: RollbackForm) -> Redirect:
+    order = RollbackQuestion(
+        name=form.name, reason=form.reason, to=form.to, expect_version=form.version
+    )
+    change = visitor.ask(ROLL_BACK, order)
+    told = f"{form.name} is back at {change.checkpoint}, and pinned until somebody releases it."
+    return Redirect(channel_path(form.name), told)
+
+
+@PAGES.form("/channels/{name}/release", "Release", roles=("promote",))
+def _release(visitor: Visitor, form: ReleaseQuestion) -> Redirect:
+    visitor.ask(RELEASE, form)
+    return Redirect(channel_path(form.name), f"{form.name} can be promoted again.")
+
+
+@PAGES.form("/channels/{name}/policy", "Policy")
+def _set_policy(visitor: Visitor, form: SetPolicyQuestion) -> Redirect:
+    change = visitor.ask(SET_POLICY, form)
+    told = f"{form.name} has a new policy at version {change.version}."
+    if change.unknown_suites:
+        told += f" Nobody has registered {', '.join(change.unknown_suites)} yet."
+    return Redirect(channel_path(form.name), told)
+
+
+def _sentence(error: Exception) -> str:
+    return " ".join(str(error).split())

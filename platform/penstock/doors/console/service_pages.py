@@ -1,0 +1,172 @@
+"""Pages for whoever runs the service: health, ledger, rejected lines, keys, audit."""
+
+from typing import Any, get_args
+
+import msgspec
+
+from penstock.access import ROLES, Role
+from penstock.access.audit_calls import LIST_ENTRIES, VERIFY_AUDIT, EntriesQuestion, VerifyQuestion
+from penstock.access.calls import (
+    CREATE_KEY,
+    LIST_KEYS,
+    REVOKE_KEY,
+    CreateKey,
+    KeysQuestion,
+    RevokeKey,
+)
+from penstock.backends.audit.entry import Action
+from penstock.doors.console.figures import as_time
+from penstock.doors.console.page import Content, PageList, Redirect, Visitor
+from penstock.ingest.calls import (
+    LIST_FUSES,
+    LIST_REJECTED,
+    READ_LEDGER,
+    RELEASE_FUSE,
+    REPLAY_REJECTED,
+    SHOW_REJECTED,
+    FusesQuestion,
+    LedgerQuestion,
+    LineId,
+    RejectedLineQuestion,
+    RejectedQuestion,
+    ReleaseFuseQuestion,
+    ReplayQuestion,
+)
+from penstock.lake.calls import SHOW_LAKE_HEALTH, LakeHealthQuestion
+from penstock.lake.desk import Question
+
+PAGES = PageList("penstock.doors.console:templates/")
+
+_ROWS_SHOWN = 100
+_DAY_US = 86_400_000_000
+_LEDGER_DAYS = 7
+_READERS: tuple[Role, ...] = ("read", "ingest")
+
+
+class LedgerPageQuestion(Question):
+    all_hours: bool = False
+    cursor: str | None = None
+
+
+class RejectedPageQuestion(Question):
+    replayed: bool = False
+    cursor: str | None = None
+
+
+class ReplayForm(Question):
+    id: LineId | None = None
+
+
+class KeyForm(Question):
+    role: Role
+    note: str = ""
+    days: int | None = None
+
+
+class AuditPageQuestion(Question):
+    action: Action | None = None
+    actor: str | None = None
+    subject: str | None = None
+    cursor: str | None = None
+
+
+@PAGES.page(
+    "/health", "Health", "health.html.jinja", roles=(), reads_rows=True,
+    group="Service", place=0, shortcut="h",
+)  # fmt: skip
+def _health(visitor: Visitor, question: LakeHealthQuestion) -> Content:
+    health = visitor.ask(SHOW_LAKE_HEALTH, question)
+    ledger = visitor.ask(READ_LEDGER, LedgerQuestion(limit=1))
+    chains = visitor.ask(VERIFY_AUDIT, VerifyQuestion()).chains
+    fuses = visitor.ask(LIST_FUSES, FusesQuestion()).fuses
+    return {
+        "health": health,
+        "ledger": ledger,
+        "chain": chains[0] if chains else None,
+        "fuses": fuses,
+        "without_writer": [each for each in health.partitions if each.writer is None],
+    }
+
+
+@PAGES.page(
+    "/ledger", "Ledger", "ledger.html.jinja", roles=_READERS, reads_rows=True,
+    group="Service", place=1, shortcut="l",
+)  # fmt: skip
+def _ledger(visitor: Visitor, question: LedgerPageQuestion) -> Content:
+    since = 0 if question.all_hours else visitor.clock.now_us() - _LEDGER_DAYS * _DAY_US
+    asked = LedgerQuestion(since=since, cursor=question.cursor, limit=_ROWS_SHOWN)
+    return {"ledger": visitor.ask(READ_LEDGER, asked), "days": _LEDGER_DAYS}
+
+
+@PAGES.page(
+    "/rejected", "Rejected lines", "rejected.html.jinja", roles=_READERS, reads_rows=True,
+    group="Service", place=2, shortcut="r",
+)  # fmt: skip
+def _rejected(visitor: Visitor, question: RejectedPageQuestion) -> Content:
+    asked = RejectedQuestion(limit=_ROWS_SHOWN, replayed=question.replayed, cursor=question.cursor)
+    return {
+        "answer": visitor.ask(LIST_REJECTED, asked),
+        "fuses": visitor.ask(LIST_FUSES, FusesQuestion()).fuses,
+        "may_replay": visitor.may_ask(REPLAY_REJECTED),
+    }
+
+
+@PAGES.page(
+    "/rejected/{id}", "Rejected line", "rejected_line.html.jinja", roles=_READERS, reads_rows=True
+)
+def _rejected_line(visitor: Visitor, question: RejectedLineQuestion) -> Content:
+    line = visitor.ask(SHOW_REJECTED, question)
+    text = line.content.decode(errors="backslashreplace")
+    return {"line": line.entry, "text": text, "may_replay": visitor.may_ask(REPLAY_REJECTED)}
+
+
+@PAGES.form("/rejected/replay", "Replay")
+def _replay(visitor: Visitor, form: ReplayForm) -> Redirect:
+    answer = visitor.ask(REPLAY_REJECTED, ReplayQuestion(ids=[form.id] if form.id else []))
+    told = f"Accepted now: {answer.accepted}."
+    if answer.refused:
+        first = next(iter(answer.refused.values()))
+        told += f" Rejected again: {len(answer.refused)}; the first because {first}."
+    return Redirect("/rejected", told)
+
+
+@PAGES.form("/rejected/release", "Release a source")
+def _release_fuse(visitor: Visitor, form: ReleaseFuseQuestion) -> Redirect:
+    visitor.ask(RELEASE_FUSE, form)
+    return Redirect("/rejected", f"Each rejected line of {form.source} is stored again.")
+
+
+@PAGES.page("/keys", "Keys", "keys.html.jinja", roles=(), group="Service", place=3)
+def _keys(visitor: Visitor, question: KeysQuestion) -> Content:
+    asked = KeysQuestion(limit=_ROWS_SHOWN, cursor=question.cursor)
+    return _key_content(visitor, asked)
+
+
+def _key_content(visitor: Visitor, asked: KeysQuestion) -> dict[str, Any]:
+    return {"answer": visitor.ask(LIST_KEYS, asked), "role_names": ROLES, "made": None}
+
+
+@PAGES.form("/keys/create", "Keys", "keys.html.jinja")
+def _create_key(visitor: Visitor, form: KeyForm) -> Content:
+    expires_at = visitor.clock.now_us() + form.days * _DAY_US if form.days else None
+    terms = CreateKey(role=form.role, note=form.note, expires_at=expires_at)
+    made = visitor.ask(CREATE_KEY, terms)
+    return _key_content(visitor, KeysQuestion(limit=_ROWS_SHOWN)) | {"made": made}
+
+
+@PAGES.form("/keys/{id}/revoke", "Revoke")
+def _revoke_key(visitor: Visitor, form: RevokeKey) -> Redirect:
+    visitor.ask(REVOKE_KEY, form)
+    return Redirect("/keys", f"The key {form.id} is refused from now on.")
+
+
+@PAGES.page("/audit", "Audit", "audit.html.jinja", roles=(), group="Service", place=4, shortcut="a")
+def _audit(visitor: Visitor, question: AuditPageQuestion) -> Content:
+    fields = msgspec.structs.asdict(question)
+    answer = visitor.ask(LIST_ENTRIES, EntriesQuestion(**fields, limit=_ROWS_SHOWN))
+    rows = [(entry, as_time(entry.at_us)) for entry in answer.entries]
+    chain = None
+    if question.cursor is None:
+        chains = visitor.ask(VERIFY_AUDIT, VerifyQuestion()).chains
+        chain = chains[0] if chains else None
+    return {"answer": answer, "rows": rows, "chain": chain, "actions": get_args(Action)}

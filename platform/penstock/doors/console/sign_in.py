@@ -1,0 +1,184 @@
+"""Signing in: browsers that are signed in, the link that `penstock serve` shows, and whether a form
+was sent from this console."""
+
+import hashlib
+import hmac
+import secrets
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import sqlalchemy as sa
+
+from penstock.access.keys import Grant, list_keys
+from penstock.backends.audit.chain import append
+from penstock.backends.audit.entry import Deed
+from penstock.backends.database.engine import Database
+from penstock.core.clock import SECOND_US, Clock
+from penstock.core.errors import PenstockError
+from penstock.doors.console.tables import console_session
+from penstock.events.event import TENANT_DEFAULT
+
+
+class SignInNeeded(PenstockError, http_status=401):
+    """Nobody is signed in here, or the session has ended. Sign in at /sign-in with a key."""
+
+
+class RequestForged(PenstockError, http_status=403):
+    """The form was not sent from this console: {why}. Nothing was done. Open the page again, and
+    send its form from there."""
+
+
+class SignInLinkUsed(PenstockError, http_status=401):
+    """This link was used already, or is too old. Start the service again for another, or sign in
+    with a key: penstock keys create."""
+
+
+class ProviderUnusable(PenstockError, exit_status=3, http_status=502):
+    """The OpenID provider cannot be used: {why}. Nobody was signed in. Try again, or sign in with a
+    key; PENSTOCK_OIDC_ISSUER names the provider."""
+
+
+class SignInRefused(PenstockError, http_status=403):
+    """The sign-in by the OpenID provider is refused: {why}. Nobody was signed in."""
+
+
+#: The field of each form that changes something.
+FIELD = "form_proof"
+
+
+def form_proof(cookie: str) -> str:
+    """Other sites know neither it nor the cookie."""
+    return hashlib.sha256(b"form\0" + cookie.encode()).hexdigest()
+
+
+def require_own_form(headers: Mapping[str, str], cookie: str | None, proof: str) -> None:
+    """Raises RequestForged. On connections that browsers do not trust they send no Sec-Fetch-Site,
+    and `null` as Origin of a page without referrer."""
+    if (site := headers.get("sec-fetch-site")) not in (None, "same-origin"):
+        raise RequestForged(why=f"the browser says that it comes from a {site} page")
+    origin = headers.get("origin")
+    if origin not in (None, "null") and urlsplit(origin).netloc != headers.get("host"):
+        raise RequestForged(why="the browser says that it comes from another address")
+    if not cookie:
+        raise RequestForged(why="the browser sent no cookie of this console with it")
+    if not hmac.compare_digest(form_proof(cookie).encode(), proof.encode()):
+        raise RequestForged(why="it is of another session, or older than this one")
+
+
+#: What is left in a terminal's history is then worth nothing.
+_LINK_SECONDS = 600
+
+
+class SignInLinks:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._links: dict[str, tuple[str, int]] = {}
+        self._lock = threading.Lock()
+
+    def make(self, key: str) -> str:
+        """A path whose fragment no server is sent, and so no log has."""
+        token = secrets.token_urlsafe(32)
+        until = self._clock.now_us() + _LINK_SECONDS * SECOND_US
+        with self._lock:
+            self._links[_digest(token)] = (key, until)
+        return f"/sign-in#{token}"
+
+    def use(self, token: str) -> str:
+        with self._lock:
+            key, until = self._links.pop(_digest(token), ("", 0))
+        if self._clock.now_us() >= until:
+            raise SignInLinkUsed
+        return key
+
+
+def operator_key(database: Database, now_us: int) -> str | None:
+    """The id of the oldest admin key of the default tenant that holds."""
+    for key in list_keys(database, TENANT_DEFAULT):
+        holds = key.revoked_at is None and (key.expires_at is None or key.expires_at > now_us)
+        if key.role == "admin" and holds:
+            return key.id
+    return None
+
+
+def _digest(token: str) -> str:
+    # The token is random and long: a plain hash cannot be turned back.
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+#: Without a request for so long a session ends: a working day.
+IDLE_SECONDS_MAX = 8 * 3600
+SESSION_SECONDS_MAX = 7 * 24 * 3600
+_USE_NOTED_SECONDS = 60
+_TOKEN_BYTES = 32
+
+
+@dataclass(frozen=True)
+class BrowserSession:
+    tenant: str
+    key_id: str
+    created_at: int
+    used_at: int
+    person: str | None = None
+
+    @property
+    def actor(self) -> str:
+        return actor_name(self.key_id, self.person)
+
+    def is_over(self, now_us: int) -> bool:
+        idle_us, age_us = now_us - self.used_at, now_us - self.created_at
+        return idle_us >= IDLE_SECONDS_MAX * SECOND_US or age_us >= SESSION_SECONDS_MAX * SECOND_US
+
+
+def actor_name(key_id: str, person: str | None) -> str:
+    return f"{person} (key {key_id})" if person else f"key {key_id}"
+
+
+class BrowserSessions:
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    def open(self, grant: Grant, person: str | None = None) -> str:
+        token, now_us = secrets.token_urlsafe(_TOKEN_BYTES), self._clock.now_us()
+        row = {"token_sha256": _digest(token), "tenant": grant.tenant, "key_id": grant.key}
+        row |= {"person": person} if person else {}
+        over = now_us - SESSION_SECONDS_MAX * SECOND_US
+        deed = Deed(tenant=grant.tenant, actor=actor_name(grant.key, person), action="sign_in")
+        with self._database.write() as connection:
+            old = sa.delete(console_session).where(console_session.c.created_at < over)
+            connection.execute(old)
+            connection.execute(
+                sa.insert(console_session).values(**row, created_at=now_us, used_at=now_us)
+            )
+            append(connection, deed)
+        return token
+
+    def find(self, token: str, *, is_use: bool = True) -> BrowserSession | None:
+        """None where there is none, or it is over. What a page asks by itself is no use of it."""
+        own, columns = console_session.c.token_sha256 == _digest(token), console_session.c
+        named = (columns.tenant, columns.key_id, columns.created_at, columns.used_at)
+        query = sa.select(*named, columns.person)
+        with self._database.read() as connection:
+            row = connection.execute(query.where(own)).first()
+        if row is None:
+            return None
+        session, now_us = BrowserSession(*row), self._clock.now_us()
+        if session.is_over(now_us):
+            self._remove(token)
+            return None
+        if is_use and now_us - session.used_at >= _USE_NOTED_SECONDS * SECOND_US:
+            with self._database.write() as connection:
+                connection.execute(sa.update(console_session).where(own).values(used_at=now_us))
+        return session
+
+    def end(self, token: str, session: BrowserSession) -> None:
+        deed = Deed(tenant=session.tenant, actor=session.actor, action="sign_out")
+        self._remove(token, deed)
+
+    def _remove(self, token: str, *deeds: Deed) -> None:
+        own = console_session.c.token_sha256 == _digest(token)
+        with self._database.write() as connection:
+            connection.execute(sa.delete(console_session).where(own))
+            append(connection, *deeds)

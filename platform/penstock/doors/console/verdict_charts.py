@@ -1,0 +1,148 @@
+"""What a verdict's document shows, as charts: each statistic as an interval against its margin."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from markupsafe import Markup
+
+from penstock.doors.console.charts import Dot, Interval, interval_chart, scatter_chart
+from penstock.doors.console.figures import count
+from penstock.registry.gate.frontier import FrontierPicture, frontier
+
+Part = Mapping[str, Any]
+_TONES = {"PASS": "good", "FAIL": "bad", "ERROR": "bad", "INCONCLUSIVE": "warn"}
+_SHARES = ("max_increase", "max_decrease")
+_ROLES = ("candidate", "incumbent")
+_OTHER_PARTS = (
+    ("live", "live traffic of the canary"),
+    ("approval", "people who approve"),
+    ("data", "what it learned from"),
+)
+_COST_NAMES = {
+    "cost_usd": "dollars an attempt",
+    "completion_tokens": "completion tokens an attempt",
+    "latency_s": "seconds an attempt",
+}
+
+
+@dataclass(frozen=True)
+class DrawnPart:
+    name: str
+    outcome: str
+    why: str
+    charts: list[Markup] = field(default_factory=list)
+    facts: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class SideRow:
+    suite: str
+    version: str | None
+    role: str
+    checkpoint: str
+    scored: int
+    errors: int
+    stale: int
+    unscored: int
+    tasks: int
+
+
+def drawn_parts(document: Part) -> list[DrawnPart]:
+    parts = [_requirement(part) for part in document.get("requirements") or ()]
+    parts += [_guard(part) for part in document.get("guards") or ()]
+    for name, label in _OTHER_PARTS:
+        if part := document.get(name):
+            parts.append(DrawnPart(label, part["outcome"], part["why"]))
+    return parts
+
+
+def side_rows(document: Part) -> Iterator[SideRow]:
+    for suite, facts in (document.get("suites") or {}).items():
+        for role in _ROLES:
+            if side := facts.get(role):
+                counts = (side["scored"], side["errors"], side["stale"])
+                unscored = len(side.get("unscored", ()))
+                place = (suite, facts["version"], role, side["checkpoint"])
+                yield SideRow(*place, *counts, unscored, facts["tasks"])
+
+
+def frontier_chart(picture: FrontierPicture) -> Markup:
+    best = {point.checkpoint for point in frontier(picture.points)}
+    dots = [
+        Dot(
+            picture.label(point),
+            point.cost,
+            point.quality,
+            tone={"candidate": "info", "incumbent": "s1"}.get(
+                picture.marks.get(point.checkpoint, ""), "s5"
+            ),
+            on_frontier=point.checkpoint in best,
+        )
+        for point in picture.points
+    ]
+    return scatter_chart(
+        dots,
+        title=f"{picture.suite}: score against cost",
+        x_label=_COST_NAMES.get(picture.cost, picture.cost),
+        y_label="score",
+        description="The line joins the checkpoints that no other beats in both.",
+        y_format=lambda value: f"{value:.2f}",
+    )
+
+
+def _requirement(part: Part) -> DrawnPart:
+    tone, charts = _TONES.get(part["outcome"], ""), []
+    if part.get("margin") is not None and "difference" in part:
+        margin, bounds = -part["margin"], (part.get("lower"), part["difference"], part.get("upper"))
+        note = f"margin {margin:g}"
+        row = Interval("gain over the incumbent", *bounds, margin, tone, note)
+        title = f"{part['metric']}: difference from the incumbent, to the right is better"
+        charts.append(interval_chart([row], title=title, value_format=_decimals))
+    own, name = part.get("own"), "maximum" if part["direction"] == "min" else "minimum"
+    limit = part.get(name)
+    if own and limit is not None:
+        bounds, note = (own["lower"], own["mean"], own["upper"]), f"{name} {limit:g}"
+        row = Interval("its own mean", *bounds, limit, tone, note)
+        title = f"{part['metric']}: its mean against the {name}"
+        charts.append(interval_chart([row], title=title, value_format=_decimals))
+    return _drawn(part, f"{part['metric']} on {part['suite']}", charts)
+
+
+def _guard(part: Part) -> DrawnPart:
+    relative, charts = part["kind"] in _SHARES, []
+    form = _signed_share if relative else _decimals
+    limit = form(part["limit"]) if relative else f"{part['limit']:g}"
+    if part.get("value") is not None:
+        label = "change towards the worse" if relative else "its mean"
+        bounds = (part.get("lower"), part["value"], part.get("upper"))
+        tone, note = _TONES.get(part["outcome"], ""), f"limit {limit}"
+        row = Interval(label, *bounds, part["limit"], tone, note)
+        title = f"guard of {part['metric']}: {label} against its limit"
+        charts.append(interval_chart([row], title=title, value_format=form))
+    return _drawn(part, f"guard of {part['metric']} on {part['suite']}", charts)
+
+
+def _drawn(part: Part, name: str, charts: list[Markup]) -> DrawnPart:
+    outcome = "no incumbent" if part.get("idle") else part["outcome"]
+    return DrawnPart(name, outcome, part["why"], charts, list(_facts(part)))
+
+
+def _facts(part: Part) -> Iterator[tuple[str, str]]:
+    for role in _ROLES:
+        if (mean := part.get(f"{role}_mean")) is not None:
+            yield role, _decimals(mean)
+    p_value = part.get("p", (part.get("own") or {}).get("p"))
+    if p_value is not None:
+        yield "p", f"{p_value:.3g}"
+    yield "alpha", f"{part['alpha']:.3g}"
+    if (tasks := part.get("tasks")) is not None:
+        yield "tasks", count(tasks)
+
+
+def _decimals(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _signed_share(value: float) -> str:
+    return f"{100 * value:+.3g} %".replace("-", "−")

@@ -1,0 +1,259 @@
+"""The parts of a server process: the lake, keys, the gateway's and the writer's threads."""
+
+import asyncio
+import contextlib
+import platform
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy.ma  # noqa: F401  # Arrow loads it at the first array: the first flush would wait
+import structlog
+
+import penstock
+from penstock.access import AccessSettings
+from penstock.access.call_routes import CallRoutes
+from penstock.access.keys import Authorizer, KeyRing
+from penstock.access.quotas import Quotas
+from penstock.backends.audit.chain import heads_of, note_settings
+from penstock.backends.eventlog.settings import EventLogSettings
+from penstock.backends.http.body import UnreadAnswers
+from penstock.backends.http.request_slots import RequestSlots
+from penstock.core.clock import Clock, SystemClock
+from penstock.core.errors import PenstockError
+from penstock.core.metrics import Metrics
+from penstock.core.settings import Settings
+from penstock.doors.console.console import Console
+from penstock.doors.server.settings import ServerRole
+from penstock.ingest.gateway import GroupCommit, InflightBytes
+from penstock.ingest.partition_writer import WriterParts
+from penstock.ingest.rejected_lines import fuse_warnings
+from penstock.ingest.routes import Gateway
+from penstock.ingest.settings import IngestSettings
+from penstock.ingest.writer import Writer
+from penstock.lake.lake import Lake
+from penstock.lake.query.spill import remove_left_spill
+from penstock.lake.query.statement_processes import StatementProcesses
+from penstock.lake.settings import LakeSettings
+from penstock.lake.upkeep.rounds import Upkeep
+from penstock.registry.channels.channel_watcher import ChannelWatcher
+from penstock.registry.channels.notice_delivery import Deliverer
+from penstock.registry.channels.routes import Registry
+from penstock.registry.channels.settings import ChannelSettings
+from penstock.registry.fleet.replicas import FleetGauges
+from penstock.registry.fleet.settings import FleetSettings
+
+#: A writer without progress for longer is not ready.
+_STUCK_SECONDS_MAX = 30.0
+
+#: Queries that wait for their turn.
+_QUERIES_WAITING_MAX = 64
+#: Between two notes in the audit.
+_AUDIT_SECONDS = 60.0
+#: Calls that run, each with a connection to the database, and that wait.
+_CALLS_RUNNING_MAX = 4
+_CALLS_WAITING_MAX = 64
+
+log_line = structlog.get_logger()
+
+
+@dataclass
+class Service:
+    """What a server process is made of; built before it listens."""
+
+    settings: Settings
+    role: ServerRole = "all"
+    clock: Clock = field(default_factory=SystemClock)
+
+    def __post_init__(self) -> None:
+        self.metrics = Metrics()
+        release = {"version": penstock.__version__, "python": platform.python_version()}
+        self.metrics.set("build_info", 1, role=self.role, **release)
+        self.lake = Lake(self.settings)
+        self.keys = KeyRing(self.lake.database, self.clock)
+        self.authorizer = Authorizer(self.keys, self.clock, self.metrics)
+        self.quotas = Quotas(self.lake.database, self.settings, self.clock)
+        limits = self.settings.room(IngestSettings)
+        self.gateway = Gateway(
+            settings=self.settings,
+            authorizer=self.authorizer,
+            lake=self.lake,
+            inflight=InflightBytes(
+                limits.inflight_bytes_max, limits.tenant_inflight_bytes_max, self.metrics
+            ),
+            metrics=self.metrics,
+            clock=self.clock,
+            quotas=self.quotas,
+        )
+        self.statements = self.lake.statements = StatementProcesses(
+            distant_files=not self.lake.store.local, log_format=self.settings.log_format
+        )
+        lake_limits = self.settings.room(LakeSettings)
+        self.answers = UnreadAnswers(lake_limits.queries_max * lake_limits.query_answer_bytes_max)
+        self.queries = RequestSlots(
+            "queries",
+            running_max=lake_limits.queries_max,
+            waiting_max=_QUERIES_WAITING_MAX,
+            retry_after_s=5,
+        )
+        self.calls = RequestSlots(
+            "calls", running_max=_CALLS_RUNNING_MAX, waiting_max=_CALLS_WAITING_MAX
+        )
+        self.call_routes = CallRoutes(
+            authorizer=self.authorizer,
+            quotas=self.quotas,
+            lake=self.lake,
+            calls=self.calls,
+            queries=self.queries,
+            answers=self.answers,
+            inflight=self.gateway.inflight,
+        )
+        self.console = Console(
+            authorizer=self.authorizer,
+            quotas=self.quotas,
+            lake=self.lake,
+            calls=self.calls,
+            queries=self.queries,
+            answers=self.answers,
+            bodies=self.gateway.inflight,
+            clock=self.clock,
+        )
+        self._fuse_warnings: list[str] = []
+        self._audited_us = self.clock.now_us()
+        self._started = False
+        #: False when a thread did not end in time: it still uses the lake.
+        self.ended = True
+        self.writer: Writer | None = None
+        self.upkeep: Upkeep | None = None
+        self.registry = Registry(self.lake.database, self.settings, self.authorizer)
+        waiters_max = self.settings.room(ChannelSettings).channel_waiters_max
+        self.watcher = ChannelWatcher(self.lake.database, waiters_max=waiters_max)
+        self.deliverer: Deliverer | None = None
+
+    def start(self) -> None:
+        """Open everything, once. Raises what makes starting pointless; then nothing is open."""
+        if self._started:
+            return
+        self._started = True
+        try:
+            self._open()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _open(self) -> None:
+        remove_left_spill(self.settings.data)
+        self.keys.refresh()
+        self.quotas.refresh()
+        self.lake.redaction_modes.refresh()
+        self.lake.redaction_modes.is_kept = True
+        note_settings(self.lake.database, self.settings, f"serve {self.role}")
+        self.statements.start()
+        if self.role in ("all", "gateway"):
+            _ = self.lake.redactor  # rules that cannot be used are told before the first request
+            self.gateway.commits = GroupCommit(
+                self.lake.log, self.settings.room(EventLogSettings).block_bytes_max, self.metrics
+            )
+        if self.role in ("all", "writer"):
+            self.deliverer = Deliverer(self.lake.database, self.settings, self.metrics)
+            parts = WriterParts(
+                self.lake, self.clock, self.metrics, right_of_way=self.gateway.right_of_way
+            )
+            self.writer = Writer(parts)
+            self.upkeep = Upkeep(self.lake, self.metrics)
+            self.writer.start()
+            self.upkeep.start()
+            self.deliverer.start()
+        self.watcher.start()
+
+    def end_soon(self) -> None:
+        """Let nobody wait for anything: the process was asked to end. May be called by a signal."""
+        self.watcher.end_soon()
+
+    def stop(self) -> None:
+        """Finish what was begun: acknowledge what is on disk, store what is in the log."""
+        if self.gateway.commits is not None:
+            self.gateway.commits.close()
+        workers = (self.deliverer, self.upkeep, self.writer, self.watcher)
+        running = [worker for worker in workers if worker is not None]
+        for worker in running:
+            worker.end_soon()
+        stopped = [worker.stop() for worker in running]
+        stopped += [self.registry.stop(), self.queries.stop(), self.calls.stop()]
+        self.ended = all(stopped)
+        if self.ended:
+            self.lake.close()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run in the block; also what was started before a start that fails is stopped."""
+        tasks = []
+        try:
+            await asyncio.to_thread(self.start)
+            every_s = self.settings.room(AccessSettings).keys_refresh_seconds
+            repeated = [
+                _repeat(every_s, self.keys.refresh, "keys could not be refreshed"),
+                _repeat(
+                    every_s,
+                    self.lake.redaction_modes.refresh,
+                    "modes of redaction could not be looked at",
+                ),
+                _repeat(every_s, self._refresh_warnings, "fuses could not be looked at"),
+                _repeat(every_s, self.quotas.refresh, "quotas could not be looked at"),
+                _repeat(_AUDIT_SECONDS, self._note_tally, "the audit could not be written"),
+            ]
+            if self.role in ("all", "writer"):
+                every_s = self.settings.room(FleetSettings).replica_report_seconds
+                gauges = FleetGauges(self.lake.database, self.settings, self.metrics)
+                repeated.append(_repeat(every_s, gauges.refresh, "fleets could not be looked at"))
+            tasks = [asyncio.create_task(work) for work in repeated]
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.to_thread(self.stop)
+
+    def problems(self) -> Iterator[str]:
+        """What keeps this process from making progress."""
+        if self.gateway.commits is not None and (problem := self.gateway.commits.problem()):
+            yield problem
+        if self.writer is None:
+            return
+        if self.writer.problem:
+            yield self.writer.problem
+        elif (age_s := self.writer.progress_age_s()) > _STUCK_SECONDS_MAX:
+            yield f"the writer has made no progress for {age_s:.0f} s"
+
+    def exposition(self, tenant: str | None) -> bytes:
+        self.metrics.set("queries_running", self.queries.under_way)
+        self.metrics.set("channel_waiters", self.watcher.waiting)
+        return self.metrics.exposition(tenant)
+
+    def _note_tally(self) -> None:
+        """Note what was added up, and log how far each chain of the audit has come: the log is kept
+        elsewhere, where nobody who cuts a chain off can change it."""
+        self.lake.tally.flush(self.lake.database)
+        self.lake.redaction_tally.flush(self.lake.database)
+        if self.role not in ("all", "writer"):
+            return
+        now_us = self.clock.now_us()
+        for tenant, head in heads_of(self.lake.database, since=self._audited_us):
+            log_line.info("audit", tenant=tenant, number=head.number, hash=head.hash)
+        self._audited_us = now_us
+
+    def _refresh_warnings(self) -> None:
+        self._fuse_warnings = fuse_warnings(self.lake.database)
+
+    def warnings(self) -> list[str]:
+        """What a person should see to, while events are taken in all the same."""
+        upkeep = self.upkeep.problems() if self.upkeep is not None else []
+        delivery = self.deliverer.warnings() if self.deliverer is not None else []
+        return [*upkeep, *delivery, *self._fuse_warnings]
+
+
+async def _repeat(every_s: float, work: Callable[[], object], failure: str) -> None:
+    while True:
+        await asyncio.sleep(every_s)
+        try:
+            await asyncio.to_thread(work)
+        except PenstockError as error:
+            log_line.warning(failure, why=str(error))

@@ -1,0 +1,400 @@
+"""Checks: which matches of a rule's pattern count. Each looks at one candidate."""
+
+import base64
+import binascii
+import ipaddress
+import json
+import math
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Callable
+from importlib.resources import files
+from itertools import pairwise
+from typing import NamedTuple
+
+
+class Candidate(NamedTuple):
+    """A match in its text; `value` is what would be masked, from `start` on."""
+
+    text: str
+    match: re.Match[str]
+    value: str
+    start: int
+
+    @property
+    def name(self) -> str:
+        """Of what the value is assigned to, where the pattern knows it."""
+        return self.match.groupdict().get("name") or ""
+
+
+def entropy_bits(value: str) -> float:
+    """Of a character of the value, by how often each occurs in it."""
+    size = len(value)
+    return -sum(n / size * math.log2(n / size) for n in Counter(value).values()) if size else 0.0
+
+
+def _known(name: str) -> frozenset[str]:
+    """A list of known_values.toml."""
+    return frozenset(_KNOWN_VALUES[name])
+
+
+_KNOWN_VALUES = tomllib.loads(
+    files("penstock.events.redaction").joinpath("known_values.toml").read_text("utf-8")
+)
+
+# Made-up values
+
+_EXAMPLE_WORDS = re.compile(
+    r"example|sample|dummy|placeholder|changeme|change[_-]me|redacted|insert|replace|not[_-]?real"
+    r"|your[_-]|_your|my[_-]?(?:secret|token|key|pass)|fake|foobar|lorem|deadbeef|cafebabe|todo"
+    r"|x{4}|\*{3}|\.{3}|0{7}|123456789|abcdefgh|qwertyui|secret[_-]?(?:key|here|value|token)$",
+    re.IGNORECASE,
+)
+_TEMPLATE = re.compile(
+    r"\$\{|\{\{|\}\}|<%|%\(|%s|\$\(|^\$[A-Za-z_]|^<.*>$|^%[A-Za-z_]+%$|^@[A-Za-z]"
+)
+_NEIGHBOURS_SHARE_MAX = 0.6
+_DISTINCT_MIN = 6
+
+
+def is_no_example(candidate: Candidate) -> bool:
+    """Not what stands in documentation and in tests: words, templates, runs of neighbours."""
+    value = candidate.value
+    if _EXAMPLE_WORDS.search(value) or _TEMPLATE.search(value):
+        return False
+    if len(value) < 16:
+        return True
+    steps = [abs(ord(b) - ord(a)) <= 1 for a, b in pairwise(value)]
+    return sum(steps) < _NEIGHBOURS_SHARE_MAX * len(steps) and len(set(value)) >= _DISTINCT_MIN
+
+
+# Secrets
+
+_BETWEEN_WORDS = re.compile(r"[-_./:+=~]+")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_DIGEST_NAME = re.compile(r"(?i)^(?:sha\d{1,3}|md5|blake2b?|xxh\d*|integrity|crc32)[-:=_]")
+_TOKEN_ENTROPY_MIN = 3.0
+_TOKEN_CHARS_MIN = 16
+
+
+def is_mixed(candidate: Candidate) -> bool:
+    """Letters and digits as nobody writes words."""
+    return _looks_random(candidate.value)
+
+
+def _looks_random(value: str) -> bool:
+    if len(value) < 12 or entropy_bits(value) < _TOKEN_ENTROPY_MIN:
+        return False
+    pieces = [piece for piece in _BETWEEN_WORDS.split(value) if piece]
+    longest = max(pieces, key=len, default="")
+    if len(longest) < 10:
+        return sum(map(_is_jumbled, pieces)) >= max(2, len(pieces) - 1)
+    return _is_jumbled(longest)
+
+
+def _is_jumbled(piece: str) -> bool:
+    digits = sum(char.isdigit() for char in piece)
+    letters = sum(char.isalpha() for char in piece)
+    if digits and letters:
+        # A word with a number at its end, or a version before it, is still a word.
+        changes = sum(a.isdigit() != b.isdigit() for a, b in pairwise(piece))
+        return changes >= 3 or (changes >= 2 and _case_changes(piece) >= 3)
+    return letters >= 16 and _case_changes(piece) >= letters * 0.3
+
+
+def _case_changes(piece: str) -> int:
+    return sum(
+        a.isalpha() and b.isalpha() and a.isupper() != b.isupper() for a, b in pairwise(piece)
+    )
+
+
+def is_token(candidate: Candidate) -> bool:
+    value = candidate.value
+    if len(value) < _TOKEN_CHARS_MIN or _DIGEST_NAME.match(value):
+        return False
+    if "://" in value or value.startswith(("/", "./", "../", "~/")):
+        return False
+    if value.isdigit():
+        return False
+    return bool(_UUID.fullmatch(value)) or _looks_random(value)
+
+
+_COMMON_PASSWORDS = _known("passwords")
+_WORDS_ONLY = re.compile(r"[A-Za-z]+(?:[-_. /][A-Za-z]+)*[0-9]{0,3}[!?.:]?")
+
+
+#: A password of letters alone: words in a row, without a space or with dashes between.
+_JOINED_WORDS = re.compile(r"[a-z]{12,64}|[a-z]{3,16}(?:-[a-z]{3,16}){3,7}")
+#: What stands in names, types and texts of programs that have to do with passwords.
+_ABOUT_PASSWORDS = re.compile("|".join(sorted(_known("about_passwords"))))
+
+
+def is_password(candidate: Candidate) -> bool:
+    """Not one of those that everybody uses in examples, and no plain words, unless they are joined
+    as nobody writes them elsewhere."""
+    value = candidate.value
+    if value.lower().strip("!?.") in _COMMON_PASSWORDS or value.startswith(("/", "./", "~/", "$")):
+        return False
+    if "(" in value and ")" in value and re.search(r"[A-Za-z_.]\([^)]*\)?", value):
+        return False
+    if _DIGEST_NAME.match(value):
+        return False
+    if _WORDS_ONLY.fullmatch(value):
+        joined = _JOINED_WORDS.fullmatch(value) is not None and len(set(value)) >= 5
+        return joined and _ABOUT_PASSWORDS.search(value) is None
+    kinds = sum(
+        any(map(test, value))
+        for test in (str.islower, str.isupper, str.isdigit, lambda char: not char.isalnum())
+    )
+    return kinds >= 2 and len(set(value)) >= 5
+
+
+_NO_SECRET_NAME = re.compile(
+    r"(?i)(?:iz(?:er|e|ation)|_?(?:hash|digest|checksum|sha\d*|type|kind|name|names|count|counts"
+    r"|limit|max|min|id|ids|url|uri|path|file|dir|field|header|prefix|suffix|length|size|ttl"
+    r"|expir\w*|policy|regex|pattern|label|placeholder|hint|algorithm|class|column|format|version"
+    r"|status|strategy|provider|endpoint|host|ref|arn|budget|usage|index|error|message|scheme"
+    r"|rotation|source|mode|enabled|required|fingerprint|thumbprint|ors?|ored))$"
+)
+_NO_SECRET_BEFORE = re.compile(
+    r"(?i)(?:public|primary|foreign|sort|partition|cache|idempotency|i18n|page|next|cursor"
+    r"|pagination|continuation|csrf|unique|dedup|translation|max|num|hashed|sync|git)[_-]?$"
+)
+_EXPRESSION = re.compile(
+    r"[A-Za-z_$][\w$]*(?:(?:\.|->|::|\?\.)[A-Za-z_$][\w$]*)+[!;]?|[A-Za-z_]+|[A-Z][A-Z0-9_]*|[a-z_]+\d{0,2}"
+)
+_BEFORE_CHARS = 16
+
+
+def names_no_secret(name: str) -> bool:
+    """It has to do with secrets, and says that it is none."""
+    return _NO_SECRET_NAME.search(name) is not None
+
+
+def is_assigned(candidate: Candidate) -> bool:
+    """To a name of a secret, and as a value: not as an expression of a program."""
+    name, match = candidate.name, candidate.match
+    if names_no_secret(name):
+        return False
+    if name:
+        before = candidate.text[max(0, match.start() - _BEFORE_CHARS) : match.start()]
+        if _NO_SECRET_BEFORE.search(before):
+            return False
+    if match.groupdict().get("bare") is None:
+        return True
+    value = candidate.value.rstrip(".")
+    if _JOINED_WORDS.fullmatch(value) and _is_alone_in_line(candidate):
+        return True
+    # Without quotes it is one in a configuration, and an expression in a program.
+    if _EXPRESSION.fullmatch(value):
+        return False
+    return any(char.isdigit() for char in value) and any(char.isalpha() for char in value)
+
+
+_LINE_CHARS_MAX = 160
+#: Of a configuration or of a shell, with what is assigned to a name.
+_ASSIGNMENT_ALONE = re.compile(
+    r"[ \t]{0,32}(?:[-+>][ \t]{1,4}|[+>])?(?:export |set |ENV |-e )?"
+    r"[\"']?[A-Za-z0-9_.-]{1,80}[\"']?(?:=|:[ \t]+)"
+)
+#: In the environment of a command.
+_VARIABLE = re.compile(r"(?:^|[ \t])[A-Z][A-Z0-9_]{2,60}=$")
+
+
+def _is_alone_in_line(candidate: Candidate) -> bool:
+    text, start = candidate.text, candidate.start
+    line_start = max(text.rfind("\n", 0, start) + 1, start - _LINE_CHARS_MAX)
+    before = text[line_start:start]
+    if _VARIABLE.search(before):
+        return True
+    end = start + len(candidate.value)
+    after = text[end : end + _LINE_CHARS_MAX].partition("\n")[0].strip()
+    return _ASSIGNMENT_ALONE.fullmatch(before) is not None and (not after or after[0] == "#")
+
+
+_BASE64_LINE = re.compile(r"[A-Za-z0-9+/=]{24,}")
+
+
+def is_key_block(candidate: Candidate) -> bool:
+    """With content, which is no dots and no words. Its first or its last line may be missing."""
+    cut, begin, whole = candidate.value.partition("-----BEGIN")
+    body = whole.partition("-----")[2] if begin else cut
+    line = _BASE64_LINE.search(body)
+    return line is not None and entropy_bits(line[0]) >= _TOKEN_ENTROPY_MIN
+
+
+#: Of the token that explains what such tokens are, everywhere.
+_EXAMPLE_JWT_PARTS = ("eyJzdWIiOiIxMjM0NTY3ODkwI", "SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c")
+
+
+def is_jwt(candidate: Candidate) -> bool:
+    """Its header is one."""
+    value = candidate.value
+    if any(part in value for part in _EXAMPLE_JWT_PARTS):
+        return False
+    head = value.partition(".")[0]
+    try:
+        header = json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
+    except (ValueError, binascii.Error, RecursionError):
+        return False
+    return isinstance(header, dict) and ("alg" in header or "typ" in header)
+
+
+# Personal data
+
+_NOBODYS_DOMAINS = re.compile(
+    r"(?i)(?:^|\.)(?:example\.(?:com|org|net|edu)|(?:.*\.)?(?:example|invalid|test|localhost|local)"
+    r"|domain\.(?:com|tld)|email\.com|company\.com|noreply\.github\.com|users\.noreply\..*"
+    r"|sentry\.io|w3\.org|schema\.org|foo\.com|bar\.com|test\.com)$"
+)
+_NOBODYS_MAILBOXES = _known("mailboxes")
+_FILE_ENDINGS = _known("file_endings")
+
+
+def is_email(candidate: Candidate) -> bool:
+    """Of somebody: no address of a repository, of an example, of a decorator or of an image."""
+    mailbox, _, domain = candidate.value.partition("@")
+    ending = domain.rpartition(".")[2].lower()
+    if ending in _FILE_ENDINGS or mailbox.lower() in _NOBODYS_MAILBOXES:
+        return False
+    if mailbox.isdigit() or _NOBODYS_DOMAINS.search(domain):
+        return False
+    after = candidate.text[candidate.start + len(candidate.value) :][:1]
+    return after != "="
+
+
+_PHONE_GROUPS = re.compile(r"\d+")
+_FICTITIOUS_PHONE = re.compile(r"555-?01\d\d$|(\d)\1{6}|1234567")
+
+
+def is_phone(candidate: Candidate) -> bool:
+    value, text, start = candidate.value, candidate.text, candidate.start
+    digits = "".join(_PHONE_GROUPS.findall(value))
+    if not 8 <= len(digits) <= 15 or _FICTITIOUS_PHONE.search(value.replace(" ", "-")):
+        return False
+    if _FICTITIOUS_PHONE.search(digits):
+        return False
+    if value[0] == "+":
+        groups = _PHONE_GROUPS.findall(value)
+        at_line_start = start == 0 or text[start - 1] == "\n"
+        # A number in a line that a diff adds, or an offset of time zones.
+        if at_line_start and len(groups) < 3 and start > 0:
+            return False
+        return len(groups) > 1 or len(digits) >= 10
+    return value[0] == "(" or digits[0] in "23456789"
+
+
+def is_card(candidate: Candidate) -> bool:
+    digits = "".join(char for char in candidate.value if char.isdigit())
+    groups = re.split(r"[ -]", candidate.value)
+    sizes = tuple(map(len, groups))
+    if sizes not in ((16,), (15,), (14,), (19,), (4, 4, 4, 4), (4, 6, 5), (4, 4, 4, 4, 3)):
+        return False
+    if len(set(digits)) < 4 or digits in _EXAMPLE_CARDS:
+        return False
+    known = {
+        15: ("34", "37"),
+        14: ("30", "36", "38"),
+        16: ("4", "5", "6", "2", "35"),
+        19: ("4", "6"),
+    }
+    return digits.startswith(known[len(digits)]) and _luhn(digits)
+
+
+#: What payment services tell everybody to test with.
+_EXAMPLE_CARDS = _known("cards")
+
+
+def _luhn(digits: str) -> bool:
+    total = 0
+    for place, char in enumerate(reversed(digits)):
+        number = int(char) * (1 + place % 2)
+        total += number - 9 if number > 9 else number
+    return total % 10 == 0
+
+
+_IBAN_CHARS = {
+    "AT": 20, "BE": 16, "CH": 21, "CY": 28, "CZ": 24, "DE": 22, "DK": 18, "EE": 20, "ES": 24,
+    "FI": 18, "FR": 27, "GB": 22, "GR": 27, "HR": 21, "HU": 28, "IE": 22, "IS": 26, "IT": 27,
+    "LI": 21, "LT": 20, "LU": 20, "LV": 21, "MT": 31, "NL": 18, "NO": 15, "PL": 28, "PT": 25,
+    "RO": 24, "SE": 24, "SI": 19, "SK": 24, "TR": 26, "AE": 23, "SA": 24, "BR": 29, "UA": 29,
+}  # fmt: skip
+_EXAMPLE_IBANS = _known("ibans")
+
+
+def is_iban(candidate: Candidate) -> bool:
+    compact = candidate.value.replace(" ", "")
+    if _IBAN_CHARS.get(compact[:2]) != len(compact) or compact in _EXAMPLE_IBANS:
+        return False
+    number = "".join(str(int(char, 36)) for char in compact[4:] + compact[:4])
+    return int(number) % 97 == 1
+
+
+_VERSION_BEFORE = re.compile(
+    r"(?i)(?:version|release|ver|oid|chrome|build|section)[\"'\s:=/v]{0,4}$"
+)
+
+
+def is_ipv4(candidate: Candidate) -> bool:
+    """Of a machine that can be meant: not of documentation, loopback, a mask or a version."""
+    address = ipaddress.IPv4Address(candidate.value)
+    if address.is_loopback or address.is_unspecified or address.is_multicast:
+        return False
+    if address.is_link_local or address in _BENCHMARKING or any(address in net for net in _MADE_UP):
+        return False
+    octets = candidate.value.split(".")
+    small = all(int(octet) < 10 for octet in octets)
+    if octets[0] in ("0", "255") or small or int(address) in _RESOLVERS:
+        return False
+    if octets[3] == "0" and candidate.text[candidate.start + len(candidate.value) :][:1] == "/":
+        return False  # a network
+    before = candidate.text[max(0, candidate.start - _BEFORE_CHARS) : candidate.start]
+    return not _VERSION_BEFORE.search(before)
+
+
+_MADE_UP = [
+    ipaddress.IPv4Network(f"{net}/24") for net in ("192.0.2.0", "198.51.100.0", "203.0.113.0")
+]
+_BENCHMARKING = ipaddress.IPv4Network("198.18.0.0/15")
+_RESOLVERS = frozenset(
+    int(ipaddress.IPv4Address(address)) for address in ("8.8.8.8", "8.8.4.4", "1.1.1.1", "9.9.9.9")
+)
+
+
+def is_ipv6(candidate: Candidate) -> bool:
+    value = candidate.value
+    if value.count(":") < 3:
+        return False
+    try:
+        address = ipaddress.IPv6Address(value)
+    except ValueError:
+        return False
+    documentation = value.lower().startswith(("2001:db8", "2001:0db8"))
+    return not (
+        documentation or address.is_loopback or address.is_multicast or int(address) < 2**64
+    )
+
+
+def is_mac(candidate: Candidate) -> bool:
+    digits = re.sub(r"[:-]", "", candidate.value.lower())
+    octets = {digits[at : at + 2] for at in range(0, 12, 2)}
+    return len(octets) > 3 and not digits.startswith(("00005e", "001122", "aabbcc", "deadbe"))
+
+
+CHECKS: dict[str, Callable[[Candidate], bool]] = {
+    "no_example": is_no_example,
+    "mixed": is_mixed,
+    "token": is_token,
+    "password": is_password,
+    "assigned": is_assigned,
+    "key_block": is_key_block,
+    "jwt": is_jwt,
+    "email": is_email,
+    "phone": is_phone,
+    "card": is_card,
+    "iban": is_iban,
+    "ipv4": is_ipv4,
+    "ipv6": is_ipv6,
+    "mac": is_mac,
+}

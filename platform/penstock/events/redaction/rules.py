@@ -1,0 +1,239 @@
+"""The rules of redaction: those that come with Penstock, and an operator's own."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast, get_args
+
+from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.settings import RoomSettings, setting
+from penstock.core.toml_document import parse_toml, read_text, refuse_unknown
+from penstock.events.redaction.checks import CHECKS, Candidate, is_assigned, names_no_secret
+from penstock.events.redaction.placeholders import Kind
+
+
+class RedactionRulesInvalid(PenstockError, exit_status=2):
+    """The redaction rules {file} cannot be used: {why}. Nothing is taken in without them."""
+
+
+Mode = Literal["off", "mask", "drop", "quarantine"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+
+class KindModes(NamedTuple):
+    """What becomes of events with secrets, and of those with personal data."""
+
+    secrets: Mode
+    personal: Mode
+
+
+class SourceRule(NamedTuple):
+    """A rule that had a match in a line of this source, which is empty where it names none."""
+
+    source: str
+    rule: str
+
+
+#: The version of the file's format.
+VERSION = 1
+_KEYS = ("id", "kind", "type", "anchor", "pattern", "words", "checks", "joined", "mode")
+#: How far before a word of a rule its match may begin.
+WORD_REACH_CHARS = 24
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+#: What finite automata cannot do.
+_LOOKS_AROUND = re.compile(r"\(\?(?:<?[=!]|P=|>|\()|[*+?}]\+|\\[1-9bBAZ]")
+_BUILT_IN = "rules.toml"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What one kind of secret looks like; rules.toml says what the fields mean."""
+
+    id: str
+    kind: Kind
+    type: str
+    anchor: bytes
+    pattern: re.Pattern[str]
+    checks: tuple[Callable[[Candidate], bool], ...] = ()
+    #: One of them, in small letters, begins within the first `WORD_REACH_CHARS` of each match.
+    words: tuple[str, ...] = ()
+    joined: bool = False
+    mode: Mode | None = None
+
+    def matches(self, text: str) -> Iterator[re.Match[str]]:
+        """Find matches, where the rule has words around these alone: a pattern with many
+        alternatives would take long at each place."""
+        lowered = text.lower() if self.words else ""
+        if len(lowered) != len(text):  # small letters may be more than one
+            yield from self.pattern.finditer(text)
+            return
+        begin = 0
+        for place in _places(lowered, self.words):
+            for start in range(max(begin, place - WORD_REACH_CHARS), place + 1):
+                begin = start + 1
+                if (match := self.pattern.match(text, start)) is not None:
+                    yield match
+                    begin = match.end()
+                    break
+
+    @cached_property
+    def head(self) -> re.Pattern[str]:
+        """The anchor, for texts."""
+        return re.compile(self.anchor.decode(), re.DOTALL)
+
+    def may_name(self, name: str) -> bool:
+        """Whether it may accept values of this name."""
+        named = "name" in self.pattern.groupindex
+        return named and not (is_assigned in self.checks and names_no_secret(name))
+
+    def accepts(self, candidate: Candidate) -> bool:
+        return all(check(candidate) for check in self.checks)
+
+
+@dataclass(frozen=True)
+class RuleBook:
+    """The rules in use, each with its mode."""
+
+    rules: tuple[Rule, ...]
+    modes: Mapping[str, Mode]
+
+
+def _places(lowered: str, words: Sequence[str]) -> list[int]:
+    places: list[int] = []
+    for word in words:
+        at = lowered.find(word)
+        while at >= 0:
+            places.append(at)
+            at = lowered.find(word, at + 1)
+    return sorted(places)
+
+
+def rule_book(secrets: Mode, personal: Mode, own_file: Path | None = None) -> RuleBook:
+    """The built-in rules, where the operator's replace those of the same id. Raises
+    RedactionRulesInvalid."""
+    rules = {rule.id: rule for rule in built_in_rules()}
+    if own_file is not None:
+        rules |= {rule.id: rule for rule in _read_own(own_file, rules)}
+    kinds: dict[Kind, Mode] = {"secret": secrets, "personal": personal}
+    modes = {rule.id: rule.mode or kinds[rule.kind] for rule in rules.values()}
+    used = tuple(rule for rule in rules.values() if modes[rule.id] != "off")
+    return RuleBook(used, {rule.id: modes[rule.id] for rule in used})
+
+
+def built_in_rules() -> list[Rule]:
+    content = files("penstock.events.redaction").joinpath(_BUILT_IN).read_text("utf-8")
+    return list(_parse(content, _BUILT_IN, {}))
+
+
+def _read_own(file: Path, known: Mapping[str, Rule]) -> Iterable[Rule]:
+    try:
+        return list(_parse(read_text(file), str(file), known))
+    except InvalidInput as error:
+        why = f"{error.facts['what']}: {error.facts['why']}"
+        raise RedactionRulesInvalid(file=file, why=why) from error
+
+
+def _parse(content: str, where: str, known: Mapping[str, Rule]) -> Iterable[Rule]:
+    document = parse_toml(content, where)
+    refuse_unknown(document, ("version", "rule"), where)
+    if document.get("version") != VERSION:
+        raise InvalidInput(what=where, why=f"its first line is not: version = {VERSION}")
+    sections = document.get("rule", [])
+    if not isinstance(sections, list) or not all(isinstance(item, dict) for item in sections):
+        raise InvalidInput(what=where, why="a rule is written as [[rule]]")
+    for place, section in enumerate(sections, 1):
+        yield _rule(section, f"[[rule]] {place} of {where}", known)
+
+
+def _rule(section: Mapping[str, Any], where: str, known: Mapping[str, Rule]) -> Rule:
+    refuse_unknown(section, _KEYS, where)
+    id_, mode = section.get("id"), section.get("mode")
+    if not isinstance(id_, str) or not _NAME.fullmatch(id_):
+        raise InvalidInput(what=where, why="id has to be small letters, digits and underscores")
+    if mode is not None and mode not in MODES:
+        raise InvalidInput(what=where, why=f"mode is {mode!r}, not {' or '.join(MODES)}")
+    if id_ in known and not section.keys() - {"id", "mode"}:
+        return replace(known[id_], mode=mode)
+    type_, kind = section.get("type", id_), section.get("kind")
+    if not isinstance(type_, str) or not _NAME.fullmatch(type_):
+        raise InvalidInput(what=where, why="type has to be small letters, digits and underscores")
+    if kind not in get_args(Kind):
+        raise InvalidInput(what=where, why=f"kind is {kind!r}, not secret or personal")
+    pattern = _compiled(section.get("pattern"), "pattern", where)
+    anchor = _compiled(section.get("anchor", pattern.pattern), "anchor", where).pattern
+    if _LOOKS_AROUND.search(anchor):
+        why = "anchor, or the pattern without one, looks around, back or for the border of a word"
+        raise InvalidInput(what=where, why=why)
+    return Rule(
+        id=id_,
+        kind=cast(Kind, kind),
+        type=type_,
+        anchor=anchor.encode(),
+        pattern=pattern,
+        checks=_checks(section.get("checks", []), where),
+        words=_words(section.get("words", []), where),
+        joined=section.get("joined", False) is True,
+        mode=mode,
+    )
+
+
+def _compiled(value: object, key: str, where: str) -> re.Pattern[str]:
+    if not isinstance(value, str) or not value:
+        raise InvalidInput(what=where, why=f"{key} has to be a regular expression")
+    try:
+        compiled = re.compile(value, re.DOTALL)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise InvalidInput(what=where, why=f"{key} is no regular expression: {error}") from error
+    if compiled.search("") is not None:
+        raise InvalidInput(what=where, why=f"{key} matches the empty text")
+    return compiled
+
+
+def _words(words: object, where: str) -> tuple[str, ...]:
+    if not isinstance(words, list) or not all(
+        isinstance(word, str) and word.isascii() and word == word.lower() and word for word in words
+    ):
+        raise InvalidInput(what=where, why="words has to be a list of texts in small letters")
+    return tuple(words)
+
+
+def _checks(names: object, where: str) -> tuple[Callable[[Candidate], bool], ...]:
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InvalidInput(what=where, why="checks has to be a list of texts")
+    refuse_unknown(names, CHECKS, f"checks of {where}")
+    return tuple(CHECKS[name] for name in names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RedactionSettings(RoomSettings):
+    """See docs/settings.md."""
+
+    redact_secrets: str = setting(
+        "mask",
+        "what becomes of events with keys, tokens and passwords",
+        "Set it to drop or quarantine where such an event is an incident, to off for made-up data.",
+        choices=MODES,
+    )
+    redact_personal: str = setting(
+        "off",
+        "the same for e-mail, phone numbers, cards, accounts, addresses of machines",
+        "Set it to mask where the events of other people come in.",
+        choices=MODES,
+    )
+    redaction_rules_file: str = setting(
+        "",
+        "TOML file with redaction rules of your own",
+        "Set it to add rules, to change one that comes with Penstock, or to turn one off.",
+    )
+
+    @property
+    def modes(self) -> KindModes:
+        return KindModes(cast(Mode, self.redact_secrets), cast(Mode, self.redact_personal))
+
+    def rule_book(self, modes: KindModes | None = None) -> RuleBook:
+        """Raises RedactionRulesInvalid."""
+        own = Path(self.redaction_rules_file) if self.redaction_rules_file else None
+        return rule_book(*(modes or self.modes), own)

@@ -1,0 +1,353 @@
+"""Masking a text: matches of the rules, also in what it says decoded, become placeholders."""
+
+import base64
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from penstock.events.redaction.checks import Candidate
+from penstock.events.redaction.line_work import LineUnfit, LineWork, Steps, text_pieces
+from penstock.events.redaction.placeholders import PLACEHOLDER, placeholder
+from penstock.events.redaction.rules import Rule
+from penstock.events.redaction.screen import BASE64, ESCAPED, PERCENT, QUARTET, Marks, Screen
+from penstock.events.redaction.views import (
+    BASE64_BREAK,
+    View,
+    goes_on,
+    is_broken,
+    joined,
+    percent_decoded,
+    unescaped,
+    without_breaks,
+)
+
+#: Encodings within encodings; nobody reads by chance what is hidden deeper.
+DEPTH_MAX = 4
+#: Matches of one rule. To look at each of more would keep others waiting.
+MATCHES_MAX = 5_000
+#: A key and a value up to this length are looked at together.
+ASSIGNED_CHARS_MAX = 512
+#: Base64 up to this length is encoded again with its placeholders; a longer one may be a cut file,
+#: and only what hides a match is replaced.
+_ENCODED_AGAIN_CHARS_MAX = 4096
+#: Decoded texts are screened together up to this size.
+_DECODED_TOGETHER_CHARS = 4096
+#: How far what is broken over lines is looked at.
+_BROKEN_CHARS_MAX, _BROKEN_LINES_MAX = 1024, 200
+_BROKEN_WORK_CHARS = 512
+_IN_WORD = re.compile(r"[A-Za-z0-9_]")
+#: A match may be seen in several encodings.
+_SPANS_MAX = 3 * MATCHES_MAX
+_MATCH_CHARS = 512
+_VIEW_PIECE_CHARS = 4
+_NAMES_REMEMBERED_MAX = 10_000
+_REMEMBERED_NAME_CHARS_MAX = 128
+
+_BASE64_TEXT = re.compile(
+    f"(?:{QUARTET}){{3}}(?:{BASE64_BREAK})?+"
+    f"(?:[A-Za-z0-9+/_-]{{4}}(?:{BASE64_BREAK})?+)*+(?:[A-Za-z0-9+/_-]{{2,3}}={{0,2}})?+"
+)
+_SOME_SECRET = b"q7Rv2Lx9Tz4Kd8Wm3Np6"
+_URL_SAFE = str.maketrans("-_", "+/")
+
+
+class TooManyMatches(LineUnfit):
+    why = f"one of its texts has more than {MATCHES_MAX:,} matches of a rule"
+
+
+class _Replacement(NamedTuple):
+    start: int
+    end: int
+    by: str
+    #: A rule for each match in it.
+    rules: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TextMask:
+    rules: tuple[Rule, ...]
+    screen: Screen
+    #: Keys the digests in placeholders; asked for when there is something to mask.
+    key: Callable[[], bytes]
+    _names: dict[str, bool] = field(default_factory=dict, init=False, repr=False)
+
+    def mask(
+        self, text: str, work: LineWork, name: str | None = None
+    ) -> Steps[tuple[str, Counter[str]]]:
+        """Mask a text, which may be the value of this name, and count the matches of each rule.
+        Raises TooManyMatches and TooMuchWork."""
+        spans: list[_Replacement] = []
+        for piece in text_pieces(text):
+            part = text[piece.start : piece.end]
+            for span in (yield from self._spans(part, work, DEPTH_MAX)):
+                start, end = span.start + piece.start, span.end + piece.start
+                if end > piece.core_start and start < piece.core_end:
+                    spans.append(span._replace(start=start, end=end))
+            if len(spans) > _SPANS_MAX:
+                raise TooManyMatches
+        if name is not None and self._is_assigned(name, text):
+            spans += yield from self._assigned(name, text, work)
+        if not spans:
+            return text, Counter()
+        replaced, matches = _replace(text, spans)
+        if matches and max(matches.values()) > MATCHES_MAX:
+            raise TooManyMatches
+        return replaced, matches
+
+    def passes(self, texts: Sequence[tuple[str, str | None]], work: LineWork) -> Steps[bool]:
+        """Whether one scan shows that there is nothing in these texts with their names."""
+        content = "\n".join(text for text, _ in texts)
+        yield from work.spend(len(content))
+        if any(name is not None and self._is_assigned(name, text) for text, name in texts):
+            return False
+        return not self.screen.marks(content.encode("utf-8", "surrogatepass"))
+
+    def _is_assigned(self, name: str, text: str) -> bool:
+        return 0 < len(text) <= ASSIGNED_CHARS_MAX and self._names_secret(name)
+
+    def _spans(self, text: str, work: LineWork, depth: int) -> Steps[list[_Replacement]]:
+        yield from work.spend(len(text))
+        marks = self.screen.marks(text.encode("utf-8", "surrogatepass"))
+        if not marks:
+            return []
+        spans = yield from self._matches(text, marks, work)
+        if any(mark >= 0 and self.rules[mark].joined for mark in marks):
+            spans += yield from self._joined_matches(text, marks, work)
+            spans += yield from self._matches_of_whole_lines(text, marks, work)
+        if depth == 0:
+            return spans
+        if ESCAPED in marks or "\\" in text:
+            spans += yield from self._in_view(unescaped, text, work, depth)
+        if PERCENT in marks:
+            spans += yield from self._in_view(percent_decoded, text, work, depth)
+        if BASE64 in marks:
+            spans += yield from self._in_base64(text, work, depth)
+        return spans
+
+    def _matches(self, text: str, marks: Marks, work: LineWork) -> Steps[list[_Replacement]]:
+        spans: list[_Replacement] = []
+        for mark in sorted(marks):
+            if mark < 0:
+                continue
+            yield from work.spend(len(text))
+            rule = self.rules[mark]
+            for match in _few(rule.matches(text)):
+                yield from work.spend(_MATCH_CHARS + len(match[0]))
+                if (span := self._span(rule, text, match)) is not None:
+                    spans.append(span)
+        return spans
+
+    def _span(self, rule: Rule, text: str, match: re.Match[str]) -> _Replacement | None:
+        groups = match.groupdict()
+        group = next((name for name in ("value", "bare") if groups.get(name)), 0)
+        value, (start, end) = match[group], match.span(group)
+        if PLACEHOLDER.search(value):
+            return None
+        if not rule.accepts(Candidate(text, match, value, start)):
+            return None
+        by = placeholder(rule.kind, rule.type, value, self.key())
+        return _Replacement(start, end, by, (rule.id,))
+
+    def _joined_matches(self, text: str, marks: Marks, work: LineWork) -> Steps[list[_Replacement]]:
+        yield from work.spend(len(text))
+        view = joined(text)
+        if view.text == text:
+            return []
+        yield from work.spend(_VIEW_PIECE_CHARS * len(view.begins))
+        spans: list[_Replacement] = []
+        for rule in self._joined_rules(marks):
+            yield from work.spend(len(text))
+            for match in _few(rule.matches(view.text)):
+                yield from work.spend(_MATCH_CHARS + len(match[0]))
+                first = bisect_right(view.begins, match.start())
+                breaks = bisect_left(view.begins, match.end()) - first
+                if not breaks:
+                    continue  # it is in one line, and masked already
+                yield from work.spend(len(match[0]) * min(breaks, _BROKEN_LINES_MAX))
+                span = self._broken_span(rule, text, view, *match.span())
+                if span is not None:
+                    spans.append(span)
+        return spans
+
+    def _matches_of_whole_lines(
+        self, text: str, marks: Marks, work: LineWork
+    ) -> Steps[list[_Replacement]]:
+        """Find what is broken and begins with a line: joined with the line before, it would be part
+        of a longer word."""
+        spans: list[_Replacement] = []
+        for rule in self._joined_rules(marks):
+            yield from work.spend(len(text))
+            for head in rule.head.finditer(text):
+                start = head.start() + (not _IN_WORD.match(head[0]))
+                if start and _IN_WORD.match(text, start - 1):
+                    continue
+                if not is_broken(text, start):
+                    continue
+                yield from work.spend(_BROKEN_WORK_CHARS)
+                part = text[start : start + _BROKEN_CHARS_MAX]
+                span = self._broken_span(rule, part, joined(part), 0, len(part))
+                if span is not None:
+                    spans.append(span._replace(start=start + span.start, end=start + span.end))
+        return spans
+
+    def _joined_rules(self, marks: Marks) -> Iterator[Rule]:
+        return (rule for mark in sorted(marks) if mark >= 0 and (rule := self.rules[mark]).joined)
+
+    def _broken_span(
+        self, rule: Rule, text: str, view: View, start: int, last: int
+    ) -> _Replacement | None:
+        """Match as few lines as the rule accepts, and those behind them that go on with it."""
+        first = bisect_right(view.begins, start)
+        breaks = view.begins[first : first + _BROKEN_LINES_MAX]
+        found, found_end = None, -1
+        for begin, end in pairwise([start, *(at for at in breaks if at < last), len(view.text)]):
+            if found is not None and (found_end != begin or not goes_on(text, view, begin, end)):
+                break
+            match = rule.pattern.match(view.text, start, end)
+            span = self._span(rule, view.text, match) if match is not None else None
+            if match is None or span is None:
+                if found is not None:
+                    break
+                continue
+            if found is not None and _IN_WORD.match(view.text[:end], match.end()):
+                break
+            found, found_end = span, match.end()
+        if found is None or found.end <= (breaks[0] if breaks else len(view.text)):
+            return None
+        original = view.original(found.start, found.end)
+        return found._replace(start=original[0], end=original[1])
+
+    def _in_view(
+        self, view_of: Callable[[str], View], text: str, work: LineWork, depth: int
+    ) -> Steps[list[_Replacement]]:
+        yield from work.spend(len(text))
+        view = view_of(text)
+        if view.text == text:
+            return []
+        yield from work.spend(_VIEW_PIECE_CHARS * len(view.begins))
+        spans = yield from self._spans(view.text, work, depth - 1)
+        return [
+            _Replacement(*view.original(span.start, span.end), span.by, span.rules)
+            for span in spans
+        ]
+
+    def _in_base64(self, text: str, work: LineWork, depth: int) -> Steps[list[_Replacement]]:
+        yield from work.spend(len(text))
+        spans: list[_Replacement] = []
+        together: list[tuple[re.Match[str], str]] = []
+        size = 0
+        for match in _BASE64_TEXT.finditer(text):
+            decoded = _base64_decoded(match[0])
+            yield from work.spend(len(decoded))
+            if together and size + len(decoded) > _DECODED_TOGETHER_CHARS:
+                spans += yield from self._in_decoded(together, work, depth)
+                together, size = [], 0
+            together.append((match, decoded))
+            size += len(decoded) + 1
+        spans += yield from self._in_decoded(together, work, depth)
+        return spans
+
+    def _in_decoded(
+        self, together: list[tuple[re.Match[str], str]], work: LineWork, depth: int
+    ) -> Steps[list[_Replacement]]:
+        """Look into decoded texts, of which one scan mostly shows that they hold nothing."""
+        content = "\n".join(decoded for _, decoded in together)
+        if not self.screen.marks(content.encode("utf-8", "surrogateescape")):
+            return []
+        spans: list[_Replacement] = []
+        for match, decoded in together:
+            inner = yield from self._spans(decoded, work, depth - 1)
+            if inner:
+                spans += _encoded_spans(match, decoded, inner)
+        return spans
+
+    def _names_secret(self, name: str) -> bool:
+        known = self._names.get(name)
+        if known is not None:
+            return known
+        key = name.encode("utf-8", "surrogatepass")
+        marks = self.screen.marks(b'"%b": "%b"' % (key, _SOME_SECRET))
+        names = any(mark >= 0 and self.rules[mark].may_name(name) for mark in marks)
+        if len(name) <= _REMEMBERED_NAME_CHARS_MAX:
+            if len(self._names) >= _NAMES_REMEMBERED_MAX:
+                self._names.clear()
+            self._names[name] = names
+        return names
+
+    def _assigned(self, name: str, text: str, work: LineWork) -> Steps[list[_Replacement]]:
+        """Find what is a secret by the name that it has."""
+        opening = f'"{name}": "'
+        whole = f'{opening}{text}"'
+        marks = self.screen.marks(whole.encode("utf-8", "surrogatepass"))
+        named = frozenset(
+            mark for mark in marks if mark >= 0 and "name" in self.rules[mark].pattern.groupindex
+        )
+        spans = yield from self._matches(whole, named, work)
+        before = len(opening)
+        return [
+            span._replace(start=span.start - before, end=span.end - before)
+            for span in spans
+            if span.start >= before and span.end <= len(whole) - 1
+        ]
+
+
+def _few(matches: Iterator[re.Match[str]]) -> Iterator[re.Match[str]]:
+    for number, match in enumerate(matches):
+        if number == MATCHES_MAX:
+            raise TooManyMatches
+        yield match
+
+
+def _base64_decoded(token: str) -> str:
+    encoded = without_breaks(token).text.rstrip("=").translate(_URL_SAFE)
+    encoded = encoded[:-1] if len(encoded) % 4 == 1 else encoded
+    content = base64.b64decode(encoded + "=" * (-len(encoded) % 4))
+    return content.decode("utf-8", "surrogateescape")
+
+
+def _encoded_spans(
+    match: re.Match[str], decoded: str, inner: list[_Replacement]
+) -> list[_Replacement]:
+    """Replace the base64 in which decoded texts had matches."""
+    if len(match[0]) <= _ENCODED_AGAIN_CHARS_MAX:
+        masked, counts = _replace(decoded, inner)
+        by = base64.b64encode(masked.encode("utf-8", "surrogateescape")).decode()
+        return [_Replacement(*match.span(), by, tuple(counts.elements()))]
+    lines = without_breaks(match[0])
+    spans: list[_Replacement] = []
+    for span in inner:
+        first = _bytes_of(decoded[: span.start]) // 3 * 4
+        last = -(-_bytes_of(decoded[: span.end]) // 3) * 4
+        start, end = lines.original(first, min(last, len(lines.text)))
+        spans.append(span._replace(start=match.start() + start, end=match.start() + end))
+    return spans
+
+
+def _bytes_of(text: str) -> int:
+    return len(text.encode("utf-8", "surrogateescape"))
+
+
+def _replace(text: str, spans: Iterable[_Replacement]) -> tuple[str, Counter[str]]:
+    """Replace the longest of overlapping spans, grown to hold the others. A match that was seen in
+    several ways counts once."""
+    parts: list[str] = []
+    counts: Counter[str] = Counter()
+    at = 0
+    merged: list[tuple[_Replacement, Counter[str]]] = []
+    for span in sorted(spans, key=lambda span: (span.start, -span.end)):
+        rules = Counter(span.rules)
+        if merged and span.start < merged[-1][0].end:
+            last, of_last = merged.pop()
+            longer = max(last, span, key=lambda of: of.end - of.start)
+            span = longer._replace(start=last.start, end=max(last.end, span.end))  # noqa: PLW2901
+            rules |= of_last
+        merged.append((span, rules))
+    for span, rules in merged:
+        parts += (text[at : span.start], span.by)
+        counts += rules
+        at = span.end
+    return "".join([*parts, text[at:]]), counts

@@ -1,0 +1,270 @@
+"""A batch of spans or records as events: which dialect reads each, and the batch's lines."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from msgspec import Struct, field
+from xxhash import xxh3_128_hexdigest
+
+from penstock.ingest.otlp.attributes import count, microseconds, text
+from penstock.ingest.otlp.dialects import claude_code, genai, tracers
+from penstock.ingest.otlp.events import (
+    Event,
+    ModelCallReading,
+    Moment,
+    Owner,
+    Reading,
+    StepReading,
+    ToolReading,
+    events_of,
+    owner_of,
+    start_of,
+    user_message,
+)
+from penstock.ingest.otlp.log_batch import FullSessions, LogBatch, LogReading
+from penstock.ingest.otlp.records import (
+    STATUS_ERROR,
+    Attributes,
+    LogRecord,
+    Malformed,
+    Origin,
+    Span,
+)
+
+#: The first that knows a span reads it.
+_OF_SPANS: tuple[Callable[[Span, Origin], Reading | None], ...] = (
+    claude_code.read_span,
+    tracers.read_openinference,
+    tracers.read_vercel,
+    tracers.read_langfuse,
+    tracers.read_mlflow,
+    tracers.read_langsmith,
+    genai.read_span,
+    tracers.read_traceloop,
+)
+_ERROR_CHARS_MAX = 10_000
+TOO_DEEP = "what it says nests too deep"
+#: Names stand in each event: they may not make more of a body than it is.
+_NAME_CHARS_MAX = 200
+
+
+class Converted(Struct):
+    """What became of the span or record with this number in its batch. One that is not known is of
+    no agent; one with `why` is broken."""
+
+    place: int
+    events: list[Event]
+    is_known: bool = True
+    why: str | None = None
+
+
+class TelemetryBatch:
+    """Turns what one request brings into events, each once."""
+
+    def __init__(
+        self, received_us: int, tenant: str = "", full_sessions: FullSessions | None = None
+    ) -> None:
+        self._received_us = received_us
+        self._tenant = tenant
+        self._full = full_sessions or FullSessions()
+        self._started: set[tuple[str, str]] = set()
+
+    def spans(self, spans: Iterable[tuple[Origin, Span | Malformed]]) -> Iterator[Converted]:
+        for place, (origin, span) in enumerate(spans, 1):
+            if isinstance(span, Malformed):
+                yield Converted(place, [], why=span.why)
+            else:
+                yield _checked(place, self._of_span, place, span, origin)
+
+    def logs(self, records: Iterable[tuple[Origin, LogRecord | Malformed]]) -> Iterator[Converted]:
+        batch = LogBatch(self._tenant, self._full)
+        chunked = ChunkedRecords()
+        for place, (origin, record) in enumerate(records, 1):
+            if isinstance(record, Malformed):
+                yield Converted(place, [], why=record.why)
+            elif (whole := chunked.take(place, record, origin)) is None:
+                yield Converted(place, [])
+            else:
+                yield from self._of_whole(batch, place, whole, origin)
+        for place, record, origin in chunked.rest():
+            yield from self._of_whole(batch, place, record, origin)
+        for reading in batch.rest():
+            yield _checked(reading.place, self._of_record, reading)
+
+    def _of_whole(
+        self, batch: LogBatch, place: int, record: LogRecord, origin: Origin
+    ) -> Iterator[Converted]:
+        try:
+            readings = batch.take(place, record, origin)
+        except RecursionError:
+            yield Converted(place, [], why=TOO_DEEP)
+            return
+        if readings is None:
+            yield Converted(place, [], is_known=False)
+        for reading in readings or []:
+            yield _checked(reading.place, self._of_record, reading)
+
+    def _of_span(self, place: int, span: Span, origin: Origin) -> Converted:
+        join_span(span)
+        reading = _reading_of_span(span, origin)
+        if reading is None:
+            return Converted(place, [], is_known=False)
+        if not span.trace_id.strip("0") or not span.span_id.strip("0"):
+            why = f"the span {span.name[:100]!r} has no trace id or no span id"
+            return Converted(place, [], why=why)
+        owner = owner_of(span.attributes, origin, span.trace_id)
+        if owner is None:
+            return Converted(place, [], why=f"the span {span.name[:100]!r} belongs to no session")
+        _note_failure(span, reading)
+        began = microseconds(span.start_ns) or microseconds(span.end_ns) or self._received_us
+        ended = max(microseconds(span.end_ns) or began, began)
+        otel = _otel(span.trace_id, span.span_id, origin) | {"name": span.name[:_NAME_CHARS_MAX]}
+        if span.parent_id:
+            otel["parent_id"] = span.parent_id
+        moment = Moment(_span_key(span, reading), began, ended, span.trace_id, otel)
+        events = [*self._start(owner, began), *events_of(reading, owner, moment)]
+        prompt = claude_code.span_prompt(span)
+        if prompt is not None:
+            events.append(user_message(owner, prompt, began, f"prompt:{moment.key}"))
+        if isinstance(reading, ToolReading) and claude_code.is_own(span):
+            self._full.note(self._tenant, owner.session_id, claude_code.RESULTS)
+        return Converted(place, events)
+
+    def _of_record(self, known: LogReading) -> Converted:
+        record, owner, reading = known.record, known.owner, known.told.reading
+        if reading is None:  # another record of the batch tells it
+            return Converted(known.place, [])
+        at = microseconds(record.time_ns) or microseconds(record.observed_ns) or self._received_us
+        otel = _otel(record.trace_id, record.span_id, known.origin)
+        key = known.told.key or _record_key(record)
+        moment = Moment(key, at, at, record.trace_id, otel)
+        events = [*self._start(owner, at), *events_of(reading, owner, moment)]
+        return Converted(known.place, events)
+
+    def _start(self, owner: Owner, ts_us: int) -> Iterator[Event]:
+        """Once in a batch for a session's facts; the lake keeps the first of several batches."""
+        if owner.start:
+            start = start_of(owner, ts_us)
+            name = owner.session_id, start["event_id"]
+            if name not in self._started:
+                self._started.add(name)
+                yield start
+
+
+def _checked(place: int, convert: Callable[..., Converted], *what: object) -> Converted:
+    try:
+        return convert(*what)
+    except RecursionError:
+        return Converted(place, [], why=TOO_DEEP)
+
+
+def _reading_of_span(span: Span, origin: Origin) -> Reading | None:
+    readings = (read(span, origin) for read in _OF_SPANS)
+    return next((reading for reading in readings if reading is not None), None)
+
+
+def _span_key(span: Span, reading: Reading) -> str:
+    if isinstance(reading, ModelCallReading) and (key := claude_code.span_key(span)):
+        return key
+    key = f"{span.trace_id}:{span.span_id}"
+    return f"{key}:span" if isinstance(reading, StepReading) and reading.kind == "llm" else key
+
+
+def _otel(trace_id: str, span_id: str, origin: Origin) -> dict[str, str]:
+    origins = {"trace_id": trace_id, "span_id": span_id, "scope": origin.scope[:_NAME_CHARS_MAX]}
+    return {name: value for name, value in origins.items() if value}
+
+
+def _note_failure(span: Span, reading: Reading) -> None:
+    if not isinstance(reading, ModelCallReading | ToolReading | StepReading):
+        return
+    if reading.error is None and span.status_code == STATUS_ERROR:
+        reading.error = span.status_message or _exception(span) or "the span failed"
+    if isinstance(reading.error, str):
+        reading.error = reading.error[:_ERROR_CHARS_MAX]
+
+
+def _exception(span: Span) -> str | None:
+    for event in span.events:
+        if event.name == "exception":
+            message = event.attributes.get("exception.message")
+            kind = event.attributes.get("exception.type")
+            return ": ".join(str(each) for each in (kind, message) if each)
+    return text(span.attributes, "error.type")
+
+
+def _record_key(record: LogRecord) -> str:
+    attributes = sorted(record.attributes.items(), key=lambda pair: pair[0])
+    content = repr((record.time_ns, record.name, record.body, attributes))
+    return f"log:{xxh3_128_hexdigest(content.encode('utf-8', 'replace'))}"
+
+
+# Values that were sent in parts: in events of a span, or in records of one batch
+
+_PART_NAMES = ("chunkContextId", "chunkKey", "chunkIndex", "totalChunks", "chunk")
+#: A record whose text was sent in parts has it under this name.
+_BODY = "body"
+#: A record, its number in the batch, and who made it.
+_Placed = tuple[int, LogRecord, Origin]
+
+
+class Parts(Struct):
+    key: str
+    total: int
+    by_place: dict[int, str] = field(default_factory=dict)
+
+    def add(self, held: Attributes) -> None:
+        place = count(held, "chunkIndex")
+        self.by_place[len(self.by_place) if place is None else place] = text(held, "chunk") or ""
+
+    def joined(self) -> str:
+        return "".join(self.by_place[place] for place in sorted(self.by_place))
+
+
+def parts_of(held: Attributes) -> Parts | None:
+    """Empty, of the value that these attributes have a part of."""
+    key, total = text(held, "chunkKey"), count(held, "totalChunks")
+    return Parts(key, total) if key and total and text(held, "chunk") is not None else None
+
+
+def join_span(span: Span) -> None:
+    """Puts together what events of the span have in parts."""
+    by_key: dict[str, Parts] = {}
+    for event in span.events:
+        begun = parts_of(event.attributes)
+        if begun is not None:
+            by_key.setdefault(begun.key, begun).add(event.attributes)
+    for parts in by_key.values():
+        span.attributes[parts.key] = parts.joined()
+
+
+class ChunkedRecords:
+    """Records of one batch that came in parts."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[tuple[str, str], tuple[Parts, _Placed]] = {}
+
+    def take(self, place: int, record: LogRecord, origin: Origin) -> LogRecord | None:
+        """The record that is whole now: this one, or the first of its parts."""
+        begun = parts_of(record.attributes)
+        if begun is None:
+            return record
+        name = text(record.attributes, "chunkContextId") or record.span_id, begun.key
+        parts, first = self._waiting.setdefault(name, (begun, (place, record, origin)))
+        parts.add(record.attributes)
+        if len(parts.by_place) < parts.total:
+            return None
+        del self._waiting[name]
+        return _whole(first[1], parts)
+
+    def rest(self) -> Iterator[_Placed]:
+        for parts, (place, record, origin) in self._waiting.values():
+            yield place, _whole(record, parts), origin
+
+
+def _whole(record: LogRecord, parts: Parts) -> LogRecord:
+    for name in _PART_NAMES:
+        record.attributes.pop(name, None)
+    record.attributes[parts.key] = parts.joined()
+    if parts.key == _BODY and record.body is None:
+        record.body = parts.joined()
+    return record

@@ -1,0 +1,173 @@
+"""OTLP's protobuf encoding, read a span at a time by Google's library: what is not looked at yet
+takes no memory.
+
+Raises ValueError for a body whose frame is broken; a single span or record that is broken becomes
+Malformed."""
+
+import base64
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, TypeVar
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTracePartialSuccess,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.common.v1 import common_pb2
+from opentelemetry.proto.logs.v1 import logs_pb2
+from opentelemetry.proto.resource.v1 import resource_pb2
+from opentelemetry.proto.trace.v1 import trace_pb2
+
+from penstock.ingest.otlp.records import (
+    ATTRIBUTES_MAX,
+    DEPTH_MAX,
+    RECORD_BYTES_MAX,
+    Attributes,
+    LogRecord,
+    Malformed,
+    Origin,
+    Span,
+    SpanEvent,
+)
+
+Record = TypeVar("Record")
+
+_EVENTS_MAX = 16_384
+_FILES = (common_pb2, resource_pb2, trace_pb2, logs_pb2)
+_LATER = {"resource_spans", "scope_spans", "spans", "resource_logs", "scope_logs", "log_records"}
+
+
+@cache
+def _kind(name: str) -> Any:
+    """A message of OTLP. What is read later is bytes in it, and so are texts: exporters cut them in
+    the middle of a character."""
+    return message_factory.GetMessageClass(
+        _pool().FindMessageTypeByName(f"opentelemetry.proto.{name}")
+    )
+
+
+@cache
+def _pool() -> descriptor_pool.DescriptorPool:
+    pool = descriptor_pool.DescriptorPool()
+    for module in _FILES:
+        file = descriptor_pb2.FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
+        for message in file.message_type:
+            for held in (message, *message.nested_type):
+                for field in held.field:
+                    if field.type == field.TYPE_STRING or field.name in _LATER:
+                        field.type = field.TYPE_BYTES
+                        field.ClearField("type_name")
+        pool.Add(file)
+    return pool
+
+
+def read_spans(body: bytes) -> Iterator[tuple[Origin, Span | Malformed]]:
+    names = "TracesData", "ResourceSpans", "ScopeSpans", "Span"
+    return _records(body, [f"trace.v1.{name}" for name in names], _span)
+
+
+def read_logs(body: bytes) -> Iterator[tuple[Origin, LogRecord | Malformed]]:
+    names = "LogsData", "ResourceLogs", "ScopeLogs", "LogRecord"
+    return _records(body, [f"logs.v1.{name}" for name in names], _log_record)
+
+
+def _records(
+    body: bytes, names: list[str], read: Callable[[Any], Record]
+) -> Iterator[tuple[Origin, Record | Malformed]]:
+    request, of_resource, of_scope, of_record = map(_kind, names)
+    for resource_bytes in _held(_decoded(request, body)):
+        resource = _decoded(of_resource, resource_bytes)
+        attributes = _attributes(resource.resource.attributes)
+        for scope_bytes in _held(resource):
+            scope = _decoded(of_scope, scope_bytes)
+            origin = Origin(attributes, _text(scope.scope.name))
+            for content in _held(scope):
+                try:
+                    if len(content) > RECORD_BYTES_MAX:
+                        raise ValueError(f"it is over the limit of {RECORD_BYTES_MAX} bytes")
+                    yield origin, read(_decoded(of_record, content))
+                except ValueError as error:
+                    yield origin, Malformed(str(error))
+
+
+def _held(message: Any) -> Any:
+    return next(getattr(message, name) for name in _LATER if hasattr(message, name))
+
+
+def _decoded(kind: Any, content: bytes) -> Any:
+    try:
+        return kind.FromString(content)
+    except DecodeError as error:
+        raise ValueError(str(error)) from None
+
+
+def _span(span: Any) -> Span:
+    if len(span.events) > _EVENTS_MAX:
+        raise ValueError(f"the span has more than {_EVENTS_MAX} events")
+    return Span(
+        span.trace_id.hex(),
+        span.span_id.hex(),
+        span.parent_span_id.hex(),
+        _text(span.name),
+        span.start_time_unix_nano,
+        span.end_time_unix_nano,
+        _attributes(span.attributes),
+        [SpanEvent(_text(event.name), _attributes(event.attributes)) for event in span.events],
+        span.status.code,
+        _text(span.status.message),
+    )
+
+
+def _log_record(record: Any) -> LogRecord:
+    return LogRecord(
+        record.time_unix_nano,
+        record.observed_time_unix_nano,
+        _value(record.body, DEPTH_MAX),
+        _attributes(record.attributes),
+        record.trace_id.hex(),
+        record.span_id.hex(),
+        _text(record.event_name),
+    )
+
+
+def _attributes(pairs: Any, depth: int = DEPTH_MAX) -> Attributes:
+    if len(pairs) > ATTRIBUTES_MAX:
+        raise ValueError(f"more than {ATTRIBUTES_MAX} attributes")
+    return {_text(pair.key): _value(pair.value, depth) for pair in pairs}
+
+
+def _value(value: Any, depth: int) -> Any:
+    if not depth:
+        raise ValueError(f"a value nests deeper than {DEPTH_MAX} levels")
+    match value.WhichOneof("value"):
+        case None:
+            return None
+        case "string_value":
+            return _text(value.string_value)
+        case "array_value":
+            return [_value(item, depth - 1) for item in value.array_value.values]
+        case "kvlist_value":
+            return _attributes(value.kvlist_value.values, depth - 1)
+        case "bytes_value":
+            return base64.b64encode(value.bytes_value).decode()
+        case number:
+            return getattr(value, number)
+
+
+def _text(content: bytes) -> str:
+    return content.decode("utf-8", "replace")
+
+
+def encode_partial_success(rejected: int, why: str) -> bytes:
+    """For spans and log records alike; empty when all is well."""
+    told = ExportTracePartialSuccess(rejected_spans=rejected, error_message=why)
+    answer = ExportTraceServiceResponse(partial_success=told) if rejected else None
+    return bytes(answer.SerializeToString()) if answer is not None else b""
+
+
+def encode_status(code: int, message: str) -> bytes:
+    """google.rpc.Status, with which OTLP refuses a request: it has the same fields."""
+    told = ExportTracePartialSuccess(rejected_spans=code, error_message=message)
+    return bytes(told.SerializeToString())

@@ -1,0 +1,147 @@
+"""`POST /v1/query`, as docs/http.md describes it."""
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+from litestar import MediaType, Request, Response, post
+from litestar.openapi.spec import (
+    OpenAPIFormat,
+    OpenAPIHeader,
+    OpenAPIMediaType,
+    OpenAPIResponse,
+    OpenAPIType,
+    Schema,
+)
+
+from penstock.backends.http.body import UnreadAnswers, held_answer, read_document
+from penstock.backends.http.errors import CutOff
+from penstock.backends.http.openapi import KEY_NEEDED, operation_taking, refusals
+from penstock.backends.http.request_slots import RequestSlots, cut_off_when_cancelled
+from penstock.core.metrics import Metrics
+from penstock.lake.desk import ARROW_STREAM, Caller, note_query
+from penstock.lake.lake import Lake
+from penstock.lake.query.lake_query import LakeQuery, WrittenAnswer
+from penstock.lake.query.row_formats import AnswerBuffer, encode
+from penstock.lake.query.statements import EndSignal
+from penstock.lake.settings import LakeSettings
+
+T = TypeVar("T")
+
+
+class QueryRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """`as_of` is the name of a snapshot or a time; without it fresh events are included."""
+
+    sql: str
+    as_of: str | None = None
+
+
+class QueryAnswer(msgspec.Struct):
+    """`complete` is false when the log held more fresh events than one query may read."""
+
+    columns: list[str]
+    rows: list[dict[str, Any]]
+    snap: int
+    complete: bool
+
+
+_AS_OF = Schema(type=OpenAPIType.STRING, description="A snapshot's name, or a time with its zone.")
+
+
+@dataclass
+class QueryOperation(operation_taking(QueryRequest, as_of=_AS_OF)):  # type: ignore[misc]
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        answer = (self.responses or {}).get("200")
+        if isinstance(answer, OpenAPIResponse) and answer.content is not None:
+            answer.content[ARROW_STREAM] = OpenAPIMediaType(
+                schema=Schema(type=OpenAPIType.STRING, format=OpenAPIFormat.BINARY)
+            )
+            number, boolean = Schema(type=OpenAPIType.INTEGER), Schema(type=OpenAPIType.BOOLEAN)
+            snap = OpenAPIHeader(schema=number, description="As `snap` of the JSON.")
+            complete = OpenAPIHeader(schema=boolean, description="As `complete` of the JSON.")
+            answer.headers = {"Penstock-Snap": snap, "Penstock-Complete": complete}
+
+
+@post(
+    "/v1/query",
+    status_code=200,
+    summary="Ask with SQL",
+    description="Rows as JSON, or as an Arrow stream when `Accept` names "
+    f"{ARROW_STREAM}. See docs/sql.md for the views and the limits.",
+    operation_class=QueryOperation,
+    responses=refusals(400, 401, 403, 404, 408, 410, 413, 422, 429, 503),
+    security=KEY_NEEDED,
+)
+async def post_query(
+    request: Request[Any, Any, Any],
+    *,
+    lake: Lake,
+    reading_caller: Caller,
+    queries: RequestSlots,
+    answers: UnreadAnswers,
+    metrics: Metrics,
+) -> Response[QueryAnswer]:
+    document = await read_document(request, QueryRequest)
+    as_arrow = ARROW_STREAM in request.headers.get("accept", "")
+    tenant = reading_caller.tenant
+    query = lake.query(document.sql, as_of=document.as_of, tenant=tenant)
+    bytes_max = lake.settings.room(LakeSettings).query_answer_bytes_max
+    started = time.perf_counter()
+    end = EndSignal()
+
+    def work() -> tuple[bytes, WrittenAnswer]:
+        note_query(lake, reading_caller, document.sql, document.as_of)
+        return _answer_of(query, bytes_max, end, as_arrow=as_arrow)
+
+    answer, written = await _while_connected(request, queries.run(work, tenant=tenant), end)
+    metrics.observe("query_seconds", time.perf_counter() - started)
+    media_type = ARROW_STREAM if as_arrow else MediaType.JSON
+    headers = {"Penstock-Snap": str(written.snap)}
+    headers["Penstock-Complete"] = "false" if written.cut_off else "true"
+    return held_answer(answers, tenant, answer, media_type, headers)
+
+
+async def _while_connected(
+    request: Request[Any, Any, Any], work: Coroutine[Any, Any, T], end: EndSignal
+) -> T:
+    """The result of the work. It is ended when the client is gone, or the service ends."""
+    running = asyncio.create_task(work)
+    connected = asyncio.create_task(_until_gone(request))
+    try:
+        with cut_off_when_cancelled():
+            await asyncio.wait((running, connected), return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            raise CutOff  # nobody reads it
+        return running.result()
+    finally:
+        if not running.done():
+            end.send()
+        for task in (running, connected):
+            task.cancel()
+        await asyncio.gather(running, connected, return_exceptions=True)
+
+
+async def _until_gone(request: Request[Any, Any, Any]) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _answer_of(
+    query: LakeQuery, bytes_max: int, end: EndSignal, *, as_arrow: bool
+) -> tuple[bytes, WrittenAnswer]:
+    with AnswerBuffer(bytes_max) as out:
+        if as_arrow:
+            written = query.write("arrow", out, end)
+        else:
+            out.write(b"{")
+            written = query.write("members", out, end)
+            complete = encode(not written.cut_off)
+            out.write(b', "snap": %d, "complete": %s}' % (written.snap, complete))
+        return out.getvalue(), written
+
+
+ROUTES = [post_query]

@@ -1,0 +1,209 @@
+"""The views that queries read: those of the lake, and those that rooms above it bring.
+
+The entry point group `penstock.views` names each, with a function that binds what it reads; its SQL
+is `views/NAME.sql` beside that function's module, which is imported with the first query of it.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from importlib.resources import files
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import sqlalchemy as sa
+
+from penstock.backends.database.engine import Database
+from penstock.lake.query.pinned_files import PinnedFiles
+from penstock.lake.query.statements import Preparation
+
+_LAKE = "penstock.lake.query"
+_SUFFIX = ".sql"
+#: Views over the events and sessions of the lake.
+LAKE_VIEWS = frozenset(
+    entry.name.removesuffix(_SUFFIX)
+    for entry in files(_LAKE).joinpath("views").iterdir()
+    if entry.name.endswith(_SUFFIX)
+)
+_TIME = pa.timestamp("us", tz="UTC")
+#: Views of so few rows take longer to plan than to fill.
+_FEW_BYTES = 1 << 20
+#: The lines below `-- Columns:` in the SQL of a view.
+_COLUMNS = re.compile(r"^--   (\S+(?:, \S+)*)  +(\S.*)$", re.MULTILINE)
+
+
+def view_names() -> frozenset[str]:
+    return LAKE_VIEWS | _room_views().keys()
+
+
+@cache
+def _room_views() -> Mapping[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group="penstock.views")}
+
+
+@cache
+def view_sql(name: str) -> str:
+    entry = _room_views().get(name)
+    room = entry.module.rpartition(".")[0] if entry else _LAKE
+    return files(room).joinpath("views", name + _SUFFIX).read_text(encoding="utf-8")
+
+
+def column_meanings(view: str) -> list[tuple[list[str], str]]:
+    """What the columns of a view mean; those on one line of its SQL share it."""
+    header = view_sql(view).partition("-- Columns:\n")[2]
+    return [(names.split(", "), meaning) for names, meaning in _COLUMNS.findall(header)]
+
+
+def relation_sql(name: str) -> str:
+    return files(_LAKE).joinpath("base", name + _SUFFIX).read_text(encoding="utf-8")
+
+
+@dataclass
+class ViewSources:
+    """Binds what views read to the connection that one query will have."""
+
+    connection: Preparation
+    files: PinnedFiles
+    database: Database
+    tenant: str
+    snap: int
+    #: The time that the snap stands for; None is now.
+    moment: int | None
+    _views: set[str] = field(default_factory=set)
+
+    def bind_query(self, name: str, query: sa.Select[Any]) -> None:
+        types = {column.name: _arrow_type(column) for column in query.selected_columns}
+        with self.database.read() as connection:
+            rows = connection.execute(query).all()
+        columns = zip(*rows, strict=True) if rows else [()] * len(types)
+        arrays = [
+            pa.array(values, pa.int64()).cast(_TIME) if kind == _TIME else pa.array(values, kind)
+            for values, kind in zip(columns, types.values(), strict=True)
+        ]
+        self.connection.register(name, pa.Table.from_arrays(arrays, schema=pa.schema(types)))
+
+    def bind_files(
+        self,
+        name: str,
+        file_names: Sequence[str],
+        schema: pa.Schema,
+        *,
+        with_paths: bool = False,
+    ) -> list[str]:
+        """Make a relation of the rows of these Parquet files, with the columns of `schema` if there
+        are none. `with_paths` gives it the column `filename`, one of the returned paths."""
+        if not file_names:
+            if with_paths:
+                schema = schema.append(pa.field("filename", pa.string()))
+            self.connection.register(name, schema.empty_table())
+            return []
+        paths = self.bind_paths(name, file_names)
+        option = ", filename = true" if with_paths else ""
+        rows = f"SELECT * FROM read_parquet(getvariable('{name}_files'){option})"
+        self.connection.execute(f"CREATE VIEW {name} AS {rows}")
+        return paths
+
+    def bind_paths(self, name: str, file_names: Sequence[str]) -> list[str]:
+        """Make the variable `NAME_files`, for a statement of our own."""
+        paths = self.files.paths(file_names)
+        self.connection.paths += paths
+        self.connection.execute(f"SET VARIABLE {name}_files = ?", [paths])
+        return paths
+
+    def known(self, at: sa.Column[int]) -> sa.ColumnElement[bool]:
+        """Whether a row is not later than the query's moment."""
+        return sa.true() if self.moment is None else at <= self.moment
+
+    def create_view(self, name: str, sql: str | None = None) -> None:
+        """Create a view by its file or by this SQL, unless it is there."""
+        if name not in self._views:
+            self._views.add(name)
+            self.connection.execute(f'CREATE VIEW "{name}" AS {sql or view_sql(name)}')
+
+
+#: Binds what these views of a room read.
+BindViews = Callable[[ViewSources, frozenset[str]], None]
+
+
+def bind_room_views(sources: ViewSources, views: frozenset[str]) -> None:
+    rooms: dict[BindViews, set[str]] = {}
+    for name in views & _room_views().keys():
+        rooms.setdefault(_room_views()[name].load(), set()).add(name)
+    for bind_views, names in rooms.items():
+        bind_views(sources, frozenset(names))
+
+
+def _arrow_type(column: sa.ColumnElement[Any]) -> pa.DataType:
+    """Times are kept in microseconds, in a column named `at` or `…_at`."""
+    match column.type:
+        case sa.BigInteger():
+            return _TIME if f"_{column.name}".endswith("_at") else pa.int64()
+        case sa.Integer():
+            return pa.int32()
+        case sa.Float():
+            return pa.float64()
+        case sa.Boolean():
+            return pa.bool_()
+    return pa.string()
+
+
+def bucket_views(
+    rows: pa.Table,
+    tenant: str,
+    names: Iterable[str],
+    *,
+    columns: Mapping[str, Sequence[str]] | None = None,
+    where: Mapping[str, str] | None = None,
+) -> dict[str, pa.Table]:
+    """Views of the lake, but `sessions`, over one tenant's rows, which are whole sessions. What is
+    left out by `columns` and `where`, each by view, costs nothing."""
+    columns, where = columns or {}, where or {}
+    few = rows.nbytes <= _FEW_BYTES
+    with table_engine() as connection:
+        connection.register("bucket_rows", rows)
+        connection.execute("SET VARIABLE tenant = ?", [tenant])
+        connection.execute(relation_sql("bucket_rows"))
+        views = {}
+        for name in names:
+            chosen = ", ".join(f'"{column}"' for column in columns.get(name, ())) or "*"
+            condition = where.get(name, "true")
+            query = f"SELECT {chosen} FROM (\n{view_sql(name)}\n) WHERE {condition}"
+            if few:
+                views[name] = _copied(connection, query)
+            else:
+                views[name] = connection.sql(query).to_arrow_table()
+        if not few:
+            # To set it anew makes the engine give back what it keeps: four times the views.
+            connection.execute("RESET GLOBAL memory_limit")
+    return views
+
+
+def _copied(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
+    """By way of a table it is planned once and not twice: for few rows that takes longer than a
+    copy."""
+    connection.execute(f"CREATE TEMP TABLE answer AS {query}")
+    rows = connection.table("answer").to_arrow_table()
+    connection.execute("DROP TABLE answer")
+    return rows
+
+
+@contextmanager
+def table_engine() -> Iterator[duckdb.DuckDBPyConnection]:
+    with _process_engine(os.getpid()).cursor() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        yield connection
+
+
+@cache
+def _process_engine(_pid: int) -> duckdb.DuckDBPyConnection:
+    """Opening one costs more than a statement over a bucket does."""
+    configuration: dict[str, str | bool | int | float | list[str]] = {
+        "threads": 1,
+        "enable_external_access": False,
+    }
+    return duckdb.connect(":memory:", config=configuration)

@@ -1,0 +1,280 @@
+"""Merging small files of the lake into larger ones: which are worth it, and how it is done.
+
+A merged file is written on a worker; the process that asked puts it in the place of the others in
+one transaction. A file that was written in vain has an intent: collection deletes it.
+"""
+
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from math import floor, gcd, inf, log
+from operator import attrgetter
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from penstock.backends.execution import Executor, TaskFailed, WorkerLost
+from penstock.core.settings import Settings
+from penstock.lake.buckets import read_changed
+from penstock.lake.catalog import Segment, announce_files, current, withdraw_intents
+from penstock.lake.commits import COMPACT, insert_segment, next_snap
+from penstock.lake.errors import CompactionConflict, LakeDamaged
+from penstock.lake.lake import Lake
+from penstock.lake.query.spill import SPILL_FOLDER
+from penstock.lake.rows import ROW_GROUPS
+from penstock.lake.segments import SegmentFile, SegmentWriter, discard, new_name
+from penstock.lake.settings import LakeSettings
+from penstock.lake.tables import segment
+from penstock.lake.upkeep.sorted_merge import in_row_groups, merge_sorted
+from penstock.lake.upkeep.verification import check_files
+
+if TYPE_CHECKING:
+    from penstock.core.metrics import Metrics
+
+#: Files whose sizes differ by less are merged together, so that a row is rewritten a few times in
+#: its life.
+TIER_FACTOR = 8
+SEGMENTS_MAX = 64
+#: Rows read ahead are this part of a merge's memory: sorting has them three times, beside row
+#: groups, summaries, decoders and encoders.
+_MEMORY_TO_AHEAD = 16
+
+
+class StoredFile(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+File = TypeVar("File", bound=StoredFile)
+Result = TypeVar("Result", bound=StoredFile)
+#: Why one group was not merged. What would fail for every group is raised instead.
+MergeFailure = LakeDamaged | CompactionConflict | OSError | WorkerLost | TaskFailed
+
+
+@dataclass(frozen=True)
+class Merger(Generic[File, Result]):
+    """How files of one kind are merged, by functions at the top of a module."""
+
+    #: Writes what may replace these. Raises CompactionConflict, LakeDamaged, OSError.
+    write: Callable[[Lake, Sequence[File]], Result]
+    #: Puts it in their place. Raises CompactionConflict.
+    replace: Callable[[Connection, Sequence[File], Result], None]
+
+
+@dataclass(frozen=True)
+class MergeTask(Generic[File, Result]):
+    settings: Settings = field(repr=False)  # addresses may hold passwords
+    merger: Merger[File, Result] = field(repr=False)
+    group: tuple[File, ...]
+
+    def __repr__(self) -> str:
+        return f"merging {len(self.group)} files from {self.group[0].name} on"
+
+
+# The policy
+
+
+def choose_groups(
+    files: Iterable[File],
+    size: Callable[[File], int],
+    target: int,
+    files_min: int,
+    *,
+    files_max: float = inf,
+    apart: Callable[[File], Hashable] = lambda _: None,
+) -> list[list[File]]:
+    """Groups of files of similar size, none above the target together. Larger files are left alone;
+    those that differ in `apart` are never merged."""
+    tiers: defaultdict[Hashable, list[File]] = defaultdict(list)
+    for file in files:
+        if size(file) < target / TIER_FACTOR:
+            tiers[apart(file), floor(log(max(size(file), 1), TIER_FACTOR))].append(file)
+    groups = []
+    for tier in tiers.values():
+        group: list[File] = []
+        filled = 0
+        for file in tier:
+            if group and (filled + size(file) > target or len(group) == files_max):
+                groups.append(group)
+                group, filled = [], 0
+            group.append(file)
+            filled += size(file)
+        groups.append(group)
+    return [group for group in groups if len(group) >= files_min]
+
+
+def choose_merges(
+    segments: Sequence[Segment], segments_min: int, bytes_target: int
+) -> list[list[Segment]]:
+    return choose_groups(
+        segments,
+        attrgetter("bytes"),
+        bytes_target,
+        segments_min,
+        files_max=SEGMENTS_MAX,
+        apart=attrgetter("partition", "tenant"),
+    )
+
+
+# The runner
+
+
+def compact(lake: Lake, metrics: "Metrics") -> str | None:
+    live = current(lake.database).segments
+    metrics.set("segments_live", len(live))
+    limits = lake.settings.room(LakeSettings)
+    groups = choose_merges(live, limits.compaction_segments_min, limits.compaction_bytes_target)
+    if not groups:
+        return None
+    sizes = []
+    for group in merge_each(lake, SEGMENTS, groups, lake.executor):
+        sizes.append(len(group))
+        metrics.add("segments_merged_total", sizes[-1])
+    return f"merged {sum(sizes)} segments into {len(sizes)}" if sizes else None
+
+
+def merge_each(
+    lake: Lake,
+    merger: Merger[File, Result],
+    groups: Iterable[Sequence[File]],
+    executor: Executor | None = None,
+) -> Iterator[Sequence[File]]:
+    """Merge groups that have no file in common; gives each that was replaced. A group that fails
+    does not keep the others from being merged: the first failure is raised at the end."""
+    failures: list[MergeFailure] = []
+    with closing(_write_each(lake, merger, groups, executor)) as outcomes:
+        for group, outcome in outcomes:
+            if isinstance(outcome, MergeFailure):
+                failures.append(outcome)
+                continue
+            try:
+                swap(lake, merger, group, outcome)
+            except CompactionConflict:
+                continue
+            yield group
+    for failure in failures:
+        if not isinstance(failure, CompactionConflict):
+            raise failure
+
+
+def _write_each(
+    lake: Lake,
+    merger: Merger[File, Result],
+    groups: Iterable[Sequence[File]],
+    executor: Executor | None,
+) -> Generator[tuple[Sequence[File], Result | MergeFailure]]:
+    if executor is None:
+        for group in groups:
+            yield group, _try_to_write(lake, merger, group)
+        return
+    tasks = (MergeTask(lake.settings, merger, tuple(group)) for group in groups)
+    while True:
+        try:
+            for done in executor.run(write_on_worker, tasks):
+                yield done.task.group, done.result
+        except (WorkerLost, TaskFailed) as error:  # it ends the run: the next takes what is left
+            yield (), error
+        else:
+            return
+
+
+def write_on_worker(task: MergeTask[File, Result]) -> Result | MergeFailure:
+    with Lake(task.settings) as lake:
+        return _try_to_write(lake, task.merger, task.group)
+
+
+def _try_to_write(
+    lake: Lake, merger: Merger[File, Result], group: Sequence[File]
+) -> Result | MergeFailure:
+    try:
+        return merger.write(lake, group)
+    except (LakeDamaged, CompactionConflict, OSError) as error:  # the other groups may be sound
+        return error
+
+
+def swap(lake: Lake, merger: Merger[File, Result], group: Sequence[File], merged: Result) -> None:
+    try:
+        with lake.database.write() as connection:
+            merger.replace(connection, group, merged)
+    except CompactionConflict:
+        discard(lake.store, merged.name)
+        raise
+
+
+# Segments
+
+
+def merge(lake: Lake, segments: Sequence[Segment]) -> SegmentFile:
+    """Replace these live segments of one partition and tenant by one. Raises CompactionConflict
+    when another merge was faster, LakeDamaged."""
+    merged = write_merged(lake, segments)
+    swap(lake, SEGMENTS, segments, merged)
+    return merged
+
+
+def write_merged(lake: Lake, segments: Sequence[Segment]) -> SegmentFile:
+    """Write the segment that may replace these live ones: the same bytes anywhere. Raises
+    CompactionConflict, LakeDamaged."""
+    # The merged one has a checksum of its own: damage that went through here is never found again.
+    for stored in segments:
+        with lake.database.read() as connection:
+            live = (segment.c.id == stored.id) & segment.c.removed_snap.is_(None)
+            row = connection.execute(sa.select(segment).where(live)).one_or_none()
+        if row is None:
+            raise CompactionConflict
+        for finding in check_files(lake, row):
+            raise LakeDamaged(path=finding.name, why=finding.problem)
+    room = lake.settings.room(LakeSettings)
+    rows = merge_sorted(
+        lake.store,
+        [stored.name for stored in segments],
+        bytes_ahead=room.compaction_memory_bytes_max // _MEMORY_TO_AHEAD,
+        directory=lake.settings.data / SPILL_FOLDER,
+    )
+    changed = read_changed(lake.store, segments)
+    tenant, partition = segments[0].tenant, segments[0].partition
+    name = new_name(tenant, partition, "merged")
+    announce_files(lake.database, [name], partition, uuid.uuid4().hex)
+    with SegmentWriter(
+        lake.store, name, tenant, ROW_GROUPS, lake.summariser, changed=changed
+    ) as writer:
+        for group in in_row_groups(rows, ROW_GROUPS):
+            writer.write(group)
+    merged = writer.finished
+    expected = sum(stored.rows for stored in segments)
+    if merged.rows != expected:
+        raise LakeDamaged(path=name, why=f"{expected} rows were to be merged, {merged.rows} were")
+    return merged
+
+
+def replace_segments(
+    connection: Connection, segments: Sequence[Segment], merged: SegmentFile | None
+) -> None:
+    snap = next_snap(connection, COMPACT)
+    # By name: what was rewritten meanwhile is another file, whatever number its row has.
+    these = segment.c.name.in_([stored.name for stored in segments])
+    shapes = connection.scalars(sa.select(segment.c.log_partitions).where(these).distinct()).all()
+    live = segment.c.removed_snap.is_(None)
+    replaced = connection.execute(sa.update(segment).where(these, live).values(removed_snap=snap))
+    if replaced.rowcount != len(segments):
+        raise CompactionConflict
+    if merged is None:
+        return
+    if not withdraw_intents(connection, [merged.name]):
+        raise CompactionConflict
+    insert_segment(
+        connection,
+        merged,
+        snap,
+        kind=COMPACT,
+        partition=segments[0].partition,
+        # A number of partitions by which all sessions are in the partition of the segments.
+        log_partitions=gcd(*shapes),
+        changed_snap=max(stored.changed_snap for stored in segments),
+    )
+
+
+SEGMENTS = Merger(write_merged, replace_segments)

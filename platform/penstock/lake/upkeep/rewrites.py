@@ -1,0 +1,271 @@
+"""Rewriting segments without some of their sessions, for erasure and retention.
+
+A file of the other sessions is announced, written, and put in place in one transaction.
+"""
+
+import uuid
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from penstock.backends.database.engine import now_us, portions
+from penstock.lake.buckets import SessionId, of_sessions, open_events, read_changed
+from penstock.lake.catalog import (
+    NO_PARTITION,
+    Segment,
+    announce_files,
+    claim_files,
+    current,
+    give_up_files,
+    withdraw_intents,
+)
+from penstock.lake.commits import LedgerCounts, LedgerKey, add_to_ledger, insert_segment, next_snap
+from penstock.lake.errors import CompactionConflict
+from penstock.lake.lake import Lake
+from penstock.lake.rows import EVENT_ROWS, ROW_GROUPS
+from penstock.lake.segments import (
+    SegmentFile,
+    SegmentWriter,
+    SessionPrefixes,
+    discard,
+    may_hold,
+    open_segment,
+    read_filter,
+    sessions_name,
+)
+from penstock.lake.tables import segment, segment_intent
+from penstock.lake.upkeep.merges import replace_segments
+from penstock.lake.upkeep.sorted_merge import in_row_groups
+
+REWRITE = "rewrite"
+_HOUR_US = 3_600_000_000
+_PAGE_ROWS = 200
+#: Says which of these sessions are to go.
+ChooseSessions = Callable[[Collection[SessionId]], Collection[SessionId]]
+
+
+@dataclass(frozen=True)
+class RewrittenSegment:
+    old_name: str
+    #: Of the rows taken out, those that were live: what merges replaced is not counted twice.
+    events: int
+    rows: int
+    bytes: int
+
+
+def rewrite_segments(
+    lake: Lake, prefixes: SessionPrefixes, choose: ChooseSessions, *, live: bool = True
+) -> Iterator[RewrittenSegment]:
+    """Take sessions out of every segment, also for snapshots and earlier times, or without `live`
+    out of what only these see. `prefixes` are sorted, of all that may be chosen. The old files are
+    left to `delete_replaced`. May be cut off anywhere. Raises LakeDamaged, what the store raises.
+    """
+    rewritten = True
+    while rewritten:  # merges go on meanwhile
+        rewritten = False
+        for row in _candidates(lake, prefixes, live=live):
+            changed = row.added_snap if row.changed_snap is None else row.changed_snap
+            facts = (row.id, row.name, row.partition, row.rows, row.bytes, changed, row.tenant)
+            put, is_live = partial(_put_in_place, row=row), row.removed_snap is None
+            if chosen := _chosen(lake, row.id, row.name, choose):
+                rewritten = True
+                if outcome := _rewrite(lake, Segment(*facts), chosen, put, live=is_live):
+                    yield outcome
+
+
+def segments_older(lake: Lake, tenant: str, until_us: int) -> list[Segment]:
+    older = sa.select(segment.c.id).where(segment.c.tenant == tenant, segment.c.ts_min <= until_us)
+    with lake.database.read() as connection:
+        ids = set(connection.scalars(older.where(segment.c.removed_snap.is_(None))))
+    return [stored for stored in current(lake.database).segments if stored.id in ids]
+
+
+def retire_sessions(
+    lake: Lake, live: Sequence[Segment], choose: ChooseSessions
+) -> Iterator[RewrittenSegment]:
+    """Take the chosen sessions out of live segments by a new commit: snapshots and earlier times
+    still see them. May be cut off anywhere. Raises LakeDamaged, what the store raises."""
+    for stored in live:
+        if chosen := _chosen(lake, stored.id, stored.name, choose):
+            put = partial(_retire, stored=stored)
+            if outcome := _rewrite(lake, stored, chosen, put, live=True):
+                yield outcome
+
+
+def _candidates(lake: Lake, prefixes: SessionPrefixes, *, live: bool) -> Iterator[sa.Row[Any]]:
+    """Segments whose filters name one of the sessions; a few rows at a time are in memory."""
+    after = 0
+    while True:
+        query = sa.select(segment).where(segment.c.id > after).order_by(segment.c.id)
+        if not live:
+            query = query.where(segment.c.removed_snap.is_not(None))
+        with lake.database.read() as connection:
+            rows = connection.execute(query.limit(_PAGE_ROWS)).all()
+        if not rows:
+            return
+        after = rows[-1].id
+        for row in rows:
+            session_filter = read_filter(row.session_filter)
+            shorter, longer = sorted((prefixes, session_filter), key=len)
+            if may_hold(longer, shorter).any():
+                yield row
+
+
+def _chosen(lake: Lake, id_: int, name: str, choose: ChooseSessions) -> Collection[SessionId]:
+    """None where the segment was merged and collected meanwhile: its rows are in another one."""
+    with lake.database.read() as connection:
+        if not connection.scalar(sa.select(sa.exists().where(segment.c.id == id_))):
+            return ()
+    try:
+        with open_segment(lake.store, sessions_name(name)) as file:
+            rows = file.read(["tenant", "session_id"])
+    except FileNotFoundError:
+        return ()
+    columns = (column.to_pylist() for column in rows.columns)
+    return choose(list({SessionId(*session) for session in zip(*columns, strict=True)}))
+
+
+def _rewrite(
+    lake: Lake,
+    stored: Segment,
+    chosen: Collection[SessionId],
+    put: Callable[[Connection, str, SegmentFile | None], None],
+    *,
+    live: bool,
+) -> RewrittenSegment | None:
+    """None where a merge or collection was faster."""
+    folder, _, _ = stored.name.rpartition("/")
+    name = f"{folder}/rewritten-{uuid.uuid4().hex[:12]}.parquet"
+    removed: dict[LedgerKey, int] = {}
+    try:
+        written = _write_without(lake, stored, name, chosen, removed)
+        with lake.database.write() as connection:
+            put(connection, name, written)
+            if live:
+                counts = {key: LedgerCounts(stored=-n, erased=n) for key, n in removed.items()}
+                add_to_ledger(connection, stored.partition, counts)
+    except (FileNotFoundError, CompactionConflict):
+        discard(lake.store, name)
+        return None
+    count = sum(removed.values())
+    return RewrittenSegment(stored.name, count if live else 0, count, stored.bytes)
+
+
+def _write_without(
+    lake: Lake,
+    stored: Segment,
+    name: str,
+    chosen: Collection[SessionId],
+    removed: dict[LedgerKey, int],
+) -> SegmentFile | None:
+    """Write the rows of the other sessions; None where there are none."""
+    changed = read_changed(lake.store, [stored])
+    announce_files(lake.database, [name], stored.partition, owner=uuid.uuid4().hex)
+    rows = in_row_groups(_rows_without(lake, stored.name, chosen, removed), ROW_GROUPS)
+    first = next(rows, None)
+    if first is None:
+        return None
+    with SegmentWriter(
+        lake.store, name, stored.tenant, ROW_GROUPS, lake.summariser, changed=changed
+    ) as writer:
+        writer.write(first)
+        for group in rows:
+            writer.write(group)
+    return writer.finished
+
+
+def _rows_without(
+    lake: Lake, name: str, chosen: Collection[SessionId], removed: dict[LedgerKey, int]
+) -> Iterator[pa.Table]:
+    """The rows of other sessions, a row group at a time; counts those that go."""
+    with open_events(lake, name) as file:
+        for number in range(file.metadata.num_row_groups):
+            rows = file.read_row_group(number, use_threads=False)
+            rows = rows.select(EVENT_ROWS.names).cast(EVENT_ROWS)
+            gone = of_sessions(rows, chosen)
+            if pc.any(gone).as_py():
+                _count(rows.filter(gone), removed)
+                rows = rows.filter(pc.invert(gone))
+            if rows.num_rows:
+                yield rows
+
+
+def _count(rows: pa.Table, removed: dict[LedgerKey, int]) -> None:
+    hours = pc.divide(rows["received_at"].cast(pa.int64()), _HOUR_US)
+    keys = pa.table({
+        "tenant": rows["tenant"],
+        "source": pc.fill_null(rows["source"], ""),
+        "hour": pc.multiply(hours, _HOUR_US),
+    })  # fmt: skip
+    counts = keys.group_by(keys.column_names).aggregate([([], "count_all")])
+    columns = (counts[name].to_pylist() for name in (*keys.column_names, "count_all"))
+    for *place, count in zip(*columns, strict=True):
+        key = LedgerKey(*place)
+        removed[key] = removed.get(key, 0) + count
+
+
+def _put_in_place(
+    connection: Connection, name: str, written: SegmentFile | None, row: sa.Row[Any]
+) -> None:
+    """The new file stands for the old one from the same commit on, up to the same commit. Raises
+    CompactionConflict where the old one is not as it was read."""
+    same = (
+        segment.c.name == row.name,
+        segment.c.removed_snap.is_not_distinct_from(row.removed_snap),
+    )
+    claim_files(connection, to_collect=True)  # readers that begin now see the new file
+    gone = connection.execute(sa.delete(segment).where(*same)).rowcount == 1
+    if not gone or not withdraw_intents(connection, [name]):
+        raise CompactionConflict
+    note_replaced(connection, row.name)
+    next_snap(connection, REWRITE)
+    if written is not None:
+        origin = {**row._mapping, **asdict(written)}
+        for field in ("id", "added_snap", *asdict(written)):
+            origin.pop(field)
+        insert_segment(connection, written, row.added_snap, **origin)
+
+
+def _retire(
+    connection: Connection, name: str, written: SegmentFile | None, stored: Segment
+) -> None:
+    if written is None:
+        withdraw_intents(connection, [name])
+    replace_segments(connection, [stored], written)
+
+
+# Old files. They wait as intents that nobody can commit and collection leaves alone for its grace.
+
+REPLACED = "rewritten"
+
+
+def note_replaced(connection: Connection, name: str) -> None:
+    """Call it in the transaction that replaces the file."""
+    row = {"name": name, "partition": NO_PARTITION, "owner": REPLACED, "created_at": now_us()}
+    connection.execute(sa.insert(segment_intent).values(**row))
+
+
+def read_replaced(connection: Connection) -> list[str]:
+    mine = (segment_intent.c.owner == REPLACED, segment_intent.c.claimed_at.is_(None))
+    return list(connection.scalars(sa.select(segment_intent.c.name).where(*mine)))
+
+
+def delete_replaced(lake: Lake) -> int:
+    """Delete the old files now, whoever reads them; how many."""
+    with lake.database.write() as connection:
+        claim_files(connection, to_collect=True)
+        names = read_replaced(connection)
+        for batch in portions(names):
+            gone = sa.delete(segment_intent).where(segment_intent.c.name.in_(batch))
+            connection.execute(gone)
+            give_up_files(connection, batch)
+    for name in names:
+        lake.store.delete(name)
+        lake.store.delete(sessions_name(name))
+    return len(names)

@@ -1,0 +1,1 @@
+"""Which model may serve, which one does, and who is told."""

@@ -1,0 +1,292 @@
+"""A channel: where it points now, a change of it, and which checkpoint serves a key.
+
+A change is one transaction. It holds the channel's row, and then the rows of checkpoints by their
+names, so that no two transactions wait for each other."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Annotated, Any, Literal
+
+import msgspec
+import sqlalchemy as sa
+from msgspec import UNSET, Meta, UnsetType
+from sqlalchemy import Connection
+
+from penstock.backends.audit.chain import append
+from penstock.backends.audit.entry import Deed
+from penstock.backends.audit.hash_chain import NO_HASH
+from penstock.backends.database.engine import Database, insert_new, now_us
+from penstock.backends.terminal.output import time_text
+from penstock.core.errors import InvalidInput
+from penstock.registry.channels.change import (
+    Action,
+    Change,
+    ChannelPointer,
+    ChannelState,
+    ChannelUnknown,
+    HistoryDamaged,
+    NothingServed,
+    PromotionConflict,
+    unused_channel,
+)
+from penstock.registry.channels.history import (
+    CHANGE_COLUMNS,
+    change_of,
+    first_version_since,
+    newest_change,
+)
+from penstock.registry.channels.notices import checkpoint_places
+from penstock.registry.channels.tables import channel, channel_change
+from penstock.registry.checkpoints.digests import text_digest
+from penstock.registry.checkpoints.registration import check_chain, find_in, move_state
+from penstock.registry.gate import tables
+from penstock.registry.gate.verdict import Verdict
+
+#: Which part of a channel's traffic: all but the canary's share, or that share.
+Arm = Literal["current", "canary"]
+
+
+def channel_state(database: Database, tenant: str, name: str) -> ChannelState:
+    """Raises ChannelUnknown."""
+    with database.read() as connection:
+        return channel_state_in(connection, tenant, name)
+
+
+def channel_state_in(connection: Connection, tenant: str, name: str) -> ChannelState:
+    """Raises ChannelUnknown."""
+    change = newest_change(connection, tenant, name)
+    if change is None:
+        raise ChannelUnknown(name=name)
+    return _state_of(connection, change)
+
+
+def list_channels(database: Database, tenant: str) -> list[ChannelState]:
+    with database.read() as connection:
+        return [_state_of(connection, change) for change in _newest_of_all(connection, tenant)]
+
+
+def policy_of(database: Database, state: ChannelState) -> str | None:
+    """As it was written; None where the channel has none. Raises HistoryDamaged."""
+    if state.policy is None:
+        return None
+    policy = tables.gate_policy.c
+    query = sa.select(policy.text).where(
+        policy.tenant == state.tenant, policy.digest == state.policy
+    )
+    with database.read() as connection:
+        text = connection.scalar(query)
+    if text is None or text_digest(text) != state.policy:
+        why = f"its policy {state.policy} is not there as it was written"
+        raise HistoryDamaged(channel=state.channel, version=state.version, why=why)
+    return str(text)
+
+
+def channels_at(connection: Connection, tenant: str, name: str) -> list[Change]:
+    changes = _newest_of_all(connection, tenant)
+    return [change for change in changes if name in (change.checkpoint, change.canary)]
+
+
+@dataclass(frozen=True)
+class ServingChannel:
+    channel: str
+    arm: Arm
+
+
+def serving_channels(database: Database, tenant: str, checkpoint_name: str) -> list[ServingChannel]:
+    with database.read() as connection:
+        return [
+            ServingChannel(
+                change.channel, "current" if change.checkpoint == checkpoint_name else "canary"
+            )
+            for change in channels_at(connection, tenant, checkpoint_name)
+        ]
+
+
+def _newest_of_all(connection: Connection, tenant: str) -> list[Change]:
+    columns = channel_change.c
+    newest = sa.and_(
+        channel.c.tenant == columns.tenant,
+        channel.c.name == columns.channel,
+        channel.c.version == columns.version,
+    )
+    query = sa.select(*CHANGE_COLUMNS).join(channel, newest).where(channel.c.tenant == tenant)
+    return [change_of(row) for row in connection.execute(query.order_by(channel.c.name))]
+
+
+def _state_of(connection: Connection, change: Change) -> ChannelState:
+    since: int | None = None
+    columns = channel_change.c
+    if change.checkpoint is not None:
+        first = first_version_since(connection, change, "checkpoint")
+        place = columns.tenant == change.tenant, columns.channel == change.channel
+        since = connection.scalar(sa.select(columns.at).where(*place, columns.version == first))
+    return ChannelState(
+        **{field.name: getattr(change, field.name) for field in fields(ChannelPointer)},
+        **checkpoint_places(connection, change),
+        since=time_text(since) if since is not None else None,
+        changed_at=time_text(change.at),
+    )
+
+
+#: The checkpoint that a channel is expected at: its name or digest, or None for none. ANY is
+#: whichever it is at when the call begins.
+Expected = str | UnsetType | None
+ANY = UNSET
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelRequest:
+    """At another version of the channel than `expect_version` nothing is done."""
+
+    tenant: str
+    channel: str
+    reason: str
+    actor: str
+    expect: Expected = ANY
+    expect_version: int | None = None
+
+
+@dataclass(frozen=True)
+class HeldChannel:
+    connection: Connection
+    before: Change
+
+    def next_change(self, action: Action, *, actor: str, reason: str) -> Change:
+        """The channel as it is, in the next version; the caller replaces what changes."""
+        at = int(self.connection.execute(sa.select(now_us())).scalar_one())
+        return replace(
+            self.before,
+            version=self.before.version + 1,
+            action=action,
+            verdict=None,
+            overridden=False,
+            actor=actor,
+            reason=reason,
+            # A clock that was set back does not turn the history round.
+            at=max(at, self.before.at),
+            previous_hash=self.before.hash or NO_HASH,
+        )
+
+    def keep_verdict(self, verdict: Verdict) -> str:
+        """Keep a verdict as evidence; its id."""
+        row = {
+            "tenant": self.before.tenant,
+            "id": verdict.id,
+            "channel": verdict.channel,
+            "checkpoint": verdict.checkpoint,
+            "outcome": verdict.outcome,
+            "document": verdict.text,
+            "made_at": now_us(),
+        }
+        insert_new(self.connection, tables.verdict, row)
+        return verdict.id
+
+    def apply(self, after: Change, left: Literal["retired", "rolled_back"] = "retired") -> Change:
+        """`left` is the state of a checkpoint that the channel leaves."""
+        connection, tenant = self.connection, after.tenant
+        serving = {after.checkpoint, after.canary}
+        changed = serving ^ {self.before.checkpoint, self.before.canary}
+        names = sorted(name for name in changed if name is not None)
+        reason = f"{after.action} of {after.channel}, version {after.version}: {after.reason}"
+        for checkpoint in [find_in(connection, tenant, name, lock=True) for name in names]:
+            if checkpoint.name in serving:
+                if checkpoint.state != "serving":
+                    move_state(connection, checkpoint, "serving", actor=after.actor, reason=reason)
+                check_chain(connection, checkpoint)
+                continue
+            channels = channels_at(connection, tenant, checkpoint.name)
+            if all(change.channel == after.channel for change in channels):
+                move_state(connection, checkpoint, left, actor=after.actor, reason=reason)
+        change = after.sealed()
+        connection.execute(sa.insert(channel_change).values(**asdict(change)))
+        pointer = channel.c.tenant == tenant, channel.c.name == change.channel
+        head = {"version": change.version, "hash": change.hash}
+        connection.execute(sa.update(channel).where(*pointer).values(**head))
+        facts: dict[str, str | int | None] = {"version": change.version, "hash": change.hash}
+        facts |= {"checkpoint": change.checkpoint, "canary": change.canary}
+        place = {"tenant": tenant, "actor": change.actor, "subject": f"channel {change.channel}"}
+        append(connection, Deed(**place, action=change.action, facts=facts))
+        return change
+
+
+@contextmanager
+def hold_channel(
+    database: Database, tenant: str, name: str, *, make: bool = False
+) -> Iterator[HeldChannel]:
+    """Hold a channel until the block ends, and commit. `make` makes one. Raises ChannelUnknown."""
+    if not name.isprintable():  # nobody's name, and some databases do not even take it
+        raise ChannelUnknown(name=name)
+    query = sa.select(channel.c.version).where(channel.c.tenant == tenant, channel.c.name == name)
+    with database.write() as connection:
+        if make:
+            row = {"tenant": tenant, "name": name, "version": 0, "hash": NO_HASH}
+            insert_new(connection, channel, row)
+        if connection.scalar(query.with_for_update()) is None:
+            raise ChannelUnknown(name=name)
+        before = newest_change(connection, tenant, name) or unused_channel(tenant, name)
+        yield HeldChannel(connection, before)
+
+
+def refuse_unexpected(request: ChannelRequest, before: Change) -> None:
+    """Raises PromotionConflict where a channel is not where the request expects it."""
+    if request.expect_version not in (None, before.version):
+        raise conflict(f"version {request.expect_version}", before)
+    if request.expect is not ANY and request.expect not in (before.checkpoint, before.digest):
+        raise conflict(request.expect, before)
+
+
+def conflict(expected: object, present: Change) -> PromotionConflict:
+    since = f"{present.action} by {present.actor}" if present.version else "never used"
+    place = {"channel": present.channel, "found": present.checkpoint, "version": present.version}
+    return PromotionConflict(expected=expected, since=since, **place)
+
+
+_PARTS = 2**53
+
+
+@dataclass(frozen=True)
+class Assignment:
+    checkpoint: str
+    arm: Arm
+
+
+class _TrafficSplit(msgspec.Struct):
+    channel: str
+    checkpoint: str | None
+    canary: str | None
+    canary_share: Annotated[float, Meta(ge=0, le=1)] | None
+
+
+def choose_arm(
+    channel: str, key: str, *, current: str, canary: str | None, share: float
+) -> Assignment:
+    """A key that is in the canary stays there as its share grows; each canary draws anew."""
+    if canary is not None:
+        digest = hashlib.sha256(f"{channel}\0{canary}\0{key}".encode()).digest()
+        # A place between 0 and 1: the same for ever, everywhere.
+        if int.from_bytes(digest[:8], "big") % _PARTS / _PARTS < share:
+            return Assignment(canary, "canary")
+    return Assignment(current, "current")
+
+
+def assign(channel: ChannelState | Mapping[str, Any], key: str) -> Assignment:
+    """Which checkpoint serves a key: a user, a session, whatever should stay with one model.
+    `channel` is what `Lake.channel` gives, or the JSON of `GET /v1/channels/{name}`."""
+    try:
+        split = msgspec.convert(channel, _TrafficSplit, from_attributes=True)
+    except msgspec.ValidationError as error:
+        why = f"it is not the whole answer to GET /v1/channels/NAME: {error}"
+        raise InvalidInput(what="The channel", why=why) from None
+    if split.checkpoint is None:
+        raise NothingServed(channel=split.channel)
+    if not isinstance(key, str):  # else all users of whom nobody knows the name would be one user
+        why = f"it is a text, as of a user or a session, and not {key!r}"
+        raise InvalidInput(what="The key", why=why)
+    try:
+        key.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(what=f"The key {key!r}", why="it is no Unicode text") from error
+    current, share = split.checkpoint, split.canary_share or 0.0
+    return choose_arm(split.channel, key, current=current, canary=split.canary, share=share)

@@ -1,0 +1,247 @@
+"""Waiting for changes of channels: one thread looks for all requests that wait in a process; who
+has the database follows it there, and everybody else asks a service."""
+
+import asyncio
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import sqlalchemy as sa
+import structlog
+
+from penstock.backends.database.engine import Database, portions
+from penstock.backends.http.client import ServiceClient, Tell
+from penstock.backends.http.errors import ServerUnreachable
+from penstock.core.errors import PenstockError, TooManyRequests
+from penstock.registry.channels.change import (
+    ChangeAnswer,
+    ChannelNews,
+    ChannelState,
+    ChannelUnknown,
+)
+from penstock.registry.channels.channel import channel_state, channel_state_in
+from penstock.registry.channels.notices import notices_after, notices_in
+from penstock.registry.channels.tables import channel
+
+POLL_SECONDS = 0.02
+#: The longest wait of a request for a change: proxies give up a connection that is silent longer.
+_WAIT_SECONDS_MAX = 60.0
+_SERVICE_WAIT_SECONDS = 30.0
+#: Pauses before a service that is away is asked again; the last one from then on.
+_PAUSES_SECONDS = (0.2, 1.0, 5.0)
+_RETRY_SECONDS = 0.5
+_JOIN_SECONDS_MAX = 10.0
+
+ChannelKey = tuple[str, str]
+
+log_line = structlog.get_logger()
+
+
+#: The answer to a waiter: the channel, an error, or None when nobody looks any more.
+WatchOutcome = ChannelNews | ChannelUnknown | None
+
+
+@dataclass(frozen=True, eq=False)
+class _Waiter:
+    key: ChannelKey
+    after: int
+    tell: Callable[[WatchOutcome], None]
+
+
+class ChannelWatcher:
+    """Answers waiters from a thread of its own, which asks the database only while somebody
+    waits. Safe to share between threads."""
+
+    def __init__(
+        self, database: Database, *, waiters_max: int, poll_s: float = POLL_SECONDS
+    ) -> None:
+        self._database = database
+        self._poll_s = poll_s
+        self._waiters_max = waiters_max
+        self._waiters: set[_Waiter] = set()
+        self._changed = threading.Condition()
+        self._closed = False
+        #: No more than a flag, so that a signal may set it whatever the threads do.
+        self._ending = False
+        self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiters)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end_soon(self) -> None:
+        """Let nobody wait from now on: who waits is answered at the next look."""
+        self._ending = True
+
+    def stop(self) -> bool:
+        """True if it ended; it ends as soon as the database has answered."""
+        self.end_soon()
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join(_JOIN_SECONDS_MAX)
+        return not self._thread.is_alive()
+
+    async def channel(self, key: ChannelKey) -> ChannelState:
+        return await asyncio.to_thread(channel_state, self._database, *key)
+
+    async def change(
+        self, key: ChannelKey, after: int, wait_s: float, disconnect: Awaitable[None]
+    ) -> ChannelNews:
+        """The changes after a version as soon as there are any, or when the time is over."""
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[WatchOutcome] = loop.create_future()
+
+        def tell(result: WatchOutcome) -> None:
+            with suppress(RuntimeError):  # the loop has ended: nobody waits
+                loop.call_soon_threadsafe(outcome.set_result, result)
+
+        leaving = asyncio.ensure_future(disconnect)
+        either: set[asyncio.Future[Any]] = {outcome, leaving}
+        within_s = min(wait_s, _WAIT_SECONDS_MAX)
+        try:
+            with self.telling(key, after, tell):
+                await asyncio.wait(either, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+        news = outcome.result() if outcome.done() else None
+        if news is None:
+            news = await asyncio.to_thread(self._news, key, after)
+        if isinstance(news, ChannelUnknown):
+            raise news
+        return news
+
+    @contextmanager
+    def telling(
+        self, key: ChannelKey, after: int, tell: Callable[[WatchOutcome], None]
+    ) -> Iterator[None]:
+        """`tell` is called within the block, once at most, by another thread. Raises
+        TooManyRequests."""
+        waiter = _Waiter(key, after, tell)
+        with self._changed:
+            own = sum(each.key[0] == key[0] for each in self._waiters)
+            if own >= max(1, self._waiters_max // 2):
+                why = f"{own} requests of yours wait for changes of channels already"
+                raise TooManyRequests(why=why)
+            if self.waiting >= self._waiters_max:
+                why = f"{self.waiting} requests wait for changes of channels already"
+                raise TooManyRequests(why=why)
+            self._waiters.add(waiter)
+            self._changed.notify()
+        try:
+            yield
+        finally:
+            self._forget(waiter)
+
+    def _forget(self, waiter: _Waiter) -> bool:
+        with self._changed:
+            known = waiter in self._waiters
+            self._waiters.discard(waiter)
+            return known
+
+    def _run(self) -> None:
+        pause_s = self._poll_s
+        while self._wait_for_work(pause_s):
+            try:
+                self._look()
+                pause_s = self._poll_s
+            except Exception as error:  # they wait on
+                unexpected = not isinstance(error, PenstockError)
+                log_line.warning("channels were not seen", why=str(error), exc_info=unexpected)
+                pause_s = _RETRY_SECONDS
+            if self._ending:
+                self._end_all()
+        self._end_all()
+
+    def _wait_for_work(self, pause_s: float) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed, pause_s)
+            self._changed.wait_for(lambda: self._waiters or self._closed)
+            return not self._closed
+
+    def _look(self) -> None:
+        waiting: defaultdict[tuple[ChannelKey, int], list[_Waiter]] = defaultdict(list)
+        with self._changed:
+            for waiter in self._waiters:
+                waiting[waiter.key, waiter.after].append(waiter)
+        place = sa.tuple_(channel.c.tenant, channel.c.name)
+        query = sa.select(channel.c.tenant, channel.c.name, channel.c.version)
+        versions: dict[ChannelKey, int] = {}
+        with self._database.read() as connection:
+            for keys in portions(sorted({key for key, _ in waiting})):
+                for tenant, name, version in connection.execute(query.where(place.in_(keys))):
+                    versions[tenant, name] = version
+        for (key, after), waiters in waiting.items():
+            if after != versions.get(key):
+                news = self._news(key, after)
+                for waiter in waiters:
+                    self._tell(waiter, news)
+
+    def _news(self, key: ChannelKey, after: int) -> ChannelNews | ChannelUnknown:
+        with self._database.read() as connection:
+            try:
+                state = channel_state_in(connection, *key)
+            except ChannelUnknown as error:
+                return error
+            changes = notices_in(connection, *key, after, up_to=state.version)
+        last = changes[-1].version if changes else state.version
+        return ChannelNews(**vars(state), changes=changes, next=last)
+
+    def _end_all(self) -> None:
+        with self._changed:
+            waiters = list(self._waiters)
+        for waiter in waiters:
+            self._tell(waiter, None)
+
+    def _tell(self, waiter: _Waiter, outcome: WatchOutcome) -> None:
+        if self._forget(waiter):
+            waiter.tell(outcome)
+
+
+def follow(
+    database: Database, tenant: str, name: str, after: int, *, poll_s: float = POLL_SECONDS
+) -> Iterator[ChangeAnswer]:
+    """Each change after a version, for ever. Raises ChannelUnknown, DatabaseUnreachable."""
+    channel_state(database, tenant, name)
+    while True:
+        for notice in notices_after(database, tenant, name, after):
+            after = notice.version
+            yield notice
+        time.sleep(poll_s)
+
+
+def channel_path(name: str) -> str:
+    """Below /v1."""
+    return f"channels/{quote(name, safe='')}"
+
+
+def channel_answers(
+    service: ServiceClient, name: str, after: int | None, tell: Tell, ended: threading.Event
+) -> Iterator[dict[str, Any]]:
+    """The answers of a service about a channel: with the changes after a version, whenever there
+    are new ones, until `ended`; without a version the first is the channel as it is."""
+    failures = 0
+    while not ended.is_set():
+        query = f"?after={after}&wait={_SERVICE_WAIT_SECONDS:g}" if after is not None else ""
+        try:
+            answer = service.ask(channel_path(name) + query, "version")
+        except ServerUnreachable as error:
+            if ended.is_set():
+                return
+            pause_s = _PAUSES_SECONDS[min(failures, len(_PAUSES_SECONDS) - 1)]
+            tell(f"{error} It is tried again in {pause_s:g} s.")
+            ended.wait(pause_s)
+            failures += 1
+            continue
+        failures = 0
+        yield answer
+        after = answer.get("next") or answer["version"]

@@ -1,0 +1,251 @@
+"""The history of a channel in the database: its changes are read here, and proved to be as they
+were written."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from penstock.backends.database.engine import Database
+from penstock.lake.query.view_sources import ViewSources
+from penstock.registry.channels.change import Action, Change, ChannelUnknown, Misfit, first_misfit
+from penstock.registry.channels.tables import channel, channel_change
+from penstock.registry.checkpoints.attempts import AttemptScope
+from penstock.registry.checkpoints.digests import text_digest
+from penstock.registry.checkpoints.integrity import read_bound_attempts, read_bound_suite
+from penstock.registry.checkpoints.journal import NOTHING_RECORDED, Journal, JournalHead
+from penstock.registry.checkpoints.suites import suite_scope
+from penstock.registry.checkpoints.tables import benchmark_run, checkpoint_shard
+from penstock.registry.gate.tables import gate_policy, verdict
+from penstock.registry.gate.verdict import Outcome
+
+CHANGE_COLUMNS = [channel_change.c[field.name] for field in fields(Change)]
+
+
+def channel_changes(
+    database: Database,
+    tenant: str,
+    name: str,
+    *,
+    after: int = 0,
+    limit: int | None = None,
+    latest: bool = False,
+    before: int | None = None,
+) -> list[Change]:
+    """The oldest first; of more than `limit` the first ones, or the `latest`. Raises
+    ChannelUnknown."""
+    columns = channel_change.c
+    query = sa.select(*CHANGE_COLUMNS).where(columns.tenant == tenant, columns.channel == name)
+    query = query.where(columns.version > after).limit(limit)
+    if before is not None:
+        query = query.where(columns.version < before)
+    query = query.order_by(columns.version.desc() if latest else columns.version)
+    with database.read() as connection:
+        if newest_change(connection, tenant, name) is None:
+            raise ChannelUnknown(name=name)
+        changes = [change_of(row) for row in connection.execute(query)]
+    return changes[::-1] if latest else changes
+
+
+def changes_of_checkpoint(database: Database, tenant: str, checkpoint: str) -> list[Change]:
+    """Those that pointed at a checkpoint or left it; channel by channel, the oldest first."""
+    columns = channel_change.c
+    named = sa.or_(
+        columns.checkpoint == checkpoint,
+        columns.canary == checkpoint,
+        columns.previous == checkpoint,
+    )
+    query = sa.select(*CHANGE_COLUMNS).where(columns.tenant == tenant, named)
+    with database.read() as connection:
+        rows = connection.execute(query.order_by(columns.channel, columns.version))
+        return [change_of(row) for row in rows]
+
+
+def verify_history(database: Database, tenant: str, name: str) -> Misfit | None:
+    """The first version of a channel that is not as it was written, be it the change itself, the
+    verdict or the policy that it rests on, or what the verdict read. Raises ChannelUnknown."""
+    query = sa.select(channel.c.version, channel.c.hash).where(
+        channel.c.tenant == tenant, channel.c.name == name
+    )
+    of_channel = channel_change.c.tenant == tenant, channel_change.c.channel == name
+    all_changes = sa.select(*CHANGE_COLUMNS).where(*of_channel).order_by(channel_change.c.version)
+    with database.read() as connection:
+        row = connection.execute(query).first() if name.isprintable() else None
+        if row is None and newest_change(connection, tenant, name) is None:
+            raise ChannelUnknown(name=name)
+        rows = connection.execute(all_changes.execution_options(yield_per=1_000))
+        head = (row.version, row.hash) if row is not None else (0, "")
+        misfit = first_misfit((change_of(row) for row in rows), head)
+        misfits = [misfit, *_evidence_misfits(connection, tenant, name)]
+    present = [misfit for misfit in misfits if misfit is not None]
+    return min(present, key=lambda misfit: misfit.version, default=None)
+
+
+def verdicts_of(
+    database: Database, tenant: str, name: str
+) -> tuple[dict[str, Outcome], dict[str, dict[str, list[str]]]]:
+    """By the ids of verdicts: the outcomes, and the tasks that policies left out of suites."""
+    columns = verdict.c
+    query = sa.select(columns.id, columns.outcome, columns.document)
+    query = query.where(columns.tenant == tenant, columns.channel == name)
+    outcomes, left_out = {}, {}
+    with database.read() as connection:
+        for row in connection.execute(query.execution_options(yield_per=50)):
+            outcomes[row.id] = row.outcome
+            if '"left_out"' in row.document:
+                suites = msgspec.json.decode(row.document).get("suites", {})
+                left_out[row.id] = {
+                    suite: [entry["task"] for entry in facts["left_out"]]
+                    for suite, facts in suites.items()
+                    if "left_out" in facts
+                }
+    return outcomes, left_out
+
+
+def newest_change(
+    connection: Connection, tenant: str, name: str, *, action: Action | None = None
+) -> Change | None:
+    if not name.isprintable():  # nobody's name, and some databases do not even take it
+        return None
+    columns = channel_change.c
+    query = sa.select(*CHANGE_COLUMNS).where(columns.tenant == tenant, columns.channel == name)
+    if action is not None:
+        query = query.where(columns.action == action)
+    row = connection.execute(query.order_by(columns.version.desc()).limit(1)).first()
+    return change_of(row) if row is not None else None
+
+
+def change_of(row: sa.Row[tuple[object, ...]]) -> Change:
+    return Change(**row._mapping)
+
+
+class _VerdictSide(msgspec.Struct):
+    checkpoint: str
+    journal: JournalHead = NOTHING_RECORDED
+
+
+class _VerdictSuite(msgspec.Struct):
+    version: str | None = None
+    candidate: _VerdictSide | None = None
+    incumbent: _VerdictSide | None = None
+    journal: JournalHead = NOTHING_RECORDED
+
+
+class _VerdictDocument(msgspec.Struct):
+    suites: dict[str, _VerdictSuite] = {}
+
+
+#: The version of a verdict, and the journal up to an entry that it rests on.
+_Rest = tuple[int, AttemptScope, JournalHead]
+
+
+def _evidence_misfits(connection: Connection, tenant: str, name: str) -> Iterator[Misfit]:
+    """Verdicts and policies, which are named by their digests, and what the verdicts read."""
+    rests: list[_Rest] = []
+    changes = channel_change.c
+    for kind, digest, text in (
+        ("verdict", verdict.c.id, verdict.c.document),
+        ("policy", gate_policy.c.digest, gate_policy.c.text),
+    ):
+        version, used = sa.func.min(changes.version), changes[kind]
+        own = sa.and_(text.table.c.tenant == tenant, digest == used)
+        query = sa.select(version, used, text).outerjoin(text.table, own)
+        query = query.where(changes.tenant == tenant, changes.channel == name, used.is_not(None))
+        query = query.group_by(used, text).order_by(version)
+        for first, named, kept in connection.execute(query.execution_options(yield_per=50)):
+            if kept is None or text_digest(kept) != named:
+                yield Misfit(first, f"its {kind} {named} is not there as it was written")
+                break
+            if kind == "verdict":
+                rests += _rests(tenant, first, kept)
+    yield from _bound_misfits(connection, rests)
+
+
+def _rests(tenant: str, version: int, text: str) -> Iterator[_Rest]:
+    for suite, facts in msgspec.json.decode(text, type=_VerdictDocument).suites.items():
+        yield version, suite_scope(tenant, suite), facts.journal
+        for side in (facts.candidate, facts.incumbent):
+            if side is not None and facts.version is not None:
+                scope = AttemptScope(tenant, suite, facts.version, side.checkpoint)
+                yield version, scope, side.journal
+
+
+def _bound_misfits(connection: Connection, rests: Sequence[_Rest]) -> Iterator[Misfit]:
+    """What verdicts read and is not there any more as it was recorded. A journal is read once."""
+    journals: dict[AttemptScope, tuple[Journal, Sequence[str]]] = {}
+    for version, scope, head in rests:
+        if scope not in journals and scope.checkpoint:
+            bound = read_bound_attempts(connection, scope)
+            journals[scope] = bound.journal, bound.alterations
+        elif scope not in journals:
+            journals[scope] = read_bound_suite(connection, scope.tenant, scope.suite)
+        journal, alterations = journals[scope]
+        if alterations:
+            yield Misfit(version, f"what its verdict rests on was changed: {alterations[0]}")
+        elif journal.head_at(head.entries) != head:
+            whose = f"{scope.checkpoint} on {scope.suite}" if scope.checkpoint else scope.suite
+            yield Misfit(version, f"the journal of {whose} is not the one that its verdict read")
+
+
+def first_version_since(connection: Connection, change: Change, *names: str) -> int:
+    """The first of the latest changes that have the same values as this one in these columns."""
+    columns = channel_change.c
+    other = (
+        sa.select(columns.version)
+        .where(columns.tenant == change.tenant, columns.channel == change.channel)
+        .where(sa.or_(*(columns[name].is_distinct_from(getattr(change, name)) for name in names)))
+        .order_by(columns.version.desc())
+        .limit(1)
+    )
+    return (connection.scalar(other) or 0) + 1
+
+
+def last_rollback_at(connection: Connection, tenant: str, name: str) -> int:
+    columns = channel_change.c
+    query = sa.select(sa.func.max(columns.at)).where(columns.tenant == tenant)
+    query = query.where(columns.channel == name, columns.action == "rollback")
+    return connection.scalar(query) or 0
+
+
+def shard_uses(connection: Connection, tenant: str, shard: str) -> Iterator[str]:
+    """Why a shard is still needed: channels point at checkpoints that were trained on it itself."""
+    columns = checkpoint_shard.c
+    trained = sa.select(columns.checkpoint).where(columns.tenant == tenant, columns.shard == shard)
+    names = set(connection.scalars(trained))
+    if not names:
+        return
+    change = channel_change.c
+    newest = (
+        sa.select(change.channel, change.checkpoint, change.canary)
+        .join(
+            channel,
+            (channel.c.tenant == change.tenant)
+            & (channel.c.name == change.channel)
+            & (channel.c.version == change.version),
+        )
+        .where(change.tenant == tenant)
+        .order_by(change.channel)
+    )
+    for row in connection.execute(newest):
+        for name in {row.checkpoint, row.canary} & names:
+            yield f"the channel {row.channel} points at {name}, which was trained on it"
+    runs = benchmark_run.c
+    unfinished = sa.select(runs.suite, runs.checkpoint).where(
+        runs.tenant == tenant, runs.finished_at.is_(None), runs.checkpoint.in_(sorted(names))
+    )
+    for suite, name in connection.execute(
+        unfinished.distinct().order_by(runs.suite, runs.checkpoint)
+    ):
+        yield f"a run of {suite} with {name}, which was trained on it, has not ended"
+
+
+def bind_views(sources: ViewSources, _views: frozenset[str]) -> None:
+    changes = channel_change.c
+    sources.bind_query(
+        "promotion_list",
+        sa.select(channel_change)
+        .where(changes.tenant == sources.tenant, sources.known(changes.at))
+        .order_by(changes.channel, changes.version),
+    )

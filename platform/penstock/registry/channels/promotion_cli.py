@@ -1,0 +1,245 @@
+"""`penstock promote`, `penstock rollback`, `penstock gate check`, which tries a promotion, and
+`penstock checkpoints lineage`, which also says what a checkpoint serves."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.backends.terminal import options
+from penstock.backends.terminal.options import CheckpointName, Reason
+from penstock.backends.terminal.output import say, show_table
+from penstock.lake.commands import Outcome, command
+from penstock.lake.desk import Desk
+from penstock.registry.channels.change import ChangeAnswer, describe_change
+from penstock.registry.checkpoints.calls import CheckpointQuestion
+from penstock.registry.gate.cli import show_verdict
+
+if TYPE_CHECKING:
+    from penstock.registry.channels.channel import Expected
+    from penstock.registry.channels.promotion_calls import LineageAnswer
+
+CHANNEL_DEFAULT = "production"
+
+Channel = Annotated[str, typer.Option("--channel", help="What the serving fleet watches.")]
+_Key = Annotated[
+    str | None, typer.Option("--key", envvar="PENSTOCK_KEY", show_envvar=True, help="An admin key.")
+]
+
+
+@command(by=True)
+def promote(
+    desk: Desk,
+    checkpoint: CheckpointName,
+    *,
+    reason: Reason,
+    channel: Channel = CHANNEL_DEFAULT,
+    expect: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CURRENT",
+            help="Only if the channel points at this checkpoint; `none`: at nothing yet. By "
+            "default the one it points at when the command begins.",
+        ),
+    ] = None,
+    share: Annotated[
+        float | None,
+        typer.Option(help="Try it as a canary on this part of the traffic, such as 0.05."),
+    ] = None,
+    override: Annotated[
+        bool,
+        typer.Option("--override", help="Without a PASS; takes an admin key, is marked for ever."),
+    ] = False,
+    key: _Key = None,
+) -> Iterator[object]:
+    """Point a channel at a checkpoint that passes the gate. Exit 1 where it does not.
+
+    The gate is asked anew each time. A channel that changed meanwhile is left as it is.
+
+    Example: penstock promote ckpt-0012 --expect ckpt-0011 --reason "better on core, as cheap"
+    """
+
+    from penstock.registry.channels.promotion_calls import PROMOTE, PromoteQuestion
+    from penstock.registry.gate.verdict import GateRefused
+
+    question = PromoteQuestion(
+        name=channel,
+        checkpoint=checkpoint,
+        reason=reason,
+        expect=_expected(expect),
+        share=share,
+        override=override,
+    )
+    try:
+        change = desk.ask(PROMOTE, question)
+    except GateRefused as refused:
+        fields = refused.http_fields
+        verdict = (fields["outcome"], fields["verdict_id"], fields["verdict"])
+        yield Outcome(_verdict_document(*verdict), failed=refused)
+        show_verdict(*verdict)
+        return
+    yield change
+    show_change(change)
+
+
+@command(by=True)
+def rollback(
+    desk: Desk,
+    *,
+    reason: Reason,
+    channel: Channel = CHANNEL_DEFAULT,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CHECKPOINT",
+            help="One that served on the channel, or a parent of the present one. By default the "
+            "last good one, or the present one without its canary.",
+        ),
+    ] = None,
+    expect: Annotated[
+        str | None,
+        typer.Option(metavar="CURRENT", help="Only if the channel points at this checkpoint."),
+    ] = None,
+) -> Iterator[object]:
+    """Take a channel back to the last good checkpoint, and pin it there. The gate is not asked.
+
+    A promotion that is under way fails, and so do later ones until a person releases the channel:
+    `penstock channels release`.
+
+    Example: penstock rollback --reason "it undoes edits that nobody asked about"
+    """
+
+    from penstock.registry.channels.promotion_calls import ROLL_BACK, RollbackQuestion
+
+    question = RollbackQuestion(name=channel, reason=reason, to=to, expect=_expected(expect))
+    change = desk.ask(ROLL_BACK, question)
+    yield change
+    show_change(change, replace(change, checkpoint=change.left, canary=change.left_canary))
+    say(f"{channel} is pinned: `penstock channels release {channel}` lets it be promoted again")
+
+
+@command()
+def check(
+    desk: Desk,
+    checkpoint: CheckpointName,
+    *,
+    channel: Annotated[str, typer.Option(help="Whose policy and incumbent.")] = CHANNEL_DEFAULT,
+    canary: Annotated[
+        bool, typer.Option("--canary", help="For a part of the traffic: live metrics come later.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", parser=options.path, metavar="FILE", help="Keep the document here, as JSON."
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            "--plot",
+            parser=options.path,
+            metavar="FILE.html",
+            help="Draw quality against cost here; needs penstock[plots].",
+        ),
+    ] = None,
+) -> Iterator[object]:
+    """What the gate says of a checkpoint, with its evidence. Exit 0 on PASS alone, else 1.
+
+    Example: penstock gate check ckpt-0013 --channel production
+    """
+
+    from penstock.registry.channels.promotion_calls import ASK_GATE, VerdictQuestion
+    from penstock.registry.gate.frontier import draw_html
+    from penstock.registry.gate.verdict import verdict_text
+
+    question = VerdictQuestion(name=channel, checkpoint=checkpoint, canary=canary)
+    verdict = desk.ask(ASK_GATE, question)
+    if out is not None:
+        _write(out, verdict_text(verdict.verdict) + "\n")
+    if plot is not None:
+        title = f"{verdict.checkpoint} for {channel}: {verdict.outcome}"
+        _write(plot, draw_html(verdict.pictures, title))
+    shown = (verdict.outcome, verdict.id, verdict.verdict)
+    yield Outcome(_verdict_document(*shown), failed=verdict.outcome != "PASS")
+    show_verdict(*shown)
+
+
+@command(by=True)
+def approve(
+    desk: Desk, checkpoint: CheckpointName, reason: Reason, channel: Channel = CHANNEL_DEFAULT
+) -> Iterator[object]:
+    """Say that a checkpoint may serve, where the channel's policy asks for people ([approval]).
+
+    Example: penstock gate approve ckpt-0013 --reason "read twenty of its sessions"
+    """
+
+    from penstock.registry.channels.promotion_calls import APPROVE, ApproveQuestion
+
+    question = ApproveQuestion(name=channel, checkpoint=checkpoint, reason=reason)
+    given = desk.ask(APPROVE, question)
+    yield given
+    say(f"{given.actor} approves of {given.checkpoint} for {given.channel}")
+
+
+@command()
+def lineage(desk: Desk, name: CheckpointName) -> Iterator[object]:
+    """What a checkpoint came from and what came of it: parents, children, the shards that trained
+    it and its parents, and the sessions in them that should not be there any more.
+
+    Example: penstock checkpoints lineage ckpt-0012
+    """
+    from penstock.registry.channels.promotion_calls import TRACE_CHECKPOINT
+
+    line = desk.ask(TRACE_CHECKPOINT, CheckpointQuestion(name=name))
+    yield line
+    show_table(["what", "which", "more"], _lineage_rows(line))
+    if line.marks:
+        sessions = len({mark.session_id for mark in line.marks})
+        shards = len({mark.shard for mark in line.marks})
+        say(f"trained on {sessions} sessions, in {shards} shards, that should be there no more")
+
+
+def _expected(text: str | None) -> "Expected":
+    from penstock.registry.channels.channel import ANY
+
+    if text is None:
+        return ANY
+    return None if text == "none" else text
+
+
+def _verdict_document(outcome: str, verdict: str, document: dict[str, Any]) -> dict[str, Any]:
+    return {"outcome": outcome, "id": verdict, "verdict": document}
+
+
+def show_change(change: ChangeAnswer, before: ChangeAnswer | None = None) -> None:
+    text = describe_change(change, before)
+    say(f"{change.channel} version {change.version}: {text}")
+    if change.overridden:
+        say("it went past the gate, and is marked so for ever")
+
+
+def _write(path: Path, content: str) -> None:
+    from penstock.core.errors import InvalidInput
+
+    try:
+        path.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(what=str(path), why=error.strerror or str(error)) from error
+    say(f"wrote {path}")
+
+
+def _lineage_rows(line: "LineageAnswer") -> Iterator[list[object]]:
+    subject = line.checkpoint
+    yield ["checkpoint", subject.name, f"{subject.form}, {subject.state}"]
+    for parent in line.parents:
+        yield ["parent", parent.name, f"{parent.form}, {parent.state}"]
+    for child in line.children:
+        yield ["child", child, ""]
+    for channel in line.channels:
+        yield ["serves", channel.channel, channel.arm]
+    for shard in line.shards:
+        yield ["shard", shard.name or shard.shard, f"of {shard.checkpoint}, {shard.shard}"]
+    for mark in line.marks:
+        yield ["marked", mark.session_id, f"{mark.reason}, in {mark.shard} of {mark.checkpoint}"]

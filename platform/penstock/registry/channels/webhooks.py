@@ -1,0 +1,218 @@
+"""Webhooks: the addresses that get each change, what is sent to them, and how it is signed."""
+
+import base64
+import hashlib
+import hmac
+import secrets
+import time
+from dataclasses import dataclass, field
+
+import msgspec
+import sqlalchemy as sa
+
+from penstock.backends.audit.chain import append
+from penstock.backends.audit.entry import OPERATOR, Deed
+from penstock.backends.database.engine import Database, now_us
+from penstock.backends.http.address import HttpAddress
+from penstock.backends.http.client import HttpClient
+from penstock.backends.http.egress import EgressPolicy
+from penstock.core.errors import one_line
+from penstock.core.sealed_texts import SecretKeyUnfit, SecretSeal
+from penstock.core.settings import Settings, without_secrets
+from penstock.registry.channels.change import ChangeAnswer, WebhookUnknown
+from penstock.registry.channels.notices import WEBHOOK_PREFIX
+from penstock.registry.channels.tables import channel, delivery, webhook
+
+_SECRET_PREFIX = "whsec_"
+_SECRET_BYTES = 32
+_GONE = 410
+#: An answer is read so far, out of courtesy; nothing in it matters.
+_ANSWER_BYTES_MAX = 64 * 1024
+_UNREADABLE = "(encrypted with a key that is not here)"
+
+
+@dataclass(frozen=True)
+class Webhook:
+    """`channel` is None for one that is told of all channels of its tenant."""
+
+    id: str
+    tenant: str
+    channel: str | None
+    url: str | None = field(repr=False)
+    created_at: int
+
+    @property
+    def target(self) -> str:
+        return WEBHOOK_PREFIX + self.id
+
+    @property
+    def shown(self) -> str:
+        """The address as it may be shown: many services put a secret into it."""
+        return without_secrets(self.url) if self.url is not None else _UNREADABLE
+
+
+_COLUMNS = (webhook.c.id, webhook.c.tenant, webhook.c.channel, webhook.c.url, webhook.c.created_at)
+
+
+def add_webhook(
+    database: Database,
+    settings: Settings,
+    tenant: str,
+    url: str,
+    name: str | None = None,
+    *,
+    by: str = OPERATOR,
+) -> tuple[Webhook, str]:
+    """The webhook, and the secret of its signatures: show it now or never."""
+    _address_of(url)
+    webhook_id = secrets.token_hex(8)
+    secret = _SECRET_PREFIX + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
+    row, seal = {"id": webhook_id, "tenant": tenant, "channel": name}, SecretSeal.of(settings)
+    for column, text in (("url", url), ("secret", secret)):
+        row[column] = seal.seal(text, _place(webhook_id, column))
+    with database.write() as connection:
+        inserted = sa.insert(webhook).values(**row, created_at=now_us())
+        created_at = connection.execute(inserted.returning(webhook.c.created_at)).scalar_one()
+        added = Webhook(webhook_id, tenant, name, url, created_at)
+        # A channel that nobody sees yet in here is told of from its first change on.
+        position = {
+            "target": sa.literal(added.target),
+            "tenant": channel.c.tenant,
+            "channel": channel.c.name,
+            "next_version": channel.c.version + 1,
+            "attempts": sa.literal(0),
+            "try_at": sa.literal(0),
+        }
+        positions = sa.select(*position.values()).where(channel.c.tenant == tenant)
+        if name is not None:
+            positions = positions.where(channel.c.name == name)
+        connection.execute(sa.insert(delivery).from_select(list(position), positions))
+        place = {"tenant": tenant, "actor": by, "subject": f"webhook {webhook_id}"}
+        facts = {"what": "added", "channel": name}
+        append(connection, Deed(**place, action="webhook", facts=facts))
+    return added, secret
+
+
+def check_webhook(url: str, settings: Settings) -> None:
+    """Raises InvalidInput, AddressForbidden, SettingInvalid."""
+    EgressPolicy.for_tenants(settings).check_host(_address_of(url).host)
+
+
+def list_webhooks(database: Database, settings: Settings, tenant: str) -> list[Webhook]:
+    """The newest last. The address is None where the key is missing that it was encrypted with."""
+    query = (
+        sa.select(*_COLUMNS)
+        .where(webhook.c.tenant == tenant, webhook.c.removed_at.is_(None))
+        .order_by(webhook.c.created_at, webhook.c.id)
+    )
+    seal = SecretSeal.of(settings)
+
+    def address(webhook_id: str, sealed: str) -> str | None:
+        try:
+            return seal.open(sealed, _place(webhook_id, "url"))
+        except SecretKeyUnfit:
+            return None
+
+    with database.read() as connection:
+        return [
+            Webhook(row.id, row.tenant, row.channel, address(row.id, row.url), row.created_at)
+            for row in connection.execute(query)
+        ]
+
+
+def _place(webhook_id: str, column: str) -> str:
+    return f"webhook {webhook_id}, {column}"
+
+
+def remove_webhook(database: Database, tenant: str, webhook_id: str, *, by: str = OPERATOR) -> None:
+    """It is told nothing any more, and nothing that waits for it. Raises WebhookUnknown."""
+    hook = webhook.c.tenant == tenant, webhook.c.id == webhook_id, webhook.c.removed_at.is_(None)
+    with database.write() as connection:
+        update = sa.update(webhook).where(*hook).values(removed_at=now_us())
+        if connection.execute(update).rowcount == 0:
+            raise WebhookUnknown(id=webhook_id)
+        place = {"tenant": tenant, "actor": by, "subject": f"webhook {webhook_id}"}
+        append(connection, Deed(**place, action="webhook", facts={"what": "removed"}))
+
+
+def signed(secret: str, body: bytes, at_s: int) -> dict[str, str]:
+    """The id is the same for each try: receivers know by it what they have already."""
+    message_id = f"msg_{hashlib.sha256(body).hexdigest()[:32]}"
+    key = base64.b64decode(secret.removeprefix(_SECRET_PREFIX))
+    signature = hmac.digest(key, f"{message_id}.{at_s}.".encode() + body, "sha256")
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(at_s),
+        "webhook-signature": f"v1,{base64.b64encode(signature).decode()}",
+    }
+
+
+@dataclass(frozen=True)
+class DeliveryFailure:
+    """Why a target did not take a notice."""
+
+    problem: str
+    pause_s: float = 0
+    gone: bool = False
+
+
+class WebhookTarget:
+    def __init__(self, url: str, secret: str, seconds_max: float, egress: EgressPolicy) -> None:
+        self._address = _address_of(url)
+        self._secret = secret
+        self._client = HttpClient(
+            self._address, seconds_max=seconds_max, egress=egress, bytes_max=_ANSWER_BYTES_MAX
+        )
+
+    def send(self, notice: ChangeAnswer) -> DeliveryFailure | None:
+        """None once the receiver took the notice."""
+        body = msgspec.json.encode(notice)
+        # The receiver's clock tells how old a message is: the machine's here, not the database's.
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "penstock",
+            **signed(self._secret, body, int(time.time())),
+        }
+        if self._address.authorization:
+            headers["Authorization"] = self._address.authorization
+        answer = self._client.request("POST", headers, body)
+        status = answer.status
+        if 200 <= status < 300:  # whatever came of the rest of its answer
+            return None
+        problem = f"it answered {status}" if status else answer.problem
+        if status == _GONE:
+            problem += ": it is gone for good; remove it, or bring it back"
+        elif 300 <= status < 400:
+            problem += ": messages are not sent on to other addresses"
+        return DeliveryFailure(problem, answer.retry_after_s, gone=status == _GONE)
+
+    def cut(self) -> None:
+        self._client.cut()
+
+
+def open_webhook(
+    database: Database,
+    settings: Settings,
+    webhook_id: str,
+    seconds_max: float,
+    egress: EgressPolicy,
+) -> WebhookTarget | DeliveryFailure | None:
+    """None once it was removed; a failure where the key of its secret is not here."""
+    query = sa.select(webhook.c.url, webhook.c.secret).where(
+        webhook.c.id == webhook_id, webhook.c.removed_at.is_(None)
+    )
+    with database.read() as connection:
+        row = connection.execute(query).one_or_none()
+    if row is None:
+        return None
+    seal = SecretSeal.of(settings)
+    try:
+        url = seal.open(row.url, _place(webhook_id, "url"))
+        secret = seal.open(row.secret, _place(webhook_id, "secret"))
+    except SecretKeyUnfit as error:
+        return DeliveryFailure(one_line(error))
+    return WebhookTarget(url, secret, seconds_max, egress)
+
+
+def _address_of(url: str) -> HttpAddress:
+    return HttpAddress.of(url, f"The address {without_secrets(url)}")

@@ -1,0 +1,366 @@
+"""Attempts: the results of checkpoints at the tasks of suites, and the runs that made them."""
+
+import hashlib
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from operator import attrgetter
+from typing import Any, Literal
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from penstock.access.privacy.retention import RetentionCount, RetentionPart, RetentionScope
+from penstock.backends.database.engine import Database, clock_us, insert_new, insert_of, portions
+from penstock.core.errors import InvalidInput
+from penstock.lake.lake import Lake
+from penstock.registry.checkpoints.checkpoint import AttemptConflict
+from penstock.registry.checkpoints.journal import append_attempts, append_entry
+from penstock.registry.checkpoints.tables import attempt_output, benchmark_attempt, benchmark_run
+
+_ROWS_A_STATEMENT = 500
+
+
+@dataclass(frozen=True)
+class AttemptScope:
+    """Whose attempts: of a checkpoint at one version of a suite."""
+
+    tenant: str
+    suite: str
+    suite_version: str
+    checkpoint: str
+
+    def condition(self, table: sa.Table) -> sa.ColumnElement[bool]:
+        return sa.and_(*(table.c[name] == value for name, value in asdict(self).items()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """A result. With `error` it says nothing about the model, and has no score."""
+
+    task: str
+    attempt: int
+    score: float | None = None
+    error: str | None = None
+    completion_tokens: int | None = None
+    prompt_tokens: int | None = None
+    cost_usd: float | None = None
+    latency_s: float | None = None
+    steps: int | None = None
+    tool_calls: int | None = None
+    invalid_tool_calls: int | None = None
+    edited: bool | None = None
+    asked: bool | None = None
+    retries: int = 0
+    #: What tells it from every other one, whatever its number; None where nothing does.
+    trial: str | None = field(default=None, compare=False)
+
+    @property
+    def status(self) -> Literal["scored", "error"]:
+        return "scored" if self.error is None else "error"
+
+    def is_not(self, other: "Attempt") -> bool:
+        """Whether their ids say that they are two trials."""
+        return None not in (self.trial, other.trial) and self.trial != other.trial
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return self.task, self.attempt
+
+
+@dataclass(frozen=True)
+class ErrorGroup:
+    error: str
+    count: int
+    tasks: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return f"{self.count} × {self.error} ({listed(self.tasks)})"
+
+
+def error_groups(attempts: Iterable[Attempt]) -> tuple[ErrorGroup, ...]:
+    """What went wrong, and at which tasks; the most frequent first."""
+    tasks: dict[str, list[str]] = {}
+    for attempt in attempts:
+        if attempt.error is not None:
+            tasks.setdefault(error_kind(attempt.error), []).append(attempt.task)
+    groups = [ErrorGroup(kind, len(at), tuple(sorted({*at}))) for kind, at in tasks.items()]
+    return tuple(sorted(groups, key=lambda group: (-group.count, group.error)))
+
+
+def error_kind(error: str) -> str:
+    return error.partition(": ")[0] or "error"
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first three of them."""
+    known = sorted(names)
+    return ", ".join(known[:3]) + (f" and {len(known) - 3} more" if len(known) > 3 else "")
+
+
+RESULT_FIELDS = tuple(each.name for each in fields(Attempt) if each.name != "trial")
+_READ_FIELDS = (*RESULT_FIELDS, "trial")
+result_values: Callable[[Attempt], tuple[Any, ...]] = attrgetter(*RESULT_FIELDS)
+
+
+@dataclass(frozen=True)
+class RecordedAttempt:
+    result: Attempt
+    run: str
+    scored_at: int
+
+
+def check_attempt(attempt: Attempt) -> None:
+    """Raises InvalidInput for a result that no attempt can have."""
+    why = ""
+    if not 0 < len(attempt.task) <= 255 or not attempt.task.isprintable():
+        why = "a task's name is a printable text of at most 255 characters"
+    elif not 0 <= attempt.attempt < 2**31:
+        why = "attempts count from 0"
+    elif (attempt.score is None) == (attempt.error is None):
+        why = "it has either a score or an error"
+    elif attempt.score is not None and not 0 <= attempt.score <= 1:  # NaN neither
+        why = f"its score is {attempt.score}, and scores lie between 0 and 1"
+    else:
+        for name in RESULT_FIELDS[4:]:
+            value = getattr(attempt, name)
+            if isinstance(value, (int, float)) and not 0 <= value < 2**63:  # NaN neither
+                why = f"its {name} is {value}, which is impossible"
+                break
+    if why:
+        what = f"Attempt {attempt.attempt} at the task {attempt.task!r}"
+        raise InvalidInput(what=what, why=why)
+
+
+def record_attempts(
+    connection: Connection, scope: AttemptScope, run: str, attempts: Iterable[Attempt]
+) -> list[Attempt]:
+    """The new ones. A score replaces an error, an error no score. Raises InvalidInput,
+    AttemptConflict."""
+    by_place = {attempt.place: attempt for attempt in attempts}
+    for attempt in by_place.values():
+        check_attempt(attempt)
+    facts = asdict(scope) | {"run": run, "scored_at": clock_us(connection)}
+    rows = {
+        place: facts | asdict(attempt) | {"status": attempt.status}
+        for place, attempt in by_place.items()
+    }
+    all_rows = list(rows.values())
+    columns = benchmark_attempt.c
+    place_of = (columns.task, columns.attempt)
+    added: set[tuple[str, int]] = set()
+    for start in range(0, len(rows), _ROWS_A_STATEMENT):
+        part = all_rows[start : start + _ROWS_A_STATEMENT]
+        insert = insert_of(connection)(benchmark_attempt).values(part).on_conflict_do_nothing()
+        added.update(tuple(row) for row in connection.execute(insert.returning(*place_of)))
+    if known := by_place.keys() - added:
+        for attempt in new_attempts(connection, scope, [by_place[at] for at in sorted(known)]):
+            own = (columns.task == attempt.task) & (columns.attempt == attempt.attempt)
+            gives_way = (columns.status == "error") | (columns.score == attempt.score)
+            update = sa.update(benchmark_attempt).values(rows[attempt.place]).returning(*place_of)
+            update = update.where(scope.condition(benchmark_attempt), own, gives_way)
+            added.update(tuple(row) for row in connection.execute(update))
+    if kept := [row for place, row in rows.items() if place in added]:
+        append_attempts(connection, scope, kept)
+    return [attempt for place, attempt in by_place.items() if place in added]
+
+
+def new_attempts(
+    connection: Connection, scope: AttemptScope, attempts: Sequence[Attempt]
+) -> list[Attempt]:
+    """What `record_attempts` would keep; no two have the same place. Raises AttemptConflict."""
+    recorded = {each.result.place: each for each in read_attempts(connection, scope)}
+    new = []
+    for attempt in attempts:
+        before = recorded.get(attempt.place)
+        gives_way = before and before.result.error is not None and attempt.error is None
+        if before is None or gives_way:
+            new.append(attempt)
+        elif attempt.error is None and (before.result != attempt or before.result.is_not(attempt)):
+            place = {"checkpoint": scope.checkpoint, "suite": scope.suite, "run": before.run}
+            raise AttemptConflict(attempt=attempt.attempt, task=attempt.task, **place)
+    return new
+
+
+def attempts_of(database: Database, scope: AttemptScope) -> list[RecordedAttempt]:
+    with database.read() as connection:
+        return read_attempts(connection, scope)
+
+
+def read_attempts(connection: Connection, scope: AttemptScope) -> list[RecordedAttempt]:
+    columns = benchmark_attempt.c
+    query = (
+        sa.select(*(columns[name] for name in (*_READ_FIELDS, "run", "scored_at")))
+        .where(scope.condition(benchmark_attempt))
+        .order_by(columns.task, columns.attempt)
+    )
+    return [
+        RecordedAttempt(Attempt(**dict(zip(_READ_FIELDS, row, strict=False))), *row[-2:])
+        for row in connection.execute(query)
+    ]
+
+
+def versions_tried(database: Database, tenant: str, suite: str, checkpoint: str) -> list[str]:
+    """The versions of a suite at which a checkpoint was tried, the latest last."""
+    columns = benchmark_attempt.c
+    query = (
+        sa.select(columns.suite_version)
+        .where(columns.tenant == tenant, columns.suite == suite, columns.checkpoint == checkpoint)
+        .group_by(columns.suite_version)
+        .order_by(sa.func.max(columns.scored_at), columns.suite_version)
+    )
+    with database.read() as connection:
+        return list(connection.scalars(query))
+
+
+def checkpoints_tried(database: Database, tenant: str, suite: str) -> list[str]:
+    columns = benchmark_attempt.c
+    query = sa.select(columns.checkpoint).where(columns.tenant == tenant, columns.suite == suite)
+    with database.read() as connection:
+        return list(connection.scalars(query.distinct().order_by(columns.checkpoint)))
+
+
+@dataclass(frozen=True)
+class BenchmarkRun:
+    id: str
+    kind: str
+    source: str
+    conditions: Mapping[str, Any]
+    problems: Sequence[Any]
+    started_at: int
+    finished_at: int | None
+
+
+def begin_run(
+    database: Database, scope: AttemptScope, *, source: str, conditions: Mapping[str, Any]
+) -> str:
+    with database.write() as connection:
+        now = clock_us(connection)
+        made = BenchmarkRun(uuid.uuid4().hex, "run", source, conditions, [], now, None)
+        record_run(connection, scope, made)
+    return made.id
+
+
+def record_run(connection: Connection, scope: AttemptScope, run: BenchmarkRun) -> None:
+    """A run that is known already stays as it is."""
+    facts = {field.name: getattr(run, field.name) for field in fields(run)}
+    encoded = {name: _json(facts[name]) for name in ("conditions", "problems")}
+    if insert_new(connection, benchmark_run, asdict(scope) | facts | encoded):
+        append_entry(connection, scope, "run", facts)
+
+
+def note_problem(
+    connection: Connection, scope: AttemptScope, run: str, problem: Mapping[str, Any]
+) -> None:
+    """Recorded in the transaction of the attempt that it is about; its output by the digest."""
+    problem = set_output_apart(connection, scope.tenant, problem)
+    own = benchmark_run.c.id == run  # read and written by the process of the run alone
+    known = connection.scalar(sa.select(benchmark_run.c.problems).where(own)) or "[]"
+    problems = _json([*msgspec.json.decode(known), problem])
+    connection.execute(sa.update(benchmark_run).where(own).values(problems=problems))
+    append_entry(connection, scope, "problem", {"run": run, "problem": problem})
+
+
+def finish_run(database: Database, scope: AttemptScope, run: str) -> None:
+    own = sa.update(benchmark_run).where(benchmark_run.c.id == run)
+    with database.write() as connection:
+        now = clock_us(connection)
+        connection.execute(own.values(finished_at=now))
+        append_entry(connection, scope, "end", {"run": run, "finished_at": now})
+
+
+def runs_of(database: Database, scope: AttemptScope) -> list[BenchmarkRun]:
+    columns = benchmark_run.c
+    query = (
+        sa.select(*(columns[field.name] for field in fields(BenchmarkRun)))
+        .where(scope.condition(benchmark_run))
+        .order_by(columns.started_at, columns.id)
+    )
+    runs = []
+    with database.read() as connection:
+        for row in connection.execute(query):
+            problems = msgspec.json.decode(row.problems or "[]")
+            decoded = {
+                "conditions": msgspec.json.decode(row.conditions or "{}"),
+                "problems": with_outputs(
+                    connection, scope.tenant, problems if isinstance(problems, list) else [problems]
+                ),
+            }
+            runs.append(BenchmarkRun(**{**row._mapping, **decoded}))
+    return runs
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+# What failed attempts wrote. The journal holds its digest alone, so that the text can go when it is
+# old, and the journal stays as it was.
+
+_FIELD = "output"
+_DIGEST = "sha256:"
+_DIGEST_CHARS = len(_DIGEST) + 64
+
+
+def set_output_apart(
+    connection: Connection, tenant: str, problem: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The problem with the digest of its output, and the text kept beside it."""
+    text = problem.get(_FIELD)
+    if not isinstance(text, str) or not text:
+        return dict(problem)
+    digest = _DIGEST + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    storable = text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
+    at = clock_us(connection)
+    row = {"tenant": tenant, "digest": digest, "text": storable, "recorded_at": at}
+    insert = insert_of(connection)(attempt_output).values(**row)
+    keys = attempt_output.primary_key.columns
+    # The same output again is as young as the last attempt that wrote it.
+    connection.execute(insert.on_conflict_do_update(index_elements=keys, set_={"recorded_at": at}))
+    return {**problem, _FIELD: digest}
+
+
+def with_outputs(connection: Connection, tenant: str, problems: Iterable[Any]) -> list[Any]:
+    """Problems with their outputs in place of the digests, as far as those are still kept."""
+    problems = list(problems)
+    digests = {each[_FIELD] for each in problems if _has_digest(each)}
+    columns = attempt_output.c
+    texts: dict[str, str] = {}
+    for some in portions(sorted(digests)):
+        mine = (columns.tenant == tenant, columns.digest.in_(some))
+        query = sa.select(columns.digest, columns.text).where(*mine)
+        texts.update((row.digest, row.text) for row in connection.execute(query))
+    return [
+        {**each, _FIELD: texts.get(each[_FIELD], each[_FIELD])} if _has_digest(each) else each
+        for each in problems
+    ]
+
+
+def _has_digest(problem: Any) -> bool:
+    output = problem.get(_FIELD) if isinstance(problem, dict) else None
+    return isinstance(output, str) and output.startswith(_DIGEST) and len(output) == _DIGEST_CHARS
+
+
+def _aged(scope: RetentionScope) -> sa.ColumnElement[bool]:
+    columns = attempt_output.c
+    return (columns.tenant == scope.tenant) & (columns.recorded_at <= scope.until_us)
+
+
+def _count(lake: Lake, scope: RetentionScope) -> RetentionCount:
+    size = sa.func.coalesce(sa.func.sum(sa.func.length(attempt_output.c.text)), 0)
+    query = sa.select(sa.func.count(), size).select_from(attempt_output).where(_aged(scope))
+    with lake.database.read() as connection:
+        rows, characters = connection.execute(query).one()
+    return RetentionCount(rows=rows, bytes=characters)
+
+
+def _remove(lake: Lake, scope: RetentionScope) -> RetentionCount:
+    counted = _count(lake, scope)
+    with lake.database.write() as connection:
+        rows = connection.execute(sa.delete(attempt_output).where(_aged(scope))).rowcount
+    return RetentionCount(rows=rows, bytes=counted.bytes)
+
+
+ATTEMPTS = RetentionPart(_count, _remove)

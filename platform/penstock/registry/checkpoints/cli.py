@@ -1,0 +1,155 @@
+"""`penstock checkpoints`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.backends.terminal import options
+from penstock.backends.terminal.long_commands import progress_of_bytes
+from penstock.backends.terminal.output import say, show_fields, show_rows, show_text
+from penstock.core.settings import load_settings
+from penstock.lake.commands import asks, command
+from penstock.lake.desk import Desk, LocalDesk
+from penstock.registry.checkpoints.calls import (
+    LIST_CHECKPOINTS,
+    REGISTER_CHECKPOINT,
+    SHOW_MOVES,
+    WITHDRAW_CHECKPOINT,
+    CheckpointMoves,
+    CheckpointsAnswer,
+    RegisterQuestion,
+)
+from penstock.registry.checkpoints.checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    from penstock.registry.checkpoints.digests import FilesDigest
+
+app = typer.Typer(
+    help="Model versions: their digests, where they lie, what they came from.", no_args_is_help=True
+)
+_UNCHECKED = {
+    "unreachable": "its files cannot be reached from here: nobody compared them with the digest",
+    "not_looked": "nobody compared its files with the digest",
+}
+
+
+@app.command()
+@command(by=True, make=True)
+def register(
+    desk: Desk,
+    name: Annotated[str, typer.Argument(help="What it is called from now on.")],
+    *,
+    uri: Annotated[str, typer.Option(help="Where its files lie: a path, s3://…, https://…")],
+    digest: Annotated[
+        str | None,
+        typer.Option(metavar="sha256:…", help="Of its files; taken from them when left out."),
+    ] = None,
+    parent: Annotated[str | None, typer.Option(help="The checkpoint it was trained from.")] = None,
+    delta: Annotated[
+        bool, typer.Option("--delta", help="Its files are what differs from the parent.")
+    ] = False,
+    shards: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ID,…", help="What it was trained on, beyond its parents."),
+    ] = None,
+    look: Annotated[
+        bool, typer.Option("--look/--no-look", help="Compare the files with the digest.")
+    ] = True,
+    note: Annotated[str, typer.Option(help="What it is.")] = "",
+    data: options.DeskData = None,
+) -> Iterator[object]:
+    """Make a checkpoint known. The same again changes nothing.
+
+    Files in a folder or in S3 are read and compared with the digest; `penstock checkpoints digest`
+    says what that is.
+
+    Example: penstock checkpoints register ckpt-0012 --uri /models/0012 --parent ckpt-0011
+    """
+    uri = _absolute(uri)
+    if digest is None and not isinstance(desk, LocalDesk):
+        digest = _digest(uri, data).digest  # the service has not the files
+    question = RegisterQuestion(
+        name=name,
+        uri=uri,
+        digest=digest or "",
+        parent=parent,
+        form="delta" if delta else "whole",
+        shards=[shard for listed in shards or () for shard in listed.split(",") if shard],
+        note=note,
+        look=look,
+    )
+    checkpoint = desk.ask(REGISTER_CHECKPOINT, question)
+    yield checkpoint
+    say(f"{checkpoint.name} is {checkpoint.digest}, {checkpoint.state}")
+    if why := _UNCHECKED.get(checkpoint.checked):
+        say(why)
+
+
+@app.command()
+@command()
+def digest(
+    uri: Annotated[str, typer.Argument(help="A file, a folder, or s3://…")],
+    data: options.DeskData = None,
+) -> Iterator[object]:
+    """The digest of files, as `register` takes it.
+
+    Example: penstock checkpoints digest /models/0012
+    """
+    uri = _absolute(uri)
+    files = _digest(uri, data)
+    yield {"uri": uri, "digest": files.digest, "bytes": files.bytes}
+    show_text(str(files.digest))
+
+
+@app.command("list")
+@asks(LIST_CHECKPOINTS)
+def list_(page: CheckpointsAnswer) -> None:
+    """All checkpoints; the newest comes last.
+
+    Example: penstock checkpoints list --state serving
+    """
+    names = ("name", "state", "form", "parent", "digest", "checked", "registered_at")
+    show_rows(page.checkpoints, *names, registered_by="by")
+
+
+@app.command()
+@asks(SHOW_MOVES)
+def show(checkpoint: CheckpointMoves) -> None:
+    """One checkpoint, and how it came to its state.
+
+    Example: penstock checkpoints show ckpt-0012
+    """
+    document = dict(vars(checkpoint))
+    moves = document.pop("moves")
+    show_fields(document)
+    titles = {"from_state": "from", "to_state": "to", "actor": "who", "reason": "why"}
+    show_rows(moves, **{"at": "when (UTC)"} | titles)
+
+
+@app.command()
+@asks(WITHDRAW_CHECKPOINT, by=True)
+def withdraw(checkpoint: Checkpoint) -> None:
+    """Take a checkpoint out of use for ever. Not while a channel is at it.
+
+    Example: penstock checkpoints withdraw ckpt-0012 --reason "trained on sessions that were erased"
+    """
+    say(f"{checkpoint.name} is withdrawn")
+
+
+def _digest(uri: str, data: Path | None) -> "FilesDigest":
+    from penstock.core.errors import InvalidInput
+    from penstock.registry.checkpoints import digests
+
+    uri = digests.check_uri(uri)
+    with progress_of_bytes("reading") as progress:
+        files = digests.digest_files(uri, load_settings(data), progress)
+    if files.digest is None:
+        raise InvalidInput(what=uri, why=files.why)
+    return files
+
+
+def _absolute(uri: str) -> str:
+    """What somebody names on the command line may be relative to where they are."""
+    return uri if ":" in uri.split("/", 1)[0] else str(Path(uri).absolute())

@@ -1,0 +1,129 @@
+"""The journal of evidence: what was recorded of a checkpoint at a version of a suite, or of a
+suite's versions, in order. Each entry's hash holds the hash of the one before."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from penstock.backends.audit.hash_chain import NO_HASH, ChainReader, hash_of
+from penstock.backends.database.engine import insert_new
+from penstock.registry.checkpoints.tables import benchmark_attempt, benchmark_journal
+
+if TYPE_CHECKING:
+    from penstock.registry.checkpoints.attempts import AttemptScope
+
+#: `attempts`: new ones, or scores in the place of errors. `run`, `problem`, `end`: of a run.
+#: `version`: of the suite. `design`: the plan of attempts.
+EntryKind = Literal["attempts", "run", "problem", "end", "version", "design"]
+
+#: What an attempt's row says, beyond whose it is.
+ATTEMPT_COLUMNS = tuple(
+    str(column.name)
+    for column in benchmark_attempt.c
+    if column.name not in ("tenant", "suite", "suite_version", "checkpoint")
+)
+#: How many attempts one entry holds: databases bound the length of a text.
+ROWS_AN_ENTRY = 5_000
+
+Place = tuple[str, int]
+AttemptRow = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class JournalHead:
+    """A journal up to an entry: whoever knows both notices any change of what came before."""
+
+    entries: int = 0
+    hash: str = NO_HASH
+
+
+NOTHING_RECORDED = JournalHead()
+
+
+@dataclass
+class Journal:
+    """A journal, and what it says the tables hold. `damage` says which entry is not as it was."""
+
+    hashes: list[str] = field(default_factory=list)
+    attempts: dict[Place, AttemptRow] = field(default_factory=dict)
+    runs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    versions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    design: str | None = None
+    damage: str | None = None
+
+    @property
+    def head(self) -> JournalHead:
+        return self.head_at(len(self.hashes))
+
+    def head_at(self, entries: int) -> JournalHead:
+        """Nothing fits to more entries than there are."""
+        if not 0 < entries <= len(self.hashes):
+            return NOTHING_RECORDED
+        return JournalHead(entries, self.hashes[entries - 1])
+
+
+def append_entry(
+    connection: Connection, scope: "AttemptScope", kind: EntryKind, document: Mapping[str, Any]
+) -> None:
+    """Write down what the same transaction does to the tables."""
+    text = msgspec.json.encode(document).decode()
+    columns, whose = benchmark_journal.c, asdict(scope)
+    newest = sa.select(columns.number, columns.hash).where(scope.condition(benchmark_journal))
+    while True:  # another transaction may have written this number meanwhile
+        last = connection.execute(newest.order_by(columns.number.desc()).limit(1)).first()
+        number, before = (last.number + 1, last.hash) if last is not None else (1, NO_HASH)
+        row = whose | {"number": number, "kind": kind, "document": text}
+        row["hash"] = hash_of(row | {"previous_hash": before})
+        if insert_new(connection, benchmark_journal, row):
+            return
+
+
+def append_attempts(
+    connection: Connection, scope: "AttemptScope", rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """`rows` are those of the table; all of one run and moment."""
+    fields = [name for name in ATTEMPT_COLUMNS if name not in ("run", "scored_at")]
+    for start in range(0, len(rows), ROWS_AN_ENTRY):
+        part = rows[start : start + ROWS_AN_ENTRY]
+        values = [[row[name] for name in fields] for row in part]
+        same = {name: part[0][name] for name in ("run", "scored_at")}
+        append_entry(connection, scope, "attempts", same | {"fields": fields, "rows": values})
+
+
+def read_journal(connection: Connection, scope: "AttemptScope") -> Journal:
+    columns = benchmark_journal.c
+    query = sa.select(columns.number, columns.kind, columns.document, columns.hash)
+    query = query.where(scope.condition(benchmark_journal)).order_by(columns.number)
+    journal, whose, chain = Journal(), asdict(scope), ChainReader()
+    for row in connection.execute(query):
+        entry = whose | row._asdict() | {"previous_hash": chain.hash}
+        if why := chain.follow(row.number, entry):
+            journal.damage = f"entry {chain.number + 1} of its journal is not as written: {why}"
+            break
+        journal.hashes.append(row.hash)
+        _follow(journal, row.kind, msgspec.json.decode(row.document))
+    return journal
+
+
+def _follow(journal: Journal, kind: EntryKind, document: dict[str, Any]) -> None:
+    match kind:
+        case "attempts":
+            same = {name: document[name] for name in ("run", "scored_at")}
+            for values in document["rows"]:
+                row = dict(zip(document["fields"], values, strict=True)) | same
+                kept = tuple(row[name] for name in ATTEMPT_COLUMNS)
+                journal.attempts[row["task"], row["attempt"]] = kept
+        case "run":
+            journal.runs[document["id"]] = document
+        case "problem":
+            journal.runs[document["run"]]["problems"].append(document["problem"])
+        case "end":
+            journal.runs[document["run"]]["finished_at"] = document["finished_at"]
+        case "version":
+            journal.versions[document["version"]] = document
+        case "design":
+            journal.design = document["document"]

@@ -1,0 +1,99 @@
+"""Versions of suites: which tasks they have, and by what these are known in sessions."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from penstock.backends.database.engine import Database, clock_us, insert_new
+from penstock.registry.checkpoints.attempts import AttemptScope
+from penstock.registry.checkpoints.digests import text_digest
+from penstock.registry.checkpoints.journal import append_entry
+from penstock.registry.checkpoints.tables import suite_version
+
+
+@dataclass(frozen=True)
+class SuiteTask:
+    name: str
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SuiteContent:
+    """What identifies tasks in sessions: shards leave out those that hold them."""
+
+    #: By task: what it asks, and what answers it.
+    texts: tuple[tuple[str, str], ...] = ()
+    sessions: tuple[str, ...] = ()
+    repos: tuple[str, ...] = ()
+    commits: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SuiteVersion:
+    """`version` is the digest of the content, or the name that an import gave."""
+
+    suite: str
+    version: str
+    tasks: tuple[SuiteTask, ...]
+    content: SuiteContent | None = None
+
+
+def add_suite(database: Database, tenant: str, suite: SuiteVersion) -> bool:
+    """False when it was there already. A version never changes."""
+    row: dict[str, Any] = {"tenant": tenant, "suite": suite.suite, "version": suite.version}
+    for name, part in (("tasks", suite.tasks), ("content", suite.content)):
+        row[name] = msgspec.json.encode(part).decode()
+    with database.write() as connection:
+        row["created_at"] = now = clock_us(connection)
+        if not insert_new(connection, suite_version, row):
+            return False
+        entry = version_entry(suite.version, row["tasks"], row["content"], now)
+        append_entry(connection, suite_scope(tenant, suite.suite), "version", entry)
+        return True
+
+
+def suite_scope(tenant: str, suite: str) -> AttemptScope:
+    return AttemptScope(tenant, suite, "", "")
+
+
+def version_entry(version: str, tasks: str, content: str, created_at: int) -> dict[str, Any]:
+    """A version as the journal keeps it: texts of tasks may be large, so it keeps their digests."""
+    digests = {"tasks": text_digest(tasks), "content": text_digest(content)}
+    return {"version": version, "created_at": created_at} | digests
+
+
+def suite_versions(database: Database, tenant: str, suite: str) -> list[SuiteVersion]:
+    """All versions of a suite, the newest last."""
+    with database.read() as connection:
+        return read_versions(connection, tenant, suite)
+
+
+def read_versions(connection: Connection, tenant: str, suite: str) -> list[SuiteVersion]:
+    query = (
+        sa.select(suite_version)
+        .where(suite_version.c.tenant == tenant, suite_version.c.suite == suite)
+        .order_by(suite_version.c.created_at, suite_version.c.version)
+    )
+    versions = []
+    for row in connection.execute(query):
+        tasks = msgspec.json.decode(row.tasks, type=tuple[SuiteTask, ...])
+        content = msgspec.json.decode(row.content, type=SuiteContent | None)
+        versions.append(SuiteVersion(row.suite, row.version, tasks, content))
+    return versions
+
+
+def version_names(database: Database, tenant: str, suite: str) -> list[str]:
+    columns = suite_version.c
+    query = sa.select(columns.version).where(columns.tenant == tenant, columns.suite == suite)
+    with database.read() as connection:
+        return list(connection.scalars(query.order_by(columns.created_at, columns.version)))
+
+
+def suite_names(database: Database, tenant: str) -> list[str]:
+    columns = suite_version.c
+    query = sa.select(columns.suite).where(columns.tenant == tenant)
+    with database.read() as connection:
+        return list(connection.scalars(query.distinct().order_by(columns.suite)))

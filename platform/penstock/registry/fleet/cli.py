@@ -1,0 +1,210 @@
+"""`penstock channels follow` and `penstock channels fleet`."""
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.backends.terminal import options
+from penstock.backends.terminal.long_commands import on_end_signal
+from penstock.backends.terminal.output import say, say_more, show_json_line, show_table, show_text
+from penstock.core.errors import InvalidInput
+from penstock.core.settings import load_settings
+from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.commands import Outcome, command
+from penstock.lake.desk import Desk, service_url
+from penstock.lake.lake import open_existing
+from penstock.registry.channels.cli import Name
+from penstock.registry.fleet.fleet_status import PartName
+
+if TYPE_CHECKING:
+    from penstock.registry.fleet.registry_source import RegistrySource, TellEvent
+    from penstock.registry.fleet.replicas import FleetAnswer, ReplicaAnswer
+
+_LOOK_SECONDS = 0.5
+
+
+_Execute = Annotated[
+    str, typer.Option("--exec", metavar="COMMAND", help="Loads a checkpoint into the engine.")
+]
+_Check = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COMMAND", help="Ends with 0 while the engine has it; else it is loaded again."
+    ),
+]
+_Replica = Annotated[
+    str,
+    typer.Option(
+        default_factory=socket.gethostname,
+        show_default="the host's name",
+        help="What this engine is called; each has a name of its own.",
+    ),
+]
+_Part = Annotated[PartName, typer.Option(help="Follow the canary's checkpoint while there is one.")]
+_Into = Annotated[
+    Path | None,
+    typer.Option(
+        parser=options.path,
+        metavar="DIR",
+        help="Where copies are kept; else serving/NAME in the data directory.",
+    ),
+]
+_Once = Annotated[bool, typer.Option("--once", help="Load what the channel is at, and end.")]
+_AssumeLoaded = Annotated[
+    bool,
+    typer.Option(
+        "--assume-loaded", help="At the start the engine has what was loaded into it last."
+    ),
+]
+
+
+def follow(
+    name: Name,
+    *,
+    execute: _Execute,
+    check: _Check = None,
+    url: options.Url = None,
+    replica: _Replica,
+    part: _Part = "main",
+    into: _Into = None,
+    once: _Once = False,
+    assume_loaded: _AssumeLoaded = False,
+    data: options.DeskData = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """Fetch and verify what a channel points at, have a command load it, and report that, until
+    SIGTERM or Ctrl-C. With --json, a JSON document a line.
+
+    The command is told PENSTOCK_FOLDER, PENSTOCK_CHECKPOINT and more (docs/serving.md), and is
+    tried again where it does not end with 0.
+
+    Example: penstock channels follow production --url http://penstock:8787 --exec ./load.sh
+    """
+    from penstock.registry.checkpoints.checkpoint import check_channel_name, check_name
+    from penstock.registry.fleet.copies import locked
+    from penstock.registry.fleet.sidecar import Sidecar, SidecarPlan
+
+    for option, given in (("--exec", execute), ("--check", check)):
+        if given is not None and not given.strip():
+            raise InvalidInput(what=option, why="it names no command")
+    settings = load_settings(data)
+    plan = SidecarPlan(
+        channel=check_channel_name(name),
+        part=part,
+        replica=check_name("The name of a replica", replica),
+        directory=(into or settings.data / "serving" / name).absolute(),
+        execute=execute,
+        check=check,
+        once=once,
+        assume_loaded=assume_loaded,
+    )
+    tell = _event_lines(name, json=json)
+    with _source(url, data, tenant, name, part) as source, locked(plan.directory) as lock:
+        sidecar = Sidecar(plan, source, settings, lock=lock, tell=tell)
+        with on_end_signal(sidecar.end_soon):
+            loaded = sidecar.run()
+    if not loaded:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _source(
+    url: str | None, data: Path | None, tenant: str, name: str, part: str
+) -> "Iterator[RegistrySource]":
+    from penstock.registry.fleet.registry_source import lake_source, service_source
+
+    # A sidecar's directory may be named beside the service.
+    if (url := service_url(None if url else data, url)) is not None:
+        yield service_source(url, name, part)
+        return
+    with open_existing(data) as lake:
+        source = lake_source(lake, tenant, name, part)
+        source.target()  # a name with a mistake in it is said at once
+        yield source
+
+
+def _event_lines(channel: str, *, json: bool) -> "TellEvent":
+    """Lines on standard output, whichever thread has something to say."""
+    lock = Lock()
+
+    def tell(kind: str, text: str, facts: dict[str, Any]) -> None:
+        at = datetime.now(UTC)
+        if json:
+            head = {"at": at.isoformat(), "event": kind, "channel": channel}
+            show = partial(show_json_line, head | facts | {"text": text})
+        else:
+            version = f" {facts['version']}" if "version" in facts else ""
+            line = f"{at:%Y-%m-%d %H:%M:%S}  {channel}{version}  {' '.join(text.split())}"
+            show = partial(show_text, line)
+        with lock, suppress(BrokenPipeError):  # nobody reads it; the engine is served
+            show()
+
+    return tell
+
+
+@command()
+def fleet(
+    desk: Desk,
+    name: Name,
+    *,
+    wait: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="Wait so long until the fleet is whole.")
+    ] = 0.0,
+    limit: options.Limit = None,
+    cursor: options.Cursor = None,
+) -> Iterator[object]:
+    """Who serves a channel, and what each replica has loaded. Exit 1 unless all of them have loaded
+    what the channel is at.
+
+    Example: penstock channels fleet production --wait 600
+    """
+    from penstock.registry.fleet.calls import SHOW_FLEET, FleetQuestion
+
+    until = time.monotonic() + wait
+    question = FleetQuestion(name=name, limit=limit, cursor=cursor)
+    answer = desk.ask(SHOW_FLEET, question)
+    while not answer.whole and (left_s := until - time.monotonic()) > 0:
+        time.sleep(min(_LOOK_SECONDS, left_s))
+        answer = desk.ask(SHOW_FLEET, question)
+    yield Outcome(answer, failed=not answer.whole)
+    columns = ["replica", "part", "state", "loaded", "since (UTC)", "heard", "problem"]
+    show_table(columns, [_row(replica) for replica in answer.replicas])
+    say_more(answer.next)
+    for sentence in _sentences(name, answer):
+        say(sentence)
+
+
+def _row(replica: "ReplicaAnswer") -> list[object]:
+    heard_s = (datetime.now(UTC) - datetime.fromisoformat(replica.heard_at)).total_seconds()
+    return [
+        replica.replica,
+        replica.part,
+        f"silent, was {replica.state}" if replica.silent else replica.state,
+        replica.loaded,
+        datetime.fromisoformat(replica.loaded_at) if replica.loaded_at else None,
+        f"{max(0.0, heard_s):.0f} s ago",
+        replica.problem,
+    ]
+
+
+def _sentences(name: str, answer: "FleetAnswer") -> Iterator[str]:
+    from penstock.registry.fleet.fleet_status import say_standing
+
+    for part in answer.parts:
+        since = ""
+        if part.since is not None:
+            at = datetime.fromisoformat(part.since).astimezone(UTC)
+            since = f", since {at:%Y-%m-%d %H:%M:%S} UTC"
+        yield say_standing(name, part) + since
+    canary = answer.canary
+    if canary is not None and "canary" not in {part.part for part in answer.parts}:
+        yield f"nobody serves the canary {canary}: no replica follows with --part canary"

@@ -1,0 +1,98 @@
+"""The engine of a replica: the command that loads a checkpoint, and what it has loaded."""
+
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from penstock.backends.execution.guarded_process import run_guarded
+from penstock.backends.storage import FileStore
+from penstock.backends.terminal.output import passing_on
+from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.safe_names import sha256_digest
+from penstock.core.settings import ENVIRONMENT_PREFIX
+
+MEMORY_NAME = "state.json"
+_GRACE_SECONDS = 5.0
+_KEY = f"{ENVIRONMENT_PREFIX}KEY"
+
+
+class LoadFailed(PenstockError):
+    """The command that loads {checkpoint} {how}. The end of what it said: {output}"""
+
+
+class LoadedCheckpoint(msgspec.Struct, frozen=True):
+    """The checkpoint that an engine has, and the digests of its chain."""
+
+    checkpoint: str
+    digest: str
+    version: int
+    chain: list[str]
+
+    def __post_init__(self) -> None:
+        for digest in (self.digest, *self.chain):
+            sha256_digest(digest)
+
+
+class SidecarMemory(msgspec.Struct, frozen=True):
+    """`loaded` is null where nobody knows what the engine has, as while a command runs."""
+
+    sidecar: str
+    loaded: LoadedCheckpoint | None = None
+
+
+def read_memory(directory: Path) -> SidecarMemory:
+    """A new one where none can be read."""
+    try:
+        return msgspec.json.decode((directory / MEMORY_NAME).read_bytes(), type=SidecarMemory)
+    except (FileNotFoundError, ValueError):
+        return SidecarMemory(secrets.token_hex(8))
+
+
+def write_memory(directory: Path, memory: SidecarMemory) -> None:
+    """All of it, or what was there before stays. Raises InvalidInput."""
+    try:
+        with FileStore(directory).create(MEMORY_NAME) as file:
+            file.write(msgspec.json.encode(memory) + b"\n")
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise InvalidInput(what=f"The directory {directory}", why=why) from error
+
+
+@dataclass(frozen=True)
+class CommandEnd:
+    """How a command ended: nothing after a 0. `given_up` says that nobody wanted it any more."""
+
+    how: str
+    output: str
+    given_up: bool = False
+
+
+def run_command(
+    command: str,
+    facts: Mapping[str, str],
+    *,
+    seconds_max: float,
+    lock: int,
+    given_up: Callable[[], bool],
+) -> CommandEnd:
+    """Run the command by `sh` with `facts` in its environment, without the sidecar's key."""
+    own = {name: value for name, value in os.environ.items() if name != _KEY}
+    end = run_guarded(
+        command,
+        environment={**own, **facts},
+        seconds_max=seconds_max,
+        cancelled=given_up,
+        show=passing_on(),
+        grace_seconds=_GRACE_SECONDS,
+        leaves_processes=True,
+        open_files=(lock,),
+    )
+    if end.status is not None:
+        return CommandEnd(f"ended with status {end.status}" if end.status else "", end.output)
+    if end.cancelled:
+        return CommandEnd("was ended with its sidecar", end.output, given_up=True)
+    return CommandEnd(f"was ended: it had not finished after {seconds_max:g} s", end.output)

@@ -1,0 +1,211 @@
+"""The registry as a sidecar asks it, over HTTP or in the database, and reports to it."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from penstock.backends.database.errors import DatabaseUnreachable
+from penstock.backends.http.client import Tell, service_at
+from penstock.backends.terminal.options import actor
+from penstock.core.errors import InvalidInput, PenstockError, one_line
+from penstock.core.safe_names import sha256_digest
+from penstock.lake.desk import Caller, Desk, LocalDesk, RemoteDesk
+from penstock.lake.lake import Lake
+from penstock.registry.channels.calls import SHOW_CHANNEL, ChannelQuestion
+from penstock.registry.channels.change import ChannelState
+from penstock.registry.channels.channel_watcher import channel_answers
+from penstock.registry.checkpoints.calls import SHOW_CHECKPOINT, CheckpointQuestion
+from penstock.registry.checkpoints.checkpoint import LineageBroken, check_name
+from penstock.registry.fleet.calls import REPORT_REPLICA
+from penstock.registry.fleet.fleet_status import (
+    PartTarget,
+    StandingAnswer,
+    part_target,
+    say_standing,
+)
+from penstock.registry.fleet.replicas import Report
+
+_ANSWER_SECONDS_MAX = 15.0
+_OUTAGE_PAUSE_SECONDS = 5.0
+_LOOK_SECONDS = 0.1
+_LEAVE_SECONDS_MAX = 5.0
+_CHECKPOINT = "The name of a checkpoint"
+
+
+@dataclass(frozen=True)
+class ChainLink:
+    name: str
+    digest: str
+    uri: str
+    form: str
+    parent: str | None
+
+    def __post_init__(self) -> None:
+        sha256_digest(self.digest)
+
+
+class RegistrySource:
+    """The registry, for a part of one channel. Raises InvalidInput for an answer that is none."""
+
+    def __init__(
+        self,
+        desks: tuple[Desk, Desk],
+        channel: str,
+        part: str,
+        answers: Callable[[Tell, threading.Event], Iterator[ChannelState]],
+        cut: Callable[[], None] = lambda: None,
+    ) -> None:
+        """One desk asks, and the other reports, from another thread."""
+        self._asking, self._reporting = desks
+        self._channel = channel
+        self._part = part
+        self._answers = answers
+        self._cut = cut
+        self._closed = threading.Event()
+
+    def close(self) -> None:
+        """From any thread: nobody waits for a change any longer."""
+        self._closed.set()
+        self._cut()
+
+    def target(self) -> PartTarget:
+        return self._target_of(self._asking.ask(SHOW_CHANNEL, ChannelQuestion(name=self._channel)))
+
+    def targets(self, tell: Tell) -> Iterator[PartTarget]:
+        """The target at each change, until `close`; outages are told and outlasted."""
+        known: int | None = None
+        for answer in self._answers(tell, self._closed):
+            if answer.version != known:
+                known = answer.version
+                yield self._target_of(answer)
+
+    def chain(self, checkpoint: str) -> Sequence[ChainLink]:
+        """After all that it is a delta on, a whole one first. Raises CheckpointUnknown,
+        LineageBroken."""
+        chain: list[ChainLink] = []
+        while not chain or chain[-1].form == "delta":
+            needed = chain[-1].parent if chain else checkpoint
+            if needed is None or needed in {link.name for link in chain}:
+                raise LineageBroken(name=checkpoint, why="none of its ancestors is whole")
+            answer = self._asking.ask(SHOW_CHECKPOINT, CheckpointQuestion(name=needed))
+            name = check_name(_CHECKPOINT, answer.name)
+            chain.append(ChainLink(name, answer.digest, answer.uri, answer.form, answer.parent))
+        return chain[::-1]
+
+    def report(self, report: Report) -> Sequence[StandingAnswer]:
+        return self._reporting.ask(REPORT_REPLICA, report).parts
+
+    def _target_of(self, answer: ChannelState) -> PartTarget:
+        target = part_target(answer, self._part)
+        if target.checkpoint is not None:
+            check_name(_CHECKPOINT, target.checkpoint)
+        if target.digest is not None:
+            sha256_digest(target.digest)
+        return target
+
+
+def service_source(url: str, channel: str, part: str) -> RegistrySource:
+    desks = [RemoteDesk(service_at(url, _ANSWER_SECONDS_MAX)) for _ in range(2)]
+    waiting = service_at(url)
+
+    def answers(tell: Tell, closed: threading.Event) -> Iterator[ChannelState]:
+        for answer in channel_answers(waiting, channel, None, tell, closed):
+            try:
+                yield msgspec.convert(answer, ChannelState)
+            except msgspec.ValidationError as error:
+                raise InvalidInput(what=f"What {url} answers", why=str(error)) from error
+
+    return RegistrySource((desks[0], desks[1]), channel, part, answers, waiting.cut)
+
+
+def lake_source(lake: Lake, tenant: str, channel: str, part: str) -> RegistrySource:
+    desk = LocalDesk(lake, Caller(tenant, actor(None), at_the_lake=True))
+    return RegistrySource((desk, desk), channel, part, partial(_looks, desk, channel))
+
+
+def _looks(desk: Desk, channel: str, tell: Tell, closed: threading.Event) -> Iterator[ChannelState]:
+    pause_s = 0.0
+    while not closed.wait(pause_s):
+        pause_s = _LOOK_SECONDS
+        try:
+            answer = desk.ask(SHOW_CHANNEL, ChannelQuestion(name=channel))
+        except DatabaseUnreachable as error:
+            tell(f"{error} It is tried again.")
+            pause_s = _OUTAGE_PAUSE_SECONDS
+            continue
+        yield answer
+
+
+TellEvent = Callable[[str, str, dict[str, Any]], None]
+
+
+class Reporter:
+    """Reports from a thread of its own, so that an outage of the registry holds up no loading."""
+
+    def __init__(
+        self, source: RegistrySource, channel: str, first: Report, every_s: float, tell: TellEvent
+    ) -> None:
+        self._source = source
+        self._channel = channel
+        self._newest = first
+        self._every_s = every_s
+        self._tell = tell
+        self._news: SimpleQueue[None] = SimpleQueue()
+        self._ended = False
+        self._in_trouble = False
+        self._was_mixed: bool | None = None
+        self._thread = threading.Thread(target=self._run, name="reporter", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def say(self, report: Report) -> None:
+        self._newest = report
+        self._news.put(None)
+
+    def stop(self, *, leave: bool) -> None:
+        """Say the last thing, or that the replica leaves the fleet."""
+        if leave:
+            self._newest = replace(self._newest, state="left")
+        self._ended = True
+        self._news.put(None)
+        self._thread.join(_LEAVE_SECONDS_MAX)
+
+    def _run(self) -> None:
+        while True:
+            ended = self._ended
+            self._report(self._newest)
+            if ended:
+                return
+            try:
+                self._news.get(timeout=self._every_s)
+                while True:
+                    self._news.get_nowait()
+            except Empty:
+                continue
+
+    def _report(self, report: Report) -> None:
+        try:
+            parts = self._source.report(report)
+        except PenstockError as error:
+            if not self._in_trouble:
+                self._tell("unreported", f"the report was not taken: {one_line(error)}", {})
+            self._in_trouble = True
+            return
+        self._in_trouble = False
+        for part in parts:
+            if part.part != report.part or report.state == "left":
+                continue
+            # A fleet that is being rolled out is mixed once and whole once; what is neither, as
+            # one that is all behind, is no news.
+            if (part.mixed or part.whole) and part.mixed is not self._was_mixed:
+                self._was_mixed = part.mixed
+                facts = {"loaded": part.loaded, "wanted": part.wanted, "replicas": part.replicas}
+                kind = "mixed" if part.mixed else "whole"
+                self._tell(kind, say_standing(self._channel, part), facts)

@@ -1,0 +1,301 @@
+"""What a verdict rests on: results of a checkpoint and of the incumbent, the policy, and the newest
+look at the canary, all read at one moment."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from penstock.backends.audit.chain import append
+from penstock.backends.audit.entry import Deed
+from penstock.backends.database.engine import Database, clock_us, now_us
+from penstock.core.errors import InvalidInput
+from penstock.registry.checkpoints.attempts import AttemptScope, RecordedAttempt, result_values
+from penstock.registry.checkpoints.checkpoint import (
+    Checkpoint,
+    check_channel_name,
+    check_name,
+    check_reason,
+)
+from penstock.registry.checkpoints.digests import text_digest
+from penstock.registry.checkpoints.integrity import read_bound_attempts, read_bound_suite
+from penstock.registry.checkpoints.journal import NOTHING_RECORDED, JournalHead
+from penstock.registry.checkpoints.lineage import MarkedTraining, marked_training
+from penstock.registry.checkpoints.registration import find_in
+from penstock.registry.checkpoints.suites import SuiteVersion, read_versions
+from penstock.registry.checkpoints.tables import benchmark_attempt, benchmark_run
+from penstock.registry.gate.designs import Design, read_design
+from penstock.registry.gate.policy import CanarySteps, Policy, parse
+from penstock.registry.gate.tables import approval, gate_policy, live_look
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatedChannel:
+    tenant: str
+    name: str
+    version: int = 0
+    checkpoint: str | None = None
+    policy: str | None = None
+    canary: str | None = None
+    #: The version at which the present canary began.
+    canary_since: int = 0
+    #: When it was last rolled back: what people said before does not count any more.
+    rolled_back_at: int = 0
+
+
+@dataclass(frozen=True, order=True)
+class AttemptSource:
+    kind: str
+    source: str
+    isolated: bool = True
+
+
+@dataclass(frozen=True)
+class SideEvidence:
+    """The attempts of the candidate or of the incumbent at the version of a suite that counts."""
+
+    attempts: Sequence[RecordedAttempt] = ()
+    #: The other versions at which it was tried.
+    elsewhere: Sequence[str] = ()
+    #: The plan of its attempts, where they were made until the verdict stands.
+    design: Design | None = None
+    makers: Sequence[AttemptSource] = ()
+    #: What was recorded of it, up to now, and which rows say otherwise.
+    journal: JournalHead = NOTHING_RECORDED
+    alterations: Sequence[str] = ()
+
+    @property
+    def tasks(self) -> set[str]:
+        return {each.result.task for each in self.attempts}
+
+    @property
+    def digest(self) -> str:
+        """The name of these attempts, whatever their order."""
+        rows = ((result_values(each.result), each.run, each.scored_at) for each in self.attempts)
+        return f"sha256:{hashlib.sha256(msgspec.json.encode(sorted(rows))).hexdigest()}"
+
+
+@dataclass(frozen=True)
+class SuiteEvidence:
+    """`tasks` is empty where nobody knows which there should be."""
+
+    suite: str
+    version: str | None
+    tasks: Sequence[str]
+    candidate: SideEvidence
+    incumbent: SideEvidence | None
+    #: Why no version counts, though there are some.
+    unlisted: str | None = None
+    journal: JournalHead = NOTHING_RECORDED
+    alterations: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class LiveLook:
+    """The newest look at the running canary; without a document nobody looked yet."""
+
+    since_version: int | None
+    at: int | None = None
+    document: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class GivenApproval:
+    actor: str
+    reason: str
+    at: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    channel: str
+    channel_version: int
+    candidate: Checkpoint
+    incumbent: Checkpoint | None
+    policy: Policy | None
+    policy_digest: str | None = None
+    policy_problem: str | None = None
+    suites: dict[str, SuiteEvidence] = field(default_factory=dict)
+    full: bool = True
+    live: LiveLook | None = None
+    #: What of the candidate's training data is not to be trained on any more.
+    training: MarkedTraining = field(default_factory=MarkedTraining)
+    #: By actor, since the last rollback.
+    approvals: Sequence[GivenApproval] = ()
+    at: int
+    code: str
+
+
+def gather_evidence(
+    connection: Connection,
+    channel: GatedChannel,
+    checkpoint: str,
+    *,
+    full: bool = True,
+    share: float | None = None,
+    at_us: int | None = None,
+) -> Evidence:
+    """Read in the transaction that read the channel. Raises CheckpointUnknown."""
+    tenant = channel.tenant
+    candidate = find_in(connection, tenant, checkpoint)
+    incumbent = find_in(connection, tenant, channel.checkpoint) if channel.checkpoint else None
+    policy, problem = _read_policy(connection, channel)
+    # A canary with more than the last of its steps is no canary any more.
+    steps = (policy.canary if policy and policy.canary else CanarySteps()).steps
+    full = full or (share is not None and share > steps[-1])
+    names = (candidate.name, incumbent.name if incumbent else None)
+    pinned = {suite: policy.versions.get(suite) for suite in policy.suites} if policy else {}
+    suites = {
+        suite: _suite_evidence(connection, tenant, suite, version, names)
+        for suite, version in pinned.items()
+    }
+    live = _live_look(connection, channel, candidate.name) if channel.version and full else None
+    training = marked_training(connection, candidate)
+    approvals = _approvals(connection, channel, candidate.name)
+    if at_us is None:  # after all else, so that nothing that was read is later
+        at_us = connection.execute(sa.select(now_us())).scalar_one()
+    return Evidence(
+        channel=channel.name,
+        channel_version=channel.version,
+        candidate=candidate,
+        incumbent=incumbent,
+        policy=policy,
+        policy_digest=channel.policy,
+        policy_problem=problem,
+        suites=suites,
+        full=full,
+        live=live,
+        training=training,
+        approvals=approvals,
+        at=at_us,
+        code=metadata.version("penstock"),
+    )
+
+
+def _approvals(
+    connection: Connection, channel: GatedChannel, candidate: str
+) -> list[GivenApproval]:
+    columns = approval.c
+    query = (
+        sa.select(columns.actor, columns.reason, columns.at)
+        .where(columns.tenant == channel.tenant, columns.channel == channel.name)
+        .where(columns.checkpoint == candidate, columns.at > channel.rolled_back_at)
+        .order_by(columns.actor)
+    )
+    return [GivenApproval(*row) for row in connection.execute(query)]
+
+
+def _read_policy(connection: Connection, channel: GatedChannel) -> tuple[Policy | None, str | None]:
+    """The channel's policy, or why it cannot be used. Both are None where it has none."""
+    if channel.policy is None:
+        return None, None
+    columns = gate_policy.c
+    query = sa.select(columns.text).where(columns.tenant == channel.tenant)
+    text = connection.scalar(query.where(columns.digest == channel.policy))
+    if text is None or text_digest(text) != channel.policy:
+        return None, f"the policy {channel.policy} is not stored as it was written"
+    try:
+        return parse(text, f"the policy of the channel {channel.name}"), None
+    except InvalidInput as error:
+        return None, str(error)
+
+
+def _suite_evidence(
+    connection: Connection,
+    tenant: str,
+    suite: str,
+    pinned: str | None,
+    names: tuple[str, str | None],
+) -> SuiteEvidence:
+    """`pinned` is the version that the policy names; else the newest one counts."""
+    versions = read_versions(connection, tenant, suite)
+    matching = [known for known in versions if pinned in (None, known.version)]
+    counting, unlisted = (matching[-1] if matching else None), None
+    listing = [known.version for known in versions if known.tasks]
+    if counting and pinned is None and listing and not counting.tasks:
+        # Results of a few tasks under a new version must not pass for the whole suite.
+        unlisted = (
+            f"the tasks of {suite} at its newest version {counting.version} are unknown; those at"
+            f" {listing[-1]} are known: name the version that counts under [suites] of the policy"
+        )
+        counting = None
+    candidate, incumbent = (
+        _side_evidence(connection, tenant, suite, counting, name) if name else None
+        for name in names
+    )
+    tasks = tuple(sorted(task.name for task in counting.tasks)) if counting else ()
+    version = counting.version if counting else None
+    journal, alterations = read_bound_suite(connection, tenant, suite)
+    sides = candidate or SideEvidence(), incumbent
+    return SuiteEvidence(suite, version, tasks, *sides, unlisted, journal.head, alterations)
+
+
+def _side_evidence(
+    connection: Connection, tenant: str, suite: str, counting: SuiteVersion | None, name: str
+) -> SideEvidence:
+    columns = benchmark_attempt.c
+    query = sa.select(columns.suite_version).where(columns.tenant == tenant, columns.suite == suite)
+    tried = sorted(connection.scalars(query.where(columns.checkpoint == name).distinct()))
+    if counting is None:
+        return SideEvidence(elsewhere=tried)
+    scope = AttemptScope(tenant, suite, counting.version, name)
+    bound, design = read_bound_attempts(connection, scope), read_design(connection, scope)
+    attempts, alterations = bound.attempts, list(bound.alterations)
+    if (design.text if design else None) != bound.journal.design:
+        alterations.append(f"the plan of {name} on {suite} is not the one that was made")
+    runs = benchmark_run.c
+    query = sa.select(runs.kind, runs.source, runs.conditions)
+    sources = set()
+    for row in connection.execute(query.where(runs.id.in_({each.run for each in attempts}))):
+        conditions = msgspec.json.decode(row.conditions) if row.conditions else {}
+        isolated = conditions.get("isolated") is not False
+        sources.add(AttemptSource(row.kind, row.source, isolated))
+    elsewhere = [version for version in tried if version != counting.version]
+    journal = bound.journal.head
+    return SideEvidence(attempts, elsewhere, design, sorted(sources), journal, alterations)
+
+
+def _live_look(connection: Connection, channel: GatedChannel, candidate: str) -> LiveLook:
+    """Looks at an earlier canary with the same checkpoint do not count."""
+    if channel.canary != candidate:
+        return LiveLook(None)
+    columns, since = live_look.c, channel.canary_since
+    query = (
+        sa.select(columns.at, columns.document)
+        .where(columns.tenant == channel.tenant, columns.channel == channel.name)
+        .where(columns.candidate == candidate, columns.incumbent == channel.checkpoint)
+        .where(columns.since_version >= since)
+        .order_by(columns.id.desc())
+    )
+    row = connection.execute(query.limit(1)).first()
+    if row is None:
+        return LiveLook(since)
+    try:
+        document = msgspec.json.decode(row.document)
+    except msgspec.DecodeError:
+        document = None
+    return LiveLook(since, row.at, document if isinstance(document, dict) else {})
+
+
+def approve(
+    database: Database, *, tenant: str, channel: str, checkpoint: str, actor: str, reason: str
+) -> GivenApproval:
+    """Approve of a checkpoint, by its name or digest; again, it is as new as the last time. Raises
+    CheckpointUnknown, InvalidInput."""
+    check_channel_name(channel)
+    actor, reason = check_name("Who does it", actor), check_reason(reason)
+    with database.write() as connection:
+        name = find_in(connection, tenant, checkpoint).name
+        place = {"tenant": tenant, "channel": channel, "checkpoint": name, "actor": actor}
+        own = sa.and_(*(approval.c[column] == value for column, value in place.items()))
+        given = GivenApproval(actor, reason, clock_us(connection))
+        connection.execute(sa.delete(approval).where(own))
+        connection.execute(sa.insert(approval).values(**place, reason=reason, at=given.at))
+        by = {"tenant": tenant, "actor": actor, "subject": name}
+        append(connection, Deed(**by, action="approve", facts={"channel": channel}))
+    return given

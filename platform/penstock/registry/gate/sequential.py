@@ -1,0 +1,246 @@
+"""Comparisons of two arms of live traffic, at any time and as often as one likes
+(docs/research/sequential.md)."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import exp, log, log1p
+from typing import Any, Literal
+
+import numpy as np
+
+from penstock.registry.gate.policy import Direction
+
+Arm = Literal["current", "canary"]
+ArmOutcome = Literal["pass", "breach", "undecided"]
+
+#: With a mixture of this width, as a part of an information, the bound is narrowest there
+#: (for alpha from 0.1 to 0.001 within 2 %).
+_NARROWEST = 0.13
+#: Bounds are narrowest at the information with which an equal canary passes every second time,
+#: and one that is worse by four margins breaches.
+_TO_PASS = 8.0
+_TO_BREACH = _TO_PASS / 9
+#: Fewer users in an arm decide nothing: the bounds are asymptotic.
+_USERS_LEAST = 30
+#: About as many users have to show a variance before it counts as much as the one that is feared:
+#: more where the metric is rare.
+_DOUBT = 50.0
+#: How many users are thought to show all the variance that there can be.
+_THOUGHT = 10.0
+#: How closely an unknown share is thought to lie around the expected one, as a number of users
+#: observed before: large and small mismatches are both found.
+_CONCENTRATIONS = (30.0, 300.0, 3000.0)
+
+
+@dataclass(frozen=True)
+class UserResult:
+    """How many sessions of one user in one arm during one phase there are, and their sum."""
+
+    phase: int
+    arm: Arm
+    cluster: str
+    count: int
+    total: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmQuestion:
+    """Is the canary worse than the current checkpoint by more than the margin?"""
+
+    direction: Direction
+    #: On the metric's scale, and above 0.
+    margin: float
+    #: The chance that an answer is wrong. Where several metrics may each end a canary,
+    #: `breach_alpha` is that chance for one of them: alpha / metrics.
+    alpha: float = 0.05
+    breach_alpha: float | None = None
+    bounds: tuple[float, float] | None = (0.0, 1.0)
+    min_clusters: int = _USERS_LEAST
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmComparison:
+    """`pass` and `breach` are shown. `difference` is canary − current on the metric's scale."""
+
+    outcome: ArmOutcome
+    why: str
+    clusters: dict[Arm, float]
+    sessions: dict[Arm, int]
+    difference: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    standard_error: float | None = None
+
+
+def on_log_scale(value: float, floor: float = 1.0) -> float:
+    """What a cell sums up of a metric with a heavy tail. The floor keeps zeros out."""
+    return log(max(value, floor))
+
+
+def log_margin(ratio: float) -> float:
+    """A margin of 0.1 lets the geometric mean be worse by 10 %."""
+    return log1p(ratio)
+
+
+def as_ratio(difference: float) -> float:
+    """A difference of logarithms, as a change: 0.1 is 10 % more."""
+    return exp(difference) - 1
+
+
+def compare_arms(cells: Iterable[UserResult], question: ArmQuestion) -> ArmComparison:
+    """Looks at all sessions there are. It may be asked at any time, and stopped on its answer."""
+    cells = [cell for cell in cells if cell.count]
+    sessions: dict[Arm, int] = {"current": 0, "canary": 0}
+    for cell in cells:
+        sessions[cell.arm] += cell.count
+    clusters, difference, variance = _difference(cells, question)
+    facts: dict[str, Any] = {"clusters": clusters, "sessions": sessions}
+    if few := [arm for arm, users in clusters.items() if users < question.min_clusters]:
+        why = f"fewer than {question.min_clusters} users in {' and '.join(few)}"
+        return ArmComparison(outcome="undecided", why=why, **facts)
+    below, above = bound_distances(variance, question)
+    gain = difference if question.direction == "max" else -difference
+    worst, best = gain - below, gain + above
+    outcome: ArmOutcome = "undecided"
+    why = "the margin lies within the interval"
+    if worst > -question.margin:
+        outcome, why = "pass", "not worse by more than the margin"
+    elif best < -question.margin:
+        outcome, why = "breach", "worse by more than the margin"
+    lower, upper = sorted((worst, best) if question.direction == "max" else (-worst, -best))
+    facts |= {"difference": difference, "lower": lower, "upper": upper}
+    return ArmComparison(outcome=outcome, why=why, standard_error=variance**0.5, **facts)
+
+
+def mixture_bound(variance: Any, *, at: float, alpha: float) -> Any:
+    """How far an estimate may lie on one side of the truth. `at` is chosen before the data are
+    seen."""
+    rho = _NARROWEST * at
+    information = 1 / np.maximum(variance, 1e-300)
+    spread = information + rho
+    radius = np.sqrt(2 * spread * np.log1p(np.sqrt(spread / rho) / (2 * alpha)))
+    return radius / information
+
+
+def bound_distances(variance: Any, question: ArmQuestion) -> tuple[Any, Any]:
+    scale = max(question.margin, 1e-9) ** -2
+    breach_alpha = question.alpha if question.breach_alpha is None else question.breach_alpha
+    return (
+        mixture_bound(variance, at=_TO_PASS * scale, alpha=question.alpha),
+        mixture_bound(variance, at=_TO_BREACH * scale, alpha=breach_alpha),
+    )
+
+
+def _difference(
+    cells: Sequence[UserResult], question: ArmQuestion
+) -> tuple[dict[Arm, float], float, float]:
+    """By arm, how many users of equal weight would tell as much; canary − current; its variance."""
+    mean = np.array([cell.total / cell.count for cell in cells])
+    arm = np.array([cell.arm == "canary" for cell in cells], dtype=int)
+    _, user = _numbered([cell.cluster for cell in cells])
+    phases, phase = _numbered([cell.phase for cell in cells])
+
+    def sums(values: Any) -> Any:
+        by_place = np.zeros((2, phases))
+        np.add.at(by_place, (arm, phase), values)
+        return by_place
+
+    users = sums(1.0)
+    number, own = np.maximum(users, 1), users[arm, phase]
+    both = users.prod(axis=0) / np.maximum(users.sum(axis=0), 1)
+    both = np.where(users.min(axis=0, initial=np.inf) >= 2, both, 0)
+    shares = both / max(both.sum(), 1e-300)
+    # Of each mean in the difference: 1 in all for the canary, −1 for the current.
+    weights = (2 * arm - 1) * shares[phase] / own
+    squares = [float((weights[arm == which] ** 2).sum()) for which in (0, 1)]
+    current, canary = (1 / each if each else 0.0 for each in squares)
+    means = sums(mean) / number
+    away = (mean - means[arm, phase]) * np.sqrt(own / np.maximum(own - 1, 1))
+    # What a user adds in all phases and arms is one summand of the variance.
+    by_user = np.bincount(user, weights=weights * away)
+    more = missing_variance(users, means, sums(away**2) / number, question)
+    variance = float((by_user**2).sum() + (shares**2 * more).sum())
+    return {"current": current, "canary": canary}, float(weights @ mean), variance
+
+
+def _numbered(names: Sequence[Any]) -> tuple[int, Any]:
+    places: dict[Any, int] = {}
+    numbers = [places.setdefault(name, len(places)) for name in names]
+    return len(places), np.array(numbers, dtype=int)
+
+
+def missing_variance(users: Any, means: Any, spreads: Any, question: ArmQuestion) -> Any:
+    """What the variances of the arms' means lack. All have the shape (arm, phase, …)."""
+    worse = -question.margin if question.direction == "max" else question.margin
+    canary = np.array([0.0, 1.0]).reshape(2, *[1] * (means.ndim - 1))
+    level = (users * (means - worse * canary)).sum(axis=0) / np.maximum(users.sum(axis=0), 1)
+    if question.bounds is not None:  # where neither arm could lie outside of them
+        least, greatest = question.bounds
+        level = np.clip(level, least + max(-worse, 0), max(greatest - max(worse, 0), least))
+    at_margin = _variance_shape(level + worse * canary, question)
+    # How much of the variance that its mean would allow users show, all together. Between bounds
+    # they may show all of it, and are thought to until a few of them were seen.
+    free = np.maximum(users - 1, 0)
+    shown = (free * spreads).sum(axis=(0, 1))
+    allowed = (free * _variance_shape(means, question)).sum(axis=(0, 1))
+    doubt, prior = _DOUBT, 0.0
+    if question.bounds is not None:
+        average = (users * at_margin).sum(axis=(0, 1))
+        thought = _THOUGHT * average / np.maximum(users.sum(axis=(0, 1)), 1)
+        shown, allowed = shown + thought, allowed + thought
+        prior = (question.bounds[1] - question.bounds[0]) ** 2 / 4
+        doubt = _DOUBT * np.minimum(prior / np.maximum(at_margin, 1e-300), 1e6)
+    scale = np.where(allowed > 0, shown / np.maximum(allowed, 1e-300), 1.0)
+    feared, number = scale * at_margin, np.maximum(users, 1)
+    return doubt / (doubt + number) * np.maximum(feared - spreads, 0) / number + prior / number**2
+
+
+def _variance_shape(means: Any, question: ArmQuestion) -> Any:
+    """How the variance goes with the mean: between bounds as a rate's does."""
+    if question.bounds is None:
+        return np.ones_like(means)
+    least, greatest = question.bounds
+    return np.maximum(means - least, 0) * np.maximum(greatest - means, 0)
+
+
+@dataclass(frozen=True)
+class PhaseUsers:
+    """Users by the arm in which they were first seen in a phase."""
+
+    share: float
+    canary: int
+    current: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleRatio:
+    """`p` is valid at every look. `expected` and `found` are users of the canary."""
+
+    outcome: Literal["fits", "mismatch"]
+    p: float
+    expected: float
+    found: float
+    users: int
+
+
+def check_sample_ratio(phases: Iterable[PhaseUsers], alpha: float = 0.001) -> SampleRatio:
+    """A phase with a share of 0 or 1 shows nothing."""
+    from scipy.special import betaln
+
+    def log_factor(phase: PhaseUsers, concentration: float) -> float:
+        canary, current = concentration * phase.share, concentration * (1 - phase.share)
+        unknown = betaln(canary + phase.canary, current + phase.current) - betaln(canary, current)
+        expected = phase.canary * log(phase.share) + phase.current * log(1 - phase.share)
+        return float(unknown - expected)
+
+    phases = [phase for phase in phases if 0 < phase.share < 1]
+    factors = [sum(log_factor(phase, size) for phase in phases) for size in _CONCENTRATIONS]
+    top = max(factors)
+    evidence = top + log(sum(exp(factor - top) for factor in factors) / len(factors))
+    return SampleRatio(
+        outcome="mismatch" if evidence >= -log(alpha) else "fits",
+        p=min(1.0, exp(-evidence)) if evidence > 0 else 1.0,
+        expected=sum((phase.canary + phase.current) * phase.share for phase in phases),
+        found=sum(phase.canary for phase in phases),
+        users=sum(phase.canary + phase.current for phase in phases),
+    )

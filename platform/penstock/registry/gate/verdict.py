@@ -1,0 +1,93 @@
+"""What the gate says of a checkpoint: a document that is never changed, named by its digest."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from math import isfinite
+from typing import Any, Literal
+
+import msgspec
+
+from penstock.core.errors import PenstockError
+from penstock.registry.checkpoints.digests import text_digest
+
+Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE", "ERROR"]
+#: What one comparison came to, and why.
+Finding = tuple[Outcome, str]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The document holds all that the outcome rests on. Only PASS opens the gate."""
+
+    outcome: Outcome
+    channel: str
+    checkpoint: str
+    document: Mapping[str, Any]
+
+    @property
+    def text(self) -> str:
+        """The document, the same text for the same facts."""
+        return verdict_text(self.document)
+
+    @property
+    def id(self) -> str:
+        return text_digest(self.text)
+
+
+def verdict_text(document: Mapping[str, Any]) -> str:
+    return msgspec.json.encode(document, order="sorted").decode()
+
+
+@dataclass(frozen=True)
+class PartVerdict:
+    """What one part of the policy came to; `facts` go into the document."""
+
+    outcome: Outcome
+    why: str
+    facts: dict[str, Any] = field(default_factory=dict)
+    #: Nothing had to be shown, since there is no incumbent. It keeps nobody out, and shows nothing.
+    idle: bool = False
+
+    @property
+    def document(self) -> dict[str, Any]:
+        idle = {"idle": True} if self.idle else {}
+        return {"outcome": self.outcome, "why": self.why, **idle, **self.facts}
+
+
+def finite(value: float) -> float | None:
+    """A bound as a document says it: None where it may be anything."""
+    return value if isfinite(value) else None
+
+
+def shown_beside(value: float, limit: float) -> str:
+    """The value in two or three digits, and in more where it would not seem to be on its side of
+    the limit."""
+    side = (value > limit) - (value < limit)
+    first = 2 if abs(value) < 1 else 3 if abs(value) < 1000 else 4
+    for digits in range(first, 17):
+        rounded = float(f"{value:.{digits}g}")
+        if (rounded > limit) - (rounded < limit) == side:
+            break
+    return f"{Decimal(str(rounded)).normalize():f}" if isfinite(value) else str(value)
+
+
+def worst_of(outcomes: Collection[Outcome]) -> Outcome:
+    order: tuple[Outcome, ...] = ("ERROR", "FAIL", "INCONCLUSIVE", "PASS")
+    return next(outcome for outcome in order if outcome in outcomes)
+
+
+class GateRefused(PenstockError, http_status=422):
+    """The gate says {outcome} of {checkpoint} for {channel}, and only PASS opens it. Nothing was
+    changed; `penstock gate check` shows why."""
+
+    @property
+    def verdict(self) -> Verdict:
+        verdict = self.facts["verdict"]
+        assert isinstance(verdict, Verdict)
+        return verdict
+
+    @property
+    def http_fields(self) -> dict[str, Any]:
+        outcome, document = self.verdict.outcome, dict(self.verdict.document)
+        return {"outcome": outcome, "verdict": document, "verdict_id": self.verdict.id}

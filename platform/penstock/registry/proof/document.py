@@ -1,0 +1,265 @@
+"""The proof of a checkpoint: one signed document, and what is otherwise in the lake since.
+
+A section is plain JSON without fractions, and without names of users or sessions. Rooms above hand
+in sections of their own, as entry points of the group `penstock.registry.proof`."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import entry_points
+from typing import Any
+
+import sqlalchemy as sa
+
+from penstock.access.privacy.tables import OPEN, erasure
+from penstock.backends.audit.chain import heads_of, record
+from penstock.backends.audit.entry import Deed
+from penstock.backends.database.engine import clock_us
+from penstock.backends.terminal.output import time_text
+from penstock.core.settings import without_secrets
+from penstock.core.signatures import SigningKey, canonical
+from penstock.lake.desk import Caller
+from penstock.lake.lake import Lake
+from penstock.registry.channels.history import changes_of_checkpoint, verify_history
+from penstock.registry.checkpoints.checkpoint import Checkpoint, LineageBroken
+from penstock.registry.checkpoints.digests import text_digest
+from penstock.registry.checkpoints.registration import ancestors, find
+from penstock.registry.fleet.replicas import replicas_of
+from penstock.registry.gate.tables import verdict
+from penstock.registry.proof.shard_records import file_problems
+from penstock.shards.manifest import shard_folder
+from penstock.shards.tables import ERASED, shard
+
+PROOF_FORMAT = "penstock proof 1"
+
+
+@dataclass(frozen=True)
+class ProofSubject:
+    """`parents` begin with the nearest."""
+
+    lake: Lake
+    tenant: str
+    checkpoint: Checkpoint
+    parents: list[Checkpoint]
+    #: Compare the checksums of shards' files; else their sizes are looked at.
+    read_files: bool = False
+    #: What nobody can show, of what, and why.
+    gaps: list[dict[str, str]] = field(default_factory=list)
+
+    @property
+    def ancestry(self) -> list[Checkpoint]:
+        return [self.checkpoint, *self.parents]
+
+    @property
+    def shards(self) -> dict[str, list[str]]:
+        """The checkpoints that each shard trained, by its id."""
+        trained: dict[str, list[str]] = {}
+        for learner in self.ancestry:
+            for id_ in learner.shards:
+                trained.setdefault(id_, []).append(learner.name)
+        return trained
+
+    def lacks(self, part: str, of: str, why: str) -> None:
+        self.gaps.append({"part": part, "of": of, "why": why})
+
+
+Section = Callable[[ProofSubject], Any]
+
+
+def prove_checkpoint(
+    lake: Lake, caller: Caller, text: str, *, read_files: bool = False
+) -> dict[str, Any]:
+    """The signed proof of a checkpoint, by its name or digest. Raises CheckpointUnknown,
+    SigningKeyUnfit."""
+    known = find(lake.database, caller.tenant, text)
+    subject = ProofSubject(lake, caller.tenant, known, [], read_files)
+    with lake.database.read() as connection:
+        now = clock_us(connection)
+        try:
+            subject.parents.extend(ancestors(connection, known))
+        except LineageBroken as error:
+            subject.lacks("parents", known.name, str(error))
+    head = {"format": PROOF_FORMAT, "tenant": caller.tenant, "made_at": time_text(now)}
+    entries = sorted(entry_points(group="penstock.proof"), key=lambda entry: entry.name)
+    sections = _SECTIONS | {entry.name: entry.load() for entry in entries}
+    document = {name: section(subject) for name, section in sections.items()}
+    document |= {"gaps": subject.gaps, "made_by": caller.actor}
+    signed = SigningKey.of(lake.settings).sign(head | document)
+    facts = {"document": hashlib.sha256(canonical(signed)).hexdigest()}  # what was handed out
+    place = {"tenant": caller.tenant, "actor": caller.actor, "subject": known.name}
+    record(lake.database, Deed(**place, action="prove", facts=facts))
+    return signed
+
+
+def _checkpoint_facts(known: Checkpoint) -> dict[str, Any]:
+    names = ("name", "digest", "form", "parent", "state", "checked", "bytes", "registered_by")
+    facts = {name: getattr(known, name) for name in names}
+    facts |= {"uri": without_secrets(known.uri), "registered_at": known.registered_at}
+    return facts | {"shards": list(known.shards)}
+
+
+def _shards(subject: ProofSubject) -> list[dict[str, Any]]:
+    for learner in subject.ancestry:
+        if not learner.shards:
+            why = "it was registered without shards: nobody can say what it learned from"
+            subject.lacks("shards", learner.name, why)
+    return [_shard(subject, id_, names) for id_, names in subject.shards.items()]
+
+
+def _shard(subject: ProofSubject, id_: str, names: list[str]) -> dict[str, Any]:
+    lake, columns = subject.lake, shard.c
+    query = sa.select(columns.name, columns.created_at, columns.gone, columns.gone_at)
+    query = query.add_columns(columns.record)
+    mine = (columns.tenant == subject.tenant, columns.id == id_)
+    with lake.database.read() as connection:
+        row = connection.execute(query.where(*mine)).first()
+    if row is None:
+        subject.lacks("shards", id_, "it is not registered any more")
+        return {"shard": id_, "trained": names, "state": "unknown", "problems": []}
+    kept: dict[str, Any] = json.loads(row.record)
+    problems = []
+    if row.gone is None:
+        problems = file_problems(
+            lake, shard_folder(subject.tenant, id_), kept["files"], read=subject.read_files
+        )
+    for problem in problems:
+        subject.lacks("shards", id_, problem)
+    return kept | {
+        "shard": id_,
+        "trained": names,
+        "name": row.name,
+        "built_at": time_text(row.created_at),
+        "state": row.gone or ("damaged" if problems else "there"),
+        "gone_since": time_text(row.gone_at) if row.gone_at else None,
+        "problems": problems,
+    }
+
+
+def _verdicts(subject: ProofSubject) -> list[dict[str, Any]]:
+    """Each with its whole document as text, whose SHA-256 is its name: policy and statistics."""
+    mine = (verdict.c.tenant == subject.tenant, verdict.c.checkpoint == subject.checkpoint.name)
+    with subject.lake.database.read() as connection:
+        query = sa.select(verdict).where(*mine).order_by(verdict.c.made_at, verdict.c.id)
+        rows = connection.execute(query).all()
+    if not rows:
+        why = "it never met a gate: no promotion asked for a verdict"
+        subject.lacks("verdicts", subject.checkpoint.name, why)
+    for row in rows:
+        if text_digest(row.document) != row.id:
+            subject.lacks("verdicts", row.id, "its document is not as it was written")
+        elif json.loads(row.document).get("policy") is None:
+            subject.lacks("verdicts", row.id, "the channel had no policy: nothing was demanded")
+    return [
+        {"verdict": row.id, "outcome": row.outcome, "channel": row.channel}
+        | {"made_at": time_text(row.made_at), "document": row.document}
+        for row in rows
+    ]
+
+
+def _promotions(subject: ProofSubject) -> list[dict[str, Any]]:
+    """Every change of a channel that came to the checkpoint or left it."""
+    place = subject.lake.database, subject.tenant
+    changes = changes_of_checkpoint(*place, subject.checkpoint.name)
+    if not changes:
+        subject.lacks("promotions", subject.checkpoint.name, "no channel ever pointed at it")
+    for channel in dict.fromkeys(change.channel for change in changes):
+        if misfit := verify_history(*place, channel):
+            why = f"version {misfit.version} is not as it was written: {misfit.why}"
+            subject.lacks("promotions", channel, why)
+    shown = []
+    for change in changes:
+        if change.overridden:
+            why = f"version {change.version} went past the gate, by {change.actor}"
+            subject.lacks("promotions", change.channel, why)
+        share = change.canary_share
+        texts = {"canary_share": None if share is None else f"{share:.12g}"}
+        shown.append(asdict(change) | texts | {"at": time_text(change.at)})
+    return shown
+
+
+def _replicas(subject: ProofSubject) -> list[dict[str, Any]]:
+    lake, known = subject.lake, subject.checkpoint
+    heard = replicas_of(lake.database, lake.settings, subject.tenant, known.name)
+    if not heard:
+        why = "no replica reported within the last hour that it serves it"
+        subject.lacks("replicas", known.name, why)
+    for _, replica in heard:
+        if replica.digest != known.digest:
+            subject.lacks("replicas", replica.replica, "it serves files of another digest")
+    names = ("replica", "part", "state", "version", "digest", "loaded_at", "heard_at", "silent")
+    return [
+        {"channel": channel} | {name: getattr(replica, name) for name in names}
+        for channel, replica in heard
+    ]
+
+
+def _erasures(subject: ProofSubject) -> list[dict[str, Any]]:
+    """Those that reached a shard of its lineage, by the digests of their signed reports."""
+    columns = erasure.c
+    query = sa.select(columns.state, columns.report).where(columns.tenant == subject.tenant)
+    erased = sa.select(shard.c.id).where(shard.c.gone == ERASED, shard.c.id.in_(subject.shards))
+    with subject.lake.database.read() as connection:
+        rows = connection.execute(query.order_by(columns.started_at, columns.id)).all()
+        gone = connection.scalars(erased.order_by(shard.c.id)).all()
+    if any(row.report is None and row.state == OPEN for row in rows):
+        why = "an erasure is under way: what it reaches is not known yet"
+        subject.lacks("erasures", subject.tenant, why)
+    reached = []
+    for report in [json.loads(row.report) for row in rows if row.report is not None]:
+        seen = report["seen_by"].get("shards", ())
+        if shards := [id_ for id_ in subject.shards if id_ in seen]:
+            facts = {name: report[name] for name in ("erasure", "kind", "sessions")}
+            facts["finished_at"] = time_text(report["finished_at_us"])
+            facts["report"] = "sha256:" + hashlib.sha256(canonical(report)).hexdigest()
+            reached.append(facts | {"shards": shards})
+    for id_ in set(gone) - {id_ for facts in reached for id_ in facts["shards"]}:
+        subject.lacks("erasures", id_, "it was erased, and the report is not kept any more")
+    return reached
+
+
+_SECTIONS: dict[str, Section] = {
+    "checkpoint": lambda subject: _checkpoint_facts(subject.checkpoint),
+    "parents": lambda subject: [_checkpoint_facts(parent) for parent in subject.parents],
+    "shards": _shards,
+    "verdicts": _verdicts,
+    "promotions": _promotions,
+    "replicas": _replicas,
+    "erasures": _erasures,
+    # `penstock audit verify --head` compares it.
+    "audit": lambda subject: next(
+        (head._asdict() for _, head in heads_of(subject.lake.database, subject.tenant)), None
+    ),
+}
+
+#: By which fields two proofs are compared: what an entry of each section is known by.
+_KEYS = {
+    "checkpoint": ("name",),
+    "parents": ("name",),
+    "shards": ("shard",),
+    "verdicts": ("verdict",),
+    "promotions": ("channel", "version"),
+    "replicas": ("channel", "replica"),
+    "erasures": ("erasure",),
+    "consent_withdrawn": ("shard", "reason"),
+}
+
+
+def differences(document: dict[str, Any], present: dict[str, Any]) -> Iterator[str]:
+    """What is otherwise now, in sentences. `present` is a proof of the same checkpoint."""
+    for section, names in _KEYS.items():
+        before, now = (_entries(each.get(section) or [], names) for each in (document, present))
+        for key, entry in before.items():
+            if key not in now:
+                yield f"{section}: {key} is not there any more"
+                continue
+            for name in sorted(entry.keys() - {"heard_at", "silent"}):
+                if entry[name] != (found := now[key].get(name)):
+                    yield f"{section}: {name} of {key} was {entry[name]}, now it is {found}"
+        for key in now.keys() - before.keys():
+            yield f"{section}: {key} came since"
+
+
+def _entries(entries: Any, names: tuple[str, ...]) -> dict[str, Mapping[str, Any]]:
+    listed = [entries] if isinstance(entries, Mapping) else entries
+    return {" ".join(str(entry[name]) for name in names): entry for entry in listed}
