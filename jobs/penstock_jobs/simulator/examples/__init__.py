@@ -17,7 +17,7 @@ LEFT_BEHIND = ("__pycache__", "*.pyc", ".DS_Store")
 def examples_folder() -> Path:
     """In an installed package they lie beside this module, in a checkout at its top."""
     shipped = Path(__file__).with_name("_files")
-    return shipped if shipped.exists() else Path(__file__).parents[3] / "examples"
+    return shipped if shipped.exists() else Path(__file__).parents[4] / "examples"
 
 
 Folder = Annotated[

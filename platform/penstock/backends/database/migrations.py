@@ -71,8 +71,8 @@ def exclusive_transaction(database: Database) -> Iterator[Connection]:
 
 def migrations_folder() -> Path:
     """Beside the code in an installed wheel, at the top of a checkout otherwise."""
-    checkout = Path(__file__).parents[3] / "migrations"
-    shipped = Path(__file__).parents[1] / "_migrations"
+    checkout = Path(__file__).parents[4] / "migrations"
+    shipped = Path(__file__).parents[2] / "_migrations"
     return checkout if (checkout / "env.py").exists() else shipped
 
 
