@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.figures import Figure, show
-from penstock.registry.gate.sequential import Arm, ArmQuestion, UserResult, compare_arms
+from penstock.registry.gate.sequential import Arm, ArmRequest, UserResult, compare_arms
 from penstock_jobs.rewards.followups.dissatisfaction import (
     LABELS_MIN,
     JudgedMessages,
@@ -107,7 +107,7 @@ def canary_errors(
 ) -> CanaryErrors:
     """How often a canary is ever rolled back, and ever let through, over growing looks."""
     random = np.random.default_rng(seed)
-    question = ArmQuestion(direction="min", margin=margin, alpha=_ALPHA)
+    question = ArmRequest(direction="min", margin=margin, alpha=_ALPHA)
     breaches = passes = 0
     for _ in range(samples):
         worlds: dict[Arm, JudgedMessages] = {
@@ -122,7 +122,7 @@ def canary_errors(
     return CanaryErrors(breaches / samples, passes / samples)
 
 
-def _looked_at(worlds: dict[Arm, JudgedMessages], share: float, question: ArmQuestion) -> str:
+def _looked_at(worlds: dict[Arm, JudgedMessages], share: float, request: ArmRequest) -> str:
     """After that share of the labels was given."""
     parts = []
     for messages in worlds.values():
@@ -140,7 +140,7 @@ def _looked_at(worlds: dict[Arm, JudgedMessages], share: float, question: ArmQue
         for arm, rate in rates.items()
         for number, value in enumerate(rate.values.tolist())
     ]
-    return compare_arms(cells, replace(question, bounds=(least, greatest))).outcome
+    return compare_arms(cells, replace(request, bounds=(least, greatest))).outcome
 
 
 _JUDGES = ((1.5, 0.0), (0.5, 0.8), (0.0, 0.0))

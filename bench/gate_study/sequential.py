@@ -15,7 +15,7 @@ from numpy.random import Generator
 from penstock.backends.terminal.output import say, show_table
 from penstock.registry.gate.policy import Direction
 from penstock.registry.gate.sequential import (
-    ArmQuestion,
+    ArmRequest,
     PhaseUsers,
     bound_distances,
     check_sample_ratio,
@@ -45,8 +45,8 @@ class Stream:
     sessions: int = 5000
 
     @property
-    def question(self) -> ArmQuestion:
-        return ArmQuestion(
+    def question(self) -> ArmRequest:
+        return ArmRequest(
             direction=self.direction, margin=self.margin, bounds=self.bounds, alpha=ALPHA
         )
 
@@ -96,7 +96,7 @@ def walk(random: Generator, stream: Stream, worse: float) -> tuple[Any, ...]:
     return user, canary, stream.draw(random, user, canary * worse)
 
 
-def every_look(user: Any, canary: Any, value: Any, question: ArmQuestion) -> tuple[Any, Any, Any]:
+def every_look(user: Any, canary: Any, value: Any, request: ArmRequest) -> tuple[Any, Any, Any]:
     """After each session: the difference, its variance, and the users of the smaller arm. The same
     as `compare` of one phase, for all looks at once (a test holds them together)."""
     order = np.argsort(user, kind="stable")
@@ -113,7 +113,7 @@ def every_look(user: Any, canary: Any, value: Any, question: ArmQuestion) -> tup
     users, sum1, sum2 = counts[:, 0], counts[:, 1], counts[:, 2]
     means = sum1 / np.maximum(users, 1)
     spreads = np.maximum(sum2 - users * means**2, 0) / np.maximum(users - 1, 1)
-    variance = spreads / np.maximum(users, 1) + missing_variance(users, means, spreads, question)
+    variance = spreads / np.maximum(users, 1) + missing_variance(users, means, spreads, request)
     return (means[1] - means[0])[0], variance.sum(axis=0)[0], users.min(axis=0)[0]
 
 

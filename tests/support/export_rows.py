@@ -23,7 +23,7 @@ from penstock.shards.manifest import Manifest
 from penstock.shards.schema import SORTED_BY
 from penstock.shards.validation import ShardValidator
 from penstock.shards.writer import PartLimits
-from penstock_jobs.shards.exporters.export import (
+from penstock_jobs.shards.export import (
     EXPORT_NAME,
     ExportEmpty,
     ExportReport,

@@ -12,10 +12,10 @@ import typer
 from penstock.backends.terminal import options
 from penstock.backends.terminal.long_commands import progress_of, spinner_of
 from penstock.backends.terminal.output import say, say_more, show_rows, show_table, show_text
+from penstock.core.endpoint import Client
 from penstock.core.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.commands import Outcome, command
-from penstock.lake.desk import Desk
 from penstock.lake.lake import Lake
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help="A suite's name,
 @app.command()
 @command()
 def show(
-    desk: Desk,
+    client: Client,
     suite: SuiteName,
     *,
     checkpoint: Annotated[Text, typer.Option(metavar="NAME", help="One, with its tasks.")] = None,
@@ -141,14 +141,14 @@ def show(
     Example: penstock bench show core --checkpoint ckpt-0013
     """
 
-    from penstock_jobs.benchmarks.calls import SHOW_RESULTS, ResultsQuestion
+    from penstock_jobs.benchmarks.endpoints import SHOW_RESULTS, ResultsRequest
     from penstock_jobs.benchmarks.summary import mean_text, task_table
 
     suite = _name_of(suite)
-    question = ResultsQuestion(
+    question = ResultsRequest(
         suite=suite, checkpoint=checkpoint, suite_version=suite_version, limit=limit, cursor=cursor
     )
-    answer = desk.ask(SHOW_RESULTS, question)
+    answer = client.call(SHOW_RESULTS, question)
     results, advice = answer.results, answer.advice
     say_more(answer.next)
     yield results
@@ -176,7 +176,7 @@ def show(
 @app.command()
 @command()
 def compare(
-    desk: Desk,
+    client: Client,
     before: Annotated[str, typer.Argument(metavar="A", help="A checkpoint.")],
     after: Annotated[str, typer.Argument(metavar="B", help="The one to compare with it.")],
     *,
@@ -189,11 +189,11 @@ def compare(
     Example: penstock bench compare ckpt-0012 ckpt-0013 --suite core
     """
 
-    from penstock_jobs.benchmarks.calls import COMPARE_RESULTS, ComparisonQuestion
+    from penstock_jobs.benchmarks.endpoints import COMPARE_RESULTS, ComparisonRequest
     from penstock_jobs.benchmarks.summary import number_text
 
-    question = ComparisonQuestion(suite=_name_of(suite), before=before, after=after)
-    comparison = desk.ask(COMPARE_RESULTS, question)
+    question = ComparisonRequest(suite=_name_of(suite), before=before, after=after)
+    comparison = client.call(COMPARE_RESULTS, question)
     yield comparison
     rows: list[list[object]] = [
         ["tasks of both", len(comparison.tasks)],
@@ -343,7 +343,7 @@ _IMPORT_FIELDS = (
 @app.command("import")
 @command()
 def import_(
-    desk: Desk,
+    client: Client,
     path: Results,
     *,
     suite: Annotated[str, typer.Option(metavar="NAME", help="Of which suite.")],
@@ -363,7 +363,7 @@ def import_(
     Example: penstock bench import jobs/2026-11-21 --suite core --checkpoint ckpt-0013
     """
 
-    from penstock_jobs.benchmarks.calls import IMPORT_RESULTS
+    from penstock_jobs.benchmarks.endpoints import IMPORT_RESULTS
     from penstock_jobs.benchmarks.importers.trials import ReadOptions
     from penstock_jobs.benchmarks.result_import import error_rows, read_results
 
@@ -372,7 +372,7 @@ def import_(
         whose = {"suite": suite, "checkpoint": checkpoint, "suite_version": suite_version}
         how = {"first_attempt": first_attempt, "dry_run": dry_run}
         question = read_results(path, None if form == "auto" else form, reading, **whose, **how)
-        answer = desk.ask(IMPORT_RESULTS, question)
+        answer = client.call(IMPORT_RESULTS, question)
     report, advice = answer.report, answer.advice
     if advice is not None:
         say(advice)

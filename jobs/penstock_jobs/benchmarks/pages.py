@@ -2,18 +2,18 @@
 
 from functools import partial
 
+from penstock.core.endpoint import Request
 from penstock.core.errors import PenstockError
 from penstock.doors.console.charts import Interval, interval_chart
 from penstock.doors.console.figures import signed
 from penstock.doors.console.page import Content, PageList, Visitor, page_sql
 from penstock.doors.console.verdict_charts import frontier_chart
-from penstock.lake.desk import Question
 from penstock.registry.gate.frontier import FrontierPicture, FrontierPoint
-from penstock_jobs.benchmarks.calls import (
+from penstock_jobs.benchmarks.endpoints import (
     COMPARE_RESULTS,
     SHOW_RESULTS,
-    ComparisonQuestion,
-    ResultsQuestion,
+    ComparisonRequest,
+    ResultsRequest,
 )
 from penstock_jobs.benchmarks.summary import CheckpointResults
 
@@ -31,28 +31,28 @@ class SuiteUnknown(PenstockError, exit_status=2, http_status=404):
     import` make results; the page Suites shows those there are."""
 
 
-class SuitesQuestion(Question):
+class SuitesRequest(Request):
     """All suites."""
 
 
-class SuiteQuestion(Question):
+class SuiteRequest(Request):
     suite: str
     cursor: str | None = None
 
 
 @PAGES.page("/suites", "Suites", "suites.html.jinja", group="Release", place=2, shortcut="b")
-def _suites(visitor: Visitor, _question: SuitesQuestion) -> Content:
+def _suites(visitor: Visitor, _question: SuitesRequest) -> Content:
     sql = page_sql("penstock_jobs.benchmarks", "suites.sql")
     rows = visitor.own_rows(sql, frozenset({"benchmark_scores"}))
     return {"suites": rows}
 
 
 @PAGES.page("/suites/{suite}", "Suite", "suite.html.jinja", roles=_READERS)
-def _show(visitor: Visitor, question: SuiteQuestion) -> Content:
-    asked = ResultsQuestion(suite=question.suite, cursor=question.cursor, limit=_RESULTS_MAX)
-    answer = visitor.ask(SHOW_RESULTS, asked)
-    if not answer.results and question.cursor is None:
-        raise SuiteUnknown(suite=question.suite)
+def _show(visitor: Visitor, request: SuiteRequest) -> Content:
+    asked = ResultsRequest(suite=request.suite, cursor=request.cursor, limit=_RESULTS_MAX)
+    answer = visitor.call(SHOW_RESULTS, asked)
+    if not answer.results and request.cursor is None:
+        raise SuiteUnknown(suite=request.suite)
     rows = [
         Interval(result.checkpoint, mean.lower, mean.mean, mean.upper, note=f"{mean.tasks} tasks")
         for result in answer.results
@@ -60,11 +60,11 @@ def _show(visitor: Visitor, question: SuiteQuestion) -> Content:
     ]
     chart = interval_chart(
         rows,
-        title=f"Scores at {question.suite}",
+        title=f"Scores at {request.suite}",
         description="Means over tasks with 95 % intervals.",
         value_format=lambda value: f"{value:.2f}",
     )
-    return {"answer": answer, "chart": chart, "picture": _picture(question.suite, answer.results)}
+    return {"answer": answer, "chart": chart, "picture": _picture(request.suite, answer.results)}
 
 
 def _picture(suite: str, results: list[CheckpointResults]) -> object:
@@ -82,8 +82,8 @@ def _picture(suite: str, results: list[CheckpointResults]) -> object:
 
 
 @PAGES.page("/suites/{suite}/comparison", "Comparison", "comparison.html.jinja", roles=_READERS)
-def _compare(visitor: Visitor, question: ComparisonQuestion) -> Content:
-    compared = visitor.ask(COMPARE_RESULTS, question)
+def _compare(visitor: Visitor, request: ComparisonRequest) -> Content:
+    compared = visitor.call(COMPARE_RESULTS, request)
     tasks = sorted(compared.tasks, key=lambda pair: (pair.difference, pair.task))
     differing = [pair for pair in tasks if pair.difference]
     half = _TASKS_DRAWN_MAX // 2

@@ -13,9 +13,9 @@ import msgspec
 from msgspec import Meta
 
 from penstock.backends.database.engine import Database, clock_us
+from penstock.core.endpoint import Request
 from penstock.core.errors import InvalidInput
 from penstock.core.toml_document import unknown
-from penstock.lake.desk import Question
 from penstock.registry.checkpoints.attempts import (
     Attempt,
     AttemptScope,
@@ -90,7 +90,7 @@ class ImportReport:
     dry_run: bool
 
 
-class ImportQuestion(Question):
+class ImportRequest(Request):
     """Attempts that a harness made, as `penstock bench import` reads them: `format` is its name,
     `source` where they were read, `places` where the result of each attempt stands there."""
 
@@ -120,7 +120,7 @@ class NumberedAttempts(NamedTuple):
     same_as_run: str | None
 
 
-def take_results(database: Database, tenant: str, read: ImportQuestion) -> ImportReport:
+def take_results(database: Database, tenant: str, read: ImportRequest) -> ImportReport:
     """Take all attempts, or none; they are numbered from `first_attempt` on. Raises InvalidInput,
     CheckpointUnknown, AttemptConflict."""
     suite, first, dry_run = read.suite, read.first_attempt, read.dry_run
@@ -204,9 +204,7 @@ def _version_of(database: Database, tenant: str, suite: str, name: str | None) -
     return versions.get(name, SuiteVersion(suite, name, ()))
 
 
-def read_results(
-    path: Path, name: str | None, options: ReadOptions, **whose: Any
-) -> ImportQuestion:
+def read_results(path: Path, name: str | None, options: ReadOptions, **whose: Any) -> ImportRequest:
     """The results of a file or a folder, in the format of this name or the one that it looks like.
     Raises InvalidInput."""
     if not path.exists():
@@ -222,7 +220,7 @@ def read_results(
         why = error.strerror or str(error)
         raise InvalidInput(what=str(error.filename or path), why=why) from error
     attempts = trials.attempts()
-    return ImportQuestion(
+    return ImportRequest(
         format=name,
         source=str(path),
         attempts=attempts,
@@ -232,7 +230,7 @@ def read_results(
     )
 
 
-def _places_of(read: ImportQuestion) -> dict[Place, str]:
+def _places_of(read: ImportRequest) -> dict[Place, str]:
     """Where the result of each attempt stands. What was read elsewhere is checked here."""
     places: dict[Place, str] = {}
     for attempt, where in zip_longest(read.attempts, read.places):
@@ -248,9 +246,7 @@ def _places_of(read: ImportQuestion) -> dict[Place, str]:
     return places
 
 
-def _attempts_at(
-    suite: SuiteVersion, read: ImportQuestion, trials: ImportProblems
-) -> list[Attempt]:
+def _attempts_at(suite: SuiteVersion, read: ImportRequest, trials: ImportProblems) -> list[Attempt]:
     attempts = read.attempts
     if tasks := {task.name for task in suite.tasks}:
         tried = {attempt.task for attempt in attempts}

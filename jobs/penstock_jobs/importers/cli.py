@@ -11,9 +11,10 @@ from penstock.backends.terminal import options
 from penstock.backends.terminal.long_commands import ended_as_by_ctrl_c
 from penstock.backends.terminal.options import since_us
 from penstock.backends.terminal.output import say, show_json, show_text
+from penstock.core.endpoint import Client
 from penstock.core.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.desk import Desk, open_desk
+from penstock.lake.client import open_client
 
 if TYPE_CHECKING:
     from penstock_jobs.importers.import_run import ImportOutcome, ImportRun
@@ -23,7 +24,7 @@ def import_(
     paths: Annotated[
         list[Path] | None, typer.Argument(parser=options.path, help="Files, or folders of files.")
     ] = None,
-    data: options.DeskData = None,
+    data: options.AnyData = None,
     url: options.Url = None,
     *,
     form: Annotated[
@@ -68,12 +69,12 @@ def import_(
         return
     if discover and not yes:
         _ask(run.count(plan))
-    with open_desk(data, url, tenant, make=True) as desk:
-        outcome = run.take(desk, plan)
+    with open_client(data, url, tenant, make=True) as client:
+        outcome = run.take(client, plan)
         _show(outcome, json=json)
         if outcome.all_rejected:
             raise typer.Exit(2)
-        _go_on(run, desk)
+        _go_on(run, client)
 
 
 def _run_of(
@@ -87,10 +88,10 @@ def _run_of(
     return ImportRun(paths, form, selection, git, KeptReadings() if watch else None)
 
 
-def _go_on(run: "ImportRun", desk: Desk) -> None:
+def _go_on(run: "ImportRun", client: Client) -> None:
     if run.kept is not None:
         with suppress(KeyboardInterrupt), ended_as_by_ctrl_c():
-            run.watch(desk)
+            run.watch(client)
 
 
 def _ask(outcome: "ImportOutcome") -> None:

@@ -15,8 +15,8 @@ import msgspec
 import pyarrow as pa
 
 from penstock.core.clock import SECOND_US, SystemClock
+from penstock.core.endpoint import Client
 from penstock.core.errors import InvalidInput
-from penstock.lake.desk import Desk
 from penstock_jobs.importers.importer import ImportedEvent, SessionEvents
 from penstock_jobs.rewards.bucket import Bucket, ChainMember, EditParameters
 from penstock_jobs.rewards.history.git_history import history_events
@@ -41,16 +41,16 @@ class _Session(NamedTuple):
     member: ChainMember | None
 
 
-def commits_of_sessions(desk: Desk, problems: list[tuple[str, str]]) -> Iterator[ImportedEvent]:
+def commits_of_sessions(client: Client, problems: list[tuple[str, str]]) -> Iterator[ImportedEvent]:
     """Of the sessions of the last weeks, where their repositories are here. A repository that
     cannot be read goes to `problems`, with the reason."""
     now_us = SystemClock().now_us()
     since_us = now_us - round(_AGE.total_seconds()) * SECOND_US
-    for directory, sessions in sorted(_by_repository(desk, since_us).items()):
+    for directory, sessions in sorted(_by_repository(client, since_us).items()):
         for start in range(0, len(sessions), _SESSIONS_AT_ONCE):
             some = sessions[start : start + _SESSIONS_AT_ONCE]
             try:
-                yield from _commits(desk, directory, some, now_us)
+                yield from _commits(client, directory, some, now_us)
             except InvalidInput as error:
                 problems.append((str(directory), str(error.facts.get("why", error))))
                 break
@@ -67,9 +67,9 @@ def repository_of(folder: str) -> Path | None:
         return None
 
 
-def _by_repository(desk: Desk, since_us: int) -> Mapping[Path, list[_Session]]:
+def _by_repository(client: Client, since_us: int) -> Mapping[Path, list[_Session]]:
     found: defaultdict[Path, list[_Session]] = defaultdict(list)
-    table = _rows(desk, _SESSIONS.format(since_us=since_us))
+    table = _rows(client, _SESSIONS.format(since_us=since_us))
     for row in table.to_pylist():
         directory = repository_of(row["repo"])
         if directory is None:
@@ -80,16 +80,16 @@ def _by_repository(desk: Desk, since_us: int) -> Mapping[Path, list[_Session]]:
     return found
 
 
-def _rows(desk: Desk, sql: str) -> pa.Table:
-    with desk.rows(sql, None) as answer:
+def _rows(client: Client, sql: str) -> pa.Table:
+    with client.rows(sql, None) as answer:
         return answer.batches.read_all()
 
 
 def _commits(
-    desk: Desk, directory: Path, sessions: Sequence[_Session], now_us: int
+    client: Client, directory: Path, sessions: Sequence[_Session], now_us: int
 ) -> Iterator[ImportedEvent]:
     names = ", ".join("'" + each.session_id.replace("'", "''") + "'" for each in sessions)
-    edits, looks = (_rows(desk, sql.format(sessions=names)) for sql in (_EDITS, _LOOKS))
+    edits, looks = (_rows(client, sql.format(sessions=names)) for sql in (_EDITS, _LOOKS))
     chains = {each.session_id: each.member for each in sessions if each.member is not None}
     empty = pa.table({})
     names_of_others = ("turns", "user_messages", "model_calls", "tool_calls", "feedback", "events")

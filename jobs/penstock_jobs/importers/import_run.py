@@ -10,10 +10,11 @@ from penstock.access.errors import RoleMissing
 from penstock.backends.database.errors import DatabaseOutdated
 from penstock.backends.terminal.long_commands import progress_of
 from penstock.backends.terminal.output import say
+from penstock.core.endpoint import Client
 from penstock.core.errors import InvalidInput
 from penstock.ingest.event_files import EventFile, LeftOut, find_files, named_as_events, problem_of
 from penstock.ingest.file_import import ImportSummary, event_importer
-from penstock.lake.desk import Desk, LocalDesk, open_desk
+from penstock.lake.client import LocalClient, open_client
 from penstock.lake.errors import LakeMissing
 from penstock_jobs.importers.commits import GIT, commits_of_sessions
 from penstock_jobs.importers.grown_logs import KeptReadings
@@ -171,8 +172,8 @@ class ImportRun:
 
     def plan(self, data: Path | None, url: str | None, tenant: str) -> ImportPlan:
         remembered = _remembered_by(None)
-        with suppress(LakeMissing, DatabaseOutdated), open_desk(data, url, tenant) as desk:
-            remembered = _remembered_by(_progress(desk))
+        with suppress(LakeMissing, DatabaseOutdated), open_client(data, url, tenant) as client:
+            remembered = _remembered_by(_progress(client))
         return plan_import(self.paths, self.form, remembered)
 
     def count(self, plan: ImportPlan) -> ImportOutcome:
@@ -181,9 +182,9 @@ class ImportRun:
         _go_through(plan, importer)
         return ImportOutcome(importer.report, plan.left_out)
 
-    def take(self, desk: Desk, plan: ImportPlan) -> ImportOutcome:
-        lake_import = event_importer(desk)
-        importer = SessionImporter(lake_import, _progress(desk), self.selection, self.kept)
+    def take(self, client: Client, plan: ImportPlan) -> ImportOutcome:
+        lake_import = event_importer(client)
+        importer = SessionImporter(lake_import, _progress(client), self.selection, self.kept)
         _go_through(plan, importer)
         importer.flush()
         for file in plan.event_files:
@@ -194,17 +195,17 @@ class ImportRun:
         if self.git and plan.sources:
             problems = importer.report.unfit
             try:
-                importer.take_events(commits_of_sessions(desk, problems), GIT)
+                importer.take_events(commits_of_sessions(client, problems), GIT)
             except RoleMissing as error:  # a key that may only send
                 problems.append(("commits of the sessions", str(error)))
             summary = lake_import.finish()
         return ImportOutcome(importer.report, plan.left_out, summary)
 
-    def watch(self, desk: Desk) -> None:
+    def watch(self, client: Client) -> None:
         """Look again and again, and say what came. A file that cannot be read says so once."""
         said: set[tuple[str, str]] = set()
         looks = WatchedSources(_LOOK_AGAIN_SECONDS)
-        remembered = _remembered_by(_progress(desk))
+        remembered = _remembered_by(_progress(client))
         say("Watching for changes; Ctrl-C ends it.")
         while True:
             time.sleep(_WATCH_SECONDS)
@@ -213,8 +214,8 @@ class ImportRun:
             plan.sources = [each for each in plan.sources if looks.is_due(each[0], each[1])]
             if not plan.sources:
                 continue
-            outcome = self.take(desk, plan)
-            remembered = _remembered_by(_progress(desk))
+            outcome = self.take(client, plan)
+            remembered = _remembered_by(_progress(client))
             report, summary = outcome.report, outcome.summary
             report.unknown.clear()
             report.unfit = [each for each in report.unfit if each not in said]
@@ -229,10 +230,10 @@ def _remembered_by(progress: ImportProgress | None) -> Remembered:
     return progress.importer_of if progress is not None else lambda _source: None
 
 
-def _progress(desk: Desk) -> ImportProgress | None:
-    if not isinstance(desk, LocalDesk):
+def _progress(client: Client) -> ImportProgress | None:
+    if not isinstance(client, LocalClient):
         return None
-    return ImportProgress(desk.lake.database, desk.caller.tenant)
+    return ImportProgress(client.lake.database, client.caller.tenant)
 
 
 def _go_through(plan: ImportPlan, importer: SessionImporter) -> None:

@@ -14,7 +14,7 @@ from penstock.backends.terminal.output import say, show_table
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.commands import Outcome, asks, command
 from penstock.lake.lake import Lake
-from penstock_jobs.loop.calls import (
+from penstock_jobs.loop.endpoints import (
     SHOW_CYCLES,
     SHOW_LOOPS,
     CycleAnswer,

@@ -11,10 +11,11 @@ from penstock.backends.terminal.long_commands import progress_of, spinner_of
 from penstock.backends.terminal.options import since_us
 from penstock.backends.terminal.output import say, show_styled, show_table, show_text
 from penstock.core.arrow_start import take_memory_from_system
+from penstock.core.endpoint import Client
 from penstock.core.errors import InvalidInput, StoreNeeded
 from penstock.events.event import CONSENT_UNKNOWN, TENANT_DEFAULT
+from penstock.lake.client import LocalClient
 from penstock.lake.commands import Outcome, command
-from penstock.lake.desk import Desk, LocalDesk
 from penstock.lake.lake import Lake
 from penstock_jobs.rewards.followups.cli import judge, label
 
@@ -162,7 +163,7 @@ def _run(
 @app.command()
 @command()
 def show(
-    desk: Desk,
+    client: Client,
     session: Annotated[str, typer.Argument(metavar="SESSION", help="Its id.")],
     definition: Definition = None,
     tenant: options.Tenant = TENANT_DEFAULT,
@@ -180,16 +181,16 @@ def show(
     from penstock_jobs.sessions.edit_fates import bucket_of, read_whole_session
     from penstock_jobs.sessions.transcript import transcript_lines
 
-    if definition and not isinstance(desk, LocalDesk):
+    if definition and not isinstance(client, LocalClient):
         raise StoreNeeded(command="penstock rewards show --definition")
     chosen = find_definition(definition or DEFAULT)
-    record = read_whole_session(desk, session)
-    if isinstance(desk, LocalDesk) and (definition or record.explanation is None):
+    record = read_whole_session(client, session)
+    if isinstance(client, LocalClient) and (definition or record.explanation is None):
         consent = record.session["consent"] if record.session else CONSENT_UNKNOWN
-        computed = computed_rewards(desk.lake, session, tenant, chosen, consent)
+        computed = computed_rewards(client.lake, session, tenant, chosen, consent)
         record.explanation, record.rewards = computed.explanation, computed.rows
     yield {"explanation": record.explanation, "rewards": record.rewards}
-    bucket = bucket_of(desk, record)
+    bucket = bucket_of(client, record)
     if record.explanation is None:
         say("No run has computed it yet: `penstock rewards run` does, on the lake's machine.")
     else:

@@ -9,33 +9,33 @@ import msgspec
 from markupsafe import Markup
 
 from penstock.backends.terminal.options import since_us
+from penstock.core.endpoint import Request
 from penstock.core.errors import InvalidInput
 from penstock.doors.console.charts import WIDTH, Bar, Interval, histogram, interval_chart, share_bar
 from penstock.doors.console.figures import duration, share, signed, url
 from penstock.doors.console.page import Content, PageList, Redirect, Visitor, page_sql
-from penstock.lake.desk import Question
 from penstock.lake.query.lake_query import OwnQuery
-from penstock_jobs.rewards.calls import (
+from penstock_jobs.rewards.endpoints import (
     COMPARE_DEFINITIONS,
     LIST_DEFINITIONS,
     SHOW_RATES,
     DefinitionAnswer,
     DefinitionPair,
-    DefinitionsQuestion,
-    RatesQuestion,
+    DefinitionsRequest,
+    RatesRequest,
 )
-from penstock_jobs.rewards.followups.label_calls import (
+from penstock_jobs.rewards.followups.label_endpoints import (
     ANSWERS,
     LABEL,
     LABEL_RATES,
     NEXT_LABEL,
     UNDO,
     CheckpointLabels,
-    EffectQuestion,
+    EffectRequest,
     LabelOrder,
     LabelStep,
-    NextLabelQuestion,
-    UndoQuestion,
+    NextLabelRequest,
+    UndoRequest,
 )
 from penstock_jobs.rewards.rates import RATES
 
@@ -53,7 +53,7 @@ _BINS = 24
 _HISTOGRAMS_MAX = 60
 
 
-class RewardsQuestion(Question):
+class RewardsRequest(Request):
     """`since` is a time, or an age such as 7d. The reward `name` is drawn at all horizons."""
 
     definition: str = ""
@@ -63,7 +63,7 @@ class RewardsQuestion(Question):
     since: str = ""
 
 
-class MonitorsQuestion(Question):
+class MonitorsRequest(Request):
     """Without names the newest checkpoint is compared with the one before."""
 
     definition: str = ""
@@ -72,7 +72,7 @@ class MonitorsQuestion(Question):
     since: str = ""
 
 
-class ComparisonPage(Question):
+class ComparisonPage(Request):
     before: str = ""
     after: str = ""
 
@@ -81,12 +81,12 @@ class LabelForm(LabelOrder):
     checkpoint: str | None = None
 
 
-class UndoForm(UndoQuestion):
+class UndoForm(UndoRequest):
     checkpoint: str | None = None
 
 
 def _definitions(visitor: Visitor) -> list[DefinitionAnswer]:
-    return visitor.ask(LIST_DEFINITIONS, DefinitionsQuestion()).definitions
+    return visitor.call(LIST_DEFINITIONS, DefinitionsRequest()).definitions
 
 
 def _chosen(known: list[DefinitionAnswer], text: str) -> DefinitionAnswer | None:
@@ -130,18 +130,18 @@ def _since(text: str) -> str:
     reads_rows=True,
     remembered=True,
 )
-def _rewards(visitor: Visitor, question: RewardsQuestion) -> Content:
+def _rewards(visitor: Visitor, request: RewardsRequest) -> Content:
     known = _definitions(visitor)
-    definition = _chosen(known, question.definition)
+    definition = _chosen(known, request.definition)
     content: dict[str, Any] = {"definition": definition, "definitions": known}
     if definition is None:
         return content
     variables = {
         "version": definition.version,
-        "checkpoint": question.checkpoint,
-        "project": question.project,
-        "since_us": _since(question.since),
-        "name": question.name,
+        "checkpoint": request.checkpoint,
+        "project": request.project,
+        "since_us": _since(request.since),
+        "name": request.name,
     }
     statements = ("outcome_groups.sql", "reward_states.sql", "reward_bins.sql")
     ends, states, bins = visitor.own_answers(chosen_rewards(variables, *statements))
@@ -152,7 +152,7 @@ def _rewards(visitor: Visitor, question: RewardsQuestion) -> Content:
         "groups": groups,
         "group_charts": {kind: _worth_chart(kind, rows) for kind, rows in groups.items()},
         "sessions": max((row["of_all"] for row in groups["checkpoint"]), default=0),
-        "histograms": reward_charts(bins, all_horizons=bool(question.name)),
+        "histograms": reward_charts(bins, all_horizons=bool(request.name)),
         "states": state_bars(states),
     }
 
@@ -232,25 +232,25 @@ def _value(value: float) -> str:
 @PAGES.page(
     "/rewards/monitors", "Monitors", "monitors.html.jinja", reads_rows=True, remembered=True
 )
-def _monitors(visitor: Visitor, question: MonitorsQuestion) -> Content:
+def _monitors(visitor: Visitor, request: MonitorsRequest) -> Content:
     known = _definitions(visitor)
-    definition = _chosen(known, question.definition)
+    definition = _chosen(known, request.definition)
     content: dict[str, Any] = {"definition": definition, "definitions": known, "answer": None}
     if definition is None:
         return content
-    asked = RatesQuestion(
+    asked = RatesRequest(
         definition=definition.version,
-        since=question.since or None,
-        before=question.before or None,
-        after=question.after or None,
+        since=request.since or None,
+        before=request.before or None,
+        after=request.after or None,
     )
-    answer = visitor.ask(SHOW_RATES, asked)
+    answer = visitor.call(SHOW_RATES, asked)
     examples: defaultdict[str, list[Row]] = defaultdict(list)
     if answer.after is not None:
         variables = {
             "version": definition.version,
             "checkpoint": answer.after,
-            "since_us": _since(question.since),
+            "since_us": _since(request.since),
         }
         sql = page_sql(_PACKAGE, "monitor_sessions.sql")
         for row in visitor.own_rows(sql, frozenset({"outcomes"}), variables):
@@ -293,7 +293,7 @@ def _compare(visitor: Visitor, question: ComparisonPage) -> Content:
     if not (question.before and question.after):
         return content
     pair = DefinitionPair(before=question.before, after=question.after)
-    compared = visitor.ask(COMPARE_DEFINITIONS, pair)
+    compared = visitor.call(COMPARE_DEFINITIONS, pair)
     rows = [
         Interval(
             _at_horizon(row["name"], row["horizon_s"]),
@@ -324,23 +324,23 @@ def _compare(visitor: Visitor, question: ComparisonPage) -> Content:
     shortcut="m",
     reads_rows=True,
 )
-def _queue(visitor: Visitor, question: NextLabelQuestion) -> Content:
-    names, question = _of_known_definition(visitor, question)
+def _queue(visitor: Visitor, request: NextLabelRequest) -> Content:
+    names, request = _of_known_definition(visitor, request)
     content = {
-        "asked": question,
+        "asked": request,
         "answers": list(enumerate(ANSWERS.items(), 1)),
-        "may_label": visitor.may_ask(LABEL),
+        "may_label": visitor.may_call(LABEL),
         "definitions": names,
         "found": None,
         "problem": "",
     }
     try:
-        return content | {"found": visitor.ask(NEXT_LABEL, question)}
+        return content | {"found": visitor.call(NEXT_LABEL, request)}
     except InvalidInput as error:
         return content | {"problem": " ".join(str(error).split())}
 
 
-AskedT = TypeVar("AskedT", NextLabelQuestion, EffectQuestion)
+AskedT = TypeVar("AskedT", NextLabelRequest, EffectRequest)
 
 
 def _of_known_definition(visitor: Visitor, question: AskedT) -> tuple[list[str], AskedT]:
@@ -355,13 +355,13 @@ def _of_known_definition(visitor: Visitor, question: AskedT) -> tuple[list[str],
 @PAGES.form("/labels/give", "Label", reads_rows=True)
 def _give(visitor: Visitor, form: LabelForm) -> Redirect:
     names = LabelOrder.__struct_fields__
-    given = visitor.ask(LABEL, LabelOrder(**{name: getattr(form, name) for name in names}))
+    given = visitor.call(LABEL, LabelOrder(**{name: getattr(form, name) for name in names}))
     return _to_queue(form, f"Kept: {(given.label or '').replace('_', ' ')}. u undoes it.")
 
 
 @PAGES.form("/labels/undo", "Undo")
 def _take_back(visitor: Visitor, form: UndoForm) -> Redirect:
-    taken = visitor.ask(UNDO, UndoQuestion(definition=form.definition))
+    taken = visitor.call(UNDO, UndoRequest(definition=form.definition))
     told = f"Your label of session {taken.session_id}, turn {taken.turn} is taken back."
     return _to_queue(form, "".join(each if each.isprintable() else "?" for each in told))
 
@@ -373,11 +373,11 @@ def _to_queue(form: LabelForm | UndoForm, told: str) -> Redirect:
 @PAGES.page(
     "/labels/rates", "What labels did", "label_rates.html.jinja", reads_rows=True, remembered=True
 )
-def _effect(visitor: Visitor, question: EffectQuestion) -> Content:
-    names, question = _of_known_definition(visitor, question)
-    content = {"asked": question, "definitions": names, "effect": None, "problem": ""}
+def _effect(visitor: Visitor, request: EffectRequest) -> Content:
+    names, request = _of_known_definition(visitor, request)
+    content = {"asked": request, "definitions": names, "effect": None, "problem": ""}
     try:
-        effect = visitor.ask(LABEL_RATES, question)
+        effect = visitor.call(LABEL_RATES, request)
     except InvalidInput as error:
         return content | {"problem": " ".join(str(error).split())}
     shown = effect.checkpoints[:40]

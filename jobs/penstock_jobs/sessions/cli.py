@@ -9,9 +9,9 @@ import typer
 from penstock.backends.terminal import options
 from penstock.backends.terminal.long_commands import spinner_of
 from penstock.backends.terminal.output import say, say_more, show_styled, show_table
+from penstock.core.endpoint import Client
 from penstock.lake.commands import asks, command
-from penstock.lake.desk import Desk
-from penstock_jobs.sessions.calls import LIST_SESSIONS, SessionPage
+from penstock_jobs.sessions.endpoints import LIST_SESSIONS, SessionPage
 
 app = typer.Typer(help="Sessions, to be looked through and read.", no_args_is_help=True)
 
@@ -47,7 +47,7 @@ def list_(page: SessionPage) -> None:
 @app.command()
 @command()
 def show(
-    desk: Desk,
+    client: Client,
     session: Annotated[str, typer.Argument(metavar="SESSION", help="Its id.")],
     *,
     whole: Annotated[
@@ -65,9 +65,9 @@ def show(
     from penstock_jobs.sessions.edit_fates import bucket_of, read_whole_session
     from penstock_jobs.sessions.transcript import head_lines, transcript_lines
 
-    record = read_whole_session(desk, session, definition)
+    record = read_whole_session(client, session, definition)
     yield record
-    bucket = bucket_of(desk, record)
+    bucket = bucket_of(client, record)
     show_styled(head_lines(record))
     show_styled(transcript_lines(record, bucket, whole=whole))
 
@@ -75,7 +75,7 @@ def show(
 @app.command()
 @command()
 def export(
-    desk: Desk,
+    client: Client,
     query: Annotated[
         str, typer.Argument(metavar="SQL", help="Selects session_id: which sessions.")
     ] = "SELECT session_id FROM sessions",
@@ -98,6 +98,6 @@ def export(
     from penstock_jobs.sessions.export import export_sessions
 
     with spinner_of("writing"):
-        report = export_sessions(desk, query, form, out, as_of)
+        report = export_sessions(client, query, form, out, as_of)
     yield report
     say(f"{report.sessions} sessions with {report.events} events in {out}")

@@ -6,15 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol
 
 import msgspec
 import pyarrow as pa
 
 from penstock.core.clock import SECOND_US, SystemClock
+from penstock.core.endpoint import A, Caller, Endpoint, R
 from penstock.doors.console.page import Visitor
 from penstock.events.event import KEY_BYTES, SCHEMA_VERSION, TENANT_DEFAULT
-from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.lake.rows import EVENT_ROWS
 from penstock_jobs.rewards.bucket import Bucket, ChainMember, EditParameters, Relations, as_bucket
@@ -26,8 +26,8 @@ from penstock_jobs.sessions.session_record import (
     EVENTS_MAX,
     SHOW_SESSION,
     EventRecord,
-    SessionQuestion,
     SessionRecord,
+    SessionRequest,
     session_of,
     session_query,
     sql_of,
@@ -88,38 +88,36 @@ def _lines(edit: TrackedEdit, look: Sighting, cells_max: int) -> dict[str, list[
     return dict(lines)
 
 
-Q = TypeVar("Q", bound=Question)
-A = TypeVar("A")
 #: Of a longer chain the first say what became of edits.
 CHAIN_SESSIONS_MAX = 32
 
 
 class Asked(Protocol):
-    def ask(self, call: Call[Q, A], question: Q, /) -> A: ...
+    def call(self, endpoint: Endpoint[R, A], request: R, /) -> A: ...
 
 
 def read_whole_session(
-    desk: Asked, session: str, definition: str | None = None, events_max: float = inf
+    client: Asked, session: str, definition: str | None = None, events_max: float = inf
 ) -> SessionRecord:
     """All pages, until there are so many events."""
-    question = SessionQuestion(session_id=session, definition=definition, limit=EVENTS_MAX)
-    record = desk.ask(SHOW_SESSION, question)
+    question = SessionRequest(session_id=session, definition=definition, limit=EVENTS_MAX)
+    record = client.call(SHOW_SESSION, question)
     while record.next and len(record.events) < events_max:
-        question = SessionQuestion(session_id=session, cursor=record.next, limit=EVENTS_MAX)
-        page = desk.ask(SHOW_SESSION, question)
+        question = SessionRequest(session_id=session, cursor=record.next, limit=EVENTS_MAX)
+        page = client.call(SHOW_SESSION, question)
         record.events += page.events
         record.next = page.next
     return record
 
 
-def bucket_of(desk: Asked, record: SessionRecord) -> Bucket:
+def bucket_of(client: Asked, record: SessionRecord) -> Bucket:
     session = record.session["session_id"] if record.session else ""
     chain = record.explanation.chain if record.explanation else []
     others = [member.session_id for member in chain if member.session_id != session]
     events = {session: record.events}
     for other in others[:CHAIN_SESSIONS_MAX]:
         with suppress(SessionUnknown):  # erased meanwhile
-            events[other] = read_whole_session(desk, other).events
+            events[other] = read_whole_session(client, other).events
     places = {name: ChainMember(session) for name in events} if others else {}
     rows, now_us = event_rows(events), SystemClock().now_us()
     return as_bucket(rows, TENANT_DEFAULT, now_us, relations=Relations(places))
@@ -159,7 +157,7 @@ class SessionHistory:
     rows: Sequence[Row]
 
 
-def _read_history(lake: Lake, caller: Caller, asked: SessionQuestion) -> SessionHistory:
+def _read_history(lake: Lake, caller: Caller, asked: SessionRequest) -> SessionHistory:
     query = session_query(lake, asked.session_id, asked.definition, asked.limit)
     query = replace(
         query,
@@ -173,7 +171,7 @@ def _read_history(lake: Lake, caller: Caller, asked: SessionQuestion) -> Session
 
 
 #: As SHOW_SESSION of a first page, by one query with what tells about its edits. It has no route.
-SHOW_HISTORY = Call(
+SHOW_HISTORY = Endpoint(
     SHOW_SESSION.route, _read_history, SHOW_SESSION.roles, SHOW_SESSION.summary, reads_rows=True
 )
 

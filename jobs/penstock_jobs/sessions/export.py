@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from penstock.core.endpoint import Client
 from penstock.core.errors import InvalidInput
 from penstock.events.messages import present
-from penstock.lake.desk import Desk
 from penstock_jobs.importers.fields import digest_of
 from penstock_jobs.importers.penstock_documents import (
     ENVELOPE,
@@ -42,14 +42,14 @@ class SessionExport:
 
 
 def export_sessions(
-    desk: Desk, query: str, form: SessionForm, out: Path, as_of: str | None = None
+    client: Client, query: str, form: SessionForm, out: Path, as_of: str | None = None
 ) -> SessionExport:
     """Write the sessions whose `session_id` a query selects: into a new folder of ATIF documents,
     or a new file of messages. Raises InvalidInput."""
     if out.exists():
         raise InvalidInput(what=f"--out {out}", why="it is there already")
     report = SessionExport()
-    sessions = _read_sessions(desk, query, as_of)
+    sessions = _read_sessions(client, query, as_of)
     (out if form == "atif" else out.parent).mkdir(parents=True, exist_ok=True)
     if form == "messages":
         out.touch()
@@ -65,16 +65,16 @@ def export_sessions(
     return report
 
 
-def _read_sessions(desk: Desk, query: str, as_of: str | None) -> Iterator[list[_Event]]:
+def _read_sessions(client: Client, query: str, as_of: str | None) -> Iterator[list[_Event]]:
     names: list[str] = []
-    with desk.rows(_LIST.format(query=query.strip().rstrip(";")), as_of) as answer:
+    with client.rows(_LIST.format(query=query.strip().rstrip(";")), as_of) as answer:
         for batch in answer.batches:
             names += batch.column(0).to_pylist()
     for start in range(0, len(names), _SESSIONS_AT_ONCE):
         some = names[start : start + _SESSIONS_AT_ONCE]
         quoted = ", ".join("'" + name.replace("'", "''") + "'" for name in some)
         events: list[_Event] = []
-        with desk.rows(_EVENTS.format(sessions=quoted), as_of) as answer:
+        with client.rows(_EVENTS.format(sessions=quoted), as_of) as answer:
             for batch in answer.batches:
                 for row in batch.to_pylist():
                     if events and events[0]["session_id"] != row["session_id"]:

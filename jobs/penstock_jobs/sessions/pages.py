@@ -11,21 +11,21 @@ import msgspec
 from markupsafe import Markup
 from msgspec import Meta, Raw
 
+from penstock.core.endpoint import Request
 from penstock.doors.console.figures import url
 from penstock.doors.console.page import Content, Download, PageList, Redirect, Visitor
 from penstock.doors.console.settings import ConsoleSettings
 from penstock.doors.console.templates import PageFrame, assets
-from penstock.lake.desk import Question
 from penstock_jobs.rewards import OutcomeKind
 from penstock_jobs.rewards.bucket import EditParameters
-from penstock_jobs.sessions.calls import LIST_SESSIONS, SessionsQuestion
 from penstock_jobs.sessions.edit_fates import SHOW_HISTORY, EditFate, fates_of, read_whole_session
+from penstock_jobs.sessions.endpoints import LIST_SESSIONS, SessionsRequest
 from penstock_jobs.sessions.entries import EntryPlace, Rewards, entries_of
 from penstock_jobs.sessions.session_list import neighbours_query
 from penstock_jobs.sessions.session_record import (
     SHOW_SESSION,
-    SessionQuestion,
     SessionRecord,
+    SessionRequest,
     sql_of,
 )
 from penstock_jobs.sessions.tokens import TokenTexts, token_calls
@@ -41,7 +41,7 @@ _LIVE_SECONDS = 1800
 Number = Annotated[int, Meta(ge=0, le=2**31)]
 
 
-class ShownSession(SessionsQuestion, kw_only=True):
+class ShownSession(SessionsRequest, kw_only=True):
     """A part of a session, from `cursor` on, behind so many events and turns; what became of edits
     after `horizon_s`. The other fields are of the list that it was opened from."""
 
@@ -51,12 +51,12 @@ class ShownSession(SessionsQuestion, kw_only=True):
     turn: Number = 0
 
 
-class PairQuestion(Question):
+class PairRequest(Request):
     left: str
     right: str | None = None
 
 
-class TaskQuestion(Question):
+class TaskRequest(Request):
     task: str
     before: str
     after: str
@@ -72,8 +72,8 @@ def at_once(first: Callable[[], Any], *others: Callable[[], Any]) -> list[Any]:
 
 
 @PAGES.page("/sessions", "Sessions", "list.html.jinja", group="Production", place=1, shortcut="s")
-def _list(visitor: Visitor, asked: SessionsQuestion) -> Content:
-    page = visitor.ask(LIST_SESSIONS, msgspec.structs.replace(asked, limit=_LISTED))
+def _list(visitor: Visitor, asked: SessionsRequest) -> Content:
+    page = visitor.call(LIST_SESSIONS, msgspec.structs.replace(asked, limit=_LISTED))
     fields = list_fields(asked)
     return {
         "sessions": page.sessions,
@@ -86,8 +86,8 @@ def _list(visitor: Visitor, asked: SessionsQuestion) -> Content:
     }
 
 
-def list_fields(asked: SessionsQuestion) -> dict[str, Any]:
-    names = [name for name in SessionsQuestion.__struct_fields__ if name not in ("cursor", "limit")]
+def list_fields(asked: SessionsRequest) -> dict[str, Any]:
+    names = [name for name in SessionsRequest.__struct_fields__ if name not in ("cursor", "limit")]
     return {name: value for name in names if (value := getattr(asked, name)) is not None}
 
 
@@ -136,16 +136,16 @@ def _show(visitor: Visitor, asked: ShownSession) -> Content:
 def _part(
     visitor: Visitor, asked: ShownSession
 ) -> tuple[SessionRecord, SessionRecord, dict[str, EditFate]]:
-    question = SessionQuestion(
+    question = SessionRequest(
         session_id=asked.session_id, definition=asked.definition, limit=_PART_EVENTS
     )
     if not asked.cursor:
-        shown = visitor.ask(SHOW_HISTORY, question)
+        shown = visitor.call(SHOW_HISTORY, question)
         fates = fates_of(visitor, shown.record, shown.record.events, asked.horizon_s, shown.rows)
         return shown.record, shown.record, fates
-    record = visitor.ask(SHOW_SESSION, question)
+    record = visitor.call(SHOW_SESSION, question)
     question = msgspec.structs.replace(question, definition=None, cursor=asked.cursor)
-    part = visitor.ask(SHOW_SESSION, question)
+    part = visitor.call(SHOW_SESSION, question)
     return record, part, fates_of(visitor, record, part.events, asked.horizon_s)
 
 
@@ -192,8 +192,8 @@ def _relations(
 
 
 @PAGES.page("/session-tokens/{session_id:path}", "Tokens", "tokens.html.jinja")
-def _tokens(visitor: Visitor, asked: SessionQuestion) -> Content:
-    record = visitor.ask(SHOW_SESSION, msgspec.structs.replace(asked, limit=_PART_EVENTS))
+def _tokens(visitor: Visitor, asked: SessionRequest) -> Content:
+    record = visitor.call(SHOW_SESSION, msgspec.structs.replace(asked, limit=_PART_EVENTS))
     named = visitor.lake.settings.room(ConsoleSettings).console_tokenizers
     calls = token_calls(record.events, TokenTexts(named))
     return {
@@ -207,7 +207,7 @@ def _tokens(visitor: Visitor, asked: SessionQuestion) -> Content:
 
 
 @PAGES.page("/session-pairs", "Two sessions", "pair.html.jinja")
-def _pair(visitor: Visitor, asked: PairQuestion) -> Content:
+def _pair(visitor: Visitor, asked: PairRequest) -> Content:
     names = [asked.left] if asked.right is None else [asked.left, asked.right]
     sides = at_once(*(partial(_side, visitor, name) for name in names))
     # Without a task there are no other attempts at it.
@@ -216,7 +216,7 @@ def _pair(visitor: Visitor, asked: PairQuestion) -> Content:
 
 
 @PAGES.page("/session-tasks", "Attempts at a task", "task.html.jinja")
-def _task(visitor: Visitor, asked: TaskQuestion) -> Content | Redirect:
+def _task(visitor: Visitor, asked: TaskRequest) -> Content | Redirect:
     variables = {"task": asked.task, "before": asked.before, "after": asked.after}
     rows = visitor.own_rows(sql_of("attempts.sql"), frozenset({"sessions"}), variables)
     newest = {row["checkpoint"]: row["session_id"] for row in rows}
@@ -228,8 +228,8 @@ def _task(visitor: Visitor, asked: TaskQuestion) -> Content | Redirect:
 
 
 def _side(visitor: Visitor, session: str) -> dict[str, Any]:
-    question = SessionQuestion(session_id=session, limit=_BESIDE_EVENTS)
-    shown = visitor.ask(SHOW_HISTORY, question)
+    question = SessionRequest(session_id=session, limit=_BESIDE_EVENTS)
+    shown = visitor.call(SHOW_HISTORY, question)
     record = shown.record
     entries = entries_of(
         record.events,
@@ -251,7 +251,7 @@ def _terms(record: SessionRecord) -> set[str]:
 
 
 @PAGES.page("/session-file/{session_id:path}", "Session")
-def _file(visitor: Visitor, asked: SessionQuestion) -> Download:
+def _file(visitor: Visitor, asked: SessionRequest) -> Download:
     record = read_whole_session(visitor, asked.session_id, events_max=_FILE_EVENTS_MAX)
     fates: dict[str, EditFate] = {}
     for start in range(0, len(record.events), _PART_EVENTS):

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import msgspec
 
 from penstock.backends.terminal.options import since_us
-from penstock.lake.desk import Caller
+from penstock.core.endpoint import Caller
+from penstock.core.listing import decode_cursor, encode_cursor
 from penstock.lake.lake import Lake
-from penstock.lake.pages import decode_cursor, encode_cursor
 from penstock.lake.query.lake_query import OwnQuery
 from penstock_jobs.rewards.due_sessions import definition_known_as
-from penstock_jobs.sessions.calls import ListedSession, SessionPage, SessionsQuestion
+from penstock_jobs.sessions.endpoints import ListedSession, SessionPage, SessionsRequest
 from penstock_jobs.sessions.session_record import sql_of
 
 #: Sessions whose texts are read for words, for one page.
@@ -38,7 +38,7 @@ _AMONG = """session_id in (select unnest(from_json(getvariable('sessions'), '["V
 _LAST_HEARD = "(select session_id, max(last_ts) as last_ts from session_parts group by session_id)"
 
 
-def list_sessions(lake: Lake, caller: Caller, asked: SessionsQuestion) -> SessionPage:
+def list_sessions(lake: Lake, caller: Caller, asked: SessionsRequest) -> SessionPage:
     rows_max = SEARCHED_MAX if asked.words else asked.limit
     place = decode_cursor(asked.cursor, 2) if asked.cursor else None
     listed = _listed(lake, caller.tenant, _conditions(lake, asked, place, rows_max + 1))
@@ -61,7 +61,7 @@ def list_sessions(lake: Lake, caller: Caller, asked: SessionsQuestion) -> Sessio
     return SessionPage(listed, follows, searched)
 
 
-def neighbours_query(lake: Lake, sessions: SessionsQuestion, session: str) -> OwnQuery:
+def neighbours_query(lake: Lake, sessions: SessionsRequest, session: str) -> OwnQuery:
     """What stands beside a session in the list of this filter, a row for each side, whatever words
     it has. Raises InvalidInput."""
     asked = _conditions(lake, sessions)
@@ -83,7 +83,7 @@ class _Conditions:
 
 
 def _conditions(
-    lake: Lake, sessions: SessionsQuestion, place: list[str] | None = None, rows_max: int = 0
+    lake: Lake, sessions: SessionsRequest, place: list[str] | None = None, rows_max: int = 0
 ) -> _Conditions:
     variables = {"rows_max": str(rows_max)}
     conditions, source = ["true"], _LAST_HEARD

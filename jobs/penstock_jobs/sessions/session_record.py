@@ -10,9 +10,10 @@ import msgspec
 import pyarrow as pa
 from msgspec import Meta
 
-from penstock.lake.desk import Call, Caller, Question
+from penstock.core.endpoint import Caller, Endpoint, Request
+from penstock.core.listing import decode_cursor, encode_cursor
+from penstock.core.room import Endpoints
 from penstock.lake.lake import Lake
-from penstock.lake.pages import decode_cursor, encode_cursor
 from penstock.lake.query.lake_query import OwnQuery
 from penstock.lake.query.view_sources import view_sql
 from penstock_jobs.rewards.explanation import Explanation, stored_query, stored_rewards
@@ -51,7 +52,7 @@ class SessionRecord(msgspec.Struct):
     end: str | None = None
 
 
-class SessionQuestion(Question):
+class SessionRequest(Request):
     """`limit` is of events."""
 
     session_id: str
@@ -60,7 +61,7 @@ class SessionQuestion(Question):
     limit: Annotated[int, Meta(ge=1, le=EVENTS_MAX)] = 200
 
 
-def read_session(lake: Lake, caller: Caller, asked: SessionQuestion) -> SessionRecord:
+def read_session(lake: Lake, caller: Caller, asked: SessionRequest) -> SessionRecord:
     if asked.cursor:
         events = _events_query(asked.session_id, asked.cursor, asked.limit)
         page = lake.query(events, tenant=caller.tenant).table()
@@ -126,7 +127,7 @@ def sql_of(file: str) -> str:
 
 
 OVER_LIMIT = "The answer is over its limit, or took too long."
-SHOW_SESSION = Call(
+SHOW_SESSION = Endpoint(
     "GET /v1/sessions/{session_id:path}",
     read_session,
     ("read",),
@@ -136,4 +137,4 @@ SHOW_SESSION = Call(
     refused={404: "There is no such session.", 422: OVER_LIMIT},
     reads_rows=True,
 )
-CALLS = [SHOW_SESSION]
+ENDPOINTS: Endpoints = [SHOW_SESSION]

@@ -17,17 +17,17 @@ from penstock.backends.terminal.output import (
     show_table,
     show_text,
 )
+from penstock.core.endpoint import Client
 from penstock.core.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT, Consent
 from penstock.lake.commands import Outcome, asks, command
-from penstock.lake.desk import Desk
 from penstock.lake.lake import Lake
-from penstock.shards.calls import DROP_SHARD, ShardDropped
-from penstock_jobs.shards.calls import (
+from penstock.shards.endpoints import DROP_SHARD, ShardDropped
+from penstock_jobs.shards.endpoints import (
     LIST_SHARDS,
     SHOW_SHARD,
     ShardDetails,
-    ShardQuestion,
+    ShardRequest,
     ShardsAnswer,
 )
 
@@ -213,7 +213,7 @@ def diff(
 @app.command()
 @command()
 def export(
-    desk: Desk,
+    client: Client,
     shard: Shard,
     *,
     to: Annotated[
@@ -230,11 +230,11 @@ def export(
     Example: penstock shards export sft-persistent --to trl-sft --out sft
     """
     from penstock.shards.shard_places import shard_at_hand
-    from penstock_jobs.shards.exporters.export import check_target, export_shard
+    from penstock_jobs.shards.export import check_target, export_shard
 
     check_target(to, out)
-    marks = desk.ask(SHOW_SHARD, ShardQuestion(shard=shard)).marks
-    with shard_at_hand(desk, shard, out.absolute().parent) as stored:
+    marks = client.call(SHOW_SHARD, ShardRequest(shard=shard)).marks
+    with shard_at_hand(client, shard, out.absolute().parent) as stored:
         report = export_shard(stored, to, out)
     marked = len({mark.session_id for mark in marks})
     if marked:
@@ -275,7 +275,7 @@ consent_app = typer.Typer(
 @consent_app.command("set")
 @command(by=True)
 def set_consent(
-    desk: Desk,
+    client: Client,
     consent: Annotated[Consent, typer.Argument(help="`unknown` takes the decision before back.")],
     *,
     user: Annotated[str | None, typer.Option(metavar="U", help="All sessions of a user.")] = None,
@@ -292,7 +292,7 @@ def set_consent(
 
     Example: penstock consent set no_train --user u-77 --reason "asked for on 12 May"
     """
-    from penstock_jobs.shards.consents import DECIDE_CONSENT, DecideQuestion
+    from penstock_jobs.shards.consents import DECIDE_CONSENT, DecideRequest
 
     given: dict[DecisionKind, str | None] = {"user": user, "project": project, "session": session}
     named = [(kind, value) for kind, value in given.items() if value is not None]
@@ -300,8 +300,8 @@ def set_consent(
         why = "it is about one of --user, --project, --session"
         raise InvalidInput(what="penstock consent set", why=why)
     kind, subject = named[0]
-    question = DecideQuestion(kind=kind, subject=subject, consent=consent, reason=reason)
-    answer = desk.ask(DECIDE_CONSENT, question)
+    question = DecideRequest(kind=kind, subject=subject, consent=consent, reason=reason)
+    answer = client.call(DECIDE_CONSENT, question)
     yield answer
     say(f"{kind} {subject}: {consent} from now on")
     if consent == "no_train":
@@ -322,15 +322,15 @@ def _show_withdrawal(answer: "WithdrawalAnswer") -> None:
 @consent_app.command("list")
 @command()
 def list_consents(
-    desk: Desk, limit: options.Limit = None, cursor: options.Cursor = None
+    client: Client, limit: options.Limit = None, cursor: options.Cursor = None
 ) -> Iterator[object]:
     """All decisions, also those that others took the place of; the newest comes last.
 
     Example: penstock consent list
     """
-    from penstock_jobs.shards.consents import LIST_DECISIONS, DecisionsQuestion
+    from penstock_jobs.shards.consents import LIST_DECISIONS, DecisionsRequest
 
-    page = desk.ask(LIST_DECISIONS, DecisionsQuestion(limit=limit, cursor=cursor))
+    page = client.call(LIST_DECISIONS, DecisionsRequest(limit=limit, cursor=cursor))
     say_more(page.next)
     yield page.decisions
     names = ("kind", "subject", "consent", "holds", "decided_at")

@@ -19,10 +19,11 @@ from penstock.access.privacy.consents import (
 )
 from penstock.access.privacy.orders import ErasureScope, find_sessions
 from penstock.backends.database.engine import clock_us, portions
+from penstock.core.endpoint import Caller, Endpoint, Request
+from penstock.core.listing import ListRequest, Page, page_of
+from penstock.core.room import Endpoints
 from penstock.events.event import Consent, Id
-from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
-from penstock.lake.pages import ListQuestion, Page, page_of
 from penstock.registry.checkpoints.lineage import learners
 from penstock.shards.registered_shards import list_shards
 from penstock.shards.tables import of_shard, shard_mark
@@ -111,11 +112,11 @@ class WithdrawalAnswer(DecisionAnswer):
     shards: list[WithdrawnShard]
 
 
-class DecisionsQuestion(ListQuestion):
+class DecisionsRequest(ListRequest):
     """All that were ever made."""
 
 
-class DecideQuestion(Question):
+class DecideRequest(Request):
     """Holds from now on; `unknown` takes the decision before back."""
 
     kind: DecisionKind
@@ -124,10 +125,10 @@ class DecideQuestion(Question):
     reason: Annotated[str, Meta(max_length=2_000)] = ""
 
 
-def _list(lake: Lake, caller: Caller, question: DecisionsQuestion) -> DecisionsAnswer:
+def _list(lake: Lake, caller: Caller, request: DecisionsRequest) -> DecisionsAnswer:
     decisions = list_decisions(lake.database, caller.tenant)
     newest = {(each.kind, each.subject): each.id for each in decisions}
-    page, after = page_of(decisions, question, lambda each: str(each.id))
+    page, after = page_of(decisions, request, lambda each: str(each.id))
     answers = [
         DecisionAnswer(**vars(each), holds=newest[each.kind, each.subject] == each.id)
         for each in page
@@ -135,31 +136,31 @@ def _list(lake: Lake, caller: Caller, question: DecisionsQuestion) -> DecisionsA
     return DecisionsAnswer(answers, next=after)
 
 
-def _decide(lake: Lake, caller: Caller, question: DecideQuestion) -> WithdrawalAnswer:
-    subject = question.kind, question.subject
+def _decide(lake: Lake, caller: Caller, request: DecideRequest) -> WithdrawalAnswer:
+    subject = request.kind, request.subject
     decision = decide_consent(
         lake.database,
         caller.tenant,
         *subject,
-        question.consent,
-        reason=question.reason,
+        request.consent,
+        reason=request.reason,
         by=caller.actor,
     )
     sessions, shards = 0, list[WithdrawnShard]()
-    if question.consent == NO_TRAIN:
+    if request.consent == NO_TRAIN:
         sessions, shards = withdraw(lake, caller.tenant, *subject)
     else:
         take_back(lake, caller.tenant)
     return WithdrawalAnswer(**vars(decision), sessions=sessions, shards=shards)
 
 
-LIST_DECISIONS = Call(
+LIST_DECISIONS = Endpoint(
     "GET /v1/consents",
     _list,
     ("read",),
     "What was decided on the consent of users, projects and sessions",
 )
-DECIDE_CONSENT = Call(
+DECIDE_CONSENT = Endpoint(
     "POST /v1/consents",
     _decide,
     (),
@@ -167,4 +168,4 @@ DECIDE_CONSENT = Call(
     reads_rows=True,
 )
 
-CALLS = [LIST_DECISIONS, DECIDE_CONSENT]
+ENDPOINTS: Endpoints = [LIST_DECISIONS, DECIDE_CONSENT]

@@ -2,18 +2,18 @@
 
 from typing import Any
 
+from penstock.core.endpoint import Request
 from penstock.doors.console.charts import Bar, bar_chart
 from penstock.doors.console.figures import count
 from penstock.doors.console.page import Content, PageList, Visitor
-from penstock.lake.desk import Question
 from penstock.shards.errors import ShardDamaged, ShardGone, ShardMissing, ShardWithdrawn
-from penstock_jobs.shards.calls import (
+from penstock_jobs.shards.endpoints import (
     LIST_SHARDS,
     SHOW_SAMPLES,
     SHOW_SHARD,
-    SamplesQuestion,
-    ShardQuestion,
-    ShardsQuestion,
+    SamplesRequest,
+    ShardRequest,
+    ShardsRequest,
 )
 
 PAGES = PageList("penstock_jobs.shards:pages/", roles=("read", "train"), reads_rows=True)
@@ -21,19 +21,19 @@ _SHARDS_SHOWN = 50
 _MARKS_SHOWN = 50
 
 
-class ShardsPage(Question):
+class ShardsPage(Request):
     cursor: str | None = None
 
 
 @PAGES.page("/shards", "Shards", "shards.html.jinja", group="Training", place=2, shortcut="t")
 def _list(visitor: Visitor, question: ShardsPage) -> Content:
-    asked = ShardsQuestion(cursor=question.cursor, limit=_SHARDS_SHOWN, order="newest")
-    return {"answer": visitor.ask(LIST_SHARDS, asked)}
+    asked = ShardsRequest(cursor=question.cursor, limit=_SHARDS_SHOWN, order="newest")
+    return {"answer": visitor.call(LIST_SHARDS, asked)}
 
 
 @PAGES.page("/shards/{shard}", "Shard", "shard.html.jinja")
-def _show(visitor: Visitor, question: SamplesQuestion) -> Content:
-    details = visitor.ask(SHOW_SHARD, ShardQuestion(shard=question.shard))
+def _show(visitor: Visitor, request: SamplesRequest) -> Content:
+    details = visitor.call(SHOW_SHARD, ShardRequest(shard=request.shard))
     manifest: dict[str, Any] = details.manifest
     excluded: dict[str, int] = manifest["counts"]["excluded"]
     bars = [
@@ -42,7 +42,7 @@ def _show(visitor: Visitor, question: SamplesQuestion) -> Content:
     ]
     samples, problem = None, ""
     try:
-        samples = visitor.ask(SHOW_SAMPLES, question)
+        samples = visitor.call(SHOW_SAMPLES, request)
     except (ShardDamaged, ShardGone, ShardMissing, ShardWithdrawn) as error:
         problem = " ".join(str(error).split())
     return {

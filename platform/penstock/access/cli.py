@@ -9,15 +9,20 @@ from typing import Annotated
 import typer
 
 from penstock.access import QuotaName
-from penstock.access.audit_calls import LIST_ENTRIES, VERIFY_AUDIT, EntriesQuestion, VerifyQuestion
-from penstock.access.calls import (
+from penstock.access.audit_endpoints import (
+    LIST_ENTRIES,
+    VERIFY_AUDIT,
+    EntriesRequest,
+    VerifyRequest,
+)
+from penstock.access.endpoints import (
     CREATE_KEY,
     LIST_KEYS,
     REVOKE_KEY,
     ROTATE_KEY,
     SHOW_GRANT,
     CreatedKey,
-    GrantQuestion,
+    GrantRequest,
     KeyRevoked,
     KeysAnswer,
 )
@@ -25,10 +30,11 @@ from penstock.backends.audit.entry import Action
 from penstock.backends.terminal import options
 from penstock.backends.terminal.output import facts, prompt_secret, say, show_rows, show_text
 from penstock.core.clock import SystemClock
+from penstock.core.endpoint import Client
 from penstock.core.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.client import open_client
 from penstock.lake.commands import Outcome, asks, command
-from penstock.lake.desk import Desk, open_desk
 from penstock.lake.lake import Lake
 
 app = typer.Typer(help="Keys for the HTTP service.", no_args_is_help=True)
@@ -137,8 +143,8 @@ def login(
     from penstock.backends.http.login import Login, keep_login
 
     key = os.environ.get("PENSTOCK_KEY", "").strip() or _asked_key(url)
-    with open_desk(None, url, key=key) as desk:
-        grant = desk.ask(SHOW_GRANT, GrantQuestion())
+    with open_client(None, url, key=key) as client:
+        grant = client.call(SHOW_GRANT, GrantRequest())
     path = keep_login(Login(url, key))
     yield {"url": url, "tenant": grant.tenant, "actor": grant.actor, "file": str(path)}
     admin = ", an admin's" if grant.admin else ""
@@ -179,7 +185,7 @@ audit_app = typer.Typer(
 @audit_app.command("list")
 @command()
 def list_entries(
-    desk: Desk,
+    client: Client,
     *,
     action: Annotated[Action | None, typer.Option(help="Only what was done so.")] = None,
     actor: Annotated[
@@ -203,10 +209,8 @@ def list_entries(
 
     if session is not None:
         subject = person_digest(tenant, "session", session)
-    wanted = EntriesQuestion(
-        action=action, actor=actor, subject=subject, limit=limit, cursor=cursor
-    )
-    answer = desk.ask(LIST_ENTRIES, wanted)
+    wanted = EntriesRequest(action=action, actor=actor, subject=subject, limit=limit, cursor=cursor)
+    answer = client.call(LIST_ENTRIES, wanted)
     yield answer
     show_rows(answer.entries, "number", "at", "tenant", "actor", "action", "subject", "facts")
     if answer.next is not None:
@@ -216,7 +220,7 @@ def list_entries(
 @audit_app.command()
 @command()
 def verify(
-    desk: Desk,
+    client: Client,
     head: Annotated[
         str | None,
         typer.Option(metavar="NUMBER:HASH", help="A head that you noted: it has to be in there."),
@@ -229,7 +233,7 @@ def verify(
 
     Example: penstock audit verify
     """
-    chains = desk.ask(VERIFY_AUDIT, VerifyQuestion(head=head)).chains
+    chains = client.call(VERIFY_AUDIT, VerifyRequest(head=head)).chains
     yield Outcome(chains, failed=any(chain.flaw is not None for chain in chains))
     for chain in chains:
         name = chain.tenant or "(the service)"

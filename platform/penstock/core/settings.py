@@ -1,7 +1,7 @@
 """Settings: what an operator may turn, where each value came from, and which names are refused.
 
 The later wins: `penstock.toml` in the data directory, `PENSTOCK_*` in the environment, flags. Each
-room declares its own as a subclass of RoomSettings, an entry point of `penstock.core.settings`."""
+room declares its own as a subclass of RoomSettings and names it in its `room.py`."""
 
 import os
 import re
@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from difflib import get_close_matches
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from penstock.core.errors import SettingInvalid
+from penstock.core.room import rooms
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -191,9 +191,8 @@ def resolve(
 
 @cache
 def room_kinds() -> tuple[type[RoomSettings], ...]:
-    """The settings of rooms, in the order of the rooms' names."""
-    entries = sorted(entry_points(group="penstock.settings"), key=lambda entry: entry.name)
-    return tuple(entry.load() for entry in entries)
+    """The settings of rooms, in the order of the rooms."""
+    return tuple(kind for room in rooms() for kind in room.settings())
 
 
 def declarations() -> Iterator[Field[Any]]:

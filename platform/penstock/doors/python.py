@@ -6,22 +6,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack, overload
 
+from penstock.core.endpoint import Answer, Caller, Client
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import load_settings
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.desk import Caller, Desk, LocalDesk, RemoteDesk
+from penstock.lake.client import LocalClient, RemoteClient
 from penstock.lake.lake import Lake, check_lake
-from penstock.lake.query.lake_query import Answer, QueryRows
-from penstock.registry.channels.calls import SHOW_CHANNEL, ChannelQuestion
+from penstock.lake.query.lake_query import QueryRows
 from penstock.registry.channels.change import ChannelState
 from penstock.registry.channels.channel import channel_state
-from penstock.registry.checkpoints.calls import (
+from penstock.registry.channels.endpoints import SHOW_CHANNEL, ChannelRequest
+from penstock.registry.checkpoints.checkpoint import Checkpoint
+from penstock.registry.checkpoints.endpoints import (
     LIST_CHECKPOINTS,
     SHOW_CHECKPOINT,
-    CheckpointQuestion,
-    CheckpointsQuestion,
+    CheckpointRequest,
+    CheckpointsRequest,
 )
-from penstock.registry.checkpoints.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from penstock.backends.http.client import ServiceClient
@@ -33,20 +34,20 @@ _PAGE_ENTRIES = 1000
 
 
 class _Registry:
-    def _desk(self, tenant: str) -> Desk:
+    def _client(self, tenant: str) -> Client:
         raise NotImplementedError
 
     def checkpoint(self, name: str, *, tenant: str = TENANT_DEFAULT) -> Checkpoint:
         """A checkpoint, by its name or its digest. Raises CheckpointUnknown."""
-        return self._desk(tenant).ask(SHOW_CHECKPOINT, CheckpointQuestion(name=name))
+        return self._client(tenant).call(SHOW_CHECKPOINT, CheckpointRequest(name=name))
 
     def checkpoints(
         self, *, state: "State | None" = None, tenant: str = TENANT_DEFAULT
     ) -> list[Checkpoint]:
         """All checkpoints, or those in one state; the newest comes last."""
-        question, checkpoints = CheckpointsQuestion(state=state, limit=_PAGE_ENTRIES), []
+        question, checkpoints = CheckpointsRequest(state=state, limit=_PAGE_ENTRIES), []
         while True:
-            page = self._desk(tenant).ask(LIST_CHECKPOINTS, question)
+            page = self._client(tenant).call(LIST_CHECKPOINTS, question)
             checkpoints += page.checkpoints
             if page.next is None:
                 return checkpoints
@@ -68,22 +69,22 @@ class LakeWithChannels(_Registry, Lake):
 
         return read_shard(self.settings.data, shard, **options)
 
-    def _desk(self, tenant: str) -> Desk:
-        return LocalDesk(self, Caller(tenant, "python", at_the_lake=True))
+    def _client(self, tenant: str) -> Client:
+        return LocalClient(self, Caller(tenant, "python", at_the_lake=True))
 
 
 @dataclass(frozen=True)
 class RemoteQuery(QueryRows):
     """A query that a service runs: `arrow()`, `df()`, `pl()` or `batches()` gives its rows."""
 
-    desk: Desk
+    client: Client
     sql: str
     as_of: str | None
 
     @contextmanager
     def run(self) -> Iterator[Answer]:
         """The same; the rows are read as they come."""
-        with self.desk.rows(self.sql, self.as_of) as answer:
+        with self.client.rows(self.sql, self.as_of) as answer:
             yield answer
 
 
@@ -100,11 +101,11 @@ class RemoteLake(_Registry):
 
     def query(self, sql: str, *, as_of: str | None = None) -> RemoteQuery:
         """A query to be run; docs/sql.md has the views. `as_of` names a snapshot, or a time."""
-        return RemoteQuery(RemoteDesk(self._service), sql, as_of)
+        return RemoteQuery(RemoteClient(self._service), sql, as_of)
 
     def channel(self, name: str) -> ChannelState:
         """Where a channel points now; see `penstock.assign`. Raises ChannelUnknown."""
-        return RemoteDesk(self._service).ask(SHOW_CHANNEL, ChannelQuestion(name=name))
+        return RemoteClient(self._service).call(SHOW_CHANNEL, ChannelRequest(name=name))
 
     def read_shard(self, shard: str, **options: "Unpack[ReadingOptions]") -> "ShardReader":
         """A reader of a shard, by its id, the beginning of it, or its name: see
@@ -123,10 +124,10 @@ class RemoteLake(_Registry):
     def __exit__(self, *_error: object) -> None:
         self.close()
 
-    def _desk(self, tenant: str) -> Desk:
+    def _client(self, tenant: str) -> Client:
         if tenant != TENANT_DEFAULT:
             raise InvalidInput(what=f"tenant={tenant!r}", why="the key says whose lake it is")
-        return RemoteDesk(self._service)
+        return RemoteClient(self._service)
 
 
 @overload

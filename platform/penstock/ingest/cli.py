@@ -17,8 +17,9 @@ from penstock.backends.terminal.output import (
     show_rows,
     show_table,
 )
+from penstock.core.endpoint import Client
 from penstock.core.errors import InvalidInput
-from penstock.ingest.calls import (
+from penstock.ingest.endpoints import (
     ID_MAX,
     LIST_FUSES,
     LIST_REJECTED,
@@ -28,19 +29,19 @@ from penstock.ingest.calls import (
     SHOW_REJECTED,
     FusesAnswer,
     LedgerAnswer,
-    LedgerQuestion,
+    LedgerRequest,
     RejectedAnswer,
-    RejectedLineQuestion,
-    ReleaseFuseQuestion,
-    ReplayQuestion,
+    RejectedLineRequest,
+    ReleaseFuseRequest,
+    ReplayRequest,
 )
+from penstock.lake.client import LocalClient
 from penstock.lake.commands import Outcome, asks, command
-from penstock.lake.desk import Desk, LocalDesk
 
 
 @command(tenant=False)
 def ledger(
-    desk: Desk,
+    client: Client,
     *,
     since: Annotated[
         str | None, typer.Option(help="A time, or an age such as 24h or 7d; all by default.")
@@ -61,10 +62,10 @@ def ledger(
     Example: penstock ledger --since 24h
     """
     since_us_ = max(since_us(since), 0) if since else 0
-    question = LedgerQuestion(since=since_us_, limit=limit, cursor=cursor)
+    question = LedgerRequest(since=since_us_, limit=limit, cursor=cursor)
     if accept_gap is not None:
-        _accept_gap(desk, accept_gap, reason)
-    report = desk.ask(READ_LEDGER, question)
+        _accept_gap(client, accept_gap, reason)
+    report = client.call(READ_LEDGER, question)
     yield Outcome(report, failed=bool(report.discrepancies))
     _show_ledger(report)
 
@@ -100,16 +101,16 @@ def _show_ledger(report: LedgerAnswer) -> None:
         say("It adds up: accepted = stored + duplicate + erased + waiting in the log.")
 
 
-def _accept_gap(desk: Desk, gap: int, reason: str) -> None:
+def _accept_gap(client: Client, gap: int, reason: str) -> None:
     """Of all tenants, so that none of them does it."""
     from penstock.lake.commits import accept_gap
 
     what = f"--accept-gap {gap}"
-    if not isinstance(desk, LocalDesk):
+    if not isinstance(client, LocalClient):
         raise InvalidInput(what=what, why="it is of all tenants; use it on the lake's machine")
     if not reason.strip():
         raise InvalidInput(what=what, why="it needs --reason, which is stored")
-    if not accept_gap(desk.lake.database, gap, reason):
+    if not accept_gap(client.lake.database, gap, reason):
         raise InvalidInput(what=what, why="there is no such gap")
 
 
@@ -132,7 +133,7 @@ def list_(page: RejectedAnswer) -> None:
 @rejected_app.command()
 @command(tenant=False)
 def show(
-    desk: Desk,
+    client: Client,
     entry_id: Annotated[
         int, typer.Argument(metavar="ID", min=1, max=ID_MAX, help="From `penstock rejected list`.")
     ],
@@ -145,7 +146,7 @@ def show(
 
     Example: penstock rejected show 17
     """
-    answer = desk.ask(SHOW_REJECTED, RejectedLineQuestion(id=entry_id))
+    answer = client.call(SHOW_REJECTED, RejectedLineRequest(id=entry_id))
     entry = answer.entry
     yield entry
     received = datetime.fromisoformat(entry.received_at)
@@ -162,7 +163,7 @@ def show(
 @rejected_app.command()
 @command(tenant=False)
 def replay(
-    desk: Desk,
+    client: Client,
     ids: Annotated[
         list[int] | None,
         typer.Argument(metavar="[ID]…", min=1, max=ID_MAX, help="All that wait, by default."),
@@ -172,7 +173,7 @@ def replay(
 
     Example: penstock rejected replay 17 18
     """
-    outcome = desk.ask(REPLAY_REJECTED, ReplayQuestion(ids=ids or []))
+    outcome = client.call(REPLAY_REJECTED, ReplayRequest(ids=ids or []))
     yield Outcome(outcome, failed=bool(outcome.refused))
     say(f"{outcome.accepted} accepted now, {len(outcome.refused)} rejected again")
     for entry_id, reason in outcome.refused.items():
@@ -194,7 +195,7 @@ def fuses(page: FusesAnswer) -> None:
 @rejected_app.command()
 @command(tenant=False)
 def release(
-    desk: Desk,
+    client: Client,
     owner: Annotated[str, typer.Argument(metavar="TENANT", help="The tenant of the source.")],
     source: Annotated[str, typer.Argument(help="The source; '' is lines that name none.")],
 ) -> Iterator[object]:
@@ -202,7 +203,7 @@ def release(
 
     Example: penstock rejected release acme vscode
     """
-    yield desk.ask(RELEASE_FUSE, ReleaseFuseQuestion(tenant=owner, source=source))
+    yield client.call(RELEASE_FUSE, ReleaseFuseRequest(tenant=owner, source=source))
     say(f"Rejected lines of {source or '(no source)'} of {owner} are stored again.")
 
 

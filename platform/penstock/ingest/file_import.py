@@ -13,6 +13,7 @@ from penstock.backends.http.client import ServiceClient
 from penstock.backends.http.login import login_path
 from penstock.backends.terminal.output import say
 from penstock.core.clock import SystemClock
+from penstock.core.endpoint import Client
 from penstock.core.errors import Backlogged, InvalidInput, one_line
 from penstock.core.metrics import Metrics
 from penstock.core.sealed_texts import SecretSeal
@@ -27,7 +28,7 @@ from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.settings import IngestSettings
 from penstock.ingest.writer import Writer, wait_while
 from penstock.lake.catalog import read_next_offsets
-from penstock.lake.desk import Desk, LocalDesk, RemoteDesk
+from penstock.lake.client import LocalClient, RemoteClient
 from penstock.lake.lake import Lake
 from penstock.lake.query.fresh_events import arrivals_of, first_frame_of, start_of
 from penstock.lake.query.lake_query import OwnQuery
@@ -59,11 +60,11 @@ class ImportSummary:
             self.redacted[rule] += count
 
 
-def event_importer(desk: Desk) -> "EventImporter":
-    if isinstance(desk, LocalDesk):
-        return FileImporter(desk.lake, desk.caller.tenant, by=desk.caller.actor)
-    assert isinstance(desk, RemoteDesk)
-    return ServiceImporter(desk.service, own_redactor())
+def event_importer(client: Client) -> "EventImporter":
+    if isinstance(client, LocalClient):
+        return FileImporter(client.lake, client.caller.tenant, by=client.caller.actor)
+    assert isinstance(client, RemoteClient)
+    return ServiceImporter(client.service, own_redactor())
 
 
 class EventImporter(ABC):

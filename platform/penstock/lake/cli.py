@@ -25,22 +25,22 @@ from penstock.backends.terminal.output import (
     show_table,
     to_terminal,
 )
+from penstock.core.endpoint import Client
 from penstock.core.errors import InvalidInput
+from penstock.core.listing import ListRequest, page_of
 from penstock.core.settings import load_settings
 from penstock.lake.commands import Outcome, command
-from penstock.lake.desk import Desk
 from penstock.lake.errors import SnapshotUnknown
 from penstock.lake.lake import Lake, make_data_directory, read_statistics
-from penstock.lake.pages import ListQuestion, page_of
 
 if TYPE_CHECKING:
-    from penstock.lake.query.lake_query import Answer
+    from penstock.core.endpoint import Answer
     from penstock.lake.query.row_formats import Format
     from penstock.lake.upkeep.backup import Backup
 
 lake_app = typer.Typer(help="The files of the lake.", no_args_is_help=True)
 snapshots_app = typer.Typer(
-    help="Names for the lake as it was: `query --as-of NAME` reads the same rows for ever.",
+    help="Name the lake as it is; `query --as-of NAME` reads the same rows for ever.",
     no_args_is_help=True,
 )
 database_app = typer.Typer(help="The metadata database.", no_args_is_help=True)
@@ -55,7 +55,7 @@ _BINARY_FORMATS = ("arrow", "parquet")
 
 @command()
 def query(
-    desk: Desk,
+    client: Client,
     sql: Annotated[str, typer.Argument(help="A SELECT over the views of docs/sql.md; - reads it.")],
     *,
     as_of: Annotated[
@@ -77,7 +77,7 @@ def query(
 
     text = sys.stdin.read(SQL_LENGTH_MAX + 1) if sql == "-" else sql
     chosen = "json" if json else form or ("table" if out is None else _format_of(out))
-    with desk.rows(text, as_of) as answer:
+    with client.rows(text, as_of) as answer:
         if chosen == "table":
             _show_rows(answer)
         else:
@@ -152,7 +152,7 @@ def list_(
     """
     from penstock.lake.catalog import list_snapshots
 
-    page = ListQuestion(limit=limit, cursor=cursor)
+    page = ListRequest(limit=limit, cursor=cursor)
     known = list_snapshots(lake.database)
     snapshots, after = page_of(known, page, lambda snapshot: snapshot.name)
     say_more(after)

@@ -3,12 +3,12 @@ shows it to a person.
 
     @app.command("show")
     @command()
-    def show(desk: Desk, name: Name) -> Iterator[object]:
-        answer = desk.ask(SHOW_CHANNEL, ChannelQuestion(name=name))
+    def show(client: Client, name: Name) -> Iterator[object]:
+        answer = client.call(SHOW_CHANNEL, ChannelRequest(name=name))
         yield answer
         show_fields(answer)
 
-A parameter `desk` gives a command the options --data, --url and --tenant, a parameter `lake` the
+A parameter `client` gives a command the options --data, --url and --tenant, a parameter `lake` the
 option --data. Where the options are the fields of a question, the function shows the answer alone:
 
     @app.command("list")
@@ -24,7 +24,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from inspect import Parameter, Signature
 from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 import typer
@@ -32,14 +32,13 @@ from msgspec.structs import FieldInfo
 
 from penstock.backends.terminal import options
 from penstock.backends.terminal.output import say_more, show_json
+from penstock.core.endpoint import A, Endpoint, R
 from penstock.core.errors import PenstockError
+from penstock.core.listing import Page
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.desk import Call, Question, open_desk
+from penstock.lake.client import open_client
 from penstock.lake.lake import open_existing
-from penstock.lake.pages import Page
 
-Q = TypeVar("Q", bound=Question)
-A = TypeVar("A")
 Steps = Iterator[object]
 #: Options that come behind a command's own.
 _LAST = ("limit", "cursor")
@@ -57,19 +56,19 @@ def command(
     *, by: bool = False, make: bool | str = False, tenant: bool = True
 ) -> Callable[[Callable[..., Steps | None]], Callable[..., None]]:
     """A command with the parameters of the function; --by comes with `by`, --tenant with `tenant`.
-    The lake of a desk is made if need be for `make`, or where the option that it names is given.
+    The lake of a client is made if need be for `make`, or where the option that it names is given.
 
     The function may take `data`, `tenant` and so on too; with `json` it shows all by itself."""
 
     def declared(function: Callable[..., Steps | None]) -> Callable[..., None]:
         own = dict(inspect.signature(function).parameters)
-        desk, lake = own.pop("desk", None), own.pop("lake", None)
+        client, lake = own.pop("client", None), own.pop("lake", None)
 
         def run(**given: Any) -> None:
             passed = {name: given[name] for name in own}
-            if desk is not None:
+            if client is not None:
                 making = make if isinstance(make, bool) else given[make] is not None
-                with open_desk(**_place(given), make=making) as at:
+                with open_client(**_place(given), make=making) as at:
                     _answer(function(at, **passed), json=given["json"])
             elif lake is not None:
                 with open_existing(given["data"]) as opened:
@@ -78,8 +77,8 @@ def command(
                 _answer(function(**passed), json=given["json"])
 
         shared = []
-        if desk is not None:
-            shared = _desk_options(by=by, tenant=tenant)
+        if client is not None:
+            shared = _client_options(by=by, tenant=tenant)
         elif lake is not None:
             shared = [_shared("data", options.Data)]
         return _with_options(run, function, [*own.values()], shared)
@@ -88,23 +87,23 @@ def command(
 
 
 def asks(
-    call: Call[Q, A], *, by: bool = False, make: bool = False, tenant: bool = True
+    endpoint: Endpoint[R, A], *, by: bool = False, make: bool = False, tenant: bool = True
 ) -> Callable[[Callable[[A], object]], Callable[..., None]]:
     """A command whose options are the fields of the question. The function shows the answer."""
-    fields = sorted(msgspec.structs.fields(call.question), key=lambda field: field.name in _LAST)
-    own = [_parameter(field, in_path=f"{{{field.name}}}" in call.path) for field in fields]
+    fields = sorted(msgspec.structs.fields(endpoint.request), key=lambda field: field.name in _LAST)
+    own = [_parameter(field, in_path=f"{{{field.name}}}" in endpoint.path) for field in fields]
 
     def declared(show: Callable[[A], object]) -> Callable[..., None]:
         def run(**given: Any) -> None:
             asked = {field.name: given[field.name] for field in fields}
             said = {name: value for name, value in asked.items() if value is not None}
-            with open_desk(**_place(given), make=make) as desk:
-                answer = desk.ask(call, call.question(**said))
+            with open_client(**_place(given), make=make) as client:
+                answer = client.call(endpoint, endpoint.request(**said))
             if isinstance(answer, Page):
                 say_more(answer.next)
             show_json(_only_list(answer)) if given["json"] else show(answer)
 
-        return _with_options(run, show, own, _desk_options(by=by, tenant=tenant))
+        return _with_options(run, show, own, _client_options(by=by, tenant=tenant))
 
     return declared
 
@@ -146,8 +145,8 @@ def _shared(name: str, kind: Any, default: object = None) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
-def _desk_options(*, by: bool, tenant: bool) -> list[Parameter]:
-    place = [_shared("data", options.DeskData), _shared("url", options.Url)]
+def _client_options(*, by: bool, tenant: bool) -> list[Parameter]:
+    place = [_shared("data", options.AnyData), _shared("url", options.Url)]
     of_tenant = [_shared("tenant", options.Tenant, TENANT_DEFAULT)] if tenant else []
     return [*([_shared("by", options.By)] if by else []), *place, *of_tenant]
 

@@ -7,7 +7,6 @@ ended by the next, or by upkeep.
 
 from collections.abc import Callable, Iterable
 from dataclasses import fields
-from importlib.metadata import entry_points
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -18,9 +17,10 @@ from penstock.backends.audit.entry import Deed
 from penstock.backends.database.engine import Database, now_us
 from penstock.backends.terminal.output import time_text
 from penstock.core.metrics import Metrics
+from penstock.core.room import rooms
 from penstock.core.settings import Settings
 from penstock.lake.lake import Lake
-from penstock.shards.calls import RegisteredShard, ShardDropped
+from penstock.shards.endpoints import RegisteredShard, ShardDropped
 from penstock.shards.errors import ShardNeeded, ShardUnknown, ShardWithdrawn
 from penstock.shards.manifest import GoneNote, kept_manifest, replace_files_by_note, shard_folder
 from penstock.shards.settings import REFUSE, ShardSettings
@@ -121,9 +121,8 @@ def drop_shard(
         gone = connection.execute(query).scalar_one()
         needed: list[str] = []
         if gone is None:
-            rooms = sorted(entry_points(group="penstock.shard_uses"))
-            uses: list[ShardUses] = [entry.load() for entry in rooms]
-            needed = [why for room in uses for why in room(connection, tenant, known.id)]
+            uses: list[ShardUses] = [find for room in rooms() for find in room.shard_uses()]
+            needed = [why for find in uses for why in find(connection, tenant, known.id)]
             if needed and not force:
                 raise ShardNeeded(shard=known.id, why="; ".join(needed))
             going = {"gone": DROPPING, "gone_at": now_us(), "gone_why": reason}

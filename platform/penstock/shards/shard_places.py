@@ -16,12 +16,13 @@ from penstock.backends.database.engine import Database
 from penstock.backends.database.errors import DatabaseUnreachable
 from penstock.backends.storage import FileStore, open_store
 from penstock.core.directories import SHARED_MODE, make_directory
+from penstock.core.endpoint import Client
 from penstock.core.safe_names import relative_name
 from penstock.core.settings import Settings, load_settings
-from penstock.lake.desk import Desk, LocalDesk, open_desk
+from penstock.lake.client import LocalClient, open_client
 from penstock.lake.errors import LakeMissing
 from penstock.lake.lake import check_lake
-from penstock.shards.calls import PIECE_BYTES_MAX, READ_SHARD_FILE, ShardFileQuestion
+from penstock.shards.endpoints import PIECE_BYTES_MAX, READ_SHARD_FILE, ShardFileRequest
 from penstock.shards.files import copy_part, files_of
 from penstock.shards.manifest import (
     FOLDER,
@@ -53,7 +54,7 @@ def shard_place(data: str | Path, *, tenant: str, key: str | None) -> ShardPlace
     """Raises InvalidInput, SettingInvalid."""
     if isinstance(data, str) and data.startswith(("http://", "https://")):
         settings = replace(load_settings(), data=_user_cache())
-        service = ServiceStore(lambda: open_desk(None, data, key=key))
+        service = ServiceStore(lambda: open_client(None, data, key=key))
         return ShardPlace(service, settings, service.stored, random_access=False)
     if not isinstance(data, str) or "://" not in data:
         return _directory_place(load_settings(data), tenant)
@@ -111,8 +112,8 @@ def _user_cache() -> Path:
 class _FilePieces(io.RawIOBase):
     """A file of a shard, from its beginning to its end."""
 
-    def __init__(self, desk: Desk, shard: str, name: str) -> None:
-        self._desk, self._shard, self._name = desk, shard, name
+    def __init__(self, client: Client, shard: str, name: str) -> None:
+        self._client, self._shard, self._name = client, shard, name
         self.at_end = ExitStack()
         self._start = 0
         self._piece = self._next_piece()
@@ -133,8 +134,8 @@ class _FilePieces(io.RawIOBase):
         super().close()
 
     def _next_piece(self) -> memoryview:
-        question = ShardFileQuestion(shard=self._shard, name=self._name, start=self._start)
-        piece = self._desk.ask(READ_SHARD_FILE, question)
+        question = ShardFileRequest(shard=self._shard, name=self._name, start=self._start)
+        piece = self._client.call(READ_SHARD_FILE, question)
         self._start += len(piece)
         return memoryview(piece)
 
@@ -142,9 +143,9 @@ class _FilePieces(io.RawIOBase):
 @dataclass(frozen=True)
 class ServiceStore:
     """The part of an ObjectStore that reads shards over HTTP, each file from beginning to end. The
-    folder of a shard is its id. Threads cannot share a file's desk."""
+    folder of a shard is its id. Threads cannot share a file's client."""
 
-    desk: Callable[[], AbstractContextManager[Desk]]
+    client: Callable[[], AbstractContextManager[Client]]
     local = False
 
     def open(self, name: str) -> pa.NativeFile:
@@ -164,25 +165,25 @@ class ServiceStore:
 
     def _file(self, shard: str, name: str) -> io.BufferedReader:
         with ExitStack() as closing:
-            desk = closing.enter_context(self.desk())
-            pieces = _FilePieces(desk, shard, name)
+            client = closing.enter_context(self.client())
+            pieces = _FilePieces(client, shard, name)
             pieces.at_end = closing.pop_all()
         return io.BufferedReader(pieces, PIECE_BYTES_MAX)
 
 
 @contextmanager
-def shard_at_hand(desk: Desk, shard: str, folder: Path) -> Iterator[StoredShard]:
+def shard_at_hand(client: Client, shard: str, folder: Path) -> Iterator[StoredShard]:
     """Give a shard while the block runs: the lake's, or copies below `folder`. Raises ShardUnknown,
     ShardMissing, ShardDamaged."""
-    if isinstance(desk, LocalDesk):
-        lake, tenant = desk.lake, desk.caller.tenant
+    if isinstance(client, LocalClient):
+        lake, tenant = client.lake, client.caller.tenant
         known = find_shard(lake.database, tenant, shard)
         check_withdrawn(lake.database, lake.settings, tenant, known.id)
         stored = stored_shard(lake.store, known.folder, known.id)
-        lake.tally.count(tenant, desk.caller.actor, "export", known.id)
+        lake.tally.count(tenant, client.caller.actor, "export", known.id)
         yield stored
         return
-    source = ServiceStore(lambda: nullcontext(desk))
+    source = ServiceStore(lambda: nullcontext(client))
     remote = source.stored(shard)
     make_directory(folder, SHARED_MODE)
     with TemporaryDirectory(prefix=".penstock-", dir=folder) as directory:

@@ -5,16 +5,15 @@ import re
 import shutil
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
+from penstock.core.room import rooms
 from penstock.core.settings import load_settings
 from penstock.doors import cli
-from penstock.doors.cli.summaries import SUMMARIES
 from penstock.lake.lake import open_or_make
 from tests.support.commands import penstock
 
@@ -126,20 +125,7 @@ def test_the_list_says_of_each_command_what_its_room_says_of_it() -> None:
         name: commands().get_command(context, name).get_short_help_str(1_000)
         for name in commands().list_commands(context)
     }
-    assert said == SUMMARIES
-
-
-def test_a_command_of_somebody_elses_package_stands_in_the_list(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "their_room.py").write_text('def theirs() -> None:\n    """What theirs does."""\n')
-    monkeypatch.syspath_prepend(tmp_path)
-    entry = EntryPoint("theirs", "their_room:theirs", "penstock.commands")
-    monkeypatch.setattr(cli, "_entries", lambda: {"theirs": entry})
-    monkeypatch.setattr("sys.argv", ["penstock", "--help"])
-    with pytest.raises(SystemExit):
-        cli.main()
-    assert "theirs  What theirs does." in capsys.readouterr().out
+    assert said == {name: text for room in rooms() for name, text in room.summaries.items()}
 
 
 @pytest.mark.parametrize(

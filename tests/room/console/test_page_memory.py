@@ -7,20 +7,20 @@ import pytest
 
 from penstock.access.keys import Grant
 from penstock.access.quotas import Quotas
+from penstock.core.endpoint import Request
 from penstock.doors.console.page import ConsolePage, Visitor
 from penstock.doors.console.page_memory import PageMemory
 from penstock.doors.console.templates import PageFrame
-from penstock.lake.desk import Question
 from penstock.lake.lake import Lake
 from tests.support.manual_clock import ManualClock
 
 
-class Window(Question):
+class Window(Request):
     since: str = ""
 
 
 PAGE: ConsolePage[Any] = ConsolePage(
-    path="/rewards", title="Rewards", question=Window, work=lambda _visitor, _asked: {}
+    path="/rewards", title="Rewards", request=Window, work=lambda _visitor, _asked: {}
 )
 ASKED = Window()
 
@@ -38,7 +38,7 @@ class Scene:
         nothing = cast(Quotas, None), self.clock
         return Visitor(Grant(**place), cast(Lake, None), *nothing)
 
-    def make(self, took_s: float, visitor: Visitor | None = None, asked: Question = ASKED) -> None:
+    def make(self, took_s: float, visitor: Visitor | None = None, asked: Request = ASKED) -> None:
         def work() -> dict[str, int]:
             self.made += 1
             self.clock.advance(took_s)
@@ -46,7 +46,7 @@ class Scene:
 
         self.memory.make(PAGE, visitor or self.visitor(), asked, work)
 
-    def shown(self, visitor: Visitor | None = None, asked: Question = ASKED) -> tuple[Any, bool]:
+    def shown(self, visitor: Visitor | None = None, asked: Request = ASKED) -> tuple[Any, bool]:
         known, is_due = self.memory.find(PAGE, visitor or self.visitor(), asked)
         return known and known.content["number"], is_due
 

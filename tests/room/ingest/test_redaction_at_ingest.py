@@ -18,7 +18,7 @@ from penstock.events.redaction.rules import RedactionRulesInvalid
 from penstock.ingest.file_import import event_importer
 from penstock.ingest.gateway import Acceptor
 from penstock.ingest.rejected_lines import list_rejected, replay_rejected
-from penstock.lake.desk import RemoteDesk
+from penstock.lake.client import RemoteClient
 from penstock.lake.redaction_counts import read_redaction_counts
 from tests.support import planted_secrets
 from tests.support.lakes import HandLake, body_of, hand_lake, make_event
@@ -162,7 +162,7 @@ def test_an_import_masks_before_it_sends(tmp_path: Path, monkeypatch: pytest.Mon
     secret = planted_secrets.payment_key(random.Random(1))
     service = Service()
     for ndjson in (True, False):
-        importer = event_importer(RemoteDesk(cast(ServiceClient, service)))
+        importer = event_importer(RemoteClient(cast(ServiceClient, service)))
         events = [make_event("s", 1) | {"payload": {"text": f"use {secret}"}}, make_event("s", 2)]
         importer.take_body(
             body_of(events) if ndjson else json.dumps(events).encode(), ndjson=ndjson

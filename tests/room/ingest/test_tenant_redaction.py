@@ -9,22 +9,23 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from penstock.access.privacy.calls import (
+from penstock.access.privacy.endpoints import (
     COUNT_REDACTIONS,
     LIST_REDACTIONS,
     SET_REDACTION,
-    CountsQuestion,
+    CountsRequest,
     RedactionAnswer,
-    RedactionQuestion,
+    RedactionRequest,
     SetRedaction,
 )
 from penstock.backends.audit.tables import audit_entry
 from penstock.backends.database.engine import Database
 from penstock.backends.database.errors import DatabaseUnreachable
+from penstock.core.endpoint import Caller
 from penstock.core.errors import InvalidInput
 from penstock.events.redaction.rules import SourceRule
 from penstock.ingest.file_import import FileImporter
-from penstock.lake.desk import Caller, perform
+from penstock.lake.client import perform
 from penstock.lake.errors import RedactionLoosened
 from penstock.lake.redaction_counts import RedactionTally, TenantModes, read_redaction_counts
 from tests.support.lakes import HandLake, body_of, hand_lake, make_event
@@ -83,7 +84,7 @@ def test_what_is_set_can_be_taken_back_a_mode_at_a_time(lake: HandLake) -> None:
     assert (answer.secrets, answer.personal, answer.own) == ("mask", "mask", ["personal"])
     order(lake, "t", personal="default")
     caller = Caller("t", "tester")
-    [told] = perform(LIST_REDACTIONS, lake.lake, caller, RedactionQuestion()).tenants
+    [told] = perform(LIST_REDACTIONS, lake.lake, caller, RedactionRequest()).tenants
     assert (told.tenant, told.secrets, told.personal, told.own) == ("t", "mask", "off", [])
 
 
@@ -128,11 +129,11 @@ def test_matches_are_counted_by_source_and_hour_also_of_what_is_dropped(lake: Ha
     assert [(each.source, each.matches) for each in counts] == [("cli", 1), ("ide", 4)]
     assert len({each.hour for each in counts}) == 1
     caller = Caller("t", "tester")
-    answer = perform(COUNT_REDACTIONS, lake.lake, caller, CountsQuestion(limit=1))
+    answer = perform(COUNT_REDACTIONS, lake.lake, caller, CountsRequest(limit=1))
     assert [each.source for each in answer.counts] == ["cli"]
-    rest = perform(COUNT_REDACTIONS, lake.lake, caller, CountsQuestion(cursor=answer.next))
+    rest = perform(COUNT_REDACTIONS, lake.lake, caller, CountsRequest(cursor=answer.next))
     assert [each.source for each in rest.counts] == ["ide"]
-    other = perform(COUNT_REDACTIONS, lake.lake, Caller("other", "tester"), CountsQuestion())
+    other = perform(COUNT_REDACTIONS, lake.lake, Caller("other", "tester"), CountsRequest())
     assert other.counts == []
 
 

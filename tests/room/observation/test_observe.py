@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.lake.desk import LocalDesk, open_desk
+from penstock.lake.client import LocalClient, open_client
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.sessions.observation.looks import (
     FILE_BYTES_MAX,
@@ -36,8 +36,8 @@ def git(folder: Path, *arguments: str) -> None:
 class World:
     """A lake, a folder with a repository, and an observer whose clock the test moves."""
 
-    def __init__(self, home: Path, desk: LocalDesk, clock: ManualClock) -> None:
-        self.desk, self.clock = desk, clock
+    def __init__(self, home: Path, client: LocalClient, clock: ManualClock) -> None:
+        self.client, self.clock = client, clock
         self.folder = home / "shop"
         self.folder.mkdir()
         git(self.folder, "init", "-q", "-b", "main")
@@ -64,18 +64,18 @@ class World:
     def take(self, events: list[Row]) -> None:
         from penstock.ingest.file_import import event_importer
 
-        importer = event_importer(self.desk)
+        importer = event_importer(self.client)
         importer.take_body(b"".join(json.dumps(event).encode() + b"\n" for event in events))
         assert importer.finish().rejected == 0
 
     def round(self, **more: Any) -> Any:
         with kept_memory(self.folder, "lake") as memory:
             tree = WorkTree(self.folder)
-            return Observer(self.desk, tree, self.windows, memory, self.clock, **more).round()
+            return Observer(self.client, tree, self.windows, memory, self.clock, **more).round()
 
     def seen(self) -> list[Row]:
         sql = "select * from observations order by ts, event_id"
-        with self.desk.rows(sql, None) as answer:
+        with self.client.rows(sql, None) as answer:
             rows: list[Row] = answer.batches.read_all().to_pylist()
         return rows
 
@@ -83,9 +83,9 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    with open_desk(tmp_path / "data", None, make=True) as desk:
-        assert isinstance(desk, LocalDesk)
-        yield World(tmp_path, desk, ManualClock())
+    with open_client(tmp_path / "data", None, make=True) as client:
+        assert isinstance(client, LocalClient)
+        yield World(tmp_path, client, ManualClock())
 
 
 def test_a_file_is_looked_at_once_at_each_horizon(world: World) -> None:

@@ -12,18 +12,19 @@ from penstock.access.privacy.consents import decided_consents
 from penstock.access.privacy.erasure import carry_out, order_erasure
 from penstock.access.privacy.orders import ErasureScope
 from penstock.access.privacy.tables import consent_decision
+from penstock.core.endpoint import Caller
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.desk import Caller, open_desk, perform
+from penstock.lake.client import open_client, perform
 from penstock.lake.tables import lake_head
-from penstock.shards.calls import READ_SHARD_FILE, ShardFileQuestion
+from penstock.shards.endpoints import READ_SHARD_FILE, ShardFileRequest
 from penstock.shards.errors import ShardWithdrawn
 from penstock.shards.registered_shards import check_withdrawn, marks_of
 from penstock.shards.shard_places import shard_at_hand
 from penstock_jobs.shards.consents import (
     DECIDE_CONSENT,
     LIST_DECISIONS,
-    DecideQuestion,
-    DecisionsQuestion,
+    DecideRequest,
+    DecisionsRequest,
     WithdrawalAnswer,
 )
 from penstock_jobs.shards.recipe import Recipe
@@ -44,7 +45,7 @@ def lake(tmp_path: Path) -> Iterator[HandLake]:
 
 
 def decide(lake: HandLake, kind: Any, subject: str, consent: Any = "no_train") -> WithdrawalAnswer:
-    question = DecideQuestion(kind=kind, subject=subject, consent=consent, reason="asked for")
+    question = DecideRequest(kind=kind, subject=subject, consent=consent, reason="asked for")
     return perform(DECIDE_CONSENT, lake.lake, ADMIN, question)
 
 
@@ -95,7 +96,7 @@ def test_a_decision_that_is_taken_back_holds_no_more(lake: HandLake, recipe: Rec
     decide(lake, "session", "s05", "unknown")
     assert marks_of(lake.lake.database, TENANT_DEFAULT, first.manifest.id) == []
     assert built(lake, recipe).manifest.id == first.manifest.id
-    listed = perform(LIST_DECISIONS, lake.lake, ADMIN, DecisionsQuestion()).decisions
+    listed = perform(LIST_DECISIONS, lake.lake, ADMIN, DecisionsRequest()).decisions
     assert [(each.consent, each.holds) for each in listed] == [
         ("no_train", False),
         ("no_train", False),
@@ -117,10 +118,10 @@ def test_a_change_of_mind_reaches_what_was_built_before(lake: HandLake, recipe: 
 
 def test_a_decision_of_another_tenant_says_nothing_here(lake: HandLake) -> None:
     other = Caller("other", "tester")
-    question = DecideQuestion(kind="user", subject="u-3", consent="no_train")
+    question = DecideRequest(kind="user", subject="u-3", consent="no_train")
     perform(DECIDE_CONSENT, lake.lake, other, question)
     assert not decided_consents(lake.lake, "default", ["s03"]).denied
-    assert perform(LIST_DECISIONS, lake.lake, ADMIN, DecisionsQuestion()).decisions == []
+    assert perform(LIST_DECISIONS, lake.lake, ADMIN, DecisionsRequest()).decisions == []
 
 
 def test_what_a_session_refused_since_its_snapshot_counts(lake: HandLake) -> None:
@@ -161,9 +162,9 @@ def test_an_operator_refuses_to_have_it_read(
     monkeypatch.setenv("PENSTOCK_WITHDRAWN_SHARDS", "refuse")
     with pytest.raises(ShardWithdrawn):
         penstock.read_shard(tmp_path / "data", shard)
-    with open_desk(tmp_path / "data", None) as desk:
-        question = ShardFileQuestion(shard=shard, name="manifest.json")
+    with open_client(tmp_path / "data", None) as client:
+        question = ShardFileRequest(shard=shard, name="manifest.json")
         with pytest.raises(ShardWithdrawn):
-            desk.ask(READ_SHARD_FILE, question)
-        with pytest.raises(ShardWithdrawn), shard_at_hand(desk, shard, tmp_path):
+            client.call(READ_SHARD_FILE, question)
+        with pytest.raises(ShardWithdrawn), shard_at_hand(client, shard, tmp_path):
             pass

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.access.privacy.erasure import carry_out, order_erasure
 from penstock.access.privacy.orders import ErasureScope
-from penstock.lake.desk import Caller
+from penstock.core.endpoint import Caller
 from penstock.registry.channels.promotion import Promotion, gate_judge, promote
 from penstock.registry.checkpoints.registration import register
 from penstock.registry.fleet.replicas import Report, record_report

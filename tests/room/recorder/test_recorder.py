@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from penstock.recorder import recorder as recording
 
 from penstock.events.event import DROPPED_TYPE, PAYLOADS
+from penstock.ingest.recorder import recorder as recording
 from penstock.ingest.recorder.recorder import Recorder
 from tests.support.servers.scripted_server import (
     Answer,

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from penstock.lake.desk import Caller, perform
+from penstock.core.endpoint import Caller
+from penstock.lake.client import perform
 from penstock_jobs.rewards.explanation import computed_rewards
 from penstock_jobs.rewards.followups.labels import MessagePlace
 from penstock_jobs.rewards.followups.questions import follow_up_at
-from penstock_jobs.shards.consents import DECIDE_CONSENT, DecideQuestion
+from penstock_jobs.shards.consents import DECIDE_CONSENT, DecideRequest
 from tests.support.lakes import Event, HandLake, hand_lake, make_event
 from tests.support.reward_runs import DEFINITION, run_at, seen, worked
 
@@ -36,7 +37,7 @@ def session(name: str, **labels: str) -> list[Event]:
 
 def decide(lake: HandLake, kind: Any, subject: str, consent: Any = "no_train") -> None:
     caller = Caller("default", "tester", at_the_lake=True)
-    question = DecideQuestion(kind=kind, subject=subject, consent=consent)
+    question = DecideRequest(kind=kind, subject=subject, consent=consent)
     perform(DECIDE_CONSENT, lake.lake, caller, question)
 
 

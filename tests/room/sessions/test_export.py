@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.lake.desk import open_desk
+from penstock.lake.client import open_client
 from penstock_jobs.importers.penstock_documents import own_trajectory
 from penstock_jobs.sessions.export import atif_document, export_sessions
 from penstock_jobs.simulator.production import Production
@@ -46,8 +46,8 @@ def test_what_somebody_changed_in_a_document_counts() -> None:
 def test_a_query_says_which_sessions_leave(tmp_path: Path) -> None:
     take(tmp_path / "data", [FIXTURES / "atif"])
     query = "SELECT session_id FROM events WHERE type = 'edit'"
-    with open_desk(tmp_path / "data", None, "default") as desk:
-        report = export_sessions(desk, query, "messages", tmp_path / "out.jsonl")
+    with open_client(tmp_path / "data", None, "default") as client:
+        report = export_sessions(client, query, "messages", tmp_path / "out.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert report.sessions == len(rows) == 2
     roles = {message["role"] for row in rows for message in row["messages"]}

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from penstock.lake.desk import Caller
+from penstock.core.endpoint import Caller
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.sessions.edit_fates import SHOW_HISTORY
-from penstock_jobs.sessions.session_record import SessionQuestion, SessionRecord, read_session
+from penstock_jobs.sessions.session_record import SessionRecord, SessionRequest, read_session
 from tests.support.lakes import HandLake, hand_lake, make_event
 from tests.support.reward_events import said
 from tests.support.reward_runs import run_at, seen, thumbs, worked
@@ -19,7 +19,7 @@ LIKED = parse_definition(
 
 
 def record_of(lake: HandLake, session: str, **asked: Any) -> SessionRecord:
-    question = SessionQuestion(session_id=session, limit=100, **asked)
+    question = SessionRequest(session_id=session, limit=100, **asked)
     return read_session(lake.lake, Caller("default", "ann"), question)
 
 
@@ -76,7 +76,7 @@ def test_a_page_brings_what_tells_about_its_edits(tmp_path: Path) -> None:
         lake.store([*worked("s"), seen("s", 303), said(5_000, "and now?", "s"), said(0, "hi", "t")])
         caller = Caller("default", "test")
         shown, without = (
-            SHOW_HISTORY.work(lake.lake, caller, SessionQuestion(session_id=session, limit=50))
+            SHOW_HISTORY.work(lake.lake, caller, SessionRequest(session_id=session, limit=50))
             for session in ("s", "t")
         )
         assert shown.record == record_of(lake, "s")

@@ -11,8 +11,8 @@ from penstock.backends.storage import FileStore
 from penstock.core.errors import InvalidInput
 from penstock.shards.errors import ShardDamaged
 from penstock.shards.manifest import Manifest
-from penstock_jobs.shards.exporters import export as outputs
-from penstock_jobs.shards.exporters.export import EXPORT_NAME, all_exporters, export_shard
+from penstock_jobs.shards import export as outputs
+from penstock_jobs.shards.export import EXPORT_NAME, all_exporters, export_shard
 from tests.support.export_rows import Row, in_order, stored, talked
 from tests.support.repository import ROOT
 from tests.support.shards.making import own_folder, stored_in

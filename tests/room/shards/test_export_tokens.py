@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from penstock_jobs.shards.exporters import export
+from penstock_jobs.shards import export
 from tests.support.export_rows import (
     EXAMPLES,
     SPLITS,

@@ -12,20 +12,21 @@ import penstock
 from penstock.access.privacy.erasure import carry_out, order_erasure
 from penstock.access.privacy.orders import ErasureScope
 from penstock.backends.audit.chain import entries_of
+from penstock.core.endpoint import Caller
 from penstock.core.metrics import Metrics
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.buckets import SessionId
-from penstock.lake.desk import Caller, LocalDesk
+from penstock.lake.client import LocalClient
 from penstock.lake.upkeep.verification import verify
 from penstock.registry.channels.tables import channel, channel_change
 from penstock.registry.checkpoints.lineage import learners
 from penstock.registry.checkpoints.tables import checkpoint, checkpoint_shard
-from penstock.shards.calls import DROP_SHARD, READ_SHARD_FILE, DropShard, ShardFileQuestion
+from penstock.shards.endpoints import DROP_SHARD, READ_SHARD_FILE, DropShard, ShardFileRequest
 from penstock.shards.errors import ShardGoing, ShardGone, ShardNeeded, ShardUnknown
 from penstock.shards.registered_shards import drop_shard, find_shard, finish_drops, marks_of
 from penstock_jobs.loop.tables import loop_cycle, loop_stage
 from penstock_jobs.shards.build import ShardBuild
-from penstock_jobs.shards.calls import SHOW_SHARD, ShardQuestion
+from penstock_jobs.shards.endpoints import SHOW_SHARD, ShardRequest
 from penstock_jobs.shards.recipe import Recipe
 from penstock_jobs.shards.registration import mark_sessions
 from tests.support.engine_lake import built, files_of
@@ -64,19 +65,21 @@ def test_the_files_go_and_what_it_was_stays(lake: HandLake, shard: ShardBuild) -
 
 def test_whoever_looks_for_it_is_told(lake: HandLake, shard: ShardBuild, tmp_path: Path) -> None:
     id_ = shard.manifest.id
-    desk = LocalDesk(lake.lake, Caller(TENANT, "tester", at_the_lake=True))
-    dropped = desk.ask(DROP_SHARD, DropShard(shard=id_, reason="replaced by engine-2", force=True))
+    client = LocalClient(lake.lake, Caller(TENANT, "tester", at_the_lake=True))
+    dropped = client.call(
+        DROP_SHARD, DropShard(shard=id_, reason="replaced by engine-2", force=True)
+    )
     assert dropped.files == len(shard.manifest.files) + 1
     for place, name in ((tmp_path / "data", id_), (tmp_path / "data", "engine")):
         with pytest.raises(ShardGone, match=r"it was dropped at .*: replaced by engine-2"):
             penstock.read_shard(str(place), name)
     with pytest.raises(ShardGone):  # no database is asked here
         penstock.read_shard(f"file://{tmp_path}/data/lake", id_)
-    details = desk.ask(SHOW_SHARD, ShardQuestion(shard=id_))
+    details = client.call(SHOW_SHARD, ShardRequest(shard=id_))
     assert (details.gone, details.gone_why) == ("dropped", "replaced by engine-2")
     assert details.manifest["counts"]["sessions"] == 12
     with pytest.raises(ShardGone):
-        desk.ask(READ_SHARD_FILE, ShardFileQuestion(shard=id_, name="part-00000.parquet"))
+        client.call(READ_SHARD_FILE, ShardFileRequest(shard=id_, name="part-00000.parquet"))
 
 
 def train(lake: HandLake, shard: ShardBuild, name: str) -> None:

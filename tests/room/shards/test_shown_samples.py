@@ -5,25 +5,26 @@ from typing import Any
 
 from penstock.access.privacy.erasure import carry_out, order_erasure
 from penstock.access.privacy.orders import ErasureScope
-from penstock.lake.desk import Caller, LocalDesk
+from penstock.core.endpoint import Caller
+from penstock.lake.client import LocalClient
 from penstock_jobs.shards.build import EXAMPLES_MAX
-from penstock_jobs.shards.calls import (
+from penstock_jobs.shards.endpoints import (
     LIST_SHARDS,
     SHOW_SAMPLES,
     SHOW_SHARD,
     MarkAnswer,
     SampleAnswer,
-    SamplesQuestion,
-    ShardQuestion,
-    ShardsQuestion,
+    SamplesRequest,
+    ShardRequest,
+    ShardsRequest,
 )
 from tests.support.engine_lake import built, rows_of
 from tests.support.lakes import START_US, HandLake
 from tests.support.reward_events import said
 
 
-def _desk(lake: HandLake) -> LocalDesk:
-    return LocalDesk(lake.lake, Caller("default", "tester", at_the_lake=True))
+def _client(lake: HandLake) -> LocalClient:
+    return LocalClient(lake.lake, Caller("default", "tester", at_the_lake=True))
 
 
 def test_pages_of_samples_are_the_rows_of_the_shard(
@@ -34,8 +35,8 @@ def test_pages_of_samples_are_the_rows_of_the_shard(
     samples: list[SampleAnswer] = []
     cursor = None
     while not samples or cursor is not None:
-        question = SamplesQuestion(shard="engine", limit=5, cursor=cursor)
-        page = _desk(lake).ask(SHOW_SAMPLES, question)
+        question = SamplesRequest(shard="engine", limit=5, cursor=cursor)
+        page = _client(lake).call(SHOW_SAMPLES, question)
         samples += page.samples
         cursor = page.next
     assert [each.sample_id for each in samples] == [row["sample_id"] for row in rows]
@@ -51,10 +52,10 @@ def test_shards_come_in_either_order(lake: HandLake, recipe: Callable[..., Any])
     for name in ("first", "second"):
         built(lake, recipe(('name = "engine"', f'name = "{name}"')))
     for order, names in (("oldest", ["first", "second"]), ("newest", ["second", "first"])):
-        page = _desk(lake).ask(LIST_SHARDS, ShardsQuestion(order=order, limit=1))  # type: ignore[arg-type]
-        rest = _desk(lake).ask(
+        page = _client(lake).call(LIST_SHARDS, ShardsRequest(order=order, limit=1))  # type: ignore[arg-type]
+        rest = _client(lake).call(
             LIST_SHARDS,
-            ShardsQuestion(order=order, cursor=page.next),  # type: ignore[arg-type]
+            ShardsRequest(order=order, cursor=page.next),  # type: ignore[arg-type]
         )
         assert [each.name for each in (*page.shards, *rest.shards)] == names
 
@@ -65,8 +66,8 @@ def test_examples_of_what_was_left_out_go_with_their_sessions(
     for number in range(7):
         lake.store([said(1, "nobody answers", f"quiet{number}")])
     shard = built(lake, recipe())
-    question = ShardQuestion(shard="engine")
-    details = _desk(lake).ask(SHOW_SHARD, question)
+    question = ShardRequest(shard="engine")
+    details = _client(lake).call(SHOW_SHARD, question)
     [(reason, count)] = shard.manifest.counts.excluded.items()
     assert count == 7
     names = [f"quiet{number}" for number in range(EXAMPLES_MAX)]
@@ -74,5 +75,5 @@ def test_examples_of_what_was_left_out_go_with_their_sessions(
 
     scope = ErasureScope("default", "session", "quiet3", START_US + 10**12)
     carry_out(lake.lake, order_erasure(lake.lake, scope, reason="", by="tester"))
-    left = _desk(lake).ask(SHOW_SHARD, question).left_out
+    left = _client(lake).call(SHOW_SHARD, question).left_out
     assert [each.session_id for each in left] == [name for name in names if name != "quiet3"]

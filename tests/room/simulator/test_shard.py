@@ -10,7 +10,7 @@ from penstock.backends.execution.calls import InlineExecutor
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.shards.build import build_shard
-from penstock_jobs.shards.exporters.export import export_shard
+from penstock_jobs.shards.export import export_shard
 from penstock_jobs.shards.recipe import load_recipe
 from penstock_jobs.simulator.policy import END, POLICIES, TASK_IDS
 from penstock_jobs.simulator.production import Checkpoint, Production

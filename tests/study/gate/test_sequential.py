@@ -21,7 +21,7 @@ from bench.gate_study.sequential import (
 )
 from penstock.registry.gate.sequential import (
     Arm,
-    ArmQuestion,
+    ArmRequest,
     PhaseUsers,
     UserResult,
     as_ratio,
@@ -33,7 +33,7 @@ from penstock.registry.gate.sequential import (
 )
 
 ALPHA = 0.05
-QUESTION = ArmQuestion(direction="max", margin=0.05)
+QUESTION = ArmRequest(direction="max", margin=0.05)
 
 
 def cells_of(user: Any, canary: Any, value: Any, phase: int = 0) -> list[UserResult]:
@@ -141,7 +141,7 @@ def test_nothing_seen_is_undecided() -> None:
 
 def test_a_rate_that_never_was_is_not_certain() -> None:
     cells = [UserResult(0, arm, f"{arm}-{at}", 1, 0.0) for arm in arms() for at in range(40)]
-    look = compare_arms(cells, ArmQuestion(direction="min", margin=0.05))
+    look = compare_arms(cells, ArmRequest(direction="min", margin=0.05))
     assert look.outcome == "undecided"
     assert look.upper is not None
     assert look.upper > 0.05
@@ -151,7 +151,7 @@ def test_latency_is_compared_as_a_ratio() -> None:
     assert as_ratio(log_margin(0.1)) == pytest.approx(0.1)
     assert on_log_scale(0.0) == 0.0
     random = np.random.default_rng(4)
-    question = ArmQuestion(direction="min", margin=log_margin(0.2), bounds=None)
+    question = ArmRequest(direction="min", margin=log_margin(0.2), bounds=None)
     cells = [
         UserResult(0, arm, f"{arm}-{at}", 1, on_log_scale(float(value)))
         for arm, factor in (("current", 1.0), ("canary", 2.0))

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.backends.storage import FileStore
 from penstock.shards.manifest import Manifest
-from penstock_jobs.shards.exporters.export import export_shard
+from penstock_jobs.shards.export import export_shard
 from tests.study.trainers.making import make_model, make_tokenizer, sampled, save_model
 from tests.support.export_rows import Row, stored
 from tests.support.shards.making import stored_in

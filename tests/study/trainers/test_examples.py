@@ -13,7 +13,7 @@ from penstock.backends.storage import FileStore
 from penstock.core.settings import load_settings
 from penstock.registry.checkpoints.digests import digest_files
 from penstock_jobs.loop.cycles import cycles_of
-from penstock_jobs.shards.exporters.export import export_shard
+from penstock_jobs.shards.export import export_shard
 from tests.study.trainers.beginning import PARENT, begin
 from tests.study.trainers.making import make_model, needs, sampled
 from tests.support.loop_world import TENANT, World, open_world

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from penstock.backends.storage import FileStore
-from penstock_jobs.shards.exporters import export
-from penstock_jobs.shards.exporters.export import export_shard
+from penstock_jobs.shards import export
+from penstock_jobs.shards.export import export_shard
 from tests.room.shards.test_export_tokens import MicroBatch, cut, steps_of
 from tests.study.trainers.beginning import PARENT, begin
 from tests.study.trainers.shell_examples import EXAMPLES, Example

@@ -11,9 +11,9 @@ import pytest
 
 from penstock.access.keys import create_key, list_keys
 from penstock.core.errors import PenstockError
+from penstock.core.listing import encode_cursor
 from penstock.core.settings import load_settings
 from penstock.lake.lake import Lake, open_lake, open_or_make
-from penstock.lake.pages import encode_cursor
 from penstock_jobs.simulator.demo.server import Server, running_server
 from tests.support.access.hostile_sql import corpus
 from tests.support.commands import penstock

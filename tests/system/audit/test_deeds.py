@@ -13,9 +13,9 @@ from penstock.access.keys import create_key
 from penstock.backends.audit.entry import person_digest
 from penstock.backends.audit.tables import audit_entry
 from penstock.backends.database.engine import Database
+from penstock.core.listing import encode_cursor
 from penstock.core.settings import load_settings
 from penstock.lake.lake import open_or_make
-from penstock.lake.pages import encode_cursor
 from penstock_jobs.rewards.followups.labels import StoredLabel, add_label
 from penstock_jobs.simulator.demo.server import running_server
 from tests.support.commands import penstock

@@ -11,13 +11,13 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.access.keys import create_key
+from penstock.core.listing import Page
+from penstock.core.room import rooms
 from penstock.core.settings import load_settings
 from penstock.events.event import TENANT_DEFAULT
 from penstock.ingest.tables import rejection_fuse
 from penstock.lake.catalog import create_snapshot
-from penstock.lake.desk import all_calls
 from penstock.lake.lake import open_or_make
-from penstock.lake.pages import Page
 from penstock.registry.fleet.replicas import Report, record_report
 from penstock_jobs.loop.tables import loop_cycle
 from penstock_jobs.simulator.demo.server import running_server
@@ -144,9 +144,13 @@ def test_a_cursor_that_no_list_gave_is_refused(world: World, name: str) -> None:
 
 
 def test_a_call_that_answers_pages_takes_a_limit_and_a_cursor() -> None:
-    paged = [call for call in all_calls() if issubclass(call.answer, Page)]
+    paged = [
+        call
+        for call in (endpoint for room in rooms() for endpoint in room.endpoints())
+        if issubclass(call.answer, Page)
+    ]
     assert len(paged) >= 10
     for call in paged:
-        names = set(call.question.__struct_fields__)
+        names = set(call.request.__struct_fields__)
         assert "cursor" in names, call.path
         assert names & {"limit", "last"}, call.path

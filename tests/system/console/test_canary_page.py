@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.desk import open_desk
-from penstock.registry.channels.calls import ChannelQuestion
+from penstock.lake.client import open_client
+from penstock.registry.channels.endpoints import ChannelRequest
 from penstock_jobs.loop.canary.look import situation_of, take_look
 from penstock_jobs.loop.canary.pages import drawn_metric
 from penstock_jobs.loop.canary.trial import SHOW_CANARY
@@ -48,11 +48,11 @@ def test_a_breach_is_shown_with_its_interval(service: ConsoleService, sign_in: S
 
 
 def test_a_service_says_what_its_lake_does(service: ConsoleService) -> None:
-    question = ChannelQuestion(name=CHANNEL)
-    with open_desk(None, service.url, key=service.keys["read"]) as desk:
-        asked = desk.ask(SHOW_CANARY, question)
-    with open_desk(service.data, None) as desk:
-        assert desk.ask(SHOW_CANARY, question) == asked
+    question = ChannelRequest(name=CHANNEL)
+    with open_client(None, service.url, key=service.keys["read"]) as client:
+        asked = client.call(SHOW_CANARY, question)
+    with open_client(service.data, None) as client:
+        assert client.call(SHOW_CANARY, question) == asked
     assert asked.trial is not None
     assert asked.look is not None
     assert (asked.trial.incumbent, asked.look["outcome"]) == (OLD, "breach")

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page
 
-from penstock.lake.desk import open_desk
-from penstock_jobs.rewards.followups.label_calls import LABEL_RATES, EffectQuestion
+from penstock.lake.client import open_client
+from penstock_jobs.rewards.followups.label_endpoints import LABEL_RATES, EffectRequest
 from tests.support.console_fixtures import (
     HOSTILE_TEXT,
     ConsoleService,
@@ -42,8 +42,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleService
 
 
 def _labels(service: ConsoleService) -> dict[str, int]:
-    with open_desk(None, service.url, key=service.keys["read"]) as desk:
-        return desk.ask(LABEL_RATES, EffectQuestion()).labels
+    with open_client(None, service.url, key=service.keys["read"]) as client:
+        return client.call(LABEL_RATES, EffectRequest()).labels
 
 
 def _press(page: Page, key: str) -> str:

@@ -8,10 +8,10 @@ import pytest
 from playwright.sync_api import Page
 
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.desk import open_desk
-from penstock.registry.channels.calls import AUDIT_CHANNEL, AuditAnswer, AuditQuestion
+from penstock.lake.client import open_client
+from penstock.registry.channels.endpoints import AUDIT_CHANNEL, AuditAnswer, AuditRequest
 from penstock.registry.checkpoints.attempts import Attempt
-from penstock_jobs.benchmarks.result_import import ImportQuestion, take_results
+from penstock_jobs.benchmarks.result_import import ImportRequest, take_results
 from tests.support.checkpoint_factory import add, promote, set_policy
 from tests.support.console_fixtures import (
     HOSTILE_TEXT,
@@ -42,7 +42,7 @@ def _fill(hand: HandLake) -> None:
             for number in range(TASKS)
         ]
         places = [f"line {number}" for number in range(1, TASKS + 1)]
-        results = ImportQuestion(
+        results = ImportRequest(
             format="penstock", source="attempts.jsonl", attempts=attempts, places=places,
             suite="core", checkpoint=checkpoint,
         )  # fmt: skip
@@ -63,8 +63,8 @@ def service(tmp_path: Path) -> Iterator[ConsoleService]:
 
 
 def _audit(service: ConsoleService) -> AuditAnswer:
-    with open_desk(None, service.url, key=service.keys["read"]) as desk:
-        return desk.ask(AUDIT_CHANNEL, AuditQuestion(name="production"))
+    with open_client(None, service.url, key=service.keys["read"]) as client:
+        return client.call(AUDIT_CHANNEL, AuditRequest(name="production"))
 
 
 def _open_verdict(page: Page, checkpoint: str) -> None:

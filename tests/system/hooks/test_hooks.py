@@ -24,7 +24,7 @@ HOOKS = ROOT / "examples" / "hooks"
 
 
 @dataclass
-class Desk:
+class Machine:
     """Where an agent works: its hooks, and the variables that they see."""
 
     folder: Path
@@ -57,11 +57,11 @@ class Desk:
 
 
 @pytest.fixture
-def desk(service: Any, tmp_path: Path) -> Desk:
+def machine(service: Any, tmp_path: Path) -> Machine:
     folder = tmp_path / "shop"
     (folder / ".git").mkdir(parents=True)
     (folder / ".git" / "HEAD").write_text("ref: refs/heads/fix/load\n")
-    return Desk(folder, {
+    return Machine(folder, {
         "PATH": os.environ["PATH"],
         "HOME": str(tmp_path),
         "XDG_STATE_HOME": str(tmp_path / "state"),
@@ -89,10 +89,10 @@ def kinds(rows: list[Row]) -> dict[str, int]:
 
 
 @pytest.mark.smoke
-def test_claude_code(service: Any, desk: Desk) -> None:
-    for told in inputs.claude_code(str(desk.folder)):
-        assert desk.run("claude_code.py", told) == ""  # what it said would be context
-    assert desk.send() == 0
+def test_claude_code(service: Any, machine: Machine) -> None:
+    for told in inputs.claude_code(str(machine.folder)):
+        assert machine.run("claude_code.py", told) == ""  # what it said would be context
+    assert machine.send() == 0
     rows = stored(service, "claude-1")
     assert kinds(rows) == {
         "session_start": 1, "user_message": 2, "tool_result": 5, "edit": 2, "file_observed": 1,
@@ -105,50 +105,50 @@ def test_claude_code(service: Any, desk: Desk) -> None:
     changed, made = of_type(rows, "edit")
     assert (changed["before"], changed["after"], changed["call_id"]) == (BEFORE, AFTER, "toolu_3")
     assert (made["path"], made["before"], made["after"]) == (
-        f"{desk.folder}/new.py", "", "n = 1\n")  # fmt: skip
+        f"{machine.folder}/new.py", "", "n = 1\n")  # fmt: skip
     results = of_type(rows, "tool_result")
     assert [row["ok"] for row in results] == [True, True, True, True, False]
     assert (results[0]["output"], results[0]["arguments"]) == ("app.py", {"command": "ls"})
-    assert of_type(rows, "file_observed") == [{"path": f"{desk.folder}/b.py", "text": "b = 1\n"}]
+    assert of_type(rows, "file_observed") == [{"path": f"{machine.folder}/b.py", "text": "b = 1\n"}]
 
 
-def test_a_subagent_of_claude_code_has_a_session_of_its_own(service: Any, desk: Desk) -> None:
-    common = {"session_id": "claude-2", "cwd": str(desk.folder), "agent_id": "a7"}
-    desk.run("claude_code.py", common | {"hook_event_name": "SubagentStart"})
+def test_a_subagent_of_claude_code_has_a_session_of_its_own(service: Any, machine: Machine) -> None:
+    common = {"session_id": "claude-2", "cwd": str(machine.folder), "agent_id": "a7"}
+    machine.run("claude_code.py", common | {"hook_event_name": "SubagentStart"})
     said = {"hook_event_name": "SubagentStop", "last_assistant_message": "Found it."}
-    desk.run("claude_code.py", common | said)
-    desk.send()
+    machine.run("claude_code.py", common | said)
+    machine.send()
     rows = stored(service, "claude-2.agent-a7")
     assert kinds(rows) == {"session_start": 1, "model_call": 1}
     assert of_type(rows, "session_start")[0]["parent_session"] == "claude-2"
 
 
-def test_secrets_are_masked_before_they_are_on_disk(desk: Desk) -> None:
-    desk.variables["PENSTOCK_URL"] = "http://127.0.0.1:9"  # nobody takes it from the spool
+def test_secrets_are_masked_before_they_are_on_disk(machine: Machine) -> None:
+    machine.variables["PENSTOCK_URL"] = "http://127.0.0.1:9"  # nobody takes it from the spool
     secrets = [made(random.Random(3)) for made in (*SHAPED, private_key)]
     password = letters(random.Random(3), 9) + "!7aB"
     for number, secret in enumerate([*secrets, secrets[0]]):
         told = {"session_id": "masked", "hook_event_name": "UserPromptSubmit", "cwd": "/shop"}
         text = f'use {secret} and {{"db_password": "{password}"}} {number}'
-        desk.run("claude_code.py", told | {"prompt": text})
-    assert len(desk.waiting()) == len(secrets) + 1
-    kept = "".join(path.read_text() for path in desk.waiting())
+        machine.run("claude_code.py", told | {"prompt": text})
+    assert len(machine.waiting()) == len(secrets) + 1
+    kept = "".join(path.read_text() for path in machine.waiting())
     for secret in secrets:
         assert json.dumps(secret)[1:-1] not in kept
     assert password not in kept
     [key] = set(re.findall(r"\[SECRET:aws_key:[0-9a-f]{16}\]", kept))
     assert kept.count(key) == 2
-    assert (desk.spool / "redaction.key").stat().st_mode & 0o777 == 0o600
+    assert (machine.spool / "redaction.key").stat().st_mode & 0o777 == 0o600
 
 
 def test_the_patterns_of_hooks_are_those_of_the_rules() -> None:
     assert PAGE.read_text(encoding="utf-8") == hook_rules_page()
 
 
-def test_codex(service: Any, desk: Desk) -> None:
-    for told in inputs.codex(str(desk.folder)):
-        assert desk.run("codex.py", told) == ""
-    desk.send()
+def test_codex(service: Any, machine: Machine) -> None:
+    for told in inputs.codex(str(machine.folder)):
+        assert machine.run("codex.py", told) == ""
+    machine.send()
     rows = stored(service, "codex-1")
     assert kinds(rows) == {
         "session_start": 1, "user_message": 1, "tool_result": 2, "edit": 2, "file_observed": 1,
@@ -156,16 +156,16 @@ def test_codex(service: Any, desk: Desk) -> None:
     }  # fmt: skip
     changed, made = of_type(rows, "edit")
     assert (changed["path"], changed["before"], changed["after"]) == (
-        f"{desk.folder}/app.py", BEFORE, AFTER)  # fmt: skip
+        f"{machine.folder}/app.py", BEFORE, AFTER)  # fmt: skip
     assert (made["edit_id"], made["before"], made["after"]) == ("call_2#1", "", "n = 1\n")
     [gone] = of_type(rows, "file_observed")
-    assert gone == {"path": f"{desk.folder}/old.py", "deleted": True}
+    assert gone == {"path": f"{machine.folder}/old.py", "deleted": True}
 
 
-def test_cursor(service: Any, desk: Desk) -> None:
-    for told in inputs.cursor(str(desk.folder)):
-        assert json.loads(desk.run("cursor.py", told)) == {}
-    desk.send()
+def test_cursor(service: Any, machine: Machine) -> None:
+    for told in inputs.cursor(str(machine.folder)):
+        assert json.loads(machine.run("cursor.py", told)) == {}
+    machine.send()
     rows = stored(service, "cursor-1")
     assert kinds(rows) == {
         "session_start": 1, "user_message": 1, "edit": 1, "tool_result": 3, "model_call": 1,
@@ -174,12 +174,12 @@ def test_cursor(service: Any, desk: Desk) -> None:
     assert of_type(rows, "tool_result")[2]["error_class"] == "timeout"
 
 
-def test_copilot(service: Any, desk: Desk) -> None:
-    for name, told in inputs.copilot(str(desk.folder)):
-        assert desk.run("copilot.py", told, name) == ""
-    for told in inputs.copilot_in_vs_code(str(desk.folder)):
-        desk.run("copilot.py", told)
-    desk.send()
+def test_copilot(service: Any, machine: Machine) -> None:
+    for name, told in inputs.copilot(str(machine.folder)):
+        assert machine.run("copilot.py", told, name) == ""
+    for told in inputs.copilot_in_vs_code(str(machine.folder)):
+        machine.run("copilot.py", told)
+    machine.send()
     rows = stored(service, "copilot-1")
     assert kinds(rows) == {
         "session_start": 1, "user_message": 2, "tool_result": 4, "edit": 2, "session_end": 1,
@@ -190,60 +190,62 @@ def test_copilot(service: Any, desk: Desk) -> None:
     }  # fmt: skip
 
 
-def test_copilot_without_a_session_has_one_in_its_folder(service: Any, desk: Desk) -> None:
-    for name, told in inputs.copilot(str(desk.folder), session=None):
-        desk.run("copilot.py", told, name)
-    desk.send()
+def test_copilot_without_a_session_has_one_in_its_folder(service: Any, machine: Machine) -> None:
+    for name, told in inputs.copilot(str(machine.folder), session=None):
+        machine.run("copilot.py", told, name)
+    machine.send()
     sql = "select session_id, count(*) as n from events where session_id like 'copilot-%'"
     rows = service.query(f"{sql} and session_id <> 'copilot-1' group by all")
     assert [row["n"] for row in rows] == [10]
 
 
-def test_hooks_that_run_twice_and_at_once_store_each_event_once(service: Any, desk: Desk) -> None:
-    told = inputs.claude_code(str(desk.folder), "claude-twice")
+def test_hooks_that_run_twice_and_at_once_store_each_event_once(
+    service: Any, machine: Machine
+) -> None:
+    told = inputs.claude_code(str(machine.folder), "claude-twice")
     with ThreadPoolExecutor(6) as threads:
-        list(threads.map(lambda row: desk.run("claude_code.py", row), [*told, *told]))
-    desk.send()
+        list(threads.map(lambda row: machine.run("claude_code.py", row), [*told, *told]))
+    machine.send()
     rows = stored(service, "claude-twice")
     assert kinds(rows)["user_message"] == 2
     assert len(rows) == 13
 
 
-def test_while_the_service_is_away_events_wait(service: Any, desk: Desk) -> None:
-    here = dict(desk.variables)
-    desk.variables |= {"PENSTOCK_URL": "http://127.0.0.1:9"}
-    told = inputs.codex(str(desk.folder), "codex-away")
+def test_while_the_service_is_away_events_wait(service: Any, machine: Machine) -> None:
+    here = dict(machine.variables)
+    machine.variables |= {"PENSTOCK_URL": "http://127.0.0.1:9"}
+    told = inputs.codex(str(machine.folder), "codex-away")
     for row in told:
-        desk.run("codex.py", row)
-    assert len(desk.waiting()) == len(told)
-    assert all(path.stat().st_mode & 0o077 == 0 for path in [*desk.waiting(), desk.spool])
-    desk.variables = here
-    desk.send()
+        machine.run("codex.py", row)
+    assert len(machine.waiting()) == len(told)
+    assert all(path.stat().st_mode & 0o077 == 0 for path in [*machine.waiting(), machine.spool])
+    machine.variables = here
+    machine.send()
     assert len(stored(service, "codex-away")) == 8
-    assert desk.waiting() == []
+    assert machine.waiting() == []
 
 
-def test_what_no_agent_says_stops_nobody(desk: Desk) -> None:
+def test_what_no_agent_says_stops_nobody(machine: Machine) -> None:
     for script in ("claude_code.py", "codex.py", "cursor.py", "copilot.py"):
         for given in ("", "{", "[]", "{}", '{"hook_event_name": "Stop"}', "null"):
-            assert desk.run(script, given, "postToolUse") in ("", "{}\n")
-    assert desk.waiting() == []
-    assert "Error" in desk.problems()
+            assert machine.run(script, given, "postToolUse") in ("", "{}\n")
+    assert machine.waiting() == []
+    assert "Error" in machine.problems()
 
 
-def test_without_a_service_nothing_is_written(desk: Desk) -> None:
-    del desk.variables["PENSTOCK_URL"]
-    desk.run("codex.py", inputs.codex(str(desk.folder))[1])
-    assert not desk.spool.exists()
+def test_without_a_service_nothing_is_written(machine: Machine) -> None:
+    del machine.variables["PENSTOCK_URL"]
+    machine.run("codex.py", inputs.codex(str(machine.folder))[1])
+    assert not machine.spool.exists()
 
 
-def test_a_login_says_where_the_service_is(service: Any, desk: Desk, tmp_path: Path) -> None:
+def test_a_login_says_where_the_service_is(service: Any, machine: Machine, tmp_path: Path) -> None:
     login = tmp_path / ".config" / "penstock" / "login.json"
     login.parent.mkdir(parents=True)
-    known = {name: desk.variables.pop(f"PENSTOCK_{name.upper()}") for name in ("url", "key")}
+    known = {name: machine.variables.pop(f"PENSTOCK_{name.upper()}") for name in ("url", "key")}
     login.write_text(json.dumps(known))
-    desk.run("codex.py", inputs.codex(str(desk.folder), "by-login")[1])
-    desk.send()
+    machine.run("codex.py", inputs.codex(str(machine.folder), "by-login")[1])
+    machine.send()
     assert kinds(stored(service, "by-login")) == {"user_message": 1}
 
 

@@ -32,7 +32,7 @@ VERSION_1: Headers = [("penstock-schema-version", b"1")]
 
 
 @dataclass
-class Desk:
+class Cluster:
     """A topic, and lakes of one data directory that read it: as several processes do."""
 
     broker: Broker
@@ -68,10 +68,10 @@ class Desk:
 
 
 @pytest.fixture
-def desk(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+def cluster(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     monkeypatch.setattr(KafkaEventLog, "refresh_s", 0)
     with ExitStack() as opened:
-        yield Desk(broker, tmp_path, uuid.uuid4().hex, opened)
+        yield Cluster(broker, tmp_path, uuid.uuid4().hex, opened)
 
 
 def seqs(lake: HandLake, session: str = "s") -> list[int]:
@@ -91,17 +91,19 @@ def line(event: Event) -> bytes:
 # Producers past the gateway
 
 
-def test_events_produced_directly_are_stored_once_like_those_of_the_gateway(desk: Desk) -> None:
-    lake = desk.lake(log_partitions=3)
+def test_events_produced_directly_are_stored_once_like_those_of_the_gateway(
+    cluster: Cluster,
+) -> None:
+    lake = cluster.lake(log_partitions=3)
     lake.send([make_event("s", 0)])
-    desk.produce(line(make_event("s", 1)), key="s")
-    desk.produce(body_of([make_event("s", 2), make_event("s", 3)]), key="s")
-    desk.produce(json.dumps([make_event("s", 4)]).encode(), key="s")
+    cluster.produce(line(make_event("s", 1)), key="s")
+    cluster.produce(body_of([make_event("s", 2), make_event("s", 3)]), key="s")
+    cluster.produce(json.dumps([make_event("s", 4)]).encode(), key="s")
     assert seqs(lake) == [0, 1, 2, 3, 4]  # also while they are in the topic only
     adds_up(lake)
     lake.store()
     for number in range(5):
-        desk.produce(line(make_event("s", number)), key="s")
+        cluster.produce(line(make_event("s", number)), key="s")
     lake.store([make_event("s", number) for number in range(5)])
     assert seqs(lake) == [0, 1, 2, 3, 4]
     adds_up(lake)
@@ -128,11 +130,13 @@ POISON: dict[str, tuple[bytes, Headers, str]] = {
 }
 
 
-def test_poison_is_set_aside_with_its_reason_and_costs_its_neighbours_nothing(desk: Desk) -> None:
-    lake = desk.lake()
+def test_poison_is_set_aside_with_its_reason_and_costs_its_neighbours_nothing(
+    cluster: Cluster,
+) -> None:
+    lake = cluster.lake()
     for number, (value, headers, _) in enumerate(POISON.values()):
         lake.send([make_event("s", number)])
-        desk.produce(value, headers, partition=0)
+        cluster.produce(value, headers, partition=0)
     assert seqs(lake) == [*range(len(POISON))]
     lake.store()
     assert seqs(lake) == [*range(len(POISON))]
@@ -145,12 +149,12 @@ def test_poison_is_set_aside_with_its_reason_and_costs_its_neighbours_nothing(de
 # Sessions that are not where they belong
 
 
-def test_an_event_in_another_partition_reaches_the_owner_of_its_session(desk: Desk) -> None:
-    lake = desk.lake(log_partitions=3)
+def test_an_event_in_another_partition_reaches_the_owner_of_its_session(cluster: Cluster) -> None:
+    lake = cluster.lake(log_partitions=3)
     lake.store([make_event("s", 0)])
     for partition in range(3):
-        desk.produce(line(make_event("s", 0)), partition=partition)
-        desk.produce(line(make_event("s", 1)), partition=partition)
+        cluster.produce(line(make_event("s", 0)), partition=partition)
+        cluster.produce(line(make_event("s", 1)), partition=partition)
     lake.store()  # what the first partitions send on may come too late for this round
     lake.store()
     assert seqs(lake) == [0, 1]
@@ -159,29 +163,31 @@ def test_an_event_in_another_partition_reaches_the_owner_of_its_session(desk: De
     assert {name.split("/")[2] for name in lake.files()} == {f"p-{home:04d}"}
 
 
-def test_partitions_that_are_added_are_seen_at_once_and_store_nothing_twice(desk: Desk) -> None:
-    lake = desk.lake(log_partitions=1)
+def test_partitions_that_are_added_are_seen_at_once_and_store_nothing_twice(
+    cluster: Cluster,
+) -> None:
+    lake = cluster.lake(log_partitions=1)
     events = [make_event(f"s-{number % 7}", number) for number in range(50)]
     lake.store(events[:20])
     lake.send(events[10:30])
-    desk.admin().create_partitions({desk.topic: 3})
-    desk.produce(line(events[49]), partition=2)
+    cluster.admin().create_partitions({cluster.topic: 3})
+    cluster.produce(line(events[49]), partition=2)
     assert seqs(lake, "s-0")[-1] == 49
     lake.send(events[20:40])
     for event in events[15:50]:
-        desk.produce(line(event), key=event["session_id"])
+        cluster.produce(line(event), key=event["session_id"])
     for _ in range(2):
         lake.store()
     assert sum(lake.stored().values()) == 50
     adds_up(lake)
 
 
-def test_a_writer_that_does_not_know_of_new_partitions_commits_nothing(desk: Desk) -> None:
-    lake = desk.lake(log_partitions=1)
+def test_a_writer_that_does_not_know_of_new_partitions_commits_nothing(cluster: Cluster) -> None:
+    lake = cluster.lake(log_partitions=1)
     slow = lake.partition_writer("slow")
     lake.send([make_event("s", 0)])
     slow.step()
-    desk.admin().create_partitions({desk.topic: 2})
+    cluster.admin().create_partitions({cluster.topic: 2})
     agree_on_shape(lake.lake.database, lake.lake.log.id, 2)
     with pytest.raises(LogGrew, match="2 partitions by now, and this writer worked with 1"):
         slow.step(drain=True)
@@ -193,15 +199,15 @@ def test_a_writer_that_does_not_know_of_new_partitions_commits_nothing(desk: Des
 
 
 def test_a_writer_that_is_told_of_new_partitions_places_sessions_as_the_others_do(
-    desk: Desk,
+    cluster: Cluster,
 ) -> None:
     """The one has seen them; the other has not looked again, and knows their number only from the
     database. Were they to place sessions by different numbers, they would send the same events to
     each other for ever."""
-    lakes = ahead, behind = [desk.lake(log_partitions=1, lease_seconds=600) for _ in range(2)]
+    lakes = ahead, behind = [cluster.lake(log_partitions=1, lease_seconds=600) for _ in range(2)]
     behind.lake.log.refresh_s = math.inf  # type: ignore[attr-defined]
     writers = first, second = ahead.writer(), behind.writer()
-    desk.admin().create_partitions({desk.topic: 4})
+    cluster.admin().create_partitions({cluster.topic: 4})
     first.round()
     second.round()
     behind.lake.log.refresh()
@@ -225,11 +231,13 @@ def test_a_writer_that_is_told_of_new_partitions_places_sessions_as_the_others_d
 # Records and events that are too large
 
 
-def test_a_topic_with_a_small_limit_takes_what_fits_and_says_what_does_not(desk: Desk) -> None:
+def test_a_topic_with_a_small_limit_takes_what_fits_and_says_what_does_not(
+    cluster: Cluster,
+) -> None:
     limit = 300 * 1024
-    made = {desk.topic: {"num_partitions": 1, "configs": {"max.message.bytes": str(limit)}}}
-    desk.admin().create_topics(made)
-    lake = desk.lake()
+    made = {cluster.topic: {"num_partitions": 1, "configs": {"max.message.bytes": str(limit)}}}
+    cluster.admin().create_topics(made)
+    lake = cluster.lake()
     noise = "".join(chr(0x4E00 + number * 7919 % 20_000) for number in range(10_000))
     many = [make_event("s", number, payload={"text": noise}) for number in range(60)]
     large = make_event("s", 60, payload={"text": "x" * limit})
@@ -243,27 +251,27 @@ def test_a_topic_with_a_small_limit_takes_what_fits_and_says_what_does_not(desk:
     adds_up(lake)
 
 
-def test_a_topic_that_takes_hardly_anything_is_refused(desk: Desk) -> None:
-    made = {desk.topic: {"num_partitions": 1, "configs": {"max.message.bytes": "1000"}}}
-    desk.admin().create_topics(made)
+def test_a_topic_that_takes_hardly_anything_is_refused(cluster: Cluster) -> None:
+    made = {cluster.topic: {"num_partitions": 1, "configs": {"max.message.bytes": "1000"}}}
+    cluster.admin().create_topics(made)
     with pytest.raises(LogUnsuitable, match=r"max\.message\.bytes is 1000; it has to be 262144"):
-        desk.lake()
+        cluster.lake()
 
 
 # Topics that lose something
 
 
-def delete_records(desk: Desk, before: int) -> None:
+def delete_records(cluster: Cluster, before: int) -> None:
     """What retention does, at once."""
-    desk.admin().delete_records({TopicPartition(desk.topic, 0): before})
+    cluster.admin().delete_records({TopicPartition(cluster.topic, 0): before})
 
 
-def test_retention_that_runs_ahead_is_a_gap_in_the_ledger(desk: Desk) -> None:
-    lake = desk.lake()
+def test_retention_that_runs_ahead_is_a_gap_in_the_ledger(cluster: Cluster) -> None:
+    lake = cluster.lake()
     lake.store([make_event("s", 0)])
     for number in range(1, 6):
         lake.send([make_event("s", number)])
-    delete_records(desk, 4)
+    delete_records(cluster, 4)
     lake.store()
     assert seqs(lake) == [0, 4, 5]
     [gap] = read_ledger(lake.lake).gaps
@@ -275,15 +283,15 @@ def test_retention_that_runs_ahead_is_a_gap_in_the_ledger(desk: Desk) -> None:
     )
 
 
-def test_an_owner_notices_that_retention_ran_ahead_of_it(desk: Desk) -> None:
-    lake = desk.lake()
+def test_an_owner_notices_that_retention_ran_ahead_of_it(cluster: Cluster) -> None:
+    lake = cluster.lake()
     lake.send([make_event("s", 0)])
     slow = lake.partition_writer("slow")
     slow.step(drain=True)
     slow.step(drain=True)
     for number in range(1, 4):
         lake.send([make_event("s", number)])
-    delete_records(desk, 3)
+    delete_records(cluster, 3)
     with pytest.raises(LogExpired, match=r"begins at 3 now, but the lake covers it only\sup to 1"):
         slow.step()
     slow.start_over()
@@ -293,25 +301,25 @@ def test_an_owner_notices_that_retention_ran_ahead_of_it(desk: Desk) -> None:
     assert len(read_ledger(lake.lake).gaps) == 1
 
 
-def test_a_gap_in_an_empty_partition_is_noticed_too(desk: Desk) -> None:
-    lake = desk.lake()
+def test_a_gap_in_an_empty_partition_is_noticed_too(cluster: Cluster) -> None:
+    lake = cluster.lake()
     slow = lake.partition_writer("slow")
     lake.send([make_event("s", 0)])
     slow.step()  # it has read the event, and not committed
     slow.start_over()
     slow.step(end=0)  # claimed again, and not read
-    delete_records(desk, 1)
+    delete_records(cluster, 1)
     lake.clock.advance(20)
     with pytest.raises(LogExpired):
         slow.step(end=0)
 
 
-def test_a_topic_made_anew_is_read_from_its_beginning_and_that_is_said(desk: Desk) -> None:
-    lake = desk.lake()
+def test_a_topic_made_anew_is_read_from_its_beginning_and_that_is_said(cluster: Cluster) -> None:
+    lake = cluster.lake()
     lake.store([make_event("s", 0), make_event("s", 1)])
-    admin = desk.admin()
-    admin.delete_topics([desk.topic])
-    again = desk.lake()
+    admin = cluster.admin()
+    admin.delete_topics([cluster.topic])
+    again = cluster.lake()
     again.store([make_event("s", 1), make_event("s", 2)])
     assert seqs(again) == [0, 1, 2]
     [said] = read_ledger(again.lake).discrepancies
@@ -321,8 +329,8 @@ def test_a_topic_made_anew_is_read_from_its_beginning_and_that_is_said(desk: Des
 # Owners that come and go
 
 
-def test_a_zombie_is_fenced_by_its_epoch(desk: Desk) -> None:
-    lake, other = desk.lake(lease_seconds=2), desk.lake(lease_seconds=2)
+def test_a_zombie_is_fenced_by_its_epoch(cluster: Cluster) -> None:
+    lake, other = cluster.lake(lease_seconds=2), cluster.lake(lease_seconds=2)
     zombie = lake.partition_writer("zombie")
     lake.send([make_event("s", 0)])
     zombie.step()
@@ -344,8 +352,8 @@ def release_leases(lake: HandLake) -> None:
         connection.execute(sa.update(log_partition).values(lease_until=0))
 
 
-def test_writers_share_the_partitions(desk: Desk) -> None:
-    lakes = [desk.lake(log_partitions=5, lease_seconds=30) for _ in range(2)]
+def test_writers_share_the_partitions(cluster: Cluster) -> None:
+    lakes = [cluster.lake(log_partitions=5, lease_seconds=30) for _ in range(2)]
     first, second = (lake.writer() for lake in lakes)
     events = [make_event(f"s-{number}", number) for number in range(200)]
     first.round()
@@ -370,8 +378,8 @@ def test_writers_share_the_partitions(desk: Desk) -> None:
     assert held(lakes[1]) == {second.owner: 5}
 
 
-def test_a_writer_that_starts_over_goes_on_before_its_leases_run_out(desk: Desk) -> None:
-    lake = desk.lake(log_partitions=2, lease_seconds=600)
+def test_a_writer_that_starts_over_goes_on_before_its_leases_run_out(cluster: Cluster) -> None:
+    lake = cluster.lake(log_partitions=2, lease_seconds=600)
     writer = lake.writer()
     writer.round()
     lake.send([make_event(f"s-{number}", number) for number in range(20)])
@@ -387,13 +395,13 @@ def held(lake: HandLake) -> dict[str, int]:
     return dict(Counter(owners.values()))
 
 
-def test_the_group_shows_how_far_the_lake_is(desk: Desk) -> None:
-    lake = desk.lake()
+def test_the_group_shows_how_far_the_lake_is(cluster: Cluster) -> None:
+    lake = cluster.lake()
     lake.store([make_event("s", 0)])
     lake.store([make_event("s", 1)])
 
     def committed() -> list[int]:
-        offsets = desk.admin().list_group_offsets({f"penstock-{desk.topic}": None})
+        offsets = cluster.admin().list_group_offsets({f"penstock-{cluster.topic}": None})
         return [one.offset for group in offsets.values() for one in group.values()]
 
     eventually(lambda: committed() == [2])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import load_settings
-from penstock.lake.desk import open_desk
+from penstock.lake.client import open_client
 from penstock.lake.lake import open_or_make
 from penstock_jobs.importers.penstock_documents import own_session, own_trajectory
 from penstock_jobs.sessions.export import (
@@ -43,10 +43,10 @@ def test_a_lake_comes_back_from_its_export(form: SessionForm, tmp_path: Path) ->
         lake.store(body_of(event for events in simulated(5, 4) for event in events))
     take(tmp_path / "first", [FIXTURES / "nemo-gym", FIXTURES / "opencode", FIXTURES / "atif"])
     out = tmp_path / ("out" if form == "atif" else "out.jsonl")
-    with open_desk(tmp_path / "first", None, "default") as desk:
-        report = export_sessions(desk, ALL, form, out)
+    with open_client(tmp_path / "first", None, "default") as client:
+        report = export_sessions(client, ALL, form, out)
         with pytest.raises(InvalidInput):
-            export_sessions(desk, ALL, form, out)
+            export_sessions(client, ALL, form, out)
     take(tmp_path / "second", [out])
     assert stored(tmp_path / "second") == stored(tmp_path / "first")
     assert report.events == len(stored(tmp_path / "first"))

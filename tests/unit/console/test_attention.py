@@ -5,9 +5,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from penstock.ingest.calls import LedgerAnswer, LedgerTotals, WaitingAnswer
+from penstock.ingest.endpoints import LedgerAnswer, LedgerTotals, WaitingAnswer
 from penstock.registry.channels.change import ChannelState
-from penstock_jobs.loop.calls import CycleAnswer
+from penstock_jobs.loop.endpoints import CycleAnswer
 from penstock_jobs.sessions.overview.pages import Facts, notices_of
 
 NOW_S = 1_795_219_200.0

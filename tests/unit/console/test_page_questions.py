@@ -1,7 +1,7 @@
 """What pages are asked with."""
 
 from penstock.doors.console.page import all_pages
-from penstock_jobs.sessions.calls import SessionsQuestion
+from penstock_jobs.sessions.endpoints import SessionsRequest
 from penstock_jobs.sessions.pages import list_fields
 
 
@@ -13,5 +13,5 @@ def test_no_two_pages_have_one_address() -> None:
 
 
 def test_a_list_is_named_by_its_fields_alone() -> None:
-    asked = SessionsQuestion(project="web", worth_min=0.0, cursor="x", limit=5)
+    asked = SessionsRequest(project="web", worth_min=0.0, cursor="x", limit=5)
     assert list_fields(asked) == {"project": "web", "worth_min": 0.0}

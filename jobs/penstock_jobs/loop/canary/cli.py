@@ -10,11 +10,11 @@ import typer
 from penstock.backends.terminal import options
 from penstock.backends.terminal.options import By, actor
 from penstock.backends.terminal.output import say, show_json, show_json_line, show_table
+from penstock.core.endpoint import Client
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.commands import Outcome, command
-from penstock.lake.desk import Desk
 from penstock.lake.lake import Lake
-from penstock.registry.channels.calls import ChannelQuestion
+from penstock.registry.channels.endpoints import ChannelRequest
 from penstock.registry.channels.promotion_cli import CHANNEL_DEFAULT, Channel
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ app = typer.Typer(
 
 @app.command()
 @command()
-def status(desk: Desk, channel: Channel = CHANNEL_DEFAULT) -> Iterator[object]:
+def status(client: Client, channel: Channel = CHANNEL_DEFAULT) -> Iterator[object]:
     """Show the canary or the watch of a channel with its newest look. It changes nothing.
 
     Exit 1 if that look was a breach or an error.
@@ -44,7 +44,7 @@ def status(desk: Desk, channel: Channel = CHANNEL_DEFAULT) -> Iterator[object]:
 
     from penstock_jobs.loop.canary.trial import SHOW_CANARY
 
-    answer = desk.ask(SHOW_CANARY, ChannelQuestion(name=channel))
+    answer = client.call(SHOW_CANARY, ChannelRequest(name=channel))
     look = answer.look
     yield Outcome(answer, failed=look is not None and look["outcome"] in ("breach", "error"))
     if answer.trial is None:

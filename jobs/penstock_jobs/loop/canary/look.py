@@ -101,7 +101,7 @@ def judge_metric(
         return MetricLook(outcome="error", why=measurement, **facts)
     metric, measured = measurement
     ratio = metric.scale.floor is not None
-    question = sequential.ArmQuestion(
+    question = sequential.ArmRequest(
         direction=requirement.direction,
         margin=sequential.log_margin(requirement.margin) if ratio else requirement.margin,
         alpha=requirement.alpha,

@@ -6,7 +6,7 @@ from typing import Any
 from penstock.doors.console.charts import Interval, interval_chart
 from penstock.doors.console.page import Content, PageList, Visitor
 from penstock.doors.console.verdict_charts import DrawnPart
-from penstock.registry.channels.calls import ChannelQuestion
+from penstock.registry.channels.endpoints import ChannelRequest
 from penstock_jobs.loop.canary.trial import SHOW_CANARY
 
 PAGES = PageList("penstock_jobs.loop.canary:pages/")
@@ -16,8 +16,8 @@ _ARMS = ("canary", "current")
 
 
 @PAGES.page("/channels/{name}/canary", "Canary", "canary.html.jinja", roles=("read", "promote"))
-def _show(visitor: Visitor, question: ChannelQuestion) -> Content:
-    answer = visitor.ask(SHOW_CANARY, question)
+def _show(visitor: Visitor, request: ChannelRequest) -> Content:
+    answer = visitor.call(SHOW_CANARY, request)
     metrics = answer.look["metrics"] if answer.look else ()
     return {"answer": answer, "parts": [drawn_metric(metric) for metric in metrics]}
 

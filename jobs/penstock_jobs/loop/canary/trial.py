@@ -12,10 +12,11 @@ import msgspec
 
 from penstock.backends.terminal.output import time_text
 from penstock.core.clock import SECOND_US
-from penstock.lake.desk import Call, Caller
+from penstock.core.endpoint import Caller, Endpoint
+from penstock.core.room import Endpoints
 from penstock.lake.lake import Lake
-from penstock.registry.channels.calls import ChannelQuestion
 from penstock.registry.channels.change import Change
+from penstock.registry.channels.endpoints import ChannelRequest
 
 Kind = Literal["canary", "watch"]
 
@@ -142,20 +143,20 @@ def trial_answer(trial: Trial) -> TrialAnswer:
     )
 
 
-def _show(lake: Lake, caller: Caller, question: ChannelQuestion) -> CanaryAnswer:
+def _show(lake: Lake, caller: Caller, request: ChannelRequest) -> CanaryAnswer:
     from penstock_jobs.loop.canary.look import newest_look, situation_of
 
-    trial = situation_of(lake, caller.tenant, question.name).trial
+    trial = situation_of(lake, caller.tenant, request.name).trial
     look = newest_look(lake.database, trial) if trial is not None else None
     return CanaryAnswer(
-        channel=question.name,
+        channel=request.name,
         trial=trial_answer(trial) if trial is not None else None,
         look=look.document if look is not None else None,
         looked_at=time_text(look.at) if look is not None else None,
     )
 
 
-SHOW_CANARY = Call(
+SHOW_CANARY = Endpoint(
     "GET /v1/channels/{name}/canary",
     _show,
     ("read", "promote"),
@@ -163,4 +164,4 @@ SHOW_CANARY = Call(
     description="A canary that has a part of the traffic, or a new checkpoint that is watched.",
     refused={500: "The history is not there as it was written."},
 )
-CALLS = [SHOW_CANARY]
+ENDPOINTS: Endpoints = [SHOW_CANARY]

@@ -10,15 +10,16 @@ import typer
 
 from penstock.backends.terminal import options
 from penstock.backends.terminal.output import say, show_json, show_text
+from penstock.core.endpoint import Caller
 from penstock.core.errors import InvalidInput, PenstockError
 from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.client import LocalClient
 from penstock.lake.commands import command
-from penstock.lake.desk import Caller, LocalDesk
 from penstock.lake.lake import Lake, open_existing
 
 if TYPE_CHECKING:
     from penstock_jobs.rewards.followups.judge import Evaluation, Example, Judge
-    from penstock_jobs.rewards.followups.label_calls import OpenMessage
+    from penstock_jobs.rewards.followups.label_endpoints import OpenMessage
     from penstock_jobs.rewards.followups.llm_judge import LlmJudge
     from penstock_jobs.rewards.followups.questions import QuestionFrame
 
@@ -80,8 +81,8 @@ def label(
             raise typer.Exit(3)
     else:
         who = options.actor(by)
-        desk = LocalDesk(lake, Caller(tenant, who))
-        labels = _label_by_person(desk, definition, checkpoint, chosen, count)
+        client = LocalClient(lake, Caller(tenant, who))
+        labels = _label_by_person(client, definition, checkpoint, chosen, count)
         show_text(f"{labels} labels by {who} are kept.")
         say("`penstock rewards run` uses them, and `penstock rewards rates` corrects by them.")
 
@@ -116,11 +117,11 @@ def _questions(
 
 
 def _label_by_person(
-    desk: LocalDesk, definition: str, checkpoint: str | None, chosen: float, count: int
+    client: LocalClient, definition: str, checkpoint: str | None, chosen: float, count: int
 ) -> int:
     """Ask until enough is labelled, nothing is left, or the person stops. Each answer is stored at
     once, so that whoever stops goes on later. The labels that are left."""
-    from penstock_jobs.rewards.followups import label_calls as calls
+    from penstock_jobs.rewards.followups import label_endpoints as calls
 
     answers: dict[str, str] = {**calls.ANSWERS, "unclear": "cannot be told"}
     keys = dict(zip(_KEYS, answers, strict=True))
@@ -128,9 +129,9 @@ def _label_by_person(
     text += [f"  {key}  {label}: {answers[label]}" for key, label in keys.items()]
     text += ["  u  undo your newest label    s  stop; what you answered is kept"]
     show_text(*text)
-    asked = calls.NextLabelQuestion(definition=definition, checkpoint=checkpoint, chosen=chosen)
+    asked = calls.NextLabelRequest(definition=definition, checkpoint=checkpoint, chosen=chosen)
     labels = 0
-    while labels < count and (message := desk.ask(calls.NEXT_LABEL, asked).next):
+    while labels < count and (message := client.call(calls.NEXT_LABEL, asked).next):
         show_text(f"\n{labels + 1} of {count}, {_about(message)}", *_message_lines(message))
         show_text(" ".join(f"{key} {label}" for key, label in keys.items()))
         while (key := _pressed_key().lower()) not in (*keys, "u", *_STOPS):
@@ -139,14 +140,14 @@ def _label_by_person(
             break
         try:
             if key == "u":
-                desk.ask(calls.UNDO, calls.UndoQuestion(definition=definition))
+                client.call(calls.UNDO, calls.UndoRequest(definition=definition))
                 labels -= 1
                 say("Taken back.")
                 continue
             names = ("session_id", "turn", "message", "drawn", "until_us")
             facts = {name: getattr(message, name) for name in names}
             given = calls.LabelOrder(**facts, label=keys[key], definition=definition)
-            desk.ask(calls.LABEL, given)
+            client.call(calls.LABEL, given)
         except PenstockError as error:
             say(str(error))
             continue

@@ -15,7 +15,7 @@ from penstock.backends.terminal.long_commands import ended_as_by_ctrl_c
 from penstock.backends.terminal.output import say, show_json
 from penstock.core.errors import Backlogged
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.desk import open_desk, service_url
+from penstock.lake.client import open_client, service_url
 
 if TYPE_CHECKING:
     from penstock_jobs.sessions.observation.observer import ObservedRound, Observer
@@ -28,7 +28,7 @@ def observe(
     folder: Annotated[
         Path, typer.Argument(parser=options.path, metavar="PATH", help="Where the files are.")
     ],
-    data: options.DeskData = None,
+    data: options.AnyData = None,
     url: options.Url = None,
     *,
     once: Annotated[
@@ -62,8 +62,8 @@ def observe(
     tree, windows = WorkTree(folder), windows_of(find_definition(definition))
     own = data or Path(os.environ.get("PENSTOCK_DATA") or "penstock-data")
     lake = f"{service_url(data, url) or own.resolve()} {tenant} {project or ''}"
-    with kept_memory(tree.folder, lake) as memory, open_desk(data, url, tenant) as desk:
-        observer = Observer(desk, tree, windows, memory, SystemClock(), project=project)
+    with kept_memory(tree.folder, lake) as memory, open_client(data, url, tenant) as client:
+        observer = Observer(client, tree, windows, memory, SystemClock(), project=project)
         if once:
             _show(observer.round(), json=json)
             return

@@ -13,12 +13,13 @@ import msgspec
 from msgspec import Meta
 
 from penstock.core.clock import SECOND_US, Clock
+from penstock.core.endpoint import Caller, Client, Endpoint, Request
 from penstock.core.errors import InvalidInput
+from penstock.core.listing import decode_cursor, encode_cursor
+from penstock.core.room import Endpoints
 from penstock.events.event import TS_MAX_US
 from penstock.ingest.file_import import event_importer
-from penstock.lake.desk import Call, Caller, Desk, Question
 from penstock.lake.lake import Lake
-from penstock.lake.pages import decode_cursor, encode_cursor
 from penstock.lake.query.lake_query import OwnQuery
 from penstock_jobs.rewards.history.git_repository import BranchHead
 from penstock_jobs.sessions.observation.looks import (
@@ -36,7 +37,7 @@ from penstock_jobs.sessions.observation.looks import (
 LISTED_MAX = 1_000
 
 
-class EditedFilesQuestion(Question):
+class EditedFilesRequest(Request):
     """`folder` is absolute; `since_us` a time in microseconds since 1970, from which on the edits
     came in, and `edited_since_us` one from which on they were made, without which all files of the
     lake are looked through; `cursor` is the `next` of the page before."""
@@ -69,7 +70,7 @@ class EditedFilesPage(msgspec.Struct):
     next: str | None
 
 
-def list_edited_files(lake: Lake, caller: Caller, asked: EditedFilesQuestion) -> EditedFilesPage:
+def list_edited_files(lake: Lake, caller: Caller, asked: EditedFilesRequest) -> EditedFilesPage:
     folder = asked.folder.rstrip("/")  # of the root nothing is left
     if not asked.folder.startswith("/"):
         raise InvalidInput(what=f"The folder {asked.folder!r}", why="name an absolute one")
@@ -97,7 +98,7 @@ def list_edited_files(lake: Lake, caller: Caller, asked: EditedFilesQuestion) ->
     return EditedFilesPage(edits, follows)
 
 
-EDITED_FILES = Call(
+EDITED_FILES = Endpoint(
     "GET /v1/edited-files",
     list_edited_files,
     ("read", "ingest"),
@@ -107,7 +108,7 @@ EDITED_FILES = Call(
     reads_rows=True,
 )
 
-CALLS = [EDITED_FILES]
+ENDPOINTS: Endpoints = [EDITED_FILES]
 
 
 #: Commits are looked at for younger edits.
@@ -132,7 +133,7 @@ class ObservedRound:
 class Observer:
     def __init__(
         self,
-        desk: Desk,
+        client: Client,
         tree: WorkTree,
         windows: Windows,
         memory: MemoryFile,
@@ -140,7 +141,7 @@ class Observer:
         *,
         project: str | None = None,
     ) -> None:
-        self._desk = desk
+        self._client = client
         self._tree = tree
         self._windows = windows
         self._file = memory
@@ -184,10 +185,10 @@ class Observer:
         edited_since_us = max(oldest_us, memory.asked_us - _LATE_US)
         while True:
             folder = str(self._tree.folder)
-            question = EditedFilesQuestion(
+            question = EditedFilesRequest(
                 folder=folder, since_us=since_us, edited_since_us=edited_since_us, cursor=cursor
             )
-            page = self._desk.ask(EDITED_FILES, question)
+            page = self._client.call(EDITED_FILES, question)
             for edit in page.edits:
                 since_next_us = max(since_next_us, edit.received_us - _OVERLAP_US)
                 is_new = (edit.session_id, edit.event_id) not in known and edit.ts_us >= oldest_us
@@ -234,7 +235,7 @@ class Observer:
         memory = self._memory
         if not memory.unsent:
             return
-        importer = event_importer(self._desk)
+        importer = event_importer(self._client)
         body = bytearray()
         for line in memory.unsent:
             body += line.encode() + b"\n"

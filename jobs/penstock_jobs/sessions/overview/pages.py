@@ -3,25 +3,23 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from markupsafe import Markup
 
 from penstock.core.clock import SECOND_US
+from penstock.core.endpoint import A, Endpoint, R, Request
 from penstock.doors.console.charts import Bar, Series, bar_chart, line_chart, share_bar
 from penstock.doors.console.figures import as_time, duration
 from penstock.doors.console.page import Content, PageList, Visitor, all_pages, page_sql
-from penstock.ingest.calls import READ_LEDGER, LedgerAnswer, LedgerQuestion
-from penstock.lake.calls import seconds_until_stored
-from penstock.lake.desk import Call, Question
-from penstock.registry.channels.calls import LIST_CHANNELS, ChannelsQuestion
+from penstock.ingest.endpoints import READ_LEDGER, LedgerAnswer, LedgerRequest
+from penstock.lake.endpoints import seconds_until_stored
 from penstock.registry.channels.change import ChannelState
-from penstock_jobs.loop.calls import SHOW_LOOPS, CycleAnswer, LoopsQuestion
+from penstock.registry.channels.endpoints import LIST_CHANNELS, ChannelsRequest
+from penstock_jobs.loop.endpoints import SHOW_LOOPS, CycleAnswer, LoopsRequest
 from penstock_jobs.rewards.pages import chosen_rewards, state_bars
 
 PAGES = PageList("penstock_jobs.sessions.overview:pages/")
-Q = TypeVar("Q", bound=Question)
-A = TypeVar("A")
 
 #: Events that wait longer are not on their way any more.
 WAITING_SECONDS_MAX = 60.0
@@ -146,7 +144,7 @@ _TONES = {
 }  # fmt: skip
 
 
-class OverviewQuestion(Question):
+class OverviewRequest(Request):
     window: Window = "24h"
 
 
@@ -154,7 +152,7 @@ class OverviewQuestion(Question):
     "/", "Overview", "overview.html.jinja", reads_rows=True, remembered=True,
     group="Production", place=0, shortcut="o",
 )  # fmt: skip
-def _overview(visitor: Visitor, asked: OverviewQuestion) -> Content:
+def _overview(visitor: Visitor, asked: OverviewRequest) -> Content:
     window_s, step_s = _WINDOWS[asked.window]
     now_us = visitor.clock.now_us()
     since_us = now_us - window_s * SECOND_US
@@ -162,10 +160,10 @@ def _overview(visitor: Visitor, asked: OverviewQuestion) -> Content:
     steps = _rows(visitor, "sessions_by_time.sql", "sessions", variables)
     outcomes = _rows(visitor, "outcomes.sql", "outcomes", variables)
     hour_us = _HOUR_S * SECOND_US
-    ledger = _asked(visitor, READ_LEDGER, LedgerQuestion(since=since_us // hour_us * hour_us))
-    known = _asked(visitor, LIST_CHANNELS, ChannelsQuestion(limit=20))
+    ledger = _asked(visitor, READ_LEDGER, LedgerRequest(since=since_us // hour_us * hour_us))
+    known = _asked(visitor, LIST_CHANNELS, ChannelsRequest(limit=20))
     channels = known.channels if known else []
-    loops = _asked(visitor, SHOW_LOOPS, LoopsQuestion(limit=20))
+    loops = _asked(visitor, SHOW_LOOPS, LoopsRequest(limit=20))
     cycles = loops.cycles if loops else []
     sessions = sum(row["sessions"] for row in steps)
     ended = {row["outcome"]: row["sessions"] for row in outcomes}
@@ -191,8 +189,8 @@ def _overview(visitor: Visitor, asked: OverviewQuestion) -> Content:
     }
 
 
-def _asked(visitor: Visitor, call: Call[Q, A], question: Q) -> A | None:
-    return visitor.ask(call, question) if visitor.may_ask(call) else None
+def _asked(visitor: Visitor, endpoint: Endpoint[R, A], request: R) -> A | None:
+    return visitor.call(endpoint, request) if visitor.may_call(endpoint) else None
 
 
 def _rows(

@@ -1,1 +1,1 @@
-"""Exporters: a module for each target, found by `penstock_jobs.shards.exporters.export`."""
+"""Exporters: a module for each target, found by `penstock_jobs.shards.export`."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from penstock.shards.manifest import PartFile
 from penstock_jobs.shards.conversation.conversation import OpenAiMessage
-from penstock_jobs.shards.exporters.export import Exporter, ExportOutput, ShardSource, token_rows
+from penstock_jobs.shards.export import Exporter, ExportOutput, ShardSource, token_rows
 from penstock_jobs.shards.exporters.messages import read_dialogue
 
 _VERSION = "ATIF-v1.8"

@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from penstock_jobs.shards.conversation.conversation import OpenAiMessage
-from penstock_jobs.shards.exporters.export import WEIGHING, Exporter, ExportOutput, ShardSource
+from penstock_jobs.shards.export import WEIGHING, Exporter, ExportOutput, ShardSource
 from penstock_jobs.shards.rows.preferences import Preference
 
 DialogueRefusal = Literal[

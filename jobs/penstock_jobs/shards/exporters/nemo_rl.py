@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from penstock.shards.schema import ROLES
-from penstock_jobs.shards.exporters.export import (
+from penstock_jobs.shards.export import (
     TOKENS,
     WEIGHING,
     Exporter,

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pyarrow.compute as pc
 
-from penstock_jobs.shards.exporters.export import (
+from penstock_jobs.shards.export import (
     TOKENS,
     WEIGHING,
     Exporter,

@@ -8,7 +8,7 @@ the two forms that `torch.load` reads, so that PyTorch is not needed to write th
 import pickle
 from typing import Any
 
-from penstock_jobs.shards.exporters.export import (
+from penstock_jobs.shards.export import (
     TOKENS,
     WEIGHING,
     Exporter,

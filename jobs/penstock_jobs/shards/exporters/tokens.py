@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.shards.schema import Rows
-from penstock_jobs.shards.exporters.export import (
+from penstock_jobs.shards.export import (
     WEIGHING,
     Exporter,
     ExportOutput,

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from penstock.shards.schema import Rows
 from penstock_jobs.shards.conversation.conversation import OpenAiMessage
-from penstock_jobs.shards.exporters.export import (
+from penstock_jobs.shards.export import (
     WEIGHING,
     Exporter,
     ExportOutput,

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from penstock.core.settings import MIB
 from penstock.shards.manifest import PartFile
 from penstock.shards.schema import Rows
-from penstock_jobs.shards.exporters.export import (
+from penstock_jobs.shards.export import (
     ROUTES,
     WEIGHING,
     Exporter,

@@ -29,7 +29,7 @@ Folder = Annotated[
 
 
 def examples(folder: Folder = Path("examples"), json: options.Json = False) -> None:
-    """Copy the examples: sessions, recipes, policies, suites, agents, hooks, trainers.
+    """Copy the examples: sessions, recipes, policies, suites, agents, hooks.
 
     They are yours to change. The tutorial and the documentation use them.
 

@@ -35,7 +35,7 @@ def erase(
         str | None, typer.Option(metavar="FILE", help="Whether a report is as it was written.")
     ] = None,
 ) -> Iterator[object]:
-    """Erase what a user, a session, a project or a tenant sent, and all that was made of it.
+    """Erase a user, session, project or tenant, with all that was made of it.
 
     Nothing of it comes back: not by an import, a retry or a replay. Events that come while it runs
     are stored as ever. It may be cut off and taken up again. It ends with a signed report.

@@ -7,7 +7,6 @@ off is done again.
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from typing import Literal
 
 import numpy as np
@@ -20,6 +19,7 @@ from penstock.access.privacy.tables import erasure_session
 from penstock.access.privacy.tombstones import PROJECT, SESSION, TENANT, USER
 from penstock.backends.database.engine import portions
 from penstock.core.errors import PenstockError
+from penstock.core.room import rooms
 from penstock.events.event import session_key
 from penstock.lake.buckets import SessionId, ids_by_tenant, open_events
 from penstock.lake.catalog import pinned
@@ -166,9 +166,7 @@ class ErasureStep:
 
 def erasure_steps() -> dict[str, ErasureStep]:
     """The parts of all rooms, in the order in which they are done."""
-    steps: dict[str, ErasureStep] = {
-        entry.name: entry.load() for entry in entry_points(group="penstock.erasure")
-    }
+    steps = {name: step for room in rooms() for name, step in room.erasure().items()}
     return dict(sorted(steps.items(), key=lambda item: (item[1].phase, item[0])))
 
 

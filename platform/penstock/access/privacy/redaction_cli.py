@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.access.privacy.calls import (
+from penstock.access.privacy.endpoints import (
     COUNT_REDACTIONS,
     LIST_REDACTIONS,
     SET_REDACTION,

@@ -7,7 +7,6 @@ that was cut off is ended by the next one.
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from importlib.metadata import entry_points
 from typing import Any
 
 import sqlalchemy as sa
@@ -21,6 +20,7 @@ from penstock.backends.database.engine import clock_us, insert_of
 from penstock.core.clock import SECOND_US
 from penstock.core.errors import InvalidInput
 from penstock.core.metrics import Metrics
+from penstock.core.room import rooms
 from penstock.lake.lake import Lake
 from penstock.lake.tables import ledger, segment
 
@@ -61,8 +61,8 @@ class RetentionPart:
 
 
 def retention_parts() -> dict[str, RetentionPart]:
-    entries = sorted(entry_points(group="penstock.retention"), key=lambda entry: entry.name)
-    return {entry.name: entry.load() for entry in entries}
+    parts = {name: part for room in rooms() for name, part in room.retention().items()}
+    return dict(sorted(parts.items()))
 
 
 # Rules

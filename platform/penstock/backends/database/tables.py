@@ -1,9 +1,10 @@
 """What the tables of all rooms share, and the leases."""
 
-from importlib.metadata import entry_points
 from typing import Any
 
 from sqlalchemy import DDL, BigInteger, Column, Integer, MetaData, String, Table, event
+
+from penstock.core.room import rooms
 
 NAMES = {
     "ix": "ix_%(column_0_label)s",
@@ -28,8 +29,8 @@ def required(kind: Any, *names: str) -> list[Column[Any]]:
 
 
 def all_tables() -> MetaData:
-    for entry in entry_points(group="penstock.tables"):
-        entry.load()
+    for room in rooms():
+        room.tables()
     return metadata
 
 

@@ -39,7 +39,7 @@ _DATA = partial(
 #: Of what works on the files of a lake, and so on its own machine alone.
 Data = Annotated[Path | None, _DATA(callback=_own_lake)]
 #: Of what can be asked from anywhere, beside Url.
-DeskData = Annotated[Path | None, _DATA()]
+AnyData = Annotated[Path | None, _DATA()]
 Url = Annotated[
     str | None,
     typer.Option(

@@ -1,12 +1,7 @@
-"""The command line. It loads the room of the command that is run, and no other.
-
-The entry point group `penstock.commands` names the commands; packages of others may add some. One
-that belongs to another room's group of commands has both names: `channels.follow`.
-"""
+"""The command line. It loads the room of the command that is run, and no other."""
 
 import sys
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -24,7 +19,7 @@ from penstock.backends.terminal.output import (
 )
 from penstock.core.arrow_start import start_without_pandas
 from penstock.core.errors import InvalidInput, PenstockError, StoreNeeded, one_line
-from penstock.doors.cli.summaries import SUMMARIES
+from penstock.core.room import Room, rooms
 
 _STYLE: dict[str, Any] = {
     "context_settings": {"help_option_names": ["-h", "--help"]},
@@ -33,9 +28,21 @@ _STYLE: dict[str, Any] = {
 }
 
 
+#: In the order of a user's work.
+_ORDER = (
+    "demo", "examples", "serve", "login", "logout", "import", "record", "observe", "simulate",
+    "query", "snapshots", "sessions", "events", "rejected", "ledger", "rewards", "shards",
+    "checkpoints", "bench", "gate", "promote", "rollback", "canary", "channels", "webhooks",
+    "loop", "keys", "quotas", "audit", "redaction", "consent", "erase", "retention", "prove",
+    "lake", "iceberg", "db", "backup", "restore", "config",
+)  # fmt: skip
+
+
 @cache
-def _entries() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group="penstock.commands")}
+def _rooms() -> dict[str, Room]:
+    """The room of each command, in the order of the list of commands."""
+    brought = {name: room for room in rooms() for name in room.summaries}
+    return {name: brought[name] for name in (*_ORDER, *sorted(brought.keys() - set(_ORDER)))}
 
 
 class CommandGroup(TyperGroup):
@@ -52,12 +59,10 @@ class CommandGroup(TyperGroup):
 
 class RoomCommands(CommandGroup):
     def list_commands(self, ctx: Any) -> list[str]:
-        own = {name: position for position, name in enumerate(SUMMARIES)}
-        names = [name for name in _entries() if "." not in name]
-        return sorted(names, key=lambda name: (own.get(name, len(own)), name))
+        return list(_rooms())
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in self.commands and cmd_name in _entries():
+        if cmd_name not in self.commands and cmd_name in _rooms():
             self.commands[cmd_name] = _load_command(cmd_name)
         return self.commands.get(cmd_name)
 
@@ -67,22 +72,22 @@ class RoomCommands(CommandGroup):
         return super().shell_complete(typer.Context(TyperGroup(commands=outlines)), incomplete)
 
     def summary(self, ctx: Any, name: str) -> str:
-        """That of somebody else's package is loaded."""
-        return SUMMARIES.get(name) or super().summary(ctx, name)
+        return _rooms()[name].summaries[name]
 
 
 def _load_command(name: str) -> Any:
-    room = _entries()[name].load()
+    command = _rooms()[name].commands()[name]
     loaded = typer.Typer(**_STYLE, add_completion=False)
-    if isinstance(room, typer.Typer):
-        for entry in _entries().values():
-            group, _, command = entry.name.partition(".")
-            if command and group == name:
-                room.command(command)(entry.load())
-        loaded.add_typer(room, name=name, cls=CommandGroup)
+    if isinstance(command, typer.Typer):
+        for room in rooms():
+            for joined in room.joined:
+                group, _, part = joined.partition(".")
+                if group == name:
+                    command.command(part)(room.commands()[joined])
+        loaded.add_typer(command, name=name, cls=CommandGroup)
     else:
         loaded.callback()(_about)
-        loaded.command(name)(room)
+        loaded.command(name)(command)
     whole = typer.main.get_group(loaded).commands[name]
     _name_values(whole)
     return whole

@@ -11,15 +11,17 @@ from urllib.parse import parse_qs, quote, unquote
 
 import msgspec
 import structlog
-from litestar import MediaType, Request, Response
+from litestar import MediaType, Response
+from litestar import Request as HttpRequest
 
-from penstock.access.call_routes import BodyMemory
+from penstock.access.endpoint_routes import BodyMemory
 from penstock.access.errors import KeyExpired, KeyRefused
 from penstock.access.keys import Authorizer, Grant
 from penstock.access.quotas import Quotas
 from penstock.backends.http.body import UnreadAnswers, held_answer, read_body
 from penstock.backends.http.request_slots import RequestSlots
 from penstock.core.clock import Clock
+from penstock.core.endpoint import DOCUMENT_BYTES_MAX, Request, is_list
 from penstock.core.errors import InvalidInput, PenstockError
 from penstock.doors.console.oidc import OpenIdProvider
 from penstock.doors.console.page import (
@@ -40,12 +42,11 @@ from penstock.doors.console.sign_in import (
     require_own_form,
 )
 from penstock.doors.console.templates import PageFrame
-from penstock.lake.desk import DOCUMENT_BYTES_MAX, Question, is_list
 from penstock.lake.lake import Lake
 
 log_line = structlog.get_logger()
 
-AnyRequest = Request[Any, Any, Any]
+AnyRequest = HttpRequest[Any, Any, Any]
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self' data:; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; "
@@ -96,7 +97,7 @@ class Console:
             with self.bodies.holding(grant.tenant) as hold:
                 fields = await read_form(request, hold)
             require_own_form(request.headers, token, _last(fields.pop(FIELD, [])))
-        question = question_of(page, request, fields)
+        question = request_of(page, request, fields)
         told_name = cookie_name(request, "told")
         told = unquote(request.cookies.get(told_name, ""))[:_TOLD_CHARS_MAX]
         frame = PageFrame(
@@ -120,13 +121,13 @@ class Console:
         return response
 
     async def _answer(
-        self, page: ConsolePage[Any], frame: PageFrame, visitor: Visitor, question: Question
+        self, page: ConsolePage[Any], frame: PageFrame, visitor: Visitor, request: Request
     ) -> Redirect | Download:
         slots, tenant = self.queries if page.reads_rows else self.calls, visitor.grant.tenant
-        work = partial(page.work, visitor, question)
+        work = partial(page.work, visitor, request)
         if page.remembered:
-            known, is_due = self.memory.find(page, visitor, question)
-            work = partial(self.memory.make, page, visitor, question, work)
+            known, is_due = self.memory.find(page, visitor, request)
+            work = partial(self.memory.make, page, visitor, request, work)
             if is_due:
                 task = asyncio.create_task(_make_anew(slots, work, tenant))
                 self._making.add(task)
@@ -134,7 +135,7 @@ class Console:
             if known is not None:
                 frame, slots = replace(frame, made_us=known.made_us), self.calls
                 work = partial(getattr, known, "content")
-        return await slots.run(partial(_answer_of, page, frame, work, question), tenant=tenant)
+        return await slots.run(partial(_answer_of, page, frame, work, request), tenant=tenant)
 
     async def _grant(self, token: str, *, is_use: bool) -> tuple[Grant, str | None]:
         if not token:
@@ -157,7 +158,7 @@ async def _make_anew(slots: RequestSlots, making: Callable[[], Any], tenant: str
 
 
 def _answer_of(
-    page: ConsolePage[Any], frame: PageFrame, work: Callable[[], Any], question: Question
+    page: ConsolePage[Any], frame: PageFrame, work: Callable[[], Any], request: Request
 ) -> Redirect | Download:
     content = work()
     if isinstance(content, (Redirect, Download)):
@@ -165,7 +166,7 @@ def _answer_of(
     shown, status = content, 200
     if isinstance(content, Refusal):
         shown, status = content.content, content.status
-    html = frame.render(page.template, {"asked": question} | dict(shown)).encode()
+    html = frame.render(page.template, {"asked": request} | dict(shown)).encode()
     return Download("", MediaType.HTML, html, status)
 
 
@@ -221,24 +222,24 @@ async def read_form(request: AnyRequest, hold: Callable[[int], None]) -> dict[st
         raise InvalidInput(what="The form", why=str(error)) from None
 
 
-def question_of(
+def request_of(
     page: ConsolePage[Any], request: AnyRequest, form: Mapping[str, list[str]]
-) -> Question:
+) -> Request:
     """What a page is asked: fields that are empty, or that it does not have, do not count. Raises
     InvalidInput."""
     given: dict[str, list[str]] = dict(request.query_params.dict()) | dict(form)
     given |= {name: [str(value).removeprefix("/")] for name, value in request.path_params.items()}
-    kinds = {field.name: field.type for field in msgspec.structs.fields(page.question)}
+    kinds = {field.name: field.type for field in msgspec.structs.fields(page.request)}
     fields: dict[str, Any] = {}
     for name, kind in kinds.items():
         values = [value for value in given.get(name, ()) if value != ""]
         if values:
             fields[name] = values if is_list(kind) else values[-1]
     try:
-        question: Question = msgspec.convert(fields, page.question, strict=False)
+        asked: Request = msgspec.convert(fields, page.request, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidInput(what="What this page was asked", why=str(error)) from None
-    return question
+    return asked
 
 
 def _last(values: list[str]) -> str:

@@ -4,25 +4,23 @@ tenants, quotas and audit."""
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.metadata import entry_points
 from importlib.resources import files
 from typing import Any, Generic, Literal, TypeVar, get_type_hints
 
 import pyarrow as pa
 
 from penstock.access import Role
-from penstock.access.call_routes import caller_of
+from penstock.access.endpoint_routes import caller_of
 from penstock.access.errors import RoleMissing
 from penstock.access.keys import Grant
 from penstock.access.quotas import Quotas
 from penstock.core.clock import Clock
+from penstock.core.endpoint import A, Caller, Endpoint, R
+from penstock.core.room import rooms
 from penstock.doors.console.sign_in import actor_name
-from penstock.lake.desk import Call, Caller, Question, note_query, perform
+from penstock.lake.client import note_query, perform
 from penstock.lake.lake import Lake
 from penstock.lake.query.lake_query import OwnQuery, WrittenAnswer
-
-Q = TypeVar("Q", bound=Question)
-A = TypeVar("A")
 
 
 @dataclass(frozen=True)
@@ -45,17 +43,17 @@ class Visitor:
             return False
         return True
 
-    def may_ask(self, call: Call[Any, Any]) -> bool:
-        roles: Any = call.roles
+    def may_call(self, endpoint: Endpoint[Any, Any]) -> bool:
+        roles: Any = endpoint.roles
         return self.may(*roles)
 
-    def ask(self, call: Call[Q, A], question: Q) -> A:
+    def call(self, endpoint: Endpoint[R, A], request: R) -> A:
         """What the call's route answers. Raises RoleMissing, QuotaUsedUp, what its work raises."""
-        roles: Any = call.roles
+        roles: Any = endpoint.roles
         self.grant.require(*roles)
-        if call.reads_rows:
+        if endpoint.reads_rows:
             self._count_query()
-        return perform(call, self.lake, self.caller, question)
+        return perform(endpoint, self.lake, self.caller, request)
 
     def rows(self, sql: str, as_of: str | int | None = None) -> tuple[pa.Table, WrittenAnswer]:
         """The rows of SQL that a person wrote, as by /v1/query. Raises RoleMissing, QuotaUsedUp,
@@ -119,15 +117,15 @@ class Download:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConsolePage(Generic[Q]):
-    """`question` has the fields of path, query and form; empty ones are left out. `template` is
+class ConsolePage(Generic[R]):
+    """`request` has the fields of path, query and form; empty ones are left out. `template` is
     `package:path`, rendered with what `work` gives, `asked` and what the frame knows. Beside
     `roles` an admin's key may always ask."""
 
     path: str
     title: str
-    question: type[Q]
-    work: Callable[[Visitor, Q], Content | Redirect | Refusal | Download]
+    request: type[R]
+    work: Callable[[Visitor, R], Content | Redirect | Refusal | Download]
     template: str = ""
     method: Literal["GET", "POST"] = "GET"
     roles: tuple[Role, ...] = ("read",)
@@ -156,9 +154,9 @@ class PageList(list[ConsolePage[Any]]):
         self, path: str, title: str, template: str = "", **facts: Any
     ) -> Callable[[Work], Work]:
         def add(work: Work) -> Work:
-            _, question, _ = get_type_hints(work).values()
+            _, request, _ = get_type_hints(work).values()
             named = {"template": self._templates + template if template else ""}
-            own = {"question": question, "work": work, **named, **self._facts, **facts}
+            own = {"request": request, "work": work, **named, **self._facts, **facts}
             self.append(ConsolePage(path=path, title=title, **own))
             return work
 
@@ -178,8 +176,7 @@ def page_sql(package: str, name: str) -> str:
 
 @cache
 def all_pages() -> list[ConsolePage[Any]]:
-    entries = sorted(entry_points(group="penstock.pages"), key=lambda entry: entry.name)
-    return [page for entry in entries for page in entry.load()]
+    return [page for room in rooms() for page in room.pages()]
 
 
 def navigation(visitor: Visitor) -> list[tuple[Group, list[ConsolePage[Any]]]]:

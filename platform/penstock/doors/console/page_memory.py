@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from penstock.core.clock import SECOND_US, Clock
+from penstock.core.endpoint import Request
 from penstock.doors.console.page import ConsolePage, Content, Visitor
-from penstock.lake.desk import Question
 
 #: Quicker ones are made each time.
 _QUICK_SECONDS = 0.15
@@ -42,10 +42,10 @@ class PageMemory:
         self._lock = threading.Lock()
 
     def find(
-        self, page: ConsolePage[Any], visitor: Visitor, question: Question
+        self, page: ConsolePage[Any], visitor: Visitor, request: Request
     ) -> tuple[RememberedPage | None, bool]:
         """What may be shown, and whether the caller is to make it anew: one of several that ask."""
-        key = _key_of(page, visitor, question)
+        key = _key_of(page, visitor, request)
         with self._lock:
             known = self._pages.get(key)
             if known is None:
@@ -67,11 +67,11 @@ class PageMemory:
         self,
         page: ConsolePage[Any],
         visitor: Visitor,
-        question: Question,
+        request: Request,
         work: Callable[[], Any],
     ) -> Any:
         """What the work gives, remembered if it took long."""
-        key = _key_of(page, visitor, question)
+        key = _key_of(page, visitor, request)
         began_us, began_s = self._clock.now_us(), self._clock.elapsed_s()
         try:
             content = work()
@@ -87,7 +87,7 @@ class PageMemory:
         return content
 
 
-def _key_of(page: ConsolePage[Any], visitor: Visitor, question: Question) -> _Key:
+def _key_of(page: ConsolePage[Any], visitor: Visitor, request: Request) -> _Key:
     grant = visitor.grant
-    asked = msgspec.json.encode(question)
+    asked = msgspec.json.encode(request)
     return page.path, grant.tenant, grant.role, asked

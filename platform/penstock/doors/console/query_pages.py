@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from markupsafe import Markup
 
+from penstock.core.endpoint import Request
 from penstock.core.errors import PenstockError
 from penstock.doors.console.charts import Bar, Series, bar_chart, line_chart
 from penstock.doors.console.figures import short
 from penstock.doors.console.page import Content, Download, PageList, Refusal, Visitor
-from penstock.lake.desk import Question
 from penstock.lake.query.row_formats import write_rows
 from penstock.lake.query.view_sources import column_meanings, view_names
 
@@ -31,14 +31,14 @@ _MEDIA_TYPES: dict[Format, str] = {
 }
 
 
-class StatementQuestion(Question):
+class StatementRequest(Request):
     """`as_of` is the name of a snapshot, a time, or the number of an answer's snap."""
 
     sql: str | None = None
     as_of: str | None = None
 
 
-class StatementDownloadQuestion(Question):
+class StatementDownloadRequest(Request):
     sql: str
     format: Format
     as_of: str | None = None
@@ -59,18 +59,18 @@ class ShownRows:
     "/query", "Query", "query.html.jinja", reads_rows=True,
     group="Production", place=9, shortcut="q",
 )  # fmt: skip
-def _show(visitor: Visitor, question: StatementQuestion) -> Content | Refusal:
+def _show(visitor: Visitor, request: StatementRequest) -> Content | Refusal:
     content: dict[str, Any] = {
         "views": _views(),
-        "sql": question.sql or _EXAMPLE,
+        "sql": request.sql or _EXAMPLE,
         "answer": None,
         "problem": "",
         "rows_shown": _ROWS_SHOWN,
     }
-    if question.sql is None:
+    if request.sql is None:
         return content
     try:
-        table, written = visitor.rows(question.sql, as_of_text(question.as_of))
+        table, written = visitor.rows(request.sql, as_of_text(request.as_of))
     except PenstockError as error:
         problem = " ".join(str(error).split())
         return Refusal(content | {"problem": problem}, error.http_status)
@@ -78,12 +78,12 @@ def _show(visitor: Visitor, question: StatementQuestion) -> Content | Refusal:
 
 
 @PAGES.page("/query/rows", "Rows", reads_rows=True)
-def _download(visitor: Visitor, question: StatementDownloadQuestion) -> Download:
-    table, written = visitor.rows(question.sql, as_of_text(question.as_of))
+def _download(visitor: Visitor, request: StatementDownloadRequest) -> Download:
+    table, written = visitor.rows(request.sql, as_of_text(request.as_of))
     out = io.BytesIO()
-    write_rows(table.to_reader(), question.format, out)
-    name = f"query-{written.snap}.{question.format}"
-    return Download(name, _MEDIA_TYPES[question.format], out.getvalue())
+    write_rows(table.to_reader(), request.format, out)
+    name = f"query-{written.snap}.{request.format}"
+    return Download(name, _MEDIA_TYPES[request.format], out.getvalue())
 
 
 def as_of_text(text: str | None) -> str | int | None:

@@ -7,12 +7,13 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from penstock.access import Role
+from penstock.core.endpoint import Request
 from penstock.doors.console.charts import WIDTH, Interval, interval_chart
 from penstock.doors.console.figures import part, url
 from penstock.doors.console.page import Content, PageList, Redirect, Refusal, Visitor, page_sql
 from penstock.doors.console.verdict_charts import drawn_parts, frontier_chart, side_rows
-from penstock.lake.desk import Question
-from penstock.registry.channels.calls import (
+from penstock.registry.channels.change import PromotionConflict, change_marks, describe_change
+from penstock.registry.channels.endpoints import (
     AUDIT_CHANNEL,
     LIST_CHANNELS,
     RELEASE,
@@ -21,31 +22,30 @@ from penstock.registry.channels.calls import (
     SHOW_POLICY,
     AuditAnswer,
     AuditedChange,
-    AuditQuestion,
-    ChannelQuestion,
-    ChannelsQuestion,
-    ReleaseQuestion,
-    SetPolicyQuestion,
+    AuditRequest,
+    ChannelRequest,
+    ChannelsRequest,
+    ReleaseRequest,
+    SetPolicyRequest,
 )
-from penstock.registry.channels.change import PromotionConflict, change_marks, describe_change
 from penstock.registry.channels.promotion import rollback_candidates
-from penstock.registry.channels.promotion_calls import (
+from penstock.registry.channels.promotion_endpoints import (
     APPROVE,
     ASK_GATE,
     PROMOTE,
     ROLL_BACK,
     TRACE_CHECKPOINT,
-    ApproveQuestion,
-    PromoteQuestion,
-    RollbackQuestion,
-    VerdictQuestion,
+    ApproveRequest,
+    PromoteRequest,
+    RollbackRequest,
+    VerdictRequest,
 )
-from penstock.registry.checkpoints.calls import (
+from penstock.registry.checkpoints.endpoints import (
     LIST_CHECKPOINTS,
-    CheckpointQuestion,
-    CheckpointsQuestion,
+    CheckpointRequest,
+    CheckpointsRequest,
 )
-from penstock.registry.fleet.calls import SHOW_FLEET, FleetQuestion
+from penstock.registry.fleet.endpoints import SHOW_FLEET, FleetRequest
 from penstock.registry.gate.frontier import FrontierPicture, FrontierPoint
 from penstock.registry.gate.verdict import GateRefused
 
@@ -56,7 +56,7 @@ _READERS: tuple[Role, ...] = ("read", "promote")
 _SPREAD = 1.96
 
 
-class CheckpointListQuestion(Question):
+class CheckpointListRequest(Request):
     state: str | None = None
 
 
@@ -64,10 +64,10 @@ class CheckpointListQuestion(Question):
     "/checkpoints", "Checkpoints", "checkpoints.html.jinja", roles=_READERS, reads_rows=True,
     group="Release", place=1, shortcut="k",
 )  # fmt: skip
-def _list_checkpoints(visitor: Visitor, question: CheckpointListQuestion) -> Content:
-    listed = CheckpointsQuestion(state=question.state)  # type: ignore[arg-type]
-    known = visitor.ask(LIST_CHECKPOINTS, listed).checkpoints[::-1]
-    channels = visitor.ask(LIST_CHANNELS, ChannelsQuestion()).channels
+def _list_checkpoints(visitor: Visitor, request: CheckpointListRequest) -> Content:
+    listed = CheckpointsRequest(state=request.state)  # type: ignore[arg-type]
+    known = visitor.call(LIST_CHECKPOINTS, listed).checkpoints[::-1]
+    channels = visitor.call(LIST_CHANNELS, ChannelsRequest()).channels
     serving: dict[str, list[str]] = {}
     for channel in channels:
         for checkpoint in filter(None, (channel.checkpoint, channel.canary)):
@@ -81,8 +81,8 @@ def _list_checkpoints(visitor: Visitor, question: CheckpointListQuestion) -> Con
 @PAGES.page(
     "/checkpoints/{name}", "Checkpoint", "checkpoint.html.jinja", roles=_READERS, reads_rows=True
 )
-def _show_checkpoint(visitor: Visitor, question: CheckpointQuestion) -> Content:
-    line = visitor.ask(TRACE_CHECKPOINT, question)
+def _show_checkpoint(visitor: Visitor, request: CheckpointRequest) -> Content:
+    line = visitor.call(TRACE_CHECKPOINT, request)
     scores = _scores(visitor, line.checkpoint.name)
     chart = interval_chart(
         [_interval_of(row) for row in scores if row["score"] is not None],
@@ -91,7 +91,7 @@ def _show_checkpoint(visitor: Visitor, question: CheckpointQuestion) -> Content:
         value_format=lambda value: f"{value:.2f}",
         width=WIDTH,
     )
-    channels = visitor.ask(LIST_CHANNELS, ChannelsQuestion()).channels
+    channels = visitor.call(LIST_CHANNELS, ChannelsRequest()).channels
     return {"line": line, "scores": scores, "scores_chart": chart, "channels": channels}
 
 
@@ -119,7 +119,7 @@ _CHOSEN_STATES = ("registered", "serving", "retired", "rolled_back")
 Share = Annotated[float, Meta(ge=0, le=1)]
 
 
-class PromotionForm(Question):
+class PromotionForm(Request):
     """If the channel's `version` changed since the page was made, nothing happens."""
 
     name: str
@@ -129,14 +129,14 @@ class PromotionForm(Question):
     share: Share | None = None
 
 
-class RollbackForm(Question):
+class RollbackForm(Request):
     name: str
     version: int
     reason: str
     to: str | None = None
 
 
-class HistoryPageQuestion(Question):
+class HistoryPageRequest(Request):
     name: str
     cursor: str | None = None
 
@@ -163,29 +163,29 @@ def verdict_path(channel: str, checkpoint: str) -> str:
     "/channels", "Channels", "channels.html.jinja", roles=_READERS,
     group="Release", place=0, shortcut="c",
 )  # fmt: skip
-def _list(visitor: Visitor, _question: ChannelsQuestion) -> Content:
-    return {"channels": visitor.ask(LIST_CHANNELS, ChannelsQuestion()).channels}
+def _list(visitor: Visitor, _question: ChannelsRequest) -> Content:
+    return {"channels": visitor.call(LIST_CHANNELS, ChannelsRequest()).channels}
 
 
 @PAGES.page("/channels/{name}", "Channel", "channel.html.jinja", roles=_READERS)
-def _show(visitor: Visitor, question: HistoryPageQuestion) -> Content:
-    name = question.name
-    channel = visitor.ask(SHOW_CHANNEL, ChannelQuestion(name=name))
-    audit = visitor.ask(
-        AUDIT_CHANNEL, AuditQuestion(name=name, last=_CHANGES_SHOWN, cursor=question.cursor)
+def _show(visitor: Visitor, request: HistoryPageRequest) -> Content:
+    name = request.name
+    channel = visitor.call(SHOW_CHANNEL, ChannelRequest(name=name))
+    audit = visitor.call(
+        AUDIT_CHANNEL, AuditRequest(name=name, last=_CHANGES_SHOWN, cursor=request.cursor)
     )
-    fleet = visitor.ask(SHOW_FLEET, FleetQuestion(name=name, limit=_REPLICAS_SHOWN))
-    changes = audit.changes if question.cursor is None else []
+    fleet = visitor.call(SHOW_FLEET, FleetRequest(name=name, limit=_REPLICAS_SHOWN))
+    changes = audit.changes if request.cursor is None else []
     return {
         "channel": channel,
-        "policy": visitor.ask(SHOW_POLICY, ChannelQuestion(name=name)),
+        "policy": visitor.call(SHOW_POLICY, ChannelRequest(name=name)),
         "audit": audit,
         "rows": list(reversed(list(_history_rows(audit)))),
         "fleet": fleet,
         "choices": _choices(visitor, channel.checkpoint),
         "targets": _targets(changes),
-        "may_promote": visitor.may_ask(PROMOTE),
-        "may_set_policy": visitor.may_ask(SET_POLICY),
+        "may_promote": visitor.may_call(PROMOTE),
+        "may_set_policy": visitor.may_call(SET_POLICY),
     }
 
 
@@ -195,9 +195,9 @@ def _history_rows(audit: AuditAnswer) -> Iterator[HistoryRow]:
 
 
 def _choices(visitor: Visitor, present: str | None) -> list[str]:
-    if not visitor.may_ask(LIST_CHECKPOINTS):
+    if not visitor.may_call(LIST_CHECKPOINTS):
         return []
-    known = visitor.ask(LIST_CHECKPOINTS, CheckpointsQuestion()).checkpoints
+    known = visitor.call(LIST_CHECKPOINTS, CheckpointsRequest()).checkpoints
     usable = [each.name for each in known if each.state in _CHOSEN_STATES and each.name != present]
     return usable[::-1][:_CHOICES_MAX]
 
@@ -210,26 +210,26 @@ def _targets(changes: Sequence[AuditedChange]) -> list[str]:
 
 
 @PAGES.page("/channels/{name}/verdict", "Verdict", "verdict.html.jinja", roles=_READERS)
-def _judge(visitor: Visitor, question: VerdictQuestion) -> Content:
-    verdict = visitor.ask(ASK_GATE, question)
+def _judge(visitor: Visitor, request: VerdictRequest) -> Content:
+    verdict = visitor.call(ASK_GATE, request)
     drawn = []
     for each in verdict.pictures:
         points = [FrontierPoint(at.checkpoint, at.quality, at.cost) for at in each.points]
         drawn.append(frontier_chart(FrontierPicture(each.suite, each.cost, points, each.marks)))
     facts = {"outcome": verdict.outcome, "id": verdict.id, "pictures": drawn}
-    return _verdict_content(visitor, question.name, verdict.verdict) | facts
+    return _verdict_content(visitor, request.name, verdict.verdict) | facts
 
 
 def _verdict_content(visitor: Visitor, name: str, document: dict[str, Any]) -> dict[str, Any]:
     incumbent = document.get("incumbent")
     return {
-        "channel": visitor.ask(SHOW_CHANNEL, ChannelQuestion(name=name)),
+        "channel": visitor.call(SHOW_CHANNEL, ChannelRequest(name=name)),
         "checkpoint": document["candidate"]["name"],
         "incumbent": incumbent["name"] if incumbent else None,
         "document": document,
         "parts": drawn_parts(document),
         "sides": list(side_rows(document)),
-        "may_promote": visitor.may_ask(PROMOTE),
+        "may_promote": visitor.may_call(PROMOTE),
         "problem": "",
     }
 
@@ -240,19 +240,19 @@ def _verdict_content(visitor: Visitor, name: str, document: dict[str, Any]) -> d
 @PAGES.form("/channels/{name}/promote", "Verdict", "verdict.html.jinja", roles=("promote",))
 def _promote(visitor: Visitor, form: PromotionForm) -> Redirect | Refusal:
     name = form.name
-    order = PromoteQuestion(
+    order = PromoteRequest(
         name=name, checkpoint=form.checkpoint, reason=form.reason, expect_version=form.version,
         share=form.share,
     )  # fmt: skip
     try:
-        change = visitor.ask(PROMOTE, order)
+        change = visitor.call(PROMOTE, order)
     except GateRefused as refused:
         fields = refused.http_fields
         content = _verdict_content(visitor, name, fields["verdict"])
         content |= {"outcome": fields["outcome"], "id": fields["verdict_id"], "pictures": []}
         return Refusal(content | {"problem": _sentence(refused)}, refused.http_status)
     except PromotionConflict as conflict:
-        asked = VerdictQuestion(name=name, checkpoint=form.checkpoint, canary=bool(form.share))
+        asked = VerdictRequest(name=name, checkpoint=form.checkpoint, canary=bool(form.share))
         content = dict(_judge(visitor, asked)) | {"problem": _sentence(conflict)}
         return Refusal(content, conflict.http_status)
     share = f" as a canary on {100 * form.share:g} % of the traffic" if form.share else ""
@@ -261,31 +261,31 @@ def _promote(visitor: Visitor, form: PromotionForm) -> Redirect | Refusal:
 
 
 @PAGES.form("/channels/{name}/approve", "Approve", roles=("promote",))
-def _approve(visitor: Visitor, form: ApproveQuestion) -> Redirect:
-    given = visitor.ask(APPROVE, form)
+def _approve(visitor: Visitor, form: ApproveRequest) -> Redirect:
+    given = visitor.call(APPROVE, form)
     told = f"{given.actor} approves of {given.checkpoint} for {given.channel}."
     return Redirect(verdict_path(form.name, form.checkpoint), told)
 
 
 @PAGES.form("/channels/{name}/rollback", "Roll back", roles=("promote",))
 def _roll_back(visitor: Visitor, form: RollbackForm) -> Redirect:
-    order = RollbackQuestion(
+    order = RollbackRequest(
         name=form.name, reason=form.reason, to=form.to, expect_version=form.version
     )
-    change = visitor.ask(ROLL_BACK, order)
+    change = visitor.call(ROLL_BACK, order)
     told = f"{form.name} is back at {change.checkpoint}, and pinned until somebody releases it."
     return Redirect(channel_path(form.name), told)
 
 
 @PAGES.form("/channels/{name}/release", "Release", roles=("promote",))
-def _release(visitor: Visitor, form: ReleaseQuestion) -> Redirect:
-    visitor.ask(RELEASE, form)
+def _release(visitor: Visitor, form: ReleaseRequest) -> Redirect:
+    visitor.call(RELEASE, form)
     return Redirect(channel_path(form.name), f"{form.name} can be promoted again.")
 
 
 @PAGES.form("/channels/{name}/policy", "Policy")
-def _set_policy(visitor: Visitor, form: SetPolicyQuestion) -> Redirect:
-    change = visitor.ask(SET_POLICY, form)
+def _set_policy(visitor: Visitor, form: SetPolicyRequest) -> Redirect:
+    change = visitor.call(SET_POLICY, form)
     told = f"{form.name} has a new policy at version {change.version}."
     if change.unknown_suites:
         told += f" Nobody has registered {', '.join(change.unknown_suites)} yet."

@@ -5,35 +5,40 @@ from typing import Any, get_args
 import msgspec
 
 from penstock.access import ROLES, Role
-from penstock.access.audit_calls import LIST_ENTRIES, VERIFY_AUDIT, EntriesQuestion, VerifyQuestion
-from penstock.access.calls import (
+from penstock.access.audit_endpoints import (
+    LIST_ENTRIES,
+    VERIFY_AUDIT,
+    EntriesRequest,
+    VerifyRequest,
+)
+from penstock.access.endpoints import (
     CREATE_KEY,
     LIST_KEYS,
     REVOKE_KEY,
     CreateKey,
-    KeysQuestion,
+    KeysRequest,
     RevokeKey,
 )
 from penstock.backends.audit.entry import Action
+from penstock.core.endpoint import Request
 from penstock.doors.console.figures import as_time
 from penstock.doors.console.page import Content, PageList, Redirect, Visitor
-from penstock.ingest.calls import (
+from penstock.ingest.endpoints import (
     LIST_FUSES,
     LIST_REJECTED,
     READ_LEDGER,
     RELEASE_FUSE,
     REPLAY_REJECTED,
     SHOW_REJECTED,
-    FusesQuestion,
-    LedgerQuestion,
+    FusesRequest,
+    LedgerRequest,
     LineId,
-    RejectedLineQuestion,
-    RejectedQuestion,
-    ReleaseFuseQuestion,
-    ReplayQuestion,
+    RejectedLineRequest,
+    RejectedRequest,
+    ReleaseFuseRequest,
+    ReplayRequest,
 )
-from penstock.lake.calls import SHOW_LAKE_HEALTH, LakeHealthQuestion
-from penstock.lake.desk import Question
+from penstock.lake.endpoints import SHOW_LAKE_HEALTH, LakeHealthRequest
 
 PAGES = PageList("penstock.doors.console:templates/")
 
@@ -43,27 +48,27 @@ _LEDGER_DAYS = 7
 _READERS: tuple[Role, ...] = ("read", "ingest")
 
 
-class LedgerPageQuestion(Question):
+class LedgerPageRequest(Request):
     all_hours: bool = False
     cursor: str | None = None
 
 
-class RejectedPageQuestion(Question):
+class RejectedPageRequest(Request):
     replayed: bool = False
     cursor: str | None = None
 
 
-class ReplayForm(Question):
+class ReplayForm(Request):
     id: LineId | None = None
 
 
-class KeyForm(Question):
+class KeyForm(Request):
     role: Role
     note: str = ""
     days: int | None = None
 
 
-class AuditPageQuestion(Question):
+class AuditPageRequest(Request):
     action: Action | None = None
     actor: str | None = None
     subject: str | None = None
@@ -74,11 +79,11 @@ class AuditPageQuestion(Question):
     "/health", "Health", "health.html.jinja", roles=(), reads_rows=True,
     group="Service", place=0, shortcut="h",
 )  # fmt: skip
-def _health(visitor: Visitor, question: LakeHealthQuestion) -> Content:
-    health = visitor.ask(SHOW_LAKE_HEALTH, question)
-    ledger = visitor.ask(READ_LEDGER, LedgerQuestion(limit=1))
-    chains = visitor.ask(VERIFY_AUDIT, VerifyQuestion()).chains
-    fuses = visitor.ask(LIST_FUSES, FusesQuestion()).fuses
+def _health(visitor: Visitor, request: LakeHealthRequest) -> Content:
+    health = visitor.call(SHOW_LAKE_HEALTH, request)
+    ledger = visitor.call(READ_LEDGER, LedgerRequest(limit=1))
+    chains = visitor.call(VERIFY_AUDIT, VerifyRequest()).chains
+    fuses = visitor.call(LIST_FUSES, FusesRequest()).fuses
     return {
         "health": health,
         "ledger": ledger,
@@ -92,37 +97,37 @@ def _health(visitor: Visitor, question: LakeHealthQuestion) -> Content:
     "/ledger", "Ledger", "ledger.html.jinja", roles=_READERS, reads_rows=True,
     group="Service", place=1, shortcut="l",
 )  # fmt: skip
-def _ledger(visitor: Visitor, question: LedgerPageQuestion) -> Content:
-    since = 0 if question.all_hours else visitor.clock.now_us() - _LEDGER_DAYS * _DAY_US
-    asked = LedgerQuestion(since=since, cursor=question.cursor, limit=_ROWS_SHOWN)
-    return {"ledger": visitor.ask(READ_LEDGER, asked), "days": _LEDGER_DAYS}
+def _ledger(visitor: Visitor, request: LedgerPageRequest) -> Content:
+    since = 0 if request.all_hours else visitor.clock.now_us() - _LEDGER_DAYS * _DAY_US
+    asked = LedgerRequest(since=since, cursor=request.cursor, limit=_ROWS_SHOWN)
+    return {"ledger": visitor.call(READ_LEDGER, asked), "days": _LEDGER_DAYS}
 
 
 @PAGES.page(
     "/rejected", "Rejected lines", "rejected.html.jinja", roles=_READERS, reads_rows=True,
     group="Service", place=2, shortcut="r",
 )  # fmt: skip
-def _rejected(visitor: Visitor, question: RejectedPageQuestion) -> Content:
-    asked = RejectedQuestion(limit=_ROWS_SHOWN, replayed=question.replayed, cursor=question.cursor)
+def _rejected(visitor: Visitor, request: RejectedPageRequest) -> Content:
+    asked = RejectedRequest(limit=_ROWS_SHOWN, replayed=request.replayed, cursor=request.cursor)
     return {
-        "answer": visitor.ask(LIST_REJECTED, asked),
-        "fuses": visitor.ask(LIST_FUSES, FusesQuestion()).fuses,
-        "may_replay": visitor.may_ask(REPLAY_REJECTED),
+        "answer": visitor.call(LIST_REJECTED, asked),
+        "fuses": visitor.call(LIST_FUSES, FusesRequest()).fuses,
+        "may_replay": visitor.may_call(REPLAY_REJECTED),
     }
 
 
 @PAGES.page(
     "/rejected/{id}", "Rejected line", "rejected_line.html.jinja", roles=_READERS, reads_rows=True
 )
-def _rejected_line(visitor: Visitor, question: RejectedLineQuestion) -> Content:
-    line = visitor.ask(SHOW_REJECTED, question)
+def _rejected_line(visitor: Visitor, request: RejectedLineRequest) -> Content:
+    line = visitor.call(SHOW_REJECTED, request)
     text = line.content.decode(errors="backslashreplace")
-    return {"line": line.entry, "text": text, "may_replay": visitor.may_ask(REPLAY_REJECTED)}
+    return {"line": line.entry, "text": text, "may_replay": visitor.may_call(REPLAY_REJECTED)}
 
 
 @PAGES.form("/rejected/replay", "Replay")
 def _replay(visitor: Visitor, form: ReplayForm) -> Redirect:
-    answer = visitor.ask(REPLAY_REJECTED, ReplayQuestion(ids=[form.id] if form.id else []))
+    answer = visitor.call(REPLAY_REJECTED, ReplayRequest(ids=[form.id] if form.id else []))
     told = f"Accepted now: {answer.accepted}."
     if answer.refused:
         first = next(iter(answer.refused.values()))
@@ -131,42 +136,42 @@ def _replay(visitor: Visitor, form: ReplayForm) -> Redirect:
 
 
 @PAGES.form("/rejected/release", "Release a source")
-def _release_fuse(visitor: Visitor, form: ReleaseFuseQuestion) -> Redirect:
-    visitor.ask(RELEASE_FUSE, form)
+def _release_fuse(visitor: Visitor, form: ReleaseFuseRequest) -> Redirect:
+    visitor.call(RELEASE_FUSE, form)
     return Redirect("/rejected", f"Each rejected line of {form.source} is stored again.")
 
 
 @PAGES.page("/keys", "Keys", "keys.html.jinja", roles=(), group="Service", place=3)
-def _keys(visitor: Visitor, question: KeysQuestion) -> Content:
-    asked = KeysQuestion(limit=_ROWS_SHOWN, cursor=question.cursor)
+def _keys(visitor: Visitor, request: KeysRequest) -> Content:
+    asked = KeysRequest(limit=_ROWS_SHOWN, cursor=request.cursor)
     return _key_content(visitor, asked)
 
 
-def _key_content(visitor: Visitor, asked: KeysQuestion) -> dict[str, Any]:
-    return {"answer": visitor.ask(LIST_KEYS, asked), "role_names": ROLES, "made": None}
+def _key_content(visitor: Visitor, asked: KeysRequest) -> dict[str, Any]:
+    return {"answer": visitor.call(LIST_KEYS, asked), "role_names": ROLES, "made": None}
 
 
 @PAGES.form("/keys/create", "Keys", "keys.html.jinja")
 def _create_key(visitor: Visitor, form: KeyForm) -> Content:
     expires_at = visitor.clock.now_us() + form.days * _DAY_US if form.days else None
     terms = CreateKey(role=form.role, note=form.note, expires_at=expires_at)
-    made = visitor.ask(CREATE_KEY, terms)
-    return _key_content(visitor, KeysQuestion(limit=_ROWS_SHOWN)) | {"made": made}
+    made = visitor.call(CREATE_KEY, terms)
+    return _key_content(visitor, KeysRequest(limit=_ROWS_SHOWN)) | {"made": made}
 
 
 @PAGES.form("/keys/{id}/revoke", "Revoke")
 def _revoke_key(visitor: Visitor, form: RevokeKey) -> Redirect:
-    visitor.ask(REVOKE_KEY, form)
+    visitor.call(REVOKE_KEY, form)
     return Redirect("/keys", f"The key {form.id} is refused from now on.")
 
 
 @PAGES.page("/audit", "Audit", "audit.html.jinja", roles=(), group="Service", place=4, shortcut="a")
-def _audit(visitor: Visitor, question: AuditPageQuestion) -> Content:
-    fields = msgspec.structs.asdict(question)
-    answer = visitor.ask(LIST_ENTRIES, EntriesQuestion(**fields, limit=_ROWS_SHOWN))
+def _audit(visitor: Visitor, request: AuditPageRequest) -> Content:
+    fields = msgspec.structs.asdict(request)
+    answer = visitor.call(LIST_ENTRIES, EntriesRequest(**fields, limit=_ROWS_SHOWN))
     rows = [(entry, as_time(entry.at_us)) for entry in answer.entries]
     chain = None
-    if question.cursor is None:
-        chains = visitor.ask(VERIFY_AUDIT, VerifyQuestion()).chains
+    if request.cursor is None:
+        chains = visitor.call(VERIFY_AUDIT, VerifyRequest()).chains
         chain = chains[0] if chains else None
     return {"answer": answer, "rows": rows, "chain": chain, "actions": get_args(Action)}

@@ -61,7 +61,7 @@ def record(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Pass requests of agents on to a model's server, and record them, until SIGTERM or Ctrl-C.
+    """Pass agents' requests on to a model's server and record them, until SIGTERM.
 
     An agent needs another base URL and nothing else: http://127.0.0.1:8788/s/SESSION/v1. The
     service being away never reaches it: events wait on disk.
@@ -74,7 +74,7 @@ def record(
     from penstock.doors.proxy.engine import EngineKind
     from penstock.doors.proxy.target import Labels
     from penstock.doors.proxy.transcription_process import RecordingPlan
-    from penstock.lake.desk import service_url
+    from penstock.lake.client import service_url
 
     configure_logs("text")
     service = service_url(None, url)

@@ -13,7 +13,7 @@ from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.types import ASGIApp
 
 import penstock
-from penstock.access.call_routes import caller_of, route_of
+from penstock.access.endpoint_routes import caller_of, route_of
 from penstock.access.keys import Authorizer
 from penstock.access.quotas import Quotas
 from penstock.backends.http.openapi import KEY_NEEDED, SECURITY_SCHEMES, refusals
@@ -23,14 +23,15 @@ from penstock.backends.http.problems import (
     on_penstock_error,
     on_unexpected_error,
 )
+from penstock.core.endpoint import Caller
 from penstock.core.errors import PenstockError
+from penstock.core.room import rooms
 from penstock.doors.console.routes import console_routes, on_console_http_error
 from penstock.doors.server.api_page import get_docs
 from penstock.doors.server.service import Service
 from penstock.doors.server.settings import ServerSettings
 from penstock.ingest import routes as ingest
 from penstock.ingest.otlp import routes as otlp
-from penstock.lake.desk import Caller, all_calls
 from penstock.lake.query import routes as lake
 from penstock.registry.channels import routes as channels
 
@@ -82,7 +83,7 @@ ROUTES = [
     *otlp.ROUTES,
     *lake.ROUTES,
     *channels.ROUTES,
-    *map(route_of, all_calls()),
+    *(route_of(endpoint) for room in rooms() for endpoint in room.endpoints()),
     get_healthz,
     get_readyz,
     get_metrics,
@@ -93,7 +94,7 @@ ROUTES = [
 #: Routes may ask for these parts of the service by name.
 _PARTS = (
     "gateway", "lake", "authorizer", "quotas", "queries", "answers", "registry", "watcher",
-    "metrics", "call_routes", "console",
+    "metrics", "endpoint_routes", "console",
 )  # fmt: skip
 
 

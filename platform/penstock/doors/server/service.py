@@ -11,7 +11,7 @@ import structlog
 
 import penstock
 from penstock.access import AccessSettings
-from penstock.access.call_routes import CallRoutes
+from penstock.access.endpoint_routes import EndpointRoutes
 from penstock.access.keys import Authorizer, KeyRing
 from penstock.access.quotas import Quotas
 from penstock.backends.audit.chain import heads_of, note_settings
@@ -98,7 +98,7 @@ class Service:
         self.calls = RequestSlots(
             "calls", running_max=_CALLS_RUNNING_MAX, waiting_max=_CALLS_WAITING_MAX
         )
-        self.call_routes = CallRoutes(
+        self.endpoint_routes = EndpointRoutes(
             authorizer=self.authorizer,
             quotas=self.quotas,
             lake=self.lake,

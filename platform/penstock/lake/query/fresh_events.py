@@ -4,13 +4,13 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
 from penstock.backends.eventlog import EventLog, OffsetBounds
 from penstock.backends.eventlog.settings import EventLogSettings
+from penstock.core.room import rooms
 from penstock.core.settings import MIB
 from penstock.events.frames import REJECTED_LINE_BYTES_MAX, FrameDecoder, tenant_of
 from penstock.events.redaction.rules import SourceRule
@@ -75,7 +75,7 @@ def without_withheld(lake: "Lake", decoded: DecodedEvents) -> DecodedEvents:
 
 @cache
 def _withholds() -> list[Withhold]:
-    return [entry.load() for entry in entry_points(group="penstock.withheld")]
+    return [withhold for room in rooms() for withhold in room.withheld()]
 
 
 def read_fresh(lake: "Lake", pin: Pin, tenant: str, bytes_max: int) -> FreshEvents:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import pyarrow as pa
 
 from penstock.core.directories import make_directory
+from penstock.core.endpoint import Answer
 from penstock.core.errors import LibraryMissing
 from penstock.events.event import session_key
 from penstock.lake.catalog import READER_LEASE_SECONDS, Pin, pinned
@@ -87,13 +88,6 @@ class OwnQuery:
 class WrittenAnswer(NamedTuple):
     snap: int
     #: The newest events are missing.
-    cut_off: bool
-
-
-@dataclass(frozen=True)
-class Answer:
-    batches: pa.RecordBatchReader
-    snap: int
     cut_off: bool
 
 

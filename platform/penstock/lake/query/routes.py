@@ -21,8 +21,9 @@ from penstock.backends.http.body import UnreadAnswers, held_answer, read_documen
 from penstock.backends.http.errors import CutOff
 from penstock.backends.http.openapi import KEY_NEEDED, operation_taking, refusals
 from penstock.backends.http.request_slots import RequestSlots, cut_off_when_cancelled
+from penstock.core.endpoint import Caller
 from penstock.core.metrics import Metrics
-from penstock.lake.desk import ARROW_STREAM, Caller, note_query
+from penstock.lake.client import ARROW_STREAM, note_query
 from penstock.lake.lake import Lake
 from penstock.lake.query.lake_query import LakeQuery, WrittenAnswer
 from penstock.lake.query.row_formats import AnswerBuffer, encode

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from importlib.resources import files
 from typing import Any
 
@@ -19,6 +18,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from penstock.backends.database.engine import Database
+from penstock.core.room import Room, rooms
 from penstock.lake.query.pinned_files import PinnedFiles
 from penstock.lake.query.statements import Preparation
 
@@ -42,15 +42,18 @@ def view_names() -> frozenset[str]:
 
 
 @cache
-def _room_views() -> Mapping[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group="penstock.views")}
+def _room_views() -> Mapping[str, Room]:
+    return {name: room for room in rooms() for name in room.views}
 
 
 @cache
 def view_sql(name: str) -> str:
-    entry = _room_views().get(name)
-    room = entry.module.rpartition(".")[0] if entry else _LAKE
-    return files(room).joinpath("views", name + _SUFFIX).read_text(encoding="utf-8")
+    room = _room_views().get(name)
+    return (
+        files(room.package if room else _LAKE)
+        .joinpath("views", name + _SUFFIX)
+        .read_text(encoding="utf-8")
+    )
 
 
 def column_meanings(view: str) -> list[tuple[list[str], str]]:
@@ -131,11 +134,10 @@ BindViews = Callable[[ViewSources, frozenset[str]], None]
 
 
 def bind_room_views(sources: ViewSources, views: frozenset[str]) -> None:
-    rooms: dict[BindViews, set[str]] = {}
-    for name in views & _room_views().keys():
-        rooms.setdefault(_room_views()[name].load(), set()).add(name)
-    for bind_views, names in rooms.items():
-        bind_views(sources, frozenset(names))
+    for room in rooms():
+        if room.bind_views and (names := views.intersection(room.views)):
+            bind: BindViews = room.bind_views()
+            bind(sources, names)
 
 
 def _arrow_type(column: sa.ColumnElement[Any]) -> pa.DataType:

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 
 import sqlalchemy as sa
 import structlog
@@ -17,6 +16,7 @@ from penstock.backends.database.engine import now_us
 from penstock.backends.database.leases import waited_lease
 from penstock.core.errors import PenstockError, cause_for_everybody
 from penstock.core.metrics import Metrics
+from penstock.core.room import rooms
 from penstock.lake.catalog import claim_files, file_tables, give_up_files
 from penstock.lake.errors import CompactionConflict, UpkeepBusy
 from penstock.lake.lake import Lake
@@ -41,7 +41,7 @@ log_line = structlog.get_logger()
 
 
 def upkeep_jobs() -> dict[str, UpkeepJob]:
-    return {entry.name: entry.load() for entry in entry_points(group="penstock.upkeep")}
+    return {name: job for room in rooms() for name, job in room.upkeep().items()}
 
 
 def upkeep_lease(lake: Lake, wait_s: float = 0) -> AbstractContextManager[bool]:

@@ -22,23 +22,24 @@ from penstock.backends.terminal.output import (
     show_table,
     show_text,
 )
+from penstock.core.endpoint import Client
 from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.client import service_url
 from penstock.lake.commands import Outcome, asks, command
-from penstock.lake.desk import Desk, service_url
 from penstock.lake.lake import open_existing
-from penstock.registry.channels.calls import (
+from penstock.registry.channels.change import ChangeAnswer, ChannelState
+from penstock.registry.channels.endpoints import (
     AUDIT_CHANNEL,
     LIST_CHANNELS,
     RELEASE,
     SET_POLICY,
     SHOW_CHANNEL,
     SHOW_POLICY,
-    AuditQuestion,
-    ChannelQuestion,
+    AuditRequest,
+    ChannelRequest,
     ChannelsAnswer,
-    SetPolicyQuestion,
+    SetPolicyRequest,
 )
-from penstock.registry.channels.change import ChangeAnswer, ChannelState
 from penstock.registry.channels.promotion_cli import show_change
 
 app = typer.Typer(
@@ -89,7 +90,7 @@ def _gate_text(verdict: str, outcome: str, left_out: Mapping[str, Mapping[str, l
 @app.command("history")
 @command()
 def show_history(
-    desk: Desk,
+    client: Client,
     name: Name,
     *,
     last: Annotated[
@@ -108,7 +109,7 @@ def show_history(
     """
     from penstock.registry.channels.change import HistoryDamaged, change_marks, describe_change
 
-    audit = desk.ask(AUDIT_CHANNEL, AuditQuestion(name=name, last=last, cursor=cursor))
+    audit = client.call(AUDIT_CHANNEL, AuditRequest(name=name, last=last, cursor=cursor))
     say_more(audit.next)
     changes, misfit = audit.changes, audit.misfit
     document = {"channel": name, "changes": changes, "misfit": misfit}
@@ -131,7 +132,7 @@ def show_history(
 @app.command()
 @command(by=True, make="file")
 def policy(
-    desk: Desk,
+    client: Client,
     name: Name,
     *,
     file: Annotated[
@@ -148,7 +149,7 @@ def policy(
     from penstock.registry.gate.policy import parse
 
     if file is None:
-        policy = desk.ask(SHOW_POLICY, ChannelQuestion(name=name))
+        policy = client.call(SHOW_POLICY, ChannelRequest(name=name))
         yield policy
         if policy.text is None:
             say(f"{name} has no policy: nothing can be promoted to it without an override")
@@ -157,8 +158,8 @@ def policy(
         return
     text = read_text(file)
     parse(text, str(file))
-    question = SetPolicyQuestion(name=name, text=text, reason=reason or f"set from {file.name}")
-    change = desk.ask(SET_POLICY, question)
+    question = SetPolicyRequest(name=name, text=text, reason=reason or f"set from {file.name}")
+    change = client.call(SET_POLICY, question)
     for suite in change.unknown_suites:
         hint = f" ({unknown(suite, change.known_suites)})" if change.known_suites else ""
         say(f"no suite {suite} is known yet{hint}: until it is, the gate says ERROR")
@@ -188,7 +189,7 @@ def watch(
         int | None, typer.Option("--changes", min=1, help="End after so many changes.")
     ] = None,
     url: options.Url = None,
-    data: options.DeskData = None,
+    data: options.AnyData = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:

@@ -11,15 +11,15 @@ import typer
 from penstock.backends.terminal import options
 from penstock.backends.terminal.options import CheckpointName, Reason
 from penstock.backends.terminal.output import say, show_table
+from penstock.core.endpoint import Client
 from penstock.lake.commands import Outcome, command
-from penstock.lake.desk import Desk
 from penstock.registry.channels.change import ChangeAnswer, describe_change
-from penstock.registry.checkpoints.calls import CheckpointQuestion
+from penstock.registry.checkpoints.endpoints import CheckpointRequest
 from penstock.registry.gate.cli import show_verdict
 
 if TYPE_CHECKING:
     from penstock.registry.channels.channel import Expected
-    from penstock.registry.channels.promotion_calls import LineageAnswer
+    from penstock.registry.channels.promotion_endpoints import LineageAnswer
 
 CHANNEL_DEFAULT = "production"
 
@@ -31,7 +31,7 @@ _Key = Annotated[
 
 @command(by=True)
 def promote(
-    desk: Desk,
+    client: Client,
     checkpoint: CheckpointName,
     *,
     reason: Reason,
@@ -61,10 +61,10 @@ def promote(
     Example: penstock promote ckpt-0012 --expect ckpt-0011 --reason "better on core, as cheap"
     """
 
-    from penstock.registry.channels.promotion_calls import PROMOTE, PromoteQuestion
+    from penstock.registry.channels.promotion_endpoints import PROMOTE, PromoteRequest
     from penstock.registry.gate.verdict import GateRefused
 
-    question = PromoteQuestion(
+    question = PromoteRequest(
         name=channel,
         checkpoint=checkpoint,
         reason=reason,
@@ -73,7 +73,7 @@ def promote(
         override=override,
     )
     try:
-        change = desk.ask(PROMOTE, question)
+        change = client.call(PROMOTE, question)
     except GateRefused as refused:
         fields = refused.http_fields
         verdict = (fields["outcome"], fields["verdict_id"], fields["verdict"])
@@ -86,7 +86,7 @@ def promote(
 
 @command(by=True)
 def rollback(
-    desk: Desk,
+    client: Client,
     *,
     reason: Reason,
     channel: Channel = CHANNEL_DEFAULT,
@@ -111,10 +111,10 @@ def rollback(
     Example: penstock rollback --reason "it undoes edits that nobody asked about"
     """
 
-    from penstock.registry.channels.promotion_calls import ROLL_BACK, RollbackQuestion
+    from penstock.registry.channels.promotion_endpoints import ROLL_BACK, RollbackRequest
 
-    question = RollbackQuestion(name=channel, reason=reason, to=to, expect=_expected(expect))
-    change = desk.ask(ROLL_BACK, question)
+    question = RollbackRequest(name=channel, reason=reason, to=to, expect=_expected(expect))
+    change = client.call(ROLL_BACK, question)
     yield change
     show_change(change, replace(change, checkpoint=change.left, canary=change.left_canary))
     say(f"{channel} is pinned: `penstock channels release {channel}` lets it be promoted again")
@@ -122,7 +122,7 @@ def rollback(
 
 @command()
 def check(
-    desk: Desk,
+    client: Client,
     checkpoint: CheckpointName,
     *,
     channel: Annotated[str, typer.Option(help="Whose policy and incumbent.")] = CHANNEL_DEFAULT,
@@ -150,12 +150,12 @@ def check(
     Example: penstock gate check ckpt-0013 --channel production
     """
 
-    from penstock.registry.channels.promotion_calls import ASK_GATE, VerdictQuestion
+    from penstock.registry.channels.promotion_endpoints import ASK_GATE, VerdictRequest
     from penstock.registry.gate.frontier import draw_html
     from penstock.registry.gate.verdict import verdict_text
 
-    question = VerdictQuestion(name=channel, checkpoint=checkpoint, canary=canary)
-    verdict = desk.ask(ASK_GATE, question)
+    question = VerdictRequest(name=channel, checkpoint=checkpoint, canary=canary)
+    verdict = client.call(ASK_GATE, question)
     if out is not None:
         _write(out, verdict_text(verdict.verdict) + "\n")
     if plot is not None:
@@ -168,31 +168,31 @@ def check(
 
 @command(by=True)
 def approve(
-    desk: Desk, checkpoint: CheckpointName, reason: Reason, channel: Channel = CHANNEL_DEFAULT
+    client: Client, checkpoint: CheckpointName, reason: Reason, channel: Channel = CHANNEL_DEFAULT
 ) -> Iterator[object]:
     """Say that a checkpoint may serve, where the channel's policy asks for people ([approval]).
 
     Example: penstock gate approve ckpt-0013 --reason "read twenty of its sessions"
     """
 
-    from penstock.registry.channels.promotion_calls import APPROVE, ApproveQuestion
+    from penstock.registry.channels.promotion_endpoints import APPROVE, ApproveRequest
 
-    question = ApproveQuestion(name=channel, checkpoint=checkpoint, reason=reason)
-    given = desk.ask(APPROVE, question)
+    question = ApproveRequest(name=channel, checkpoint=checkpoint, reason=reason)
+    given = client.call(APPROVE, question)
     yield given
     say(f"{given.actor} approves of {given.checkpoint} for {given.channel}")
 
 
 @command()
-def lineage(desk: Desk, name: CheckpointName) -> Iterator[object]:
+def lineage(client: Client, name: CheckpointName) -> Iterator[object]:
     """What a checkpoint came from and what came of it: parents, children, the shards that trained
     it and its parents, and the sessions in them that should not be there any more.
 
     Example: penstock checkpoints lineage ckpt-0012
     """
-    from penstock.registry.channels.promotion_calls import TRACE_CHECKPOINT
+    from penstock.registry.channels.promotion_endpoints import TRACE_CHECKPOINT
 
-    line = desk.ask(TRACE_CHECKPOINT, CheckpointQuestion(name=name))
+    line = client.call(TRACE_CHECKPOINT, CheckpointRequest(name=name))
     yield line
     show_table(["what", "which", "more"], _lineage_rows(line))
     if line.marks:

@@ -9,7 +9,7 @@ from litestar import Request, Response, get, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Parameter
 
-from penstock.access.call_routes import caller_of
+from penstock.access.endpoint_routes import caller_of
 from penstock.access.keys import Authorizer
 from penstock.backends.database.engine import Database
 from penstock.backends.http.body import read_document
@@ -27,11 +27,11 @@ from penstock.registry.channels.change import ChannelNews
 from penstock.registry.channels.channel_watcher import ChannelWatcher
 from penstock.registry.checkpoints import registration
 from penstock.registry.checkpoints.artifact_roots import ArtifactRoots
-from penstock.registry.checkpoints.calls import (
-    REGISTER_CHECKPOINT,
-    RegisterQuestion,
-)
 from penstock.registry.checkpoints.checkpoint import Checkpoint
+from penstock.registry.checkpoints.endpoints import (
+    REGISTER_CHECKPOINT,
+    RegisterRequest,
+)
 
 HttpRequest = Request[Any, Any, Any]
 
@@ -78,7 +78,7 @@ class GateProblem(Problem, kw_only=True):
     status_code=200,
     summary=REGISTER_CHECKPOINT.summary,
     description="The same facts again change nothing.",
-    operation_class=operation_taking(RegisterQuestion),
+    operation_class=operation_taking(RegisterRequest),
     responses=refusals(
         *(400, 401, 403, 404, 408, 409, 413, 422, 429, 503),
         said={422: "The files have another digest."},
@@ -88,7 +88,7 @@ class GateProblem(Problem, kw_only=True):
 async def post_checkpoint(request: HttpRequest, registry: Registry) -> Checkpoint:
     authorization = request.headers.get("authorization")
     grant = await registry.authorizer.authorize(authorization, "train", "promote")
-    body = await read_document(request, RegisterQuestion)
+    body = await read_document(request, RegisterRequest)
     who = {"tenant": grant.tenant, "actor": caller_of(grant).actor}
     fields = msgspec.structs.asdict(body) | who
     # No role but the operator's own, on the machine itself, looks anywhere else.

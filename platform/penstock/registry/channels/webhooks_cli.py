@@ -10,10 +10,10 @@ import typer
 from penstock.backends.terminal import options
 from penstock.backends.terminal.long_commands import on_end_signal
 from penstock.backends.terminal.output import facts, say, say_more, show_rows, show_text
+from penstock.core.listing import ListRequest, page_of
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.commands import Outcome, command
 from penstock.lake.lake import Lake
-from penstock.lake.pages import ListQuestion, page_of
 
 app = typer.Typer(help="Addresses that are told of changes of channels.", no_args_is_help=True)
 
@@ -58,7 +58,7 @@ def list_webhooks(
     from penstock.registry.channels.notice_delivery import target_statuses
 
     known = target_statuses(lake.database, lake.settings, tenant)
-    page = ListQuestion(limit=limit, cursor=cursor)
+    page = ListRequest(limit=limit, cursor=cursor)
     targets, after = page_of(known, page, lambda target: target.id)
     say_more(after)
     yield [facts(target) for target in targets]

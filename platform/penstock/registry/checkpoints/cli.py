@@ -9,19 +9,20 @@ import typer
 from penstock.backends.terminal import options
 from penstock.backends.terminal.long_commands import progress_of_bytes
 from penstock.backends.terminal.output import say, show_fields, show_rows, show_text
+from penstock.core.endpoint import Client
 from penstock.core.settings import load_settings
+from penstock.lake.client import LocalClient
 from penstock.lake.commands import asks, command
-from penstock.lake.desk import Desk, LocalDesk
-from penstock.registry.checkpoints.calls import (
+from penstock.registry.checkpoints.checkpoint import Checkpoint
+from penstock.registry.checkpoints.endpoints import (
     LIST_CHECKPOINTS,
     REGISTER_CHECKPOINT,
     SHOW_MOVES,
     WITHDRAW_CHECKPOINT,
     CheckpointMoves,
     CheckpointsAnswer,
-    RegisterQuestion,
+    RegisterRequest,
 )
-from penstock.registry.checkpoints.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
     from penstock.registry.checkpoints.digests import FilesDigest
@@ -38,7 +39,7 @@ _UNCHECKED = {
 @app.command()
 @command(by=True, make=True)
 def register(
-    desk: Desk,
+    client: Client,
     name: Annotated[str, typer.Argument(help="What it is called from now on.")],
     *,
     uri: Annotated[str, typer.Option(help="Where its files lie: a path, s3://…, https://…")],
@@ -58,7 +59,7 @@ def register(
         bool, typer.Option("--look/--no-look", help="Compare the files with the digest.")
     ] = True,
     note: Annotated[str, typer.Option(help="What it is.")] = "",
-    data: options.DeskData = None,
+    data: options.AnyData = None,
 ) -> Iterator[object]:
     """Make a checkpoint known. The same again changes nothing.
 
@@ -68,9 +69,9 @@ def register(
     Example: penstock checkpoints register ckpt-0012 --uri /models/0012 --parent ckpt-0011
     """
     uri = _absolute(uri)
-    if digest is None and not isinstance(desk, LocalDesk):
+    if digest is None and not isinstance(client, LocalClient):
         digest = _digest(uri, data).digest  # the service has not the files
-    question = RegisterQuestion(
+    question = RegisterRequest(
         name=name,
         uri=uri,
         digest=digest or "",
@@ -80,7 +81,7 @@ def register(
         note=note,
         look=look,
     )
-    checkpoint = desk.ask(REGISTER_CHECKPOINT, question)
+    checkpoint = client.call(REGISTER_CHECKPOINT, question)
     yield checkpoint
     say(f"{checkpoint.name} is {checkpoint.digest}, {checkpoint.state}")
     if why := _UNCHECKED.get(checkpoint.checked):
@@ -91,7 +92,7 @@ def register(
 @command()
 def digest(
     uri: Annotated[str, typer.Argument(help="A file, a folder, or s3://…")],
-    data: options.DeskData = None,
+    data: options.AnyData = None,
 ) -> Iterator[object]:
     """The digest of files, as `register` takes it.
 

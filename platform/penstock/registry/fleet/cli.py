@@ -15,11 +15,12 @@ import typer
 from penstock.backends.terminal import options
 from penstock.backends.terminal.long_commands import on_end_signal
 from penstock.backends.terminal.output import say, say_more, show_json_line, show_table, show_text
+from penstock.core.endpoint import Client
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import load_settings
 from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.client import service_url
 from penstock.lake.commands import Outcome, command
-from penstock.lake.desk import Desk, service_url
 from penstock.lake.lake import open_existing
 from penstock.registry.channels.cli import Name
 from penstock.registry.fleet.fleet_status import PartName
@@ -77,7 +78,7 @@ def follow(
     into: _Into = None,
     once: _Once = False,
     assume_loaded: _AssumeLoaded = False,
-    data: options.DeskData = None,
+    data: options.AnyData = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
@@ -153,7 +154,7 @@ def _event_lines(channel: str, *, json: bool) -> "TellEvent":
 
 @command()
 def fleet(
-    desk: Desk,
+    client: Client,
     name: Name,
     *,
     wait: Annotated[
@@ -167,14 +168,14 @@ def fleet(
 
     Example: penstock channels fleet production --wait 600
     """
-    from penstock.registry.fleet.calls import SHOW_FLEET, FleetQuestion
+    from penstock.registry.fleet.endpoints import SHOW_FLEET, FleetRequest
 
     until = time.monotonic() + wait
-    question = FleetQuestion(name=name, limit=limit, cursor=cursor)
-    answer = desk.ask(SHOW_FLEET, question)
+    question = FleetRequest(name=name, limit=limit, cursor=cursor)
+    answer = client.call(SHOW_FLEET, question)
     while not answer.whole and (left_s := until - time.monotonic()) > 0:
         time.sleep(min(_LOOK_SECONDS, left_s))
-        answer = desk.ask(SHOW_FLEET, question)
+        answer = client.call(SHOW_FLEET, question)
     yield Outcome(answer, failed=not answer.whole)
     columns = ["replica", "part", "state", "loaded", "since (UTC)", "heard", "problem"]
     show_table(columns, [_row(replica) for replica in answer.replicas])

@@ -13,16 +13,17 @@ from msgspec.structs import replace
 from penstock.backends.database.errors import DatabaseUnreachable
 from penstock.backends.http.client import Tell, service_at
 from penstock.backends.terminal.options import actor
+from penstock.core.endpoint import Caller, Client
 from penstock.core.errors import InvalidInput, PenstockError, one_line
 from penstock.core.safe_names import sha256_digest
-from penstock.lake.desk import Caller, Desk, LocalDesk, RemoteDesk
+from penstock.lake.client import LocalClient, RemoteClient
 from penstock.lake.lake import Lake
-from penstock.registry.channels.calls import SHOW_CHANNEL, ChannelQuestion
 from penstock.registry.channels.change import ChannelState
 from penstock.registry.channels.channel_watcher import channel_answers
-from penstock.registry.checkpoints.calls import SHOW_CHECKPOINT, CheckpointQuestion
+from penstock.registry.channels.endpoints import SHOW_CHANNEL, ChannelRequest
 from penstock.registry.checkpoints.checkpoint import LineageBroken, check_name
-from penstock.registry.fleet.calls import REPORT_REPLICA
+from penstock.registry.checkpoints.endpoints import SHOW_CHECKPOINT, CheckpointRequest
+from penstock.registry.fleet.endpoints import REPORT_REPLICA
 from penstock.registry.fleet.fleet_status import (
     PartTarget,
     StandingAnswer,
@@ -55,14 +56,14 @@ class RegistrySource:
 
     def __init__(
         self,
-        desks: tuple[Desk, Desk],
+        clients: tuple[Client, Client],
         channel: str,
         part: str,
         answers: Callable[[Tell, threading.Event], Iterator[ChannelState]],
         cut: Callable[[], None] = lambda: None,
     ) -> None:
-        """One desk asks, and the other reports, from another thread."""
-        self._asking, self._reporting = desks
+        """One client asks, and the other reports, from another thread."""
+        self._asking, self._reporting = clients
         self._channel = channel
         self._part = part
         self._answers = answers
@@ -75,7 +76,7 @@ class RegistrySource:
         self._cut()
 
     def target(self) -> PartTarget:
-        return self._target_of(self._asking.ask(SHOW_CHANNEL, ChannelQuestion(name=self._channel)))
+        return self._target_of(self._asking.call(SHOW_CHANNEL, ChannelRequest(name=self._channel)))
 
     def targets(self, tell: Tell) -> Iterator[PartTarget]:
         """The target at each change, until `close`; outages are told and outlasted."""
@@ -93,13 +94,13 @@ class RegistrySource:
             needed = chain[-1].parent if chain else checkpoint
             if needed is None or needed in {link.name for link in chain}:
                 raise LineageBroken(name=checkpoint, why="none of its ancestors is whole")
-            answer = self._asking.ask(SHOW_CHECKPOINT, CheckpointQuestion(name=needed))
+            answer = self._asking.call(SHOW_CHECKPOINT, CheckpointRequest(name=needed))
             name = check_name(_CHECKPOINT, answer.name)
             chain.append(ChainLink(name, answer.digest, answer.uri, answer.form, answer.parent))
         return chain[::-1]
 
     def report(self, report: Report) -> Sequence[StandingAnswer]:
-        return self._reporting.ask(REPORT_REPLICA, report).parts
+        return self._reporting.call(REPORT_REPLICA, report).parts
 
     def _target_of(self, answer: ChannelState) -> PartTarget:
         target = part_target(answer, self._part)
@@ -111,7 +112,7 @@ class RegistrySource:
 
 
 def service_source(url: str, channel: str, part: str) -> RegistrySource:
-    desks = [RemoteDesk(service_at(url, _ANSWER_SECONDS_MAX)) for _ in range(2)]
+    clients = [RemoteClient(service_at(url, _ANSWER_SECONDS_MAX)) for _ in range(2)]
     waiting = service_at(url)
 
     def answers(tell: Tell, closed: threading.Event) -> Iterator[ChannelState]:
@@ -121,20 +122,22 @@ def service_source(url: str, channel: str, part: str) -> RegistrySource:
             except msgspec.ValidationError as error:
                 raise InvalidInput(what=f"What {url} answers", why=str(error)) from error
 
-    return RegistrySource((desks[0], desks[1]), channel, part, answers, waiting.cut)
+    return RegistrySource((clients[0], clients[1]), channel, part, answers, waiting.cut)
 
 
 def lake_source(lake: Lake, tenant: str, channel: str, part: str) -> RegistrySource:
-    desk = LocalDesk(lake, Caller(tenant, actor(None), at_the_lake=True))
-    return RegistrySource((desk, desk), channel, part, partial(_looks, desk, channel))
+    client = LocalClient(lake, Caller(tenant, actor(None), at_the_lake=True))
+    return RegistrySource((client, client), channel, part, partial(_looks, client, channel))
 
 
-def _looks(desk: Desk, channel: str, tell: Tell, closed: threading.Event) -> Iterator[ChannelState]:
+def _looks(
+    client: Client, channel: str, tell: Tell, closed: threading.Event
+) -> Iterator[ChannelState]:
     pause_s = 0.0
     while not closed.wait(pause_s):
         pause_s = _LOOK_SECONDS
         try:
-            answer = desk.ask(SHOW_CHANNEL, ChannelQuestion(name=channel))
+            answer = client.call(SHOW_CHANNEL, ChannelRequest(name=channel))
         except DatabaseUnreachable as error:
             tell(f"{error} It is tried again.")
             pause_s = _OUTAGE_PAUSE_SECONDS

@@ -11,11 +11,11 @@ from sqlalchemy import Connection
 
 from penstock.backends.database.engine import Database, insert_of, now_us
 from penstock.backends.terminal.output import time_text
+from penstock.core.endpoint import Request
 from penstock.core.errors import PenstockError
+from penstock.core.listing import Page
 from penstock.core.metrics import Metrics
 from penstock.core.settings import Settings
-from penstock.lake.desk import Question
-from penstock.lake.pages import Page
 from penstock.registry.channels.channel import channel_state_in
 from penstock.registry.checkpoints.checkpoint import TEXT_CHARS_MAX, check_digest, check_name
 from penstock.registry.fleet.fleet_status import (
@@ -43,7 +43,7 @@ class ReplicasFull(PenstockError, http_status=409):
     """The channel {channel} has {limit} replicas already. No more are taken."""
 
 
-class Report(Question):
+class Report(Request):
     """A replica that `left` is forgotten; `loaded` is null where nobody knows."""
 
     name: str

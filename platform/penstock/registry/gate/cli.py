@@ -11,8 +11,8 @@ import typer
 from penstock.backends.terminal import options
 from penstock.backends.terminal.long_commands import spinner_of
 from penstock.backends.terminal.output import show_table, show_text, time_of
+from penstock.core.endpoint import Client
 from penstock.lake.commands import command
-from penstock.lake.desk import Desk
 
 if TYPE_CHECKING:
     from penstock.registry.gate.power import PowerPlan
@@ -37,7 +37,7 @@ app = typer.Typer(
 @app.command()
 @command()
 def plan(
-    desk: Desk,
+    client: Client,
     suite: Annotated[str, typer.Argument(help="The suite's name.")],
     *,
     policy: Annotated[
@@ -69,12 +69,12 @@ def plan(
     Example: penstock gate plan core --policy policy.toml --attempts 4
     """
     from penstock.core.toml_document import read_text
-    from penstock.registry.gate.calls import PLAN_POWER, PlanQuestion
+    from penstock.registry.gate.endpoints import PLAN_POWER, PlanRequest
     from penstock.registry.gate.policy import parse
 
     text = read_text(policy)
     parse(text, str(policy))
-    question = PlanQuestion(
+    question = PlanRequest(
         suite=suite,
         policy=text,
         checkpoints=checkpoint or [],
@@ -85,7 +85,7 @@ def plan(
         unscored=unscored,
     )
     with spinner_of("simulating"):
-        plans = desk.ask(PLAN_POWER, question).plans
+        plans = client.call(PLAN_POWER, question).plans
     yield plans
     for each in plans:
         _show_plan(each)

@@ -44,7 +44,7 @@ class UserResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArmQuestion:
+class ArmRequest:
     """Is the canary worse than the current checkpoint by more than the margin?"""
 
     direction: Direction
@@ -87,27 +87,27 @@ def as_ratio(difference: float) -> float:
     return exp(difference) - 1
 
 
-def compare_arms(cells: Iterable[UserResult], question: ArmQuestion) -> ArmComparison:
+def compare_arms(cells: Iterable[UserResult], request: ArmRequest) -> ArmComparison:
     """Looks at all sessions there are. It may be asked at any time, and stopped on its answer."""
     cells = [cell for cell in cells if cell.count]
     sessions: dict[Arm, int] = {"current": 0, "canary": 0}
     for cell in cells:
         sessions[cell.arm] += cell.count
-    clusters, difference, variance = _difference(cells, question)
+    clusters, difference, variance = _difference(cells, request)
     facts: dict[str, Any] = {"clusters": clusters, "sessions": sessions}
-    if few := [arm for arm, users in clusters.items() if users < question.min_clusters]:
-        why = f"fewer than {question.min_clusters} users in {' and '.join(few)}"
+    if few := [arm for arm, users in clusters.items() if users < request.min_clusters]:
+        why = f"fewer than {request.min_clusters} users in {' and '.join(few)}"
         return ArmComparison(outcome="undecided", why=why, **facts)
-    below, above = bound_distances(variance, question)
-    gain = difference if question.direction == "max" else -difference
+    below, above = bound_distances(variance, request)
+    gain = difference if request.direction == "max" else -difference
     worst, best = gain - below, gain + above
     outcome: ArmOutcome = "undecided"
     why = "the margin lies within the interval"
-    if worst > -question.margin:
+    if worst > -request.margin:
         outcome, why = "pass", "not worse by more than the margin"
-    elif best < -question.margin:
+    elif best < -request.margin:
         outcome, why = "breach", "worse by more than the margin"
-    lower, upper = sorted((worst, best) if question.direction == "max" else (-worst, -best))
+    lower, upper = sorted((worst, best) if request.direction == "max" else (-worst, -best))
     facts |= {"difference": difference, "lower": lower, "upper": upper}
     return ArmComparison(outcome=outcome, why=why, standard_error=variance**0.5, **facts)
 
@@ -122,17 +122,17 @@ def mixture_bound(variance: Any, *, at: float, alpha: float) -> Any:
     return radius / information
 
 
-def bound_distances(variance: Any, question: ArmQuestion) -> tuple[Any, Any]:
-    scale = max(question.margin, 1e-9) ** -2
-    breach_alpha = question.alpha if question.breach_alpha is None else question.breach_alpha
+def bound_distances(variance: Any, request: ArmRequest) -> tuple[Any, Any]:
+    scale = max(request.margin, 1e-9) ** -2
+    breach_alpha = request.alpha if request.breach_alpha is None else request.breach_alpha
     return (
-        mixture_bound(variance, at=_TO_PASS * scale, alpha=question.alpha),
+        mixture_bound(variance, at=_TO_PASS * scale, alpha=request.alpha),
         mixture_bound(variance, at=_TO_BREACH * scale, alpha=breach_alpha),
     )
 
 
 def _difference(
-    cells: Sequence[UserResult], question: ArmQuestion
+    cells: Sequence[UserResult], request: ArmRequest
 ) -> tuple[dict[Arm, float], float, float]:
     """By arm, how many users of equal weight would tell as much; canary − current; its variance."""
     mean = np.array([cell.total / cell.count for cell in cells])
@@ -158,7 +158,7 @@ def _difference(
     away = (mean - means[arm, phase]) * np.sqrt(own / np.maximum(own - 1, 1))
     # What a user adds in all phases and arms is one summand of the variance.
     by_user = np.bincount(user, weights=weights * away)
-    more = missing_variance(users, means, sums(away**2) / number, question)
+    more = missing_variance(users, means, sums(away**2) / number, request)
     variance = float((by_user**2).sum() + (shares**2 * more).sum())
     return {"current": current, "canary": canary}, float(weights @ mean), variance
 
@@ -169,37 +169,37 @@ def _numbered(names: Sequence[Any]) -> tuple[int, Any]:
     return len(places), np.array(numbers, dtype=int)
 
 
-def missing_variance(users: Any, means: Any, spreads: Any, question: ArmQuestion) -> Any:
+def missing_variance(users: Any, means: Any, spreads: Any, request: ArmRequest) -> Any:
     """What the variances of the arms' means lack. All have the shape (arm, phase, …)."""
-    worse = -question.margin if question.direction == "max" else question.margin
+    worse = -request.margin if request.direction == "max" else request.margin
     canary = np.array([0.0, 1.0]).reshape(2, *[1] * (means.ndim - 1))
     level = (users * (means - worse * canary)).sum(axis=0) / np.maximum(users.sum(axis=0), 1)
-    if question.bounds is not None:  # where neither arm could lie outside of them
-        least, greatest = question.bounds
+    if request.bounds is not None:  # where neither arm could lie outside of them
+        least, greatest = request.bounds
         level = np.clip(level, least + max(-worse, 0), max(greatest - max(worse, 0), least))
-    at_margin = _variance_shape(level + worse * canary, question)
+    at_margin = _variance_shape(level + worse * canary, request)
     # How much of the variance that its mean would allow users show, all together. Between bounds
     # they may show all of it, and are thought to until a few of them were seen.
     free = np.maximum(users - 1, 0)
     shown = (free * spreads).sum(axis=(0, 1))
-    allowed = (free * _variance_shape(means, question)).sum(axis=(0, 1))
+    allowed = (free * _variance_shape(means, request)).sum(axis=(0, 1))
     doubt, prior = _DOUBT, 0.0
-    if question.bounds is not None:
+    if request.bounds is not None:
         average = (users * at_margin).sum(axis=(0, 1))
         thought = _THOUGHT * average / np.maximum(users.sum(axis=(0, 1)), 1)
         shown, allowed = shown + thought, allowed + thought
-        prior = (question.bounds[1] - question.bounds[0]) ** 2 / 4
+        prior = (request.bounds[1] - request.bounds[0]) ** 2 / 4
         doubt = _DOUBT * np.minimum(prior / np.maximum(at_margin, 1e-300), 1e6)
     scale = np.where(allowed > 0, shown / np.maximum(allowed, 1e-300), 1.0)
     feared, number = scale * at_margin, np.maximum(users, 1)
     return doubt / (doubt + number) * np.maximum(feared - spreads, 0) / number + prior / number**2
 
 
-def _variance_shape(means: Any, question: ArmQuestion) -> Any:
+def _variance_shape(means: Any, request: ArmRequest) -> Any:
     """How the variance goes with the mean: between bounds as a rate's does."""
-    if question.bounds is None:
+    if request.bounds is None:
         return np.ones_like(means)
-    least, greatest = question.bounds
+    least, greatest = request.bounds
     return np.maximum(means - least, 0) * np.maximum(greatest - means, 0)
 
 

@@ -11,9 +11,14 @@ from penstock.backends.terminal.output import say, show_json, show_table, show_t
 from penstock.core.errors import InvalidInput
 from penstock.core.toml_document import read_bounded
 from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.client import open_client, service_url
 from penstock.lake.commands import Outcome, command
-from penstock.lake.desk import open_desk, service_url
-from penstock.registry.proof.calls import PROVE, SHOW_SIGNING_KEY, ProofQuestion, SigningKeyQuestion
+from penstock.registry.proof.endpoints import (
+    PROVE,
+    SHOW_SIGNING_KEY,
+    ProofRequest,
+    SigningKeyRequest,
+)
 
 #: A document holds the whole text of each verdict.
 _BYTES_MAX = 256 * 1024 * 1024
@@ -45,11 +50,11 @@ def prove(
         bool, typer.Option("--public-key", help="Print the key that verifies documents, in PEM.")
     ] = False,
     by: options.By = None,
-    data: options.DeskData = None,
+    data: options.AnyData = None,
     url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
 ) -> Iterator[object]:
-    """One signed document from consent to replicas, which anybody verifies without Penstock.
+    """Prove what a checkpoint went through, in a signed document that anybody can verify.
 
     It names no session and no user. What nobody can show is named as a gap. --verify exits with 1
     when anything was changed.
@@ -62,13 +67,13 @@ def prove(
     if verify is not None:
         yield from _verify(verify, key, data, url)
         return
-    with open_desk(data, url, tenant, by=by) as desk:
+    with open_client(data, url, tenant, by=by) as client:
         if checkpoint is None:
-            answer = desk.ask(SHOW_SIGNING_KEY, SigningKeyQuestion())
+            answer = client.call(SHOW_SIGNING_KEY, SigningKeyRequest())
             yield answer
             show_text(answer.pem.strip())
             return
-        document = desk.ask(PROVE, ProofQuestion(name=checkpoint))
+        document = client.call(PROVE, ProofRequest(name=checkpoint))
     for gap in document["gaps"]:
         say(f"not shown: {gap['part']} of {gap['of']}: {gap['why']}")
     yield document
@@ -89,13 +94,13 @@ def _verify(
         genuine = key.has_signed(document)
     else:
         tenant = TENANT_DEFAULT if service_url(data, url) else document.get("tenant")
-        with open_desk(data, url, str(tenant or TENANT_DEFAULT)) as desk:
-            pem = desk.ask(SHOW_SIGNING_KEY, SigningKeyQuestion()).pem
+        with open_client(data, url, str(tenant or TENANT_DEFAULT)) as client:
+            pem = client.call(SHOW_SIGNING_KEY, SigningKeyRequest()).pem
             key = PublicKey.of_pem(pem.encode(), "the key of the lake")
             genuine = key.has_signed(document)
             if genuine and document.get("format") == PROOF_FORMAT:
-                question = ProofQuestion(name=document["checkpoint"]["name"], read_files=True)
-                found = list(differences(document, desk.ask(PROVE, question)))
+                question = ProofRequest(name=document["checkpoint"]["name"], read_files=True)
+                found = list(differences(document, client.call(PROVE, question)))
     document = {"genuine": genuine, "key": key.name, "differences": found}
     yield Outcome(document, failed=not genuine)
     how = "as" if genuine else "not what"

@@ -7,7 +7,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import entry_points
 from typing import Any
 
 import sqlalchemy as sa
@@ -17,9 +16,10 @@ from penstock.backends.audit.chain import heads_of, record
 from penstock.backends.audit.entry import Deed
 from penstock.backends.database.engine import clock_us
 from penstock.backends.terminal.output import time_text
+from penstock.core.endpoint import Caller
+from penstock.core.room import rooms
 from penstock.core.settings import without_secrets
 from penstock.core.signatures import SigningKey, canonical
-from penstock.lake.desk import Caller
 from penstock.lake.lake import Lake
 from penstock.registry.channels.history import changes_of_checkpoint, verify_history
 from penstock.registry.checkpoints.checkpoint import Checkpoint, LineageBroken
@@ -81,8 +81,8 @@ def prove_checkpoint(
         except LineageBroken as error:
             subject.lacks("parents", known.name, str(error))
     head = {"format": PROOF_FORMAT, "tenant": caller.tenant, "made_at": time_text(now)}
-    entries = sorted(entry_points(group="penstock.proof"), key=lambda entry: entry.name)
-    sections = _SECTIONS | {entry.name: entry.load() for entry in entries}
+    brought = {name: show for room in rooms() for name, show in room.proof().items()}
+    sections = _SECTIONS | dict(sorted(brought.items()))
     document = {name: section(subject) for name, section in sections.items()}
     document |= {"gaps": subject.gaps, "made_by": caller.actor}
     signed = SigningKey.of(lake.settings).sign(head | document)

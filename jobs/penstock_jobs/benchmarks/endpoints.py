@@ -1,0 +1,106 @@
+"""What can be asked of the results of benchmarks."""
+
+import msgspec
+
+from penstock.core.endpoint import Caller, Endpoint, Request
+from penstock.core.listing import ListRequest, Page, encode_cursor, page_of
+from penstock.core.room import Endpoints
+from penstock.core.settings import MIB
+from penstock.lake.lake import Lake
+from penstock_jobs.benchmarks.result_import import ImportReport, ImportRequest, take_results
+from penstock_jobs.benchmarks.summary import (
+    CheckpointComparison,
+    CheckpointResults,
+    compare_checkpoints,
+    results_of,
+    version_advice,
+)
+
+_BODY_BYTES_MAX = 16 * MIB
+
+
+class ResultsAnswer(Page):
+    """`advice` says which scores are of versions that do not count any more."""
+
+    results: list[CheckpointResults]
+    advice: str | None
+
+
+class ImportAnswer(msgspec.Struct):
+    report: ImportReport
+    advice: str | None
+
+
+class ResultsRequest(ListRequest, kw_only=True):
+    """Of all checkpoints, or of one; at the newest version that each was tried at, or at one."""
+
+    suite: str
+    checkpoint: str | None = None
+    suite_version: str | None = None
+
+
+class ComparisonRequest(Request):
+    suite: str
+    before: str
+    after: str
+
+
+def _show(lake: Lake, caller: Caller, request: ResultsRequest) -> ResultsAnswer:
+    from penstock.registry.checkpoints.attempts import (
+        AttemptScope,
+        checkpoints_tried,
+        versions_tried,
+    )
+
+    database, tenant, suite = lake.database, caller.tenant, request.suite
+    one = request.checkpoint
+    scopes = []
+    for name in [one] if one else checkpoints_tried(database, tenant, suite):
+        wanted = [request.suite_version] if request.suite_version is not None else None
+        versions = wanted or versions_tried(database, tenant, suite, name)[-1:]
+        scopes += [AttemptScope(tenant, suite, version, name) for version in versions]
+    place = lambda scope: encode_cursor(scope.checkpoint, scope.suite_version)  # noqa: E731
+    page, after = page_of(scopes, request, place)
+    results = [results_of(database, scope) for scope in page]
+    known = [result for result in results if result.summary.scored or result.summary.errors]
+    return ResultsAnswer(known, version_advice(database, tenant, suite), next=after)
+
+
+def _compare(lake: Lake, caller: Caller, request: ComparisonRequest) -> CheckpointComparison:
+    names = request.suite, request.before, request.after
+    return compare_checkpoints(lake.database, caller.tenant, *names)
+
+
+def _import(lake: Lake, caller: Caller, request: ImportRequest) -> ImportAnswer:
+    report = take_results(lake.database, caller.tenant, request)
+    return ImportAnswer(report, version_advice(lake.database, caller.tenant, request.suite))
+
+
+SHOW_RESULTS = Endpoint(
+    "GET /v1/suites/{suite}/results",
+    _show,
+    ("read", "promote"),
+    "What checkpoints scored at a suite",
+    reads_rows=True,
+)
+COMPARE_RESULTS = Endpoint(
+    "GET /v1/suites/{suite}/comparison",
+    _compare,
+    ("read", "promote"),
+    "Two checkpoints at a suite, paired by task",
+    reads_rows=True,
+)
+IMPORT_RESULTS = Endpoint(
+    "POST /v1/suites/{suite}/results",
+    _import,
+    ("promote",),
+    "Take results that another harness made; a second time adds nothing",
+    noted="result",
+    refused={
+        404: "There is no such checkpoint.",
+        409: "Another result is recorded for one of these attempts. Nothing was taken.",
+    },
+    body_bytes_max=_BODY_BYTES_MAX,
+)
+
+ENDPOINTS: Endpoints = [SHOW_RESULTS, COMPARE_RESULTS, IMPORT_RESULTS]

@@ -1,0 +1,32 @@
+"""What importers bring."""
+
+from types import ModuleType
+
+from penstock.core.room import Commands, Parts, Room
+
+
+def commands() -> Commands:
+    from penstock_jobs.importers.cli import import_
+
+    return {"import": import_}
+
+
+def tables() -> list[ModuleType]:
+    from penstock_jobs.importers import tables
+
+    return [tables]
+
+
+def erasure() -> Parts:
+    from penstock_jobs.importers.progress import PART
+
+    return {"imported": PART}
+
+
+ROOM = Room(
+    package="penstock_jobs.importers",
+    summaries={"import": "Take sessions that agents keep, or events from files."},
+    commands=commands,
+    tables=tables,
+    erasure=erasure,
+)

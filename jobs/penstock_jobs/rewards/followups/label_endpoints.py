@@ -1,0 +1,312 @@
+"""What can be asked of labels: the message that tells most now, a label for it, the label taken
+back, and what the labels did to the judge's rates."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Annotated, get_args
+
+import msgspec
+from msgspec import Meta
+
+from penstock.core.endpoint import Caller, Endpoint, Request
+from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.room import Endpoints
+from penstock.lake.lake import Lake
+from penstock_jobs.rewards.due_sessions import definition_known_as
+from penstock_jobs.rewards.followups.dissatisfaction import Dissatisfaction, dissatisfaction
+from penstock_jobs.rewards.followups.judge import Label, Tests
+from penstock_jobs.rewards.followups.judged_follow_ups import JudgedFollowUps, read_follow_ups
+from penstock_jobs.rewards.followups.labels import (
+    UNCLEAR,
+    MessagePlace,
+    StoredLabel,
+    add_label,
+    by_people,
+    current_labels,
+    digest_of,
+    people_first,
+)
+from penstock_jobs.rewards.followups.questions import follow_up_at, kept_frame, questions
+
+
+class NothingToUndo(PenstockError, exit_status=2, http_status=404):
+    """There is no label by {by} that counts: nothing was taken back."""
+
+
+class AlreadyLabelled(PenstockError, exit_status=2, http_status=409):
+    """Somebody labelled this message meanwhile: {by} said {label}. Nothing was changed; ask for the
+    next."""
+
+
+class MessageUnknown(PenstockError, exit_status=2, http_status=404):
+    """The message of turn {turn} of session {session!r} is not there any more, or has other words.
+    Ask for the next."""
+
+
+#: What people say that a user did, in the order of keys: what says that the work was wrong begins
+#: at 5.
+ANSWERS: Mapping[str, str] = {
+    "moves_on": "accepts, or goes on to the next thing",
+    "refines": "wishes something more or different; nothing was wrong",
+    "asks": "wants to know something",
+    "abandons": "drops it: no longer needed, given up, or done by hand",
+    "corrects": "says that it is not what was asked",
+    "reports_failure": "says that it does not work",
+    "reverts": "wants it undone, or undid it",
+    "complains": "is displeased; sarcasm too",
+}
+_STEPS = (30, 60, 120, 250, 500, 1_000, 2_000, 5_000)
+
+#: Messages that are not there any more are passed over; so many at most in one answer.
+_GONE_MAX = 20
+Share = Annotated[float, Meta(ge=0, le=1)]
+
+
+class NextLabelRequest(Request):
+    """The next message that the judge of this definition leaves open. So large a share is `chosen`
+    since it tells much; chance draws the others."""
+
+    definition: str = "default"
+    checkpoint: str | None = None
+    chosen: Share = 0.25
+
+
+class OpenMessage(msgspec.Struct):
+    """`message` is the digest of its text, and `until_us` the newest session that it was drawn
+    among: a label is sent with both, and with `drawn`."""
+
+    session_id: str
+    turn: int
+    message: str
+    drawn: bool
+    until_us: int
+    judged: float
+    checkpoint: str | None
+    text: str
+    agent: str
+    previous: str
+    edited: bool
+    tests: Tests | None
+
+
+class NextLabel(msgspec.Struct):
+    """`open` messages have no label of a person, `labelled` have one."""
+
+    definition: str
+    version: str
+    next: OpenMessage | None
+    open: int
+    labelled: int
+
+
+def _next(lake: Lake, caller: Caller, request: NextLabelRequest) -> NextLabel:
+    known = definition_known_as(lake.database, request.definition)
+    labels = by_people(current_labels(lake.database, caller.tenant))
+    places = frozenset(label.place for label in labels)
+    frame = kept_frame(lake, known.version, caller.tenant, request.checkpoint, places)
+    found = None
+    for asked in islice(questions(frame, labels, request.chosen), _GONE_MAX):
+        if (follow_up := follow_up_at(lake, caller.tenant, asked.place)) is not None:
+            message = follow_up.message
+            found = OpenMessage(
+                *asked.place,
+                message=digest_of(message),
+                drawn=asked.drawn,
+                until_us=frame.until_us,
+                judged=asked.judged,
+                checkpoint=asked.checkpoint,
+                text=message.text,
+                agent=message.agent,
+                previous=message.previous,
+                edited=message.edited,
+                tests=message.tests,
+            )
+            break
+    return NextLabel(known.name, known.version, found, *frame.counts(places))
+
+
+class LabelOrder(Request):
+    """`label` of the message that `GET /v1/labels/next` gave; `unclear` where nobody can tell."""
+
+    session_id: str
+    turn: int
+    message: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    drawn: bool
+    until_us: Annotated[int, Meta(ge=0, lt=2**62)]
+    label: str
+    definition: str = "default"
+
+
+class GivenAnswer(msgspec.Struct):
+    """`label` is null where it was taken back."""
+
+    session_id: str
+    turn: int
+    message: str
+    label: str | None
+    by: str
+
+
+def _label(lake: Lake, caller: Caller, order: LabelOrder) -> GivenAnswer:
+    known = definition_known_as(lake.database, order.definition)
+    labels = (*get_args(Label), UNCLEAR)
+    label = next((each for each in labels if each == order.label), None)
+    if label is None:
+        why = f"labels are {', '.join(labels)}"
+        raise InvalidInput(what=f"The label {order.label[:100]!r}", why=why)
+    place = MessagePlace(order.session_id, order.turn)
+    follow_up = follow_up_at(lake, caller.tenant, place)
+    if follow_up is None or digest_of(follow_up.message) != order.message:
+        raise MessageUnknown(session=order.session_id, turn=order.turn)
+    for given in by_people(current_labels(lake.database, caller.tenant, [order.session_id])):
+        if (given.place, given.message) == (place, order.message):
+            raise AlreadyLabelled(by=given.by, label=given.label or "")
+    stored = StoredLabel(
+        *place, order.message, label, order.drawn, order.until_us, caller.actor, is_model=False
+    )
+    add_label(lake.database, caller.tenant, stored, known.version)
+    return GivenAnswer(*place, order.message, label, caller.actor)
+
+
+class UndoRequest(Request):
+    """The newest label that the caller gave, and that counts."""
+
+    definition: str = "default"
+
+
+def _undo(lake: Lake, caller: Caller, request: UndoRequest) -> GivenAnswer:
+    known = definition_known_as(lake.database, request.definition)
+    labels = by_people(current_labels(lake.database, caller.tenant))
+    own = [label for label in labels if label.by == caller.actor]
+    if not own:
+        raise NothingToUndo(by=caller.actor)
+    newest = max(own, key=lambda label: label.at)
+    taken_back = newest._replace(label=None)
+    add_label(lake.database, caller.tenant, taken_back, known.version)
+    return GivenAnswer(*newest.place, newest.message, None, caller.actor)
+
+
+class LabelStep(msgspec.Struct):
+    """The rate of dissatisfied users after so many labels. `low` and `high` hold it with 95 %; they
+    and `value` are null while there are too few labels that chance drew."""
+
+    labels: int
+    drawn: int
+    judged: float
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+class CheckpointLabels(LabelStep):
+    """`checkpoint` is null for sessions of several, or of none. `truth_by` says whose labels count,
+    and `later` how many sessions came after the messages that labels were drawn from."""
+
+    checkpoint: str | None
+    sessions: int
+    truth_by: str
+    later: int
+
+
+def effect_by_checkpoint(
+    follow_ups: JudgedFollowUps, labels: Sequence[StoredLabel]
+) -> list[CheckpointLabels]:
+    groups = follow_ups.by_checkpoint()
+    found = dissatisfaction(groups, labels) if groups else {}
+    newest = {name: own.column("first_us").max() for name, own in groups.items()}
+    order = sorted(found, key=lambda name: (name is None, -newest[name]))
+    return [_of_checkpoint(name, found[name]) for name in order]
+
+
+def effect_by_step(follow_ups: JudgedFollowUps, labels: Sequence[StoredLabel]) -> list[LabelStep]:
+    places = follow_ups.numbers_of({label.place for label in labels})
+    own = sorted((each for each in labels if each.place in places), key=lambda each: each.at)
+    if not own:
+        return []
+    sizes = [size for size in _STEPS if size < len(own)]
+    steps = []
+    for size in [*sizes, len(own)]:
+        [found] = dissatisfaction({"all": follow_ups}, own[:size]).values()
+        steps.append(LabelStep(size, *_figures(found)))
+    return steps
+
+
+def _of_checkpoint(name: str | None, found: Dissatisfaction) -> CheckpointLabels:
+    return CheckpointLabels(
+        found.rate.labels + found.rate.chosen,
+        *_figures(found),
+        name,
+        len(found.sessions),
+        found.truth_by,
+        found.later,
+    )
+
+
+def _figures(found: Dissatisfaction) -> tuple[int, float, float | None, float | None, float | None]:
+    interval = found.interval()
+    value = found.rate.value if interval else None
+    low, high = interval or (None, None)
+    return found.rate.labels, found.rate.judged, value, low, high
+
+
+class EffectRequest(Request):
+    definition: str = "default"
+
+
+class LabelEffect(msgspec.Struct):
+    """`steps` are of all checkpoints together, as labels came in."""
+
+    definition: str
+    version: str
+    labels: dict[str, int]
+    checkpoints: list[CheckpointLabels]
+    steps: list[LabelStep]
+
+
+def _effect(lake: Lake, caller: Caller, request: EffectRequest) -> LabelEffect:
+    known = definition_known_as(lake.database, request.definition)
+    follow_ups = read_follow_ups(lake, known.version, caller.tenant)
+    labels = current_labels(lake.database, caller.tenant)
+    places = follow_ups.numbers_of({label.place for label in labels})
+    own = [label for label in people_first(labels) if label.place in places]
+    return LabelEffect(
+        definition=known.name,
+        version=known.version,
+        labels=dict(Counter(str(label.label) for label in own).most_common()),
+        checkpoints=effect_by_checkpoint(follow_ups, labels),
+        steps=effect_by_step(follow_ups, labels),
+    )
+
+
+NEXT_LABEL = Endpoint(
+    "GET /v1/labels/next",
+    _next,
+    ("read",),
+    "The message whose label tells most now",
+    reads_rows=True,
+)
+LABEL = Endpoint(
+    "POST /v1/labels",
+    _label,
+    (),
+    "What the user did with a message",
+    refused={404: "The message is not there any more.", 409: "Somebody labelled it meanwhile."},
+    reads_rows=True,
+)
+UNDO = Endpoint(
+    "POST /v1/labels/undo",
+    _undo,
+    (),
+    "Take back the newest label of the caller",
+    refused={404: "The caller has given none that counts."},
+)
+LABEL_RATES = Endpoint(
+    "GET /v1/labels/rates",
+    _effect,
+    ("read",),
+    "What labels did to the judge's rates and their intervals",
+    reads_rows=True,
+)
+
+ENDPOINTS: Endpoints = [NEXT_LABEL, LABEL, UNDO, LABEL_RATES]

@@ -1,0 +1,267 @@
+"""What can be asked of shards: which there are, what one holds, and some of its samples."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from penstock.core.endpoint import Caller, Endpoint, Request
+from penstock.core.listing import ListRequest, Page, decode_number, page_of
+from penstock.core.room import Endpoints
+from penstock.lake.lake import Lake
+from penstock.registry.checkpoints.checkpoint import Learner
+from penstock.shards.endpoints import RegisteredShard, ShardName
+
+_SAMPLES_MAX = 20
+#: Of each sample: its first and last messages, and of each text its beginning.
+_MESSAGES_MAX, _TEXT_CHARS_MAX = 12, 4_000
+#: Of each sample, beginning so many before the first that is trained.
+_TOKENS_MAX, _TOKENS_BEFORE = 400, 24
+_COLUMNS = (
+    "sample_id", "session_id", "rollout_id", "group_id", "branch_index", "n_branches", "input_ids",
+    "loss_mask", "rollout_logprobs", "prompt_len", "n_tokens", "n_trainable", "min_policy_version",
+    "max_policy_version", "advantage", "reward", "status", "mask_reason", "loss_weight",
+    "token_source", "checkpoint_id", "split", "consent", "messages",
+)  # fmt: skip
+
+
+class SamplesRequest(Request):
+    shard: ShardName
+    cursor: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=_SAMPLES_MAX)] = 3
+
+
+class MessageAnswer(msgspec.Struct):
+    """`trained` is said of what the model wrote. Texts are cut behind 4 000 characters."""
+
+    role: str
+    text: str
+    reasoning: str | None = None
+    calls: list[str] = []
+    trained: bool | None = None
+
+
+class TokensAnswer(msgspec.Struct):
+    """Tokens from the place `start` on; `logprobs` are null where no engine said any."""
+
+    start: int
+    ids: list[int]
+    trained: list[bool]
+    logprobs: list[float | None] | None
+
+
+class SampleAnswer(msgspec.Struct):
+    """`left_out` is how many messages in the middle are not shown."""
+
+    sample_id: str
+    session_id: str
+    rollout_id: str
+    group_id: str
+    branch_index: int
+    n_branches: int
+    prompt_len: int
+    n_tokens: int
+    n_trainable: int
+    min_policy_version: int | None
+    max_policy_version: int | None
+    advantage: float | None
+    reward: float | None
+    status: str
+    mask_reason: str | None
+    loss_weight: float
+    token_source: str
+    checkpoint_id: str | None
+    split: str
+    consent: str
+    messages: list[MessageAnswer]
+    left_out: int
+    tokens: TokensAnswer
+
+
+class SamplesAnswer(Page):
+    shard: str
+    samples: list[SampleAnswer]
+
+
+def _show_samples(lake: Lake, caller: Caller, request: SamplesRequest) -> SamplesAnswer:
+    from penstock.shards.manifest import stored_shard
+    from penstock.shards.registered_shards import check_withdrawn, find_shard
+
+    shard = find_shard(lake.database, caller.tenant, request.shard)
+    check_withdrawn(lake.database, lake.settings, caller.tenant, shard.id)
+    stored = stored_shard(lake.store, shard.folder, shard.id)
+    start = 0 if request.cursor is None else decode_number(request.cursor)
+    samples = [_sample(row) for row in _rows(stored, start, request.limit)]
+    end = start + len(samples)
+    more = samples and end < stored.manifest.rows
+    return SamplesAnswer(shard.id, samples, next=str(end) if more else None)
+
+
+def _rows(shard: Any, start: int, limit: int) -> Iterator[dict[str, Any]]:
+    """Only the row groups that hold them are read. Raises ShardDamaged."""
+    from penstock.shards.files import open_part
+
+    for part in shard.manifest.files:
+        if start >= part.rows:
+            start -= part.rows
+            continue
+        with open_part(shard.store, shard.path(part), part) as file:
+            for number, rows in enumerate(part.row_groups):
+                if start >= rows:
+                    start -= rows
+                    continue
+                group = file.read_row_group(number, columns=list(_COLUMNS))
+                table = group.slice(start, limit)
+                yield from table.to_pylist()
+                start, limit = 0, limit - table.num_rows
+                if not limit:
+                    return
+
+
+def _sample(row: dict[str, Any]) -> SampleAnswer:
+    messages = msgspec.json.decode(row["messages"])
+    half = _MESSAGES_MAX // 2
+    left_out = max(len(messages) - _MESSAGES_MAX, 0)
+    shown = [*messages[:half], *messages[-half:]] if left_out else messages
+    trained = row["loss_mask"]
+    first = next((place for place, flag in enumerate(trained) if flag), 0)
+    start = max(first - _TOKENS_BEFORE, 0)
+    span = slice(start, start + _TOKENS_MAX)
+    logprobs = row["rollout_logprobs"]
+    tokens = TokensAnswer(
+        start,
+        row["input_ids"][span],
+        [bool(flag) for flag in trained[span]],
+        None if logprobs is None else logprobs[span],
+    )
+    names = SampleAnswer.__struct_fields__
+    facts = {name: row[name] for name in names if name in row and name != "messages"}
+    texts = [_message(message) for message in shown]
+    return SampleAnswer(**facts, messages=texts, left_out=left_out, tokens=tokens)
+
+
+def _message(message: dict[str, Any]) -> MessageAnswer:
+    reasoning = message.get("reasoning_content")
+    functions = [call["function"] for call in message.get("tool_calls", ())]
+    return MessageAnswer(
+        role=message["role"],
+        text=_cut(message["content"]),
+        reasoning=None if reasoning is None else _cut(reasoning),
+        calls=[f"{each['name']} {_cut(each['arguments'])}" for each in functions],
+        trained=message.get("weight") != 0 if message["role"] == "assistant" else None,
+    )
+
+
+def _cut(text: Any) -> str:
+    whole = text if isinstance(text, str) else msgspec.json.encode(text).decode()
+    if len(whole) <= _TEXT_CHARS_MAX:
+        return whole
+    return f"{whole[:_TEXT_CHARS_MAX]} [… {len(whole) - _TEXT_CHARS_MAX} characters]"
+
+
+SHOW_SAMPLES = Endpoint(
+    "GET /v1/shards/{shard}/samples",
+    _show_samples,
+    ("read", "train"),
+    "Some samples of a shard, as a person reads them",
+    refused={
+        403: "Consent was withdrawn for some of it, and the operator refuses it.",
+        404: "There is no such shard.",
+        410: "Its files are gone.",
+    },
+    reads_rows=True,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardAnswer(RegisteredShard):
+    marked_sessions: int
+
+
+class ShardsAnswer(Page):
+    """In the order that was asked for."""
+
+    shards: list[ShardAnswer]
+
+
+class MarkAnswer(msgspec.Struct):
+    """A session, and why the shard should hold it no more, or does not hold it."""
+
+    session_id: str
+    reason: str
+
+
+class ShardDetails(msgspec.Struct):
+    """`left_out` are a few sessions of each reason for which the manifest counts some."""
+
+    shard: str
+    built_at: str
+    marks: list[MarkAnswer]
+    left_out: list[MarkAnswer]
+    trained: list[Learner]
+    manifest: dict[str, Any]
+    gone: str | None = None
+    gone_at: str | None = None
+    gone_why: str | None = None
+
+
+class ShardsRequest(ListRequest):
+    order: Annotated[Literal["oldest", "newest"], Meta(description="Which comes first.")] = "oldest"
+
+
+class ShardRequest(Request):
+    shard: ShardName
+
+
+def _list(lake: Lake, caller: Caller, request: ShardsRequest) -> ShardsAnswer:
+    from penstock.shards.registered_shards import list_shards, marks_of
+    from penstock_jobs.shards.registration import mark_consent
+
+    mark_consent(lake)
+    known = list_shards(lake.database, caller.tenant)
+    if request.order == "newest":
+        known.reverse()
+    page, after = page_of(known, request, lambda shard: shard.id)
+    shards = []
+    for shard in page:
+        marked = len(marks_of(lake.database, caller.tenant, shard.id))
+        shards.append(ShardAnswer(**vars(shard), marked_sessions=marked))
+    return ShardsAnswer(shards, next=after)
+
+
+def _show(lake: Lake, caller: Caller, request: ShardRequest) -> ShardDetails:
+    from penstock.registry.checkpoints.lineage import learners
+    from penstock.shards.manifest import read_manifest
+    from penstock.shards.registered_shards import find_shard, left_out_of, marks_of
+    from penstock_jobs.shards.registration import mark_consent
+
+    mark_consent(lake)
+    shard = find_shard(lake.database, caller.tenant, request.shard)
+    mine = (lake.database, caller.tenant, shard.id)
+    manifest = read_manifest(lake.store, shard.folder, shard.id, or_kept=True)
+    return ShardDetails(
+        shard=shard.id,
+        built_at=shard.created_at,
+        marks=[MarkAnswer(*mark) for mark in marks_of(*mine)],
+        left_out=[MarkAnswer(*each) for each in left_out_of(*mine)],
+        trained=learners(*mine),
+        manifest=msgspec.to_builtins(manifest),
+        gone=shard.gone,
+        gone_at=shard.gone_at,
+        gone_why=shard.gone_why,
+    )
+
+
+LIST_SHARDS = Endpoint("GET /v1/shards", _list, ("read", "train"), "All shards", reads_rows=True)
+SHOW_SHARD = Endpoint(
+    "GET /v1/shards/{shard}",
+    _show,
+    ("read", "train"),
+    "A shard: its manifest, what marks it, which checkpoints were trained on it",
+    refused={404: "There is no such shard.", 410: "Its files and its manifest are gone."},
+    reads_rows=True,
+)
+
+ENDPOINTS: Endpoints = [LIST_SHARDS, SHOW_SHARD, SHOW_SAMPLES]

@@ -1,0 +1,276 @@
+"""What can be asked of what came in: the ledger, and rejected lines. Whoever asks over HTTP is told
+of the own tenant alone."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from penstock.backends.terminal.output import facts
+from penstock.core.endpoint import Caller, Endpoint, Request
+from penstock.core.errors import InvalidInput
+from penstock.core.listing import ListRequest, Page, decode_number, encode_cursor, page_of
+from penstock.core.room import Endpoints
+from penstock.lake.lake import Lake
+
+#: The largest number that the database has room for.
+ID_MAX = 2**63 - 1
+_LINES_MAX = 10_000
+
+LineId = Annotated[int, Meta(ge=1, le=ID_MAX)]
+
+
+class LedgerTotals(msgspec.Struct, kw_only=True):
+    accepted: int
+    stored: int
+    duplicate: int
+    rejected: int
+    waiting: int
+    erased: int = 0
+    #: Not among the accepted: recorders had no room for them.
+    dropped: int = 0
+
+
+class LedgerLine(LedgerTotals, kw_only=True):
+    tenant: str
+    source: str
+    hour: str
+
+
+class GapAnswer(msgspec.Struct):
+    """Offsets that were lost to the log before the lake had them."""
+
+    id: int
+    partition: int
+    log_id: str
+    from_offset: int
+    to_offset: int
+    reason: str
+    found_at: str
+    accepted_at: str | None
+    accepted_why: str | None
+
+
+class WaitingAnswer(msgspec.Struct):
+    """Events that only the event log has, since when, and why."""
+
+    events: int
+    since_at: str
+    why: str
+
+
+class LedgerAnswer(Page):
+    """`discrepancies` are sentences, one for each thing that does not add up. They and `totals` are
+    of all pages."""
+
+    rows: list[LedgerLine]
+    totals: LedgerTotals
+    gaps: list[GapAnswer]
+    discrepancies: list[str]
+    waiting: WaitingAnswer | None = None
+
+
+class RejectedLineAnswer(msgspec.Struct, kw_only=True):
+    """`raw` is the line as text; `lines` says for how many of its kind it stands."""
+
+    tenant: str
+    source: str
+    received_at: str
+    line: int
+    reason: str
+    raw: str
+    truncated: bool
+    acknowledged: bool
+    id: int
+    replayed_at: str | None
+    lines: int
+
+
+class RejectedAnswer(Page):
+    """The newest first."""
+
+    lines: list[RejectedLineAnswer]
+
+
+class RejectedBytes(msgspec.Struct):
+    """A line, and its bytes in base64."""
+
+    entry: RejectedLineAnswer
+    content: bytes
+
+
+class ReplayAnswer(msgspec.Struct):
+    """`refused` says by id why a line was rejected again."""
+
+    accepted: int
+    refused: dict[int, str]
+
+
+class FuseAnswer(msgspec.Struct):
+    """A source most of whose lines were rejected when its fuse tripped."""
+
+    tenant: str
+    source: str
+    tripped_at: str
+    rejected: int
+    seen: int
+    reason: str
+
+
+class FusesAnswer(Page):
+    fuses: list[FuseAnswer]
+
+
+class FuseReleased(msgspec.Struct):
+    tenant: str
+    source: str
+
+
+class LedgerRequest(ListRequest):
+    """From the hour of `since` on, in microseconds since 1970."""
+
+    since: Annotated[int, Meta(ge=0, le=ID_MAX)] = 0
+
+
+_LIMIT = Meta(ge=1, le=_LINES_MAX, description="How many, the newest first.")
+_ALL = Meta(description="Also those that were sent again meanwhile.", extra={"flag": "--all"})
+
+
+class RejectedRequest(ListRequest):
+    limit: Annotated[int, _LIMIT] | None = 100
+    replayed: Annotated[bool, _ALL] = False
+
+
+class RejectedLineRequest(Request):
+    id: LineId
+
+
+class ReplayRequest(Request):
+    """These lines; all that wait without any."""
+
+    ids: list[LineId] = []  # noqa: RUF012  # msgspec copies it
+
+
+class FusesRequest(ListRequest):
+    """All that have tripped."""
+
+
+class ReleaseFuseRequest(Request):
+    tenant: str
+    source: str
+
+
+def _tenant_of(caller: Caller) -> str | None:
+    """Whose lines are meant: at the lake itself, those of all."""
+    return None if caller.at_the_lake else caller.tenant
+
+
+def _ledger(lake: Lake, caller: Caller, request: LedgerRequest) -> LedgerAnswer:
+    from penstock.ingest.ledger import read_ledger
+
+    report = read_ledger(lake, request.since, tenant=_tenant_of(caller))
+    names = LedgerTotals.__struct_fields__
+    totals = {name: sum(getattr(row, name) for row in report.rows) for name in names}
+    place = lambda row: encode_cursor(row.hour, row.tenant, row.source)  # noqa: E731
+    page, after = page_of(report.rows, request, place)
+    document = {"rows": [facts(row) for row in page], "totals": totals, "next": after}
+    document |= {"gaps": [facts(gap) for gap in report.gaps]}
+    held_up = facts(report.waiting) if report.waiting else None
+    more = {"discrepancies": report.discrepancies, "waiting": held_up}
+    return msgspec.convert(document | more, LedgerAnswer)
+
+
+def _list(lake: Lake, caller: Caller, request: RejectedRequest) -> RejectedAnswer:
+    from penstock.ingest.rejected_lines import list_rejected
+
+    before = decode_number(request.cursor) if request.cursor is not None else None
+    limit = request.limit or _LINES_MAX
+    entries = list_rejected(
+        lake, limit + 1, replayed=request.replayed, tenant=_tenant_of(caller), before=before
+    )
+    after = str(entries[limit - 1].id) if len(entries) > limit else None
+    lines = [facts(entry) for entry in entries[:limit]]
+    return msgspec.convert({"lines": lines, "next": after}, RejectedAnswer)
+
+
+def _show(lake: Lake, caller: Caller, request: RejectedLineRequest) -> RejectedBytes:
+    from penstock.ingest.rejected_lines import read_rejected
+
+    entry = read_rejected(lake, request.id, tenant=_tenant_of(caller))
+    return RejectedBytes(msgspec.convert(facts(entry), RejectedLineAnswer), entry.raw)
+
+
+def _replay(lake: Lake, caller: Caller, request: ReplayRequest) -> ReplayAnswer:
+    from penstock.core.clock import SystemClock
+    from penstock.ingest.rejected_lines import replay_rejected
+
+    whose = {"tenant": _tenant_of(caller)}
+    outcome = replay_rejected(lake, SystemClock(), request.ids or None, **whose)
+    return ReplayAnswer(outcome.accepted, outcome.refused)
+
+
+def _list_fuses(lake: Lake, caller: Caller, request: FusesRequest) -> FusesAnswer:
+    from penstock.ingest.rejected_lines import list_fuses
+
+    tripped = list_fuses(lake.database)
+    mine = [fuse for fuse in tripped if _tenant_of(caller) in (None, fuse.tenant)]
+    page, after = page_of(mine, request, lambda fuse: encode_cursor(fuse.tenant, fuse.source))
+    return FusesAnswer([msgspec.convert(facts(fuse), FuseAnswer) for fuse in page], next=after)
+
+
+def _release(lake: Lake, caller: Caller, request: ReleaseFuseRequest) -> FuseReleased:
+    from penstock.ingest.rejected_lines import release_fuse
+
+    if _tenant_of(caller) not in (None, request.tenant):
+        raise InvalidInput(what=f"The tenant {request.tenant!r}", why="the key is of another one")
+    release_fuse(lake.database, request.tenant, request.source)
+    return FuseReleased(request.tenant, request.source)
+
+
+READ_LEDGER = Endpoint(
+    "GET /v1/ledger",
+    _ledger,
+    ("read", "ingest"),
+    "What came in, per source and hour, and what became of it",
+    reads_rows=True,
+)
+LIST_REJECTED = Endpoint(
+    "GET /v1/rejected",
+    _list,
+    ("read", "ingest"),
+    "Rejected lines with their reasons",
+    reads_rows=True,
+)
+SHOW_REJECTED = Endpoint(
+    "GET /v1/rejected/{id}", _show, ("read", "ingest"), "A rejected line, whole", reads_rows=True
+)
+REPLAY_REJECTED = Endpoint(
+    "POST /v1/rejected/replay",
+    _replay,
+    (),
+    "Check rejected lines again, and take those that are accepted now",
+    noted="replay",
+    reads_rows=True,
+)
+LIST_FUSES = Endpoint(
+    "GET /v1/rejected/fuses",
+    _list_fuses,
+    ("read", "ingest"),
+    "Sources most of whose lines were rejected",
+)
+RELEASE_FUSE = Endpoint(
+    "POST /v1/rejected/release",
+    _release,
+    (),
+    "Store each rejected line of a source again",
+    noted="replay",
+)
+
+ENDPOINTS: Endpoints = [
+    READ_LEDGER,
+    LIST_REJECTED,
+    SHOW_REJECTED,
+    REPLAY_REJECTED,
+    LIST_FUSES,
+    RELEASE_FUSE,
+]

@@ -1,0 +1,158 @@
+"""The twins of a client: at the lake's own machine, or over the HTTP of a service.
+
+The local one opens the lake and does an endpoint's work here. The remote one sends the request to
+a service, whose route does the same work there."""
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.backends.terminal.options import actor
+from penstock.core.endpoint import A, Answer, Caller, Client, Endpoint, R, Request
+from penstock.core.errors import InvalidInput
+from penstock.events.event import TENANT_DEFAULT
+
+if TYPE_CHECKING:
+    from penstock.backends.audit.entry import Action
+    from penstock.backends.http.client import ServiceClient
+    from penstock.lake.lake import Lake
+
+#: A person waits, and has Ctrl-C.
+_ANSWER_SECONDS_MAX = 600.0
+#: The media type in which rows are asked for.
+ARROW_STREAM = "application/vnd.apache.arrow.stream"
+
+
+def perform(endpoint: Endpoint[R, A], lake: "Lake", caller: Caller, request: R) -> A:
+    """The answer, after the audit says who asked. Raises what the work raises."""
+    action: Action | None = endpoint.noted or ("read" if endpoint.reads_rows else None)
+    if action:
+        asked = msgspec.json.encode(request, order="sorted")
+        facts = {"request": hashlib.sha256(asked).hexdigest()}
+        _note(lake, caller, action, endpoint.route, facts)
+    return endpoint.work(lake, caller, request)
+
+
+def note_query(
+    lake: "Lake", caller: Caller, sql: str, as_of: str | None, subject: str = "POST /v1/query"
+) -> None:
+    """Before it runs. Its text may name people and quote them, and what is audited is never erased:
+    the digest of the text stands for it."""
+    facts = {"sql": hashlib.sha256(sql.encode(errors="replace")).hexdigest(), "as_of": as_of}
+    _note(lake, caller, "read", subject, facts)
+
+
+def _note(
+    lake: "Lake", caller: Caller, action: "Action", subject: str, facts: Mapping[str, str | None]
+) -> None:
+    from penstock.backends.audit.chain import record
+    from penstock.backends.audit.entry import Deed
+
+    place = {"tenant": caller.tenant, "actor": caller.actor}
+    record(lake.database, Deed(**place, action=action, subject=subject, facts=facts))
+
+
+@dataclass(frozen=True)
+class LocalClient:
+    """At the lake's own machine."""
+
+    lake: "Lake"
+    caller: Caller
+
+    def call(self, endpoint: Endpoint[R, A], request: R) -> A:
+        return perform(endpoint, self.lake, self.caller, request)
+
+    def rows(self, sql: str, as_of: str | None) -> "AbstractContextManager[Answer]":
+        note_query(self.lake, self.caller, sql, as_of)
+        return self.lake.query(sql, as_of=as_of, tenant=self.caller.tenant).run()
+
+
+@dataclass(frozen=True)
+class RemoteClient:
+    """Anywhere, by the HTTP of a service."""
+
+    service: "ServiceClient"
+
+    def call(self, endpoint: Endpoint[R, A], request: R) -> A:
+        fields = {
+            name: value
+            for name, value in msgspec.to_builtins(request).items()
+            if value != _default(endpoint.request, name)
+        }
+        return self.service.call(endpoint.method, endpoint.path, fields, endpoint.answer)
+
+    @contextmanager
+    def rows(self, sql: str, as_of: str | None) -> "Iterator[Answer]":
+        import pyarrow as pa
+
+        request = {"sql": sql, "as_of": as_of}
+        with self.service.streaming("/v1/query", request, Accept=ARROW_STREAM) as (headers, body):
+            snap, complete = headers["penstock-snap"], headers["penstock-complete"]
+            yield Answer(pa.ipc.open_stream(body), int(snap), complete != "true")
+
+
+def _default(request: type[Request], name: str) -> object:
+    fields = {field.name: field.default for field in msgspec.structs.fields(request)}
+    return fields[name]
+
+
+# Which twin
+
+
+def service_url(data: Path | None, url: str | None) -> str | None:
+    """The service that a command asks: the option --url, else PENSTOCK_URL, else that of `penstock
+    login` where no data directory is named. Raises InvalidInput."""
+    if url is not None and data is not None:
+        raise InvalidInput(what="--url with --data", why="a command asks one of them")
+    if url is not None or data is not None:
+        return url
+    if named := os.environ.get("PENSTOCK_URL", "").strip():
+        return named
+    if os.environ.get("PENSTOCK_DATA"):
+        return None
+    from penstock.backends.http.login import read_login
+
+    login = read_login()
+    return login.url if login else None
+
+
+@contextmanager
+def open_client(
+    data: Path | None,
+    url: str | None,
+    tenant: str = TENANT_DEFAULT,
+    *,
+    by: str | None = None,
+    key: str | None = None,
+    make: bool = False,
+) -> Iterator[Client]:
+    """The lake of the data directory, made if need be with `make`; or the service of the URL, to
+    which `key` is sent rather than the one that is kept. Raises LakeMissing, InvalidInput."""
+    address = service_url(data, url)
+    with ExitStack() as closing:
+        if address is not None:
+            for option, given in (("--tenant", tenant != TENANT_DEFAULT), ("--by", by is not None)):
+                if given:
+                    why = f"the key that {address} is asked with says it"
+                    raise InvalidInput(what=option, why=why)
+            yield RemoteClient(closing.enter_context(_service_at(address, key)))
+            return
+        from penstock.core.settings import load_settings
+        from penstock.lake.lake import open_existing, open_or_make
+
+        caller = Caller(tenant, actor(by), at_the_lake=True, key=key)
+        lake = open_or_make(load_settings(data)) if make else open_existing(data)
+        yield LocalClient(closing.enter_context(lake), caller)
+
+
+def _service_at(url: str, key: str | None) -> "ServiceClient":
+    from penstock.backends.http.client import ServiceClient
+    from penstock.backends.http.login import service_key
+
+    return ServiceClient(url, key or service_key(url), _ANSWER_SECONDS_MAX)

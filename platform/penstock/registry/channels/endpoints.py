@@ -1,0 +1,291 @@
+"""What can be asked of channels: where they point, how they got there, what they demand."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from msgspec import Meta
+
+from penstock.backends.terminal.output import time_text
+from penstock.core.endpoint import Caller, Endpoint, Request
+from penstock.core.listing import ListRequest, Page, decode_number, page_of
+from penstock.core.room import Endpoints
+from penstock.lake.lake import Lake
+from penstock.registry.channels.change import (
+    Change,
+    ChangeAnswer,
+    ChangeRecord,
+    ChannelState,
+    Misfit,
+)
+from penstock.registry.checkpoints.endpoints import Reason
+
+if TYPE_CHECKING:
+    from penstock.backends.database.engine import Database
+
+# Answers
+
+
+class ChannelsAnswer(Page):
+    channels: list[ChannelState]
+
+
+class PolicyAnswer(msgspec.Struct):
+    """`policy` is the digest of the text; both are null where the channel has no policy."""
+
+    channel: str
+    policy: str | None
+    text: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyChangeAnswer(ChangeAnswer):
+    """`unknown_suites` are those that the policy names and nobody has registered yet."""
+
+    unknown_suites: list[str]
+    known_suites: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditedChange(ChangeRecord):
+    """A change as the history holds it, and the outcome of its verdict."""
+
+    at: str
+    outcome: str | None
+
+
+class AuditAnswer(Page):
+    """The whole history is checked: `misfit` is the first version that is not as it was written.
+    `before` is the change before those that are shown, `left_out` the tasks that policies left
+    out, by verdict."""
+
+    channel: str
+    changes: list[AuditedChange]
+    before: AuditedChange | None
+    misfit: Misfit | None
+    left_out: dict[str, dict[str, list[str]]]
+
+
+class HistoryAnswer(msgspec.Struct):
+    """`next` is what to pass as `after` for those that follow; null when there are none."""
+
+    channel: str
+    changes: list[ChangeAnswer]
+    next: int | None
+
+
+class AssignmentAnswer(msgspec.Struct):
+    """The checkpoint that serves a key."""
+
+    channel: str
+    version: int
+    key: str
+    checkpoint: str
+    arm: str
+    digest: str | None
+    uri: str | None
+
+
+# Questions
+
+
+class ChannelsRequest(ListRequest):
+    """All of them."""
+
+
+ChannelName = Annotated[str, Meta(description="The channel.", extra={"metavar": "NAME"})]
+_LAST = "Show so many changes, the newest; all by default."
+_BEFORE = "Those before: the cursor that a list before named."
+
+
+class ChannelRequest(Request):
+    name: ChannelName
+
+
+class AuditRequest(Request):
+    name: ChannelName
+    last: Annotated[int, Meta(ge=1, le=2**31, description=_LAST)] | None = None
+    cursor: Annotated[str, Meta(description=_BEFORE)] | None = None
+
+
+class HistoryRequest(Request):
+    """Databases count no further."""
+
+    name: ChannelName
+    after: Annotated[int, Meta(ge=0, le=2**63 - 1, description="Changes after this version.")] = 0
+
+
+_KEY = "A user, a session, whatever should stay with one model."
+
+
+class AssignmentRequest(Request):
+    name: ChannelName
+    key: Annotated[str, Meta(max_length=1_024, description=_KEY)]
+
+
+class SetPolicyRequest(Request):
+    name: ChannelName
+    text: str
+    reason: str
+
+
+class ReleaseRequest(Request):
+    name: ChannelName
+    reason: Reason
+
+
+# Work
+
+
+def _list(lake: Lake, caller: Caller, request: ChannelsRequest) -> ChannelsAnswer:
+    from penstock.registry.channels.channel import list_channels
+
+    channels = list_channels(lake.database, caller.tenant)
+    page, after = page_of(channels, request, lambda channel: channel.channel)
+    return ChannelsAnswer(list(page), next=after)
+
+
+def _show(lake: Lake, caller: Caller, request: ChannelRequest) -> ChannelState:
+    from penstock.registry.channels.channel import channel_state
+
+    return channel_state(lake.database, caller.tenant, request.name)
+
+
+def _audit(lake: Lake, caller: Caller, request: AuditRequest) -> AuditAnswer:
+    from penstock.registry.channels import history
+
+    of_channel = lake.database, caller.tenant, request.name
+    # One more, to tell of each what was before it.
+    limit = request.last + 1 if request.last is not None else None
+    end = decode_number(request.cursor) if request.cursor is not None else None
+    changes = history.channel_changes(*of_channel, limit=limit, latest=True, before=end)
+    outcomes, left_out = history.verdicts_of(*of_channel)
+    answers = []
+    for change in changes:
+        told = {"at": time_text(change.at), "outcome": outcomes.get(change.verdict or "")}
+        answers.append(AuditedChange(**vars(change) | told))
+    shown = answers[-request.last :] if request.last is not None else answers
+    return AuditAnswer(
+        channel=request.name,
+        changes=shown,
+        before=answers[-len(shown) - 1] if len(answers) > len(shown) else None,
+        next=str(shown[0].version) if len(answers) > len(shown) else None,
+        misfit=history.verify_history(*of_channel),
+        left_out=left_out,
+    )
+
+
+def _history(lake: Lake, caller: Caller, request: HistoryRequest) -> HistoryAnswer:
+    from penstock.registry.channels.channel import channel_state
+    from penstock.registry.channels.notices import notices_after
+
+    place = lake.database, caller.tenant, request.name
+    newest = channel_state(*place).version
+    changes = notices_after(*place, request.after, up_to=newest)
+    last = changes[-1].version if changes else newest
+    return HistoryAnswer(request.name, changes, last if last < newest else None)
+
+
+def _assign(lake: Lake, caller: Caller, request: AssignmentRequest) -> AssignmentAnswer:
+    from penstock.registry.channels.channel import assign, channel_state
+
+    channel = channel_state(lake.database, caller.tenant, request.name)
+    chosen = assign(channel, request.key)
+    files = (channel.digest, channel.uri)
+    if chosen.arm == "canary":
+        files = (channel.canary_digest, channel.canary_uri)
+    place = (request.name, channel.version, request.key)
+    return AssignmentAnswer(*place, chosen.checkpoint, chosen.arm, *files)
+
+
+def _show_policy(lake: Lake, caller: Caller, request: ChannelRequest) -> PolicyAnswer:
+    from penstock.registry.channels.channel import channel_state, policy_of
+
+    channel = channel_state(lake.database, caller.tenant, request.name)
+    return PolicyAnswer(request.name, channel.policy, policy_of(lake.database, channel))
+
+
+def _set_policy(lake: Lake, caller: Caller, request: SetPolicyRequest) -> PolicyChangeAnswer:
+    from penstock.registry.channels.promotion import set_policy
+    from penstock.registry.checkpoints.suites import suite_names
+    from penstock.registry.gate.policy import parse
+
+    known = suite_names(lake.database, caller.tenant)
+    unknown = sorted(set(parse(request.text, "the policy").suites) - set(known))
+    order = {"text": request.text, "reason": request.reason, "actor": caller.actor}
+    change = set_policy(lake.database, tenant=caller.tenant, channel=request.name, **order)
+    fields = vars(committed(lake.database, change))
+    return PolicyChangeAnswer(**fields, unknown_suites=unknown, known_suites=list(known))
+
+
+def _release(lake: Lake, caller: Caller, request: ReleaseRequest) -> ChangeAnswer:
+    from penstock.registry.channels.promotion import release
+
+    order = {"reason": request.reason, "actor": caller.actor}
+    change = release(lake.database, tenant=caller.tenant, channel=request.name, **order)
+    return committed(lake.database, change)
+
+
+def committed(database: "Database", change: Change) -> ChangeAnswer:
+    """A change as everybody is told of it."""
+    from penstock.registry.channels.notices import notices_after
+
+    place = (change.tenant, change.channel, change.version - 1)
+    [notice] = notices_after(database, *place, up_to=change.version)
+    return notice
+
+
+# Calls
+
+
+LIST_CHANNELS = Endpoint("GET /v1/channels", _list, ("read", "promote"), "All channels")
+#: Its route can wait for a change: see `channels/routes.py`.
+SHOW_CHANNEL = Endpoint(
+    "GET /v1/channels/{name}", _show, ("read", "serve", "promote"), "A channel, or its next change"
+)
+AUDIT_CHANNEL = Endpoint(
+    "GET /v1/channels/{name}/audit",
+    _audit,
+    ("read", "promote"),
+    "The history of a channel, checked",
+)
+CHANNEL_HISTORY = Endpoint(
+    "GET /v1/channels/{name}/history", _history, ("read", "promote"), "The changes of a channel"
+)
+ASSIGN_KEY = Endpoint(
+    "GET /v1/channels/{name}/assign",
+    _assign,
+    ("read", "serve"),
+    "Which checkpoint serves a key",
+    refused={409: None},
+)
+SHOW_POLICY = Endpoint(
+    "GET /v1/channels/{name}/policy",
+    _show_policy,
+    ("read", "promote"),
+    "What the gate demands for a channel",
+    refused={500: "The policy is not there as it was written."},
+)
+SET_POLICY = Endpoint(
+    "POST /v1/channels/{name}/policy",
+    _set_policy,
+    (),
+    "Give a channel a policy; one that is not there yet is made",
+)
+RELEASE = Endpoint(
+    "POST /v1/channels/{name}/release",
+    _release,
+    ("promote",),
+    "Let a channel be promoted again after a rollback",
+    refused={409: None},
+)
+
+ENDPOINTS: Endpoints = [
+    LIST_CHANNELS,
+    AUDIT_CHANNEL,
+    CHANNEL_HISTORY,
+    ASSIGN_KEY,
+    SHOW_POLICY,
+    SET_POLICY,
+    RELEASE,
+]

@@ -1,0 +1,73 @@
+"""What channels bring."""
+
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.room import Commands, Endpoints, Room
+
+if TYPE_CHECKING:
+    from penstock.core.settings import RoomSettings
+
+
+def commands() -> Commands:
+    from penstock.registry.channels import cli, webhooks_cli
+    from penstock.registry.channels.promotion_cli import approve, check, lineage, promote, rollback
+
+    return {
+        "checkpoints.lineage": lineage,
+        "gate.check": check,
+        "gate.approve": approve,
+        "promote": promote,
+        "rollback": rollback,
+        "channels": cli.app,
+        "webhooks": webhooks_cli.app,
+    }
+
+
+def tables() -> list[ModuleType]:
+    from penstock.registry.channels import tables
+
+    return [tables]
+
+
+def settings() -> "list[type[RoomSettings]]":
+    from penstock.registry.channels.settings import ChannelSettings
+
+    return [ChannelSettings]
+
+
+def endpoints() -> Endpoints:
+    from penstock.registry.channels import endpoints, promotion_endpoints
+
+    return [*endpoints.ENDPOINTS, *promotion_endpoints.ENDPOINTS]
+
+
+def bind_views() -> Any:
+    from penstock.registry.channels.history import bind_views
+
+    return bind_views
+
+
+def shard_uses() -> list[Any]:
+    from penstock.registry.channels.history import shard_uses
+
+    return [shard_uses]
+
+
+ROOM = Room(
+    package="penstock.registry.channels",
+    summaries={
+        "promote": "Point a channel at a checkpoint that passes the gate.",
+        "rollback": "Take a channel back to the last good checkpoint, and pin it there.",
+        "channels": "What the serving fleet watches: each channel points at one checkpoint.",
+        "webhooks": "Addresses that are told of changes of channels.",
+    },
+    joined=("checkpoints.lineage", "gate.check", "gate.approve"),
+    commands=commands,
+    tables=tables,
+    settings=settings,
+    endpoints=endpoints,
+    views=("promotions",),
+    bind_views=bind_views,
+    shard_uses=shard_uses,
+)

@@ -1,0 +1,135 @@
+"""Labels asked for and given as calls, and what they did to the rate."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.core.endpoint import Caller
+from penstock.core.errors import InvalidInput
+from penstock.lake.client import LocalClient
+from penstock_jobs.rewards.followups.judged_follow_ups import JudgedFollowUp, JudgedFollowUps
+from penstock_jobs.rewards.followups.label_endpoints import (
+    LABEL,
+    LABEL_RATES,
+    NEXT_LABEL,
+    UNDO,
+    AlreadyLabelled,
+    EffectRequest,
+    LabelOrder,
+    MessageUnknown,
+    NextLabelRequest,
+    NothingToUndo,
+    OpenMessage,
+    UndoRequest,
+    effect_by_checkpoint,
+    effect_by_step,
+)
+from penstock_jobs.rewards.followups.labels import StoredLabel, draw
+from tests.support.lakes import HandLake
+from tests.support.rewards.followups.judged_lakes import judged_lake
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[HandLake]:
+    with judged_lake(tmp_path, 3) as lake:
+        yield lake
+
+
+def _client(lake: HandLake, who: str = "ann") -> LocalClient:
+    return LocalClient(lake.lake, Caller("default", who))
+
+
+def _next(client: LocalClient) -> OpenMessage:
+    message = client.call(NEXT_LABEL, NextLabelRequest(definition="judged")).next
+    assert message is not None
+    return message
+
+
+def _order(message: OpenMessage, label: str) -> LabelOrder:
+    return LabelOrder(
+        session_id=message.session_id,
+        turn=message.turn,
+        message=message.message,
+        drawn=message.drawn,
+        until_us=message.until_us,
+        label=label,
+        definition="judged",
+    )
+
+
+def _counts(client: LocalClient) -> dict[str, int]:
+    return client.call(LABEL_RATES, EffectRequest(definition="judged")).labels
+
+
+def test_what_is_asked_is_labelled_and_taken_back(lake: HandLake) -> None:
+    client = _client(lake)
+    asked = []
+    for label in ("corrects", "asks", "unclear"):
+        message = _next(client)
+        asked.append(message.session_id)
+        assert client.call(LABEL, _order(message, label)).by == "ann"
+    assert sorted(asked) == ["s00", "s01", "s02"]
+    answer = client.call(NEXT_LABEL, NextLabelRequest(definition="judged"))
+    assert (answer.next, answer.open, answer.labelled) == (None, 0, 3)
+    assert _counts(client) == {"corrects": 1, "asks": 1, "unclear": 1}
+    for session in reversed(asked):
+        assert client.call(UNDO, UndoRequest(definition="judged")).session_id == session
+    assert _counts(client) == {}
+    with pytest.raises(NothingToUndo):
+        client.call(UNDO, UndoRequest(definition="judged"))
+
+
+def test_nobody_undoes_what_another_said(lake: HandLake) -> None:
+    message = _next(_client(lake))
+    _client(lake).call(LABEL, _order(message, "reverts"))
+    with pytest.raises(NothingToUndo):
+        _client(lake, "bob").call(UNDO, UndoRequest(definition="judged"))
+    with pytest.raises(AlreadyLabelled, match="ann said reverts"):
+        _client(lake, "bob").call(LABEL, _order(message, "asks"))
+    assert _counts(_client(lake)) == {"reverts": 1}
+
+
+def test_a_label_is_of_the_words_that_were_read(lake: HandLake) -> None:
+    client = _client(lake)
+    message = _next(client)
+    message.message = "0" * 64
+    with pytest.raises(MessageUnknown):
+        client.call(LABEL, _order(message, "asks"))
+    with pytest.raises(InvalidInput, match="labels are moves_on"):
+        client.call(LABEL, _order(_next(client), "likes"))
+    assert _counts(client) == {}
+
+
+def test_intervals_come_with_thirty_labels_and_narrow_with_more() -> None:
+    follow_ups = [
+        JudgedFollowUp(f"s{number:03}", 2, 0.2 + 0.6 * (number % 4 == 0), f"c{number % 2}", 1, 1)
+        for number in range(200)
+    ]
+    by_place = sorted(follow_ups, key=lambda each: draw("default", each.place))
+    labels = [
+        StoredLabel(
+            *each.place,
+            message="m",
+            label="corrects" if each.judged > 0.5 else "moves_on",
+            drawn=True,
+            until_us=1,
+            by="ann",
+            is_model=False,
+            at=number,
+        )
+        for number, each in enumerate(by_place[:150])
+    ]
+    columns = JudgedFollowUps.of("default", follow_ups)
+    few = effect_by_step(columns, labels[:20])
+    assert [(step.labels, step.value) for step in few] == [(20, None)]
+    steps = effect_by_step(columns, labels)
+    assert [step.labels for step in steps] == [30, 60, 120, 150]
+    widths = [step.high - step.low for step in steps if step.low is not None and step.high]
+    assert len(widths) == 4
+    assert widths[-1] < widths[0]
+    assert effect_by_step(columns, []) == []
+    found = effect_by_checkpoint(columns, labels)
+    assert [each.checkpoint for each in found] == ["c0", "c1"]
+    assert sum(each.labels for each in found) == 150
+    assert {each.truth_by for each in found} == {"people"}
