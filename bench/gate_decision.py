@@ -12,7 +12,8 @@ from penstock.backends.database.engine import Database
 from penstock.backends.database.migrations import upgrade
 from penstock.core.settings import Settings
 from penstock.registry.channels.promotion import Promotion, judge, promote, set_policy
-from penstock.registry.checkpoints.attempts import Attempt, AttemptScope, record_attempts
+from penstock.registry.checkpoints.attempts import Attempt, record_attempts
+from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.checkpoints.registration import register
 from penstock.registry.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from bench.figures import Figure, Goal
 from bench.measurement import Measurement, Size
-from penstock.backends.storage import FileStore
+from penstock.backends.storage.object_store import FileStore
 from penstock.core.settings import MIB
 from penstock.shards.batches import TRAINING_COLUMNS, Ragged, to_numpy
 from penstock.shards.manifest import Counts, Manifest, shard_folder

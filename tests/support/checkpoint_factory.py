@@ -9,8 +9,9 @@ from penstock.core.settings import Settings
 from penstock.registry.channels import promotion
 from penstock.registry.channels.change import Change
 from penstock.registry.channels.promotion import Judge, Promotion, Rollback, roll_back
-from penstock.registry.checkpoints.attempts import Attempt, AttemptScope, record_attempts
+from penstock.registry.checkpoints.attempts import Attempt, record_attempts
 from penstock.registry.checkpoints.checkpoint import Checkpoint
+from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.checkpoints.registration import register
 from penstock.registry.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.registry.gate.verdict import Outcome, Verdict

@@ -5,8 +5,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.backends.execution import Executor
 from penstock.backends.execution.calls import InlineExecutor
+from penstock.backends.execution.executor import Executor
 from penstock.shards.files import read_rows
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from penstock.backends.storage import FileStore
+from penstock.backends.storage.object_store import FileStore
 from penstock.shards.manifest import Manifest
 from penstock.shards.schema import SORTED_BY
 from penstock.shards.validation import ShardValidator

@@ -7,7 +7,8 @@ import sqlalchemy as sa
 
 from penstock.backends.database.engine import Database
 from penstock.core.settings import Settings
-from penstock.registry.checkpoints.attempts import AttemptScope, attempts_of
+from penstock.registry.checkpoints.attempts import attempts_of
+from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.checkpoints.registration import register
 from penstock.registry.checkpoints.tables import benchmark_run
 from penstock_jobs.benchmarks.importers.trials import ReadOptions

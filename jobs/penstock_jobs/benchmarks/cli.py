@@ -75,7 +75,7 @@ def run(
     Example: penstock bench run examples/suites/core --checkpoint ckpt-0013 --agent "my-agent"
     """
     from penstock.backends.execution import open_executor
-    from penstock.registry.checkpoints.attempts import AttemptScope
+    from penstock.registry.checkpoints.journal import AttemptScope
     from penstock.registry.checkpoints.registration import find
     from penstock_jobs.benchmarks.run import RunOptions, UntilDecided, register_suite, run_suite
     from penstock_jobs.benchmarks.suite import read_suite

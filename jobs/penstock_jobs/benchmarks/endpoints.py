@@ -46,11 +46,8 @@ class ComparisonRequest(Request):
 
 
 def _show(lake: Lake, caller: Caller, request: ResultsRequest) -> ResultsAnswer:
-    from penstock.registry.checkpoints.attempts import (
-        AttemptScope,
-        checkpoints_tried,
-        versions_tried,
-    )
+    from penstock.registry.checkpoints.attempts import checkpoints_tried, versions_tried
+    from penstock.registry.checkpoints.journal import AttemptScope
 
     database, tenant, suite = lake.database, caller.tenant, request.suite
     one = request.checkpoint

@@ -18,7 +18,6 @@ from penstock.core.errors import InvalidInput
 from penstock.core.toml_document import unknown
 from penstock.registry.checkpoints.attempts import (
     Attempt,
-    AttemptScope,
     BenchmarkRun,
     RecordedAttempt,
     check_attempt,
@@ -31,6 +30,7 @@ from penstock.registry.checkpoints.attempts import (
     record_run,
     result_values,
 )
+from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.checkpoints.registration import find
 from penstock.registry.checkpoints.suites import SuiteVersion, add_suite, suite_versions
 from penstock_jobs.benchmarks.importers import (

@@ -8,14 +8,13 @@ from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
 from penstock.backends.database.engine import Database
-from penstock.backends.execution import Executor
+from penstock.backends.execution.executor import Executor
 from penstock.core.errors import InvalidInput, PenstockError
 from penstock.core.settings import MIB, Settings
 from penstock.lake.lake import Lake
 from penstock.registry.channels.promotion import channel_evidence
 from penstock.registry.checkpoints.attempts import (
     Attempt,
-    AttemptScope,
     attempts_of,
     begin_run,
     finish_run,
@@ -23,6 +22,7 @@ from penstock.registry.checkpoints.attempts import (
     record_attempts,
 )
 from penstock.registry.checkpoints.checkpoint import AttemptConflict
+from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.checkpoints.suites import SuiteContent, SuiteTask, SuiteVersion, add_suite
 from penstock.registry.gate import designs
 from penstock.registry.gate.decision import decide

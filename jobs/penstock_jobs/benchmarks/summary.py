@@ -11,7 +11,6 @@ from penstock.backends.database.engine import Database
 from penstock.core.errors import InvalidInput
 from penstock.registry.checkpoints.attempts import (
     Attempt,
-    AttemptScope,
     BenchmarkRun,
     ErrorGroup,
     RecordedAttempt,
@@ -22,6 +21,7 @@ from penstock.registry.checkpoints.attempts import (
     runs_of,
     versions_tried,
 )
+from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.checkpoints.suites import SuiteTask, suite_versions, version_names
 from penstock.registry.gate.statistics import Ranges, compare, estimate
 

@@ -24,8 +24,9 @@ from penstock.registry.channels.promotion import (
     roll_back,
     set_policy,
 )
-from penstock.registry.checkpoints.attempts import AttemptScope, RecordedAttempt, attempts_of
+from penstock.registry.checkpoints.attempts import RecordedAttempt, attempts_of
 from penstock.registry.checkpoints.checkpoint import StateRefused
+from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.gate.policy import CanarySteps, EvidenceRules
 from penstock.registry.gate.verdict import GateRefused
 from penstock_jobs.benchmarks.run import (

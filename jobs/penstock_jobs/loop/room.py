@@ -32,9 +32,9 @@ def settings() -> "list[type[RoomSettings]]":
 
 def endpoints() -> Endpoints:
     from penstock_jobs.loop import endpoints
-    from penstock_jobs.loop.canary import trial
+    from penstock_jobs.loop.canary import look
 
-    return [*endpoints.ENDPOINTS, *trial.ENDPOINTS]
+    return [*endpoints.ENDPOINTS, *look.ENDPOINTS]
 
 
 def pages() -> "list[ConsolePage[Any]]":
@@ -58,7 +58,7 @@ def shard_uses() -> list[Any]:
 ROOM = Room(
     package="penstock_jobs.loop",
     summaries={
-        "canary": "A checkpoint on a part of the traffic: look at it, give it more, or take it back.",
+        "canary": "A checkpoint on part of the traffic: look at it, give it more, or take it back.",
         "loop": "From sessions to a checkpoint that serves, again and again, by a loop file.",
     },
     commands=commands,

@@ -11,8 +11,8 @@ from typing import Any
 from uuid import uuid4
 
 from penstock.backends.database.errors import DatabaseUnreachable
-from penstock.backends.execution import ExecutorUnreachable
-from penstock.backends.storage import StoreUnreachable
+from penstock.backends.execution.executor import ExecutorUnreachable
+from penstock.backends.storage.object_store import StoreUnreachable
 from penstock.core.clock import SECOND_US
 from penstock.core.errors import InvalidInput, PenstockError, one_line
 from penstock.lake.lake import Lake

@@ -9,12 +9,10 @@ import typer
 from penstock.backends.terminal import options
 from penstock.backends.terminal.long_commands import progress_of, spinner_of
 from penstock.backends.terminal.options import since_us
-from penstock.backends.terminal.output import say, show_styled, show_table, show_text
+from penstock.backends.terminal.output import say, show_table, show_text
 from penstock.core.arrow_start import take_memory_from_system
-from penstock.core.endpoint import Client
-from penstock.core.errors import InvalidInput, StoreNeeded
-from penstock.events.event import CONSENT_UNKNOWN, TENANT_DEFAULT
-from penstock.lake.client import LocalClient
+from penstock.core.errors import InvalidInput
+from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.commands import Outcome, command
 from penstock.lake.lake import Lake
 from penstock_jobs.rewards.followups.cli import judge, label
@@ -158,46 +156,6 @@ def _run(
         show_gaps(repository, report.gaps)
     if not report.sessions:
         say("No session changed or matured since the last run.")
-
-
-@app.command()
-@command()
-def show(
-    client: Client,
-    session: Annotated[str, typer.Argument(metavar="SESSION", help="Its id.")],
-    definition: Definition = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-) -> Iterator[object]:
-    """Why a session is worth what it is: each term of its reward, its outcome and the reason, its
-    chain, the conversation, and all rewards of its edits and turns.
-
-    It is what the newest run computed. With --definition, or where no run was, it is computed now.
-
-    Example: penstock rewards show s-81f3
-    """
-    from penstock_jobs.rewards.definition import DEFAULT, find_definition
-    from penstock_jobs.rewards.explanation import computed_rewards
-    from penstock_jobs.rewards.report import show_all_rewards, show_explanation
-    from penstock_jobs.sessions.edit_fates import bucket_of, read_whole_session
-    from penstock_jobs.sessions.transcript import transcript_lines
-
-    if definition and not isinstance(client, LocalClient):
-        raise StoreNeeded(command="penstock rewards show --definition")
-    chosen = find_definition(definition or DEFAULT)
-    record = read_whole_session(client, session)
-    if isinstance(client, LocalClient) and (definition or record.explanation is None):
-        consent = record.session["consent"] if record.session else CONSENT_UNKNOWN
-        computed = computed_rewards(client.lake, session, tenant, chosen, consent)
-        record.explanation, record.rewards = computed.explanation, computed.rows
-    yield {"explanation": record.explanation, "rewards": record.rewards}
-    bucket = bucket_of(client, record)
-    if record.explanation is None:
-        say("No run has computed it yet: `penstock rewards run` does, on the lake's machine.")
-    else:
-        show_explanation(record.explanation)
-    show_styled(transcript_lines(record, bucket))
-    show_text("")
-    show_all_rewards(record.rewards)
 
 
 @app.command()

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from penstock.backends.execution import Executor
+from penstock.backends.execution.executor import Executor
 from penstock.core.clock import SystemClock
 from penstock.core.settings import Settings
 from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket

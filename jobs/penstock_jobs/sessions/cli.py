@@ -8,10 +8,13 @@ import typer
 
 from penstock.backends.terminal import options
 from penstock.backends.terminal.long_commands import spinner_of
-from penstock.backends.terminal.output import say, say_more, show_styled, show_table
+from penstock.backends.terminal.output import say, say_more, show_styled, show_table, show_text
 from penstock.core.endpoint import Client
+from penstock.core.errors import StoreNeeded
+from penstock.events.event import CONSENT_UNKNOWN, TENANT_DEFAULT
+from penstock.lake.client import LocalClient
 from penstock.lake.commands import asks, command
-from penstock_jobs.sessions.endpoints import LIST_SESSIONS, SessionPage
+from penstock_jobs.sessions.session_list import LIST_SESSIONS, SessionPage
 
 app = typer.Typer(help="Sessions, to be looked through and read.", no_args_is_help=True)
 
@@ -21,6 +24,16 @@ Definition = Annotated[
         "--definition",
         metavar="NAME",
         help="Rewards by this definition, by name or version; else by the one that ran last.",
+    ),
+]
+
+
+RewardDefinition = Annotated[
+    str | None,
+    typer.Option(
+        "--definition",
+        metavar="FILE|NAME",
+        help="A definition in TOML, or one that comes with Penstock: default, comparing.",
     ),
 ]
 
@@ -101,3 +114,42 @@ def export(
         report = export_sessions(client, query, form, out, as_of)
     yield report
     say(f"{report.sessions} sessions with {report.events} events in {out}")
+
+
+@command()
+def explain(
+    client: Client,
+    session: Annotated[str, typer.Argument(metavar="SESSION", help="Its id.")],
+    definition: RewardDefinition = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+) -> Iterator[object]:
+    """Why a session is worth what it is: each term of its reward, its outcome and the reason, its
+    chain, the conversation, and all rewards of its edits and turns.
+
+    It is what the newest run computed. With --definition, or where no run was, it is computed now.
+
+    Example: penstock rewards show s-81f3
+    """
+    from penstock_jobs.rewards.definition import DEFAULT, find_definition
+    from penstock_jobs.rewards.explanation import computed_rewards
+    from penstock_jobs.rewards.report import show_all_rewards, show_explanation
+    from penstock_jobs.sessions.edit_fates import bucket_of, read_whole_session
+    from penstock_jobs.sessions.transcript import transcript_lines
+
+    if definition and not isinstance(client, LocalClient):
+        raise StoreNeeded(command="penstock rewards show --definition")
+    chosen = find_definition(definition or DEFAULT)
+    record = read_whole_session(client, session)
+    if isinstance(client, LocalClient) and (definition or record.explanation is None):
+        consent = record.session["consent"] if record.session else CONSENT_UNKNOWN
+        computed = computed_rewards(client.lake, session, tenant, chosen, consent)
+        record.explanation, record.rewards = computed.explanation, computed.rows
+    yield {"explanation": record.explanation, "rewards": record.rewards}
+    bucket = bucket_of(client, record)
+    if record.explanation is None:
+        say("No run has computed it yet: `penstock rewards run` does, on the lake's machine.")
+    else:
+        show_explanation(record.explanation)
+    show_styled(transcript_lines(record, bucket))
+    show_text("")
+    show_all_rewards(record.rewards)

@@ -12,14 +12,14 @@ def commands() -> Commands:
     from penstock_jobs.sessions import cli
     from penstock_jobs.sessions.observation.cli import observe
 
-    return {"observe": observe, "sessions": cli.app}
+    return {"observe": observe, "sessions": cli.app, "rewards.show": cli.explain}
 
 
 def endpoints() -> Endpoints:
-    from penstock_jobs.sessions import endpoints, session_record
+    from penstock_jobs.sessions import session_list, session_record
     from penstock_jobs.sessions.observation import observer
 
-    return [*endpoints.ENDPOINTS, *session_record.ENDPOINTS, *observer.ENDPOINTS]
+    return [*session_list.ENDPOINTS, *session_record.ENDPOINTS, *observer.ENDPOINTS]
 
 
 def pages() -> "list[ConsolePage[Any]]":
@@ -35,6 +35,7 @@ ROOM = Room(
         "observe": "Look at files that sessions edited, and tell what became of them.",
         "sessions": "Sessions, to be looked through and read.",
     },
+    joined=("rewards.show",),
     commands=commands,
     endpoints=endpoints,
     pages=pages,

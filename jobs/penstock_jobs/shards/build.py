@@ -21,12 +21,12 @@ from msgspec.structs import replace
 
 from penstock.access.privacy.consents import SessionDecisions, newest_decision
 from penstock.backends.audit.entry import OPERATOR
-from penstock.backends.execution import Executor
+from penstock.backends.execution.executor import Executor
 from penstock.core.errors import InvalidInput
 from penstock.lake.buckets import SessionId, bucket_of_sessions
 from penstock.lake.catalog import intents_kept, name_snap, pinned
-from penstock.lake.duplicates import SessionFilters
 from penstock.lake.lake import Lake
+from penstock.lake.session_filters import SessionFilters
 from penstock.lake.settings import LakeSettings
 from penstock.shards.batches import pack
 from penstock.shards.errors import ShardDamaged, ShardMissing

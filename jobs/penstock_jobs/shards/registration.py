@@ -13,7 +13,7 @@ from penstock.access.privacy.tombstones import SESSION
 from penstock.backends.audit.chain import append
 from penstock.backends.audit.entry import OPERATOR, Deed
 from penstock.backends.database.engine import Database, insert_new, insert_of, now_us
-from penstock.backends.storage import ObjectStore
+from penstock.backends.storage.object_store import ObjectStore
 from penstock.backends.terminal.output import time_text
 from penstock.events.event import session_key
 from penstock.lake import segments

@@ -54,10 +54,9 @@ def upkeep() -> Parts:
 
 
 def erasure() -> Parts:
-    from penstock.access.privacy.lake_content import EVENTS, FILES, RECORDS
-    from penstock.lake.iceberg.publication import ERASURE
+    from penstock.access.privacy.lake_content import EVENTS, FILES, ICEBERG, RECORDS
 
-    return {"events": EVENTS, "iceberg": ERASURE, "records": RECORDS, "files": FILES}
+    return {"events": EVENTS, "iceberg": ICEBERG, "records": RECORDS, "files": FILES}
 
 
 def retention() -> Parts:

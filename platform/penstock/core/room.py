@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.core.endpoint import Endpoint
-    from penstock.core.settings import RoomSettings
 
 _GROUP = "penstock.rooms"
 
@@ -41,8 +40,8 @@ class Room:
     commands: Callable[[], Commands] = _no_parts
     #: Modules that declare tables.
     tables: Callable[[], Iterable[object]] = _none
-    #: What an operator may turn.
-    settings: Callable[[], "Sequence[type[RoomSettings]]"] = _none
+    #: What an operator may turn: subclasses of RoomSettings.
+    settings: Callable[[], Sequence[type[Any]]] = _none
     #: What can be asked over HTTP, and so by commands from anywhere.
     endpoints: Callable[[], Endpoints] = _none
     #: Pages of the console.

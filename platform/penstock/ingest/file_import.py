@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from penstock.backends.audit.entry import OPERATOR
-from penstock.backends.eventlog import OffsetBounds
+from penstock.backends.eventlog.log import OffsetBounds
 from penstock.backends.http.client import ServiceClient
 from penstock.backends.http.login import login_path
 from penstock.backends.terminal.output import say

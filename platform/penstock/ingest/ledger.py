@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from penstock.backends.database.engine import clock_us, now_us
-from penstock.backends.eventlog import EventLog
+from penstock.backends.eventlog.log import EventLog
 from penstock.events.frames import FrameDecoder, FrameHeader
 from penstock.ingest.flush import hour_of, wait_seconds
 from penstock.ingest.settings import IngestSettings

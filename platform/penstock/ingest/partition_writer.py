@@ -15,7 +15,7 @@ import structlog
 from sqlalchemy import Connection
 
 from penstock.access.privacy.tombstones import find_erased
-from penstock.backends.eventlog import Claim
+from penstock.backends.eventlog.log import Claim
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
 from penstock.core.metrics import Metrics

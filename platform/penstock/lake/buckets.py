@@ -15,16 +15,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.backends.execution import Executor
-from penstock.backends.storage import ObjectStore
+from penstock.backends.execution.executor import Executor
+from penstock.backends.storage.object_store import ObjectStore
 from penstock.core.settings import Settings
 from penstock.events.event import session_key
 from penstock.lake.catalog import Pin, Segment
-from penstock.lake.duplicates import SessionFilters
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.lake import Lake
 from penstock.lake.rows import EVENT_ROWS, SORT_KEYS, SORTED_BY
 from penstock.lake.segments import open_segment, sessions_name
+from penstock.lake.session_filters import SessionFilters
 from penstock.lake.settings import LakeSettings
 
 R = TypeVar("R")

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.backends.database.engine import Database, clock_us, insert_new, now_us, put_rows
-from penstock.backends.eventlog import OffsetBounds
+from penstock.backends.eventlog.log import OffsetBounds
 from penstock.lake.catalog import changes_content, withdraw_intents
 from penstock.lake.errors import FencedOff, LogGrew
 from penstock.lake.segments import SegmentFile

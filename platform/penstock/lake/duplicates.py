@@ -4,23 +4,19 @@ Identities of busy sessions are kept in memory up to a limit; those of a session
 are read from the segments whose filters name it.
 """
 
-import threading
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from math import gcd
-from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.backends.database.engine import Database, portions
-from penstock.core.settings import MIB
+from penstock.backends.database.engine import portions
 from penstock.events.event import (
     CONSENT_UNKNOWN,
     KEY_BYTES,
@@ -28,20 +24,16 @@ from penstock.events.event import (
     session_key,
     strictest_consent,
 )
-from penstock.lake.catalog import Segment, visible_at
+from penstock.lake.catalog import visible_at
 from penstock.lake.errors import LakeDamaged
+from penstock.lake.lake_parts import LakeParts
 from penstock.lake.rows import DecodedEvents
 from penstock.lake.segments import (
-    SessionPrefixes,
     may_hold,
     open_segment,
-    read_filter,
     session_prefixes,
 )
 from penstock.lake.tables import lake_head, segment
-
-if TYPE_CHECKING:  # a lake has filters
-    from penstock.lake.lake import Lake
 
 #: What an identity costs that is ready to be asked for: a bytes object and its place in a set.
 _BYTES_PER_KEY = 96
@@ -101,63 +93,11 @@ def find_new(decoded: DecodedEvents, memories: dict[str, SessionMemory]) -> NewE
     return NewEvents(new, consents, stricter)
 
 
-class SessionFilters:
-    """The filters of segments that were asked for lately; they never change. Safe to share between
-    threads."""
-
-    def __init__(self, database: Database, bytes_max: float = 64 * MIB) -> None:
-        self._database = database
-        self._bytes_max = bytes_max
-        self._kept: OrderedDict[str, SessionPrefixes] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
-
-    def of(self, names: Iterable[str]) -> dict[str, SessionPrefixes | None]:
-        """The filters of these segments; None where the database does not know one any more."""
-        with self._lock:
-            known = {name: self._kept.get(name) for name in names}
-        query = sa.select(segment.c.name, segment.c.session_filter)
-        for missing in portions(name for name, held in known.items() if held is None):
-            with self._database.read() as connection:
-                rows = connection.execute(query.where(segment.c.name.in_(missing))).all()
-            known |= {name: read_filter(stored) for name, stored in rows}
-        self._keep(known)
-        return known
-
-    def holding(self, segments: Iterable[Segment], sessions: Iterable[str]) -> list[Segment]:
-        """Those that may hold any of these `session_key`s."""
-        prefixes = np.sort(session_prefixes(sessions))  # in order they are found sooner
-        by_name = {stored.name: stored for stored in segments}
-        return [
-            by_name[name]
-            for name, held in self.of(by_name).items()
-            if held is None or may_hold(held, prefixes).any()
-        ]
-
-    def count(self) -> int:
-        """Of how many sessions all segments hold something; one in several counts in each."""
-        query = sa.select(sa.func.sum(sa.func.length(segment.c.session_filter)))
-        with self._database.read() as connection:
-            held: int = connection.scalar(query) or 0
-        return held // np.dtype(np.uint32).itemsize
-
-    def _keep(self, filters: Mapping[str, SessionPrefixes | None]) -> None:
-        with self._lock:
-            for name, held in filters.items():
-                if held is not None and name not in self._kept:
-                    self._kept[name] = held
-                    self._bytes += held.nbytes
-                elif held is not None:
-                    self._kept.move_to_end(name)
-            while self._bytes > self._bytes_max:
-                self._bytes -= self._kept.popitem(last=False)[1].nbytes
-
-
 class KnownEvents:
     """The sessions of the lake, or of the partitions that are covered, whatever partitions the log
     had when they were stored. Not shared between threads."""
 
-    def __init__(self, lake: "Lake", *, bytes_max: int) -> None:
+    def __init__(self, lake: LakeParts, *, bytes_max: int) -> None:
         self._lake = lake
         self._bytes_max = bytes_max
         self._covered: set[int] | None = None

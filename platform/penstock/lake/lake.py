@@ -3,106 +3,27 @@
 What it is made of is loaded when one is opened: a command that shows its help opens none."""
 
 from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from penstock.backends.terminal.output import say
 from penstock.core.directories import make_directory, narrow
 from penstock.core.errors import InvalidInput
-from penstock.core.settings import MIB, Settings, load_settings
+from penstock.core.settings import Settings, load_settings
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.errors import LakeMissing, RestoreCutOff
+from penstock.lake.lake_parts import LakeParts
 
 if TYPE_CHECKING:
     from penstock.backends.database.engine import Database
-    from penstock.backends.eventlog import EventLog
-    from penstock.backends.execution import Executor
-    from penstock.backends.storage import ObjectStore
-    from penstock.events.redaction.line_redaction import LineRedactor
-    from penstock.lake.duplicates import SessionFilters
-    from penstock.lake.query.fresh_events import WaitingIndex
     from penstock.lake.query.lake_query import LakeQuery, OwnQuery
-    from penstock.lake.query.statement_processes import StatementProcesses
-    from penstock.lake.redaction_counts import TenantModes
-
 
 #: In a data directory, while a backup is restored.
 RESTORING = ".restoring"
-#: Memory for the ends of files that queries read from S3.
-TAILS_BYTES_MAX = 32 * MIB
 
 
-class Lake:
+class Lake(LakeParts):
     """Segments, the database that knows them, and the log with what is not in them yet."""
-
-    def __init__(self, settings: Settings) -> None:
-        from penstock.backends.audit.chain import Tally
-        from penstock.backends.database.engine import Database
-        from penstock.backends.storage import open_store
-        from penstock.lake.query.pinned_files import FileTails
-        from penstock.lake.redaction_counts import RedactionTally
-        from penstock.lake.segments import process_summariser
-
-        self.settings = settings
-        self.database = Database.of(settings)
-        self.store: ObjectStore = open_store(settings)
-        self.tails = FileTails(TAILS_BYTES_MAX)
-        self.summariser = process_summariser()
-        #: What is noted in the audit a few times a minute at most.
-        self.tally = Tally()
-        self.redaction_tally = RedactionTally()
-        #: Where statements of users run, in a process that others use too.
-        self.statements: StatementProcesses | None = None
-        self._log: EventLog | None = None
-        self._executor: Executor | None = None
-
-    @cached_property
-    def redactor(self) -> "LineRedactor":
-        """Raises RedactionRulesInvalid."""
-        from penstock.core.sealed_texts import SecretSeal
-        from penstock.events.redaction.line_redaction import LineRedactor
-
-        seal = SecretSeal.of(self.settings)
-        return LineRedactor.of(
-            self.settings, lambda: seal.key_for("redaction"), self.redaction_modes.of
-        )
-
-    @cached_property
-    def redaction_modes(self) -> "TenantModes":
-        from penstock.lake.redaction_counts import TenantModes
-
-        return TenantModes(self.database, self.settings)
-
-    @cached_property
-    def session_filters(self) -> "SessionFilters":
-        from penstock.lake.duplicates import SessionFilters
-
-        return SessionFilters(self.database)
-
-    @cached_property
-    def waiting_index(self) -> "WaitingIndex":
-        from penstock.lake.query.fresh_events import WaitingIndex
-
-        return WaitingIndex()
-
-    @property
-    def log(self) -> "EventLog":
-        if self._log is None:
-            from penstock.backends.eventlog import open_log
-
-            self._log = open_log(self.settings)
-        return self._log
-
-    @property
-    def executor(self) -> "Executor | None":
-        """Where the settings send heavy work; None is this process. Raises ExecutorUnreachable."""
-        from penstock.backends.execution import INLINE, open_executor
-        from penstock.backends.execution.settings import ExecutionSettings
-
-        if self._executor is None and self.settings.room(ExecutionSettings).executor != INLINE:
-            self._executor = open_executor(self.settings)
-        return self._executor
 
     def query(
         self,
@@ -115,36 +36,6 @@ class Lake:
         from penstock.lake.query.lake_query import LakeQuery
 
         return LakeQuery(self, sql, as_of, tenant)
-
-    def close(self) -> None:
-        if self._executor is not None:
-            self._executor.close()
-        if self._log is not None:
-            self._log.close()
-        if self.statements is not None:
-            self.statements.close()
-        self._note_tally()
-        self.database.close()
-
-    def _note_tally(self) -> None:
-        from penstock.backends.database.errors import DatabaseUnreachable
-
-        try:
-            self.tally.flush(self.database)
-            self.redaction_tally.flush(self.database)
-        except DatabaseUnreachable as error:
-            import structlog
-
-            log_line = structlog.get_logger()
-            log_line.warning(
-                "the audit and counts miss the last minute of this process", why=str(error)
-            )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
 
 
 # Opening

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.backends.storage import ObjectStore
+from penstock.backends.storage.object_store import ObjectStore
 from penstock.core.errors import PenstockError
 from penstock.core.safe_names import tenant_folder
 from penstock.events.event import SCHEMA_VERSION, session_hash, session_key

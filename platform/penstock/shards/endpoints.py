@@ -1,44 +1,18 @@
 """What can be asked of the files of shards, and that they go."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
 from penstock.core.endpoint import Caller, Endpoint, Request
 from penstock.core.room import Endpoints
 from penstock.core.settings import MIB
 from penstock.lake.lake import Lake
+from penstock.shards.registered_shards import ShardDropped
 
 #: Of a file that one answer holds.
 PIECE_BYTES_MAX = 8 * MIB
 _OFFSET_MAX = 2**62
-
-
-@dataclass(frozen=True, kw_only=True)
-class RegisteredShard:
-    id: str
-    tenant: str
-    name: str
-    snapshot: str
-    snap: int
-    samples: int
-    tokens: int
-    trainable: int
-    bytes: int
-    created_at: str
-    #: `dropping`, `dropped` or `erased` where its files are gone.
-    gone: str | None
-    gone_at: str | None
-    gone_why: str | None
-
-    @property
-    def folder(self) -> str:
-        """Where its files lie in the store."""
-        from penstock.shards.manifest import shard_folder
-
-        return shard_folder(self.tenant, self.id)
 
 
 class ShardFileRequest(Request):
@@ -95,17 +69,6 @@ class DropShard(Request):
     shard: ShardName
     reason: Annotated[str, _REASON] = ""
     force: Annotated[bool, _FORCE] = False
-
-
-class ShardDropped(msgspec.Struct):
-    """What was deleted now: no files where it was gone before. `needed` says what needed it and
-    was overruled; its `snapshot` keeps files of the lake until it is dropped too."""
-
-    shard: str
-    files: int
-    bytes: int
-    needed: list[str]
-    snapshot: str
 
 
 def _drop(lake: Lake, caller: Caller, question: DropShard) -> ShardDropped:

@@ -8,7 +8,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.backends.storage import ObjectStore
+from penstock.backends.storage.object_store import ObjectStore
 from penstock.core.settings import MIB
 from penstock.lake.segments import DigestingFile
 from penstock.shards.errors import ShardDamaged

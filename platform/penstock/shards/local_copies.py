@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from penstock.backends.storage import FileStore, ObjectStore
+from penstock.backends.storage.object_store import FileStore, ObjectStore
 from penstock.core.directories import make_directory, open_private
 from penstock.core.safe_names import sha256_digits
 from penstock.shards.batches import TRAINING_COLUMNS

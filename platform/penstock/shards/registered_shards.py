@@ -6,8 +6,9 @@ ended by the next, or by upkeep.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
@@ -20,7 +21,6 @@ from penstock.core.metrics import Metrics
 from penstock.core.room import rooms
 from penstock.core.settings import Settings
 from penstock.lake.lake import Lake
-from penstock.shards.endpoints import RegisteredShard, ShardDropped
 from penstock.shards.errors import ShardNeeded, ShardUnknown, ShardWithdrawn
 from penstock.shards.manifest import GoneNote, kept_manifest, replace_files_by_note, shard_folder
 from penstock.shards.settings import REFUSE, ShardSettings
@@ -33,6 +33,40 @@ from penstock.shards.tables import (
     shard_left_out,
     shard_mark,
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegisteredShard:
+    id: str
+    tenant: str
+    name: str
+    snapshot: str
+    snap: int
+    samples: int
+    tokens: int
+    trainable: int
+    bytes: int
+    created_at: str
+    #: `dropping`, `dropped` or `erased` where its files are gone.
+    gone: str | None
+    gone_at: str | None
+    gone_why: str | None
+
+    @property
+    def folder(self) -> str:
+        """Where its files lie in the store."""
+        return shard_folder(self.tenant, self.id)
+
+
+class ShardDropped(msgspec.Struct):
+    """What was deleted now: no files where it was gone before. `needed` says what needed it and
+    was overruled; its `snapshot` keeps files of the lake until it is dropped too."""
+
+    shard: str
+    files: int
+    bytes: int
+    needed: list[str]
+    snapshot: str
 
 
 def _shards(database: Database, condition: sa.ColumnElement[bool]) -> list[RegisteredShard]:
@@ -104,8 +138,7 @@ def check_withdrawn(database: Database, settings: Settings, tenant: str, shard_i
 
 # Dropping
 
-#: A room's reasons why a tenant's shard is still needed, one sentence each: an entry point of the
-#: group `penstock.shard_uses`.
+#: A room's reasons why a tenant's shard is still needed, one sentence each.
 ShardUses = Callable[[Connection, str, str], Iterable[str]]
 
 

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from penstock.backends.database.engine import Database
 from penstock.backends.database.errors import DatabaseUnreachable
-from penstock.backends.storage import FileStore, open_store
+from penstock.backends.storage import open_store
+from penstock.backends.storage.object_store import FileStore
 from penstock.core.directories import SHARED_MODE, make_directory
 from penstock.core.endpoint import Client
 from penstock.core.safe_names import relative_name

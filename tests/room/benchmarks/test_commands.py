@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from penstock.lake.lake import Lake
-from penstock.registry.checkpoints.attempts import Attempt, AttemptScope, record_attempts
+from penstock.registry.checkpoints.attempts import Attempt, record_attempts
+from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.checkpoints.suites import SuiteVersion, add_suite
 from tests.support.checkpoint_factory import TENANT, set_policy
 from tests.support.commands import penstock

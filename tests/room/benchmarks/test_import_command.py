@@ -8,8 +8,9 @@ import pytest
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import load_settings
 from penstock.lake.lake import open_or_make
-from penstock.registry.checkpoints.attempts import AttemptScope, attempts_of
+from penstock.registry.checkpoints.attempts import attempts_of
 from penstock.registry.checkpoints.checkpoint import AttemptConflict, CheckpointUnknown
+from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.checkpoints.suites import SuiteTask, SuiteVersion, add_suite, suite_versions
 from tests.support.benchmarks.import_folders import harbor_job, harbor_trial
 from tests.support.commands import penstock

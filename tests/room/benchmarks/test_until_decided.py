@@ -7,12 +7,8 @@ import pytest
 from penstock.core.errors import InvalidInput
 from penstock.lake.lake import Lake
 from penstock.registry.channels.promotion import channel_evidence, judge
-from penstock.registry.checkpoints.attempts import (
-    Attempt,
-    AttemptScope,
-    attempts_of,
-    record_attempts,
-)
+from penstock.registry.checkpoints.attempts import Attempt, attempts_of, record_attempts
+from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.registry.gate.decision import decide
 from penstock_jobs.benchmarks.run import LookResult, UntilDecided

@@ -8,7 +8,8 @@ import pytest
 
 from penstock.backends.database.engine import Database
 from penstock.registry.channels.promotion import Judge, gate_judge, judge
-from penstock.registry.checkpoints.attempts import Attempt, AttemptScope, record_attempts
+from penstock.registry.checkpoints.attempts import Attempt, record_attempts
+from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.registry.gate.verdict import GateRefused
 from penstock_jobs.loop.canary.watch import JudgeOf, WatchRound, watch_once

@@ -14,13 +14,13 @@ from penstock.registry.channels.history import verify_history
 from penstock.registry.channels.promotion import channel_evidence, judge
 from penstock.registry.checkpoints.attempts import (
     Attempt,
-    AttemptScope,
     begin_run,
     finish_run,
     note_problem,
     record_attempts,
 )
 from penstock.registry.checkpoints.integrity import restore
+from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.registry.checkpoints.tables import benchmark_journal
 from penstock.registry.gate.verdict import Verdict

@@ -10,7 +10,8 @@ import sqlalchemy as sa
 from penstock.backends.database.engine import now_us
 from penstock.lake.catalog import create_snapshot
 from penstock.registry.channels.tables import channel_change
-from penstock.registry.checkpoints.attempts import Attempt, AttemptScope, begin_run, record_attempts
+from penstock.registry.checkpoints.attempts import Attempt, begin_run, record_attempts
+from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.checkpoints.tables import checkpoint, checkpoint_move
 from tests.support.lakes import HandLake, hand_lake, make_event
 

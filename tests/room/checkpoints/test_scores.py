@@ -17,7 +17,6 @@ from penstock.core.settings import load_settings
 from penstock.lake.lake import open_or_make
 from penstock.registry.checkpoints.attempts import (
     Attempt,
-    AttemptScope,
     attempts_of,
     begin_run,
     check_attempt,
@@ -28,6 +27,7 @@ from penstock.registry.checkpoints.attempts import (
 )
 from penstock.registry.checkpoints.checkpoint import AttemptConflict
 from penstock.registry.checkpoints.integrity import read_bound_attempts
+from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.checkpoints.suites import (
     SuiteContent,
     SuiteTask,

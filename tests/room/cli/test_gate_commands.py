@@ -9,7 +9,8 @@ import pytest
 
 from penstock.core.settings import load_settings
 from penstock.lake.lake import open_or_make
-from penstock.registry.checkpoints.attempts import Attempt, AttemptScope, record_attempts
+from penstock.registry.checkpoints.attempts import Attempt, record_attempts
+from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from tests.support.checkpoint_factory import PASS, TENANT, add, promote, set_policy
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.backends.eventlog import Claim, Entry, EventLog
 from penstock.backends.eventlog.errors import LogUnwritable
 from penstock.backends.eventlog.kafka.log import KafkaEventLog
 from penstock.backends.eventlog.local import LocalEventLog
+from penstock.backends.eventlog.log import Claim, Entry, EventLog
 from penstock.backends.eventlog.settings import EventLogSettings
 from tests.support.servers.broker import Broker
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from penstock.backends.eventlog import Claim, Entry
+from penstock.backends.eventlog.log import Claim, Entry
 from tests.room.eventlog.conftest import Open
 from tests.support.eventlog.local_contents import KIB, entries_of, values_of
 from tests.support.eventlog.processes import finish, hear, kill, start

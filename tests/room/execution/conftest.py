@@ -2,8 +2,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.backends.execution import Executor
 from penstock.backends.execution.calls import InlineExecutor, ProcessExecutor
+from penstock.backends.execution.executor import Executor
 
 
 @pytest.fixture(params=["inline", "processes"])

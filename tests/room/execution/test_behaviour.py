@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.backends.execution import Executor, TaskFailed, WorkerLost
 from penstock.backends.execution.calls import ProcessExecutor
+from penstock.backends.execution.executor import Executor, TaskFailed, WorkerLost
 from penstock.core.errors import InvalidInput
 from tests.support.execution import tasks
 from tests.support.execution.tasks import Marked

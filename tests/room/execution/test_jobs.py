@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.backends.execution import Executor
 from penstock.backends.execution.calls import InlineExecutor
+from penstock.backends.execution.executor import Executor
 from penstock.lake.buckets import run_over_buckets
 from penstock.lake.catalog import current, pinned
 from penstock.lake.upkeep.merges import merge

@@ -7,8 +7,9 @@ from penstock.backends.database.engine import Database
 from penstock.registry.channels.channel import channel_state
 from penstock.registry.channels.history import verify_history
 from penstock.registry.channels.promotion import judge
-from penstock.registry.checkpoints.attempts import Attempt, AttemptScope, record_attempts
+from penstock.registry.checkpoints.attempts import Attempt, record_attempts
 from penstock.registry.checkpoints.checkpoint import CheckpointUnknown
+from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.registry.checkpoints.tables import benchmark_attempt, benchmark_run, checkpoint_shard
 from penstock.registry.gate.tables import live_look

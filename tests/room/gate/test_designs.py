@@ -12,12 +12,8 @@ from hypothesis import strategies as st
 from bench.gate_study.adaptive import Case, run
 from penstock.backends.database.engine import Database
 from penstock.core.errors import InvalidInput
-from penstock.registry.checkpoints.attempts import (
-    Attempt,
-    AttemptScope,
-    RecordedAttempt,
-    record_attempts,
-)
+from penstock.registry.checkpoints.attempts import Attempt, RecordedAttempt, record_attempts
+from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.gate.designs import (
     Design,
     count_attempts,

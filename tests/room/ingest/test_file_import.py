@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from penstock.backends.eventlog import Claim
+from penstock.backends.eventlog.log import Claim
 from penstock.core.errors import Backlogged, InvalidInput
 from penstock.ingest import event_files, file_import
 from penstock.ingest.event_files import find_files

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from penstock.backends.eventlog import Entry, EventLog
 from penstock.backends.eventlog import settings as eventlog
+from penstock.backends.eventlog.log import Entry, EventLog
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.catalog import Pin, current
-from penstock.lake.query.fresh_events import FreshEvents, WaitingIndex, read_fresh
+from penstock.lake.query.fresh_events import FreshEvents, read_fresh
+from penstock.lake.query.waiting_index import WaitingIndex
 from tests.support.lakes import HandLake, hand_lake, make_event
 
 LONG = "x" * 600

@@ -7,8 +7,8 @@ import pytest
 
 from penstock.events.event import TENANT_DEFAULT, session_key
 from penstock.lake.catalog import current
-from penstock.lake.duplicates import SessionFilters
 from penstock.lake.query.lake_query import OwnQuery
+from penstock.lake.session_filters import SessionFilters
 from tests.support.lakes import HandLake, hand_lake, make_event
 
 

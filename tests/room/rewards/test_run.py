@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from penstock.backends.execution import TaskResult
 from penstock.backends.execution.calls import InlineExecutor
+from penstock.backends.execution.executor import TaskResult
 from penstock.lake.catalog import create_snapshot, current
 from penstock.lake.upkeep.merges import merge
 from penstock.lake.upkeep.rounds import collect

@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from penstock.backends.execution import TaskResult
 from penstock.backends.execution.calls import InlineExecutor
+from penstock.backends.execution.executor import TaskResult
 from penstock.core.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.catalog import create_snapshot, list_snapshots

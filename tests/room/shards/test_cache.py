@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from penstock.backends.storage import FileStore, ObjectStore, StoreUnreachable, open_store
+from penstock.backends.storage import open_store
+from penstock.backends.storage.object_store import FileStore, ObjectStore, StoreUnreachable
 from penstock.core.settings import Settings
 from penstock.shards.errors import ShardDamaged
 from penstock.shards.files import part_name

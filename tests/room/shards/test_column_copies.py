@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from penstock.backends.storage import FileStore
+from penstock.backends.storage.object_store import FileStore
 from penstock.shards.batches import Batch, Ragged
 from penstock.shards.local_copies import CACHE_FOLDER, LocalCopies
 from penstock.shards.manifest import Manifest

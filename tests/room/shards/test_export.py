@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.backends.storage import FileStore
+from penstock.backends.storage.object_store import FileStore
 from penstock.core.errors import InvalidInput
 from penstock.shards.errors import ShardDamaged
 from penstock.shards.manifest import Manifest

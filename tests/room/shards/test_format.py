@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.backends.storage import FileStore
+from penstock.backends.storage.object_store import FileStore
 from penstock.core.errors import InvalidInput
 from penstock.shards.errors import ShardDamaged, ShardMissing
 from penstock.shards.files import check_digest, files_of, part_name, read_part, read_rows

@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from penstock.backends.storage import FileStore, ObjectStore
+from penstock.backends.storage.object_store import FileStore, ObjectStore
 from penstock.core.safe_names import NameUnsafe
 from penstock.shards.errors import ShardDamaged
 from penstock.shards.local_copies import LocalCopies

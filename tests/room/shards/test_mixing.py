@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from penstock.backends.storage import FileStore
+from penstock.backends.storage.object_store import FileStore
 from penstock.core.errors import InvalidInput
 from penstock.shards.reader import ShardReader, read_mixture, read_shard
 from penstock.shards.sources import Exhausted

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from penstock.backends.storage import FileStore
+from penstock.backends.storage.object_store import FileStore
 from penstock.core.errors import InvalidInput
 from penstock.shards.errors import PositionRefused, ShardDamaged
 from penstock.shards.files import part_name

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.backends.storage import FileStore
+from penstock.backends.storage.object_store import FileStore
 from penstock.core.errors import InvalidInput
 from penstock.shards.reader import read_shard
 from tests.support.shards.making import make_groups, make_shard

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.backends.storage import FileStore
+from penstock.backends.storage.object_store import FileStore
 from penstock.shards.errors import ShardDamaged, ShardInvalid
 from penstock.shards.manifest import Counts, Manifest, PartFile
 from penstock.shards.rules import RULES, SHAPES

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.backends.storage import FileStore, ObjectStore, StoredObject, open_store
+from penstock.backends.storage import open_store
+from penstock.backends.storage.object_store import FileStore, ObjectStore, StoredObject
 from penstock.core.settings import Settings
 from tests.support.servers.s3 import S3Server
 

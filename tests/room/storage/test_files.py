@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.backends.storage import FileStore, open_store
+from penstock.backends.storage import open_store
+from penstock.backends.storage.object_store import FileStore
 from penstock.core.errors import SettingInvalid
 from penstock.core.settings import Settings
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.backends.storage import FileStore, ObjectStore, open_store
+from penstock.backends.storage import open_store
+from penstock.backends.storage.object_store import FileStore, ObjectStore
 from penstock.core.safe_names import NameUnsafe
 from penstock.core.settings import Settings
 

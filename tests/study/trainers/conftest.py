@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.backends.storage import FileStore
+from penstock.backends.storage.object_store import FileStore
 from penstock.shards.manifest import Manifest
 from penstock_jobs.shards.export import export_shard
 from tests.study.trainers.making import make_model, make_tokenizer, sampled, save_model

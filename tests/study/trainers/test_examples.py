@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.backends.storage import FileStore
+from penstock.backends.storage.object_store import FileStore
 from penstock.core.settings import load_settings
 from penstock.registry.checkpoints.digests import digest_files
 from penstock_jobs.loop.cycles import cycles_of

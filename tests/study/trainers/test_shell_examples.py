@@ -12,7 +12,7 @@ from urllib.request import url2pathname
 import msgspec
 import pytest
 
-from penstock.backends.storage import FileStore
+from penstock.backends.storage.object_store import FileStore
 from penstock_jobs.shards import export
 from penstock_jobs.shards.export import export_shard
 from tests.room.shards.test_export_tokens import MicroBatch, cut, steps_of

@@ -3,8 +3,8 @@
 import itertools
 from pathlib import Path
 
-from penstock.backends.eventlog import Entry
 from penstock.backends.eventlog.local import LocalEventLog
+from penstock.backends.eventlog.log import Entry
 from penstock.core.errors import Backlogged
 
 KIB, MIB = 1 << 10, 1 << 20

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.backends.storage import ObjectStore
+from penstock.backends.storage.object_store import ObjectStore
 from penstock.events.event import TENANT_DEFAULT
 from penstock.shards.files import copy_part, files_of
 from penstock.shards.manifest import Counts, Manifest, StoredShard, shard_folder, write_manifest

@@ -14,13 +14,8 @@ import pytest
 from penstock.backends.execution.calls import InlineExecutor
 from penstock.core.errors import InvalidInput
 from penstock.lake.lake import Lake
-from penstock.registry.checkpoints.attempts import (
-    Attempt,
-    AttemptScope,
-    attempts_of,
-    checkpoints_tried,
-    runs_of,
-)
+from penstock.registry.checkpoints.attempts import Attempt, attempts_of, checkpoints_tried, runs_of
+from penstock.registry.checkpoints.journal import AttemptScope
 from penstock_jobs.benchmarks import run
 from penstock_jobs.benchmarks.attempt import AgentUnusable
 from penstock_jobs.benchmarks.run import (

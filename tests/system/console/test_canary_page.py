@@ -7,9 +7,8 @@ import pytest
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.client import open_client
 from penstock.registry.channels.endpoints import ChannelRequest
-from penstock_jobs.loop.canary.look import situation_of, take_look
+from penstock_jobs.loop.canary.look import SHOW_CANARY, situation_of, take_look
 from penstock_jobs.loop.canary.pages import drawn_metric
-from penstock_jobs.loop.canary.trial import SHOW_CANARY
 from tests.support.canary_traffic import CHANNEL, OLD, WORSE, fill_canary
 from tests.support.console_fixtures import (
     ConsoleService,

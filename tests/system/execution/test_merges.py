@@ -7,8 +7,8 @@ from typing import Any, Self
 import pytest
 import sqlalchemy as sa
 
-from penstock.backends.execution import Executor, TaskResult
 from penstock.backends.execution.calls import ProcessExecutor
+from penstock.backends.execution.executor import Executor, TaskResult
 from penstock.core.metrics import Metrics
 from penstock.lake.catalog import Segment, current
 from penstock.lake.errors import LakeDamaged

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.backends.storage import StoreRefused, StoreUnreachable
 from penstock.backends.storage import s3 as s3_store
+from penstock.backends.storage.object_store import StoreRefused, StoreUnreachable
 from penstock.core.errors import ExtraMissing
 from penstock.ingest import partition_writer
 from penstock.lake.catalog import create_snapshot, current

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.backends.storage import FileStore
+from penstock.backends.storage.object_store import FileStore
 from penstock.lake.commits import insert_segment, next_snap
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY, RowGroupLimits, cut, payload_sizes
 from penstock.lake.segments import SegmentWriter, Summariser, new_name

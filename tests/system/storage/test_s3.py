@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.backends.storage import ObjectStore, StoreRefused, StoreUnreachable, open_store
+from penstock.backends.storage import open_store
 from penstock.backends.storage import s3 as s3_store
+from penstock.backends.storage.object_store import ObjectStore, StoreRefused, StoreUnreachable
 from penstock.core.errors import SettingInvalid
 from penstock.core.settings import Settings
 from tests.support.servers.faults import (

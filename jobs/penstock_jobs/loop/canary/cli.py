@@ -18,7 +18,7 @@ from penstock.registry.channels.endpoints import ChannelRequest
 from penstock.registry.channels.promotion_cli import CHANNEL_DEFAULT, Channel
 
 if TYPE_CHECKING:
-    from penstock_jobs.loop.canary.trial import TrialAnswer
+    from penstock_jobs.loop.canary.look import TrialAnswer
     from penstock_jobs.loop.canary.watch import WatchRound
 
 _ACTION_TEXTS = {
@@ -27,7 +27,7 @@ _ACTION_TEXTS = {
 }  # fmt: skip
 
 app = typer.Typer(
-    help="A checkpoint on a part of the traffic: look at it, give it more, or take it back.",
+    help="A checkpoint on part of the traffic: look at it, give it more, or take it back.",
     no_args_is_help=True,
 )
 
@@ -42,7 +42,7 @@ def status(client: Client, channel: Channel = CHANNEL_DEFAULT) -> Iterator[objec
     Example: penstock canary status --channel production
     """
 
-    from penstock_jobs.loop.canary.trial import SHOW_CANARY
+    from penstock_jobs.loop.canary.look import SHOW_CANARY
 
     answer = client.call(SHOW_CANARY, ChannelRequest(name=channel))
     look = answer.look
@@ -124,7 +124,7 @@ def watch(
 
 
 def _show_round(result: "WatchRound") -> None:
-    from penstock_jobs.loop.canary.trial import trial_answer
+    from penstock_jobs.loop.canary.look import trial_answer
 
     if result.trial is not None:
         say(_trial_sentence(result.trial.channel, trial_answer(result.trial)))
@@ -134,7 +134,7 @@ def _show_round(result: "WatchRound") -> None:
 
 
 def _round_document(result: "WatchRound") -> dict[str, Any]:
-    from penstock_jobs.loop.canary.trial import trial_answer
+    from penstock_jobs.loop.canary.look import trial_answer
 
     version = result.change.version if result.change is not None else None
     trial = trial_answer(result.trial) if result.trial is not None else None

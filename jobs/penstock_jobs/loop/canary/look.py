@@ -10,10 +10,14 @@ import sqlalchemy as sa
 
 from penstock.backends.database.engine import Database, now_us
 from penstock.backends.database.errors import DatabaseUnreachable
+from penstock.backends.terminal.output import time_text
+from penstock.core.endpoint import Caller, Endpoint
 from penstock.core.errors import PenstockError, one_line
+from penstock.core.room import Endpoints
 from penstock.lake.lake import Lake
 from penstock.registry.channels.change import ChannelState
 from penstock.registry.channels.channel import channel_state, policy_of
+from penstock.registry.channels.endpoints import ChannelRequest
 from penstock.registry.channels.history import channel_changes
 from penstock.registry.gate import sequential
 from penstock.registry.gate.policy import CanarySteps, LiveRequirement, Policy, parse
@@ -268,3 +272,58 @@ def _newest(trial: Trial) -> sa.Select[tuple[int, str, int]]:
     of_trial = (columns[name] == getattr(trial, name) for name in _TRIAL_COLUMNS)
     newest = sa.select(columns.id, columns.document, columns.at).order_by(columns.id.desc())
     return newest.where(*of_trial).limit(1)
+
+
+class TrialAnswer(msgspec.Struct, kw_only=True):
+    """`step_since` is when the share became what it is, `until` when the watch ends."""
+
+    kind: str
+    candidate: str
+    incumbent: str
+    share: float | None
+    since_version: int
+    since: str
+    step_since: str
+    until: str | None
+
+
+class CanaryAnswer(msgspec.Struct):
+    channel: str
+    trial: TrialAnswer | None
+    look: dict[str, Any] | None
+    looked_at: str | None
+
+
+def trial_answer(trial: Trial) -> TrialAnswer:
+    return TrialAnswer(
+        kind=trial.kind,
+        candidate=trial.candidate,
+        incumbent=trial.incumbent,
+        share=trial.share,
+        since_version=trial.since_version,
+        since=time_text(trial.since_us),
+        step_since=time_text(trial.step_us),
+        until=time_text(trial.until_us) if trial.until_us is not None else None,
+    )
+
+
+def _show(lake: Lake, caller: Caller, request: ChannelRequest) -> CanaryAnswer:
+    trial = situation_of(lake, caller.tenant, request.name).trial
+    look = newest_look(lake.database, trial) if trial is not None else None
+    return CanaryAnswer(
+        channel=request.name,
+        trial=trial_answer(trial) if trial is not None else None,
+        look=look.document if look is not None else None,
+        looked_at=time_text(look.at) if look is not None else None,
+    )
+
+
+SHOW_CANARY = Endpoint(
+    "GET /v1/channels/{name}/canary",
+    _show,
+    ("read", "promote"),
+    "The trial of a channel, and the newest look at it",
+    description="A canary that has a part of the traffic, or a new checkpoint that is watched.",
+    refused={500: "The history is not there as it was written."},
+)
+ENDPOINTS: Endpoints = [SHOW_CANARY]

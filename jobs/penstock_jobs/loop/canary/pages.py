@@ -7,7 +7,7 @@ from penstock.doors.console.charts import Interval, interval_chart
 from penstock.doors.console.page import Content, PageList, Visitor
 from penstock.doors.console.verdict_charts import DrawnPart
 from penstock.registry.channels.endpoints import ChannelRequest
-from penstock_jobs.loop.canary.trial import SHOW_CANARY
+from penstock_jobs.loop.canary.look import SHOW_CANARY
 
 PAGES = PageList("penstock_jobs.loop.canary:pages/")
 

@@ -6,17 +6,10 @@ full promotion the new one is compared with the one before, which served before 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any, Literal
+from typing import Literal
 
-import msgspec
-
-from penstock.backends.terminal.output import time_text
 from penstock.core.clock import SECOND_US
-from penstock.core.endpoint import Caller, Endpoint
-from penstock.core.room import Endpoints
-from penstock.lake.lake import Lake
 from penstock.registry.channels.change import Change
-from penstock.registry.channels.endpoints import ChannelRequest
 
 Kind = Literal["canary", "watch"]
 
@@ -108,60 +101,3 @@ def trial_of(
         split_us=tuple(step.at for step in steps),
         until_us=until_us,
     )
-
-
-class TrialAnswer(msgspec.Struct, kw_only=True):
-    """`step_since` is when the share became what it is, `until` when the watch ends."""
-
-    kind: str
-    candidate: str
-    incumbent: str
-    share: float | None
-    since_version: int
-    since: str
-    step_since: str
-    until: str | None
-
-
-class CanaryAnswer(msgspec.Struct):
-    channel: str
-    trial: TrialAnswer | None
-    look: dict[str, Any] | None
-    looked_at: str | None
-
-
-def trial_answer(trial: Trial) -> TrialAnswer:
-    return TrialAnswer(
-        kind=trial.kind,
-        candidate=trial.candidate,
-        incumbent=trial.incumbent,
-        share=trial.share,
-        since_version=trial.since_version,
-        since=time_text(trial.since_us),
-        step_since=time_text(trial.step_us),
-        until=time_text(trial.until_us) if trial.until_us is not None else None,
-    )
-
-
-def _show(lake: Lake, caller: Caller, request: ChannelRequest) -> CanaryAnswer:
-    from penstock_jobs.loop.canary.look import newest_look, situation_of
-
-    trial = situation_of(lake, caller.tenant, request.name).trial
-    look = newest_look(lake.database, trial) if trial is not None else None
-    return CanaryAnswer(
-        channel=request.name,
-        trial=trial_answer(trial) if trial is not None else None,
-        look=look.document if look is not None else None,
-        looked_at=time_text(look.at) if look is not None else None,
-    )
-
-
-SHOW_CANARY = Endpoint(
-    "GET /v1/channels/{name}/canary",
-    _show,
-    ("read", "promote"),
-    "The trial of a channel, and the newest look at it",
-    description="A canary that has a part of the traffic, or a new checkpoint that is watched.",
-    refused={500: "The history is not there as it was written."},
-)
-ENDPOINTS: Endpoints = [SHOW_CANARY]

@@ -17,7 +17,7 @@ from penstock.access.privacy.consents import (
     SessionDecisions,
 )
 from penstock.access.privacy.tombstones import SESSION
-from penstock.backends.execution import Executor
+from penstock.backends.execution.executor import Executor
 from penstock.core.settings import MIB, Settings
 from penstock.events.event import CONSENT_UNKNOWN
 from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket

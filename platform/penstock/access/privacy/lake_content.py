@@ -10,6 +10,7 @@ from penstock.access.privacy.orders import CONTENT, LINEAGE, ErasedPart, Erasure
 from penstock.access.privacy.tables import consent_decision
 from penstock.access.privacy.tombstones import SESSION, TENANT
 from penstock.backends.database.engine import now_us
+from penstock.lake.iceberg.publication import forget_history
 from penstock.lake.lake import Lake
 from penstock.lake.query.spill import remove_left_spill
 from penstock.lake.tables import consent_change, masked_session, reader_lease, session_link
@@ -44,6 +45,12 @@ def _erase_events(order: ErasureOrder) -> Iterator[ErasedPart]:
         parts.append(rewrite_segments(lake, order.prefixes(), order.chosen, live=live))
     for done in chain.from_iterable(parts):
         yield ErasedPart({"events": done.events, "segments rewritten": 1})
+
+
+def _erase_iceberg(order: ErasureOrder) -> Iterator[ErasedPart]:
+    """No snapshot or metadata of Iceberg names the replaced files any more, before they go."""
+    published = forget_history(order.lake, order.scope.tenant)
+    yield ErasedPart({"Iceberg tables published anew": 1}) if published else ErasedPart()
 
 
 def _erase_records(order: ErasureOrder) -> Iterator[ErasedPart]:
@@ -88,5 +95,6 @@ def wait_for_readers(lake: Lake, seconds_max: float) -> bool:
 
 
 EVENTS = ErasureStep(CONTENT, _erase_events, aged="files")
+ICEBERG = ErasureStep(CONTENT, _erase_iceberg, aged="replaced")
 RECORDS = ErasureStep(CONTENT, _erase_records, aged="records")
 FILES = ErasureStep(LINEAGE, _erase_files, aged="replaced")

@@ -1,7 +1,6 @@
-"""What is to be erased, as rooms are told of it, and what they say of their part.
+"""An erasure as rooms see it: the order, and what each removed.
 
-A room that holds content has an entry point in the group `penstock.erasure`. A part that was cut
-off is done again.
+A room that holds content brings a step. A step that was cut off is done again.
 """
 
 from collections import Counter

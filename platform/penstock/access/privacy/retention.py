@@ -1,7 +1,6 @@
 """Retention: how long what is kept, by kind and tenant, and the runs that let go of what is older.
 
-A kind is an entry point of the group `penstock.retention`. Upkeep runs each rule once a day; a run
-that was cut off is ended by the next one.
+Rooms bring the kinds. Upkeep runs each rule once a day, and ends a run that was cut off.
 """
 
 import json

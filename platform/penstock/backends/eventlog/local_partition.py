@@ -11,8 +11,8 @@ import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from penstock.backends.eventlog import Entry, OffsetBounds
 from penstock.backends.eventlog.errors import LogCorrupt
+from penstock.backends.eventlog.log import Entry, OffsetBounds
 from penstock.core.directories import DIRECTORY_MODE, sync_directory
 
 _POSITION_BITS = 32

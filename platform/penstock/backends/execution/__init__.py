@@ -1,50 +1,12 @@
-"""The executor: runs one function over many tasks, here, in processes or on a cluster."""
+"""Runs one function over many tasks: here, in processes or on a cluster."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING
 
-from penstock.core.errors import PenstockError, SettingInvalid
+from penstock.backends.execution.executor import INLINE, Executor
+from penstock.core.errors import SettingInvalid
 
 if TYPE_CHECKING:  # a sandbox imports this package, and starts once per attempt
     from penstock.core.settings import Settings
-
-Task = TypeVar("Task")
-Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class TaskResult(Generic[Task, Result]):
-    task: Task
-    result: Result
-
-
-class Executor(Protocol):
-    """Use it as a context manager: afterwards nothing of it runs on. Functions stand at the top of
-    a module, so that workers can import them; tasks and results can be pickled."""
-
-    def run(
-        self, function: Callable[[Task], Result], tasks: Iterable[Task]
-    ) -> Iterator[TaskResult[Task, Result]]:
-        """Each task as it ends, in no order. Tasks are taken as there is room for them.
-
-        A task whose worker is lost is done again, so it may run more than once, even at the same
-        time; it is yielded once. The first error ends the run: tasks under way are waited for and
-        yielded, then it is raised: a PenstockError as it was, any other error as TaskFailed.
-        Raises WorkerLost after 3 tries, InvalidInput, ExecutorUnreachable."""
-        ...
-
-    def close(self) -> None:
-        """Give up the tasks under way."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
-
-
-INLINE = "inline"
 
 
 def open_executor(settings: "Settings") -> Executor:
@@ -70,16 +32,3 @@ def open_executor(settings: "Settings") -> Executor:
         return RayExecutor(address, limits.executor_task_memory_bytes)
     why = f"{name!r} is not inline, processes, ray://HOST:PORT or ray:auto"
     raise SettingInvalid(name="executor", origin="the settings", why=why)
-
-
-class ExecutorUnreachable(PenstockError, exit_status=3):
-    """The executor {address} cannot be reached: {why}."""
-
-
-class TaskFailed(PenstockError):
-    """The task {task} of {function} failed: {why}."""
-
-
-class WorkerLost(PenstockError):
-    """The task {task} of {function} was given up: its worker was lost {attempts} times, the last
-    time because {why}. A task that is too large for the memory of a worker ends like this."""

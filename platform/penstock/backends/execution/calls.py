@@ -16,7 +16,14 @@ from multiprocessing.connection import wait
 from operator import attrgetter
 from typing import Any, Protocol
 
-from penstock.backends.execution import Executor, Result, Task, TaskFailed, TaskResult, WorkerLost
+from penstock.backends.execution.executor import (
+    Executor,
+    Result,
+    Task,
+    TaskFailed,
+    TaskResult,
+    WorkerLost,
+)
 from penstock.backends.execution.guarded_process import Channel, GuardedProcess, describe_status
 from penstock.core.arrow_start import start_without_pandas
 from penstock.core.errors import InvalidInput, PenstockError

@@ -6,8 +6,8 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-from penstock.backends.execution import ExecutorUnreachable, TaskFailed
 from penstock.backends.execution.calls import CallExecutor, Workers, perform
+from penstock.backends.execution.executor import ExecutorUnreachable, TaskFailed
 from penstock.core.errors import ExtraMissing, one_line
 
 _CONNECT_SECONDS_MAX = 10.0

@@ -21,7 +21,12 @@ import pyarrow as pa
 from pyarrow import fs
 
 from penstock.backends.http.address import HttpAddress
-from penstock.backends.storage import RandomAccess, StoredObject, StoreRefused, StoreUnreachable
+from penstock.backends.storage.object_store import (
+    RandomAccess,
+    StoredObject,
+    StoreRefused,
+    StoreUnreachable,
+)
 from penstock.core.directories import make_directory
 from penstock.core.errors import InvalidInput, PenstockError, SettingInvalid
 from penstock.core.safe_names import relative_name

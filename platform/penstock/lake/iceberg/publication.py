@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from penstock.access.privacy.orders import CONTENT, ErasedPart, ErasureOrder, ErasureStep
 from penstock.backends.database.engine import clock_us, put_rows
 from penstock.backends.database.leases import waited_lease
 from penstock.core.errors import ExtraMissing
@@ -130,23 +129,17 @@ def publish_due(lake: Lake, _metrics: Metrics) -> str | None:
     return f"published the Iceberg tables of {len(due)} tenants" if due else None
 
 
-def _erase_history(order: ErasureOrder) -> Iterator[ErasedPart]:
-    """No snapshot or metadata of Iceberg names the replaced files any more, before they go."""
-    lake, tenant = order.lake, order.scope.tenant
+def forget_history(lake: Lake, tenant: str) -> bool:
+    """Publish a tenant's table without its older snapshots, where there is one."""
     with lake.database.read() as connection:
         mine = sa.select(iceberg_publication.c.tenant).where(iceberg_publication.c.tenant == tenant)
         published = connection.scalar(mine) is not None
-    if not published:
-        yield ErasedPart()
-        return
-    try:
-        publish(lake, tenant, history=False)
-    except ExtraMissing:  # whoever publishes makes it again
-        withdraw(lake, tenant)
-    yield ErasedPart({"Iceberg tables published anew": 1})
-
-
-ERASURE = ErasureStep(CONTENT, _erase_history, aged="replaced")
+    if published:
+        try:
+            publish(lake, tenant, history=False)
+        except ExtraMissing:  # whoever publishes makes it again
+            withdraw(lake, tenant)
+    return published
 
 
 @contextmanager

@@ -1,26 +1,22 @@
 """Events that are in the log but in no segment yet, as rows that a query can see."""
 
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from penstock.backends.eventlog import EventLog, OffsetBounds
+from penstock.backends.eventlog.log import EventLog, OffsetBounds
 from penstock.backends.eventlog.settings import EventLogSettings
 from penstock.core.room import rooms
-from penstock.core.settings import MIB
 from penstock.events.frames import REJECTED_LINE_BYTES_MAX, FrameDecoder, tenant_of
 from penstock.events.redaction.rules import SourceRule
 from penstock.events.validation import Rejection
 from penstock.lake.catalog import CoveredOffset, Pin
 from penstock.lake.duplicates import KnownEvents, find_new
+from penstock.lake.lake_parts import LakeParts
+from penstock.lake.query.waiting_index import READ_BYTES, Run
 from penstock.lake.rows import EVENT_ROWS, DecodedEvents, RowGroupLimits
-
-if TYPE_CHECKING:
-    from penstock.lake.lake import Lake
 
 
 @dataclass(frozen=True)
@@ -36,9 +32,8 @@ class FreshEvents:
 #: What rules had a match in lines of a tenant.
 CountRedactions = Callable[[str, Mapping[SourceRule, int]], None]
 #: Says which of some decoded events, by their positions, no query may see.
-Withhold = Callable[["Lake", DecodedEvents], Collection[int]]
+Withhold = Callable[[LakeParts, DecodedEvents], Collection[int]]
 
-_READ_BYTES = 4 * MIB
 _NO_END = 2**63
 #: Beside its tenant's events a query looks through so many times their bytes in the log.
 _PASSED_OVER_TIMES = 4
@@ -47,7 +42,7 @@ NOTHING_FRESH = FreshEvents(EVENT_ROWS.empty_table(), {}, cut_off=False, overtak
 
 
 def arrivals_of(
-    lake: "Lake",
+    lake: LakeParts,
     partitions: int | None = None,
     count: CountRedactions = lambda _tenant, _matches: None,
 ) -> FrameDecoder:
@@ -64,7 +59,7 @@ def arrivals_of(
     return FrameDecoder(known, bytes_max, REJECTED_LINE_BYTES_MAX, redact)
 
 
-def without_withheld(lake: "Lake", decoded: DecodedEvents) -> DecodedEvents:
+def without_withheld(lake: LakeParts, decoded: DecodedEvents) -> DecodedEvents:
     """Leave out what rooms above say that nobody may see, such as erased events that came again:
     the writer will drop them, but a query may come sooner."""
     withheld = {position for withhold in _withholds() for position in withhold(lake, decoded)}
@@ -78,7 +73,7 @@ def _withholds() -> list[Withhold]:
     return [withhold for room in rooms() for withhold in room.withheld()]
 
 
-def read_fresh(lake: "Lake", pin: Pin, tenant: str, bytes_max: int) -> FreshEvents:
+def read_fresh(lake: LakeParts, pin: Pin, tenant: str, bytes_max: int) -> FreshEvents:
     """Read what the log holds of a tenant beyond the pinned lake. A process looks once through what
     others sent, and reads then where something of the tenant waits."""
     log, arrivals, decoded = lake.log, arrivals_of(lake), DecodedEvents()
@@ -89,7 +84,7 @@ def read_fresh(lake: "Lake", pin: Pin, tenant: str, bytes_max: int) -> FreshEven
         waiting = lake.waiting_index.runs(
             log, partition, tenant, covered=covered, unread_max=max(unread, 0)
         )
-        runs, looked = waiting or ([Run(start, _NO_END, _READ_BYTES)], 0)
+        runs, looked = waiting or ([Run(start, _NO_END, READ_BYTES)], 0)
         unread -= looked
         for value in _values_of(log, partition, runs, start):
             if left <= 0 or (waiting is None and unread <= 0):
@@ -118,7 +113,7 @@ def _values_of(log: EventLog, partition: int, runs: Iterable["Run"], start: int)
     for run in runs:
         offset = max(run.start, start)
         while offset < run.end:
-            entries = log.read(partition, offset, min(_READ_BYTES, run.size))
+            entries = log.read(partition, offset, min(READ_BYTES, run.size))
             if not entries:
                 break
             for entry in entries:
@@ -133,7 +128,7 @@ def first_frame_of(
     """The offset of the first entry in the bounds that holds something of the tenant, else their
     end."""
     offset, end = bounds
-    while offset < end and (entries := log.read(partition, offset, _READ_BYTES)):
+    while offset < end and (entries := log.read(partition, offset, READ_BYTES)):
         for entry in entries:
             if any(
                 frame.header.tenant == tenant
@@ -154,85 +149,3 @@ def start_of(
     if covered is None or covered.log_id != log.id:
         return log.bounds(partition).first
     return covered.next_offset if tenant is None else covered.of(tenant)
-
-
-# Where in the log each tenant's events wait
-
-#: Of all partitions, some 200 bytes each. Beyond it the log is looked through, as without an index.
-_RUNS_MAX = 500_000
-
-
-class Run(NamedTuple):
-    """Neighbouring entries of the log that hold events of a tenant, up to `end`."""
-
-    start: int
-    end: int
-    #: Of all their values, in bytes.
-    size: int
-
-
-@dataclass
-class _PartitionIndex:
-    through: int = 0
-    runs: dict[str, list[Run]] = field(default_factory=dict)
-    count: int = 0
-    #: Nothing is known of what lies before.
-    known_from: int = 0
-
-
-class WaitingIndex:
-    """For one process. Safe to share between threads."""
-
-    def __init__(self, runs_max: int = _RUNS_MAX) -> None:
-        self._runs_max = runs_max
-        self._partitions: dict[int, _PartitionIndex] = {}
-        self._lock = threading.Lock()
-
-    def runs(
-        self, log: EventLog, partition: int, tenant: str, *, covered: int, unread_max: int
-    ) -> tuple[list[Run], int] | None:
-        """Where the tenant's events wait, and how many bytes were looked through to know it: about
-        `unread_max` at most, and then not all is known. None where too much waits, or where a later
-        pin had what was covered meanwhile forgotten."""
-        with self._lock:
-            index = self._partitions.setdefault(partition, _PartitionIndex())
-            if covered < index.known_from:
-                return None
-            self._forget(index, covered)
-            looked = self._extend(index, log, partition, unread_max)
-            if sum(each.count for each in self._partitions.values()) > self._runs_max:
-                blind = _PartitionIndex(index.through, known_from=index.through)
-                self._partitions[partition] = blind
-                return None
-            return list(index.runs.get(tenant, ())), looked
-
-    def _extend(self, index: _PartitionIndex, log: EventLog, partition: int, left: int) -> int:
-        looked = 0
-        while looked < left and (entries := log.read(partition, index.through, _READ_BYTES)):
-            for entry in entries:
-                size = sum(map(len, entry.values))
-                looked += size
-                for tenant in {tenant_of(value) for value in entry.values}:
-                    own = index.runs.setdefault(tenant, [])
-                    if own and own[-1].end == entry.offset:
-                        own[-1] = Run(own[-1].start, entry.next_offset, own[-1].size + size)
-                    else:
-                        own.append(Run(entry.offset, entry.next_offset, size))
-                        index.count += 1
-            index.through = entries[-1].next_offset
-            if index.count > self._runs_max:
-                break
-        return looked
-
-    @staticmethod
-    def _forget(index: _PartitionIndex, covered: int) -> None:
-        if covered <= index.known_from:
-            return
-        index.known_from = covered
-        index.through = max(index.through, covered)
-        left = {
-            tenant: kept
-            for tenant, runs in index.runs.items()
-            if (kept := [run for run in runs if run.end > covered])
-        }
-        index.runs, index.count = left, sum(map(len, left.values()))

@@ -19,6 +19,7 @@ from penstock.core.endpoint import Answer
 from penstock.core.errors import LibraryMissing
 from penstock.events.event import session_key
 from penstock.lake.catalog import READER_LEASE_SECONDS, Pin, pinned
+from penstock.lake.lake_parts import LakeParts
 from penstock.lake.query.fresh_events import NOTHING_FRESH, FreshEvents, read_fresh
 from penstock.lake.query.pinned_files import PinnedFiles
 from penstock.lake.query.row_formats import AnswerBuffer, WireFormat
@@ -46,7 +47,6 @@ if TYPE_CHECKING:  # a lake makes queries
     import pandas
     import polars
 
-    from penstock.lake.lake import Lake
 
 #: What a statement may spill, in the memory that it may use.
 _SPILL_PER_MEMORY = 4
@@ -131,7 +131,7 @@ def _library(name: str, what: str) -> Any:
 class LakeQuery(QueryRows):
     """A query of a lake: `arrow()`, `df()`, `pl()` or `batches()` gives its rows."""
 
-    lake: "Lake"
+    lake: LakeParts
     sql: str | OwnQuery
     as_of: str | int | None
     tenant: str

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from penstock.backends.storage import ObjectStore, RandomAccess
+from penstock.backends.storage.object_store import ObjectStore, RandomAccess
 from penstock.core.errors import ExtraMissing, PenstockError
 from penstock.lake.errors import LakeDamaged, QueryFailed
 

@@ -1,7 +1,7 @@
 """The views that queries read: those of the lake, and those that rooms above it bring.
 
-The entry point group `penstock.views` names each, with a function that binds what it reads; its SQL
-is `views/NAME.sql` beside that function's module, which is imported with the first query of it.
+The SQL of a view is `views/NAME.sql` in its room's package. A room's function binds what its views
+read, and is imported with the first query of them.
 """
 
 import os

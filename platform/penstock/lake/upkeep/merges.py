@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.backends.execution import Executor, TaskFailed, WorkerLost
+from penstock.backends.execution.executor import Executor, TaskFailed, WorkerLost
 from penstock.core.settings import Settings
 from penstock.lake.buckets import read_changed
 from penstock.lake.catalog import Segment, announce_files, current, withdraw_intents

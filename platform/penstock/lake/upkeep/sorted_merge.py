@@ -15,7 +15,7 @@ from typing import IO
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.backends.storage import ObjectStore
+from penstock.backends.storage.object_store import ObjectStore
 from penstock.core.directories import make_directory
 from penstock.events.event import SEQ_MAX
 from penstock.lake.rows import EVENT_ROWS, SORT_KEYS, SORTED_BY, RowGroupLimits, cut, payload_sizes

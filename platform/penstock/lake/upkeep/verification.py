@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
-from penstock.backends.execution import Executor
+from penstock.backends.execution.executor import Executor
 from penstock.core.settings import Settings
 from penstock.events.event import session_key
 from penstock.lake.buckets import (

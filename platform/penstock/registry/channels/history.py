@@ -12,10 +12,14 @@ from penstock.backends.database.engine import Database
 from penstock.lake.query.view_sources import ViewSources
 from penstock.registry.channels.change import Action, Change, ChannelUnknown, Misfit, first_misfit
 from penstock.registry.channels.tables import channel, channel_change
-from penstock.registry.checkpoints.attempts import AttemptScope
 from penstock.registry.checkpoints.digests import text_digest
 from penstock.registry.checkpoints.integrity import read_bound_attempts, read_bound_suite
-from penstock.registry.checkpoints.journal import NOTHING_RECORDED, Journal, JournalHead
+from penstock.registry.checkpoints.journal import (
+    NOTHING_RECORDED,
+    AttemptScope,
+    Journal,
+    JournalHead,
+)
 from penstock.registry.checkpoints.suites import suite_scope
 from penstock.registry.checkpoints.tables import benchmark_run, checkpoint_shard
 from penstock.registry.gate.tables import gate_policy, verdict

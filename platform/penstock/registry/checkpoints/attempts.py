@@ -16,23 +16,10 @@ from penstock.backends.database.engine import Database, clock_us, insert_new, in
 from penstock.core.errors import InvalidInput
 from penstock.lake.lake import Lake
 from penstock.registry.checkpoints.checkpoint import AttemptConflict
-from penstock.registry.checkpoints.journal import append_attempts, append_entry
+from penstock.registry.checkpoints.journal import AttemptScope, append_attempts, append_entry
 from penstock.registry.checkpoints.tables import attempt_output, benchmark_attempt, benchmark_run
 
 _ROWS_A_STATEMENT = 500
-
-
-@dataclass(frozen=True)
-class AttemptScope:
-    """Whose attempts: of a checkpoint at one version of a suite."""
-
-    tenant: str
-    suite: str
-    suite_version: str
-    checkpoint: str
-
-    def condition(self, table: sa.Table) -> sa.ColumnElement[bool]:
-        return sa.and_(*(table.c[name] == value for name, value in asdict(self).items()))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from penstock.backends.storage import StoreRefused, StoreUnreachable
+from penstock.backends.storage.object_store import StoreRefused, StoreUnreachable
 from penstock.core.errors import ExtraMissing, InvalidInput, SettingInvalid, one_line
 from penstock.core.safe_names import DIGEST_PREFIX, relative_name
 from penstock.core.settings import ENVIRONMENT_PREFIX, Settings, load_settings, without_secrets
@@ -239,7 +239,7 @@ def trained(
     answer = {"uri": check_uri(uri or where), "digest": files.digest, "form": str(form)}
     answer |= {"note": note} if note else {}
     if name := environment.get(f"{ENVIRONMENT_PREFIX}ANSWER"):
-        from penstock.backends.storage import FileStore
+        from penstock.backends.storage.object_store import FileStore
 
         path = Path(name)
         with FileStore(path.parent).create(path.name) as file:

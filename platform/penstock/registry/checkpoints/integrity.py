@@ -9,10 +9,11 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.core.errors import InvalidInput
-from penstock.registry.checkpoints.attempts import Attempt, AttemptScope, RecordedAttempt
+from penstock.registry.checkpoints.attempts import Attempt, RecordedAttempt
 from penstock.registry.checkpoints.journal import (
     ATTEMPT_COLUMNS,
     AttemptRow,
+    AttemptScope,
     Journal,
     Place,
     read_journal,

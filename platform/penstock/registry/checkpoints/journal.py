@@ -3,7 +3,7 @@ suite's versions, in order. Each entry's hash holds the hash of the one before."
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 import sqlalchemy as sa
@@ -13,8 +13,19 @@ from penstock.backends.audit.hash_chain import NO_HASH, ChainReader, hash_of
 from penstock.backends.database.engine import insert_new
 from penstock.registry.checkpoints.tables import benchmark_attempt, benchmark_journal
 
-if TYPE_CHECKING:
-    from penstock.registry.checkpoints.attempts import AttemptScope
+
+@dataclass(frozen=True)
+class AttemptScope:
+    """Whose attempts: of a checkpoint at one version of a suite."""
+
+    tenant: str
+    suite: str
+    suite_version: str
+    checkpoint: str
+
+    def condition(self, table: sa.Table) -> sa.ColumnElement[bool]:
+        return sa.and_(*(table.c[name] == value for name, value in asdict(self).items()))
+
 
 #: `attempts`: new ones, or scores in the place of errors. `run`, `problem`, `end`: of a run.
 #: `version`: of the suite. `design`: the plan of attempts.
@@ -67,7 +78,7 @@ class Journal:
 
 
 def append_entry(
-    connection: Connection, scope: "AttemptScope", kind: EntryKind, document: Mapping[str, Any]
+    connection: Connection, scope: AttemptScope, kind: EntryKind, document: Mapping[str, Any]
 ) -> None:
     """Write down what the same transaction does to the tables."""
     text = msgspec.json.encode(document).decode()
@@ -83,7 +94,7 @@ def append_entry(
 
 
 def append_attempts(
-    connection: Connection, scope: "AttemptScope", rows: Sequence[Mapping[str, Any]]
+    connection: Connection, scope: AttemptScope, rows: Sequence[Mapping[str, Any]]
 ) -> None:
     """`rows` are those of the table; all of one run and moment."""
     fields = [name for name in ATTEMPT_COLUMNS if name not in ("run", "scored_at")]
@@ -94,7 +105,7 @@ def append_attempts(
         append_entry(connection, scope, "attempts", same | {"fields": fields, "rows": values})
 
 
-def read_journal(connection: Connection, scope: "AttemptScope") -> Journal:
+def read_journal(connection: Connection, scope: AttemptScope) -> Journal:
     columns = benchmark_journal.c
     query = sa.select(columns.number, columns.kind, columns.document, columns.hash)
     query = query.where(scope.condition(benchmark_journal)).order_by(columns.number)

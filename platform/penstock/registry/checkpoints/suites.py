@@ -8,9 +8,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.backends.database.engine import Database, clock_us, insert_new
-from penstock.registry.checkpoints.attempts import AttemptScope
 from penstock.registry.checkpoints.digests import text_digest
-from penstock.registry.checkpoints.journal import append_entry
+from penstock.registry.checkpoints.journal import AttemptScope, append_entry
 from penstock.registry.checkpoints.tables import suite_version
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.backends.execution.guarded_process import run_guarded
-from penstock.backends.storage import FileStore
+from penstock.backends.storage.object_store import FileStore
 from penstock.backends.terminal.output import passing_on
 from penstock.core.errors import InvalidInput, PenstockError
 from penstock.core.safe_names import sha256_digest

@@ -14,13 +14,8 @@ from sqlalchemy import Connection
 
 from penstock.backends.database.engine import Database, insert_new, now_us
 from penstock.core.errors import InvalidInput
-from penstock.registry.checkpoints.attempts import (
-    Attempt,
-    AttemptScope,
-    RecordedAttempt,
-    read_attempts,
-)
-from penstock.registry.checkpoints.journal import append_entry
+from penstock.registry.checkpoints.attempts import Attempt, RecordedAttempt, read_attempts
+from penstock.registry.checkpoints.journal import AttemptScope, append_entry
 from penstock.registry.gate.statistics import chance
 from penstock.registry.gate.tables import benchmark_design
 

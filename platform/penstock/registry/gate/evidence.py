@@ -15,7 +15,7 @@ from penstock.backends.audit.chain import append
 from penstock.backends.audit.entry import Deed
 from penstock.backends.database.engine import Database, clock_us, now_us
 from penstock.core.errors import InvalidInput
-from penstock.registry.checkpoints.attempts import AttemptScope, RecordedAttempt, result_values
+from penstock.registry.checkpoints.attempts import RecordedAttempt, result_values
 from penstock.registry.checkpoints.checkpoint import (
     Checkpoint,
     check_channel_name,
@@ -24,7 +24,7 @@ from penstock.registry.checkpoints.checkpoint import (
 )
 from penstock.registry.checkpoints.digests import text_digest
 from penstock.registry.checkpoints.integrity import read_bound_attempts, read_bound_suite
-from penstock.registry.checkpoints.journal import NOTHING_RECORDED, JournalHead
+from penstock.registry.checkpoints.journal import NOTHING_RECORDED, AttemptScope, JournalHead
 from penstock.registry.checkpoints.lineage import MarkedTraining, marked_training
 from penstock.registry.checkpoints.registration import find_in
 from penstock.registry.checkpoints.suites import SuiteVersion, read_versions

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from penstock.backends.database.engine import Database
 from penstock.core.errors import InvalidInput
-from penstock.registry.checkpoints.attempts import AttemptScope, RecordedAttempt, attempts_of
+from penstock.registry.checkpoints.attempts import RecordedAttempt, attempts_of
+from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.checkpoints.registration import find
 from penstock.registry.checkpoints.suites import suite_versions
 from penstock.registry.checkpoints.tables import benchmark_attempt

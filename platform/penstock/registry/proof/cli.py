@@ -54,7 +54,7 @@ def prove(
     url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
 ) -> Iterator[object]:
-    """Prove what a checkpoint went through, in a signed document that anybody can verify.
+    """Prove what a checkpoint went through, by a signed document anyone can verify.
 
     It names no session and no user. What nobody can show is named as a gap. --verify exits with 1
     when anything was changed.

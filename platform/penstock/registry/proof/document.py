@@ -1,7 +1,7 @@
 """The proof of a checkpoint: one signed document, and what is otherwise in the lake since.
 
-A section is plain JSON without fractions, and without names of users or sessions. Rooms above hand
-in sections of their own, as entry points of the group `penstock.registry.proof`."""
+A section is plain JSON without fractions, and without names of users or sessions. Other rooms bring
+sections of their own."""
 
 import hashlib
 import json

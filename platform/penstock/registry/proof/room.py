@@ -18,7 +18,7 @@ def endpoints() -> Endpoints:
 ROOM = Room(
     package="penstock.registry.proof",
     summaries={
-        "prove": "Prove what a checkpoint went through, in a signed document that anybody can verify."
+        "prove": "Prove what a checkpoint went through, by a signed document anyone can verify."
     },
     commands=commands,
     endpoints=endpoints,

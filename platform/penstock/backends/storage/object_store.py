@@ -1,0 +1,150 @@
+"""The object store: immutable files by name, and its twin that is a directory."""
+
+import io
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from penstock.core.directories import make_directory, open_private, sync_directory
+from penstock.core.errors import PenstockError
+from penstock.core.safe_names import relative_name
+
+_UNFINISHED = ".unfinished"
+
+
+class StoredObject(NamedTuple):
+    name: str
+    size: int
+
+
+class ObjectStore(Protocol):
+    """Names are relative, with `/` between parts; others raise NameUnsafe. An object is whole or
+    absent. A store that is elsewhere raises StoreUnreachable or StoreRefused."""
+
+    @property
+    def local(self) -> bool:
+        """Whether an address is a path on this machine."""
+
+    def check(self) -> None:
+        """Ask whether it can be used."""
+
+    def create(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """A file to write; it appears, durably, when the block ends well."""
+
+    def open(self, name: str) -> pa.NativeFile:
+        """Raises FileNotFoundError."""
+
+    def list(self, prefix: str = "") -> Iterator[StoredObject]:
+        """What is there, remains of unfinished writes included."""
+
+    def delete(self, name: str) -> None:
+        """Remove the object, and remains of an unfinished write of it; absent is fine."""
+
+    def address(self, name: str) -> str:
+        """Where a query engine finds it; of no name, where the store is."""
+
+
+class RandomAccess(io.RawIOBase):
+    """A file for others to read, by pieces; each thread has its own place in it."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self._size = size
+        self._at = threading.local()
+
+    def piece(self, start: int, length: int) -> Any:
+        """Bytes, or a buffer of them."""
+        raise NotImplementedError
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return getattr(self._at, "position", 0)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        origin = {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: self._size}[whence]
+        self._at.position = origin + offset
+        return origin + offset
+
+    def read(self, size: int | None = -1) -> bytes:
+        return bytes(self.read_buffer(size))
+
+    def read_buffer(self, size: int | None = -1) -> Any:
+        """Without a copy, as Arrow prefers it."""
+        start = self.tell()
+        left = max(0, self._size - start)
+        content = self.piece(start, left if size is None or size < 0 else min(size, left))
+        self._at.position = start + len(content)
+        return content
+
+
+class FileStore:
+    local = True
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def check(self) -> None:
+        """Directories are made when they are needed."""
+
+    @contextmanager
+    def create(self, name: str) -> Iterator[BinaryIO]:
+        path = self._path(name)
+        make_directory(path.parent)
+        unfinished = path.with_name(path.name + _UNFINISHED)
+        try:
+            with open_private(unfinished, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            unfinished.rename(path)
+        except BaseException:
+            with suppress(OSError):
+                unfinished.unlink(missing_ok=True)
+            raise
+        sync_directory(path.parent)
+
+    def open(self, name: str) -> pa.NativeFile:
+        return pa.OSFile(str(self._path(name)), "rb")
+
+    def list(self, prefix: str = "") -> Iterator[StoredObject]:
+        folder = self._path(prefix.rstrip("/")) if prefix else self._root
+        for path in sorted(folder.rglob("*")):
+            with suppress(FileNotFoundError):  # collected while we look
+                if path.is_file():
+                    name = str(path.relative_to(self._root)).removesuffix(_UNFINISHED)
+                    yield StoredObject(name, path.stat().st_size)
+
+    def delete(self, name: str) -> None:
+        path = self._path(name)
+        path.unlink(missing_ok=True)
+        path.with_name(path.name + _UNFINISHED).unlink(missing_ok=True)
+
+    def address(self, name: str) -> str:
+        return str(self._path(name) if name else self._root)
+
+    def _path(self, name: str) -> Path:
+        return self._root / relative_name(name)
+
+
+# Errors
+
+
+class StoreUnreachable(
+    PenstockError, exit_status=3, http_status=503, http_headers={"Retry-After": "5"}
+):
+    """The object store {where} cannot be reached: {why}.
+    Penstock tries again as long as it has work there. Check whether the service is up."""
+
+
+class StoreRefused(PenstockError, exit_status=3, http_status=503):
+    """The object store {where} refused: {why}."""
