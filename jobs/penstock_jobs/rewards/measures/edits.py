@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
 from penstock_jobs.rewards.definition import Reward
-from penstock_jobs.rewards.measures.edit_scores import EditScore, score_edits
+from penstock_jobs.rewards.edit_scores import EditScore, score_edits
 from penstock_jobs.rewards.texts import similarity, survival
 from penstock_jobs.rewards.texts.changes import CompareCost
 from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit, ranges_now

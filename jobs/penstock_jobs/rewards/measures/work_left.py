@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
 from penstock_jobs.rewards.definition import Reward
-from penstock_jobs.rewards.measures.edit_scores import (
+from penstock_jobs.rewards.edit_scores import (
     SCORED,
     EditTargets,
     Floats,
