@@ -85,7 +85,7 @@ bench: .venv/ready ## measure, and compare with the goals (ARGS=quick, ARGS="ing
 	$(BIN)/python -m bench $(ARGS)
 
 .PHONY: numbers
-numbers: .venv/ready ## write docs/numbers.md anew from what was measured (make bench ARGS=--write measures first)
+numbers: .venv/ready ## write bench/pages/numbers.md anew from what was measured (make bench ARGS=--write measures first)
 	$(BIN)/python -m bench.numbers
 
 # The rivals of `make bench`. A line that does not install leaves the others: the measurement says so.

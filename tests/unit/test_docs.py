@@ -94,9 +94,15 @@ def test_the_queries_of_sql_run(tmp_path: Path) -> None:
             by_hand.lake.query(query).arrow()
 
 
+def pages_below(folder: str) -> list[Path]:
+    found = (ROOT / folder).rglob("*.md")
+    return [path for path in found if "node_modules" not in path.parts]
+
+
 def linked() -> list[tuple[str, str, str]]:
     """Each link to a file of this repository: the page, the file, the heading."""
-    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "SECURITY.md"]
+    folders = ("docs", "bench", "examples", "clients", "deploy", ".github")
+    pages = [*ROOT.glob("*.md"), *(page for each in folders for page in pages_below(each))]
     return [
         (str(path.relative_to(ROOT)), target, heading)
         for path in pages
