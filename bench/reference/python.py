@@ -1,9 +1,8 @@
-"""docs/python.md, from the docstrings and the types of what `penstock` gives."""
+"""The page of the Python API, from the docstrings and the types of what `penstock` gives."""
 
 import inspect
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, get_overloads, get_type_hints
 
 import penstock
@@ -13,13 +12,12 @@ from penstock.checkpoints.checkpoint import Checkpoint
 from penstock.recorder.session import RecordedSession
 from penstock.shards.reader import DEFAULTS, ReadingOptions, ShardReader
 
-PAGE = Path(__file__).parents[1] / "docs" / "python.md"
 _HEAD = (
     "# Python\n\n"
     "`import penstock` is quick: each name loads what it needs when it is used. `make docs` writes"
     " this page from the docstrings.\n\n```python\n{example}\n```\n\n"
-    "[Capture](capture.md) explains the recorder,"
-    " [the loader](loader.md) explains batches, [SQL](sql.md) the views.\n\n"
+    "More on [the recorder](../connect.md#the-recorder), [batches](../shards.md#the-loader) and"
+    " [the views](sql.md).\n\n"
 )
 #: In this order; what they give comes behind them.
 _NAMES = (
@@ -114,7 +112,3 @@ def _text(thing: Any) -> str:
     """Each paragraph on one line: pages are not wrapped."""
     paragraphs = inspect.cleandoc(inspect.getdoc(thing) or "").split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
-
-
-if __name__ == "__main__":
-    PAGE.write_text(python_page(), encoding="utf-8")

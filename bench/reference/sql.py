@@ -1,22 +1,20 @@
-"""Writes the columns in docs/sql.md from the views: `make docs`.
+"""The page of SQL views: `sql.template`, with the columns of each view.
 
 A view's `.sql` file says below `-- Columns:` what its columns mean; the database says of which type
 they are.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from bench.reference import template
 from penstock.lake.lake import Lake, open_or_make
 from penstock.lake.view_sources import column_meanings, view_names
 from penstock.settings import load_settings
 
-PAGE = Path(__file__).parents[1] / "docs" / "sql.md"
 #: The meaning of columns that a list at the head of the page explains.
 _SHARED = "[shared](#shared-columns)"
-_LIST = re.compile(r"^(?:- `.*\n)+", re.MULTILINE)
 
 
 def types(lake: Lake, view: str) -> dict[str, str]:
@@ -41,22 +39,13 @@ def columns(kinds: Mapping[str, str], explained: Sequence[tuple[list[str], str]]
     return lines
 
 
-def written(page: str, lake: Lake) -> str:
-    """The page with the columns of each view as the view is."""
-    for view in sorted(view_names()):
-        start = page.index(f"\n## {view}\n")
-        old = _LIST.search(page, start)
-        if old is None:
-            raise ValueError(f"docs/sql.md has no list of {view}")
-        new = columns(types(lake, view), column_meanings(view))
-        page = page[: old.start()] + new + page[old.end() :]
-    return page
-
-
-def main() -> None:
+def sql_page() -> str:
+    """Raises ValueError where the template misses a view."""
+    page = template("sql")
     with TemporaryDirectory() as folder, open_or_make(load_settings(Path(folder), {})) as lake:
-        PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), lake), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+        for view in view_names():
+            place = f"{{columns of {view}}}\n"
+            if place not in page:
+                raise ValueError(f"sql.template has no columns of {view}")
+            page = page.replace(place, columns(types(lake, view), column_meanings(view)))
+    return page
