@@ -64,11 +64,15 @@ def test_every_event_type_and_its_fields_stand_in_the_docs(name: str) -> None:
         assert f"`{one}" in row
 
 
-def test_the_queries_of_sql_run(tmp_path: Path) -> None:
-    queries = re.findall(r"```sql\n(.*?)```", page("docs/reference/sql.md"), re.DOTALL)
-    assert len(queries) == len(view_names())
+def test_the_queries_of_the_docs_run(tmp_path: Path) -> None:
+    reference, ask = (
+        re.findall(r"```sql\n(.*?)```", page(name), re.DOTALL)
+        for name in ("docs/reference/sql.md", "docs/ask.md")
+    )
+    assert len(reference) == len(view_names())
+    assert ask
     with hand_lake(tmp_path) as by_hand:
-        for query in queries:
+        for query in [*reference, *ask]:
             by_hand.lake.query(query).arrow()
 
 
