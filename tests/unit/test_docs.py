@@ -119,9 +119,8 @@ def test_every_error_says_what_happened_in_a_sentence() -> None:
         assert (one.__doc__ or "").strip().endswith((".", "}")), one
 
 
-@pytest.mark.parametrize("name", ["SECURITY.md", "docs/security.md"])
-def test_the_tests_that_a_page_on_security_names_are_there(name: str) -> None:
-    named = set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page(name)))
+def test_the_tests_that_the_threat_model_names_are_there() -> None:
+    named = set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page("SECURITY.md")))
     assert named
     for file, test in named:
         assert (ROOT / file).is_file(), file
