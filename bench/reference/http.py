@@ -46,7 +46,7 @@ _NOTES = {
     " sessions for one page: `searched` says in how many, and `found` has the text around them. A"
     " page with few sessions or none may have a `next`. Counts as a query.",
     "GET /v1/sessions/{session_id}": "A page has 200 events or 4 MiB. Later pages have events"
-    " alone. `rewards_cut_off` says whether rewards are missing. Rewards are those of the newest"
+    " alone. `rewards_cut_off` says whether rewards are missing. Rewards are by the newest"
     " definition, unless `definition` names another, by name or version. Counts as a query.",
     "POST /v1/checkpoints": "Files are looked at in"
     " [artifact roots](settings.md) alone; the service compares files on its own disk for an admin"
@@ -65,6 +65,13 @@ _NOTES = {
     "POST /v1/channels/{name}/replicas": "409 also where another sidecar reports under that name,"
     " or the channel has 2,000 replicas.",
     "POST /v1/suites/{suite}/results": "At most 16 MiB.",
+    "GET /v1/labels/next": "It comes with what was said before it.",
+    "POST /v1/labels": "`session_id`, `turn`, `message`, `drawn` and `until_us` are as"
+    " `GET /v1/labels/next` gave them.",
+    "POST /v1/consents": "The answer names the shards that it marks, and the checkpoints that"
+    " learned from them.",
+    "GET /v1/rewards/rates": "With `before` and `after`, which rates moved between the two.",
+    "GET /v1/shards/{shard}": "With some sessions of each reason why they were `left_out`.",
     "GET /v1/shards/{shard}/samples": "At most 20 on a page.",
     "GET /v1/shards/{shard}/files/{name}": "At most 8 MiB at once; the manifest is `manifest.json`",
     "GET /metrics": "[Metrics](metrics.md) lists them.",
