@@ -85,7 +85,7 @@ bench: .venv/ready ## measure, and compare with the goals (ARGS=quick, ARGS="ing
 	$(BIN)/python -m bench $(ARGS)
 
 .PHONY: numbers
-numbers: .venv/ready ## write docs/numbers.md anew from what was measured (make bench ARGS=--write measures first)
+numbers: .venv/ready ## write bench/pages/numbers.md anew from what was measured (make bench ARGS=--write measures first)
 	$(BIN)/python -m bench.numbers
 
 # The rivals of `make bench`. A line that does not install leaves the others: the measurement says so.
@@ -145,10 +145,8 @@ screenshots: .venv/ready ## take the pictures of docs/console.md anew, from simu
 	$(BIN)/python -m bench.screenshots $(ARGS)
 
 .PHONY: docs
-docs: .venv/ready ## write docs/python.md, the lists of docs/sql.md and docs/settings.md, and the types for TypeScript anew
-	$(BIN)/python -m bench.sql_page
-	$(BIN)/python -m bench.settings_page
-	$(BIN)/python -m bench.python_page
+docs: .venv/ready ## write docs/reference from the code, and the types for TypeScript anew
+	$(BIN)/python -m bench.reference
 	$(BIN)/python -m bench.typescript_types
 	$(BIN)/python -m bench.typescript_rules
 	$(BIN)/python -m bench.hook_rules

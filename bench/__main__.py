@@ -19,7 +19,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("names", nargs="*", help="of measurements, and `quick`; all without one")
     parser.add_argument("--list", action="store_true", help="what there is, and its goals")
-    parser.add_argument("--write", action="store_true", help="put the figures into docs/numbers.md")
+    parser.add_argument(
+        "--write", action="store_true", help="put the figures into bench/results.json"
+    )
     options = parser.parse_args()
     if options.list:
         _show_list()

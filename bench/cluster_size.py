@@ -111,7 +111,7 @@ _COLUMNS = [
 
 
 def table(cost: Cost) -> str:
-    """As it stands in docs/research/sizing.md."""
+    """As it stands in bench/pages/sizing.md."""
     names = [name for name, _ in _COLUMNS]
     lines = [names, ["--:"] * len(names)]
     lines += [

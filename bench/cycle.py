@@ -114,9 +114,9 @@ MEASUREMENT = Measurement(
     name="cycle",
     title="One cycle, from events to a shard",
     about="""
-A tenth of the events of a cycle of five billion tokens, made by [the simulator](simulator.md): sent
-to a real server in plain bodies of 100 until all are in Parquet, [rewarded](rewards.md), built into
-a [shard](shards.md) of engine tokens, verified, and read once by [the loader](loader.md). CPU
+A tenth of the events of a cycle of five billion tokens, made by the simulator: sent
+to a real server in plain bodies of 100 until all are in Parquet, rewarded, built into
+a shard of engine tokens, verified, and read once by the loader. CPU
 seconds of the server and of the process that does the rest. The simulator's sessions have short
 prompts: what long ones add to building is in `shard-build`.
 """,

@@ -49,7 +49,7 @@ MEASUREMENT = Measurement(
     name="demonstration",
     title="The demonstration",
     about="""
-[`penstock demo`](../examples/demo/README.md): time, and the memory of all of its processes.
+`penstock demo`: time, and the memory of all of its processes.
 """,
     goals=(_TIME,),
     run=_measure,

@@ -133,7 +133,7 @@ MEASUREMENT = Measurement(
     name="erasure",
     title="Erasing a user",
     about="""
-`penstock erase` of one of 997 [users](privacy.md), each with sessions in all segments, while a
+`penstock erase` of one of 997 users, each with sessions in all segments, while a
 server on the same cores takes in 2,000 events a second. `make erasure-bench` does so in ten
 million events.
 """,

@@ -95,7 +95,7 @@ MEASUREMENT = Measurement(
     name="gate-decision",
     title="The gate's decision",
     about="""
-[The gate](gate.md) decides on a candidate that nearly is the incumbent's equal, with a margin, a
+The gate decides on a candidate that nearly is the incumbent's equal, with a margin, a
 minimum and three guards. The median of five.
 """,
     goals=(_DECISION,),

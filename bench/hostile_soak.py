@@ -44,7 +44,7 @@ _ACK_MS_MAX, _QUERY_SECONDS_MAX = 50.0, 1.0
 _PATIENCE_SECONDS = 60.0
 _RETRY_SECONDS = 0.1
 _MEMORY_SECONDS = 0.2
-#: The program with its libraries, as docs/scale.md has it.
+#: The program with its libraries, as docs/deploy.md has it.
 _PROGRAM_BYTES = 200 * _MIB
 
 
@@ -171,7 +171,7 @@ class StatementMemory:
 
 
 def memory_limit(settings: Settings) -> int:
-    """Of a process with all roles, as docs/scale.md adds it up."""
+    """Of a process with all roles, as docs/deploy.md adds it up."""
     ingest, lake = settings.room(IngestSettings), settings.room(LakeSettings)
     taking_in = ingest.inflight_bytes_max + ingest.flush_bytes_max
     storing = lake.known_bytes_max + lake.compaction_memory_bytes_max

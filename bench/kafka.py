@@ -82,7 +82,7 @@ def _measure(size: Size, here: Path) -> Iterator[Figure]:
     yield _SECOND_WRITER.figure(two / one)
     yield Figure("commits per second of four writers", f"{commits:.0f}")
     yield Figure(f"finding the lake among {segments:,} segments", f"{1000 * pin_s:.0f} ms")
-    say("What rates of events need, as in docs/research/sizing.md:")
+    say("What rates of events need, as in bench/pages/sizing.md:")
     say(table(_cost_of(whole, traffic.events)))
 
 
@@ -223,7 +223,7 @@ MEASUREMENT = Measurement(
     name="kafka",
     title="Over Kafka and PostgreSQL",
     about="""
-The same traffic to a gateway and a writer over [Kafka](kafka.md) and PostgreSQL on loopback, beside
+The same traffic to a gateway and a writer over Kafka and PostgreSQL on loopback, beside
 the embedded server. Two writers share two cores with a broker and a database, so what a second
 writer adds here is the least. Needs Java, Maven and PostgreSQL.
 """,

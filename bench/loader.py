@@ -203,7 +203,7 @@ MEASUREMENT = Measurement(
     name="loader",
     title="The loader",
     about="""
-[The loader](loader.md), with and without column copies, beside a plain pyarrow scan of the same
+The loader, with and without column copies, beside a plain pyarrow scan of the same
 files to numpy, in turns; seconds by the clock, since both use all cores.
 """,
     goals=(_SCAN, _COPIES, _RESUME),

@@ -32,7 +32,7 @@ Run = Callable[[Size, Path], Iterator[Figure]]
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """`run` gets a folder of its own. `about` is the prose beside its table in docs/numbers.md."""
+    """`run` gets a folder of its own. `about` is the prose beside its table on the page."""
 
     name: str
     title: str

@@ -1,4 +1,4 @@
-"""docs/numbers.md, made of `results.json` and of the prose in `numbers.md` beside this file."""
+"""The page of numbers, made of `results.json` and of the prose in `pages/numbers.template.md`."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,8 +7,8 @@ from bench.catalogue import MEASUREMENTS
 from bench.figures import Figure
 from bench.results import Result, read_results
 
-PAGE = Path(__file__).parents[1] / "docs" / "numbers.md"
-_TEMPLATE = Path(__file__).with_name("numbers.md")
+PAGE = Path(__file__).with_name("pages") / "numbers.md"
+_TEMPLATE = PAGE.with_name("numbers.template.md")
 
 
 def write_page() -> None:
@@ -16,7 +16,7 @@ def write_page() -> None:
 
 
 def numbers_page(results: Mapping[str, Result]) -> str:
-    """docs/numbers.md."""
+    """The page as it has to stand."""
     parts = {
         "missed": _missed(results),
         "measurements": "\n\n".join(

@@ -122,7 +122,7 @@ MEASUREMENT = Measurement(
     title="A promotion, to its watchers",
     about="""
 From a promotion's commit to the last byte of the answer to each long poll of fifty
-[watchers](delivery.md).
+watchers.
 """,
     goals=(_P99,),
     run=_measure,

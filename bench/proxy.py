@@ -191,7 +191,7 @@ MEASUREMENT = Measurement(
     name="proxy",
     title="The recording proxy",
     about="""
-Requests to the [proxy](capture.md) and to a scripted engine itself take turns; each has a history
+Requests to the proxy and to a scripted engine itself take turns; each has a history
 of 50,000 tokens, and an answer of 60 pieces. What is added is the difference of the same
 percentile. Then a thousand streams at once.
 """,

@@ -116,7 +116,7 @@ MEASUREMENT = Measurement(
     name="query-processes",
     title="Queries in processes of their own",
     about="""
-The same query in the process that asks and in [one of its own](security.md#queries), by turns;
+The same query in the process that asks and in one of its own, by turns;
 medians. Memory is beside a server without queries.
 """,
     goals=(_APART, _MEMORY),

@@ -70,7 +70,7 @@ MEASUREMENT = Measurement(
     name="reward-increments",
     title="Rewards of what is new",
     about="""
-A run of [rewards](rewards.md) over 4,000 new events in a lake with some history, and in one with
+A run of rewards over 4,000 new events in a lake with some history, and in one with
 ten times as much. The best of three.
 """,
     goals=(_GROWN,),

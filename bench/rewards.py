@@ -115,11 +115,11 @@ MEASUREMENT = Measurement(
     name="rewards",
     title="Rewards",
     about="""
-All [rewards](rewards.md), outcomes and tallies of the default definition, from segments to rows,
+All rewards, outcomes and tallies of the default definition, from segments to rows,
 in one process; one event in ten is an edit of a file of 6 KB. The best of five. Beside it the
 command as a person runs it once, over a lake of 32,000 such events. The goals were set on a
 faster machine, as 1.39 times what the code did before it was made quicker: [by how much it is
-quicker](research/speed.md#what-the-goal-means-on-another-machine) was measured in turns on one.
+quicker](speed.md#what-the-goal-means-on-another-machine) was measured in turns on one.
 """,
     goals=(_SPEED, _COMMAND, _PEAK),
     run=_measure,

@@ -130,7 +130,7 @@ MEASUREMENT = Measurement(
     title="Sessions of Claude Code",
     about="""
 A file of 60 MB as the client writes it (answers over three rows, files whole beside each edit and
-look), [imported](importers.md) into segments by one process.
+look), imported into segments by one process.
 """,
     goals=(_RATE,),
     run=_measure,

@@ -109,10 +109,10 @@ MEASUREMENT = Measurement(
     name="shard-plan",
     title="Planning a shard",
     about="""
-Which of many sessions a [shard](shards.md) takes, with consents, copies and caps, and the tasks of
+Which of many sessions a shard takes, with consents, copies and caps, and the tasks of
 its slices, without building it: of sizes that grow tenfold twice, each in a process of its own. The
 recipe's own query is not counted: it runs in the memory of
-[a query](sql.md).
+a query.
 """,
     goals=(_LINEAR, _MEMORY),
     run=_measure,

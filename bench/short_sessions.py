@@ -126,7 +126,7 @@ MEASUREMENT = Measurement(
     title="Building from short sessions",
     about="""
 Sessions of 16 events with tokens of an engine, seven calls of the model and six of tools, 840
-tokens each: a whole build of a [shard](shards.md), of sizes that grow tenfold twice, each in a
+tokens each: a whole build of a shard, of sizes that grow tenfold twice, each in a
 process of its own.
 """,
     goals=(_SPEED, _LINEAR, _MEMORY),

@@ -59,7 +59,7 @@ MEASUREMENT = Measurement(
     name="simulator",
     title="The simulator and its truth",
     about="""
-How fast [the simulator](simulator.md) makes events, and rewards beside what it knows. `make
+How fast the simulator makes events, and rewards beside what it knows. `make
 simulator-study` does the same over more sessions and seeds.
 """,
     goals=(_MEAN_ERROR, _LARGE_ERROR, _AGREEING),

@@ -7,14 +7,14 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-#: Pages that are written from the code or from measurements: nobody keeps their words short.
-_GENERATED = {"docs/numbers.md", "docs/python.md", "docs/settings.md"}
+#: Pages that are written from the code: nobody keeps their words short.
+_GENERATED = "docs/reference/"
 
 
 def weigh() -> dict[str, int]:
     """What the ceilings are about, by their names."""
     product = _tracked("platform/*.py", "jobs/*.py")
-    pages = [path for path in _tracked("docs/*.md") if path not in _GENERATED]
+    pages = [path for path in _tracked("docs/*.md") if not path.startswith(_GENERATED)]
     return {
         "product_lines_max": sum(map(_lines, product)),
         "product_modules_max": len(product),

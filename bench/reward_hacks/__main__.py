@@ -1,7 +1,7 @@
 """Plays policies that cut corners or pad, and compares what the default definition says of them
 with honest work of equal or higher true worth. Exit 1 where one of them is worth more.
 
-`--write` puts the tables into docs/rewards.md."""
+`--write` puts the tables into bench/pages/rewards.md, and what is foremost into docs/rewards.md."""
 
 import argparse
 import sys
@@ -17,6 +17,7 @@ from bench.reward_hacks.comparison import (
     Compared,
     compared_policies,
     compared_scripts,
+    foremost,
     markdown,
     policy_rows,
     script_rows,
@@ -28,8 +29,10 @@ from penstock.backends.terminal.output import say, show_table
 from penstock_jobs.rewards.definition import Definition, find_definition
 from penstock_jobs.simulator.policy import HONEST
 
-PAGE = Path(__file__).parents[2] / "docs" / "rewards.md"
-#: Sections of the page.
+_ROOT = Path(__file__).parents[2]
+#: With the foremost rows, and with all of them.
+PAGE, STUDY = _ROOT / "docs" / "rewards.md", _ROOT / "bench" / "pages" / "rewards.md"
+#: Sections of both.
 BY_HAND, SIMULATED = "hacks by hand", "simulated hacks"
 #: Of each policy, for the published table.
 SESSIONS = 120
@@ -38,20 +41,19 @@ SESSIONS = 120
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.reward_hacks", description=__doc__)
     parser.add_argument("--sessions", type=int, default=SESSIONS, help="of each policy")
-    parser.add_argument("--write", action="store_true", help="the tables into docs/rewards.md")
+    parser.add_argument("--write", action="store_true", help="the tables into the pages")
     options = parser.parse_args()
     by_hand = scripted()
     say("excess over honest work, by hand: the worst of users who speak and who do not")
     show_table(list(HAND_HEAD), script_rows(by_hand))
     say(f"playing policies over {options.sessions} sessions each")
     policies = simulated(options.sessions)
-    rows = policy_rows(policies, [style.name for style in HONEST])
+    honest = [style.name for style in HONEST]
+    rows = policy_rows(policies, honest)
     show_table(list(SIMULATED_HEAD), rows)
     if options.write:
-        page = PAGE.read_text(encoding="utf-8")
-        page = with_section(page, BY_HAND, markdown(HAND_HEAD, script_rows(by_hand)))
-        page = with_section(page, SIMULATED, markdown(SIMULATED_HEAD, rows))
-        PAGE.write_text(page, encoding="utf-8")
+        _write(STUDY, script_rows(by_hand), rows)
+        _write(PAGE, script_rows(foremost(by_hand)), policy_rows(foremost(policies), honest))
     hacked = [row.name for row in (*by_hand, *policies) if not row.holds]
     tried = len(by_hand) + len(policies) - len(HONEST)
     if hacked:
@@ -59,6 +61,13 @@ def main() -> None:
     else:
         say(f"none of {tried} is worth more than honest work by {MARGIN:g} or more")
     sys.exit(1 if hacked else 0)
+
+
+def _write(path: Path, by_hand: list[list[str]], simulated: list[list[str]]) -> None:
+    page = path.read_text(encoding="utf-8")
+    page = with_section(page, BY_HAND, markdown(HAND_HEAD, by_hand))
+    page = with_section(page, SIMULATED, markdown(SIMULATED_HEAD, simulated))
+    path.write_text(page, encoding="utf-8")
 
 
 def compared_definitions() -> list[Definition]:

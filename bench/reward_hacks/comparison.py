@@ -11,6 +11,7 @@ MARGIN = 0.05
 #: The definition to hold, and one that weighs shares of what was written, to compare with.
 DEFAULT, SHARES = "default", "shares"
 _WORTH_SAME = 0.005
+FOREMOST = 7
 
 HAND_HEAD = ("beside or instead of the work", "worth", DEFAULT, SHARES)
 SIMULATED_HEAD = ("policy", "worth", DEFAULT, "above honest", SHARES, "above honest")
@@ -69,6 +70,11 @@ def compared_policies(played: Sequence[Played]) -> list[Compared]:
             excess = rewards[0] - least[0], rewards[1] - least[1]
         rows.append(Compared(own.style.name, own.worth, rewards, excess))
     return rows
+
+
+def foremost(compared: Iterable[Compared]) -> list[Compared]:
+    """Those that shares reward most, for a page that has room for few."""
+    return sorted(compared, key=lambda row: -row.excess[1])[:FOREMOST]
 
 
 def script_rows(compared: Iterable[Compared]) -> list[list[str]]:

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 #: How many of the sums each style gets right, where the task is clear and where it is risky, and
-#: how many of them it looks at: as the simulator has it of edits (docs/simulator.md).
+#: how many of them it looks at: as the simulator has it of edits (bench/pages/simulator.md).
 STYLES = {
     "careful": (0.84, 0.62, 1.0),
     "plain": (0.64, 0.38, 1.0),

@@ -1,10 +1,10 @@
 """A trainer: policy gradient on the log-probabilities of sampled tokens, in numpy.
 
-The model of the demonstration is a table of logits, seven for each kind of task: docs/simulator.md.
-All else is as for a large one. The shard is read by `read_shard`; each place where `loss_mask` is
-set has the log-probability with which its token was sampled, and its sequence has an advantage;
-samples are weighted by how likely the token has become meanwhile; and the new policy stays close
-to the one that sampled.
+The model of the demonstration is a table of logits, seven for each kind of task:
+bench/pages/simulator.md. All else is as for a large one. The shard is read by `read_shard`; each
+place where `loss_mask` is set has the log-probability with which its token was sampled, and its
+sequence has an advantage; samples are weighted by how likely the token has become meanwhile; and
+the new policy stays close to the one that sampled.
 """
 
 import argparse

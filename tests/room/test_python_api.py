@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 import penstock
-from bench.python_page import PAGE, python_page
 from penstock.core.errors import LibraryMissing
 from penstock.lake.errors import LakeMissing
 from tests.support.lakes import hand_lake, make_event
@@ -55,11 +54,6 @@ def test_a_library_that_is_not_installed_is_named(
     monkeypatch.setitem(sys.modules, library, None)
     with penstock.open(data) as lake, pytest.raises(LibraryMissing, match=f"pip install {library}"):
         getattr(lake.query(SQL), form)()
-
-
-def test_the_page_of_the_api_is_current() -> None:
-    """`make docs` writes it."""
-    assert PAGE.read_text(encoding="utf-8") == python_page()
 
 
 def test_help_explains_the_package_and_each_name() -> None:

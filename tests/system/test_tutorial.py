@@ -1,5 +1,5 @@
-"""docs/tutorial.md, walked block by block as it stands, by the wheel alone and outside of the
-checkout."""
+"""The ten lines of the README, and then docs/tutorial.md block by block in the same folder, by the
+wheel alone and outside of the checkout."""
 
 import json
 import re
@@ -19,6 +19,7 @@ _SECONDS_MAX = 900
 _MARK = "==== block"
 #: By a part of a block, what its output holds.
 EXPECTED = {
+    "penstock gate check ckpt-1": r"^PASS: ckpt-1 for production",
     'penstock query "select session_id, ts': r"the streaming is broken(.|\n)*edit",
     "penstock ledger": r"s-1 +2\b",
     "penstock rewards show sample-reverted": r"sample-reverted|edit_persistence",
@@ -38,15 +39,18 @@ class Block:
 
 
 def blocks() -> list[Block]:
-    """Those that a reader types, and what is shown of their answers."""
+    """What a reader types, and what is shown of its answers."""
+    _, begun = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## Ten lines\n")
+    [lines] = _BLOCK.findall(begun.partition("\n## ")[0])
     text = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
     _, walked = text.split("\n## Send events\n")  # before it stands how to install
-    return [Block(*found) for found in _BLOCK.findall(walked)]
+    ten = [Block("", line) for line in lines[1].splitlines()]
+    return ten + [Block(*found) for found in _BLOCK.findall(walked)]
 
 
 def script(port: int) -> str:
     """All blocks in one shell, whose variables live on, each followed by a mark and its status."""
-    parts = ["trap 'kill $SERVER 2>/dev/null' EXIT", "penstock examples"]
+    parts = ["trap 'kill $SERVER 2>/dev/null' EXIT"]
     for number, block in enumerate(blocks()):
         text = block.text.replace("127.0.0.1:8787", f"127.0.0.1:{port}")
         if block.language == "python":
@@ -56,7 +60,7 @@ def script(port: int) -> str:
             text = ""
         parts.append(f"{text}\nSTATUS=$?; echo; echo '{_MARK}' {number} $STATUS")
         if "penstock shards build" in text:
-            first = 'print(json.load(sys.stdin)[0]["id"], end="")'
+            first = 'print(json.load(sys.stdin)[-1]["id"], end="")'
             parts.append(
                 f"penstock shards list --json | python -c 'import json, sys; {first}' > id"
             )
@@ -84,9 +88,7 @@ def outputs(wheel: InstalledWheel, directory: Path) -> dict[int, tuple[int, str]
 
 
 @pytest.mark.long
-def test_each_block_of_the_tutorial_does_what_it_says(
-    wheel: InstalledWheel, tmp_path: Path
-) -> None:
+def test_each_line_and_block_does_what_its_page_says(wheel: InstalledWheel, tmp_path: Path) -> None:
     directory = tmp_path / "walk"
     directory.mkdir()
     walked, seen = outputs(wheel, directory), set()
@@ -111,8 +113,9 @@ def test_each_block_of_the_tutorial_does_what_it_says(
     assert set(ignored.stdout.split()) == left
 
 
-def test_the_tutorial_has_blocks_to_be_walked() -> None:
+def test_the_pages_have_blocks_to_be_walked() -> None:
     """And what is looked for stands in them."""
+    assert [block.text.split()[0] for block in blocks()[:10]] == 10 * ["penstock"]
     texts = [block.text for block in blocks()]
     for part in (*EXPECTED, *STATUSES):
         assert sum(part in text for text in texts) == 1, part

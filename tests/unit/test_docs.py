@@ -8,13 +8,10 @@ from typing import Any
 import pytest
 import typer
 
-from bench.settings_page import settings_list
-from bench.sql_page import written
+from bench.reference.__main__ import FOLDER, PAGES
 from penstock.core.errors import PenstockError
-from penstock.core.metrics import CATALOGUE, PREFIX
 from penstock.core.settings import declarations, variables
 from penstock.doors.cli import app
-from penstock.doors.server.app import ROUTES
 from penstock.events.event import PAYLOADS
 from penstock.lake.query.view_sources import view_names
 from tests.support.lakes import hand_lake
@@ -41,22 +38,14 @@ def commands() -> dict[str, Any]:
     return named
 
 
-def test_the_docs_list_the_settings_as_they_are_declared() -> None:
-    """`make docs` writes the table."""
-    assert settings_list() in page("docs/settings.md")
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_of_the_reference_is_what_the_code_says(name: str) -> None:
+    """`make docs` writes it."""
+    assert (FOLDER / name).read_text(encoding="utf-8") == PAGES[name]()
 
 
-@pytest.mark.parametrize("name", CATALOGUE)
-def test_every_metric_stands_in_the_docs_with_its_meaning(name: str) -> None:
-    metric = CATALOGUE[name]
-    assert f"- `{PREFIX}{name}` {metric.kind.__name__.lower()}" in page("docs/metrics.md")
-    assert metric.meaning in page("docs/metrics.md")
-
-
-def test_the_docs_name_no_metric_or_setting_that_does_not_exist() -> None:
-    metrics = set(re.findall(rf"^- `{PREFIX}(\w+)`", page("docs/metrics.md"), re.MULTILINE))
-    assert metrics == set(CATALOGUE)
-    text = "".join(page(str(path.relative_to(ROOT))) for path in (ROOT / "docs").glob("*.md"))
+def test_the_docs_name_no_setting_that_does_not_exist() -> None:
+    text = "".join(path.read_text("utf-8") for path in (ROOT / "docs").rglob("*.md"))
     named = {name.lower() for name in re.findall(r"PENSTOCK_([A-Z_]+[A-Z])", text)}
     assert named <= {one.name for one in declarations()} | variables()
 
@@ -75,28 +64,27 @@ def test_every_event_type_and_its_fields_stand_in_the_docs(name: str) -> None:
         assert f"`{one}" in row
 
 
-@pytest.mark.parametrize("name", sorted(view_names()))
-def test_every_view_stands_in_the_docs(name: str) -> None:
-    assert f"\n## {name}\n" in page("docs/sql.md")
-
-
-def test_the_tables_of_sql_are_those_of_the_views(tmp_path: Path) -> None:
-    """`make docs` writes them."""
+def test_the_queries_of_the_docs_run(tmp_path: Path) -> None:
+    reference, ask = (
+        re.findall(r"```sql\n(.*?)```", page(name), re.DOTALL)
+        for name in ("docs/reference/sql.md", "docs/ask.md")
+    )
+    assert len(reference) == len(view_names())
+    assert ask
     with hand_lake(tmp_path) as by_hand:
-        assert written(page("docs/sql.md"), by_hand.lake) == page("docs/sql.md")
-
-
-def test_the_queries_of_sql_run(tmp_path: Path) -> None:
-    queries = re.findall(r"```sql\n(.*?)```", page("docs/sql.md"), re.DOTALL)
-    assert len(queries) == len(view_names())
-    with hand_lake(tmp_path) as by_hand:
-        for query in queries:
+        for query in [*reference, *ask]:
             by_hand.lake.query(query).arrow()
+
+
+def pages_below(folder: str) -> list[Path]:
+    found = (ROOT / folder).rglob("*.md")
+    return [path for path in found if "node_modules" not in path.parts]
 
 
 def linked() -> list[tuple[str, str, str]]:
     """Each link to a file of this repository: the page, the file, the heading."""
-    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "SECURITY.md"]
+    folders = ("docs", "bench", "examples", "clients", "deploy", ".github")
+    pages = [*ROOT.glob("*.md"), *(page for each in folders for page in pages_below(each))]
     return [
         (str(path.relative_to(ROOT)), target, heading)
         for path in pages
@@ -116,32 +104,11 @@ def test_links_between_pages_lead_somewhere() -> None:
             assert heading in anchors, (name, target, heading)
 
 
-def test_the_files_that_the_page_on_architecture_names_are_there() -> None:
-    rooms = [ROOT / "platform" / "penstock", ROOT / "jobs" / "penstock_jobs"]
-    for name in re.findall(r"`(?:penstock/)?(\w+/[\w/]+\.py)`", page("docs/architecture.md")):
-        assert any((room / name).exists() for room in rooms), name
-
-
-@pytest.mark.parametrize("name", commands())
-def test_every_command_stands_in_the_docs(name: str) -> None:
-    program, first, *rest = name.split()
-    row = next(
-        r for r in page("docs/commands.md").splitlines() if r.startswith(f"- `{program} {first}`:")
-    )
-    assert all(f"`{word}`" in row for word in rest)
-
-
 @pytest.mark.parametrize("name", commands())
 def test_every_command_explains_itself_with_an_example(name: str) -> None:
     command = commands()[name]
     assert f"Example: {name}" in (command.help or "")
     assert any(option.name == "json" for option in command.params)
-
-
-def test_every_route_stands_in_the_docs() -> None:
-    for route in ROUTES:
-        for path in route.paths:
-            assert path in page("docs/http.md")
 
 
 def test_every_error_says_what_happened_in_a_sentence() -> None:
@@ -152,9 +119,8 @@ def test_every_error_says_what_happened_in_a_sentence() -> None:
         assert (one.__doc__ or "").strip().endswith((".", "}")), one
 
 
-@pytest.mark.parametrize("name", ["SECURITY.md", "docs/security.md"])
-def test_the_tests_that_a_page_on_security_names_are_there(name: str) -> None:
-    named = set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page(name)))
+def test_the_tests_that_the_threat_model_names_are_there() -> None:
+    named = set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page("SECURITY.md")))
     assert named
     for file, test in named:
         assert (ROOT / file).is_file(), file

@@ -8,7 +8,7 @@ from penstock.core.settings import RoomSettings
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkSettings(RoomSettings):
-    """See docs/settings.md."""
+    """See docs/reference/settings.md."""
 
     VARIABLES: ClassVar = frozenset({
         "attempt", "check", "checkpoint", "edited", "model_url", "prompt_file", "report",

@@ -8,7 +8,7 @@ from penstock.core.settings import RoomSettings, setting
 
 @dataclass(frozen=True, kw_only=True)
 class LoopSettings(RoomSettings):
-    """See docs/settings.md."""
+    """See docs/reference/settings.md."""
 
     VARIABLES: ClassVar = frozenset({
         "answer", "checkpoint", "cycle", "lake", "loop", "output", "parent", "parent_digest",

@@ -8,7 +8,7 @@ from penstock.lake.settings import LakeSettings
 
 @dataclass(frozen=True, kw_only=True)
 class RewardSettings(RoomSettings):
-    """See docs/settings.md."""
+    """See docs/reference/settings.md."""
 
     judge_url: str = setting(
         "",

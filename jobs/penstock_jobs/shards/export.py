@@ -48,7 +48,7 @@ _GROUP = "penstock.exporters"
 
 class ExportEmpty(PenstockError):
     """Nothing of the shard {shard} can be written for {target}: {why}. No directory was made.
-    docs/exporters.md says what each reason means."""
+    docs/training.md says what each reason means."""
 
 
 @dataclass

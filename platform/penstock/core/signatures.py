@@ -1,4 +1,4 @@
-"""Documents that the lake signs, with Ed25519 over JSON in one form: see docs/proof.md."""
+"""Documents that the lake signs, with Ed25519 over JSON in one form: see docs/promote.md."""
 
 import base64
 import binascii

@@ -1,4 +1,4 @@
-"""`POST /v1/events`, as docs/http.md describes it."""
+"""`POST /v1/events`, as docs/reference/http.md describes it."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -7,7 +7,7 @@ from penstock.core.settings import MIB, RoomSettings, setting
 
 @dataclass(frozen=True, kw_only=True)
 class IngestSettings(RoomSettings):
-    """See docs/settings.md."""
+    """See docs/reference/settings.md."""
 
     body_bytes_max: int = setting(
         32 * MIB,

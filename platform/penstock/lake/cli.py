@@ -56,7 +56,9 @@ _BINARY_FORMATS = ("arrow", "parquet")
 @command()
 def query(
     client: Client,
-    sql: Annotated[str, typer.Argument(help="A SELECT over the views of docs/sql.md; - reads it.")],
+    sql: Annotated[
+        str, typer.Argument(help="A SELECT over the views of docs/reference/sql.md; - reads it.")
+    ],
     *,
     as_of: Annotated[
         str | None, typer.Option(help="A snapshot's name, or a time: the lake as it was.")

@@ -71,7 +71,7 @@ class LakeDamaged(PenstockError):
 
 class BackupNotEmbedded(PenstockError, exit_status=2):
     """This is of an embedded lake alone, and the setting {setting} names another place than
-    {data}. Back up what it names with its own tools; docs/backup.md says in which order."""
+    {data}. Back up what it names with its own tools; docs/deploy.md says in which order."""
 
 
 class BackupDamaged(PenstockError, exit_status=2):

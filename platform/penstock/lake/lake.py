@@ -32,7 +32,7 @@ class Lake(LakeParts):
         as_of: str | int | None = None,
         tenant: str = TENANT_DEFAULT,
     ) -> "LakeQuery":
-        """A query to be run; see docs/sql.md for the views."""
+        """A query to be run; see docs/reference/sql.md for the views."""
         from penstock.lake.query.lake_query import LakeQuery
 
         return LakeQuery(self, sql, as_of, tenant)

@@ -7,7 +7,7 @@ from penstock.core.settings import GIB, MIB, RoomSettings, setting
 
 @dataclass(frozen=True, kw_only=True)
 class LakeSettings(RoomSettings):
-    """See docs/settings.md."""
+    """See docs/reference/settings.md."""
 
     known_bytes_max: int = setting(
         16 * MIB,

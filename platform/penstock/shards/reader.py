@@ -35,7 +35,7 @@ _STATE_FORMAT = 1
 
 
 class ReadingOptions(TypedDict, total=False):
-    """What a caller may choose; docs/loader.md says what each option does."""
+    """What a caller may choose; docs/shards.md says what each option does."""
 
     rank: int
     world: int
@@ -77,7 +77,7 @@ def read_shard(data: str | Path, shard_id: str, **options: Unpack[ReadingOptions
     name of the shard, and then the newest of it.
 
     A global batch has at most `batch_samples` samples or `batch_tokens` tokens, over all `world`
-    ranks; 64 samples when neither is given. `columns` are those of docs/loader.md. `cache` says
+    ranks; 64 samples when neither is given. `columns` are those of docs/shards.md. `cache` says
     where copies of files from elsewhere are kept, or whether any are. `tenant` says whose it is
     in a data directory or a store; to a service its `key` says that, else the one of PENSTOCK_KEY
     or of `penstock login`. Raises ShardUnknown, ShardMissing, LakeMissing.

@@ -9,7 +9,7 @@ WARN, REFUSE = "warn", "refuse"
 
 @dataclass(frozen=True, kw_only=True)
 class ShardSettings(RoomSettings):
-    """See docs/settings.md."""
+    """See docs/reference/settings.md."""
 
     withdrawn_shards: str = setting(
         WARN,

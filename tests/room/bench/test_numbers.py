@@ -1,4 +1,4 @@
-"""docs/numbers.md is what the results say, and a stranger finds what was missed and when."""
+"""The page of numbers is what the results say, and a stranger finds what was missed and when."""
 
 from pathlib import Path
 

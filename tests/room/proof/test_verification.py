@@ -1,4 +1,4 @@
-"""A proof is verified by what docs/proof.md says, without Penstock; and every change is found."""
+"""A proof is verified by what docs/promote.md says, without Penstock; and every change is found."""
 
 import importlib.util
 import json
@@ -18,12 +18,13 @@ from tests.room.proof.conftest import ProvenLake
 from tests.support.commands import penstock
 from tests.support.repository import ROOT
 
-PAGE = ROOT / "docs" / "proof.md"
+PAGE = ROOT / "docs" / "promote.md"
 
 
 def lines_of(language: str) -> str:
-    """The block of the page."""
-    [block] = re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    """The block of the page's part on it."""
+    _, part = PAGE.read_text().split("### Verify it without Penstock")
+    [block] = re.findall(rf"^```{language}\n(.*?)^```$", part, re.DOTALL | re.MULTILINE)
     return str(block)
 
 
@@ -82,9 +83,10 @@ def test_the_lines_of_the_page_verify_it_without_penstock(
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
-def test_openssl_verifies_it(proven: ProvenLake, tmp_path: Path) -> None:
+def test_openssl_verifies_it(proven: ProvenLake, tmp_path: Path, plain_path: Path) -> None:
     write_key(proven, tmp_path)
-    written(tmp_path, "proof.json", proven.proof())
+    name = written(tmp_path, "proof.json", proven.proof())
+    plain_python(plain_path, "-c", lines_of("python"), name, "lake.pem", cwd=tmp_path)
     lines = lines_of("sh")
     told = subprocess.run(
         ["bash", "-e"], input=lines, cwd=tmp_path, capture_output=True, text=True, check=True

@@ -10,10 +10,10 @@ from bench.plots.__main__ import FOLDER, PLOTS
 from penstock_jobs.rewards.definition import all_rewards
 from tests.support.repository import ROOT
 
-PAGES = [ROOT / "docs" / "rewards.md", ROOT / "docs" / "research" / "rewards.md"]
+PAGES = [ROOT / "docs" / "rewards.md", ROOT / "bench" / "pages" / "rewards.md"]
 PAGE = "".join(page.read_text(encoding="utf-8") for page in PAGES)
 EMBEDDED = dict(
-    re.findall(r"^!\[([^\]]{40,})\]\((?:\.\./)?plots/(\w+)\.svg\)$", PAGE, re.MULTILINE)
+    re.findall(r"^!\[([^\]]{40,})\]\((?:\.\./\.\./docs/)?plots/(\w+)\.svg\)$", PAGE, re.MULTILINE)
 )
 KIB = 1024
 #: Numbers in tags may differ by this, in points.

@@ -21,7 +21,7 @@ TARGETS = [
     "areal", "atif", "messages-jsonl", "messages-parquet", "nemo-rl", "prime-rl", "skyrl", "slime",
     "tinker", "trl-dpo", "trl-grpo", "trl-kto", "trl-sft", "verl",
 ]  # fmt: skip
-DOCS = ROOT / "docs" / "exporters.md"
+DOCS = ROOT / "docs" / "training.md"
 
 
 def rows() -> list[Row]:
@@ -52,7 +52,7 @@ def test_each_target_has_a_row_in_the_docs() -> None:
     assert list(all_exporters()) == TARGETS
     docs = DOCS.read_text("utf-8")
     for name in TARGETS:
-        assert f"--to {name} " in docs
+        assert f"\n| `{name}` | " in docs
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -83,7 +83,7 @@ def test_its_data_set_reads_the_prompts(
 
 
 def test_its_options_are_called_so(offline: Any, tmp_path: Path) -> None:
-    """What docs/trainers.md names: hydra refuses what is not there."""
+    """What docs/training.md names: hydra refuses what is not there."""
     from hydra import compose, initialize_config_module
     from verl.utils.reward_score import default_compute_score
 

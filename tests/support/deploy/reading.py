@@ -26,7 +26,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PATHS = {path for route in ROUTES for path in route.paths}
 PORT = 8787
 MIB = 1024 * 1024
-#: What a query holds of the files in S3, beside its own limit: docs/storage.md.
+#: What a query holds of the files in S3, beside its own limit: docs/deploy.md.
 _READ_AHEAD_BYTES = 32 * MIB
 UNITS = {"m": MIB, "g": 1024 * MIB, "Mi": MIB, "Gi": 1024 * MIB}
 

@@ -52,7 +52,7 @@ def test_log_probabilities_can_be_recomputed_from_ids_alone(name: str) -> None:
 
 
 def test_the_page_says_of_ids_what_the_code_says() -> None:
-    page = (ROOT / "docs/simulator.md").read_text(encoding="utf-8")
+    page = (ROOT / "bench/pages/simulator.md").read_text(encoding="utf-8")
     for style in STYLES:
         assert f"\n| {style.name} | {STYLE_IDS[style.name]} |" in page
         if not style.asks:

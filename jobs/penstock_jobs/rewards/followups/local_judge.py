@@ -57,7 +57,7 @@ def softmax(logits: Matrix) -> Matrix:
 
 
 class LocalJudge:
-    """A judge that knows words and shapes, not meaning: docs/research/rewards.md says how well."""
+    """A judge that knows words and shapes, not meaning: bench/pages/rewards.md says how well."""
 
     name = "local"
 

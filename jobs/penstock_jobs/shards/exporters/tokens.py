@@ -1,4 +1,4 @@
-"""Exports of token ids for SkyRL, Tinker and AReaL. docs/exporters.md says which columns each has.
+"""Exports of token ids for SkyRL, Tinker and AReaL. docs/training.md says which columns each has.
 
 skyrl takes a folder as one dataset. It takes the log-probability of a token from the place before
 it, so a first token may not be trained (`no_prompt`).

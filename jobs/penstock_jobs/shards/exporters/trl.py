@@ -1,4 +1,4 @@
-"""Exports for TRL 1.16. docs/exporters.md says which columns each has.
+"""Exports for TRL 1.16. docs/training.md says which columns each has.
 
 trl-sft: what an engine read and wrote goes to `tokens`, for it is exact, with `labels` of -100
 where nothing is trained: TRL would ignore a `completion_mask` beside ids. Rendered text goes to

@@ -113,7 +113,7 @@ def _say_what_next(folders: "DemoFolders", chapters: Sequence["Chapter"]) -> Non
     tries = {
         "channels history production": "who moved the channel, and why",
         "loop history": "how long each stage took",
-        'query "from outcomes limit 20"': "any SQL: docs/sql.md",
+        'query "from outcomes limit 20"': "any SQL: docs/reference/sql.md",
     }
     for chapter in chapters:
         if chapter.act.meant == "refused" and chapter.verdict is not None:

@@ -249,7 +249,7 @@ _REFUSALS = {
     "SIGNATURE_DOES_NOT_MATCH": "the secret key does not belong to the access key. Check"
     " AWS_SECRET_ACCESS_KEY",
     "EXPIRED_TOKEN": "the session token is too old. Get a new one",
-    "ACCESS_DENIED": "this key may not do that, or there is no key at all. docs/storage.md lists"
+    "ACCESS_DENIED": "this key may not do that, or there is no key at all. docs/deploy.md lists"
     " the permissions that are needed",
     "WRONG_REGION": "the bucket is in another region. Name it: PENSTOCK_STORE_URL=s3://…?region=…",
 }

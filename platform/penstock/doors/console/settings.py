@@ -7,7 +7,7 @@ from penstock.core.settings import RoomSettings, setting
 
 @dataclass(frozen=True, kw_only=True)
 class ConsoleSettings(RoomSettings):
-    """See docs/settings.md."""
+    """See docs/reference/settings.md."""
 
     console_tokenizers: str = setting(
         "",

@@ -12,7 +12,7 @@ ServerRole = Literal["all", "gateway", "writer", "console"]
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings(RoomSettings):
-    """See docs/settings.md."""
+    """See docs/reference/settings.md."""
 
     host: str = setting(
         "127.0.0.1",

@@ -209,7 +209,7 @@ def _checks(names: object, where: str) -> tuple[Callable[[Candidate], bool], ...
 
 @dataclass(frozen=True, kw_only=True)
 class RedactionSettings(RoomSettings):
-    """See docs/settings.md."""
+    """See docs/reference/settings.md."""
 
     redact_secrets: str = setting(
         "mask",

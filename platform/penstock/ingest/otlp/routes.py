@@ -1,4 +1,4 @@
-"""`POST /v1/traces` and `POST /v1/logs`, as OTLP/HTTP and docs/capture.md describe them."""
+"""`POST /v1/traces` and `POST /v1/logs`, as OTLP/HTTP and docs/connect.md describe them."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

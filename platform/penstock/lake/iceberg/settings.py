@@ -7,7 +7,7 @@ from penstock.core.settings import RoomSettings, setting
 
 @dataclass(frozen=True, kw_only=True)
 class IcebergSettings(RoomSettings):
-    """See docs/iceberg.md."""
+    """See docs/ask.md."""
 
     iceberg: str = setting(
         "off",

@@ -1,4 +1,4 @@
-"""`POST /v1/query`, as docs/http.md describes it."""
+"""`POST /v1/query`, as docs/reference/http.md describes it."""
 
 import asyncio
 import time
@@ -72,7 +72,7 @@ class QueryOperation(operation_taking(QueryRequest, as_of=_AS_OF)):  # type: ign
     status_code=200,
     summary="Ask with SQL",
     description="Rows as JSON, or as an Arrow stream when `Accept` names "
-    f"{ARROW_STREAM}. See docs/sql.md for the views and the limits.",
+    f"{ARROW_STREAM}. See docs/reference/sql.md for the views and the limits.",
     operation_class=QueryOperation,
     responses=refusals(400, 401, 403, 404, 408, 410, 413, 422, 429, 503),
     security=KEY_NEEDED,

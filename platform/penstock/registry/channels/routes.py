@@ -1,5 +1,5 @@
 """What of the registry is no plain call: a channel that is waited for, and the registration of
-checkpoints, which reads files. docs/http.md and docs/delivery.md describe them."""
+checkpoints, which reads files. docs/reference/http.md and docs/promote.md describe them."""
 
 from functools import partial
 from typing import Annotated, Any

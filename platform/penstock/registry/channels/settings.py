@@ -7,7 +7,7 @@ from penstock.core.settings import RoomSettings, setting
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelSettings(RoomSettings):
-    """See docs/settings.md."""
+    """See docs/reference/settings.md."""
 
     channel_waiters_max: int = setting(
         2_000,

@@ -24,7 +24,7 @@ _OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointSettings(RoomSettings):
-    """See docs/settings.md."""
+    """See docs/reference/settings.md."""
 
     artifact_roots: str = setting(
         "",

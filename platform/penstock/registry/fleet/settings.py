@@ -8,7 +8,7 @@ from penstock.core.settings import RoomSettings, setting
 
 @dataclass(frozen=True, kw_only=True)
 class FleetSettings(RoomSettings):
-    """See docs/settings.md."""
+    """See docs/reference/settings.md."""
 
     VARIABLES: ClassVar = frozenset({
         "apply", "chain", "channel", "checkpoint", "digest", "folder", "form", "loaded", "part",

@@ -1,5 +1,5 @@
 """Benchmarks that run until they are decided: which attempts come next, how strict each look is
-(docs/research/sequential.md)."""
+(bench/pages/sequential.md)."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace

@@ -1,5 +1,5 @@
 """Comparisons of two arms of live traffic, at any time and as often as one likes
-(docs/research/sequential.md)."""
+(bench/pages/sequential.md)."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,5 +1,5 @@
 """Between which bounds a mean over tasks lies, and whether it is over a limit
-(docs/research/gate-statistics.md)."""
+(bench/pages/gate-statistics.md)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

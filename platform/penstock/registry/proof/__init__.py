@@ -1,1 +1,1 @@
-"""What a checkpoint was made of and went through, in one signed document: see docs/proof.md."""
+"""What a checkpoint was made of and went through, in one signed document: see docs/promote.md."""

@@ -45,7 +45,7 @@ PROVE = Endpoint(
     _prove,
     ("read",),
     "What a checkpoint was made of and went through, signed",
-    description="docs/proof.md says what stands in it, and how to verify it without Penstock.",
+    description="docs/promote.md says what stands in it, and how to verify it without Penstock.",
     reads_rows=True,
 )
 SHOW_SIGNING_KEY = Endpoint(
