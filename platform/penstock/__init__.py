@@ -16,7 +16,7 @@ for batch in penstock.read_shard("penstock-data", "sft-persistent", rank=0, worl
 with penstock.Recorder("https://…", key).session("s-81f3") as session:  # of a live agent
     session.user_message("the streaming is broken")
 
-Errors are a PenstockError. docs/reference/python.md lists all of it; `penstock --help` the commands.
+Errors are a PenstockError. docs/reference/python.md lists all of it.
 """
 
 from importlib import import_module

@@ -14,7 +14,8 @@ from penstock.core.errors import StoreNeeded
 from penstock.events.event import CONSENT_UNKNOWN, TENANT_DEFAULT
 from penstock.lake.client import LocalClient
 from penstock.lake.commands import asks, command
-from penstock_jobs.sessions.session_list import LIST_SESSIONS, SessionPage
+from penstock_jobs.sessions.endpoints import LIST_SESSIONS
+from penstock_jobs.sessions.session_page import SessionPage
 
 app = typer.Typer(help="Sessions, to be looked through and read.", no_args_is_help=True)
 

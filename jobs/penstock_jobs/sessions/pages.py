@@ -19,8 +19,10 @@ from penstock.doors.console.templates import PageFrame, assets
 from penstock_jobs.rewards import OutcomeKind
 from penstock_jobs.rewards.bucket import EditParameters
 from penstock_jobs.sessions.edit_fates import SHOW_HISTORY, EditFate, fates_of, read_whole_session
+from penstock_jobs.sessions.endpoints import LIST_SESSIONS
 from penstock_jobs.sessions.entries import EntryPlace, Rewards, entries_of
-from penstock_jobs.sessions.session_list import LIST_SESSIONS, SessionsRequest, neighbours_query
+from penstock_jobs.sessions.session_list import neighbours_query
+from penstock_jobs.sessions.session_page import SessionsRequest
 from penstock_jobs.sessions.session_record import (
     SHOW_SESSION,
     SessionRecord,

@@ -16,10 +16,10 @@ def commands() -> Commands:
 
 
 def endpoints() -> Endpoints:
-    from penstock_jobs.sessions import session_list, session_record
+    from penstock_jobs.sessions import endpoints, session_record
     from penstock_jobs.sessions.observation import observer
 
-    return [*session_list.ENDPOINTS, *session_record.ENDPOINTS, *observer.ENDPOINTS]
+    return [*endpoints.ENDPOINTS, *session_record.ENDPOINTS, *observer.ENDPOINTS]
 
 
 def pages() -> "list[ConsolePage[Any]]":

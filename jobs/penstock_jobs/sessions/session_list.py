@@ -1,81 +1,21 @@
 """Which sessions there are: the newest first, by what people look for, a page at a time."""
 
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from penstock.backends.terminal.options import since_us
-from penstock.core.endpoint import Caller, Endpoint, Request
+from penstock.core.endpoint import Caller
 from penstock.core.listing import decode_cursor, encode_cursor
-from penstock.core.room import Endpoints
 from penstock.lake.lake import Lake
 from penstock.lake.query.lake_query import OwnQuery
-from penstock_jobs.rewards import OutcomeKind
 from penstock_jobs.rewards.due_sessions import definition_known_as
+from penstock_jobs.sessions.session_page import (
+    ListedSession,
+    SessionPage,
+    SessionsRequest,
+)
 from penstock_jobs.sessions.session_record import sql_of
-
-LISTED_MAX = 1_000
-
-
-class ListedSession(msgspec.Struct):
-    """`outcome` to `definition_version` are of the run that computed it last."""
-
-    session_id: str
-    first_ts: datetime
-    last_ts: datetime
-    user: str | None
-    project: str | None
-    checkpoint: str | None
-    consent: str
-    events: int
-    user_messages: int
-    model_calls: int
-    tool_calls: int
-    edits: int
-    parent_session: str | None
-    link: str | None
-    end_reason: str | None
-    outcome: str | None
-    reason: str | None
-    value: float | None
-    definition: str | None
-    definition_version: str | None
-    found: str | None = None
-
-
-class SessionPage(msgspec.Struct):
-    """`next` is the cursor of the page that follows. `searched` says in how many sessions words
-    were looked for."""
-
-    sessions: list[ListedSession]
-    next: str | None
-    searched: int | None = None
-
-
-_HEARD = "Heard of since: a time, or an age such as 24h."
-_WORDS = "In a message, an answer, an output or a path, in any case."
-_BY = "Rewards by this definition, by name or version; else by the one that ran last."
-_BEHIND_PAGE = "Those behind: the `next` of a list before."
-
-
-class SessionsRequest(Request):
-    """Without a definition, outcomes are by the one that ran last."""
-
-    project: Annotated[str, Meta(description="Of this project.")] | None = None
-    checkpoint: Annotated[str, Meta(description="Served by this one last.")] | None = None
-    outcome: Annotated[OutcomeKind, Meta(description="How they ended.")] | None = None
-    since: Annotated[str, Meta(description=_HEARD)] | None = None
-    until: Annotated[str, Meta(description="Not heard of since: a time, or an age.")] | None = None
-    worth_min: Annotated[float, Meta(description="Worth so much at least.")] | None = None
-    worth_max: Annotated[float, Meta(description="Worth so much at most.")] | None = None
-    words: Annotated[str, Meta(description=_WORDS)] | None = None
-    definition: Annotated[str, Meta(description=_BY, extra={"metavar": "NAME"})] | None = None
-    cursor: Annotated[str, Meta(description=_BEHIND_PAGE)] = ""
-    limit: Annotated[int, Meta(ge=1, le=LISTED_MAX, description="How many.")] = 50
-
 
 #: Sessions whose texts are read for words, for one page.
 SEARCHED_MAX = 200
@@ -201,19 +141,3 @@ def _found(lake: Lake, tenant: str, words: str, names: list[str]) -> dict[str, s
     query = OwnQuery(sql_of("words.sql"), _EVENTS, variables=variables, sessions=names)
     rows = lake.query(query, tenant=tenant).table().to_pylist()
     return {row["session_id"]: row["found"] for row in rows}
-
-
-def _list(lake: Lake, caller: Caller, asked: SessionsRequest) -> SessionPage:
-    return list_sessions(lake, caller, asked)
-
-
-LIST_SESSIONS = Endpoint(
-    "GET /v1/sessions",
-    _list,
-    ("read",),
-    "Sessions, the newest first",
-    description="Each with its outcome, where one was computed.",
-    refused={422: "The answer is over its limit, or took too long."},
-    reads_rows=True,
-)
-ENDPOINTS: Endpoints = [LIST_SESSIONS]

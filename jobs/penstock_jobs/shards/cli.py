@@ -23,7 +23,7 @@ from penstock.events.event import TENANT_DEFAULT, Consent
 from penstock.lake.commands import Outcome, asks, command
 from penstock.lake.lake import Lake
 from penstock.shards.endpoints import DROP_SHARD
-from penstock.shards.registered_shards import ShardDropped
+from penstock.shards.shard import ShardDropped
 from penstock_jobs.shards.endpoints import (
     LIST_SHARDS,
     SHOW_SHARD,

@@ -13,7 +13,7 @@ from penstock.core.room import Endpoints
 from penstock.lake.lake import Lake
 from penstock.registry.checkpoints.checkpoint import Learner
 from penstock.shards.endpoints import ShardName
-from penstock.shards.registered_shards import RegisteredShard
+from penstock.shards.shard import RegisteredShard
 
 _SAMPLES_MAX = 20
 #: Of each sample: its first and last messages, and of each text its beginning.

@@ -100,7 +100,7 @@ class RemoteLake(_Registry):
         self._service = self._closing.enter_context(_client(url, key))
 
     def query(self, sql: str, *, as_of: str | None = None) -> RemoteQuery:
-        """A query to be run; docs/reference/sql.md has the views. `as_of` names a snapshot, or a time."""
+        """Make a query of the views of docs/ask.md, as of a snapshot or a time."""
         return RemoteQuery(RemoteClient(self._service), sql, as_of)
 
     def channel(self, name: str) -> ChannelState:

@@ -8,7 +8,7 @@ from penstock.core.endpoint import Caller, Endpoint, Request
 from penstock.core.room import Endpoints
 from penstock.core.settings import MIB
 from penstock.lake.lake import Lake
-from penstock.shards.registered_shards import ShardDropped
+from penstock.shards.shard import ShardDropped
 
 #: Of a file that one answer holds.
 PIECE_BYTES_MAX = 8 * MIB

@@ -6,9 +6,8 @@ ended by the next, or by upkeep.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
-import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
@@ -24,6 +23,7 @@ from penstock.lake.lake import Lake
 from penstock.shards.errors import ShardNeeded, ShardUnknown, ShardWithdrawn
 from penstock.shards.manifest import GoneNote, kept_manifest, replace_files_by_note, shard_folder
 from penstock.shards.settings import REFUSE, ShardSettings
+from penstock.shards.shard import RegisteredShard, ShardDropped
 from penstock.shards.tables import (
     DROPPED,
     DROPPING,
@@ -33,40 +33,6 @@ from penstock.shards.tables import (
     shard_left_out,
     shard_mark,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RegisteredShard:
-    id: str
-    tenant: str
-    name: str
-    snapshot: str
-    snap: int
-    samples: int
-    tokens: int
-    trainable: int
-    bytes: int
-    created_at: str
-    #: `dropping`, `dropped` or `erased` where its files are gone.
-    gone: str | None
-    gone_at: str | None
-    gone_why: str | None
-
-    @property
-    def folder(self) -> str:
-        """Where its files lie in the store."""
-        return shard_folder(self.tenant, self.id)
-
-
-class ShardDropped(msgspec.Struct):
-    """What was deleted now: no files where it was gone before. `needed` says what needed it and
-    was overruled; its `snapshot` keeps files of the lake until it is dropped too."""
-
-    shard: str
-    files: int
-    bytes: int
-    needed: list[str]
-    snapshot: str
 
 
 def _shards(database: Database, condition: sa.ColumnElement[bool]) -> list[RegisteredShard]:

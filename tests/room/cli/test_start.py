@@ -114,6 +114,7 @@ def test_the_package_alone_loads_next_to_nothing() -> None:
     modules = loaded_by("import penstock\npenstock.PenstockError")
     assert {name for name in modules if name.partition(".")[0] == "penstock"} == {
         "penstock",
+        "penstock.core",
         "penstock.core.errors",
     }
     assert not modules & {*HEAVY, "importlib.metadata", "msgspec", "typer"}

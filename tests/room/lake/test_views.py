@@ -73,7 +73,7 @@ def query(sql: str, rows: Iterable[Row], parts: Iterable[pa.Table] | None = None
         summaries = [summarise(stored)] if parts is None else list(parts)
         connection.register("session_parts", pa.concat_tables(summaries))
         for view in VIEWS:
-            connection.execute(f"CREATE VIEW {view} AS {sql_of(f'views/{view}.sql')}")
+            connection.execute(f"CREATE VIEW {view} AS {sql_of(f'query/views/{view}.sql')}")
         answer: list[Row] = connection.sql(sql).to_arrow_table().to_pylist()
     return answer
 
@@ -338,7 +338,7 @@ def scan_filters(view: str, condition: str, directory: Path) -> list[str]:
     pq.write_table(table(rows), path)
     with connect() as connection:
         connection.execute(f"CREATE VIEW event_rows AS FROM read_parquet('{path}')")
-        connection.execute(f"CREATE VIEW {view} AS {sql_of(f'views/{view}.sql')}")
+        connection.execute(f"CREATE VIEW {view} AS {sql_of(f'query/views/{view}.sql')}")
         plan = connection.sql(
             f"EXPLAIN (FORMAT json) SELECT count(*) FROM {view} WHERE {condition}"
         ).to_arrow_table()

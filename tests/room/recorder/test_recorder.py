@@ -377,7 +377,7 @@ print(*(name for name in ("http.client", "ssl", "asyncio", "email") if name in s
     assert heavy == ""
 
 
-_PATH = f"sys.path.insert(0, {str(Path(recording.__file__).parents[2])!r})\nimport penstock\n"
+_PATH = f"sys.path.insert(0, {str(Path(recording.__file__).parents[3])!r})\nimport penstock\n"
 
 
 def test_the_type_of_what_was_dropped_is_that_of_the_ledger() -> None:

@@ -25,7 +25,7 @@ from penstock.lake.query.guard import check_query
 
 FAULTS = Path(__file__).with_name("engine_faults.txt")
 _NAMES = [
-    *files("penstock.lake").joinpath("query_functions.txt").read_text("utf-8").split(),
+    *files("penstock.lake.query").joinpath("functions.txt").read_text("utf-8").split(),
     # They were allowed until this found what they do.
     "array_resize", "json_contains", "list_resize",
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 from penstock.doors.console.page import all_pages
 from penstock_jobs.sessions.pages import list_fields
-from penstock_jobs.sessions.session_list import SessionsRequest
+from penstock_jobs.sessions.session_page import SessionsRequest
 
 
 def test_no_two_pages_have_one_address() -> None:
