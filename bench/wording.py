@@ -1,6 +1,6 @@
 """Checks the English of docstrings, as `make lint` does: how they begin, and words of this house.
 
-    python -m bench.wording [PATH …]
+python -m bench.wording [PATH …]
 """
 
 import ast
@@ -11,11 +11,11 @@ from pathlib import Path
 
 _ROOTS = ("platform", "jobs")
 #: A docstring begins with a verb or with the noun that the thing is.
-_FIRST_WORDS = frozenset(
-    "As By For From How In Its None Nothing Of Than That There These They Those What When Where"
-    " Which Who Whose Why With Within Without".split()
+_FIRST_WORDS = re.compile(
+    r"(As|By|For|From|How|In|Its|None|Nothing|Of|Than|That|There|These|They|Those|What|When|Where"
+    r"|Which|Who|Whose|Why|With|Within|Without)\b"
 )
-_RIDDLES = re.compile(r"\b(of which|that of|those of|of before|is told of|are told of)\b", re.I)
+_RIDDLES = re.compile(r"\b(of which|that of|those of|of before|(is|are) told of)\b", re.IGNORECASE)
 _SENTENCE_WORDS_MAX = 30
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -37,8 +37,8 @@ def _problems(file: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, _DOCUMENTED) and (text := ast.get_docstring(node)):
             where = f"{file}:{getattr(node, 'lineno', 1)}"
-            if (first := text.split()[0].strip(",.:;")) in _FIRST_WORDS:
-                yield f"{where}: begins with {first!r}: {text.splitlines()[0]}"
+            if first := _FIRST_WORDS.match(text):
+                yield f"{where}: begins with {first[0]!r}: {text.splitlines()[0]}"
             if riddle := _RIDDLES.search(text):
                 yield f"{where}: says {riddle[0]!r}"
             for sentence in re.split(r"(?<=[.:;?!])\s+|\n\n", text):

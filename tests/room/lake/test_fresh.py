@@ -83,8 +83,8 @@ def test_a_log_that_an_erasure_emptied_cuts_no_query_off(tmp_path: Path) -> None
         assert log.forget(0, log.set_apart(0))
         assert log.bounds(0).first > current(lake.lake.database).next_offsets[0].next_offset
         for sent in (0, 1):
-            [rows], answer = lake.lake.query("select count(*) as n from events").tables_at()
-            assert (rows.to_pylist(), answer.cut_off) == ([{"n": 1 + sent}], False)
+            rows, answer = lake.lake.query("select count(*) as n from events").written("members")
+            assert (b'{"n":%d}' % (1 + sent) in rows, answer.cut_off) == (True, False)
             lake.send([make_event("s", 1)])
 
 

@@ -22,7 +22,11 @@ from tests.support.engine_lake import DAY_US, SESSIONS, built, talk
 from tests.support.lakes import START_US, HandLake, hand_lake
 
 #: Of the code that plans. Libraries do the same for any number, or are not ours to count.
-ROOMS = ("/penstock_jobs/shards/", "/penstock/lake/buckets.py", "/penstock/access/privacy/consents.py")
+ROOMS = (
+    "/penstock_jobs/shards/",
+    "/penstock/lake/buckets.py",
+    "/penstock/access/privacy/consents.py",
+)
 
 
 class StepCount:

@@ -7,8 +7,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Generic, Literal, TypeVar, get_type_hints
 
-import pyarrow as pa
-
 from penstock.access import Role
 from penstock.access.endpoint_routes import caller_of
 from penstock.access.errors import RoleMissing
@@ -21,6 +19,7 @@ from penstock.doors.console.sign_in import actor_name
 from penstock.lake.client import note_query, perform
 from penstock.lake.lake import Lake
 from penstock.lake.query.lake_query import OwnQuery, WrittenAnswer
+from penstock.lake.query.row_formats import WireFormat
 
 
 @dataclass(frozen=True)
@@ -55,15 +54,16 @@ class Visitor:
             self._count_query()
         return perform(endpoint, self.lake, self.caller, request)
 
-    def rows(self, sql: str, as_of: str | int | None = None) -> tuple[pa.Table, WrittenAnswer]:
-        """The rows of SQL that a person wrote, as by /v1/query. Raises RoleMissing, QuotaUsedUp,
-        what queries raise."""
+    def written_rows(
+        self, sql: str, as_of: str | int | None, form: WireFormat
+    ) -> tuple[bytes, WrittenAnswer]:
+        """The rows of SQL that a person wrote, made by the statement's own process. Raises
+        RoleMissing, QuotaUsedUp, what queries raise."""
         self.grant.require("read")
         self._count_query()
         said = None if as_of is None else str(as_of)
         note_query(self.lake, self.caller, sql, said, "console")
-        [table], written = self.lake.query(sql, as_of=as_of, tenant=self.grant.tenant).tables_at()
-        return table, written
+        return self.lake.query(sql, as_of=as_of, tenant=self.grant.tenant).written(form)
 
     def own_rows(
         self,
@@ -74,7 +74,7 @@ class Visitor:
         *,
         below: frozenset[str] = frozenset(),
     ) -> list[dict[str, Any]]:
-        """The rows of a page's own SQL, as of an OwnQuery. Raises what `rows` does."""
+        """The rows of a page's own SQL, as of an OwnQuery. Raises what `written_rows` does."""
         query = OwnQuery(sql, views, below=below, variables=variables or {}, sessions=sessions)
         [rows] = self.own_answers(query)
         return rows

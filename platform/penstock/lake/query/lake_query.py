@@ -173,16 +173,16 @@ class LakeQuery(QueryRows):
 
     def tables(self) -> list[pa.Table]:
         """The rows of each statement of a query of our own."""
-        return self.tables_at()[0]
+        answers, tables = pa.BufferReader(self.written("arrow")[0]), []
+        while answers.tell() < answers.size():
+            tables.append(pa.ipc.open_stream(answers).read_all())
+        return tables
 
-    def tables_at(self) -> tuple[list[pa.Table], WrittenAnswer]:
-        bytes_max = self.lake.settings.room(LakeSettings).query_answer_bytes_max
-        with AnswerBuffer(bytes_max) as out:
-            written = self.write("arrow", out, EndSignal())
-            answers, tables = pa.BufferReader(out.getvalue()), []
-            while answers.tell() < answers.size():
-                tables.append(pa.ipc.open_stream(answers).read_all())
-            return tables, written
+    def written(self, form: WireFormat) -> tuple[bytes, WrittenAnswer]:
+        """The answer in a form, within the limit of an answer. Raises what `write` does."""
+        with AnswerBuffer(self.lake.settings.room(LakeSettings).query_answer_bytes_max) as out:
+            answer = self.write(form, out, EndSignal())
+            return out.getvalue(), answer
 
     def _prepared(
         self, statement: StatementRunner, closing: ExitStack, limits: StatementLimits

@@ -7,13 +7,15 @@ import msgspec
 import pyarrow as pa
 
 from penstock.lake.errors import QueryFailed, QueryLimitReached
+from penstock.lake.query.shown_rows import show_rows
 
 if TYPE_CHECKING:  # only type checkers know it before Python 3.12
     from typing_extensions import Buffer
 
 Format = Literal["json", "csv", "arrow", "parquet"]
-#: `members` are the first two of a JSON object: "columns" and "rows".
-WireFormat = Literal["arrow", "members"]
+#: What the process of a statement writes. `members` are the first two of a JSON object, "columns"
+#: and "rows"; `shown` is a ShownRows.
+WireFormat = Literal["arrow", "members", "csv", "parquet", "shown"]
 
 _encoder = msgspec.json.Encoder(enc_hook=str)
 
@@ -41,6 +43,10 @@ def _not_shown(error: Exception) -> QueryFailed:
 
 
 def write_rows(batches: pa.RecordBatchReader, form: Format | WireFormat, out: BinaryIO) -> int:
+    if form == "shown":
+        shown = show_rows(batches)
+        out.write(encode(shown))
+        return shown.count
     if form == "members":
         out.write(b'"columns": %s, "rows": ' % encode(batches.schema.names))
         form = "json"
@@ -48,7 +54,7 @@ def write_rows(batches: pa.RecordBatchReader, form: Format | WireFormat, out: Bi
         return _write_json(batches, out)
     count, schema, portions = 0, batches.schema, iter(batches)
     if form == "csv":
-        import pyarrow.csv  # the processes of statements need none of it
+        import pyarrow.csv
 
         flat = [(column.name, _flat(pa.array([], column.type)).type) for column in schema]
         schema = pa.schema(flat)
