@@ -7,9 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import sqlalchemy as sa
 
+from penstock.backends.database import DatabaseLimits
 from penstock.backends.database.engine import Database
 from penstock.backends.database.migrations import upgrade
-from penstock.backends.database.settings import DatabaseLimits
 from penstock.backends.eventlog.log import OffsetBounds
 from penstock.lake import commits
 from penstock.lake.catalog import announce_files, current

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import InvalidInput
-from penstock.core.settings import Settings
-from penstock.core.signatures import (
+from penstock.core.lake_keys import (
     PublicKey,
     PublicKeyUnfit,
     SigningKey,
     SigningKeyUnfit,
     signed_document,
 )
+from penstock.core.settings import Settings
 
 DOCUMENT = {"b": [1, True, None, "Grüße"], "a": {"z": "\n\x7f", "y": {}}}
 

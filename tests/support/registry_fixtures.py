@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.backends.database import DatabaseLimits
 from penstock.backends.database.engine import Database
-from penstock.backends.database.settings import DatabaseLimits
 from penstock.core.settings import Settings, load_settings
 from tests.support.lakes import empty_database
 from tests.support.servers.postgres import PostgresServer

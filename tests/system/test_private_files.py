@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.backends.storage.object_store import FileStore
-from penstock.core.directories import narrow
+from penstock.core.files import narrow
 from penstock.core.settings import Settings
 from penstock.lake.query.spill import SPILL_FOLDER, remove_left_spill, spill_folder
 from penstock.registry.checkpoints.digests import digest_files

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.safe_names import (
+from penstock.core.files import (
     NAME_BYTES_MAX,
     PART_BYTES_MAX,
     NameUnsafe,

@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from penstock.backends.terminal import options
-from penstock.backends.terminal.long_commands import progress_of, spinner_of
-from penstock.backends.terminal.output import say, say_more, show_rows, show_table, show_text
+from penstock.backends.terminal.output import (
+    progress_of,
+    say,
+    say_more,
+    show_rows,
+    show_table,
+    show_text,
+    spinner_of,
+)
 from penstock.core.endpoint import Client
 from penstock.core.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT

@@ -2,8 +2,15 @@
 
 import msgspec
 
-from penstock.core.endpoint import Caller, Endpoint, Request
-from penstock.core.listing import ListRequest, Page, encode_cursor, page_of
+from penstock.core.endpoint import (
+    Caller,
+    Endpoint,
+    ListRequest,
+    Page,
+    Request,
+    encode_cursor,
+    page_of,
+)
 from penstock.core.room import Endpoints
 from penstock.core.settings import MIB
 from penstock.lake.lake import Lake

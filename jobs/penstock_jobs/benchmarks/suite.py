@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from penstock.core import toml_document
 from penstock.core.errors import InvalidInput
-from penstock.core.safe_names import is_relative_name
+from penstock.core.files import is_relative_name
 from penstock.core.settings import GIB, MIB
 from penstock.core.toml_document import Positive
 from penstock_jobs.benchmarks.sandbox import network

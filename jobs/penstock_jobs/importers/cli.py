@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.backends.terminal import options
-from penstock.backends.terminal.long_commands import ended_as_by_ctrl_c
+from penstock.backends.terminal.interruption import ended_as_by_ctrl_c
 from penstock.backends.terminal.options import since_us
 from penstock.backends.terminal.output import say, show_json, show_text
 from penstock.core.endpoint import Client

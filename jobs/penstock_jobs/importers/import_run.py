@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.access.errors import RoleMissing
-from penstock.backends.database.errors import DatabaseOutdated
-from penstock.backends.terminal.long_commands import progress_of
-from penstock.backends.terminal.output import say
+from penstock.backends.database import DatabaseOutdated
+from penstock.backends.terminal.output import progress_of, say
 from penstock.core.endpoint import Client
 from penstock.core.errors import InvalidInput
 from penstock.ingest.event_files import EventFile, LeftOut, find_files, named_as_events, problem_of

@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from penstock.backends.execution import open_executor
-from penstock.backends.http.address import HttpAddress
-from penstock.backends.http.egress import EgressPolicy
+from penstock.backends.http.address import EgressPolicy, HttpAddress
 from penstock.core.clock import SECOND_US
 from penstock.core.settings import without_secrets
 from penstock.lake.catalog import name_snap, pinned

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from penstock.backends.terminal import options
-from penstock.backends.terminal.long_commands import ended_as_by_ctrl_c
+from penstock.backends.terminal.interruption import ended_as_by_ctrl_c
 from penstock.backends.terminal.output import say, show_table
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.commands import Outcome, asks, command

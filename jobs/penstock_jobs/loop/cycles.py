@@ -13,8 +13,8 @@ import msgspec
 import sqlalchemy as sa
 import structlog
 
+from penstock.backends.database import DatabaseUnreachable
 from penstock.backends.database.engine import Database, insert_new, now_us
-from penstock.backends.database.errors import DatabaseUnreachable
 from penstock.backends.database.leases import repeating
 from penstock.backends.terminal.output import time_text
 from penstock.core.clock import SECOND_US

@@ -7,10 +7,12 @@ from msgspec import Meta
 
 from penstock.backends.terminal.output import facts, time_of
 from penstock.core.clock import SECOND_US
-from penstock.core.endpoint import Caller, Endpoint, Request
-from penstock.core.listing import (
+from penstock.core.endpoint import (
+    Caller,
+    Endpoint,
     ListRequest,
     Page,
+    Request,
     decode_cursor,
     decode_number,
     encode_cursor,

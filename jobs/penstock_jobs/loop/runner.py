@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from penstock.backends.database.errors import DatabaseUnreachable
+from penstock.backends.database import DatabaseUnreachable
 from penstock.backends.execution.executor import ExecutorUnreachable
 from penstock.backends.storage.object_store import StoreUnreachable
 from penstock.core.clock import SECOND_US

@@ -18,13 +18,11 @@ import sqlalchemy as sa
 
 from penstock.backends.database.engine import Database
 from penstock.backends.execution.guarded_process import run_guarded
-from penstock.backends.http.address import HttpAddress
+from penstock.backends.http.address import EgressPolicy, HttpAddress
 from penstock.backends.http.client import HttpAnswer, HttpClient
-from penstock.backends.http.egress import EgressPolicy
 from penstock.core.clock import SECOND_US
-from penstock.core.directories import SHARED_MODE, make_directory
 from penstock.core.errors import InvalidInput
-from penstock.core.safe_names import relative_name
+from penstock.core.files import SHARED_MODE, make_directory, relative_name
 from penstock.core.settings import ENVIRONMENT_PREFIX, Settings
 from penstock.registry.checkpoints.checkpoint import Form, StateRefused, check_digest
 from penstock.registry.checkpoints.digests import check_uri, is_path, path_of

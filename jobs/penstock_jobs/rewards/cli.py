@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.backends.terminal import options
-from penstock.backends.terminal.long_commands import progress_of, spinner_of
 from penstock.backends.terminal.options import since_us
-from penstock.backends.terminal.output import say, show_table, show_text
+from penstock.backends.terminal.output import progress_of, say, show_table, show_text, spinner_of
 from penstock.core.arrow_start import take_memory_from_system
 from penstock.core.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT

@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 
 from penstock.backends.database.engine import Database
 from penstock.backends.storage.object_store import ObjectStore
-from penstock.core.safe_names import tenant_folder
+from penstock.core.files import tenant_folder
 from penstock.lake.catalog import NO_PARTITION, announce_files, pinned, visible_at, withdraw_intents
 from penstock.lake.commits import next_snap
 from penstock.lake.errors import CompactionConflict, FileLost

@@ -7,8 +7,14 @@ from typing import Annotated, Literal
 import typer
 
 from penstock.backends.terminal import options
-from penstock.backends.terminal.long_commands import spinner_of
-from penstock.backends.terminal.output import say, say_more, show_styled, show_table, show_text
+from penstock.backends.terminal.output import (
+    say,
+    say_more,
+    show_styled,
+    show_table,
+    show_text,
+    spinner_of,
+)
 from penstock.core.endpoint import Client
 from penstock.core.errors import StoreNeeded
 from penstock.events.event import CONSENT_UNKNOWN, TENANT_DEFAULT

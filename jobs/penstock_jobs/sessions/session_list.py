@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import msgspec
 
 from penstock.backends.terminal.options import since_us
-from penstock.core.endpoint import Caller
-from penstock.core.listing import decode_cursor, encode_cursor
+from penstock.core.endpoint import Caller, decode_cursor, encode_cursor
 from penstock.lake.lake import Lake
 from penstock.lake.query.lake_query import OwnQuery
 from penstock_jobs.rewards.due_sessions import definition_known_as

@@ -10,8 +10,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Meta
 
-from penstock.core.endpoint import Caller, Endpoint, Request
-from penstock.core.listing import decode_cursor, encode_cursor
+from penstock.core.endpoint import Caller, Endpoint, Request, decode_cursor, encode_cursor
 from penstock.core.room import Endpoints
 from penstock.lake.lake import Lake
 from penstock.lake.query.lake_query import OwnQuery

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.backends.terminal import options
-from penstock.backends.terminal.long_commands import progress_of, spinner_of
 from penstock.backends.terminal.output import (
     encode,
+    progress_of,
     say,
     say_more,
     show_rows,
     show_table,
     show_text,
+    spinner_of,
 )
 from penstock.core.endpoint import Client
 from penstock.core.errors import InvalidInput

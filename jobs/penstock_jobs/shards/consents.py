@@ -19,8 +19,7 @@ from penstock.access.privacy.consents import (
 )
 from penstock.access.privacy.orders import ErasureScope, find_sessions
 from penstock.backends.database.engine import clock_us, portions
-from penstock.core.endpoint import Caller, Endpoint, Request
-from penstock.core.listing import ListRequest, Page, page_of
+from penstock.core.endpoint import Caller, Endpoint, ListRequest, Page, Request, page_of
 from penstock.core.room import Endpoints
 from penstock.events.event import Consent, Id
 from penstock.lake.lake import Lake

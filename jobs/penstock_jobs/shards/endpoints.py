@@ -7,8 +7,15 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from penstock.core.endpoint import Caller, Endpoint, Request
-from penstock.core.listing import ListRequest, Page, decode_number, page_of
+from penstock.core.endpoint import (
+    Caller,
+    Endpoint,
+    ListRequest,
+    Page,
+    Request,
+    decode_number,
+    page_of,
+)
 from penstock.core.room import Endpoints
 from penstock.lake.lake import Lake
 from penstock.registry.checkpoints.checkpoint import Learner

@@ -11,7 +11,7 @@ from penstock.access.privacy.tombstones import SESSION
 from penstock.backends.audit.entry import person_digest
 from penstock.backends.database.engine import clock_us, insert_new, now_us, portions
 from penstock.backends.terminal.output import time_of
-from penstock.core.safe_names import tenant_folder
+from penstock.core.files import tenant_folder
 from penstock.lake.tables import segment_intent
 from penstock.registry.checkpoints.lineage import learners
 from penstock.shards.local_copies import CACHE_FOLDER, LocalCopies

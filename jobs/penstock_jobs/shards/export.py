@@ -23,9 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.core.directories import sync_directory
 from penstock.core.errors import InvalidInput, PenstockError
-from penstock.core.safe_names import relative_name
+from penstock.core.files import relative_name, sync_directory
 from penstock.core.settings import MIB
 from penstock.core.toml_document import unknown
 from penstock.shards.files import RouteRows, read_part

@@ -12,8 +12,7 @@ import msgspec
 import typer
 
 from penstock.backends.terminal import options
-from penstock.backends.terminal.long_commands import progress_of
-from penstock.backends.terminal.output import data_output, say, show_json
+from penstock.backends.terminal.output import data_output, progress_of, say, show_json
 from penstock.core.clock import SECOND_US
 from penstock.core.errors import InvalidInput
 from penstock_jobs.simulator.delivery import (

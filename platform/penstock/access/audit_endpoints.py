@@ -7,9 +7,16 @@ import msgspec
 
 from penstock.backends.audit.entry import Action, AuditEntry, Head
 from penstock.backends.terminal.output import time_of
-from penstock.core.endpoint import Caller, Endpoint, Request
+from penstock.core.endpoint import (
+    Caller,
+    Endpoint,
+    Page,
+    Request,
+    decode_cursor,
+    decode_number,
+    encode_cursor,
+)
 from penstock.core.errors import InvalidInput
-from penstock.core.listing import Page, decode_cursor, decode_number, encode_cursor
 from penstock.core.room import Endpoints
 from penstock.lake.lake import Lake
 

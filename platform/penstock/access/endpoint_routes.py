@@ -15,13 +15,17 @@ from litestar.handlers import HTTPRouteHandler
 
 from penstock.access.keys import Authorizer, Grant
 from penstock.access.quotas import Quotas
-from penstock.backends.http.body import UnreadAnswers, held_answer, read_fields
 from penstock.backends.http.openapi import (
     KEY_NEEDED,
     operation_taking,
     refusals,
 )
-from penstock.backends.http.request_slots import RequestSlots
+from penstock.backends.http.request_limits import (
+    RequestSlots,
+    UnreadAnswers,
+    held_answer,
+    read_fields,
+)
 from penstock.backends.terminal.output import encode
 from penstock.core.endpoint import Caller, Endpoint, Request, is_list
 from penstock.core.errors import InvalidInput

@@ -9,8 +9,7 @@ from msgspec import Meta
 from penstock.access import Role
 from penstock.backends.terminal.options import expires_us
 from penstock.backends.terminal.output import facts
-from penstock.core.endpoint import Caller, Endpoint, Request
-from penstock.core.listing import ListRequest, Page, page_of
+from penstock.core.endpoint import Caller, Endpoint, ListRequest, Page, Request, page_of
 from penstock.core.room import Endpoints
 from penstock.lake.lake import Lake
 

@@ -10,17 +10,17 @@ if TYPE_CHECKING:
 
 
 def tables() -> list[ModuleType]:
-    from penstock.backends.audit import tables as audit_tables
+    from penstock.backends.audit import chain
     from penstock.backends.database import tables
 
-    return [tables, audit_tables]
+    return [tables, chain]
 
 
 def settings() -> "list[type[RoomSettings]]":
-    from penstock.backends.database.settings import DatabaseSettings
-    from penstock.backends.eventlog.settings import EventLogSettings
-    from penstock.backends.execution.settings import ExecutionSettings
-    from penstock.backends.http.egress import HttpSettings
+    from penstock.backends.database import DatabaseSettings
+    from penstock.backends.eventlog.log import EventLogSettings
+    from penstock.backends.execution.executor import ExecutionSettings
+    from penstock.backends.http.address import HttpSettings
 
     return [HttpSettings, DatabaseSettings, EventLogSettings, ExecutionSettings]
 

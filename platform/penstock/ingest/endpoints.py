@@ -7,9 +7,17 @@ import msgspec
 from msgspec import Meta
 
 from penstock.backends.terminal.output import facts
-from penstock.core.endpoint import Caller, Endpoint, Request
+from penstock.core.endpoint import (
+    Caller,
+    Endpoint,
+    ListRequest,
+    Page,
+    Request,
+    decode_number,
+    encode_cursor,
+    page_of,
+)
 from penstock.core.errors import InvalidInput
-from penstock.core.listing import ListRequest, Page, decode_number, encode_cursor, page_of
 from penstock.core.room import Endpoints
 from penstock.lake.lake import Lake
 

@@ -15,8 +15,8 @@ from penstock.backends.terminal.output import say
 from penstock.core.clock import SystemClock
 from penstock.core.endpoint import Client
 from penstock.core.errors import Backlogged, InvalidInput, one_line
+from penstock.core.lake_keys import SecretSeal
 from penstock.core.metrics import Metrics
-from penstock.core.sealed_texts import SecretSeal
 from penstock.core.settings import load_settings
 from penstock.events.bodies import split_body
 from penstock.events.redaction.line_redaction import LineRedactor

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from penstock.backends.eventlog.log import EventLog
-from penstock.backends.eventlog.settings import EventLogSettings
+from penstock.backends.eventlog.log import EventLog, EventLogSettings
 from penstock.core.errors import Backlogged, TooManyRequests, cause_for_everybody
 from penstock.core.metrics import Metrics
 from penstock.core.settings import Settings

@@ -18,8 +18,8 @@ from penstock.access.privacy.tombstones import find_erased
 from penstock.backends.eventlog.log import Claim
 from penstock.core.clock import Clock
 from penstock.core.errors import PenstockError
+from penstock.core.lake_keys import SecretSeal
 from penstock.core.metrics import Metrics
-from penstock.core.sealed_texts import SecretSeal
 from penstock.events.frames import Frame, encode_values
 from penstock.events.redaction.rules import SourceRule
 from penstock.ingest.flush import (

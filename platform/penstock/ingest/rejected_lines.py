@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from penstock.access.privacy.retention import RetentionCount, RetentionPart, RetentionScope
 from penstock.backends.database.engine import Database, insert_new, now_us
-from penstock.backends.eventlog.settings import EventLogSettings
+from penstock.backends.eventlog.log import EventLogSettings
 from penstock.backends.storage.object_store import ObjectStore
 from penstock.core.clock import Clock
 from penstock.core.errors import InvalidInput

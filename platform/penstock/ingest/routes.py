@@ -11,10 +11,14 @@ from litestar.openapi.spec import OpenAPIMediaType, OpenAPIType, RequestBody, Sc
 
 from penstock.access.keys import Authorizer, Grant
 from penstock.access.quotas import Quotas
-from penstock.backends.http.body import content_encoding, media_type, read_parts
 from penstock.backends.http.errors import BodyTooLarge
 from penstock.backends.http.openapi import KEY_NEEDED, RefusableOperation, refusals, schema_of
-from penstock.backends.http.request_slots import cut_off_when_cancelled
+from penstock.backends.http.request_limits import (
+    content_encoding,
+    cut_off_when_cancelled,
+    media_type,
+    read_parts,
+)
 from penstock.core.clock import Clock
 from penstock.core.errors import InvalidInput, PenstockError
 from penstock.core.metrics import Metrics

@@ -13,8 +13,7 @@ import structlog
 from penstock.backends.database.engine import now_us
 from penstock.backends.database.leases import leased
 from penstock.backends.database.tables import lease
-from penstock.backends.eventlog.errors import LogCorrupt
-from penstock.backends.eventlog.log import Claim
+from penstock.backends.eventlog.log import Claim, LogCorrupt
 from penstock.core.errors import PenstockError, cause_for_everybody
 from penstock.ingest.partition_writer import LogTruncated, PartitionWriter, WriterParts
 from penstock.lake import commits

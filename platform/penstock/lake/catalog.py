@@ -11,8 +11,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from penstock.backends.database import DatabaseUnreachable
 from penstock.backends.database.engine import Database, insert_new, insert_of, lock_table, now_us
-from penstock.backends.database.errors import DatabaseUnreachable
 from penstock.backends.database.leases import repeating
 from penstock.backends.database.tables import all_tables
 from penstock.core.errors import InvalidInput

@@ -10,24 +10,21 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, cast, get_args
 import typer
 
 from penstock.backends.terminal import options
-from penstock.backends.terminal.long_commands import (
-    ended_as_by_ctrl_c,
-    progress_of_bytes,
-    spinner_of,
-)
+from penstock.backends.terminal.interruption import ended_as_by_ctrl_c
 from penstock.backends.terminal.output import (
     data_output,
     facts,
+    progress_of_bytes,
     say,
     say_more,
     show_fields,
     show_rows,
     show_table,
+    spinner_of,
     to_terminal,
 )
-from penstock.core.endpoint import Client
+from penstock.core.endpoint import Client, ListRequest, page_of
 from penstock.core.errors import InvalidInput
-from penstock.core.listing import ListRequest, page_of
 from penstock.core.settings import load_settings
 from penstock.lake.commands import Outcome, command
 from penstock.lake.errors import SnapshotUnknown

@@ -32,9 +32,8 @@ from msgspec.structs import FieldInfo
 
 from penstock.backends.terminal import options
 from penstock.backends.terminal.output import say_more, show_json
-from penstock.core.endpoint import A, Endpoint, R
+from penstock.core.endpoint import A, Endpoint, Page, R
 from penstock.core.errors import PenstockError
-from penstock.core.listing import Page
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.client import open_client
 from penstock.lake.lake import open_existing

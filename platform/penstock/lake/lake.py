@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.backends.terminal.output import say
-from penstock.core.directories import make_directory, narrow
 from penstock.core.errors import InvalidInput
+from penstock.core.files import make_directory, narrow
 from penstock.core.settings import Settings, load_settings
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.errors import LakeMissing, RestoreCutOff

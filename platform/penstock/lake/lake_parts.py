@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from penstock.events.redaction.line_redaction import LineRedactor
     from penstock.lake.query.statement_processes import StatementProcesses
     from penstock.lake.query.waiting_index import WaitingIndex
-    from penstock.lake.redaction_counts import TenantModes
     from penstock.lake.session_filters import SessionFilters
+    from penstock.lake.tenant_redaction import TenantModes
 
 #: Memory for the ends of files that queries read from S3.
 TAILS_BYTES_MAX = 32 * MIB
@@ -27,8 +27,8 @@ class LakeParts:
         from penstock.backends.database.engine import Database
         from penstock.backends.storage import open_store
         from penstock.lake.query.pinned_files import FileTails
-        from penstock.lake.redaction_counts import RedactionTally
         from penstock.lake.segments import process_summariser
+        from penstock.lake.tenant_redaction import RedactionTally
 
         self.settings = settings
         self.database = Database.of(settings)
@@ -46,7 +46,7 @@ class LakeParts:
     @cached_property
     def redactor(self) -> "LineRedactor":
         """Raises RedactionRulesInvalid."""
-        from penstock.core.sealed_texts import SecretSeal
+        from penstock.core.lake_keys import SecretSeal
         from penstock.events.redaction.line_redaction import LineRedactor
 
         seal = SecretSeal.of(self.settings)
@@ -56,7 +56,7 @@ class LakeParts:
 
     @cached_property
     def redaction_modes(self) -> "TenantModes":
-        from penstock.lake.redaction_counts import TenantModes
+        from penstock.lake.tenant_redaction import TenantModes
 
         return TenantModes(self.database, self.settings)
 
@@ -84,8 +84,7 @@ class LakeParts:
     def executor(self) -> "Executor | None":
         """Where the settings send heavy work; None is this process. Raises ExecutorUnreachable."""
         from penstock.backends.execution import open_executor
-        from penstock.backends.execution.executor import INLINE
-        from penstock.backends.execution.settings import ExecutionSettings
+        from penstock.backends.execution.executor import INLINE, ExecutionSettings
 
         if self._executor is None and self.settings.room(ExecutionSettings).executor != INLINE:
             self._executor = open_executor(self.settings)
@@ -102,7 +101,7 @@ class LakeParts:
         self.database.close()
 
     def _note_tally(self) -> None:
-        from penstock.backends.database.errors import DatabaseUnreachable
+        from penstock.backends.database import DatabaseUnreachable
 
         try:
             self.tally.flush(self.database)

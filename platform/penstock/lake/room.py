@@ -26,16 +26,15 @@ def commands() -> Commands:
 
 def tables() -> list[ModuleType]:
     from penstock.lake import tables
-    from penstock.lake.iceberg import tables as iceberg_tables
+    from penstock.lake.iceberg import event_table
 
-    return [tables, iceberg_tables]
+    return [tables, event_table]
 
 
 def settings() -> "list[type[RoomSettings]]":
-    from penstock.lake.iceberg.settings import IcebergSettings
     from penstock.lake.settings import LakeSettings
 
-    return [LakeSettings, IcebergSettings]
+    return [LakeSettings]
 
 
 def endpoints() -> Endpoints:

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 from penstock.backends.storage.object_store import ObjectStore
 from penstock.core.errors import PenstockError
-from penstock.core.safe_names import tenant_folder
+from penstock.core.files import tenant_folder
 from penstock.events.event import SCHEMA_VERSION, session_hash, session_key
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY, TIMESTAMP, RowGroupLimits, cut, payload_sizes

@@ -1,4 +1,4 @@
-"""The settings of the lake: its segments, its queries and its upkeep."""
+"""The settings of the lake: its segments, queries, upkeep and Iceberg tables."""
 
 from dataclasses import dataclass
 
@@ -80,4 +80,10 @@ class LakeSettings(RoomSettings):
         "queries over HTTP at the same time; others wait",
         "Raise it with the memory and the cores of the machine.",
         minimum=1,
+    )
+    iceberg: str = setting(
+        "off",
+        "whether upkeep keeps a table of Apache Iceberg in step with each tenant's segments",
+        "Turn it on where Spark, Trino, Snowflake or another engine reads the lake.",
+        choices=("off", "on"),
     )

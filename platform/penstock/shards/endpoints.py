@@ -26,7 +26,7 @@ class ShardFileRequest(Request):
 
 
 def _read(lake: Lake, caller: Caller, request: ShardFileRequest) -> bytes:
-    from penstock.core.safe_names import relative_name
+    from penstock.core.files import relative_name
     from penstock.shards.errors import ShardFileUnknown
     from penstock.shards.manifest import read_manifest
     from penstock.shards.registered_shards import check_withdrawn, find_shard

@@ -21,8 +21,7 @@ import pyarrow.parquet as pq
 import xxhash
 
 from penstock.backends.storage.object_store import FileStore, ObjectStore
-from penstock.core.directories import make_directory, open_private
-from penstock.core.safe_names import sha256_digits
+from penstock.core.files import make_directory, open_private, sha256_digits
 from penstock.shards.batches import TRAINING_COLUMNS
 from penstock.shards.errors import ShardDamaged
 from penstock.shards.files import (

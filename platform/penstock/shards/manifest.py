@@ -14,7 +14,7 @@ import msgspec
 
 from penstock.backends.storage.object_store import ObjectStore
 from penstock.core.errors import InvalidInput
-from penstock.core.safe_names import DIGEST_PREFIX, relative_name, sha256_digits, tenant_folder
+from penstock.core.files import DIGEST_PREFIX, relative_name, sha256_digits, tenant_folder
 from penstock.shards.errors import ShardDamaged, ShardGone, ShardMissing
 from penstock.shards.schema import FORMAT
 

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock.backends.database import DatabaseUnreachable
 from penstock.backends.database.engine import Database
-from penstock.backends.database.errors import DatabaseUnreachable
 from penstock.backends.storage import open_store
 from penstock.backends.storage.object_store import FileStore
-from penstock.core.directories import SHARED_MODE, make_directory
 from penstock.core.endpoint import Client
-from penstock.core.safe_names import relative_name
+from penstock.core.files import SHARED_MODE, make_directory, relative_name
 from penstock.core.settings import Settings, load_settings
 from penstock.lake.client import LocalClient, open_client
 from penstock.lake.errors import LakeMissing

@@ -10,9 +10,17 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from penstock.backends.audit.chain import Tally, append, entries_of, flaws_of, heads_of, record
+from penstock.backends.audit.chain import (
+    Tally,
+    append,
+    audit_chain,
+    audit_entry,
+    entries_of,
+    flaws_of,
+    heads_of,
+    record,
+)
 from penstock.backends.audit.entry import Deed, Head, person_digest
-from penstock.backends.audit.tables import audit_chain, audit_entry
 from penstock.backends.database.engine import Database
 from penstock.core.settings import load_settings
 from penstock.lake.lake import open_or_make

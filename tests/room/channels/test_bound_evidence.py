@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from penstock.backends.database import DatabaseUnreachable
 from penstock.backends.database.engine import Database
-from penstock.backends.database.errors import DatabaseUnreachable
 from penstock.core.errors import InvalidInput
 from penstock.registry.channels.history import verify_history
 from penstock.registry.channels.promotion import channel_evidence, judge

@@ -12,9 +12,9 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.backends.audit.hash_chain import hash_of
+from penstock.backends.audit.entry import hash_of
+from penstock.backends.database import DatabaseUnreachable
 from penstock.backends.database.engine import Database
-from penstock.backends.database.errors import DatabaseUnreachable
 from penstock.registry.channels.change import Change, HistoryDamaged, first_misfit
 from penstock.registry.channels.channel import channel_state, policy_of
 from penstock.registry.channels.history import channel_changes, verify_history

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.backends.database.engine import Database
-from penstock.core.sealed_texts import KEY_NAME, SEALED_MARK, SecretKeyUnfit, SecretSeal
+from penstock.core.lake_keys import KEY_NAME, SEALED_MARK, SecretKeyUnfit, SecretSeal
 from penstock.core.settings import Settings
 from penstock.registry.channels.tables import webhook
 from penstock.registry.channels.webhooks import add_webhook, list_webhooks

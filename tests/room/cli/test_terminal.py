@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 
 from penstock.backends.execution.guarded_process import run_guarded
 from penstock.backends.terminal import output
-from penstock.backends.terminal.long_commands import progress_of, progress_of_bytes, spinner_of
-from penstock.backends.terminal.output import passing_on
+from penstock.backends.terminal.output import passing_on, progress_of, progress_of_bytes, spinner_of
 from penstock.core.errors import InvalidInput
 from penstock.core.logs import configure_logs
 from penstock.core.visible_text import visible, visible_json, visible_line

@@ -4,7 +4,7 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.access.keys import Grant
-from penstock.backends.audit.tables import audit_entry
+from penstock.backends.audit.chain import audit_entry
 from penstock.backends.database.engine import Database
 from penstock.doors.console.sign_in import (
     IDLE_SECONDS_MAX,

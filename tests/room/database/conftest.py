@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.backends.database import DatabaseLimits
 from penstock.backends.database.engine import Database
-from penstock.backends.database.settings import DatabaseLimits
 from tests.support.servers.postgres import PostgresServer
 
 OpenDatabase = Callable[..., Database]

@@ -9,8 +9,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
+from penstock.backends.database import DatabaseUnreachable
 from penstock.backends.database.engine import Database, clock_us, insert_new, now_us, put_rows
-from penstock.backends.database.errors import DatabaseUnreachable
 from penstock.backends.database.migrations import upgrade
 from penstock.lake.tables import lake_head, snapshot
 

@@ -13,9 +13,8 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from bench.schema_script import schema_script
-from penstock.backends.database import migrations
+from penstock.backends.database import DatabaseOutdated, migrations
 from penstock.backends.database.engine import Database
-from penstock.backends.database.errors import DatabaseOutdated
 from penstock.backends.database.tables import all_tables
 from penstock.lake.tables import lake_head
 
@@ -125,7 +124,7 @@ def test_a_database_of_another_revision_is_refused(database: Database) -> None:
 UPGRADE = """
 import sys
 from penstock.backends.database.engine import Database
-from penstock.backends.database.settings import DatabaseLimits as Limits
+from penstock.backends.database import DatabaseLimits as Limits
 from penstock.backends.database.migrations import upgrade
 database = Database(sys.argv[1], Limits(lock_seconds_max=30))
 print("ready", flush=True)

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from penstock.backends.database import migrations
+from penstock.backends.database import DatabaseUnreachable, migrations
 from penstock.backends.database.engine import Database
-from penstock.backends.database.errors import DatabaseUnreachable
 from penstock.lake.tables import lake_head
 
 OpenDatabase = Callable[..., Database]
@@ -125,7 +124,7 @@ READ_ONLY = """
 import sys
 from penstock.backends.database import migrations as upgrade
 from penstock.backends.database.engine import Database
-from penstock.backends.database.errors import DatabaseUnreachable
+from penstock.backends.database import DatabaseUnreachable
 database = Database("sqlite:///" + sys.argv[1])
 try:
     upgrade.upgrade(database)

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from penstock.backends.database.settings import DatabaseSettings
+from penstock.backends.database import DatabaseSettings
 from penstock.doors.server.settings import ServerSettings
 from penstock.lake.settings import LakeSettings
 from tests.support.deploy.reading import (

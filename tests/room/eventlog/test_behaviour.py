@@ -11,11 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.backends.eventlog.errors import LogUnwritable
 from penstock.backends.eventlog.kafka.log import KafkaEventLog
 from penstock.backends.eventlog.local import LocalEventLog
-from penstock.backends.eventlog.log import Claim, Entry, EventLog
-from penstock.backends.eventlog.settings import EventLogSettings
+from penstock.backends.eventlog.log import Claim, Entry, EventLog, EventLogSettings, LogUnwritable
 from tests.support.servers.broker import Broker
 
 MIB = 1 << 20

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.backends.eventlog import open_log as open_by_address
 from penstock.backends.eventlog.local_partition import make_offset, split_offset
-from penstock.backends.eventlog.settings import EventLogSettings
+from penstock.backends.eventlog.log import EventLogSettings
 from penstock.core.errors import Backlogged, SettingInvalid
 from penstock.core.settings import Settings
 from tests.room.eventlog.conftest import Open

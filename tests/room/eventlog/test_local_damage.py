@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.backends.eventlog.errors import LogCorrupt, LogShapeChanged
 from penstock.backends.eventlog.local_partition import split_offset
+from penstock.backends.eventlog.log import LogCorrupt, LogShapeChanged
 from tests.room.eventlog.conftest import Open
 from tests.support.eventlog.local_contents import MIB, entries_of, files, values_of
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.backends.eventlog.errors import LogCorrupt, LogShapeChanged, LogUnwritable
 from penstock.backends.eventlog.local import LocalEventLog
-from penstock.backends.eventlog.log import Entry
+from penstock.backends.eventlog.log import Entry, LogCorrupt, LogShapeChanged, LogUnwritable
 from tests.room.eventlog.conftest import Open
 from tests.support.eventlog.local_contents import MIB, entries_of, files, values_of
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.backends.database import DatabaseLimits
 from penstock.backends.database.engine import Database
-from penstock.backends.database.settings import DatabaseLimits
 from penstock.core.settings import Settings
 from penstock.registry.fleet import sidecar
 from penstock.registry.fleet.settings import FleetSettings

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.backends.http.address import HttpAddress
+from penstock.backends.http.address import EgressPolicy, HttpAddress
 from penstock.backends.http.client import HttpAnswer, HttpClient
-from penstock.backends.http.egress import EgressPolicy
 from tests.support.servers.scripted_server import Answer, Hang, Server, one_after_the_other, serving
 from tests.support.waiting import eventually
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.backends.http.errors import CutOff
-from penstock.backends.http.request_slots import RequestSlots
+from penstock.backends.http.request_limits import RequestSlots
 from penstock.core.errors import TooManyRequests
 
 

@@ -5,7 +5,7 @@ import gc
 
 import pytest
 
-from penstock.backends.http.body import PIECE_BYTES, UnreadAnswers
+from penstock.backends.http.request_limits import PIECE_BYTES, UnreadAnswers
 from penstock.core.errors import TooManyRequests
 
 ANSWER = bytes(range(256)) * (PIECE_BYTES // 256) * 2 + b"end"

@@ -11,8 +11,8 @@ from pyiceberg.table import StaticTable
 
 from penstock.access.privacy.erasure import carry_out, order_erasure
 from penstock.access.privacy.orders import ErasureScope
+from penstock.core.files import tenant_folder
 from penstock.core.metrics import Metrics
-from penstock.core.safe_names import tenant_folder
 from penstock.lake.iceberg import event_table, publication
 from penstock.lake.iceberg.event_table import (
     IcebergBusy,

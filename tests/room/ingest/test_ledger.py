@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.backends.eventlog import settings as eventlog
+from penstock.backends.eventlog import log as eventlog
 from penstock.ingest.ledger import LedgerRow, read_ledger
 from penstock.lake.catalog import current
 from penstock.lake.tables import ledger, log_partition, segment

@@ -19,7 +19,7 @@ from penstock.ingest.file_import import event_importer
 from penstock.ingest.gateway import Acceptor
 from penstock.ingest.rejected_lines import list_rejected, replay_rejected
 from penstock.lake.client import RemoteClient
-from penstock.lake.redaction_counts import read_redaction_counts
+from penstock.lake.tenant_redaction import read_redaction_counts
 from tests.support import planted_secrets
 from tests.support.lakes import HandLake, body_of, hand_lake, make_event
 from tests.support.planted_secrets import ENCODINGS, SHAPED

@@ -18,16 +18,16 @@ from penstock.access.privacy.endpoints import (
     RedactionRequest,
     SetRedaction,
 )
-from penstock.backends.audit.tables import audit_entry
+from penstock.backends.audit.chain import audit_entry
+from penstock.backends.database import DatabaseUnreachable
 from penstock.backends.database.engine import Database
-from penstock.backends.database.errors import DatabaseUnreachable
 from penstock.core.endpoint import Caller
 from penstock.core.errors import InvalidInput
 from penstock.events.redaction.rules import SourceRule
 from penstock.ingest.file_import import FileImporter
 from penstock.lake.client import perform
 from penstock.lake.errors import RedactionLoosened
-from penstock.lake.redaction_counts import RedactionTally, TenantModes, read_redaction_counts
+from penstock.lake.tenant_redaction import RedactionTally, TenantModes, read_redaction_counts
 from tests.support.lakes import HandLake, body_of, hand_lake, make_event
 from tests.support.planted_secrets import aws_key
 

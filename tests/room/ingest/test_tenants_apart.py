@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.safe_names import tenant_folder
+from penstock.core.files import tenant_folder
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.partition_writer import LogTruncated
 from penstock.ingest.tables import rejected

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock.backends.eventlog import settings as eventlog
+from penstock.backends.eventlog import log as eventlog
 from penstock.backends.eventlog.log import Entry, EventLog
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.catalog import Pin, current

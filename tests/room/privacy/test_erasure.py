@@ -18,14 +18,14 @@ from penstock.access.privacy.erasure import (
 )
 from penstock.access.privacy.orders import ErasureScope, find_sessions
 from penstock.backends.database.engine import clock_us
-from penstock.core.signatures import PublicKey, SigningKey
+from penstock.core.lake_keys import PublicKey, SigningKey
 from penstock.events.redaction.rules import SourceRule
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected_lines import list_rejected
 from penstock.lake.catalog import create_snapshot, current
 from penstock.lake.errors import LakeDamaged, QueryFailed
-from penstock.lake.redaction_counts import read_redaction_counts
 from penstock.lake.tables import reader_lease
+from penstock.lake.tenant_redaction import read_redaction_counts
 from penstock.lake.upkeep.merges import merge
 from penstock.lake.upkeep.verification import verify
 from tests.support.cut_off import CutOff, ended_after

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from penstock.access.privacy.tables import erasure
 from penstock.backends.audit.chain import entries_of
-from penstock.core.signatures import SigningKey, canonical
+from penstock.core.lake_keys import SigningKey, canonical
 from penstock.registry.channels.tables import channel_change
 from penstock.registry.checkpoints.tables import checkpoint
 from tests.room.proof.conftest import DIGEST, ProvenLake

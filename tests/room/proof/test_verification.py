@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.signatures import SigningKey
+from penstock.core.lake_keys import SigningKey
 from penstock.registry.proof.document import differences
 from tests.room.proof.conftest import ProvenLake
 from tests.support.commands import penstock

@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
-from penstock.events.redaction import screen
+from penstock.events.redaction import rules
 from penstock.events.redaction.line_redaction import LineRedactor
 from penstock.events.redaction.placeholders import PLACEHOLDER, REDACTED_KEY
 from penstock.events.redaction.rules import (
+    TOKEN_IDS,
     Mode,
     RedactionRulesInvalid,
     SourceRule,
     built_in_rules,
     rule_book,
+    screen_of,
 )
-from penstock.events.redaction.screen import TOKEN_IDS, screen_of
 from tests.support import planted_secrets
 from tests.support.planted_secrets import ENCODINGS, SHAPED
 
@@ -352,7 +353,7 @@ def test_rules_that_cannot_be_meant_are_refused(tmp_path: Path, content: str, wh
 
 
 def test_both_screens_see_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    rules = built_in_rules()
+    built_in = built_in_rules()
     lines = [
         event({"text": ENCODINGS[encoding](made(random.Random(3)), random.Random(3))})
         for made in SHAPED
@@ -360,9 +361,9 @@ def test_both_screens_see_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     with monkeypatch.context() as patch:
         patch.setitem(__import__("sys").modules, "hyperscan", None)
-        screen._compiled.cache_clear()
-        slow = screen_of(rules)
-    screen._compiled.cache_clear()
-    quick = screen_of(rules)
-    assert isinstance(slow, screen._ScreenOneByOne)
+        rules._compiled_screen.cache_clear()
+        slow = screen_of(built_in)
+    rules._compiled_screen.cache_clear()
+    quick = screen_of(built_in)
+    assert isinstance(slow, rules._ScreenOneByOne)
     assert [quick.marks(line) for line in lines] == [slow.marks(line) for line in lines]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.backends.eventlog.errors import LogUnwritable
 from penstock.backends.eventlog.local import LocalEventLog
+from penstock.backends.eventlog.log import LogUnwritable
 from penstock.core.errors import Backlogged
 from penstock.core.metrics import Metrics
 from penstock.ingest import gateway

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.backends.storage.object_store import FileStore, ObjectStore
-from penstock.core.safe_names import NameUnsafe
+from penstock.core.files import NameUnsafe
 from penstock.shards.errors import ShardDamaged
 from penstock.shards.local_copies import LocalCopies
 from penstock.shards.manifest import MANIFEST_NAME, Manifest, PartFile, read_manifest

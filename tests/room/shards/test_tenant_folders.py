@@ -13,7 +13,7 @@ from penstock.access.privacy.erasure import carry_out, order_erasure
 from penstock.access.privacy.orders import ErasureScope
 from penstock.backends.database.engine import Database
 from penstock.backends.execution.calls import InlineExecutor
-from penstock.core.safe_names import tenant_folder
+from penstock.core.files import tenant_folder
 from penstock.lake.buckets import SessionId
 from penstock.lake.catalog import current, name_snap
 from penstock.lake.upkeep.verification import verify

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.backends.storage import open_store
 from penstock.backends.storage.object_store import FileStore, ObjectStore
-from penstock.core.safe_names import NameUnsafe
+from penstock.core.files import NameUnsafe
 from penstock.core.settings import Settings
 
 

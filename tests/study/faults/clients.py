@@ -9,8 +9,8 @@ from typing import Any
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
+from penstock.backends.database import DatabaseUnreachable
 from penstock.backends.database.engine import Database
-from penstock.backends.database.errors import DatabaseUnreachable
 from penstock.lake.catalog import create_snapshot, drop_snapshot
 from penstock_jobs.simulator.production import Production
 from penstock_jobs.simulator.truth import SessionTruth, SimulatedSession

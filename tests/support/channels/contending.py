@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
 from typing import Any, Literal
 
+from penstock.backends.database import DatabaseLimits
 from penstock.backends.database.engine import Database
-from penstock.backends.database.settings import DatabaseLimits
 from penstock.core.errors import PenstockError
 from penstock.registry.channels.change import (
     AlreadyServing,

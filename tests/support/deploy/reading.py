@@ -11,7 +11,7 @@ from typing import Any
 import typer
 import yaml
 
-from penstock.backends.eventlog.settings import EventLogSettings
+from penstock.backends.eventlog.log import EventLogSettings
 from penstock.core.settings import Settings, load_settings
 from penstock.doors.cli import app
 from penstock.doors.server.app import ROUTES

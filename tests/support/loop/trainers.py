@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from penstock.backends.http.address import HttpAddress
-from penstock.backends.http.egress import EgressPolicy
+from penstock.backends.http.address import EgressPolicy, HttpAddress
 from penstock_jobs.loop.trainers import CommandTrainer, HttpTrainer, TrainerFolders, TrainingTask
 
 

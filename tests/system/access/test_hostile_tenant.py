@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from penstock.access.keys import create_key, list_keys
+from penstock.core.endpoint import encode_cursor
 from penstock.core.errors import PenstockError
-from penstock.core.listing import encode_cursor
 from penstock.core.settings import load_settings
 from penstock.lake.lake import Lake, open_lake, open_or_make
 from penstock_jobs.simulator.demo.server import Server, running_server

@@ -10,10 +10,10 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.access.keys import create_key
+from penstock.backends.audit.chain import audit_entry
 from penstock.backends.audit.entry import person_digest
-from penstock.backends.audit.tables import audit_entry
 from penstock.backends.database.engine import Database
-from penstock.core.listing import encode_cursor
+from penstock.core.endpoint import encode_cursor
 from penstock.core.settings import load_settings
 from penstock.lake.lake import open_or_make
 from penstock_jobs.rewards.followups.labels import StoredLabel, add_label

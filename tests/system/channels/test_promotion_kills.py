@@ -12,8 +12,8 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import event
 
+from penstock.backends.database import DatabaseLimits
 from penstock.backends.database.engine import Database
-from penstock.backends.database.settings import DatabaseLimits
 from penstock.registry.channels.channel import list_channels
 from penstock.registry.channels.history import verify_history
 from penstock.registry.channels.tables import channel, channel_change

@@ -135,7 +135,7 @@ main()
 _DEAF = """
 import signal, threading
 from penstock.backends.terminal.interruption import listening_to_ctrl_c
-from penstock.backends.terminal.long_commands import on_end_signal
+from penstock.backends.terminal.interruption import on_end_signal
 
 ended = threading.Event()
 with listening_to_ctrl_c(), on_end_signal(ended.set):

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.access.keys import create_key
-from penstock.core.listing import Page
+from penstock.core.endpoint import Page
 from penstock.core.room import rooms
 from penstock.core.settings import load_settings
 from penstock.events.event import TENANT_DEFAULT

@@ -8,10 +8,8 @@ from contextlib import ExitStack
 import pytest
 import sqlalchemy as sa
 
-from penstock.backends.database import migrations
+from penstock.backends.database import DatabaseLimits, DatabaseUnreachable, migrations
 from penstock.backends.database.engine import Database, lock_table, parse_database_address
-from penstock.backends.database.errors import DatabaseUnreachable
-from penstock.backends.database.settings import DatabaseLimits
 from penstock.core.errors import ExtraMissing, InvalidInput
 from penstock.lake.tables import lake_head, reader_lease, snapshot
 from tests.room.database.test_sqlite import look, touch

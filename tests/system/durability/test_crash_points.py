@@ -13,9 +13,9 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from penstock.backends.database import DatabaseUnreachable
 from penstock.backends.database.engine import Database
-from penstock.backends.database.errors import DatabaseUnreachable
-from penstock.backends.eventlog import settings as eventlog
+from penstock.backends.eventlog import log as eventlog
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.partition_writer import LogTruncated, PartitionWriter
 from penstock.lake.catalog import create_snapshot, current, pinned

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
-from penstock.backends.eventlog.errors import LogUnreachable, LogUnwritable
 from penstock.backends.eventlog.kafka import MARK, parse_address, value_of
 from penstock.backends.eventlog.kafka.log import KafkaEventLog
-from penstock.backends.eventlog.settings import EventLogSettings
+from penstock.backends.eventlog.log import EventLogSettings, LogUnreachable, LogUnwritable
 from penstock.core.errors import SettingInvalid
 from penstock.events.frames import encode_unjudged
 from tests.support.servers.broker import Broker, running_broker

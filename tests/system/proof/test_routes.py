@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from penstock.access.keys import create_key
 from penstock.backends.audit.chain import entries_of
-from penstock.core.signatures import PublicKey
+from penstock.core.lake_keys import PublicKey
 from penstock.registry.checkpoints.tables import checkpoint
 from penstock_jobs.loop.tables import loop_cycle, loop_stage
 from penstock_jobs.simulator.demo.server import running_server

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from penstock.backends.http.egress import EgressPolicy
+from penstock.backends.http.address import EgressPolicy
 from penstock.backends.http.errors import AddressForbidden
 from penstock.core.errors import SettingInvalid
 

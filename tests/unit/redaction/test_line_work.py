@@ -9,13 +9,13 @@ from functools import cache
 
 import pytest
 
-from penstock.events.redaction import line_redaction, line_work
+from penstock.events.redaction import line_redaction
+from penstock.events.redaction import text_views as line_work
 from penstock.events.redaction.line_redaction import LineRedactor, RedactedLines
-from penstock.events.redaction.line_work import CORE_CHARS, LineWork, TooMuchWork, outcome
 from penstock.events.redaction.placeholders import PLACEHOLDER
-from penstock.events.redaction.rules import Rule, SourceRule, rule_book
-from penstock.events.redaction.screen import Marks, screen_of
+from penstock.events.redaction.rules import Marks, Rule, SourceRule, rule_book, screen_of
 from penstock.events.redaction.text_masks import MATCHES_MAX, TooManyMatches
+from penstock.events.redaction.text_views import CORE_CHARS, LineWork, TooMuchWork, outcome
 from tests.support.planted_secrets import ENCODINGS, SHAPED, aws_key
 
 LINE_CHARS = 300_000

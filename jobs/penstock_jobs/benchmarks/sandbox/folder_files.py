@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import NamedTuple, Self
 
-from penstock.core.safe_names import relative_name
+from penstock.core.files import relative_name
 
 #: History with answers, and what running programs leaves: neither copied, nor counted as an edit.
 IGNORED = frozenset({

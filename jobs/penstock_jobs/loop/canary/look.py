@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import msgspec
 import sqlalchemy as sa
 
+from penstock.backends.database import DatabaseUnreachable
 from penstock.backends.database.engine import Database, now_us
-from penstock.backends.database.errors import DatabaseUnreachable
 from penstock.backends.terminal.output import time_text
 from penstock.core.endpoint import Caller, Endpoint
 from penstock.core.errors import PenstockError, one_line

@@ -13,8 +13,8 @@ from uuid import uuid4
 
 import structlog
 
+from penstock.backends.database import DatabaseUnreachable
 from penstock.backends.database.engine import Database
-from penstock.backends.database.errors import DatabaseUnreachable
 from penstock.backends.database.leases import leased
 from penstock.core.clock import SECOND_US
 from penstock.core.errors import one_line

@@ -18,9 +18,8 @@ import msgspec
 import sqlalchemy as sa
 
 from penstock.backends.database.engine import Database, insert_of, now_us, portions
-from penstock.backends.http.address import HttpAddress
+from penstock.backends.http.address import EgressPolicy, HttpAddress
 from penstock.backends.http.client import HttpAnswer, HttpClient
-from penstock.backends.http.egress import EgressPolicy
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import Settings, without_secrets
 from penstock_jobs.rewards.definition import Definition

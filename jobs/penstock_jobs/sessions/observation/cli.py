@@ -11,7 +11,7 @@ import typer
 
 from penstock.backends.http.errors import ServerUnreachable
 from penstock.backends.terminal import options
-from penstock.backends.terminal.long_commands import ended_as_by_ctrl_c
+from penstock.backends.terminal.interruption import ended_as_by_ctrl_c
 from penstock.backends.terminal.output import say, show_json
 from penstock.core.errors import Backlogged
 from penstock.events.event import TENANT_DEFAULT

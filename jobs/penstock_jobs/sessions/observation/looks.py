@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Struct, field
 from xxhash import xxh3_64_hexdigest, xxh3_128_hexdigest
 
-from penstock.core.directories import make_directory, open_private
 from penstock.core.errors import InvalidInput
+from penstock.core.files import make_directory, open_private
 from penstock_jobs.importers.commits import repository_of
 from penstock_jobs.rewards.bucket import EditParameters
 from penstock_jobs.rewards.definition import Definition

@@ -13,9 +13,8 @@ import msgspec
 from msgspec import Meta
 
 from penstock.core.clock import SECOND_US, Clock
-from penstock.core.endpoint import Caller, Client, Endpoint, Request
+from penstock.core.endpoint import Caller, Client, Endpoint, Request, decode_cursor, encode_cursor
 from penstock.core.errors import InvalidInput
-from penstock.core.listing import decode_cursor, encode_cursor
 from penstock.core.room import Endpoints
 from penstock.events.event import TS_MAX_US
 from penstock.ingest.file_import import event_importer

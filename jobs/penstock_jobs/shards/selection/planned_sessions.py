@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.core.directories import make_directory
+from penstock.core.files import make_directory
 from penstock.events.event import CONSENT_UNKNOWN
 from penstock.lake.query.spill import SPILL_FOLDER
 from penstock_jobs.shards.selection.dictionary_codes import Numbers, in_one, named, places_among

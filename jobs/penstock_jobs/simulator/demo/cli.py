@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.backends.terminal import options
-from penstock.backends.terminal.long_commands import ended_as_by_ctrl_c
+from penstock.backends.terminal.interruption import ended_as_by_ctrl_c
 from penstock.backends.terminal.output import say, show_table, to_terminal
-from penstock.core.directories import open_private
+from penstock.core.files import open_private
 from penstock.lake.commands import Outcome, command
 from penstock.lake.lake import open_existing
 

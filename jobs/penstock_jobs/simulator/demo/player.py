@@ -21,8 +21,8 @@ from zlib import crc32
 from penstock.backends.execution import open_executor
 from penstock.backends.http.errors import AnswerUnusable, ServerUnreachable
 from penstock.core.clock import SECOND_US, SystemClock
-from penstock.core.directories import make_directory
 from penstock.core.errors import InvalidInput
+from penstock.core.files import make_directory
 from penstock.core.settings import FILE_NAME
 from penstock.events.event import TENANT_DEFAULT
 from penstock.ingest.file_import import wait_until_stored

@@ -25,7 +25,7 @@ from penstock.access.privacy.retention import RetentionCount, RetentionPart, Ret
 from penstock.access.privacy.tables import erasure_session
 from penstock.access.privacy.tombstones import RETENTION, SESSION, TombstoneKey, bury
 from penstock.backends.database.engine import insert_of, portions
-from penstock.core.sealed_texts import SecretSeal
+from penstock.core.lake_keys import SecretSeal
 from penstock.events.event import session_key
 from penstock.lake.buckets import SessionId, open_events
 from penstock.lake.lake import Lake

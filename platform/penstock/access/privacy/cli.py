@@ -118,7 +118,7 @@ def _verify(lake: Lake, name: str) -> Iterator[object]:
     """Raises InvalidInput. Exit 1 where it is not genuine."""
     from pathlib import Path
 
-    from penstock.core.signatures import SigningKey, signed_document
+    from penstock.core.lake_keys import SigningKey, signed_document
 
     try:
         report = signed_document(Path(name).read_bytes(), name)

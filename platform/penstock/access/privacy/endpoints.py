@@ -8,15 +8,22 @@ from msgspec import Meta
 
 from penstock.backends.terminal.options import since_us
 from penstock.backends.terminal.output import facts
-from penstock.core.endpoint import Caller, Endpoint, Request
-from penstock.core.listing import ListRequest, Page, encode_cursor, page_of
+from penstock.core.endpoint import (
+    Caller,
+    Endpoint,
+    ListRequest,
+    Page,
+    Request,
+    encode_cursor,
+    page_of,
+)
 from penstock.core.room import Endpoints
 from penstock.events.event import TS_MAX_US
 from penstock.events.redaction.rules import Mode
 from penstock.lake.lake import Lake
 
 if TYPE_CHECKING:
-    from penstock.lake.redaction_counts import TenantRedaction
+    from penstock.lake.tenant_redaction import TenantRedaction
 
 GivenMode = Literal["off", "mask", "drop", "quarantine", "default"]
 
@@ -82,7 +89,7 @@ class CountsRequest(ListRequest):
 
 
 def _list(lake: Lake, caller: Caller, request: RedactionRequest) -> RedactionsAnswer:
-    from penstock.lake.redaction_counts import TenantRedaction, list_redactions
+    from penstock.lake.tenant_redaction import TenantRedaction, list_redactions
 
     rows = list_redactions(lake.database, None if caller.at_the_lake else caller.tenant)
     if caller.tenant not in {row.tenant for row in rows}:
@@ -91,7 +98,7 @@ def _list(lake: Lake, caller: Caller, request: RedactionRequest) -> RedactionsAn
 
 
 def _set(lake: Lake, caller: Caller, question: SetRedaction) -> RedactionAnswer:
-    from penstock.lake.redaction_counts import set_redaction
+    from penstock.lake.tenant_redaction import set_redaction
 
     row = set_redaction(
         lake.database,
@@ -106,7 +113,7 @@ def _set(lake: Lake, caller: Caller, question: SetRedaction) -> RedactionAnswer:
 
 
 def _count(lake: Lake, caller: Caller, request: CountsRequest) -> CountsAnswer:
-    from penstock.lake.redaction_counts import read_redaction_counts
+    from penstock.lake.tenant_redaction import read_redaction_counts
 
     tenant = None if caller.at_the_lake else caller.tenant
     counts = read_redaction_counts(lake.database, tenant, request.since_us)

@@ -38,8 +38,7 @@ from penstock.backends.audit.chain import append
 from penstock.backends.audit.entry import Deed, person_digest
 from penstock.backends.database.engine import clock_us, now_us
 from penstock.backends.database.leases import leased
-from penstock.core.sealed_texts import SecretSeal
-from penstock.core.signatures import SigningKey
+from penstock.core.lake_keys import SecretSeal, SigningKey
 from penstock.lake.buckets import SessionId
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings

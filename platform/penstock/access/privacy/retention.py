@@ -12,9 +12,8 @@ import sqlalchemy as sa
 
 from penstock.access.privacy.tables import DONE, erasure, retention_rule, retention_run
 from penstock.access.privacy.tombstones import lift_aged
-from penstock.backends.audit.chain import append
+from penstock.backends.audit.chain import append, audit_chain
 from penstock.backends.audit.entry import OPERATOR, Deed
-from penstock.backends.audit.tables import audit_chain
 from penstock.backends.database.engine import clock_us, insert_of
 from penstock.core.clock import SECOND_US
 from penstock.core.errors import InvalidInput

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from penstock.access.privacy.tables import OPEN, erasure, erasure_session, tombstone
 from penstock.backends.database.engine import Database, insert_of, portions
-from penstock.core.sealed_texts import SecretSeal
+from penstock.core.lake_keys import SecretSeal
 from penstock.lake.lake import Lake
 from penstock.lake.rows import DecodedEvents
 from penstock.lake.tables import lake_head

@@ -7,9 +7,10 @@ from dataclasses import asdict, fields
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy import Connection
+from sqlalchemy import BigInteger, Column, Connection, String, Table, Text
 
 from penstock.backends.audit.entry import (
+    NO_HASH,
     NO_TENANT,
     OPERATOR,
     Action,
@@ -20,10 +21,36 @@ from penstock.backends.audit.entry import (
     entry_of,
     first_flaw,
 )
-from penstock.backends.audit.hash_chain import NO_HASH
-from penstock.backends.audit.tables import audit_chain, audit_entry
 from penstock.backends.database.engine import Database, clock_us, insert_new
+from penstock.backends.database.tables import metadata, name_columns
 from penstock.core.settings import ENVIRONMENT_PREFIX, ResolvedSetting, Settings, declarations
+
+#: The newest entry of each tenant's chain. Whoever appends holds this row.
+audit_chain = Table(
+    "audit_chain",
+    metadata,
+    *name_columns("tenant", primary_key=True),
+    Column("number", BigInteger, nullable=False),
+    Column("hash", String(64), nullable=False),
+    Column("at", BigInteger, nullable=False),
+)
+
+#: What was done. Rows are only added, and each holds the hash of the one before.
+audit_entry = Table(
+    "audit_entry",
+    metadata,
+    #: Empty for what concerns the service and no tenant.
+    *name_columns("tenant", primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", BigInteger, nullable=False),
+    Column("actor", String(128), nullable=False),
+    Column("action", String(32), nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("facts", Text, nullable=False),
+    Column("previous_hash", String(64), nullable=False),
+    Column("hash", String(64), nullable=False),
+)
+
 
 _COLUMNS = [audit_entry.c[field.name] for field in fields(AuditEntry)]
 

@@ -10,9 +10,13 @@ from sqlalchemy import ColumnElement, Connection, Engine, Table
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
-from penstock.backends.database import postgresql, sqlite
-from penstock.backends.database.errors import DatabaseUnreachable
-from penstock.backends.database.settings import DatabaseLimits, DatabaseSettings
+from penstock.backends.database import (
+    DatabaseLimits,
+    DatabaseSettings,
+    DatabaseUnreachable,
+    postgresql,
+    sqlite,
+)
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import Settings, without_secrets
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 
 import sqlalchemy as sa
 
+from penstock.backends.database import DatabaseUnreachable
 from penstock.backends.database.engine import Database, insert_new, now_us
-from penstock.backends.database.errors import DatabaseUnreachable
 from penstock.backends.database.tables import lease
 
 _RENEWALS_A_LEASE = 3

@@ -7,8 +7,8 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from penstock.backends.database import DatabaseOutdated
 from penstock.backends.database.engine import Database
-from penstock.backends.database.errors import DatabaseOutdated
 
 #: The newest migration.
 REVISION = "0001"

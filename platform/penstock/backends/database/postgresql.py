@@ -6,7 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection, Engine, event, exc
 
-from penstock.backends.database.settings import DatabaseLimits
+from penstock.backends.database import DatabaseLimits
 from penstock.core.errors import ExtraMissing
 
 #: Options of a transaction that sees one state, and of one that changes nothing.

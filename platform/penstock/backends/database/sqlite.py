@@ -12,10 +12,9 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import DatabaseError, DBAPIError, InternalError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from penstock.backends.database.errors import DatabaseUnreachable
-from penstock.backends.database.settings import DatabaseLimits
+from penstock.backends.database import DatabaseLimits, DatabaseUnreachable
 from penstock.core.clock import SystemClock
-from penstock.core.directories import FILE_MODE
+from penstock.core.files import FILE_MODE
 
 #: Whoever writes has the database for itself, and sees one state anyway.
 ONE_STATE: dict[str, Any] = {}

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from penstock.backends.eventlog.log import EventLog
-from penstock.backends.eventlog.settings import EventLogSettings
+from penstock.backends.eventlog.log import EventLog, EventLogSettings
 from penstock.core.errors import ExtraMissing, SettingInvalid
 from penstock.core.settings import Settings
 

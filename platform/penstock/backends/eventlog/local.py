@@ -19,11 +19,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from penstock.backends.eventlog.errors import LogCorrupt, LogShapeChanged, LogUnwritable
 from penstock.backends.eventlog.local_partition import LocalPartition, encode_block
-from penstock.backends.eventlog.log import Claim, Entry, OffsetBounds
-from penstock.core.directories import make_directory, open_private, sync_directory
+from penstock.backends.eventlog.log import (
+    Claim,
+    Entry,
+    LogCorrupt,
+    LogShapeChanged,
+    LogUnwritable,
+    OffsetBounds,
+)
 from penstock.core.errors import Backlogged
+from penstock.core.files import make_directory, open_private, sync_directory
 
 _VERSION = 1
 #: How much later an append by another process is seen.

@@ -11,9 +11,8 @@ import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from penstock.backends.eventlog.errors import LogCorrupt
-from penstock.backends.eventlog.log import Entry, OffsetBounds
-from penstock.core.directories import DIRECTORY_MODE, sync_directory
+from penstock.backends.eventlog.log import Entry, LogCorrupt, OffsetBounds
+from penstock.core.files import DIRECTORY_MODE, sync_directory
 
 _POSITION_BITS = 32
 _POSITION_MASK = (1 << _POSITION_BITS) - 1

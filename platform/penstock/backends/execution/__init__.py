@@ -2,17 +2,16 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.backends.execution.executor import INLINE, Executor
-from penstock.core.errors import SettingInvalid
-
 if TYPE_CHECKING:  # a sandbox imports this package, and starts once per attempt
+    from penstock.backends.execution.executor import Executor
     from penstock.core.settings import Settings
 
 
-def open_executor(settings: "Settings") -> Executor:
+def open_executor(settings: "Settings") -> "Executor":
     """Open the executor that the setting `executor` names. Raises SettingInvalid,
     ExecutorUnreachable."""
-    from penstock.backends.execution.settings import ExecutionSettings
+    from penstock.backends.execution.executor import INLINE, ExecutionSettings
+    from penstock.core.errors import SettingInvalid
 
     limits = settings.room(ExecutionSettings)
     name = limits.executor

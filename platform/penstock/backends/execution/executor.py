@@ -2,12 +2,10 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, Self, TypeVar
 
 from penstock.core.errors import PenstockError
-
-if TYPE_CHECKING:  # a sandbox imports this package, and starts once per attempt
-    pass
+from penstock.core.settings import GIB, RoomSettings, setting
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -58,3 +56,27 @@ class TaskFailed(PenstockError):
 class WorkerLost(PenstockError):
     """The task {task} of {function} was given up: its worker was lost {attempts} times, the last
     time because {why}. A task that is too large for the memory of a worker ends like this."""
+
+
+# Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionSettings(RoomSettings):
+    executor: str = setting(
+        "inline",
+        "heavy jobs: inline, processes or ray://HOST:PORT",
+        "Set it when heavy jobs take longer than you can wait.",
+    )
+    executor_workers: int = setting(
+        0,
+        "worker processes; 0 is one for each core",
+        "Set it when other programs need some of the cores.",
+        minimum=0,
+    )
+    executor_task_memory_bytes: int = setting(
+        GIB,
+        "memory that Ray keeps for a task",
+        "Raise it when Ray ends tasks for want of memory.",
+        minimum=0,
+    )

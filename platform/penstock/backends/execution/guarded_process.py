@@ -233,7 +233,7 @@ def run_guarded(
 
 
 def _opened(log: Path) -> IO[bytes]:
-    from penstock.core.directories import open_private
+    from penstock.core.files import open_private
 
     file: IO[bytes] = open_private(log, "ab")
     return file

@@ -14,8 +14,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from penstock.backends.http.address import HttpAddress
-from penstock.backends.http.egress import EgressPolicy
+from penstock.backends.http.address import EgressPolicy, HttpAddress
 from penstock.backends.http.errors import (
     AddressForbidden,
     AnswerUnusable,

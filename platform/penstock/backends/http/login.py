@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.core.directories import make_directory, open_private
 from penstock.core.errors import InvalidInput
+from penstock.core.files import make_directory, open_private
 
 _NAME = "login.json"
 

@@ -10,9 +10,8 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from penstock.core.directories import make_directory, open_private, sync_directory
 from penstock.core.errors import PenstockError
-from penstock.core.safe_names import relative_name
+from penstock.core.files import make_directory, open_private, relative_name, sync_directory
 
 _UNFINISHED = ".unfinished"
 

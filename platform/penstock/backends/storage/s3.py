@@ -27,9 +27,8 @@ from penstock.backends.storage.object_store import (
     StoreRefused,
     StoreUnreachable,
 )
-from penstock.core.directories import make_directory
 from penstock.core.errors import InvalidInput, PenstockError, SettingInvalid
-from penstock.core.safe_names import relative_name
+from penstock.core.files import make_directory, relative_name
 
 _ADDRESS_OPTIONS = ("endpoint", "region")
 #: Larger objects are sent in parts of Arrow's choosing.

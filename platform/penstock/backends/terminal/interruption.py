@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 
@@ -128,3 +128,41 @@ def listening_to_ctrl_c() -> Iterator[Interruption]:
         closing.callback(interruption.over)
         listener.start()
         yield interruption
+
+
+# Signals that end a command which has an end of its own
+
+
+@contextmanager
+def ended_as_by_ctrl_c() -> Iterator[None]:
+    """Within the block SIGTERM raises KeyboardInterrupt, so that what is held is given back."""
+
+    def interrupt(*_: object) -> None:
+        call_off_abort()
+        raise KeyboardInterrupt
+
+    with _handled_by(interrupt, [signal.SIGTERM]):
+        yield
+
+
+def call_off_abort() -> None:
+    """To be called by whoever handles SIGTERM. Ray's own handler, which comes first, has the system
+    abort the process 3 s later; an end that gives back what is held may take longer."""
+    signal.alarm(0)
+
+
+@contextmanager
+def on_end_signal(end: Callable[[], object]) -> Iterator[None]:
+    """Within the block SIGTERM and Ctrl-C call `end`, on another thread; some send them twice."""
+    with told_of_end_signals(end), _handled_by(lambda *_: call_off_abort(), END_SIGNALS):
+        yield
+
+
+@contextmanager
+def _handled_by(handler: Callable[..., None], numbers: Sequence[int]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, former in before.items():
+            signal.signal(number, former)

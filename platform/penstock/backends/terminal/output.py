@@ -9,12 +9,14 @@ import getpass
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
+from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import PenstockError, one_line
 from penstock.core.visible_text import visible, visible_json, visible_line
 
@@ -248,3 +250,93 @@ def facts(value: Any) -> dict[str, Any]:
         elif isinstance(content, bytes):
             fields[name] = content.decode(errors="replace")
     return fields
+
+
+# Progress
+
+#: From one line of progress to the next, where no bar is shown.
+_LINE_SECONDS = 10.0
+
+
+@contextmanager
+def progress_of(what: str, clock: Clock | None = None) -> Iterator[Callable[[int, int], None]]:
+    """A function that takes how many are done, and of how many. The block shows it."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        lines = _ProgressLines(what, clock or SystemClock())
+        yield lambda done, of: lines.show(f"{done:,} of {of:,}")
+        return
+    with Progress(console=console) as progress:
+        bar = progress.add_task(_without_markup(what))
+        yield lambda done, of: progress.update(bar, completed=done, total=of)
+
+
+@contextmanager
+def progress_of_bytes(what: str) -> Iterator[Callable[[int], object]]:
+    """A function that takes how many bytes more are done. The block shows how many and how fast."""
+    from rich.console import Console
+    from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
+
+    console = Console(stderr=True)
+    columns = ("{task.description}", DownloadColumn(), TransferSpeedColumn())
+    if not console.is_terminal:
+        lines, bytes_done = _ProgressLines(what, SystemClock()), 0
+
+        def add(count: int) -> None:
+            nonlocal bytes_done
+            bytes_done += count
+            lines.show(f"{bytes_done / 1_000_000:,.0f} MB")
+
+        yield add
+        return
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(_without_markup(what), total=None)
+        yield lambda count: progress.advance(task, count)
+
+
+@contextmanager
+def spinner_of(what: str, every_s: float = _LINE_SECONDS) -> Iterator[None]:
+    """Shows that something goes on of which nobody knows how much is done."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if console.is_terminal:
+        with console.status(_without_markup(what)):
+            yield
+        return
+    ended, clock = threading.Event(), SystemClock()
+    begun_s = clock.elapsed_s()
+
+    def say_so() -> None:
+        while not ended.wait(every_s):
+            say(f"{what}: {clock.elapsed_s() - begun_s:.0f} s so far")
+
+    lines = threading.Thread(target=say_so, name="progress", daemon=True)
+    lines.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        lines.join()
+
+
+class _ProgressLines:
+    def __init__(self, what: str, clock: Clock) -> None:
+        self._what = what
+        self._clock = clock
+        self._last_s = clock.elapsed_s()
+
+    def show(self, state: str) -> None:
+        now_s = self._clock.elapsed_s()
+        if now_s - self._last_s >= _LINE_SECONDS:
+            self._last_s = now_s
+            say(f"{self._what}: {state}")
+
+
+def _without_markup(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(visible_line(text))

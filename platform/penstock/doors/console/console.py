@@ -18,8 +18,12 @@ from penstock.access.endpoint_routes import BodyMemory
 from penstock.access.errors import KeyExpired, KeyRefused
 from penstock.access.keys import Authorizer, Grant
 from penstock.access.quotas import Quotas
-from penstock.backends.http.body import UnreadAnswers, held_answer, read_body
-from penstock.backends.http.request_slots import RequestSlots
+from penstock.backends.http.request_limits import (
+    RequestSlots,
+    UnreadAnswers,
+    held_answer,
+    read_body,
+)
 from penstock.core.clock import Clock
 from penstock.core.endpoint import DOCUMENT_BYTES_MAX, Request, is_list
 from penstock.core.errors import InvalidInput, PenstockError

@@ -11,7 +11,7 @@ import structlog
 import uvicorn
 
 from penstock.backends.http.address import HttpAddress
-from penstock.backends.terminal.long_commands import on_end_signal
+from penstock.backends.terminal.interruption import on_end_signal
 from penstock.doors.proxy.engine import EngineKind
 from penstock.doors.proxy.exchange import Exchange, Exchanges, Receive, Scope, Send, send_json
 from penstock.doors.proxy.known_engine import KnownEngine, WeightSamples, loaded_weights

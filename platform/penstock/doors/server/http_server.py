@@ -17,7 +17,7 @@ import uvicorn
 
 from penstock.access.keys import create_first_key, list_keys
 from penstock.backends.storage.object_store import StoreUnreachable
-from penstock.backends.terminal.long_commands import call_off_abort, on_end_signal
+from penstock.backends.terminal.interruption import call_off_abort, on_end_signal
 from penstock.backends.terminal.output import show_json_line, show_text, to_terminal
 from penstock.core.errors import PenstockError, SettingInvalid, one_line
 from penstock.core.logs import configure_logs, log_everything

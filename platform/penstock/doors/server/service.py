@@ -15,9 +15,8 @@ from penstock.access.endpoint_routes import EndpointRoutes
 from penstock.access.keys import Authorizer, KeyRing
 from penstock.access.quotas import Quotas
 from penstock.backends.audit.chain import heads_of, note_settings
-from penstock.backends.eventlog.settings import EventLogSettings
-from penstock.backends.http.body import UnreadAnswers
-from penstock.backends.http.request_slots import RequestSlots
+from penstock.backends.eventlog.log import EventLogSettings
+from penstock.backends.http.request_limits import RequestSlots, UnreadAnswers
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import PenstockError
 from penstock.core.metrics import Metrics

@@ -16,16 +16,26 @@ import structlog
 
 from penstock.core.settings import Settings
 from penstock.events.frames import Sign
-from penstock.events.redaction.line_work import LineUnfit, LineWork, Steps, outcome
 from penstock.events.redaction.placeholders import (
     PLACEHOLDER,
     has_token_ids,
     session_of,
     without_token_ids,
 )
-from penstock.events.redaction.rules import KindModes, Mode, RedactionSettings, RuleBook, SourceRule
-from penstock.events.redaction.screen import MASKED, TOKEN_IDS, Marks, Screen, screen_of
+from penstock.events.redaction.rules import (
+    MASKED,
+    TOKEN_IDS,
+    KindModes,
+    Marks,
+    Mode,
+    RedactionSettings,
+    RuleBook,
+    Screen,
+    SourceRule,
+    screen_of,
+)
 from penstock.events.redaction.text_masks import TextMask
+from penstock.events.redaction.text_views import LineUnfit, LineWork, Steps, outcome
 from penstock.events.validation import Rejection, source_of
 
 #: Sessions of which a process remembers that something was masked.

@@ -10,17 +10,19 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from penstock.events.redaction.checks import Candidate
-from penstock.events.redaction.line_work import LineUnfit, LineWork, Steps, text_pieces
 from penstock.events.redaction.placeholders import PLACEHOLDER, placeholder
-from penstock.events.redaction.rules import Rule
-from penstock.events.redaction.screen import BASE64, ESCAPED, PERCENT, QUARTET, Marks, Screen
-from penstock.events.redaction.views import (
+from penstock.events.redaction.rules import BASE64, ESCAPED, PERCENT, QUARTET, Marks, Rule, Screen
+from penstock.events.redaction.text_views import (
     BASE64_BREAK,
+    LineUnfit,
+    LineWork,
+    Steps,
     View,
     goes_on,
     is_broken,
     joined,
     percent_decoded,
+    text_pieces,
     unescaped,
     without_breaks,
 )

@@ -16,10 +16,14 @@ from litestar.openapi.spec import (
     Schema,
 )
 
-from penstock.backends.http.body import content_encoding, media_type, read_parts
 from penstock.backends.http.errors import BodyTooLarge
 from penstock.backends.http.openapi import KEY_NEEDED, RefusableOperation, refusals, schema_of
-from penstock.backends.http.request_slots import cut_off_when_cancelled
+from penstock.backends.http.request_limits import (
+    content_encoding,
+    cut_off_when_cancelled,
+    media_type,
+    read_parts,
+)
 from penstock.core.errors import PenstockError
 from penstock.ingest.decompression import BodyUnreadable, decompress
 from penstock.ingest.gateway import CHUNK_BYTES, Acceptance, Acceptor

@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
+from penstock.backends.database.tables import metadata, required
 from penstock.backends.storage.s3 import S3Address
 from penstock.core.errors import ExtraMissing, PenstockError
-from penstock.core.safe_names import tenant_folder
-from penstock.lake.iceberg.tables import iceberg_table
+from penstock.core.files import tenant_folder
 from penstock.lake.lake import Lake
 from penstock.lake.rows import EVENT_ROWS
 
@@ -22,6 +22,37 @@ if TYPE_CHECKING:
     from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
+
+
+#: As `pyiceberg` and the JDBC catalog of Spark and Trino have it.
+iceberg_table = sa.Table(
+    "iceberg_tables",
+    metadata,
+    sa.Column("catalog_name", sa.String(255), primary_key=True),
+    sa.Column("table_namespace", sa.String(255), primary_key=True),
+    sa.Column("table_name", sa.String(255), primary_key=True),
+    sa.Column("metadata_location", sa.String(1000)),
+    sa.Column("previous_metadata_location", sa.String(1000)),
+    sa.Column("iceberg_type", sa.String(5)),
+)
+
+iceberg_namespace = sa.Table(
+    "iceberg_namespace_properties",
+    metadata,
+    sa.Column("catalog_name", sa.String(255), primary_key=True),
+    sa.Column("namespace", sa.String(255), primary_key=True),
+    sa.Column("property_key", sa.String(255), primary_key=True),
+    sa.Column("property_value", sa.String(1000), nullable=False),
+)
+
+#: What the table of a tenant holds. A tenant whose segments changed since `snap` is due.
+iceberg_publication = sa.Table(
+    "iceberg_publication",
+    metadata,
+    sa.Column("tenant", sa.String(128), primary_key=True),
+    *required(sa.BigInteger, "snap", "files", "rows", "published_at"),
+)
+
 
 CATALOG = "penstock"
 TABLE = "events"

@@ -14,14 +14,14 @@ from penstock.lake.iceberg.event_table import (
     IcebergBusy,
     TableChange,
     commit,
+    iceberg_publication,
     metadata_location,
     namespace_of,
     namespaces_elsewhere,
     remove_table,
 )
-from penstock.lake.iceberg.settings import IcebergSettings
-from penstock.lake.iceberg.tables import iceberg_publication
 from penstock.lake.lake import Lake
+from penstock.lake.settings import LakeSettings
 from penstock.lake.tables import lake_head, segment
 
 _LEASE_SECONDS = 30.0
@@ -121,7 +121,7 @@ def list_published(lake: Lake) -> list[PublishedTable]:
 
 
 def publish_due(lake: Lake, _metrics: Metrics) -> str | None:
-    if lake.settings.room(IcebergSettings).iceberg == "off":
+    if lake.settings.room(LakeSettings).iceberg == "off":
         return None
     due = tenants_due(lake)
     for tenant in due:

@@ -6,8 +6,7 @@ from functools import cache
 
 import pyarrow as pa
 
-from penstock.backends.eventlog.log import EventLog, OffsetBounds
-from penstock.backends.eventlog.settings import EventLogSettings
+from penstock.backends.eventlog.log import EventLog, EventLogSettings, OffsetBounds
 from penstock.core.room import rooms
 from penstock.events.frames import REJECTED_LINE_BYTES_MAX, FrameDecoder, tenant_of
 from penstock.events.redaction.rules import SourceRule

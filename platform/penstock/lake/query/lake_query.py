@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 
-from penstock.core.directories import make_directory
 from penstock.core.endpoint import Answer
 from penstock.core.errors import LibraryMissing
+from penstock.core.files import make_directory
 from penstock.events.event import session_key
 from penstock.lake.catalog import READER_LEASE_SECONDS, Pin, pinned
 from penstock.lake.lake_parts import LakeParts

@@ -17,10 +17,15 @@ from litestar.openapi.spec import (
     Schema,
 )
 
-from penstock.backends.http.body import UnreadAnswers, held_answer, read_document
 from penstock.backends.http.errors import CutOff
 from penstock.backends.http.openapi import KEY_NEEDED, operation_taking, refusals
-from penstock.backends.http.request_slots import RequestSlots, cut_off_when_cancelled
+from penstock.backends.http.request_limits import (
+    RequestSlots,
+    UnreadAnswers,
+    cut_off_when_cancelled,
+    held_answer,
+    read_document,
+)
 from penstock.core.endpoint import Caller
 from penstock.core.metrics import Metrics
 from penstock.lake.client import ARROW_STREAM, note_query

@@ -11,7 +11,7 @@ from secrets import token_hex
 from shutil import rmtree
 from typing import TYPE_CHECKING
 
-from penstock.core.directories import make_directory
+from penstock.core.files import make_directory
 
 if TYPE_CHECKING:
     import duckdb

@@ -23,9 +23,8 @@ import sqlalchemy as sa
 
 from penstock.backends.database import migrations
 from penstock.backends.database.engine import parse_database_address
-from penstock.core.directories import make_directory, open_private, sync_directory
 from penstock.core.errors import InvalidInput
-from penstock.core.safe_names import relative_name
+from penstock.core.files import make_directory, open_private, relative_name, sync_directory
 from penstock.core.settings import FILE_NAME, Settings, load_settings
 from penstock.lake.catalog import file_tables
 from penstock.lake.errors import BackupDamaged, BackupNotEmbedded, LakeDamaged

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.backends.storage.object_store import ObjectStore
-from penstock.core.directories import make_directory
+from penstock.core.files import make_directory
 from penstock.events.event import SEQ_MAX
 from penstock.lake.rows import EVENT_ROWS, SORT_KEYS, SORTED_BY, RowGroupLimits, cut, payload_sizes
 from penstock.lake.segments import open_segment

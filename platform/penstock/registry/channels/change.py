@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from penstock.backends.audit.hash_chain import NO_HASH, ChainReader, hash_of
+from penstock.backends.audit.entry import NO_HASH, ChainReader, hash_of
 from penstock.core.errors import PenstockError
 
 Action = Literal["promote", "rollback", "canary", "release", "policy"]

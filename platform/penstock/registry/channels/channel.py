@@ -15,8 +15,7 @@ from msgspec import UNSET, Meta, UnsetType
 from sqlalchemy import Connection
 
 from penstock.backends.audit.chain import append
-from penstock.backends.audit.entry import Deed
-from penstock.backends.audit.hash_chain import NO_HASH
+from penstock.backends.audit.entry import NO_HASH, Deed
 from penstock.backends.database.engine import Database, insert_new, now_us
 from penstock.backends.terminal.output import time_text
 from penstock.core.errors import InvalidInput

@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from penstock.backends.database.errors import DatabaseUnreachable
+from penstock.backends.database import DatabaseUnreachable
 from penstock.backends.terminal import options
 from penstock.backends.terminal.output import (
     say,

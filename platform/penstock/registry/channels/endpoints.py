@@ -7,8 +7,15 @@ import msgspec
 from msgspec import Meta
 
 from penstock.backends.terminal.output import time_text
-from penstock.core.endpoint import Caller, Endpoint, Request
-from penstock.core.listing import ListRequest, Page, decode_number, page_of
+from penstock.core.endpoint import (
+    Caller,
+    Endpoint,
+    ListRequest,
+    Page,
+    Request,
+    decode_number,
+    page_of,
+)
 from penstock.core.room import Endpoints
 from penstock.lake.lake import Lake
 from penstock.registry.channels.change import (

@@ -14,7 +14,7 @@ import structlog
 
 from penstock.backends.database.engine import Database
 from penstock.backends.database.leases import leased
-from penstock.backends.http.egress import EgressPolicy
+from penstock.backends.http.address import EgressPolicy
 from penstock.core.errors import PenstockError
 from penstock.core.metrics import Metrics
 from penstock.core.settings import Settings

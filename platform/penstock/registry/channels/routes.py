@@ -12,7 +12,6 @@ from litestar.params import Parameter
 from penstock.access.endpoint_routes import caller_of
 from penstock.access.keys import Authorizer
 from penstock.backends.database.engine import Database
-from penstock.backends.http.body import read_document
 from penstock.backends.http.openapi import (
     KEY_NEEDED,
     RefusableOperation,
@@ -20,7 +19,11 @@ from penstock.backends.http.openapi import (
     refusals,
 )
 from penstock.backends.http.problems import Problem
-from penstock.backends.http.request_slots import RequestSlots, cut_off_when_cancelled
+from penstock.backends.http.request_limits import (
+    RequestSlots,
+    cut_off_when_cancelled,
+    read_document,
+)
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import Settings
 from penstock.registry.channels.change import ChannelNews

@@ -13,11 +13,10 @@ import sqlalchemy as sa
 from penstock.backends.audit.chain import append
 from penstock.backends.audit.entry import OPERATOR, Deed
 from penstock.backends.database.engine import Database, now_us
-from penstock.backends.http.address import HttpAddress
+from penstock.backends.http.address import EgressPolicy, HttpAddress
 from penstock.backends.http.client import HttpClient
-from penstock.backends.http.egress import EgressPolicy
 from penstock.core.errors import one_line
-from penstock.core.sealed_texts import SecretKeyUnfit, SecretSeal
+from penstock.core.lake_keys import SecretKeyUnfit, SecretSeal
 from penstock.core.settings import Settings, without_secrets
 from penstock.registry.channels.change import ChangeAnswer, WebhookUnknown
 from penstock.registry.channels.notices import WEBHOOK_PREFIX

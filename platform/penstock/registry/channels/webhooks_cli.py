@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from penstock.backends.terminal import options
-from penstock.backends.terminal.long_commands import on_end_signal
+from penstock.backends.terminal.interruption import on_end_signal
 from penstock.backends.terminal.output import facts, say, say_more, show_rows, show_text
-from penstock.core.listing import ListRequest, page_of
+from penstock.core.endpoint import ListRequest, page_of
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.commands import Outcome, command
 from penstock.lake.lake import Lake

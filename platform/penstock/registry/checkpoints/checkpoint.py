@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from penstock.core.errors import InvalidInput, PenstockError
-from penstock.core.safe_names import DIGEST_PREFIX, sha256_digest
+from penstock.core.files import DIGEST_PREFIX, sha256_digest
 
 Form = Literal["whole", "delta"]
 #: Whether somebody compared the files of a checkpoint with its digest.

@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.backends.terminal import options
-from penstock.backends.terminal.long_commands import progress_of_bytes
-from penstock.backends.terminal.output import say, show_fields, show_rows, show_text
+from penstock.backends.terminal.output import (
+    progress_of_bytes,
+    say,
+    show_fields,
+    show_rows,
+    show_text,
+)
 from penstock.core.endpoint import Client
 from penstock.core.settings import load_settings
 from penstock.lake.client import LocalClient

@@ -19,7 +19,7 @@ import msgspec
 
 from penstock.backends.storage.object_store import StoreRefused, StoreUnreachable
 from penstock.core.errors import ExtraMissing, InvalidInput, SettingInvalid, one_line
-from penstock.core.safe_names import DIGEST_PREFIX, relative_name
+from penstock.core.files import DIGEST_PREFIX, relative_name
 from penstock.core.settings import ENVIRONMENT_PREFIX, Settings, load_settings, without_secrets
 from penstock.registry.checkpoints.artifact_roots import ArtifactFolder, ArtifactRoots
 from penstock.registry.checkpoints.checkpoint import Form

@@ -6,8 +6,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from penstock.core.endpoint import Caller, Endpoint, Request
-from penstock.core.listing import ListRequest, Page, page_of
+from penstock.core.endpoint import Caller, Endpoint, ListRequest, Page, Request, page_of
 from penstock.core.room import Endpoints
 from penstock.lake.lake import Lake
 from penstock.registry.checkpoints.checkpoint import Checkpoint, Form, State, StateMove
@@ -60,7 +59,7 @@ class WithdrawRequest(Request):
 def _register(lake: Lake, caller: Caller, request: RegisterRequest) -> Checkpoint:
     """On the machine of the lake, where files may lie anywhere: the route looks in artifact roots
     alone."""
-    from penstock.backends.terminal.long_commands import progress_of_bytes
+    from penstock.backends.terminal.output import progress_of_bytes
     from penstock.registry.checkpoints.registration import register
 
     fields = msgspec.structs.asdict(request)

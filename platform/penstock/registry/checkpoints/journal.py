@@ -9,7 +9,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.backends.audit.hash_chain import NO_HASH, ChainReader, hash_of
+from penstock.backends.audit.entry import NO_HASH, ChainReader, hash_of
 from penstock.backends.database.engine import insert_new
 from penstock.registry.checkpoints.tables import benchmark_attempt, benchmark_journal
 

@@ -13,7 +13,7 @@ from penstock.backends.audit.entry import Deed
 from penstock.backends.database.engine import Database, insert_new, now_us
 from penstock.backends.terminal.output import time_text
 from penstock.core.errors import InvalidInput
-from penstock.core.safe_names import DIGEST_PREFIX
+from penstock.core.files import DIGEST_PREFIX
 from penstock.core.settings import Settings
 from penstock.registry.checkpoints import digests
 from penstock.registry.checkpoints.artifact_roots import ArtifactRoots

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.backends.terminal import options
-from penstock.backends.terminal.long_commands import on_end_signal
+from penstock.backends.terminal.interruption import on_end_signal
 from penstock.backends.terminal.output import say, say_more, show_json_line, show_table, show_text
 from penstock.core.endpoint import Client
 from penstock.core.errors import InvalidInput

@@ -11,9 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from penstock.core.directories import FILE_MODE, make_directory, open_private, sync_directory
 from penstock.core.errors import InvalidInput, PenstockError, one_line
-from penstock.core.safe_names import DIGEST_PREFIX, is_relative_name, sha256_digest
+from penstock.core.files import (
+    DIGEST_PREFIX,
+    FILE_MODE,
+    is_relative_name,
+    make_directory,
+    open_private,
+    sha256_digest,
+    sync_directory,
+)
 from penstock.core.settings import Settings
 from penstock.registry.checkpoints.digests import (
     CheckpointFile,

@@ -2,8 +2,7 @@
 
 import msgspec
 
-from penstock.core.endpoint import Caller, Endpoint
-from penstock.core.listing import ListRequest, page_of
+from penstock.core.endpoint import Caller, Endpoint, ListRequest, page_of
 from penstock.core.room import Endpoints
 from penstock.lake.lake import Lake
 from penstock.registry.fleet.fleet_status import StandingAnswer

@@ -12,7 +12,7 @@ from penstock.backends.execution.guarded_process import run_guarded
 from penstock.backends.storage.object_store import FileStore
 from penstock.backends.terminal.output import passing_on
 from penstock.core.errors import InvalidInput, PenstockError
-from penstock.core.safe_names import sha256_digest
+from penstock.core.files import sha256_digest
 from penstock.core.settings import ENVIRONMENT_PREFIX
 
 MEMORY_NAME = "state.json"

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from penstock.backends.database.errors import DatabaseUnreachable
+from penstock.backends.database import DatabaseUnreachable
 from penstock.backends.http.client import Tell, service_at
 from penstock.backends.terminal.options import actor
 from penstock.core.endpoint import Caller, Client
 from penstock.core.errors import InvalidInput, PenstockError, one_line
-from penstock.core.safe_names import sha256_digest
+from penstock.core.files import sha256_digest
 from penstock.lake.client import LocalClient, RemoteClient
 from penstock.lake.lake import Lake
 from penstock.registry.channels.change import ChannelState

@@ -11,9 +11,8 @@ from sqlalchemy import Connection
 
 from penstock.backends.database.engine import Database, insert_of, now_us
 from penstock.backends.terminal.output import time_text
-from penstock.core.endpoint import Request
+from penstock.core.endpoint import Page, Request
 from penstock.core.errors import PenstockError
-from penstock.core.listing import Page
 from penstock.core.metrics import Metrics
 from penstock.core.settings import Settings
 from penstock.registry.channels.channel import channel_state_in

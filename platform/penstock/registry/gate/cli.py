@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.backends.terminal import options
-from penstock.backends.terminal.long_commands import spinner_of
-from penstock.backends.terminal.output import show_table, show_text, time_of
+from penstock.backends.terminal.output import show_table, show_text, spinner_of, time_of
 from penstock.core.endpoint import Client
 from penstock.lake.commands import command
 

@@ -84,7 +84,7 @@ def _verify(
     file: Path, key_file: Path | None, data: Path | None, url: str | None
 ) -> Iterator[object]:
     """Exit 1 where it is not as it was signed. Raises InvalidInput, PublicKeyUnfit."""
-    from penstock.core.signatures import PublicKey, signed_document
+    from penstock.core.lake_keys import PublicKey, signed_document
     from penstock.registry.proof.document import PROOF_FORMAT, differences
 
     document = signed_document(read_bounded(file, _BYTES_MAX, str(file)), str(file))

@@ -17,9 +17,9 @@ from penstock.backends.audit.entry import Deed
 from penstock.backends.database.engine import clock_us
 from penstock.backends.terminal.output import time_text
 from penstock.core.endpoint import Caller
+from penstock.core.lake_keys import SigningKey, canonical
 from penstock.core.room import rooms
 from penstock.core.settings import without_secrets
-from penstock.core.signatures import SigningKey, canonical
 from penstock.lake.lake import Lake
 from penstock.registry.channels.history import changes_of_checkpoint, verify_history
 from penstock.registry.checkpoints.checkpoint import Checkpoint, LineageBroken

@@ -34,7 +34,7 @@ def _prove(lake: Lake, caller: Caller, request: ProofRequest) -> dict[str, Any]:
 
 
 def _show_key(lake: Lake, _caller: Caller, _question: SigningKeyRequest) -> SigningKeyAnswer:
-    from penstock.core.signatures import ALGORITHM, SigningKey
+    from penstock.core.lake_keys import ALGORITHM, SigningKey
 
     public = SigningKey.of(lake.settings).public
     return SigningKeyAnswer(ALGORITHM, public.name, public.pem)

@@ -4,7 +4,7 @@ with the shard's row when the files go, and names nobody."""
 import json
 from typing import Any
 
-from penstock.core.safe_names import DIGEST_PREFIX
+from penstock.core.files import DIGEST_PREFIX
 from penstock.lake.lake import Lake
 from penstock.registry.checkpoints.digests import text_digest
 from penstock.shards.errors import ShardDamaged

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.backends.database.engine import Database
-from penstock.backends.http.egress import EgressPolicy
+from penstock.backends.http.address import EgressPolicy
 from penstock.core.errors import InvalidInput
 from penstock_jobs.rewards.followups import llm_judge
 from penstock_jobs.rewards.followups.judge import Judgement, Message, Unjudged

@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
-from penstock.backends.eventlog.errors import LogUnwritable
 from penstock.backends.eventlog.kafka import MARK, RECORD_BYTES, TopicAddress, value_of
-from penstock.backends.eventlog.log import Entry
+from penstock.backends.eventlog.log import Entry, LogUnwritable
 
 #: Bodies of JSON shrink to a sixth; level 1 of zstd costs less than the bytes that it saves.
 _COMPRESSION = "zstd"

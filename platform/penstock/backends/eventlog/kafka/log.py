@@ -14,11 +14,17 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError, OffsetOutOfRangeError
 from kafka.structs import OffsetAndMetadata
 
-from penstock.backends.eventlog.errors import LogUnreachable, LogUnsuitable, LogUnwritable
 from penstock.backends.eventlog.kafka import RECORD_BYTES, parse_address
 from penstock.backends.eventlog.kafka.clients import PartitionReaders, TopicProducer, make_consumer
-from penstock.backends.eventlog.log import Claim, Entry, OffsetBounds
-from penstock.backends.eventlog.settings import EventLogSettings
+from penstock.backends.eventlog.log import (
+    Claim,
+    Entry,
+    EventLogSettings,
+    LogUnreachable,
+    LogUnsuitable,
+    LogUnwritable,
+    OffsetBounds,
+)
 from penstock.events.frames import HEADER_BYTES_MAX
 
 #: Assumed of a record before any was read.
