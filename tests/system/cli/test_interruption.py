@@ -82,7 +82,7 @@ def test_what_a_library_makes_of_ctrl_c_is_not_shown(
 def test_ctrl_c_in_a_library_that_does_not_come_back_ends_the_program() -> None:
     program = """
 import ctypes
-from penstock import cli
+from penstock.doors import cli
 from penstock.__main__ import main
 
 def away() -> int:
@@ -114,7 +114,7 @@ print("whole", flush=True)
     (tmp_path / "module.py").write_text(module, encoding="utf-8")
     program = """
 import threading
-from penstock import cli
+from penstock.doors import cli
 from penstock.__main__ import main
 
 def command() -> int:
