@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.backends.storage.object_store import FileStore
-from penstock.core.files import narrow
+from penstock.core.files import make_private
 from penstock.core.settings import Settings
 from penstock.lake.query.spill import SPILL_FOLDER, remove_left_spill, spill_folder
 from penstock.registry.checkpoints.digests import digest_files
@@ -98,8 +98,8 @@ def test_an_older_data_directory_is_narrowed_and_that_is_said_once(tmp_path: Pat
 
 def test_a_directory_that_all_share_is_left_alone(tmp_path: Path) -> None:
     tmp_path.chmod(0o1777)
-    assert not narrow(tmp_path)
-    assert not narrow(tmp_path / "absent")
+    assert not make_private(tmp_path)
+    assert not make_private(tmp_path / "absent")
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o1777
 
 

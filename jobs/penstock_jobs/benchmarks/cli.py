@@ -13,7 +13,7 @@ from penstock.backends.terminal import options
 from penstock.backends.terminal.output import (
     progress_of,
     say,
-    say_more,
+    say_next_page,
     show_rows,
     show_table,
     show_text,
@@ -157,7 +157,7 @@ def show(
     )
     answer = client.call(SHOW_RESULTS, question)
     results, advice = answer.results, answer.advice
-    say_more(answer.next)
+    say_next_page(answer.next)
     yield results
     if not results:
         say(f"No attempts at {suite} are known{f' of {checkpoint}' if checkpoint else ''}.")

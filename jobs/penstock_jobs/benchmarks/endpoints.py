@@ -99,7 +99,7 @@ IMPORT_RESULTS = Endpoint(
     _import,
     ("promote",),
     "Take results that another harness made; a second time adds nothing",
-    noted="result",
+    audited_as="result",
     refused={
         404: "There is no such checkpoint.",
         409: "Another result is recorded for one of these attempts. Nothing was taken.",

@@ -9,7 +9,7 @@ import typer
 from penstock.backends.terminal import options
 from penstock.backends.terminal.output import (
     say,
-    say_more,
+    say_next_page,
     show_styled,
     show_table,
     show_text,
@@ -61,7 +61,7 @@ def list_(page: SessionPage) -> None:
             [listed.session_id, listed.last_ts, *served, listed.outcome, worth, listed.reason]
         )
     show_table([*columns, "worth", "why"], rows)
-    say_more(page.next)
+    say_next_page(page.next)
 
 
 @app.command()

@@ -12,7 +12,7 @@ from penstock.backends.terminal.output import (
     encode,
     progress_of,
     say,
-    say_more,
+    say_next_page,
     show_rows,
     show_table,
     show_text,
@@ -333,7 +333,7 @@ def list_consents(
     from penstock_jobs.shards.consents import LIST_DECISIONS, DecisionsRequest
 
     page = client.call(LIST_DECISIONS, DecisionsRequest(limit=limit, cursor=cursor))
-    say_more(page.next)
+    say_next_page(page.next)
     yield page.decisions
     names = ("kind", "subject", "consent", "holds", "decided_at")
     show_rows(page.decisions, *names, decided_by="by", reason="reason")

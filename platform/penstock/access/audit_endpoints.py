@@ -83,7 +83,7 @@ def _list(lake: Lake, caller: Caller, request: EntriesRequest) -> EntriesAnswer:
     if request.cursor is not None:
         number, of_tenant = decode_cursor(request.cursor, 2)
         before = (of_tenant, decode_number(number))
-    tenant = None if caller.at_the_lake else caller.tenant
+    tenant = None if caller.is_local else caller.tenant
     entries = entries_of(
         lake.database,
         tenant,
@@ -113,7 +113,7 @@ def _verify(lake: Lake, caller: Caller, request: VerifyRequest) -> ChainsAnswer:
             why = "it is NUMBER:HASH, as `penstock audit verify` shows it"
             raise InvalidInput(what=f"The head {request.head[:100]!r}", why=why)
         kept = Head(int(match[1]), match[2])
-    tenant = None if caller.at_the_lake and kept is None else caller.tenant
+    tenant = None if caller.is_local and kept is None else caller.tenant
     heads, flaws = flaws_of(lake.database, tenant, kept)
     by_tenant = {flaw.tenant: flaw for flaw in flaws}
     chains = []

@@ -112,7 +112,7 @@ def _create(lake: Lake, caller: Caller, question: CreateKey) -> CreatedKey:
 def _list(lake: Lake, caller: Caller, request: KeysRequest) -> KeysAnswer:
     from penstock.access.keys import list_keys
 
-    keys = list_keys(lake.database, None if caller.at_the_lake else caller.tenant)
+    keys = list_keys(lake.database, None if caller.is_local else caller.tenant)
     page, after = page_of(keys, request, lambda key: key.id)
     return KeysAnswer([msgspec.convert(facts(key), KeyAnswer) for key in page], next=after)
 
@@ -120,7 +120,7 @@ def _list(lake: Lake, caller: Caller, request: KeysRequest) -> KeysAnswer:
 def _revoke(lake: Lake, caller: Caller, question: RevokeKey) -> KeyRevoked:
     from penstock.access.keys import revoke_key
 
-    owner = None if caller.at_the_lake else caller.tenant
+    owner = None if caller.is_local else caller.tenant
     revoke_key(lake.database, question.id, owner, by=caller.actor)
     return KeyRevoked(question.id)
 
@@ -128,7 +128,7 @@ def _revoke(lake: Lake, caller: Caller, question: RevokeKey) -> KeyRevoked:
 def _rotate(lake: Lake, caller: Caller, question: RotateKey) -> CreatedKey:
     from penstock.access.keys import rotate_key
 
-    owner = None if caller.at_the_lake else caller.tenant
+    owner = None if caller.is_local else caller.tenant
     until = expires_us("24h") if question.old_until is None else question.old_until
     key, secret = rotate_key(
         lake.database,

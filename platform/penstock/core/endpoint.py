@@ -44,7 +44,7 @@ class Caller:
     tenant: str
     actor: str
     is_admin: bool = True
-    at_the_lake: bool = False
+    is_local: bool = False
     #: One that was named there all the same.
     key: str | None = field(default=None, repr=False)
     #: Until when the caller's key holds, in microseconds since 1970; None is for ever.
@@ -74,7 +74,7 @@ class Endpoint(Generic[R, A]):
     reads_rows: bool = False
     #: The audit's word for it, noted before it is done. Deeds that have a transaction note
     #: themselves within it, and have nothing here; what reads rows is noted as `read`.
-    noted: Any = None
+    audited_as: Any = None
 
     @property
     def method(self) -> str:

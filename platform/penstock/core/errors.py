@@ -104,7 +104,7 @@ class TooManyRequests(Backlogged, http_status=429):
     Send it again in {retry_after_s} s."""
 
 
-def cause_for_everybody(error: Exception) -> str:
+def public_cause(error: Exception) -> str:
     """Why something failed, without what an unexpected error may quote: only the log has that."""
     if isinstance(error, PenstockError):
         return one_line(error)

@@ -62,7 +62,7 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, FILE_MODE)
 
 
-def narrow(directory: Path) -> bool:
+def make_private(directory: Path) -> bool:
     """Take a directory, with all in it, from everybody but its owner. False where it is theirs."""
     try:
         status = directory.stat()

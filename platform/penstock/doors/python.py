@@ -70,7 +70,7 @@ class LakeWithChannels(_Registry, Lake):
         return read_shard(self.settings.data, shard, **options)
 
     def _client(self, tenant: str) -> Client:
-        return LocalClient(self, Caller(tenant, "python", at_the_lake=True))
+        return LocalClient(self, Caller(tenant, "python", is_local=True))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from penstock.backends.terminal.options import since_us
 from penstock.backends.terminal.output import (
     data_output,
     say,
-    say_more,
+    say_next_page,
     show_json,
     show_rows,
     show_table,
@@ -82,7 +82,7 @@ def _show_ledger(report: LedgerAnswer) -> None:
     table.append(["total", "", "", *totals.values()])
     columns = list(totals)
     show_table(["hour (UTC)", "tenant", "source", *columns], table)
-    say_more(report.next)
+    say_next_page(report.next)
     for gap in report.gaps:
         if gap.accepted_at is not None:
             say(f"gap {gap.id} of partition {gap.partition} was accepted: {gap.accepted_why}")

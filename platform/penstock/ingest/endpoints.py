@@ -170,7 +170,7 @@ class ReleaseFuseRequest(Request):
 
 def _tenant_of(caller: Caller) -> str | None:
     """Whose lines are meant: at the lake itself, those of all."""
-    return None if caller.at_the_lake else caller.tenant
+    return None if caller.is_local else caller.tenant
 
 
 def _ledger(lake: Lake, caller: Caller, request: LedgerRequest) -> LedgerAnswer:
@@ -257,7 +257,7 @@ REPLAY_REJECTED = Endpoint(
     _replay,
     (),
     "Check rejected lines again, and take those that are accepted now",
-    noted="replay",
+    audited_as="replay",
     reads_rows=True,
 )
 LIST_FUSES = Endpoint(
@@ -271,7 +271,7 @@ RELEASE_FUSE = Endpoint(
     _release,
     (),
     "Store each rejected line of a source again",
-    noted="replay",
+    audited_as="replay",
 )
 
 ENDPOINTS: Endpoints = [

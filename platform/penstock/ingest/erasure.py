@@ -32,8 +32,8 @@ from penstock.lake.buckets import SessionId
 from penstock.lake.catalog import (
     NO_PARTITION,
     announce_files,
-    give_up_files,
     read_next_offsets,
+    schedule_deletion,
     withdraw_intents,
 )
 from penstock.lake.errors import FileLost
@@ -155,7 +155,7 @@ def _rewrite_file(order: ErasureOrder, name: str, meant: set[int]) -> None:
             raise FileLost(name=fresh)
         for batch in portions(row["id"] for row in rows if row["id"] in meant):
             connection.execute(sa.delete(rejected).where(rejected.c.id.in_(batch)))
-        give_up_files(connection, [name])
+        schedule_deletion(connection, [name])
     lake.store.delete(name)
 
 

@@ -30,7 +30,7 @@ from penstock.ingest.writer import Writer, wait_while
 from penstock.lake.catalog import read_next_offsets
 from penstock.lake.client import LocalClient, RemoteClient
 from penstock.lake.lake import Lake
-from penstock.lake.query.fresh_events import arrivals_of, first_frame_of, start_of
+from penstock.lake.query.fresh_events import first_frame_of, frame_decoder, start_of
 from penstock.lake.query.lake_query import OwnQuery
 
 #: How long a running server may take to make room in the log.
@@ -212,7 +212,7 @@ def wait_until_stored(lake: Lake, tenant: str, patience_s: float) -> bool:
 def _unstored(lake: Lake, tenant: str, ends: list[int]) -> list[int]:
     """The places of each partition's end beyond the tenant's first event that only the log has."""
     lake.log.refresh()
-    arrivals = arrivals_of(lake)
+    arrivals = frame_decoder(lake)
     with lake.database.read() as connection:
         covered = read_next_offsets(connection, tenant)
     left = []

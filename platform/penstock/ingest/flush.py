@@ -16,7 +16,7 @@ from penstock.ingest.rejection_rules import RejectedRow
 from penstock.ingest.settings import IngestSettings
 from penstock.lake.commits import LedgerCounts, LedgerKey
 from penstock.lake.duplicates import NewEvents, SessionMemory, find_new
-from penstock.lake.rows import DecodedEvents, RowGroupLimits, TakeBreak, no_breaks
+from penstock.lake.rows import DecodedEvents, Pause, RowGroupLimits, no_pause
 from penstock.lake.segments import Summariser
 
 #: What the bytes of a line may raise. An outage of a disk or a network raises none of these.
@@ -232,12 +232,12 @@ class FlushInput:
 
 
 def decode_frames(
-    frames: Iterable[Frame], sifted_by: Summariser | None = None, take_break: TakeBreak = no_breaks
+    frames: Iterable[Frame], sifted_by: Summariser | None = None, pause: Pause = no_pause
 ) -> FlushInput:
     """Reject lines that cannot be read; with `sifted_by` also those that cannot be stored."""
     flush = FlushInput()
     for frame in frames:
-        take_break()
+        pause()
         header, counts = frame.header, frame.header.counts
         if header.kind == "rejected":
             try:

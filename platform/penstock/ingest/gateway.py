@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from penstock.backends.eventlog.log import EventLog, EventLogSettings
-from penstock.core.errors import Backlogged, TooManyRequests, cause_for_everybody
+from penstock.core.errors import Backlogged, TooManyRequests, public_cause
 from penstock.core.metrics import Metrics
 from penstock.core.settings import Settings
 from penstock.events.bodies import split_body
@@ -218,7 +218,7 @@ class GroupCommit:
         failure = self._failure
         if failure is None or time.monotonic() - failure[1] > _FAILURE_SECONDS:
             return None
-        return cause_for_everybody(failure[0])
+        return public_cause(failure[0])
 
     def close(self) -> None:
         """Write what is pending, and end."""

@@ -16,7 +16,7 @@ from penstock.ingest.settings import IngestSettings
 from penstock.lake.catalog import CoveredOffset, read_next_offsets
 from penstock.lake.commits import LogGap, read_gaps
 from penstock.lake.lake import Lake
-from penstock.lake.query.fresh_events import arrivals_of, start_of
+from penstock.lake.query.fresh_events import frame_decoder, start_of
 from penstock.lake.tables import ledger, log_partition, segment
 
 _READ_BYTES = 4 * 1024 * 1024
@@ -66,7 +66,7 @@ _COUNTS = ("accepted", "stored", "duplicate", "rejected", "waiting", *_STORED[4:
 
 def read_ledger(lake: Lake, since_us: int = 0, *, tenant: str | None = None) -> LedgerReport:
     """Read the ledger of all tenants or of one. Events in the log count as accepted."""
-    decoder = arrivals_of(lake)
+    decoder = frame_decoder(lake)
     overtaken, before = True, None
     while overtaken:
         sums, live_rows, gaps, next_offsets = _read_stored(lake)

@@ -56,8 +56,8 @@ from penstock.lake.commits import CoveredSegment, LogShape, PartitionAdvance, Pa
 from penstock.lake.duplicates import KnownEvents, NewEvents
 from penstock.lake.errors import FencedOff
 from penstock.lake.lake import Lake
-from penstock.lake.query.fresh_events import arrivals_of
-from penstock.lake.rows import ROW_GROUPS, DecodedEvents, TakeBreak, no_breaks
+from penstock.lake.query.fresh_events import frame_decoder
+from penstock.lake.rows import ROW_GROUPS, DecodedEvents, Pause, no_pause
 from penstock.lake.segments import SegmentWriter, discard, new_name
 from penstock.lake.settings import LakeSettings
 from penstock.lake.upkeep.sorted_merge import tenant_pieces
@@ -121,7 +121,7 @@ class PartitionWriter:
         self._partition = partition
         self._log = log
         self._known = parts.known
-        self._decoder = arrivals_of(parts.lake, log.partitions, self._count_redactions)
+        self._decoder = frame_decoder(parts.lake, log.partitions, self._count_redactions)
         self._limits = parts.lake.settings.room(IngestSettings)
         #: There is probably more to read.
         self.behind = False
@@ -173,7 +173,7 @@ class PartitionWriter:
         past = passed and not self._waiting.tenants
         if due or (past and not self.idle):
             with self._parts.right_of_way.breaks_of_flush() as breaks:
-                self._flush(claim, due, no_breaks if at_once else breaks.take)
+                self._flush(claim, due, no_pause if at_once else breaks.take)
             return True
         if now_s - self._renewed_s > self._parts.lease_s / 3:
             self._refuse_gap()
@@ -280,15 +280,15 @@ class PartitionWriter:
         self._position = entries[-1].next_offset
         return True
 
-    def _flush(self, claim: PartitionClaim, tenants: Sequence[str], take_break: TakeBreak) -> None:
+    def _flush(self, claim: PartitionClaim, tenants: Sequence[str], pause: Pause) -> None:
         frames = self._frames_of(tenants)
         try:
-            self._store(claim, tenants, decode_frames(frames, take_break=take_break), take_break)
+            self._store(claim, tenants, decode_frames(frames, pause=pause), pause)
         except UNFIT as error:
             log_line.warning("a line cannot be stored; looking for it", why=str(error))
             self._known.forget()
             sifted = decode_frames(frames, sifted_by=self._parts.lake.summariser)
-            self._store(claim, tenants, sifted, take_break)
+            self._store(claim, tenants, sifted, pause)
 
     def _frames_of(self, tenants: Sequence[str]) -> list[Frame]:
         """Frames in memory, and those that are read again. Raises LogExpired."""
@@ -320,7 +320,7 @@ class PartitionWriter:
         claim: PartitionClaim,
         tenants: Sequence[str],
         flush: FlushInput,
-        take_break: TakeBreak,
+        pause: Pause,
     ) -> None:
         parts, metrics, started = self._parts, self._parts.metrics, time.perf_counter()
         erased = find_erased(parts.lake.database, parts.seal, flush.decoded)
@@ -329,14 +329,14 @@ class PartitionWriter:
             flush.drop_erased(erased.positions)
         memories = self._known.recall(set(flush.decoded.sessions))
         masked = drop_token_ids(parts.lake.database, flush.decoded, flush.signs)
-        take_break()
+        pause()
         fresh = flush.find_new(memories)
 
         def settle(connection: Connection) -> bool:
             masked.settle(connection)
             return erased.settle(connection)
 
-        segments = self._write_segments(claim, flush.decoded, fresh, take_break)
+        segments = self._write_segments(claim, flush.decoded, fresh, pause)
         to_offset = self._covered_without(tenants)
         change = PartitionAdvance(
             to_offset=to_offset,
@@ -411,15 +411,13 @@ class PartitionWriter:
         return enter
 
     def _write_segments(
-        self, claim: PartitionClaim, decoded: DecodedEvents, fresh: NewEvents, take_break: TakeBreak
+        self, claim: PartitionClaim, decoded: DecodedEvents, fresh: NewEvents, pause: Pause
     ) -> list[CoveredSegment]:
         """One segment for each tenant with new events."""
         parts, summariser = self._parts, self._parts.lake.summariser
         tenants = {decoded.tenants[at] for at in fresh.new}
         names = self._announce(claim, sorted(tenants))
-        tables: Iterable[pa.Table] = decoded.to_tables(
-            fresh.new, fresh.consents, ROW_GROUPS, take_break
-        )
+        tables: Iterable[pa.Table] = decoded.to_tables(fresh.new, fresh.consents, ROW_GROUPS, pause)
         summaries: dict[str, pa.Table] = {}
         if len(names) > 1:
             # To summarise many small files one by one would cost more than to write them.
@@ -437,7 +435,7 @@ class PartitionWriter:
                 summaries.get(tenant),
             ) as writer:
                 for _, rows in pieces:
-                    take_break()
+                    pause()
                     writer.write(rows)
                     parts.crash_point("file half written")
             from_offset = self._waiting.tenants[tenant].offset

@@ -27,7 +27,7 @@ from penstock.ingest.rejection_rules import (
     StoredRejections,
 )
 from penstock.ingest.tables import rejected, rejection_fuse
-from penstock.lake.catalog import give_up_files
+from penstock.lake.catalog import schedule_deletion
 from penstock.lake.lake import Lake
 
 _BATCH = 500
@@ -138,7 +138,7 @@ def _remove_lines(lake: Lake, old: sa.ColumnElement[bool]) -> int:
         files = set(connection.scalars(sa.select(rejected.c.file).where(old).distinct()))
         removed = connection.execute(sa.delete(rejected).where(old)).rowcount
         used = sa.select(rejected.c.file).where(rejected.c.file.in_(files)).distinct()
-        give_up_files(connection, files - set(connection.scalars(used)))
+        schedule_deletion(connection, files - set(connection.scalars(used)))
     return removed
 
 

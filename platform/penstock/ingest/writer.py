@@ -14,7 +14,7 @@ from penstock.backends.database.engine import now_us
 from penstock.backends.database.leases import leased
 from penstock.backends.database.tables import lease
 from penstock.backends.eventlog.log import Claim, LogCorrupt
-from penstock.core.errors import PenstockError, cause_for_everybody
+from penstock.core.errors import PenstockError, public_cause
 from penstock.ingest.partition_writer import LogTruncated, PartitionWriter, WriterParts
 from penstock.lake import commits
 from penstock.lake.commits import LogShape, agree_on_shape
@@ -185,7 +185,7 @@ class Writer:
 
     def _fail(self, error: Exception, pause_s: float) -> float:
         """Start over, after a pause that grows while the errors go on."""
-        problem = cause_for_everybody(error)
+        problem = public_cause(error)
         if not isinstance(error, PenstockError):  # its own text may be empty, or a mere number
             problem = f"The writer failed and tries again: {problem}"
         if not isinstance(error, FencedOff) or self.problem is None:

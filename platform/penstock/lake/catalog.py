@@ -324,7 +324,7 @@ def intents_kept(database: Database, owner: str, grace_s: float) -> AbstractCont
     return repeating(renew, max(grace_s / 3, 0.1), "intents")
 
 
-def give_up_files(connection: Connection, names: Collection[str]) -> None:
+def schedule_deletion(connection: Connection, names: Collection[str]) -> None:
     """Have collection delete these files of the store."""
     if names:
         rows = [{"name": name, "partition": NO_PARTITION, "owner": _COLLECTOR} for name in names]

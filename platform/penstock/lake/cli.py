@@ -16,7 +16,7 @@ from penstock.backends.terminal.output import (
     facts,
     progress_of_bytes,
     say,
-    say_more,
+    say_next_page,
     show_fields,
     show_rows,
     show_table,
@@ -154,7 +154,7 @@ def list_(
     page = ListRequest(limit=limit, cursor=cursor)
     known = list_snapshots(lake.database)
     snapshots, after = page_of(known, page, lambda snapshot: snapshot.name)
-    say_more(after)
+    say_next_page(after)
     yield [facts(snapshot) for snapshot in snapshots]
     show_rows(snapshots, "name", "snap", "created_at", "note")
 

@@ -31,7 +31,7 @@ ARROW_STREAM = "application/vnd.apache.arrow.stream"
 
 def perform(endpoint: Endpoint[R, A], lake: "Lake", caller: Caller, request: R) -> A:
     """The answer, after the audit says who asked. Raises what the work raises."""
-    action: Action | None = endpoint.noted or ("read" if endpoint.reads_rows else None)
+    action: Action | None = endpoint.audited_as or ("read" if endpoint.reads_rows else None)
     if action:
         asked = msgspec.json.encode(request, order="sorted")
         facts = {"request": hashlib.sha256(asked).hexdigest()}
@@ -146,7 +146,7 @@ def open_client(
         from penstock.core.settings import load_settings
         from penstock.lake.lake import open_existing, open_or_make
 
-        caller = Caller(tenant, actor(by), at_the_lake=True, key=key)
+        caller = Caller(tenant, actor(by), is_local=True, key=key)
         lake = open_or_make(load_settings(data)) if make else open_existing(data)
         yield LocalClient(closing.enter_context(lake), caller)
 

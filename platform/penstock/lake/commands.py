@@ -31,7 +31,7 @@ import typer
 from msgspec.structs import FieldInfo
 
 from penstock.backends.terminal import options
-from penstock.backends.terminal.output import say_more, show_json
+from penstock.backends.terminal.output import say_next_page, show_json
 from penstock.core.endpoint import A, Endpoint, Page, R
 from penstock.core.errors import PenstockError
 from penstock.events.event import TENANT_DEFAULT
@@ -99,7 +99,7 @@ def asks(
             with open_client(**_place(given), make=make) as client:
                 answer = client.call(endpoint, endpoint.request(**said))
             if isinstance(answer, Page):
-                say_more(answer.next)
+                say_next_page(answer.next)
             show_json(_only_list(answer)) if given["json"] else show(answer)
 
         return _with_options(run, show, own, _client_options(by=by, tenant=tenant))

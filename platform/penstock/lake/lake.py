@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.backends.terminal.output import say
 from penstock.core.errors import InvalidInput
-from penstock.core.files import make_directory, narrow
+from penstock.core.files import make_directory, make_private
 from penstock.core.settings import Settings, load_settings
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.errors import LakeMissing, RestoreCutOff
@@ -84,7 +84,7 @@ def make_data_directory(directory: Path) -> None:
 
 
 def _narrow(data: Path) -> None:
-    if narrow(data):
+    if make_private(data):
         say(f"Other users of this machine could read {data}: it is its owner's alone now")
 
 

@@ -47,10 +47,10 @@ _AS_SENT = {
 _envelope_decoder = msgspec.json.Decoder(Envelope)
 
 #: Called between steps that hold the interpreter, so that others may have it for a while.
-TakeBreak = Callable[[], None]
+Pause = Callable[[], None]
 
 
-def no_breaks() -> None:
+def no_pause() -> None:
     pass
 
 
@@ -98,7 +98,7 @@ class DecodedEvents:
         chosen: Sequence[int],
         consents: Mapping[str, str],
         limits: RowGroupLimits,
-        take_break: TakeBreak = no_breaks,
+        pause: Pause = no_pause,
     ) -> Iterator[pa.Table]:
         """The chosen events as rows in the order of a segment, a row group at a time. `consents` is
         by session."""
@@ -106,7 +106,7 @@ class DecodedEvents:
         events = self.events if all_are else [self.events[i] for i in chosen]
         sessions = [self.sessions[i] for i in chosen]
         consents_of = [consents[session] for session in sessions]
-        columns = self._columns(chosen, events, consents_of, take_break)
+        columns = self._columns(chosen, events, consents_of, pause)
         # Session keys are few: their ranks sort as numbers, much faster than the texts.
         rank = {session: position for position, session in enumerate(sorted(set(sessions)))}
         ranks = np.fromiter((rank[session] for session in sessions), np.int64, len(sessions))
@@ -118,7 +118,7 @@ class DecodedEvents:
             places = order[start:end]
             rows = {name: column.take(pa.array(places)) for name, column in columns.items()}
             payloads = [events[place].payload for place in places.tolist()]
-            rows["payload"] = _texts(payloads, take_break)
+            rows["payload"] = _texts(payloads, pause)
             yield pa.table([rows[name] for name in EVENT_ROWS.names], schema=EVENT_ROWS)
 
     def _columns(
@@ -126,7 +126,7 @@ class DecodedEvents:
         chosen: Sequence[int],
         events: Sequence[Envelope],
         consents: Sequence[str],
-        take_break: TakeBreak,
+        pause: Pause,
     ) -> dict[str, pa.Array]:
         """All but payloads, in the order of the log: so the events lie in memory."""
         columns = {
@@ -138,7 +138,7 @@ class DecodedEvents:
             "key": pa.array([self.keys[i] for i in chosen], pa.binary(KEY_BYTES)),
         }
         for name, values_of in _AS_SENT.items():
-            take_break()
+            pause()
             columns[name] = pa.array(list(map(values_of, events)), EVENT_ROWS.field(name).type)
         return columns
 
@@ -161,12 +161,12 @@ def cut(sizes: Sequence[int], limits: RowGroupLimits) -> Iterator[tuple[int, int
         yield start, len(sizes)
 
 
-def _texts(values: Sequence[msgspec.Raw], take_break: TakeBreak) -> pa.ChunkedArray:
+def _texts(values: Sequence[msgspec.Raw], pause: Pause) -> pa.ChunkedArray:
     """In pieces: making an array holds the interpreter. Raises pa.ArrowInvalid for what is not
     valid UTF-8."""
     pieces = []
     for at in range(0, len(values), _PIECE):
-        take_break()
+        pause()
         piece = values[at : at + _PIECE]
         offsets = np.cumsum([0, *(memoryview(value).nbytes for value in piece)], dtype=np.int32)
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(piece))]

@@ -47,11 +47,11 @@ def order(
     lake: HandLake,
     tenant: str,
     *,
-    at_the_lake: bool = True,
+    is_local: bool = True,
     secrets: str | None = None,
     personal: str | None = None,
 ) -> RedactionAnswer:
-    caller = Caller(tenant, "tester", at_the_lake=at_the_lake)
+    caller = Caller(tenant, "tester", is_local=is_local)
     question = SetRedaction(secrets=secrets, personal=personal)  # type: ignore[arg-type]
     answer = perform(SET_REDACTION, lake.lake, caller, question)
     lake.lake.redaction_modes.refresh()
@@ -90,14 +90,14 @@ def test_what_is_set_can_be_taken_back_a_mode_at_a_time(lake: HandLake) -> None:
 
 def test_a_key_makes_it_stricter_and_never_milder(lake: HandLake) -> None:
     """The admin of a tenant is not the operator."""
-    order(lake, "t", at_the_lake=False, personal="mask", secrets="quarantine")
+    order(lake, "t", is_local=False, personal="mask", secrets="quarantine")
     for milder in ("off", "mask", "default"):
         with pytest.raises(RedactionLoosened):
-            order(lake, "t", at_the_lake=False, secrets=milder)
+            order(lake, "t", is_local=False, secrets=milder)
     with pytest.raises(RedactionLoosened):
-        order(lake, "t", at_the_lake=False, secrets="drop", personal="off")
+        order(lake, "t", is_local=False, secrets="drop", personal="off")
     order(lake, "t", secrets="mask")
-    assert order(lake, "t", at_the_lake=False, secrets="drop").secrets == "drop"
+    assert order(lake, "t", is_local=False, secrets="drop").secrets == "drop"
 
 
 def test_whoever_sets_it_is_in_the_audit(lake: HandLake) -> None:

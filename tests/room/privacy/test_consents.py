@@ -32,7 +32,7 @@ from tests.support.checkpoint_factory import add
 from tests.support.engine_lake import built, fill
 from tests.support.lakes import START_US, HandLake, hand_lake, make_event
 
-ADMIN = Caller("default", "tester", at_the_lake=True)
+ADMIN = Caller("default", "tester", is_local=True)
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ class ProvenLake:
 
     @property
     def caller(self) -> Caller:
-        return Caller("default", "tester", at_the_lake=True)
+        return Caller("default", "tester", is_local=True)
 
     def proof(self, name: str = "ckpt-2", *, read_files: bool = False) -> dict[str, Any]:
         return prove_checkpoint(self.lake, self.caller, name, read_files=read_files)

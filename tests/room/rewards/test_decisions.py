@@ -36,7 +36,7 @@ def session(name: str, **labels: str) -> list[Event]:
 
 
 def decide(lake: HandLake, kind: Any, subject: str, consent: Any = "no_train") -> None:
-    caller = Caller("default", "tester", at_the_lake=True)
+    caller = Caller("default", "tester", is_local=True)
     question = DecideRequest(kind=kind, subject=subject, consent=consent)
     perform(DECIDE_CONSENT, lake.lake, caller, question)
 

@@ -65,7 +65,7 @@ def test_the_files_go_and_what_it_was_stays(lake: HandLake, shard: ShardBuild) -
 
 def test_whoever_looks_for_it_is_told(lake: HandLake, shard: ShardBuild, tmp_path: Path) -> None:
     id_ = shard.manifest.id
-    client = LocalClient(lake.lake, Caller(TENANT, "tester", at_the_lake=True))
+    client = LocalClient(lake.lake, Caller(TENANT, "tester", is_local=True))
     dropped = client.call(
         DROP_SHARD, DropShard(shard=id_, reason="replaced by engine-2", force=True)
     )

@@ -24,7 +24,7 @@ from tests.support.reward_events import said
 
 
 def _client(lake: HandLake) -> LocalClient:
-    return LocalClient(lake.lake, Caller("default", "tester", at_the_lake=True))
+    return LocalClient(lake.lake, Caller("default", "tester", is_local=True))
 
 
 def test_pages_of_samples_are_the_rows_of_the_shard(

@@ -91,7 +91,7 @@ class CountsRequest(ListRequest):
 def _list(lake: Lake, caller: Caller, request: RedactionRequest) -> RedactionsAnswer:
     from penstock.lake.tenant_redaction import TenantRedaction, list_redactions
 
-    rows = list_redactions(lake.database, None if caller.at_the_lake else caller.tenant)
+    rows = list_redactions(lake.database, None if caller.is_local else caller.tenant)
     if caller.tenant not in {row.tenant for row in rows}:
         rows.insert(0, TenantRedaction(caller.tenant, None, None, "", 0))
     return RedactionsAnswer([_answer(lake, row) for row in rows])
@@ -107,7 +107,7 @@ def _set(lake: Lake, caller: Caller, question: SetRedaction) -> RedactionAnswer:
         secrets=question.secrets,
         personal=question.personal,
         by=caller.actor,
-        may_loosen=caller.at_the_lake,
+        may_loosen=caller.is_local,
     )
     return _answer(lake, row)
 
@@ -115,7 +115,7 @@ def _set(lake: Lake, caller: Caller, question: SetRedaction) -> RedactionAnswer:
 def _count(lake: Lake, caller: Caller, request: CountsRequest) -> CountsAnswer:
     from penstock.lake.tenant_redaction import read_redaction_counts
 
-    tenant = None if caller.at_the_lake else caller.tenant
+    tenant = None if caller.is_local else caller.tenant
     counts = read_redaction_counts(lake.database, tenant, request.since_us)
     page, after = page_of(
         counts, request, lambda each: encode_cursor(each.hour, each.tenant, each.source, each.rule)

@@ -73,7 +73,7 @@ def _plain(value: object) -> object:
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
 
 
-def say_more(cursor: str | None) -> None:
+def say_next_page(cursor: str | None) -> None:
     """Where the next page of a list begins, if there is one."""
     if cursor is not None:
         say(f"There are more: --cursor {cursor}")

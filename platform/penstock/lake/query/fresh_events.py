@@ -40,7 +40,7 @@ _IN_ONE_PIECE = RowGroupLimits(rows_max=2**62, bytes_max=2**30)
 NOTHING_FRESH = FreshEvents(EVENT_ROWS.empty_table(), {}, cut_off=False, overtaken=False)
 
 
-def arrivals_of(
+def frame_decoder(
     lake: LakeParts,
     partitions: int | None = None,
     count: CountRedactions = lambda _tenant, _matches: None,
@@ -75,7 +75,7 @@ def _withholds() -> list[Withhold]:
 def read_fresh(lake: LakeParts, pin: Pin, tenant: str, bytes_max: int) -> FreshEvents:
     """Read what the log holds of a tenant beyond the pinned lake. A process looks once through what
     others sent, and reads then where something of the tenant waits."""
-    log, arrivals, decoded = lake.log, arrivals_of(lake), DecodedEvents()
+    log, arrivals, decoded = lake.log, frame_decoder(lake), DecodedEvents()
     left, unread, overtaken = bytes_max, _PASSED_OVER_TIMES * bytes_max, False
     for partition in range(log.partitions):
         start = start_of(log, partition, pin.next_offsets, tenant)

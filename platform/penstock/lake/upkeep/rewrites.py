@@ -22,7 +22,7 @@ from penstock.lake.catalog import (
     announce_files,
     claim_files,
     current,
-    give_up_files,
+    schedule_deletion,
     withdraw_intents,
 )
 from penstock.lake.commits import LedgerCounts, LedgerKey, add_to_ledger, insert_segment, next_snap
@@ -264,7 +264,7 @@ def delete_replaced(lake: Lake) -> int:
         for batch in portions(names):
             gone = sa.delete(segment_intent).where(segment_intent.c.name.in_(batch))
             connection.execute(gone)
-            give_up_files(connection, batch)
+            schedule_deletion(connection, batch)
     for name in names:
         lake.store.delete(name)
         lake.store.delete(sessions_name(name))

@@ -14,10 +14,10 @@ from sqlalchemy import Connection, bindparam
 
 from penstock.backends.database.engine import now_us
 from penstock.backends.database.leases import waited_lease
-from penstock.core.errors import PenstockError, cause_for_everybody
+from penstock.core.errors import PenstockError, public_cause
 from penstock.core.metrics import Metrics
 from penstock.core.room import rooms
-from penstock.lake.catalog import claim_files, file_tables, give_up_files
+from penstock.lake.catalog import claim_files, file_tables, schedule_deletion
 from penstock.lake.errors import CompactionConflict, UpkeepBusy
 from penstock.lake.lake import Lake
 from penstock.lake.segments import sessions_name
@@ -108,7 +108,7 @@ class Upkeep:
             self._problems.pop(name, None)
         except Exception as error:
             self._metrics.add("upkeep_failures_total")
-            problem = f"Upkeep ({name}) failed and is tried again: {cause_for_everybody(error)}"
+            problem = f"Upkeep ({name}) failed and is tried again: {public_cause(error)}"
             unexpected = not isinstance(error, (PenstockError, OSError))
             news = unexpected and problem != self._problems.get(name)  # a traceback once is enough
             log_line.warning("upkeep failed", job=name, why=str(error), exc_info=news)
@@ -189,7 +189,7 @@ def _give_up_replaced(connection: Connection, table: sa.Table, grace_s: float) -
     )
     gone = sa.delete(table).where(table.c.id == bindparam("gone"))
     connection.execute(gone, [{"gone": row.id} for row in unneeded])
-    give_up_files(connection, [row.name for row in unneeded])
+    schedule_deletion(connection, [row.name for row in unneeded])
     return len(unneeded)
 
 

@@ -16,7 +16,7 @@ from penstock.backends.database import DatabaseUnreachable
 from penstock.backends.terminal import options
 from penstock.backends.terminal.output import (
     say,
-    say_more,
+    say_next_page,
     show_fields,
     show_json_line,
     show_table,
@@ -110,7 +110,7 @@ def show_history(
     from penstock.registry.channels.change import HistoryDamaged, change_marks, describe_change
 
     audit = client.call(AUDIT_CHANNEL, AuditRequest(name=name, last=last, cursor=cursor))
-    say_more(audit.next)
+    say_next_page(audit.next)
     changes, misfit = audit.changes, audit.misfit
     document = {"channel": name, "changes": changes, "misfit": misfit}
     damaged = misfit and HistoryDamaged(channel=name, version=misfit.version, why=misfit.why)

@@ -9,7 +9,7 @@ import typer
 
 from penstock.backends.terminal import options
 from penstock.backends.terminal.interruption import on_end_signal
-from penstock.backends.terminal.output import facts, say, say_more, show_rows, show_text
+from penstock.backends.terminal.output import facts, say, say_next_page, show_rows, show_text
 from penstock.core.endpoint import ListRequest, page_of
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.commands import Outcome, command
@@ -60,7 +60,7 @@ def list_webhooks(
     known = target_statuses(lake.database, lake.settings, tenant)
     page = ListRequest(limit=limit, cursor=cursor)
     targets, after = page_of(known, page, lambda target: target.id)
-    say_more(after)
+    say_next_page(after)
     yield [facts(target) for target in targets]
     rows = [replace(target, channel=target.channel or "all") for target in targets]
     titles = {"attempts": "tries", "try_at": "next try (UTC)", "problem": "problem"}

@@ -122,7 +122,7 @@ WITHDRAW_CHECKPOINT = Endpoint(
     _withdraw,
     ("promote",),
     "Take a checkpoint out of use for ever",
-    noted="checkpoint",
+    audited_as="checkpoint",
     refused={409: None},
 )
 

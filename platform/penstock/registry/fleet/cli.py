@@ -14,7 +14,13 @@ import typer
 
 from penstock.backends.terminal import options
 from penstock.backends.terminal.interruption import on_end_signal
-from penstock.backends.terminal.output import say, say_more, show_json_line, show_table, show_text
+from penstock.backends.terminal.output import (
+    say,
+    say_next_page,
+    show_json_line,
+    show_table,
+    show_text,
+)
 from penstock.core.endpoint import Client
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import load_settings
@@ -179,7 +185,7 @@ def fleet(
     yield Outcome(answer, failed=not answer.whole)
     columns = ["replica", "part", "state", "loaded", "since (UTC)", "heard", "problem"]
     show_table(columns, [_row(replica) for replica in answer.replicas])
-    say_more(answer.next)
+    say_next_page(answer.next)
     for sentence in _sentences(name, answer):
         say(sentence)
 

@@ -126,7 +126,7 @@ def service_source(url: str, channel: str, part: str) -> RegistrySource:
 
 
 def lake_source(lake: Lake, tenant: str, channel: str, part: str) -> RegistrySource:
-    client = LocalClient(lake, Caller(tenant, actor(None), at_the_lake=True))
+    client = LocalClient(lake, Caller(tenant, actor(None), is_local=True))
     return RegistrySource((client, client), channel, part, partial(_looks, client, channel))
 
 

@@ -29,7 +29,7 @@ class SigningKeyAnswer(msgspec.Struct):
 def _prove(lake: Lake, caller: Caller, request: ProofRequest) -> dict[str, Any]:
     from penstock.registry.proof.document import prove_checkpoint
 
-    read_files = request.read_files and caller.at_the_lake
+    read_files = request.read_files and caller.is_local
     return prove_checkpoint(lake, caller, request.name, read_files=read_files)
 
 
