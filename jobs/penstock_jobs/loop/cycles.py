@@ -1,5 +1,6 @@
-"""Cycles and their stages in the database. Each change is a compare-and-swap: on the number of a
-cycle, or on the epoch of the claim of a stage."""
+"""Cycles and their stages in the database.
+
+Each change is a compare-and-swap, on the number of a cycle or the epoch of a stage's claim."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 
 class StageLost(PenstockError):
-    """Another runner has the stage {stage} of cycle {cycle} of the loop {loop} by now: this one
-    was silent for longer than PENSTOCK_LEASE_SECONDS. What it did is not taken."""
+    """Another runner took over the stage {stage} of cycle {cycle} of the loop {loop}: this one was
+    silent for longer than PENSTOCK_LEASE_SECONDS. Its result is dropped."""
 
 
 class TrainerFailed(PenstockError):
@@ -36,7 +37,7 @@ class TrainerFailed(PenstockError):
 
 
 class TrainerRefused(PenstockError, http_status=409):
-    """The trainer at {address} refused with status {status}: {why}. It is not asked again."""
+    """The trainer at {address} refused with status {status}: {why}. There is no other try."""
 
 
 StageState = Literal["waiting", "running", "done", "failed", "over"]
@@ -93,7 +94,7 @@ def cycles_of(
     *where: sa.ColumnElement[bool],
     limit: int | None = None,
 ) -> list[Cycle]:
-    """The newest come first. `limit` counts over all loops."""
+    """List cycles, newest first. `limit` counts over all loops."""
     query = sa.select(loop_cycle).filter_by(tenant=tenant).where(*where)
     columns = loop_cycle.c
     order = [columns.number.desc()]
@@ -127,7 +128,7 @@ class LoopCycles:
         return {"tenant": self.tenant, "loop": self.loop}
 
     def newest(self, *where: sa.ColumnElement[bool]) -> Cycle | None:
-        """The one that is open, or that ended last; of those for which `where` holds."""
+        """Return the newest cycle for which `where` holds."""
         return next(iter(cycles_of(self.database, self.tenant, self.loop, *where, limit=1)), None)
 
     def at(self, number: int) -> Cycle:
@@ -145,7 +146,7 @@ class LoopCycles:
     def open(
         self, number: int, *, channel: str, file_digest: str, budget_s: int, stages: Sequence[str]
     ) -> bool:
-        """False where another runner opened it."""
+        """Open a cycle. Returns False if another runner opened it."""
         row = self.key | {"number": number, "opened_at": now_us(), "channel": channel}
         row |= {"file_digest": file_digest, "budget_s": budget_s}
         rows = [
@@ -158,7 +159,7 @@ class LoopCycles:
         return bool(is_new)
 
     def end(self, number: int, outcome: CycleOutcome, why: str) -> bool:
-        """False where another runner ended it."""
+        """End a cycle. Returns False if another runner ended it."""
         cycle = sa.update(loop_cycle).filter_by(**self.key, number=number)
         ended = cycle.where(loop_cycle.c.ended_at.is_(None))
         with self.database.write() as connection:
@@ -169,8 +170,9 @@ class LoopCycles:
     def claimed(
         self, number: int, stage: CycleStage, *, owner: str, lease_s: float, until_us: int | None
     ) -> Iterator["StageClaim | None"]:
-        """Claim a stage until the block ends, and renew its lease meanwhile, until `until_us` at
-        most. None where another runner was faster. A block that raises gives the stage back."""
+        """Claim a stage until the block ends, renewing its lease until `until_us` at most.
+
+        Yields None if another runner was faster. A block that raises gives the stage back."""
         columns = loop_stage.c
         claim_row = (
             sa.update(loop_stage)
@@ -207,16 +209,18 @@ class LoopCycles:
 
 @dataclass(frozen=True)
 class StageClaim:
-    """A stage that this process does. `lost` is set when another process has claimed it, or the
-    cycle's budget is used up. In the first case each change raises StageLost and stores nothing."""
+    """A stage that this process runs.
+
+    `lost` is set when another process has claimed it, or the cycle's budget is used up. After
+    another claim, each change raises StageLost and stores nothing."""
 
     cycles: LoopCycles
     number: int
     stage: str
     epoch: int
-    #: When this claim was made.
+    #: When the claim was made.
     at: int
-    #: By the monotonic clock; None: it may take as long as it likes.
+    #: End by the monotonic clock; None without a limit.
     ends_at: float | None
     lost: Event = field(default_factory=Event, compare=False)
 
@@ -227,25 +231,25 @@ class StageClaim:
         return StageLost(stage=self.stage, cycle=self.number, loop=self.cycles.loop)
 
     def note_inputs(self, inputs: Mapping[str, Any]) -> None:
-        """Failures are counted anew where the try before had other inputs."""
+        """Store the inputs. Other inputs than in the last try reset the count of failures."""
         encoded, digest = encoded_inputs(inputs)
         same = loop_stage.c.inputs_digest == digest
         failures = sa.case((same, loop_stage.c.failures), else_=0)
         self.change(inputs=encoded, inputs_digest=digest, failures=failures)
 
     def finish(
-        self, state: StageState, result: Mapping[str, Any], why: str, **of_cycle: Any
+        self, state: StageState, result: Mapping[str, Any], why: str, **columns: Any
     ) -> None:
         encoded, _ = encoded_inputs(result)
         end = {"state": state, "ended_at": now_us(), "lease_until": 0}
-        self.change(of_cycle, **end, result=encoded, why=why)
+        self.change(columns, **end, result=encoded, why=why)
 
     def postpone(self, why: str, pause_s: float) -> None:
-        """Waiting is no failure."""
+        """Let the stage wait. This does not count as a failure."""
         self.change(state="waiting", lease_until=0, not_before=now_us(pause_s), why=why)
 
     def fail(self, why: str, *, pause_us: int | None) -> None:
-        """Without a pause it is not tried again."""
+        """Count a failure. Without a pause the stage is not tried again."""
         end: dict[str, Any] = {"state": "failed", "ended_at": now_us()}
         if pause_us is not None:
             end = {"state": "waiting", "not_before": now_us() + pause_us}
@@ -266,19 +270,19 @@ class StageClaim:
             self.change(lease_until=now_us(lease_s))
         except StageLost:
             self.lost.set()
-            log_line.warning("a stage was lost while its work went on", stage=self.stage)
+            log_line.warning("a stage was lost during its work", stage=self.stage)
         except DatabaseUnreachable as error:
             log_line.warning("a stage's lease could not be renewed", why=str(error))
 
-    def change(self, of_cycle: Mapping[str, Any] | None = None, /, **values: Any) -> None:
-        """Store values of the stage, and columns of the cycle with them."""
+    def change(self, columns: Mapping[str, Any] | None = None, /, **values: Any) -> None:
+        """Store values of the stage and columns of its cycle."""
         held = sa.update(loop_stage).filter_by(**self._key, epoch=self.epoch, state="running")
         with self.cycles.database.write() as connection:
             if connection.execute(held.values(**values)).rowcount != 1:
                 raise self.gone()
-            if of_cycle:
+            if columns:
                 cycle = sa.update(loop_cycle).filter_by(**self.cycles.key, number=self.number)
-                connection.execute(cycle.values(**of_cycle))
+                connection.execute(cycle.values(**columns))
 
     @property
     def _key(self) -> dict[str, Any]:
@@ -298,11 +302,11 @@ def _read_cycle(connection: sa.Connection, row: sa.Row[Any]) -> Cycle:
     return Cycle(**{name: getattr(row, name) for name in names}, stages=tuple(stages))
 
 
-# What other rooms ask of cycles
+# For other rooms
 
 
 def shard_uses(connection: sa.Connection, tenant: str, shard: str) -> Iterator[str]:
-    """The open cycles that are about a shard."""
+    """Name the open cycles that use a shard."""
     cycle, stage = loop_cycle.c, loop_stage.c
     same = (stage.tenant == cycle.tenant) & (stage.loop == cycle.loop)
     under_way = (
@@ -314,18 +318,18 @@ def shard_uses(connection: sa.Connection, tenant: str, shard: str) -> Iterator[s
     )
     for row in connection.execute(under_way):
         if msgspec.json.decode(row.result).get("shard") == shard:
-            yield f"cycle {row.cycle} of the loop {row.loop} is about it"
+            yield f"cycle {row.cycle} of the loop {row.loop} uses it"
 
 
 def show_training(subject: "ProofSubject") -> list[dict[str, Any]]:
-    """In the order of the lineage. Of a checkpoint that no loop made, a gap."""
+    """Describe the training of each ancestor. A checkpoint that no loop made is a gap."""
     names = [learner.name for learner in subject.ancestry]
     mine = loop_cycle.c.checkpoint.in_(names)
     cycles = cycles_of(subject.lake.database, subject.tenant, None, mine)
     made = {cycle.checkpoint: cycle for cycle in cycles}
     for learner in subject.ancestry:
         if learner.name not in made:
-            why = f"no loop trained it: {learner.registered_by} registered what came from elsewhere"
+            why = f"no loop trained it: {learner.registered_by} registered it from elsewhere"
             subject.lacks("training", learner.name, why)
     return [_trained_by(made[name]) for name in names if name in made]
 

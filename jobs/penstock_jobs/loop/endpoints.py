@@ -1,4 +1,4 @@
-"""What can be asked of loops."""
+"""Endpoints of loops."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,8 +30,9 @@ _CYCLES_MAX = 10_000
 
 
 class StageAnswer(msgspec.Struct, kw_only=True):
-    """`silent` says that the owner was not heard of for too long: the next runner takes over.
-    `again_at` is when a stage that waits is tried again."""
+    """A stage. `silent`: its owner's lease ran out, so the next runner takes over.
+
+    `again_at` is when a waiting stage is tried again."""
 
     stage: str
     state: str
@@ -72,8 +73,8 @@ class CyclesAnswer(Page):
 
 
 LoopName = Annotated[str, Meta(description="Only this loop.", extra={"metavar": "NAME"})]
-_LIMIT = Meta(ge=1, le=_CYCLES_MAX, description="So many, the newest.")
-_BEFORE = Meta(description="Those before: the cursor a list named.")
+_LIMIT = Meta(ge=1, le=_CYCLES_MAX, description="At most this many, the newest.")
+_BEFORE = Meta(description="Continue at the cursor that a list printed.")
 
 
 class LoopsRequest(ListRequest):
@@ -87,7 +88,7 @@ class CyclesRequest(Request):
 
 
 def cycle_answer(cycle: "Cycle", now_us: int | None = None) -> CycleAnswer:
-    """Without `now_us` what is under way has taken no time yet."""
+    """Describe a cycle. Without `now_us`, open stages have no duration."""
     begun, ended = cycle.began_at, cycle.ended_at or now_us
     took_s = None if begun is None or ended is None else (ended - begun) / SECOND_US
     document = facts(cycle) | {"cycle": cycle.number, "took_s": took_s}
@@ -111,7 +112,7 @@ def _stage_document(cycle: "Cycle", stage: "CycleStage", now_us: int | None) -> 
 
 
 def _stage_s(cycle: "Cycle", stage: "CycleStage", now_us: int | None) -> float | None:
-    """How long it took, pauses included. The time before the cycle began does not count."""
+    """Return the duration, pauses included, without the time before the cycle began."""
     begun, ended = stage.started_at, stage.ended_at or now_us
     if begun is None or ended is None or cycle.began_at is None:
         return None
@@ -162,7 +163,7 @@ SHOW_LOOPS = Endpoint(
     "GET /v1/loops",
     _status,
     ("read",),
-    "The newest cycle of each loop: what it does, and what it waits for",
+    "The newest cycle of each loop, and what it waits for",
 )
 SHOW_CYCLES = Endpoint(
     "GET /v1/loops/cycles", _history, ("read",), "How cycles ended and why, the newest last"

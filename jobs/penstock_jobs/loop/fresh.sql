@@ -1,5 +1,5 @@
--- Completion tokens of sessions that one checkpoint alone wrote and that were scored after a moment
--- for the first time. What was negative by rule was scored too.
+-- Completion tokens of sessions that one checkpoint alone wrote and that were first scored after a
+-- moment. A session that is negative by rule counts as scored.
 with scored as (
     select session_id
     from outcomes

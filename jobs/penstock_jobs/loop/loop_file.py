@@ -1,6 +1,6 @@
-"""A loop file: which channel, when a cycle begins, and what each stage of it does.
+"""A loop file: the channel, when a cycle begins, and what each stage does.
 
-Paths in it are relative to it; commands run where it lies."""
+Paths are relative to the file, and commands run in its folder."""
 
 import os
 import shlex
@@ -21,14 +21,15 @@ from penstock_jobs.rewards.definition import DEFAULT, Definition, find_definitio
 from penstock_jobs.shards.recipe import Recipe, load_recipe
 
 _HOUR_S = 3_600
-#: Names of loops stand in those of checkpoints, snapshots and folders.
+#: Names of loops are part of the names of checkpoints, snapshots and folders.
 _NAME_CHARS_MAX = 64
 
 
 @dataclass(frozen=True)
 class CycleStart:
-    """A cycle begins as soon as one of the two is reached. `tokens` are completion tokens of
-    sessions that the channel's checkpoint wrote and that were scored since the cycle before."""
+    """The start of a cycle: as soon as one of the two limits is reached.
+
+    `tokens` are completion tokens of the channel's checkpoint, scored since the previous cycle."""
 
     tokens: Positive | None = None
     every_s: Seconds | None = None
@@ -36,19 +37,19 @@ class CycleStart:
     def __post_init__(self) -> None:
         if self.tokens is None and self.every_s is None:
             how = 'tokens = 2000000, every = "5h" or both'
-            raise ValueError(f"it does not say when a cycle begins: {how}")
+            raise ValueError(f"it does not say when a cycle begins; set {how}")
 
 
 @dataclass(frozen=True)
 class TrainerSection:
     command: str | None = None
     url: str | None = None
-    #: The name of a variable of the runner's environment that holds the token for `url`.
+    #: The environment variable of the runner that holds the token for `url`.
     token_env: str | None = None
     limit_s: Seconds = 4 * _HOUR_S
-    #: Where a command writes; None: below the data directory.
+    #: Where a command writes; None for the data directory.
     output: Path | None = None
-    #: How long failed tries and checkpoints that were not promoted stay; None: for ever.
+    #: How long failed tries and unpromoted checkpoints are kept; None for ever.
     keep_s: Seconds | None = None
 
     def __post_init__(self) -> None:
@@ -56,9 +57,9 @@ class TrainerSection:
             raise ValueError("it needs either a command or a url, not both")
         if self.url is None:
             if self.token_env is not None:
-                raise ValueError("token_env is for a url; a command has the environment")
+                raise ValueError("token_env goes with a url; a command has the whole environment")
         elif self.output is not None or self.keep_s is not None:
-            raise ValueError("output and keep are for a command; a url has its own folders")
+            raise ValueError("output and keep go with a command; a url has its own folders")
 
 
 @dataclass(frozen=True)
@@ -80,19 +81,20 @@ class BenchSection:
 
 @dataclass(frozen=True)
 class CanarySection:
-    #: Its first share; None: the first step of the channel's policy.
+    #: The first share; None for the first step of the channel's policy.
     share: float | None = None
     limit_s: Seconds | None = None
 
     def __post_init__(self) -> None:
         if self.share is not None and not 0 < self.share < 1:
-            raise ValueError(f"share lies between 0 and 1, and is {self.share!r}")
+            raise ValueError(f"share must lie between 0 and 1, but is {self.share!r}")
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often a stage may fail, and its pauses: each is twice as long as the one before, up to
-    the longest. The same pauses stand between cycles that fail."""
+    """The number of tries of a stage, and the pauses between them.
+
+    Each pause is twice as long as the last, up to the longest. Failed cycles pause likewise."""
 
     tries: Positive = 3
     pause_s: Seconds = 30
@@ -105,7 +107,7 @@ class RetryPolicy:
 
 @dataclass(frozen=True)
 class RewardsSection:
-    #: A name of those that come with Penstock, or a file.
+    #: A shipped definition by name, or a file.
     definition: str = DEFAULT
 
 
@@ -126,7 +128,7 @@ class WatchSection:
 
     def __post_init__(self) -> None:
         if self.for_s is None:
-            raise ValueError('it does not say how long: for = "2h"')
+            raise ValueError('it does not say how long; set for = "2h"')
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,19 +145,19 @@ class LoopSections:
     watch: WatchSection | None = None
     retry: RetryPolicy = RetryPolicy()
     budget_s: Seconds = 5 * _HOUR_S
-    #: Whether a cycle that takes longer ends, or is only shown.
+    #: Whether a cycle over its budget ends, or is only shown.
     over_budget: Literal["show", "end"] = "show"
 
     def __post_init__(self) -> None:
         if not self.bench:
-            raise ValueError("it has no [[bench]]: the gate would know nothing")
+            raise ValueError("it has no [[bench]], which the gate needs")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoopFile(LoopSections):
-    #: The text of a policy that the channel is given; None: it has its own.
+    #: The text of a policy for the channel; None keeps the channel's own.
     policy: str | None
-    #: Of its text; not of the files that it names.
+    #: The digest of this file alone, without the files that it names.
     digest: str
     directory: Path
 
@@ -165,19 +167,20 @@ class LoopFile(LoopSections):
         return find_definition(definition if known else str(self.directory / definition))
 
     def load_recipe(self) -> Recipe:
-        """Raises InvalidInput where it does not fit this loop."""
+        """Load the recipe. Raises InvalidInput if it does not fit this loop."""
         recipe = load_recipe(self.shard.recipe)
         if (why := _misfit(recipe, self)) is not None:
             raise InvalidInput(what=f"The recipe {self.shard.recipe} in a loop", why=why)
         return recipe
 
     def here(self, command: str) -> str:
-        """Puts the folder of the loop file in the place of `{here}`, quoted for a shell."""
+        """Replace `{here}` by the folder of the loop file, quoted for a shell."""
         return command.replace("{here}", shlex.quote(str(self.directory)))
 
 
 def load_loop(path: Path) -> LoopFile:
-    """Reads the recipe, the definition and the policy too: nothing begins with a mistake in them.
+    """Read a loop file, and check the recipe, definition and policy that it names.
+
     Raises InvalidInput."""
     where, directory = str(path), path.parent.resolve()
     content = read_text(path)
@@ -185,14 +188,14 @@ def load_loop(path: Path) -> LoopFile:
     check_name("The name of a loop", name := sections.name)
     fit = name.replace("-", "").replace("_", "").replace(".", "")
     if not (fit.isascii() and fit.isalnum()) or name[0] == "." or len(name) > _NAME_CHARS_MAX:
-        why = f"it is at most {_NAME_CHARS_MAX} letters, digits and any of - _ ."
+        why = f"use at most {_NAME_CHARS_MAX} letters, digits and any of - _ ."
         raise InvalidInput(what=f"The name of a loop {name!r}", why=why)
     check_channel_name(sections.channel)
     if (url := sections.trainer.url) is not None:
-        # The address is stored with each cycle, where everybody can read it.
+        # The address is stored with each cycle, where every reader sees it.
         here = f"[trainer] of {where}, url"
         if HttpAddress.of(url, here).login is not None or without_secrets(url) != url:
-            why = "no users and keys belong into it: token_env names the variable that has a token"
+            why = "it must hold no user or key; name the variable with the token in token_env"
             raise InvalidInput(what=here, why=why)
     policy_path = sections.gate.policy
     policy = None if policy_path is None else read_text(policy_path)
@@ -205,17 +208,17 @@ def load_loop(path: Path) -> LoopFile:
 
 
 def label_of(loop: str, tenant: str) -> str:
-    """The loop's name, where names of all tenants stand beside each other."""
+    """Return a name that is unique among all tenants."""
     return loop if tenant == TENANT_DEFAULT else f"{loop}@{tenant}"
 
 
 def token_of(variable: str | None) -> str | None:
-    """The secret in a variable; None where none is named. Raises InvalidInput, without it."""
+    """Read the secret in a variable, if one is named. Raises InvalidInput, without the secret."""
     if variable is None:
         return None
     token = os.environ.get(variable, "").strip()
     if not token or not token.isascii() or not token.isprintable():
-        why = "where this runner of the loop runs that variable holds no token"
+        why = "in the environment of this runner it holds no token"
         raise InvalidInput(what=f"token_env {variable}", why=why)
     return token
 
@@ -223,7 +226,7 @@ def token_of(variable: str | None) -> str | None:
 def environment_of(variables: tuple[str, ...]) -> Mapping[str, str]:
     for name in variables:
         if name not in os.environ:
-            why = "there is no such variable where this runner of the loop runs"
+            why = "the environment of this runner has no such variable"
             raise InvalidInput(what=f"pass_env {name}", why=why)
     return {name: os.environ[name] for name in variables}
 
@@ -233,22 +236,22 @@ def _misfit(recipe: Recipe, loop: LoopFile) -> str | None:
         if name is not None and not (recipe.directory / name).is_file():
             return f"there is no file {recipe.directory / name}, which its [tokens] names"
     if recipe.as_of != "latest":
-        return f"as_of is {recipe.as_of!r}: each cycle would train on the same sessions. Remove it"
+        return f"as_of is {recipe.as_of!r}: each cycle would train on the same sessions; remove it"
     if loop.shard.staleness == "channel" and recipe.staleness.channel != loop.channel:
         counted = recipe.staleness.channel or recipe.staleness.checkpoint
-        by = f"it counts from {counted!r}" if counted else "it names none"
+        by = f"it names {counted!r}" if counted else "it names none"
         return (
-            f"its [staleness] has to say channel = {loop.channel!r}, with max_versions, and {by};"
-            ' to use sessions of any checkpoint, say staleness = "recipe" in [shard] of the loop'
+            f"its [staleness] must have channel = {loop.channel!r} and max_versions, but {by};"
+            ' to use sessions of any checkpoint, set staleness = "recipe" in [shard] of the loop'
         )
     if recipe.reward is None:
         return None
     if recipe.reward.pending == "wait":
-        return 'pending is "wait", and production never rests; say pending = "drop"'
+        return 'pending is "wait", but new sessions never end; set pending = "drop"'
     name = recipe.reward.definition
     definition = find_definition(name if name in shipped() else str(recipe.directory / name))
     computed = loop.load_definition()
     if definition.version == computed.version:
         return None
-    why = f"its definition is {definition.name} ({definition.version}), and the loop computes"
+    why = f"its definition is {definition.name} ({definition.version}), but the loop computes"
     return f"{why} {computed.name} ({computed.version})"

@@ -1,5 +1,6 @@
-"""The stages that bring the candidate into its channel (bench, gate, promote), and that look at
-live metrics there (canary, watch). One runner at a time looks."""
+"""Stages that release a candidate: bench, gate, promote, canary and watch.
+
+Only one runner at a time looks at live metrics."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -37,12 +38,12 @@ from penstock_jobs.benchmarks.run import (
     run_suite,
 )
 from penstock_jobs.benchmarks.suite import Suite, read_suite
+from penstock_jobs.loop import CanarySettings
 from penstock_jobs.loop.canary.live_metrics import COLUMNS
-from penstock_jobs.loop.canary.settings import CanarySettings
 from penstock_jobs.loop.canary.watch import WatchRound, lease_of, step_once, watch_once
 from penstock_jobs.loop.cycles import database_now
 from penstock_jobs.loop.loop_file import BenchSection, environment_of
-from penstock_jobs.loop.stage import (
+from penstock_jobs.loop.stages import (
     CycleOver,
     Stage,
     StageAnswer,
@@ -61,20 +62,21 @@ from penstock_jobs.rewards.definition import (
 )
 from penstock_jobs.rewards.due_sessions import definition_known_as
 
-#: The part of the policy's `max_age` after which an attempt is made anew: it would be too old by
-#: the time when the gate is asked.
+#: An attempt older than this part of the policy's `max_age` is repeated: it would be too old when
+#: the gate decides.
 _SHARE_OF_AGE = 0.9
 _NOT_NOW = (ChannelPinned, GateRefused, PromotionConflict, StateRefused)
 _REFUSALS = (AlreadyServing, *_NOT_NOW)
-#: What the attempts of a bench depend on, besides its suite.
+#: What the attempts of a bench depend on, apart from its suite.
 _BENCH_INPUTS = ("agent", "serving", "attempts", "until_decided")
 _REASON_CHARS_MAX = 1_000
 _OWNER_CHARS_MAX = 64
 
 
 class BenchStage(Stage):
-    """Lets the agent attempt the suites with the parent and with the candidate. Known attempts are
-    not made again, unless they are too old for the gate."""
+    """Has the agent attempt the suites with the parent and with the candidate.
+
+    Known attempts are not repeated, unless they are too old for the gate."""
 
     name = "bench"
 
@@ -103,13 +105,13 @@ class BenchStage(Stage):
 
 
 def _attempt(context: StageContext, bench: BenchSection, suite: Suite, checkpoint: str) -> int:
-    """How many attempts there are afterwards."""
+    """Make the missing attempts. Returns how many there are afterwards."""
     database = context.database
     scope = AttemptScope(context.tenant, suite.name, suite.version, checkpoint)
     if bench.until_decided and checkpoint == context.candidate:
         choose: ChooseAttempts = UntilDecided(database, scope, context.loop.channel)
     else:
-        # Chosen once: attempts that get too old meanwhile do not keep the run going for ever.
+        # Chosen once: attempts that grow too old during the run do not prolong it.
         policy = context.policy()
         rules = policy.evidence if policy is not None else EvidenceRules()
         oldest_us = oldest_accepted_us(rules.max_age_s, database_now(database))
@@ -137,14 +139,14 @@ def _attempt(context: StageContext, bench: BenchSection, suite: Suite, checkpoin
 
 
 def oldest_accepted_us(max_age_s: int | None, now_us: int) -> int | None:
-    """Attempts from before are too old. None: no attempt is."""
+    """Return the time before which attempts are too old; None if age does not count."""
     return None if max_age_s is None else now_us - round(_SHARE_OF_AGE * max_age_s * SECOND_US)
 
 
 def missing_attempts(
     known: Sequence[RecordedAttempt], tasks: Collection[str], attempts: int, oldest_us: int | None
 ) -> list[PlannedAttempt]:
-    """Which attempts to make, the tasks with the fewest first. Age alone decides, never a score."""
+    """Plan attempts, tasks with the fewest first. Only age decides, never a score."""
     numbers: dict[str, set[int]] = {task: set() for task in tasks}
     fresh = dict.fromkeys(tasks, 0)
     for record in known:
@@ -162,14 +164,14 @@ def missing_attempts(
 
 
 def _apply_policy(context: StageContext) -> None:
-    """Give the channel the policy that the loop file names, if any. The same one is no change."""
+    """Give the channel the policy of the loop file, if any. An equal policy is no change."""
     if (text := context.loop.policy) is not None:
         reason = f"the policy of the loop {context.loop.name}"
         set_policy(context.database, **context.requester, text=text, reason=reason)
 
 
 class GateStage(Stage):
-    """Asks the gate. Only PASS goes on."""
+    """Asks the gate. Only PASS continues the cycle."""
 
     name = "gate"
 
@@ -196,14 +198,17 @@ class GateStage(Stage):
         }
         if verdict.outcome == "PASS":
             return StageDone(result, summary=f"PASS, {verdict.id}")
-        why = f"the gate says {verdict.outcome} of {verdict.checkpoint}: {'; '.join(reasons)}"
-        # ERROR says nothing about the checkpoint: a person has to look at the evidence.
+        why = (
+            f"the gate's verdict on {verdict.checkpoint} is {verdict.outcome}: {'; '.join(reasons)}"
+        )
+        # ERROR says nothing about the checkpoint: a person must look at the evidence.
         return CycleOver("failed" if verdict.outcome == "ERROR" else "refused", why, result)
 
 
 class PromoteStage(Stage):
-    """Points the channel at the candidate, or tries it on a part of the traffic, if the gate still
-    says so and the channel is still at the parent."""
+    """Promotes the candidate, or makes it a canary.
+
+    The gate must still pass it, and the channel must still be at the parent."""
 
     name = "promote"
 
@@ -222,7 +227,7 @@ class PromoteStage(Stage):
             return _promoted(change)
         state = context.channel()
         if state.canary is not None:
-            return CycleOver("refused", f"the canary {state.canary} is tried on {state.channel}")
+            return CycleOver("refused", f"the canary {state.canary} runs on {state.channel}")
         promotion = Promotion(
             **context.requester,
             checkpoint=inputs["checkpoint"],
@@ -235,13 +240,13 @@ class PromoteStage(Stage):
             judge_it = gate_judge(context.database, context.tenant, share)
             return _promoted(promote(context.database, promotion, judge_it))
         except _REFUSALS as error:
-            # A runner that had this stage before may have been faster by now.
+            # A runner that held this stage before may have promoted it.
             if (change := _earlier_promotion(context, inputs["channel_version"])) is not None:
                 return _promoted(change)
             state = context.channel()
             same = (state.checkpoint, state.canary) == (inputs["parent"], None)
             if isinstance(error, PromotionConflict) and same:
-                # Another version with the same checkpoint: a new policy.
+                # A new version with the same checkpoint is a new policy.
                 return StageWaits(one_line(error))
             return CycleOver("refused", one_line(error))
 
@@ -265,7 +270,7 @@ def _promoted(change: Change) -> StageDone:
 
 
 class CanaryStage(Stage):
-    """Gives the canary more traffic, step by step, until it has all or was taken back."""
+    """Gives the canary more traffic step by step, until it has all or is rolled back."""
 
     name = "canary"
 
@@ -277,7 +282,7 @@ class CanaryStage(Stage):
         if (end := _canary_end(context, inputs)) is not None:
             return end
         step = _look(context)
-        if step.did == "looked":
+        if step.action == "looked":
             place = context.lake, context.tenant, context.loop.channel
             try:
                 step = step_once(*place, actor=context.actor)
@@ -288,7 +293,7 @@ class CanaryStage(Stage):
         limit_s = context.loop.canary.limit_s if context.loop.canary else None
         if limit_s is None or context.seconds_in_stage() < limit_s:
             return StageWaits(step.why, _look_seconds(context))
-        why = f"the canary {context.candidate} was not decided in time: {step.why}"
+        why = f"no decision on the canary {context.candidate} in time: {step.why}"
         version, reason = context.channel().version, why[:_REASON_CHARS_MAX]
         try:
             request = Rollback(**context.requester, reason=reason, expect_version=version)
@@ -309,7 +314,7 @@ def _canary_end(context: StageContext, inputs: StageFacts) -> StageAnswer | None
 
 
 class WatchStage(Stage):
-    """Looks at what was promoted for a while. The look takes it back where live metrics say so."""
+    """Watches the promoted checkpoint for a while. A breach of live metrics rolls it back."""
 
     name = "watch"
 
@@ -327,7 +332,7 @@ class WatchStage(Stage):
         left_s = inputs["for_s"] - context.seconds_in_stage()
         if left_s <= 0:
             return StageDone({"version": state.version, "last": why}, summary=why)
-        waits = f"{context.candidate} is watched for {left_s:.0f} s more: {why}"
+        waits = f"{context.candidate} is watched for another {left_s:.0f} s: {why}"
         return StageWaits(waits, min(left_s, _look_seconds(context)))
 
 
@@ -336,8 +341,9 @@ def _look_seconds(context: StageContext) -> float:
 
 
 def _look(context: StageContext) -> WatchRound:
-    """A round of the watcher, unless one beside the loop looks. The rewards that the metrics need
-    are computed first. Raises PromotionConflict, DatabaseUnreachable."""
+    """Compute rewards that metrics need, then run a round of the watcher.
+
+    Does nothing while another watcher looks. Raises PromotionConflict, DatabaseUnreachable."""
     lake, channel = context.lake, context.loop.channel
     name = lease_of(context.tenant, channel)
     owner = f"{context.actor}-{context.claim.epoch}"[:_OWNER_CHARS_MAX]
@@ -352,7 +358,7 @@ def _look(context: StageContext) -> WatchRound:
 
 
 def _definitions(context: StageContext) -> Iterator[Definition]:
-    """Each definition that a live metric needs. The look complains of unknown ones."""
+    """Find definitions that live metrics need. The look reports unknown ones."""
     policy, of_loop = context.policy(), context.loop.load_definition()
     metrics = policy.live if policy is not None else ()
     names = [m.definition or DEFAULT for m in metrics if m.definition or m.metric not in COLUMNS]
@@ -370,7 +376,7 @@ def _definitions(context: StageContext) -> Iterator[Definition]:
 
 
 def _why_gone(context: StageContext, version: int) -> str:
-    """Why a channel is no longer at what the loop promoted, by the first change that took it."""
+    """Explain why the candidate left the channel, by the first change that removed it."""
     for change in _changes(context, version):
         if context.candidate not in (change.checkpoint, change.canary):
             return f"{change.action} by {change.actor}: {change.reason}"

@@ -1,4 +1,4 @@
-"""What the loop and its canaries bring."""
+"""The room of the loop and its canaries."""
 
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -11,10 +11,9 @@ if TYPE_CHECKING:
 
 
 def commands() -> Commands:
-    from penstock_jobs.loop import cli as loop_cli
-    from penstock_jobs.loop.canary import cli
+    from penstock_jobs.loop import cli
 
-    return {"canary": cli.app, "loop": loop_cli.app}
+    return {"canary": cli.canary_app, "loop": cli.app}
 
 
 def tables() -> list[ModuleType]:
@@ -24,8 +23,7 @@ def tables() -> list[ModuleType]:
 
 
 def settings() -> "list[type[RoomSettings]]":
-    from penstock_jobs.loop import LoopSettings
-    from penstock_jobs.loop.canary.settings import CanarySettings
+    from penstock_jobs.loop import CanarySettings, LoopSettings
 
     return [CanarySettings, LoopSettings]
 

@@ -1,7 +1,7 @@
 """A runner of a loop: it decides what comes next, does it, and stores the result.
 
-Decisions depend on the newest cycle, the channel and the clock alone: any number of runners may
-work on one database. Who claimed a stage does it; the lease of one that is killed runs out."""
+Decisions depend only on the newest cycle, the channel and the clock, so any number of runners can
+share a database. A runner claims a stage before it works; the lease of a killed runner runs out."""
 
 import os
 import socket
@@ -21,7 +21,6 @@ from penstock.registry.channels.change import ChannelState
 from penstock.registry.channels.channel import channel_state, policy_of
 from penstock.registry.gate.policy import parse
 from penstock_jobs.loop import LoopSettings
-from penstock_jobs.loop.candidate import RegisterStage, RewardsStage, ShardStage, TrainStage
 from penstock_jobs.loop.cycles import (
     Cycle,
     CycleOutcome,
@@ -32,10 +31,20 @@ from penstock_jobs.loop.cycles import (
 )
 from penstock_jobs.loop.loop_file import LoopFile, RetryPolicy, environment_of, token_of
 from penstock_jobs.loop.release import BenchStage, CanaryStage, GateStage, PromoteStage, WatchStage
-from penstock_jobs.loop.stage import CycleOver, StageAnswer, StageContext, StageDone, StageWaits
+from penstock_jobs.loop.stages import (
+    CycleOver,
+    RegisterStage,
+    RewardsStage,
+    ShardStage,
+    StageAnswer,
+    StageContext,
+    StageDone,
+    StageWaits,
+    TrainStage,
+)
 from penstock_jobs.loop.trainers import remove_outputs
 
-#: The stages of a cycle, in their order. A new stage is a class and its place in this list.
+#: The stages of a cycle in order. A new stage is a class and an entry in this list.
 STAGES = (
     RewardsStage(),
     ShardStage(),
@@ -49,7 +58,7 @@ STAGES = (
 )
 #: The stage that decides when a cycle begins, and the one that moves the channel.
 _FIRST, _MOVES = "rewards", "promote"
-#: Errors with these HTTP statuses are refusals: the same request is refused again.
+#: HTTP statuses of errors that the same request meets again.
 _REFUSED = (409, 422)
 _UNREACHABLE = (DatabaseUnreachable, StoreUnreachable, ExecutorUnreachable)
 
@@ -72,7 +81,7 @@ class EndCycle:
 
 @dataclass(frozen=True)
 class Wait:
-    """Wait until that time at most; None where nobody knows how long."""
+    """Wait until `until_us` at most; None if nobody knows how long."""
 
     why: str
     until_us: int | None = None
@@ -90,14 +99,16 @@ def next_action(
     *,
     budgeted: bool = False,
 ) -> Action:
-    """`failed` of the newest cycles in a row have failed. Where it is `budgeted`, a cycle over its
-    budget ends."""
+    """Decide what comes next.
+
+    `failed` is how many of the newest cycles failed in a row. With `budgeted`, a cycle that is over
+    its budget ends."""
     if last is None:
         return OpenCycle(1)
     if last.ended_at is not None:
         until_us = last.ended_at + pause_us(retry, failed)
         if until_us > now_us:
-            return Wait(f"cycle {last.number} failed, as {failed} in a row did", until_us)
+            return Wait(f"cycle {last.number} failed, {failed} failed in a row", until_us)
         return OpenCycle(last.number + 1)
     stage = next((stage for stage in last.stages if stage.state != "done"), None)
     if stage is None:
@@ -105,7 +116,7 @@ def next_action(
     if stage.state == "over":
         return EndCycle((stage.result or {}).get("ends") or "refused", stage.why)
     if stage.state == "running" and stage.lease_until >= now_us:
-        return Wait(f"{stage.owner} does {stage.stage}", stage.lease_until + 1)
+        return Wait(f"{stage.owner} runs {stage.stage}", stage.lease_until + 1)
     ends_us = budget_end_us(last, stage.stage) if budgeted else None
     if ends_us is not None and (stage.ended_at or now_us) >= ends_us:
         used = f"its budget of {last.budget_s:,} s was used up in {stage.stage}"
@@ -116,9 +127,9 @@ def next_action(
         if why := _not_ready(channel):
             return Wait(why)
     elif channel.checkpoint != last.parent and _is_before_promotion(last, stage.stage):
-        # It was trained on sessions of a checkpoint that serves no longer.
-        moved = f"{channel.channel} is at {channel.checkpoint} by now"
-        return EndCycle("refused", f"{moved}, and this cycle began at {last.parent}")
+        # Its sessions are of a checkpoint that no longer serves.
+        moved = f"{channel.channel} moved to {channel.checkpoint}"
+        return EndCycle("refused", f"{moved}; this cycle began at {last.parent}")
     if stage.not_before > now_us:
         return Wait(stage.why, stage.not_before)
     return RunStage(stage.stage)
@@ -130,14 +141,14 @@ def _is_before_promotion(cycle: Cycle, stage: str) -> bool:
 
 
 def budget_end_us(cycle: Cycle, stage: str) -> int | None:
-    """When the budget ends this stage. From promotion on nothing is broken off."""
+    """Return when the budget ends this stage; None from promotion on."""
     if cycle.began_at is None or not _is_before_promotion(cycle, stage):
         return None
     return cycle.began_at + cycle.budget_s * SECOND_US
 
 
 def pause_us(retry: RetryPolicy, failures: int) -> int:
-    # The power is bounded, since the number of failures is not.
+    # The exponent is bounded, the number of failures is not.
     pause_s = min(retry.pause_s * 2.0 ** min(failures - 1, 40), retry.longest_s)
     return round(pause_s * SECOND_US) if failures else 0
 
@@ -146,16 +157,18 @@ def _not_ready(channel: ChannelState) -> str | None:
     if channel.checkpoint is None:
         return f"nothing is promoted to {channel.channel} yet: promote a first checkpoint by hand"
     if channel.pinned:
-        return f"{channel.channel} is pinned until a person says `penstock channels release`"
+        return f"{channel.channel} is pinned; a person must run `penstock channels release`"
     if channel.canary is not None:
-        return f"the canary {channel.canary} is tried on {channel.channel}"
+        return f"the canary {channel.canary} runs on {channel.channel}"
     return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Runner:
-    """`wait` pauses for so many seconds, and says whether to stop. `crash_point` is called wherever
-    a test may want to kill the runner."""
+    """Runs cycles of one loop.
+
+    `wait` pauses for a number of seconds and returns whether to stop. `crash_point` is called where
+    a test may kill the runner."""
 
     lake: Lake
     loop: LoopFile
@@ -176,7 +189,8 @@ class Runner:
         return self.lake.settings.room(LoopSettings).loop_poll_seconds
 
     def run(self) -> None:
-        """Cycle after cycle, until `wait` says to stop. Outages of the database are outlived.
+        """Run cycle after cycle until `wait` says to stop. Survives outages of the database.
+
         Raises ChannelUnknown, InvalidInput."""
         self._check()
         self._remove_outputs()
@@ -195,7 +209,8 @@ class Runner:
                 return
 
     def run_once(self) -> Cycle:
-        """The open cycle, or else a new one, to its end; one that cannot begin yet is left open.
+        """Run the open cycle, or a new one, to its end. A cycle that cannot begin stays open.
+
         Raises ChannelUnknown, InvalidInput, DatabaseUnreachable."""
         self._check()
         newest, reported = self._cycles.newest(), ""
@@ -205,7 +220,7 @@ class Runner:
             if last is not None and last.number >= number and last.ended_at is not None:
                 return self._cycles.at(number)
             if last is None or last.number < number:
-                action = OpenCycle(number)  # at once, also after a cycle that failed
+                action = OpenCycle(number)  # without the pause after a failed cycle
             if not isinstance(action, Wait):
                 answer = self._act(last, action)
                 if isinstance(answer, StageWaits) and action == RunStage(_FIRST):
@@ -230,7 +245,7 @@ class Runner:
         where = f"the policy of {state.channel}"
         is_live = bool(text and parse(text, where).live)
         if state.checkpoint is None:
-            why = "nothing is promoted to it: a loop needs a first checkpoint to train from"
+            why = "nothing is promoted to it; a loop needs a first checkpoint to train from"
         elif state.policy is None and self.loop.policy is None:
             why = "it has no gate policy, and the [gate] of the loop file names none"
         elif is_live and self.loop.canary is None:
@@ -243,7 +258,7 @@ class Runner:
         try:
             settings = self.lake.settings
             count = remove_outputs(self.lake.database, settings, self.loop, self.tenant)
-        except OSError as error:  # the loop goes on without
+        except OSError as error:  # the loop goes on
             self.tell(f"old outputs of the trainer cannot be removed: {error}")
             return
         if count:
@@ -264,10 +279,10 @@ class Runner:
         return min(self._poll_s, max(left_s, 0.0))
 
     def _act(self, last: Cycle | None, action: Action) -> StageAnswer | PenstockError | None:
-        """The answer of its stage, if it ran one and did not lose it."""
+        """Return the answer of the stage, unless no stage ran or it was lost."""
         if isinstance(action, OpenCycle):
             loop = self.loop
-            # Some stages have a section in the loop file, and are left out without it.
+            # A stage whose section is missing in the loop file is left out.
             stages = [each.name for each in STAGES if getattr(loop, each.name, each) is not None]
             how: dict[str, Any] = {"file_digest": loop.digest, "budget_s": loop.budget_s}
             if self._cycles.open(action.number, channel=loop.channel, stages=stages, **how):
@@ -304,12 +319,12 @@ class Runner:
                 except StageLost:
                     raise
                 except PenstockError as error:
-                    answer = error  # it is stored too
+                    answer = error
                 self.crash_point(f"{name}:worked")
                 self._store(claim, answer)
             except StageLost as error:
                 over = (left_s := claim.left_s()) is not None and left_s <= 0
-                budget = f"cycle {claim.number}: {name} ends, since the budget is used up"
+                budget = f"cycle {claim.number}: {name} ends, the budget is used up"
                 self.tell(budget if over else one_line(error))
                 return None
             self.crash_point(f"{name}:kept")
@@ -318,7 +333,7 @@ class Runner:
     def _store(self, claim: StageClaim, answer: StageAnswer | PenstockError) -> None:
         stage = f"cycle {claim.number}: {claim.stage}"
         if isinstance(answer, StageDone):
-            claim.finish("done", answer.result, answer.summary, **answer.of_cycle)
+            claim.finish("done", answer.result, answer.summary, **answer.columns)
             self.tell(f"{stage} is done: {answer.summary}")
         elif isinstance(answer, CycleOver):
             claim.finish("over", {**answer.result, "ends": answer.outcome}, answer.why)
@@ -327,10 +342,10 @@ class Runner:
             claim.postpone(answer.why, pause_s)
         else:
             why, retry, failures = one_line(answer), self.loop.retry, claim.failures() + 1
-            # It does not help where the request is wrong, or was refused.
+            # Another try does not help if the request is wrong or was refused.
             refused = answer.exit_status == 2 or answer.http_status in _REFUSED
             may_help = isinstance(answer, _UNREACHABLE) or not refused
-            tries = f"try {failures} of {retry.tries}" if may_help else "not to be tried again"
+            tries = f"try {failures} of {retry.tries}" if may_help else "not tried again"
             self.tell(f"{stage} failed ({tries}): {why}")
             again = may_help and failures < retry.tries
             claim.fail(why, pause_us=pause_us(retry, failures) if again else None)

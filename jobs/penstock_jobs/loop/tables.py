@@ -1,14 +1,14 @@
-"""The tables of the loop: its cycles, and the stages of each.
+"""Tables of the loop: cycles and their stages.
 
-A stage is run by whoever holds its row: `epoch` grows with each claim, and what was begun under an
-older one is not taken. Times are microseconds since 1970 by the database's clock.
+`epoch` grows with each claim of a stage; results of older claims are dropped. Times are in
+microseconds since 1970, by the database's clock.
 """
 
 from sqlalchemy import BigInteger, Column, Integer, String, Table, Text
 
 from penstock.backends.database.tables import metadata
 
-#: One way round, from sessions to a checkpoint that serves, or to the reason why none does.
+#: One round from sessions to a checkpoint that serves, or to the reason why none does.
 loop_cycle = Table(
     "loop_cycle",
     metadata,
@@ -17,22 +17,22 @@ loop_cycle = Table(
     #: 1, 2, 3 without a gap; only the newest is open.
     Column("number", BigInteger, primary_key=True, autoincrement=False),
     Column("channel", String(128), nullable=False),
-    #: Of the loop file that it was opened with.
+    #: The digest of the loop file.
     Column("file_digest", String(80), nullable=False),
     Column("budget_s", BigInteger, nullable=False),
-    #: What served when it began, and what it made.
+    #: The checkpoint that served at the start, and the new one.
     Column("parent", String(128)),
     Column("checkpoint", String(128)),
-    #: How it ended: promoted, refused, failed, rolled_back or over_budget; and why.
+    #: promoted, refused, failed, rolled_back or over_budget; and why.
     Column("outcome", String(16)),
     Column("why", Text, nullable=False, default=""),
     Column("opened_at", BigInteger, nullable=False),
-    #: When what it waited for was there: the budget counts from here.
+    #: When it stopped waiting: the budget counts from here.
     Column("began_at", BigInteger),
     Column("ended_at", BigInteger),
 )
 
-#: A stage of a cycle: what it works on, who does it, and what came of it.
+#: A stage of a cycle: its inputs, owner and result.
 loop_stage = Table(
     "loop_stage",
     metadata,
@@ -46,7 +46,7 @@ loop_stage = Table(
     Column("epoch", BigInteger, nullable=False, default=0),
     Column("owner", String(128)),
     Column("lease_until", BigInteger, nullable=False, default=0),
-    #: Tries that failed with these inputs; those that were killed are no failures.
+    #: Failed tries with these inputs. Killed tries do not count.
     Column("failures", Integer, nullable=False, default=0),
     Column("not_before", BigInteger, nullable=False, default=0),
     #: What it waits for, or what went wrong.

@@ -1,4 +1,4 @@
-"""Trainers: a command, or an address, that gets a shard and a parent and answers with a checkpoint.
+"""Trainers: a command or an HTTP service that makes a checkpoint from a parent and a shard.
 
 `train` raises StageLost soon after `lost` is set, TrainerFailed, TrainerRefused, InvalidInput."""
 
@@ -34,15 +34,15 @@ from penstock_jobs.loop.tables import loop_cycle
 
 _OUTPUT = "checkpoint"
 ANSWER_BYTES_MAX = 64 * 1024
-#: How much of what a trainer said stands in an error.
+#: How much of a trainer's output an error quotes.
 _OUTPUT_CHARS_MAX = 2_000
-#: The job goes on; the trainer cannot be reached (0: it gave no answer); the job is gone.
+#: Statuses: the job goes on; the trainer is unreachable (0: no answer); the job is gone.
 _LATER, _AWAY, _GONE = (202, 408, 425, 429), (0, 502, 503, 504), (404, 410)
 
 
 @dataclass(frozen=True)
 class TrainerFolders:
-    """The folders of one cycle. Each try has its own, so that a late one does no harm."""
+    """The folders of one cycle. Each try has its own, so that a late try does no harm."""
 
     cycle: Path
 
@@ -71,14 +71,14 @@ class TrainedCheckpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingTask:
-    #: The same for each try with the same inputs, and for no other.
+    #: Equal for tries with equal inputs, and for no others.
     key: str
-    #: Counts tries. Two of one task never have the same number.
+    #: The number of the try, unique within a task.
     attempt: int
-    #: Of this try, and what sets it in the loop file: `limit` or `budget`.
+    #: The limit of this try, and its setting in the loop file: `limit` or `budget`.
     limit_s: float
     limited_by: str = "limit"
-    #: What the trainer gets to know, besides its folders.
+    #: What the trainer is given, apart from its folders.
     facts: Mapping[str, str | int]
 
     def lost(self) -> StageLost:
@@ -91,7 +91,7 @@ class TrainingTask:
 
 def read_answer(content: bytes, source: object) -> TrainedCheckpoint:
     if len(content) > ANSWER_BYTES_MAX:
-        raise _unfit_answer(source, f"it has more than {ANSWER_BYTES_MAX} bytes")
+        raise _unfit_answer(source, f"it is longer than {ANSWER_BYTES_MAX} bytes")
     try:
         answer = msgspec.json.decode(content, type=TrainedCheckpoint)
         check_uri(answer.uri)
@@ -112,8 +112,10 @@ def _failed(end: str, log: object, output: str) -> TrainerFailed:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandTrainer:
-    """Gets its facts as PENSTOCK_… variables. Its process group ends with the command, its time,
-    the claim of the stage and the runner: nothing may go on writing into a finished checkpoint."""
+    """A command, which gets its facts as PENSTOCK_… variables.
+
+    Its process group ends with the command, its time limit, the claim of the stage and the runner:
+    nothing may write into a finished checkpoint."""
 
     command: str
     directory: Path
@@ -159,19 +161,21 @@ class CommandTrainer:
 
 @dataclass(frozen=True, kw_only=True)
 class HttpTrainer:
-    """Sends the key of the task with each request: asked again, after an outage or by another
-    runner, it is the same job. A job outlives its runner; it is told when its time is over."""
+    """An HTTP service. Each request carries the key of the task as its Idempotency-Key.
+
+    So a request after an outage, or from another runner, finds the same job. A job outlives its
+    runner and is deleted when its time is over."""
 
     address: HttpAddress
     egress: EgressPolicy
     token: str | None = field(default=None, repr=False)
-    #: For one request.
+    #: Time limit of one request.
     seconds_max: float = 60.0
-    #: Between requests, where the answer does not say when. Pauses grow while the trainer is away.
+    #: Pause between requests without a Retry-After. It doubles while the trainer is unreachable.
     pause_s: float
-    #: The longest, also where the trainer asks for more.
+    #: The longest pause, even if the trainer asks for more.
     pause_s_max: float = 300.0
-    #: A trainer that is away for so long has failed.
+    #: A trainer that is unreachable for this long has failed.
     silence_s: float
 
     def train(self, task: TrainingTask, lost: Event) -> TrainedCheckpoint:
@@ -188,7 +192,7 @@ class HttpTrainer:
                 outages += 1
                 why = response.problem or why
                 if asked_at - heard_at >= self.silence_s:
-                    later = "A job that it has goes on, and is found again when it can be reached"
+                    later = "Its job goes on, and the next try finds it again"
                     raise TrainerFailed(why=f"{where} cannot be reached: {why}. {later}")
             elif response.status in _LATER:
                 heard_at, outages = now, 0
@@ -222,7 +226,7 @@ class HttpTrainer:
         response = client.request(method, headers, body).if_whole()
         if not self.token:
             return response
-        # A trainer may repeat what it was sent: the token is not to stand in errors of the loop.
+        # A trainer may echo the request: the token must not appear in errors of the loop.
         return replace(response, body=response.body.replace(self.token.encode(), b"***"))
 
     def _understand(self, response: HttpAnswer, where: str, *, of_job: bool) -> TrainedCheckpoint:
@@ -230,14 +234,14 @@ class HttpTrainer:
         if status >= 500 or (of_job and status in _GONE):
             raise _failed(f"ended with status {status}", where, text)
         if status >= 300:
-            why = text if status >= 400 else "it leads elsewhere, and is not followed"
+            why = text if status >= 400 else "redirects are not followed"
             raise TrainerRefused(address=where, status=status, why=why)
         if status != 200:
             raise _unfit_answer(where, f"its status is {status}, not 200 or 202")
         return read_answer(response.body, where)
 
     def _beside(self, location: str) -> HttpAddress:
-        """Where a `Location` leads. Another server is refused: it must not get the token."""
+        """Resolve a `Location`. Another server is refused: it must not get the token."""
         trainer = self.address
         try:
             job = HttpAddress.of(urljoin(trainer.text, location), "Its Location")
@@ -250,7 +254,7 @@ class HttpTrainer:
 
 
 def _text_of(response: HttpAnswer) -> str:
-    """The detail of a problem document, else the beginning of the body."""
+    """Return the detail of a problem document, else the beginning of the body."""
     try:
         document = msgspec.json.decode(response.body)
     except (UnicodeDecodeError, msgspec.DecodeError):
@@ -263,13 +267,14 @@ def _text_of(response: HttpAnswer) -> str:
 Trainer = CommandTrainer | HttpTrainer
 
 
-#: Cycles that end so have put nothing before users.
+#: Outcomes of cycles whose checkpoint never served.
 _UNUSED = ("refused", "failed", "over_budget")
 
 
 def remove_outputs(database: Database, settings: Settings, loop: LoopFile, tenant: str) -> int:
-    """Remove what is older than the loop file keeps it, and return how many folders. A checkpoint
-    that loses its files is withdrawn before, so that nobody promotes it."""
+    """Remove folders that are older than the loop file keeps. Returns how many.
+
+    A checkpoint that loses its files is withdrawn first, so that nobody promotes it."""
     if loop.trainer.keep_s is None:
         return 0
     cycles, made = loop_cycle.c, checkpoint.c
@@ -281,7 +286,7 @@ def remove_outputs(database: Database, settings: Settings, loop: LoopFile, tenan
         .where(cycles.tenant == tenant, cycles.loop == loop.name, cycles.ended_at < before_us)
         .order_by(cycles.number)
     )
-    # Somebody may have registered what a loop made under another name, or for another tenant.
+    # The files may also be registered under another name or for another tenant.
     usable = sa.select(made.tenant, made.name, made.uri).where(made.state != "withdrawn")
     with database.read() as connection:
         rows, registered = connection.execute(ended).all(), connection.execute(usable).all()
@@ -294,12 +299,12 @@ def remove_outputs(database: Database, settings: Settings, loop: LoopFile, tenan
     for row in rows:
         folders = TrainerFolders.of(settings, loop, tenant, row.number)
         outputs, own = folders.outputs(), (tenant, row.checkpoint)
-        # Nobody ever was to be served by its checkpoint, and nobody may be now.
+        # The checkpoint never served, and cannot serve now.
         unused = row.outcome in _UNUSED and row.state in (None, "registered", "withdrawn")
         if unused and own in needed and any(_overlap(path, needed[own]) for path in outputs):
-            reason = f"cycle {row.number} ended as {row.outcome}, and its files are removed"
+            reason = f"cycle {row.number} ended as {row.outcome}; its files are removed"
             who = {"tenant": tenant, "actor": f"loop-{loop.name}"}
-            with suppress(StateRefused):  # somebody needs it by now
+            with suppress(StateRefused):  # it is in use
                 withdraw(database, name=row.checkpoint, reason=reason, **who)
                 del needed[own]
         for path in (*outputs, *([folders.work] if unused else [])):
@@ -309,13 +314,13 @@ def remove_outputs(database: Database, settings: Settings, loop: LoopFile, tenan
 
 
 def _overlap(folder: Path, place: Path) -> bool:
-    """Whether one of them lies in the other; `place` has no links in it."""
+    """Whether one path contains the other. `place` is free of links."""
     real = Path(os.path.realpath(folder))
     return place.is_relative_to(real) or real.is_relative_to(place)
 
 
 def _remove(path: Path, cycle: Path) -> bool:
-    """False where it is not there, or a link on the way to it leads out of the cycle's folder."""
+    """Remove a path. Returns False if it is missing, or reached by a link out of the cycle."""
     expected = Path(os.path.realpath(cycle)) / path.relative_to(cycle)
     if Path(os.path.realpath(path.parent)) != expected.parent:
         return False

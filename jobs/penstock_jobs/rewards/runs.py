@@ -21,7 +21,7 @@ from penstock.core.settings import Settings
 from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import pinned
 from penstock.lake.lake import Lake
-from penstock_jobs.rewards import due_sessions
+from penstock_jobs.rewards import due_sessions, reward_bucket_bytes
 from penstock_jobs.rewards.bucket import Bucket as RewardBucket
 from penstock_jobs.rewards.bucket import EditParameters, Relations, as_bucket, later
 from penstock_jobs.rewards.credit import ScoredBucket, score_bucket
@@ -36,7 +36,6 @@ from penstock_jobs.rewards.outcomes import Outcome, copy, no_agent
 from penstock_jobs.rewards.rates import Tally
 from penstock_jobs.rewards.reward_files import RewardFile, add_rewards, merge_small, write_rewards
 from penstock_jobs.rewards.rows import OUTCOME_FILE_ROWS, REWARD_FILE_ROWS, row_tuples
-from penstock_jobs.rewards.settings import reward_bucket_bytes
 
 
 @dataclass(frozen=True)

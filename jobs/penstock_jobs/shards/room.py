@@ -28,7 +28,7 @@ def pages() -> "list[ConsolePage[Any]]":
 
 
 def erasure() -> Parts:
-    from penstock_jobs.shards.erasure import BUILDS, PART
+    from penstock_jobs.shards.consents import BUILDS, PART
 
     return {"shards": PART, "shard_builds": BUILDS}
 

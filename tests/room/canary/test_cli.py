@@ -43,7 +43,7 @@ def test_status_before_and_after_a_look_and_a_watcher_that_rolls_back(
     assert "nobody has looked yet" in before.stderr
     early = canary(tmp_path, "step")
     assert early.exit_code == 1
-    assert "old, of 30 min" in early.stderr
+    assert "old; the policy demands 30 min" in early.stderr
     found = asked(tmp_path, "status")
     assert (found["trial"]["kind"], found["look"]["outcome"]) == ("canary", "breach")
     done = canary(tmp_path, "watch", "--once")
@@ -62,7 +62,7 @@ def test_a_look_as_a_table_and_as_json(lake: HandLake, tmp_path: Path) -> None:
     assert pleased.split()[1] == "pass"
     assert "sample ratio: fits" in done.stderr
     found = asked(tmp_path, "watch", "--once")
-    assert (found["did"], found["look"]["outcome"]) == ("looked", "pass")
+    assert (found["action"], found["look"]["outcome"]) == ("looked", "pass")
     assert [one["scale"] for one in found["look"]["metrics"]] == ["difference", "ratio"]
 
 

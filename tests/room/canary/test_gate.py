@@ -86,9 +86,9 @@ def test_all_traffic_takes_a_look_that_passed(lake: HandLake) -> None:
     def watched(at_us: int) -> WatchRound:
         return watch_once(lake.lake, TENANT, CHANNEL, judge_of=at(at_us + MINUTE), at_us=at_us)
 
-    assert watched(began + 2 * HOUR).did == "looked"
+    assert watched(began + 2 * HOUR).action == "looked"
     with pytest.raises(GateRefused, match="INCONCLUSIVE"):
         promote(database, NEW, at(began + 2 * HOUR)(database, TENANT, None))
     reward(lake, began + 3 * HOUR)
     found = watched(began + 3 * HOUR)
-    assert (found.did, state(lake).checkpoint) == ("promoted", NEW)
+    assert (found.action, state(lake).checkpoint) == ("promoted", NEW)

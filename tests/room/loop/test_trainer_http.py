@@ -83,7 +83,7 @@ def test_an_outage_that_does_not_end_is_told(server: Server) -> None:
         (Answer(409, '{"title": "Busy"}'), "status 409: Busy"),
         (Answer(422, '{"title": "x", "detail": "unknown parent"}'), "status 422: unknown parent"),
         (Answer(404), "status 404: nothing"),
-        (Answer(307, headers={"Location": "/other"}), "status 307: it leads elsewhere"),
+        (Answer(307, headers={"Location": "/other"}), "status 307: redirects are not followed"),
     ],
 )
 def test_a_refusal_is_final_and_says_why(server: Server, answer: Answer, why: str) -> None:

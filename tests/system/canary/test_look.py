@@ -142,7 +142,7 @@ def test_what_is_missing_is_never_a_pass() -> None:
     )  # fmt: skip
     silent = judged(measured(2_000, unknown=(1_000, 0)))
     assert silent.outcome == "undecided"
-    assert "the value of 33% of the canary's sessions will never be known" in silent.why
+    assert "33% of the canary's sessions" in silent.why
     assert judged(measured(2_000, unknown=(1_000, 900))).outcome == "pass"
 
 
@@ -167,7 +167,7 @@ def test_steps_wait_for_their_age_for_sessions_and_for_looks_that_can_be_read() 
     def chosen(found: Look, share: float = 0.5, pinned: bool = False) -> tuple[str, float | None]:
         trial = replace(TRIAL, candidate_periods=(Period(0, None, share),))
         step = next_step(trial, found, steps, pinned=pinned)
-        return step.did, step.share
+        return step.action, step.share
 
     open_ = replace(GOOD, outcome="undecided")
     few = replace(open_, sessions={"canary": 29, "current": 1_000})

@@ -81,7 +81,7 @@ def test_a_worse_canary_is_rolled_back_with_the_reason_and_stays_so(either_lake:
     store(lake, sessions(Plan(from_us=began + 2 * MINUTE, behaviours=WORSE)))
     reward(lake, began + 4 * HOUR)
     found = once(lake, began + 4 * HOUR)
-    assert found.did == "rolled_back"
+    assert found.action == "rolled_back"
     assert found.look is not None
     assert {one.metric: one.outcome for one in found.look.metrics} == {
         "explicit_feedback": "breach", "latency_ms": "pass",
@@ -92,7 +92,7 @@ def test_a_worse_canary_is_rolled_back_with_the_reason_and_stays_so(either_lake:
     assert (change.action, change.actor) == ("rollback", "watcher")
     assert "explicit_feedback: breach, worse by more than the margin" in change.reason
     # What runs by itself, and the watcher too, leaves it there.
-    assert once(lake, began + 5 * HOUR).did == "nothing"
+    assert once(lake, began + 5 * HOUR).action == "nothing"
     with pytest.raises(ChannelPinned):
         promote(lake.lake.database, NEW, share=0.5)
     # A person releases it, and what the first canary showed does not count against the second.
@@ -110,15 +110,15 @@ def test_a_canary_takes_a_step_by_its_age_and_through_the_gate(either_lake: Hand
     store(lake, sessions(plan))
     reward(lake, began + 2 * HOUR)
     early = once(lake, began + 20 * MINUTE)
-    assert (early.did, state(lake).canary_share) == ("looked", 0.2)
+    assert (early.action, state(lake).canary_share) == ("looked", 0.2)
     assert "of 30 min" in early.why
     refused = once(lake, began + 2 * HOUR, judge_of=gate_says("INCONCLUSIVE"))
-    assert (refused.did, state(lake).canary_share) == ("refused", 0.2)
+    assert (refused.action, state(lake).canary_share) == ("refused", 0.2)
     raised = once(lake, began + 2 * HOUR)
-    assert (raised.did, state(lake).canary_share) == ("raised", 0.5)
+    assert (raised.action, state(lake).canary_share) == ("raised", 0.5)
     last = channel_changes(lake.lake.database, TENANT, CHANNEL)[-1]
     assert (last.action, last.actor) == ("canary", "watcher")
-    assert once(lake, changed_us(state(lake)) + 10 * MINUTE).did == "looked", "too early again"
+    assert once(lake, changed_us(state(lake)) + 10 * MINUTE).action == "looked", "too early again"
 
 
 def test_an_equal_canary_passes_and_after_its_last_step_gets_all(lake: HandLake) -> None:
@@ -127,7 +127,7 @@ def test_an_equal_canary_passes_and_after_its_last_step_gets_all(lake: HandLake)
     reward(lake, began + 2 * HOUR)
     found = once(lake, began + 2 * HOUR)
     assert found.look is not None
-    assert (found.look.outcome, found.did) == ("pass", "promoted")
+    assert (found.look.outcome, found.action) == ("pass", "promoted")
     assert (state(lake).checkpoint, state(lake).canary) == (NEW, None)
     last = channel_changes(lake.lake.database, TENANT, CHANNEL)[-1]
     assert (last.action, last.actor) == ("promote", "watcher")
@@ -137,7 +137,7 @@ def test_without_auto_step_only_a_person_steps(lake: HandLake) -> None:
     began = begin_canary(lake, share=0.2)
     store(lake, sessions(Plan(from_us=began + 2 * MINUTE, users=400, share=0.2)))
     reward(lake, began + 2 * HOUR)
-    assert once(lake, began + 2 * HOUR).did == "looked"
+    assert once(lake, began + 2 * HOUR).action == "looked"
     assert state(lake).canary_share == 0.2
 
     def step(outcome: Outcome) -> WatchRound:
@@ -146,7 +146,7 @@ def test_without_auto_step_only_a_person_steps(lake: HandLake) -> None:
 
     with pytest.raises(GateRefused):
         step("FAIL")
-    assert (step("PASS").did, state(lake).canary_share) == ("raised", 0.5)
+    assert (step("PASS").action, state(lake).canary_share) == ("raised", 0.5)
 
 
 def test_low_traffic_and_none_decide_nothing_and_take_no_step(lake: HandLake) -> None:
@@ -154,13 +154,13 @@ def test_low_traffic_and_none_decide_nothing_and_take_no_step(lake: HandLake) ->
     reward(lake, began)
     nothing = once(lake, began + 4 * HOUR)
     assert nothing.look is not None
-    assert (nothing.look.outcome, nothing.did) == ("undecided", "looked")
+    assert (nothing.look.outcome, nothing.action) == ("undecided", "looked")
     store(lake, sessions(Plan(from_us=began + 2 * MINUTE, users=40, behaviours=WORSE)))
     reward(lake, began + 4 * HOUR)
     few = once(lake, began + 4 * HOUR)
     assert few.look is not None
-    assert (few.look.outcome, few.did) == ("undecided", "looked")
-    assert "either needs 30" in few.why
+    assert (few.look.outcome, few.action) == ("undecided", "looked")
+    assert "each needs 30" in few.why
     assert state(lake).canary == NEW
 
 
@@ -174,10 +174,10 @@ def test_pending_rewards_are_counted_and_waited_for(lake: HandLake) -> None:
     [pleased] = [one for one in waiting.look.metrics if one.metric == "explicit_feedback"]
     assert pleased.pending is not None
     assert pleased.pending["canary"] == waiting.look.sessions["canary"] > 150
-    assert (pleased.outcome, waiting.did) == ("undecided", "looked")
+    assert (pleased.outcome, waiting.action) == ("undecided", "looked")
     assert "are pending" in pleased.why
     reward(lake, began + 3 * HOUR)
-    assert once(lake, began + 3 * HOUR).did == "rolled_back"
+    assert once(lake, began + 3 * HOUR).action == "rolled_back"
 
 
 def test_a_metric_that_cannot_be_computed_is_an_error_and_no_step(lake: HandLake) -> None:
@@ -186,7 +186,7 @@ def test_a_metric_that_cannot_be_computed_is_an_error_and_no_step(lake: HandLake
     store(lake, sessions(Plan(from_us=began + 2 * MINUTE)))
     found = once(lake, began + 2 * HOUR)
     assert found.look is not None
-    assert (found.look.outcome, found.did, state(lake).canary) == ("error", "looked", NEW)
+    assert (found.look.outcome, found.action, state(lake).canary) == ("error", "looked", NEW)
     assert "it has not run" in found.look.metrics[0].why
     assert found.look.metrics[0].difference is None, "an error is no 0"
 
@@ -199,8 +199,8 @@ def test_a_broken_sample_ratio_holds_the_canary_where_it_is(lake: HandLake) -> N
     assert found.look is not None
     assert found.look.sample_ratio is not None
     assert found.look.sample_ratio.outcome == "mismatch"
-    assert (found.look.outcome, found.did) == ("error", "looked")
-    assert "sample ratio is broken" in found.why
+    assert (found.look.outcome, found.action) == ("error", "looked")
+    assert "sample ratio mismatch" in found.why
     assert (state(lake).canary, state(lake).pinned) == (NEW, False)
 
 
@@ -216,7 +216,7 @@ def test_what_a_person_does_meanwhile_stands(either_lake: HandLake) -> None:
             acted.append(rollback(lake.lake.database, reason="I saw it first").version)
 
     found = once(lake, began + 2 * HOUR, meanwhile=person)
-    assert found.did == "nothing", "it started over, and there was no canary any more"
+    assert found.action == "nothing", "it started over, and there was no canary any more"
     last = channel_changes(lake.lake.database, TENANT, CHANNEL)[-1]
     assert (last.version, last.actor, last.reason) == (acted[0], "bob", "I saw it first")
 
@@ -237,7 +237,7 @@ def test_a_breach_that_a_killed_watcher_saw_is_acted_on_by_the_next(either_lake:
         once(lake, began + 2 * HOUR, meanwhile=kill)
     assert (state(lake).canary, looks(lake)) == (NEW, 1)
     # Though what would be seen now would not be enough.
-    assert once(lake, began + 3 * MINUTE).did == "rolled_back"
+    assert once(lake, began + 3 * MINUTE).action == "rolled_back"
     assert (state(lake).canary, looks(lake)) == (None, 1)
 
 
@@ -249,10 +249,10 @@ def test_what_was_promoted_is_watched_beside_the_one_before(lake: HandLake) -> N
     )
     store(lake, [*sessions(before), *sessions(after)])
     reward(lake, began + 2 * HOUR)
-    assert once(lake, began + 7 * HOUR).did == "nothing", "the watch is over"
+    assert once(lake, began + 7 * HOUR).action == "nothing", "the watch is over"
     found = once(lake, began + 2 * HOUR)
     assert found.trial is not None
-    assert (found.trial.kind, found.did) == ("watch", "rolled_back")
+    assert (found.trial.kind, found.action) == ("watch", "rolled_back")
     now = state(lake)
     assert (now.checkpoint, now.pinned) == (OLD, True)
 
@@ -278,5 +278,5 @@ def test_one_watcher_looks_at_a_time(either_lake: HandLake) -> None:
     assert (told, looks(lake)) == ([], 0)
     rounds = iter([False, False, True])
     watcher.watch(lake.lake, TENANT, CHANNEL, tell=told.append, wait=lambda _s: next(rounds))
-    assert [one.did for one in told] == ["looked"] * 3
+    assert [one.action for one in told] == ["looked"] * 3
     assert looks(lake) == 1, "of looks that say the same the last one stays"

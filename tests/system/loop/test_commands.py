@@ -46,7 +46,7 @@ def test_a_cycle_its_status_and_its_history(world: World) -> None:
 
     [now] = asked(world, "status")
     assert (now["cycle"], now["outcome"], now["took_s"]) == (2, None, None)
-    assert now["stages"][0]["why"] == "0 of 400 fresh scored tokens from mini-0001 are there"
+    assert now["stages"][0]["why"] == "0 of 400 fresh scored tokens from mini-0001"
     first, second = asked(world, "history")
     assert (first["outcome"], first["over_budget"], second["cycle"]) == ("promoted", True, 2)
     assert sum(one["took_s"] for one in first["stages"]) <= first["took_s"]

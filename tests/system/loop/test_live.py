@@ -26,8 +26,8 @@ def test_a_canary_that_is_not_decided_in_time_is_taken_back(world: World) -> Non
     world.loop(more='[canary]\nlimit = "0s"\n')
     done = world.run_once()
     assert done.outcome == "rolled_back"
-    assert "rollback by loop-mini: the canary mini-0001 was not decided in time" in done.why
-    assert "old, of 30 min" in done.why
+    assert "rollback by loop-mini: no decision on the canary mini-0001 in time" in done.why
+    assert "old; the policy demands 30 min" in done.why
     assert state(world) == ("first", None, True)
     changes = channel_changes(world.database, TENANT, CHANNEL)
     assert [one.canary_share for one in changes if one.action == "canary"] == [0.05]

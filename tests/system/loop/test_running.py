@@ -52,7 +52,7 @@ def test_a_cycle_that_passes_is_promoted_and_the_next_waits_for_its_sessions(wor
 
     waits = world.run_once(tell=told.append)
     assert (waits.number, waits.ended_at) == (2, None)
-    assert stage(waits, "rewards").why == ("0 of 400 fresh scored tokens from mini-0001 are there")
+    assert stage(waits, "rewards").why == ("0 of 400 fresh scored tokens from mini-0001")
     world.talk("first", first=20)  # samples of a retired checkpoint begin nothing
     assert world.run_once().ended_at is None
     world.talk("mini-0001", first=40, count=4)
@@ -261,6 +261,6 @@ def test_attempts_end_with_the_budget_and_count_later(tmp_path: Path) -> None:
             "over_budget",
             "its budget of 3,600 s was used up in bench",
         )
-        assert "cycle 1: bench ends, since the budget is used up" in told
+        assert "cycle 1: bench ends, the budget is used up" in told
         assert 0 < sum(attempted(world).values()) < 20
         assert stage(done, "bench").state == "waiting"

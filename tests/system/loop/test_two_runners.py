@@ -30,7 +30,7 @@ def race(folder: Path) -> None:
             did.append(stage)
 
     def tell(text: str) -> None:
-        if " does " in text:
+        if " runs " in text:
             met.append(text)
 
     def pause(seconds: float) -> bool:

@@ -7,7 +7,6 @@ import pytest
 from penstock.registry.channels.change import ChannelState
 from penstock.registry.checkpoints.attempts import Attempt, RecordedAttempt
 from penstock_jobs.benchmarks.run import PlannedAttempt
-from penstock_jobs.loop.candidate import missing_for_start
 from penstock_jobs.loop.cycles import Cycle, CycleStage
 from penstock_jobs.loop.loop_file import CycleStart, RetryPolicy
 from penstock_jobs.loop.release import missing_attempts, oldest_accepted_us
@@ -21,6 +20,7 @@ from penstock_jobs.loop.runner import (
     next_action,
     pause_us,
 )
+from penstock_jobs.loop.stages import missing_for_start
 
 NAMES = [stage.name for stage in STAGES]
 NOW = 1_000_000_000
@@ -78,7 +78,7 @@ def test_cycles_that_fail_come_at_growing_pauses(failed: int, pause_s: int) -> N
 def test_each_stage_in_its_turn(at: int) -> None:
     assert planned(cycle(at)) == RunStage(NAMES[at])
     held = planned(cycle(at, state="running", owner="ann", lease_until=NOW + 5))
-    assert held == Wait(f"ann does {NAMES[at]}", NOW + 6)
+    assert held == Wait(f"ann runs {NAMES[at]}", NOW + 6)
     assert planned(cycle(at, state="running", owner="ann", lease_until=NOW - 1)) == RunStage(
         NAMES[at]
     )
@@ -124,7 +124,7 @@ def test_a_channel_that_moved_ends_a_cycle_until_it_is_promoted_by_it(at: int) -
     action = planned(cycle(at), channel(checkpoint="other"))
     if 0 < at < NAMES.index("promote"):
         assert isinstance(action, EndCycle)
-        assert (action.outcome, "at other by now" in action.why) == ("refused", True)
+        assert (action.outcome, "moved to other" in action.why) == ("refused", True)
     else:
         assert action == RunStage(NAMES[at])
 
@@ -147,15 +147,15 @@ def test_on_a_channel_that_is_not_ready_nothing_begins(facts: ChannelState, why:
     ("start", "tokens", "ago_s", "why"),
     [
         (CycleStart(100, None), 100, None, None),
-        (CycleStart(100, None), 99, 9_999, "99 of 100 fresh scored tokens from first are there"),
+        (CycleStart(100, None), 99, 9_999, "99 of 100 fresh scored tokens from first"),
         (CycleStart(None, 60), 0, None, None),
         (CycleStart(None, 60), 0, 60, None),
-        (CycleStart(None, 60), 999, 59, "1 s are left of the schedule"),
+        (CycleStart(None, 60), 999, 59, "1 s until the next scheduled start"),
         (CycleStart(100, 60), 100, 1, None),
         (CycleStart(100, 60), 0, 61, None),
         (
             CycleStart(100, 60), 7, 20,
-            "7 of 100 fresh scored tokens from first are there, or 40 s are left of the schedule",
+            "7 of 100 fresh scored tokens from first, or 40 s until the next scheduled start",
         ),
     ],
 )  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock_jobs.shards.selection.advantages import SHRINK, advantages
+from penstock_jobs.shards.selection.plan import SHRINK, advantages
 
 
 def table(*rows: tuple[float | None, str, str | None], chains: Any = None) -> pa.Table:

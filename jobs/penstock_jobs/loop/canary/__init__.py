@@ -1,2 +1,3 @@
-"""Canaries: a new checkpoint on a part of the traffic, compared with the current one by live
-metrics, given more traffic step by step, or rolled back. After a full promotion it is watched."""
+"""Canaries: a new checkpoint serves part of the traffic and is compared by live metrics.
+
+It gets more traffic step by step, or is rolled back. After full promotion it is watched."""

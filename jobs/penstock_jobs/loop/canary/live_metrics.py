@@ -1,7 +1,7 @@
-"""Live metrics: what can be measured of the sessions of a trial, and how.
+"""Live metrics: what can be measured on the sessions of a trial, and how.
 
-A share lies between known bounds and is compared as it is; its margin is a difference. What has a
-heavy tail (tokens, seconds) is compared by its logarithm; its margin is a ratio, 0.1 for 10 %.
+A share lies between known bounds and is compared directly; its margin is a difference. A quantity
+with a heavy tail (tokens, seconds) is compared by its logarithm; its margin is a ratio (0.1: 10 %).
 
 Events and rewards older than the trial are not read."""
 
@@ -24,7 +24,7 @@ from penstock.lake.lake import Lake
 from penstock.lake.query.lake_query import OwnQuery
 from penstock.registry.gate.policy import LiveRequirement
 from penstock.registry.gate.sequential import Arm, PhaseUsers, UserResult, on_log_scale
-from penstock_jobs.loop.canary.settings import CanarySettings
+from penstock_jobs.loop import CanarySettings
 from penstock_jobs.loop.canary.trial import Trial
 from penstock_jobs.rewards.definition import DEFAULT, parse_definition
 from penstock_jobs.rewards.due_sessions import definition_known_as
@@ -34,13 +34,13 @@ from penstock_jobs.rewards.followups.judged_follow_ups import read_follow_ups
 from penstock_jobs.rewards.rates import RATES, Tally
 
 Source = Literal["reward", "session", "any", "failed_calls", "call", "rate", "labels"]
-#: The reward that a definition makes of all its others.
+#: The reward into which a definition combines all others.
 WHOLE = "reward"
 
 
 @dataclass(frozen=True)
 class Scale:
-    """With a `floor` the logarithm is compared, and values below the floor count as the floor."""
+    """The scale of a metric. With a `floor` it is logarithmic, and lower values count as it."""
 
     bounds: tuple[float, float] | None
     floor: float | None = None
@@ -96,7 +96,7 @@ class Metric:
 
 
 def find_metric(database: Database, requirement: LiveRequirement) -> Metric:
-    """A column, or a reward or a rate of the definition, which must have run."""
+    """Find a session column, or a reward or rate of a definition that has run."""
     name = requirement.metric
 
     def refused(why: str) -> InvalidInput:
@@ -130,10 +130,10 @@ def find_metric(database: Database, requirement: LiveRequirement) -> Metric:
     return Metric(name, "reward", _REWARDS.get(name, _UNKNOWN), known.version, horizon_s)
 
 
-#: Rewards are dated by the clock of who computed them, changes of channels by the database's.
+#: Rewards are dated by the worker's clock, channel changes by the database's: allowed skew.
 _CLOCKS_APART_US = 3_600 * SECOND_US
 ARMS: tuple[Arm, ...] = ("canary", "current")
-#: Values by session, and the sessions that will never have one. Others may get one later.
+#: Values by session, and the sessions that will never have one. All others are pending.
 _Values = tuple[dict[str, float], set[str]]
 
 
@@ -155,14 +155,14 @@ class TrialTraffic:
 
 @dataclass(frozen=True, eq=False)
 class MetricMeasurement:
-    """Of the sessions that count: `pending` ones get their value later, `unknown` ones never."""
+    """Values of the counted sessions. `pending` sessions get one later, `unknown` ones never."""
 
     cells: list[UserResult]
     scored: Mapping[Arm, int]
     pending: Mapping[Arm, int]
     unknown: Mapping[Arm, int]
     means: Mapping[Arm, float | None]
-    #: Where labels correct the values: how many there are, and what they say of the bounds.
+    #: For values corrected by labels: how many labels there are, and the bounds of values.
     labels: Mapping[Arm, int] | None = None
     bounds: tuple[float, float] | None = None
 
@@ -176,10 +176,10 @@ def read_traffic(lake: Lake, trial: Trial, now_us: int) -> TrialTraffic:
 
 
 def traffic_of(trial: Trial, rows: pa.Table) -> TrialTraffic:
-    """Which of these rows of `sessions.sql` count.
+    """Assign rows of `sessions.sql` to arms and periods, or to a reason to leave them out.
 
-    A session that went on over a change of the split is left out on both sides. Those that changed
-    their checkpoint are left out anyway; leaving out one side alone would bias the comparison."""
+    A session that spans a change of the split is left out on both sides. Sessions that changed
+    their checkpoint are left out anyway, so keeping the others would bias the comparison."""
     began, ended = (rows[name].to_numpy().astype(np.int64) for name in ("first_us", "last_us"))
     canary = np.array(rows["candidate"].to_pylist(), bool)
     why = np.array([reason or "" for reason in rows["left_out"].to_pylist()], object)
@@ -224,7 +224,7 @@ def measure(lake: Lake, trial: Trial, traffic: TrialTraffic, metric: Metric) -> 
 def measured_of(
     traffic: TrialTraffic, scale: Scale, values: Mapping[str, float], unknown: set[str]
 ) -> MetricMeasurement:
-    """Values by session, added up by user. Raises InvalidInput if one is not finite."""
+    """Add up values of sessions by user. Raises InvalidInput if a value is not finite."""
     counts: Counter[tuple[int, Arm, str]] = Counter()
     sums: defaultdict[tuple[int, Arm, str], float] = defaultdict(float)
     scored, pending, never = (dict[Arm, int].fromkeys(ARMS, 0) for _ in range(3))
@@ -255,7 +255,7 @@ def _read_values(lake: Lake, trial: Trial, traffic: TrialTraffic, metric: Metric
         return _rewards(lake, trial, metric)
     if metric.source == "rate":
         return _rates(lake, trial, metric)
-    # The columns of a session that goes on will still change.
+    # The columns of an open session still change.
     over = traffic.rows.filter(traffic.rows["over"])
     sessions = over["session_id"].to_pylist()
     if metric.source == "call":
@@ -307,8 +307,9 @@ def _rates(lake: Lake, trial: Trial, metric: Metric) -> _Values:
 def _corrected(
     lake: Lake, trial: Trial, traffic: TrialTraffic, metric: Metric
 ) -> MetricMeasurement:
-    """How often users came back dissatisfied: what the judge thinks, corrected in each arm by the
-    labels of its own sessions. Sessions that came after the newest labels wait for the next."""
+    """Measure the rate of dissatisfied users: the judge's, corrected by labels within each arm.
+
+    Sessions newer than the newest labels are pending."""
     arms: dict[str, Arm] = {}
     sessions = traffic.rows["session_id"].to_pylist()
     for row in traffic.counted:
@@ -329,7 +330,7 @@ def _corrected(
             values |= zip(found.sessions.to_pylist(), found.rate.values.tolist(), strict=True)
             low, high = found.rate.bounds
             least, greatest = min(least, low), max(greatest, high)
-    # Nobody is asked about sessions that must not be learned from.
+    # Sessions that refuse training are never labelled.
     with_messages, silent = _rewards(lake, trial, replace(metric, name=JUDGED))
     never = silent | (with_messages.keys() - judged)
     measured = measured_of(traffic, metric.scale, values, never)

@@ -1,4 +1,4 @@
-"""A look at the trial of a channel: its metrics are measured and judged, and the result stored."""
+"""A look at the trial of a channel: metrics are measured and judged, and the result is stored."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -23,9 +23,9 @@ from penstock.registry.gate import sequential
 from penstock.registry.gate.policy import CanarySteps, LiveRequirement, Policy, parse
 from penstock.registry.gate.sequential import Arm, SampleRatio
 from penstock.registry.gate.tables import live_look
+from penstock_jobs.loop import CanarySettings
 from penstock_jobs.loop.canary import live_metrics
 from penstock_jobs.loop.canary.live_metrics import ARMS, Metric, MetricMeasurement
-from penstock_jobs.loop.canary.settings import CanarySettings
 from penstock_jobs.loop.canary.trial import Trial, trial_of
 from penstock_jobs.rewards.followups.dissatisfaction import LABELS_MIN
 
@@ -38,7 +38,9 @@ Outcome = Literal["pass", "breach", "undecided", "error"]
 
 @dataclass(frozen=True, kw_only=True)
 class MetricLook:
-    """`difference`, `lower` and `upper` are canary − current, or a part of current by `scale`."""
+    """A judged metric.
+
+    `difference`, `lower` and `upper` are canary − current, or a ratio to current by `scale`."""
 
     metric: str
     outcome: Outcome
@@ -80,7 +82,7 @@ class Look:
     incumbent: str
     since_version: int
     policy: str | None
-    #: It is about sessions that began from the first to before the second, in microseconds.
+    #: The look covers sessions that began from `from_us` to before `until_us`, in microseconds.
     from_us: int
     until_us: int
     share: float | None
@@ -96,8 +98,10 @@ def judge_metric(
     *,
     metrics: int,
 ) -> MetricLook:
-    """`measurement` may be the reason why there is none. A breach shares its alpha with the other
-    metrics, since any of them ends the trial; a pass has the whole, since all have to pass."""
+    """Judge one metric. `measurement` may be the reason why there is none.
+
+    The alpha of a breach is divided among the metrics, since any breach ends the trial. A pass has
+    the whole alpha, since all metrics must pass."""
     facts: dict[str, Any] = asdict(requirement)
     del facts["definition"]
     facts["breach_alpha"] = requirement.alpha / max(metrics, 1)
@@ -118,7 +122,7 @@ def judge_metric(
     if outcome != "breach" and (missing := _missing(requirement, measured)):
         outcome, why = "undecided", missing
     elif outcome == "pass" and comparison.standard_error == 0:
-        outcome, why = "undecided", "all values are the same, so their spread is not known"
+        outcome, why = "undecided", "all values are equal, so their spread is unknown"
     shown = sequential.as_ratio if ratio else float
     for name in ("difference", "lower", "upper"):
         change = getattr(comparison, name)
@@ -134,10 +138,10 @@ def judge_metric(
 def _missing(requirement: LiveRequirement, measured: MetricMeasurement) -> str | None:
     if measured.labels and (few := [a for a in ARMS if measured.labels[a] < LABELS_MIN]):
         names = " and ".join(few)
-        return f"fewer than {LABELS_MIN} labels that chance drew in {names}: penstock rewards label"
+        return f"fewer than {LABELS_MIN} randomly drawn labels in {names}: penstock rewards label"
     if few := [arm for arm in ARMS if measured.scored[arm] < requirement.min_sessions]:
         waiting = sum(measured.pending[arm] for arm in few)
-        pending = f", and {waiting} are pending" if waiting else ""
+        pending = f", {waiting} pending" if waiting else ""
         names = " and ".join(few)
         return f"fewer than {requirement.min_sessions} sessions with a value in {names}{pending}"
     canary, current = (
@@ -145,8 +149,8 @@ def _missing(requirement: LiveRequirement, measured: MetricMeasurement) -> str |
     )
     if abs(canary - current) > _UNKNOWN_DIFFERENCE_MAX:
         return (
-            f"the value of {canary:.0%} of the canary's sessions will never be known, and"
-            f" of {current:.0%} of the others: the rest cannot be compared"
+            f"{canary:.0%} of the canary's sessions and {current:.0%} of the others will never have"
+            " a value: the rest cannot be compared"
         )
     return None
 
@@ -162,9 +166,9 @@ def judge_look(
     why_by_outcome = {outcome: sentences(outcome) for outcome in outcomes}
     if ratio is not None and ratio.outcome == "mismatch":
         why_by_outcome["error"] = (
-            f"the sample ratio is broken: {ratio.found} of {ratio.users} users were in the canary,"
-            f" expected {ratio.expected:.1f} (p = {ratio.p:.2g}); find out what loses or moves them"
-            " before you believe any comparison"
+            f"sample ratio mismatch: {ratio.found} of {ratio.users} users were in the canary,"
+            f" expected {ratio.expected:.1f} (p = {ratio.p:.2g}); find out what loses or moves"
+            " users before you trust any comparison"
         )
     elif not metrics:
         why_by_outcome["undecided"] = "the policy names no live metric: [[live]]"
@@ -192,7 +196,9 @@ class StoredLook(NamedTuple):
 
 
 def situation_of(lake: Lake, tenant: str, channel: str, at_us: int | None = None) -> Situation:
-    """`at_us` replaces the database's clock. Raises ChannelUnknown, HistoryDamaged."""
+    """Read a channel, its policy and its trial. `at_us` replaces the database's clock.
+
+    Raises ChannelUnknown, HistoryDamaged."""
     state = channel_state(lake.database, tenant, channel)
     latest = channel_changes(lake.database, tenant, channel, limit=_CHANGES_MAX, latest=True)
     text = policy_of(lake.database, state)
@@ -209,7 +215,7 @@ def situation_of(lake: Lake, tenant: str, channel: str, at_us: int | None = None
 
 
 def take_look(lake: Lake, situation: Situation, trial: Trial) -> Look:
-    """Measure, judge, and store the look. A metric that cannot be measured is an error in it."""
+    """Measure, judge and store. A metric that cannot be measured becomes an error in the look."""
     requirements = situation.policy.live if situation.policy is not None else ()
     traffic = _or_why(lambda: live_metrics.read_traffic(lake, trial, situation.now_us))
 
@@ -245,7 +251,7 @@ def _or_why(measured: Callable[[], T]) -> T | str:
 
 
 def _store_look(database: Database, trial: Trial, look: Look, at_us: int) -> None:
-    """Of successive looks with one outcome only the last stays. Verdicts hold their own copy."""
+    """Store a look. It replaces the previous one if both have the same outcome."""
     facts = {name: getattr(trial, name) for name in (*_TRIAL_COLUMNS, "incumbent")}
     document = msgspec.json.encode(look, order="sorted").decode()
     with database.write() as connection:
@@ -275,7 +281,7 @@ def _newest(trial: Trial) -> sa.Select[tuple[int, str, int]]:
 
 
 class TrialAnswer(msgspec.Struct, kw_only=True):
-    """`step_since` is when the share became what it is, `until` when the watch ends."""
+    """A trial. `step_since` is when the share last changed, `until` when the watch ends."""
 
     kind: str
     candidate: str
@@ -323,7 +329,7 @@ SHOW_CANARY = Endpoint(
     _show,
     ("read", "promote"),
     "The trial of a channel, and the newest look at it",
-    description="A canary that has a part of the traffic, or a new checkpoint that is watched.",
-    refused={500: "The history is not there as it was written."},
+    description="A canary on part of the traffic, or a new checkpoint that is being watched.",
+    refused={500: "The channel's history is damaged."},
 )
 ENDPOINTS: Endpoints = [SHOW_CANARY]

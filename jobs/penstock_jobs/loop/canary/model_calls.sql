@@ -1,4 +1,4 @@
--- What the model calls of a session took, in the middle; none that nobody can have measured.
+-- Mean latencies of a session's model calls, without values that nobody can have measured.
 -- Grain:  session_id.
 select session_id,
        avg(latency_ms) filter (isfinite(latency_ms) and latency_ms >= 0) as latency_ms,

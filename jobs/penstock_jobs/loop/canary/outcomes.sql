@@ -1,5 +1,5 @@
 -- How sessions ended by one definition, and what happened in them.
--- Grain:  session_id, as it was computed last.
+-- Grain:  session_id, the newest computation.
 select session_id, checkpoint, outcome, reason, turns, edited_turns, answered_turns, asking_turns,
        tool_calls, invalid_tool_calls
 from outcomes

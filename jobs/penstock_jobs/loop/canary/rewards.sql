@@ -1,8 +1,7 @@
--- One reward of whole sessions, as it was computed last.
--- Grain:  session_id, of all that were computed.
--- A session may have no such reward at all: it never will, unless the whole is pending yet.
--- What was computed before the time cannot be of a session that began in it: files of before are
--- not read.
+-- One reward of whole sessions, by its newest computation.
+-- Grain:  session_id, all computed sessions.
+-- A session without such a reward never gets one, unless its combined reward is still pending.
+-- Computations before $computed_us cannot be about a session of the trial, so they are not read.
 with computed as (
     select session_id, value, state,
            name = $name and horizon_s is not distinct from $horizon_s as wanted

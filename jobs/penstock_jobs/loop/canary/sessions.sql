@@ -1,8 +1,8 @@
--- The sessions that began in a time, of which two checkpoints had a part.
+-- Sessions that began within a period and that one of two checkpoints served.
 -- Grain:  session_id.
 -- Order:  first_us, session_id.
--- `left_out` is why a session says nothing about either. `who` is the user; where nobody told, the
--- session is by itself, or with the others that go on with the same one.
+-- `left_out` is why a session says nothing about either checkpoint. `who` is the user. Without a
+-- user it is the session, or the session that it continues.
 select session_id,
        epoch_us(first_ts)                          as first_us,
        epoch_us(last_ts)                           as last_us,

@@ -1,7 +1,7 @@
-"""A trial: which two checkpoints of a channel are compared, on what traffic, and what can be asked.
+"""A trial: which two checkpoints of a channel are compared, and on what traffic.
 
 A canary is compared with the current checkpoint while both serve, from its first change on. After a
-full promotion the new one is compared with the one before, which served before it."""
+full promotion, the new checkpoint is compared with the previous one and its earlier traffic."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Period:
 
 @dataclass(frozen=True)
 class Trial:
-    """It begins with a canary or a promotion, and ends with the next."""
+    """A comparison. It begins with a canary or a promotion, and ends with the next one."""
 
     tenant: str
     channel: str
@@ -32,9 +32,9 @@ class Trial:
     incumbent: str
     since_version: int
     since_us: int
-    #: The newest change when this was read. A step or a rollback expects that it is still so.
+    #: The newest change of the channel. A step or a rollback fails if there is a newer one.
     version: int
-    #: When the traffic of each counts. In a canary both have the same periods.
+    #: When the traffic of each side counts. In a canary both have the same periods.
     candidate_periods: tuple[Period, ...]
     incumbent_periods: tuple[Period, ...]
     split_us: tuple[int, ...]
@@ -56,8 +56,9 @@ class Trial:
 def trial_of(
     changes: Sequence[Change], *, now_us: int, settle_s: float, watch_s: float
 ) -> Trial | None:
-    """By the newest changes of a channel. Just after a change of the split engines are not there
-    yet."""
+    """Derive the trial from a channel's newest changes.
+
+    Traffic within `settle_s` of a new split does not count: engines still take it up."""
     if not changes:
         return None
     newest, settle_us = changes[-1], round(settle_s * SECOND_US)

@@ -1,9 +1,10 @@
-"""The watcher of a channel: it looks, rolls back by itself what is worse, and raises shares where
-the policy says so.
+"""The watcher of a channel: it takes looks, rolls back what is worse, and raises shares.
 
-Each action is a compare-and-swap on the version of the channel that it looked at; it starts over if
-somebody else changed the channel. A look is a stored row and an action a transaction, so another
-watcher can go on at any point: it acts first on a stored breach."""
+It raises shares only if the policy says auto_step. Each action is a compare-and-swap on the version
+of the channel that was looked at. If somebody else changed the channel, the round starts over.
+
+A look is a stored row and an action is a transaction, so another watcher can continue at any point.
+It acts on a stored breach first."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,19 +39,19 @@ from penstock.registry.channels.promotion import (
 from penstock.registry.checkpoints.checkpoint import TEXT_CHARS_MAX, StateRefused
 from penstock.registry.gate.policy import CanarySteps
 from penstock.registry.gate.verdict import GateRefused
+from penstock_jobs.loop import CanarySettings
 from penstock_jobs.loop.canary.live_metrics import ARMS
 from penstock_jobs.loop.canary.look import Look, Situation, newest_look, situation_of, take_look
-from penstock_jobs.loop.canary.settings import CanarySettings
 from penstock_jobs.loop.canary.trial import Trial
 
 ACTOR = "watcher"
-Did = Literal["nothing", "looked", "rolled_back", "raised", "promoted", "refused"]
+Action = Literal["nothing", "looked", "rolled_back", "raised", "promoted", "refused"]
 #: Sessions of each checkpoint before a canary gets more traffic.
 SESSIONS_MIN = 30
 _TRIES = 5
 _REFUSALS = (GateRefused, ChannelPinned, AlreadyServing, NothingToRollBackTo, StateRefused)
 
-#: Gives the gate for a tenant and a share; without one the checkpoint is to get all traffic.
+#: Makes the gate for a tenant and a share of traffic; None means all traffic.
 JudgeOf = Callable[[Database, str, float | None], Judge]
 
 log_line = structlog.get_logger()
@@ -58,7 +59,7 @@ log_line = structlog.get_logger()
 
 @dataclass(frozen=True)
 class WatchRound:
-    did: Did
+    action: Action
     why: str
     trial: Trial | None = None
     look: Look | None = None
@@ -66,7 +67,7 @@ class WatchRound:
 
 
 class Step(NamedTuple):
-    did: Did
+    action: Action
     why: str
     share: float | None = None
 
@@ -80,15 +81,17 @@ def watch_once(
     at_us: int | None = None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> WatchRound:
-    """One round. `at_us` replaces the database's clock; `meanwhile` is called between a look and
-    the action that follows. Raises PromotionConflict if the channel changes at each try."""
+    """Run one round: look, then act.
+
+    `at_us` replaces the database's clock. `meanwhile` is called between the look and the action.
+    Raises PromotionConflict if the channel changes at each try."""
     for tries_left in reversed(range(_TRIES)):
         try:
             return _round(lake, situation_of(lake, tenant, channel, at_us), judge_of, meanwhile)
         except PromotionConflict as error:
             if not tries_left:
                 raise
-            log_line.info("the channel changed meanwhile: starting over", why=str(error))
+            log_line.info("the channel changed during the look: starting over", why=str(error))
     raise AssertionError("not reached")
 
 
@@ -125,14 +128,14 @@ def step_once(
     judge_of: JudgeOf = gate_judge,
     at_us: int | None = None,
 ) -> WatchRound:
-    """Look, and take the next step if the look and the policy allow it. It never rolls back."""
+    """Take a look, then the next step if look and policy allow it. Never rolls back."""
     situation = situation_of(lake, tenant, channel, at_us)
     trial = situation.trial
     if trial is None or trial.kind != "canary":
         return WatchRound("nothing", f"no canary runs on {channel}", trial)
     stored = newest_look(lake.database, trial)
     if stored is not None and stored.outcome == "breach":
-        return WatchRound("nothing", f"it has to be rolled back: {stored.why}", trial)
+        return WatchRound("nothing", f"the newest look is a breach, roll back: {stored.why}", trial)
     look = take_look(lake, situation, trial)
     return _step(lake, situation, look, judge_of, actor)
 
@@ -143,7 +146,7 @@ def _step(
     trial = situation.trial
     assert trial is not None
     step = next_step(trial, look, situation.steps, pinned=situation.state.pinned)
-    if step.did == "looked":
+    if step.action == "looked":
         return WatchRound("looked", step.why, trial, look)
     promotion = Promotion(
         tenant=trial.tenant,
@@ -152,17 +155,16 @@ def _step(
         actor=actor,
         reason=f"canary step: {step.why}",
         share=step.share,
-        # Only if nothing changed the channel since the trial was read.
         expect=trial.incumbent,
         expect_version=trial.version,
     )
     judge = judge_of(lake.database, trial.tenant, step.share)
     change = promote(lake.database, promotion, judge)
-    return WatchRound(step.did, step.why, trial, look, change)
+    return WatchRound(step.action, step.why, trial, look, change)
 
 
 def _roll_back(lake: Lake, trial: Trial, look: Look | None, why: str) -> WatchRound:
-    """End a canary, or go back to the last good checkpoint; a person has to release the channel."""
+    """End a canary, or return to the last good checkpoint. A person must release the channel."""
     subject = "live metrics of the canary" if trial.kind == "canary" else "live metrics"
     reason = f"{subject} {trial.candidate} against {trial.incumbent}: {why}"
     order = Rollback(
@@ -175,7 +177,7 @@ def _roll_back(lake: Lake, trial: Trial, look: Look | None, why: str) -> WatchRo
     try:
         return WatchRound("rolled_back", why, trial, look, roll_back(lake.database, order))
     except _REFUSALS as error:
-        why = f"{one_line(error)} It should have been rolled back: {why}"
+        why = f"{one_line(error)} The rollback was due to: {why}"
         return WatchRound("refused", why, trial, look)
 
 
@@ -188,7 +190,7 @@ def watch(
     wait: Callable[[float], bool],
     judge_of: JudgeOf = gate_judge,
 ) -> None:
-    """Run rounds until `wait` returns true. Of several watchers one looks at a time."""
+    """Run rounds until `wait` returns true. Only one of several watchers looks at a time."""
     owner, name = f"watcher-{uuid4()}", lease_of(tenant, channel)
     lease_s = lake.settings.room(LakeSettings).lease_seconds
     while True:
@@ -207,19 +209,21 @@ def lease_of(tenant: str, channel: str) -> str:
 
 
 def next_step(trial: Trial, look: Look, steps: CanarySteps, *, pinned: bool) -> Step:
-    """All traffic needs a pass, if the policy has live metrics."""
+    """Decide the next share. With live metrics in the policy, all traffic needs a pass."""
     age_s = (look.until_us - trial.step_us) / SECOND_US
     if pinned:
         return Step("looked", "the channel is pinned until a person releases it")
     if age_s < steps.min_age_s:
-        return Step("looked", f"the share is {_age(age_s)} old, of {_age(steps.min_age_s)}")
+        return Step(
+            "looked", f"the share is {_age(age_s)} old; the policy demands {_age(steps.min_age_s)}"
+        )
     if look.outcome in ("breach", "error"):
         return Step("looked", f"the newest look says {look.outcome}: {look.why}")
-    counts = [(f"{m.metric} is known of", m.sessions) for m in look.metrics]
+    counts = [(f"{m.metric} has values for", m.sessions) for m in look.metrics]
     for subject, sessions in [*counts, ("there are", look.sessions)]:
         if sessions is not None and min(sessions.values()) < SESSIONS_MIN:
-            of_arms = " and ".join(f"{sessions[arm]} of the {arm}" for arm in ARMS)
-            return Step("looked", f"{subject} {of_arms}; either needs {SESSIONS_MIN} sessions")
+            of_arms = " and ".join(f"{sessions[arm]} sessions of {arm}" for arm in ARMS)
+            return Step("looked", f"{subject} {of_arms}; each needs {SESSIONS_MIN} sessions")
     share = next((share for share in steps.steps if share > (trial.share or 0.0)), None)
     if share is not None:
         return Step("raised", f"{_age(age_s)} at {trial.share:g}, and no breach", share)

@@ -22,9 +22,9 @@ from penstock.backends.http.address import EgressPolicy, HttpAddress
 from penstock.backends.http.client import HttpAnswer, HttpClient
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import Settings, without_secrets
+from penstock_jobs.rewards import RewardSettings
 from penstock_jobs.rewards.definition import Definition
 from penstock_jobs.rewards.followups.judge import Judgement, Message, Unjudged
-from penstock_jobs.rewards.settings import RewardSettings
 from penstock_jobs.rewards.tables import judge_answer, judge_spending
 
 _FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n\s*```\s*\Z", re.DOTALL)

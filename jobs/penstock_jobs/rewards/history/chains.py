@@ -26,9 +26,9 @@ from penstock.lake.catalog import pinned
 from penstock.lake.lake import Lake
 from penstock.lake.query.lake_query import OwnQuery
 from penstock.lake.tables import session_link
+from penstock_jobs.rewards import reward_bucket_bytes
 from penstock_jobs.rewards.bucket import Bucket, ChainMember, Relations, as_bucket
 from penstock_jobs.rewards.rows import sql_of
-from penstock_jobs.rewards.settings import reward_bucket_bytes
 
 
 class SessionUnknown(PenstockError, exit_status=2, http_status=404):

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from penstock.core.errors import PenstockError
 from penstock.core.settings import Settings
+from penstock_jobs.rewards import RewardSettings
 from penstock_jobs.rewards.bucket import Bucket, by_session
 from penstock_jobs.rewards.definition import Reward
 from penstock_jobs.rewards.followups.follow_ups import (
@@ -27,7 +28,6 @@ from penstock_jobs.rewards.followups.labels import UNCLEAR, MessagePlace
 from penstock_jobs.rewards.followups.llm_judge import judge_version, prompt_version
 from penstock_jobs.rewards.followups.local_judge import local_judge
 from penstock_jobs.rewards.measures.turns import TurnScore, score_turns
-from penstock_jobs.rewards.settings import RewardSettings
 from penstock_jobs.rewards.texts.trail import SECOND
 
 

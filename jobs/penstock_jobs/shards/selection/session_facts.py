@@ -29,8 +29,8 @@ from penstock.lake.query.lake_query import OwnQuery
 from penstock.lake.query.statements import MEMORY_SETTING
 from penstock.lake.tables import lake_commit
 from penstock.registry.channels.tables import channel_change
+from penstock_jobs.rewards import reward_bucket_bytes
 from penstock_jobs.rewards.history.chains import LINKS, REPEATS, Link, places_of
-from penstock_jobs.rewards.settings import reward_bucket_bytes
 from penstock_jobs.shards.selection.dictionary_codes import in_one
 
 _SQL = files("penstock_jobs.shards").joinpath("sql")

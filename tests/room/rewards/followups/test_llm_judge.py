@@ -12,6 +12,7 @@ import pytest
 from penstock.backends.database.engine import Database
 from penstock.backends.http.address import EgressPolicy
 from penstock.core.errors import InvalidInput
+from penstock_jobs.rewards import RewardSettings
 from penstock_jobs.rewards.followups import llm_judge
 from penstock_jobs.rewards.followups.judge import Judgement, Message, Unjudged
 from penstock_jobs.rewards.followups.llm_judge import (
@@ -21,7 +22,6 @@ from penstock_jobs.rewards.followups.llm_judge import (
     answer_in,
     shown_message,
 )
-from penstock_jobs.rewards.settings import RewardSettings
 from tests.support.lakes import hand_lake
 from tests.support.rewards.followups.completions import (
     Completions,

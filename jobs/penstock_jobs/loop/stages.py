@@ -1,33 +1,34 @@
-"""The stages that make a candidate of sessions: rewards, shard, train, register."""
+"""Stages of a cycle, and those that make a candidate: rewards, shard, train, register.
 
-from dataclasses import asdict, replace
+A stage can be killed anywhere and run again, on any machine, with the same inputs. Work that it had
+finished is not repeated."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
+from penstock.backends.database.engine import Database
 from penstock.backends.execution import open_executor
 from penstock.backends.http.address import EgressPolicy, HttpAddress
 from penstock.core.clock import SECOND_US
 from penstock.core.settings import without_secrets
 from penstock.lake.catalog import name_snap, pinned
+from penstock.lake.lake import Lake
 from penstock.lake.query.lake_query import OwnQuery
+from penstock.registry.channels.change import ChannelState
+from penstock.registry.channels.channel import channel_state, policy_of
 from penstock.registry.checkpoints.digests import text_digest
 from penstock.registry.checkpoints.registration import find, register
+from penstock.registry.gate.policy import Policy, parse
 from penstock.shards.manifest import shard_folder
 from penstock_jobs.loop import LoopSettings
-from penstock_jobs.loop.cycles import database_now, encoded_inputs
-from penstock_jobs.loop.loop_file import CycleStart, label_of, token_of
-from penstock_jobs.loop.stage import (
-    CycleOver,
-    Stage,
-    StageAnswer,
-    StageContext,
-    StageDone,
-    StageFacts,
-    StageWaits,
-)
+from penstock_jobs.loop.cycles import Cycle, CycleOutcome, StageClaim, database_now, encoded_inputs
+from penstock_jobs.loop.loop_file import CycleStart, LoopFile, label_of, token_of
 from penstock_jobs.loop.tables import loop_cycle
 from penstock_jobs.loop.trainers import (
     CommandTrainer,
@@ -40,10 +41,102 @@ from penstock_jobs.rewards import runs
 from penstock_jobs.shards.build import build_shard
 from penstock_jobs.shards.selection.session_facts import latest_snap
 
+#: Values that JSON can hold.
+StageFacts = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class StageDone:
+    result: StageFacts
+    #: Columns of the cycle that this stage fills in.
+    columns: StageFacts = field(default_factory=dict)
+    summary: str = ""
+
+
+@dataclass(frozen=True)
+class StageWaits:
+    """The stage has to wait and runs again after the pause, by default the poll interval."""
+
+    why: str
+    pause_s: float | None = None
+
+
+@dataclass(frozen=True)
+class CycleOver:
+    """The cycle ends here. Later stages are not run."""
+
+    outcome: CycleOutcome
+    why: str
+    result: StageFacts = field(default_factory=dict)
+
+
+StageAnswer = StageDone | StageWaits | CycleOver
+
+
+@dataclass(frozen=True)
+class StageContext:
+    lake: Lake
+    loop: LoopFile
+    tenant: str
+    #: The cycle when this stage was claimed.
+    cycle: Cycle
+    claim: StageClaim
+
+    @property
+    def database(self) -> Database:
+        return self.lake.database
+
+    @property
+    def parent(self) -> str:
+        assert self.cycle.parent is not None
+        return self.cycle.parent
+
+    @property
+    def candidate(self) -> str:
+        return f"{self.loop.name}-{self.cycle.number:04d}"
+
+    @property
+    def actor(self) -> str:
+        return f"loop-{self.loop.name}"
+
+    @property
+    def requester(self) -> dict[str, Any]:
+        return {"tenant": self.tenant, "channel": self.loop.channel, "actor": self.actor}
+
+    @property
+    def occasion(self) -> str:
+        return f"cycle {self.cycle.number} of the loop {self.loop.name}"
+
+    def channel(self) -> ChannelState:
+        return channel_state(self.database, self.tenant, self.loop.channel)
+
+    def policy(self) -> Policy | None:
+        text = policy_of(self.database, self.channel())
+        where = f"the policy of {self.loop.channel}"
+        return None if text is None else parse(text, where)
+
+    def seconds_in_stage(self) -> float:
+        began = self.cycle.stage(self.claim.stage).started_at or self.claim.at
+        return (database_now(self.database) - began) / SECOND_US
+
+
+class Stage(ABC):
+    #: The name in the database.
+    name: ClassVar[str]
+
+    @abstractmethod
+    def inputs(self, context: StageContext) -> StageFacts:
+        """Collect all facts that the result depends on. Raises what `run` raises."""
+
+    @abstractmethod
+    def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
+        """Do the work. Raises PenstockError; the runner tries again if that can help."""
+
 
 class RewardsStage(Stage):
-    """Computes the rewards of new sessions until there are enough of them. Then the cycle begins,
-    and a snapshot fixes which sessions it is about."""
+    """Computes rewards of new sessions until there are enough tokens.
+
+    Then the cycle begins, and a snapshot fixes its sessions."""
 
     name = "rewards"
 
@@ -51,7 +144,7 @@ class RewardsStage(Stage):
         cycles, columns = context.claim.cycles, loop_cycle.c
         is_earlier = columns.number < context.cycle.number
         begun = cycles.newest(is_earlier, columns.began_at.is_not(None))
-        # The newest that made a checkpoint, promoted or not.
+        # The newest cycle that made a checkpoint, promoted or not.
         trained = cycles.newest(is_earlier, columns.checkpoint.is_not(None))
         return {
             "channel": context.loop.channel,
@@ -66,8 +159,7 @@ class RewardsStage(Stage):
         definition = loop.load_definition()
         with open_executor(lake.settings) as executor:
             report = runs.run(lake, executor, runs.RunRequest(definition))
-        # The channel first: the snap may then hold sessions of its checkpoint that came later, but
-        # never lacks any.
+        # Read the channel first: then the snap lacks no session of the channel's checkpoint.
         checkpoint = context.channel().checkpoint
         if checkpoint is None:
             return StageWaits(f"nothing is promoted to {loop.channel} yet")
@@ -83,7 +175,7 @@ class RewardsStage(Stage):
             if waits_for is not None:
                 return StageWaits(waits_for)
             name = f"loop-{label_of(loop.name, context.tenant)}-{context.cycle.number:04d}"
-            snapshot = name_snap(database, name, name, snap, f"what {context.occasion} is about")
+            snapshot = name_snap(database, name, name, snap, f"the sessions of {context.occasion}")
         summary = f"{tokens} fresh scored tokens of {fresh['sessions']} sessions from {checkpoint}"
         result = {"snapshot": snapshot, "scored_at_us": report.as_of_us}
         result |= {"computed": report.sessions, **fresh}
@@ -93,25 +185,24 @@ class RewardsStage(Stage):
 def missing_for_start(
     start: CycleStart, tokens: int, checkpoint: str, began_before_us: int | None, now_us: int
 ) -> str | None:
-    """What a cycle waits for, by its fresh tokens and when the cycle before began; None where it
-    begins."""
+    """Say what a cycle waits for; None if it can begin. `began_before_us` is the previous start."""
     reasons = []
     if start.tokens is not None:
         if tokens >= start.tokens:
             return None
-        reasons = [f"{tokens} of {start.tokens} fresh scored tokens from {checkpoint} are there"]
+        reasons = [f"{tokens} of {start.tokens} fresh scored tokens from {checkpoint}"]
     if start.every_s is not None:
         if began_before_us is None:
             return None
         left_s = start.every_s - (now_us - began_before_us) / SECOND_US
         if left_s <= 0:
             return None
-        reasons.append(f"{left_s:.0f} s are left of the schedule")
+        reasons.append(f"{left_s:.0f} s until the next scheduled start")
     return ", or ".join(reasons)
 
 
 class ShardStage(Stage):
-    """Builds the shard, from the snapshot that the cycle is about."""
+    """Builds the shard from the cycle's snapshot."""
 
     name = "shard"
 
@@ -131,8 +222,8 @@ class ShardStage(Stage):
         counted_from, counts = manifest.counted_from, manifest.counts
         if loop.shard.staleness == "channel" and counted_from != context.parent:
             why = (
-                f"as of the snapshot {loop.channel} was at {counted_from}, and is at"
-                f" {context.parent} since: the sessions are not the ones that this cycle is about"
+                f"in the snapshot {loop.channel} was at {counted_from}, now it is at"
+                f" {context.parent}: the shard would hold sessions of another checkpoint"
             )
             return CycleOver("refused", why)
         result: dict[str, Any] = {"shard": manifest.id, "counted_from": counted_from}
@@ -143,7 +234,7 @@ class ShardStage(Stage):
 
 
 class TrainStage(Stage):
-    """Lets the trainer make the next checkpoint of the parent and the shard."""
+    """Has the trainer make the next checkpoint from the parent and the shard."""
 
     name = "train"
 
@@ -202,7 +293,7 @@ def _open_trainer(context: StageContext) -> Trainer:
 
 
 def _address(store_url: str, folder: str) -> str:
-    """A path where the store is files of this machine, else an address."""
+    """Return a path if the store is local files, else an address."""
     if store_url.startswith("file://"):
         return str(Path(store_url.removeprefix("file://")) / folder)
     base, _, options = store_url.partition("?")
@@ -210,7 +301,7 @@ def _address(store_url: str, folder: str) -> str:
 
 
 class RegisterStage(Stage):
-    """Registers what the trainer made. Files that can be read must have its digest."""
+    """Registers the trained checkpoint. Readable files must match its digest."""
 
     name = "register"
 
