@@ -198,9 +198,7 @@ class GateStage(Stage):
         }
         if verdict.outcome == "PASS":
             return StageDone(result, summary=f"PASS, {verdict.id}")
-        why = (
-            f"the gate's verdict on {verdict.checkpoint} is {verdict.outcome}: {'; '.join(reasons)}"
-        )
+        why = f"the verdict on {verdict.checkpoint} is {verdict.outcome}: {'; '.join(reasons)}"
         # ERROR says nothing about the checkpoint: a person must look at the evidence.
         return CycleOver("failed" if verdict.outcome == "ERROR" else "refused", why, result)
 

@@ -104,7 +104,7 @@ def test_without_labels_it_does_not_pass_and_says_what_to_do(lake: HandLake) -> 
     began = begin(lake)
     verdict, why = outcome(lake, began + HOUR)
     assert verdict == "undecided"
-    assert "fewer than 30 labels" in why
+    assert "fewer than 30 randomly drawn labels" in why
     assert "penstock rewards label" in why
     assert measured(lake, began + HOUR).pending == {"canary": SESSIONS, "current": SESSIONS}
 

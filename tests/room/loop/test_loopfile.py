@@ -66,7 +66,7 @@ def test_what_it_says_and_what_it_leaves_out(folder: Path) -> None:
         ("tokens = 400", 'every = "often"', "a time such as"),
         ('command = "sh trainer.sh"', "", "either a command or a url"),
         ("[trainer]", '[trainer]\nurl = "http://gpu-1/"', "either a command or a url"),
-        ("[trainer]", '[trainer]\ntoken_env = "T"', "token_env is for a url"),
+        ("[trainer]", '[trainer]\ntoken_env = "T"', "token_env goes with a url"),
         ("command =", "ulr =", "did you mean url?"),
         ('command = "sh trainer.sh"', 'url = "ftp://gpu-1/"', "it is not http://HOST:PORT"),
         ('command = "sh trainer.sh"', 'url = "http:///train"', "it is not http://HOST:PORT"),
@@ -96,7 +96,7 @@ def test_a_bad_loop_file_is_refused_by_name(folder: Path, old: str, new: str, wh
 
 @pytest.mark.parametrize("url", ["http://ann:hush@g/", "http://hush@g/", "http://g/?api_key=hush"])
 def test_an_address_with_a_key_is_refused_and_not_shown(folder: Path, url: str) -> None:
-    with pytest.raises(InvalidInput, match="token_env names the variable") as refused:
+    with pytest.raises(InvalidInput, match="name the variable") as refused:
         load_loop(changed(folder, 'command = "sh trainer.sh"', f'url = "{url}"'))
     assert "hush" not in str(refused.value)
 
@@ -110,7 +110,7 @@ def test_a_trainer_that_is_asked_by_http(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ('channel = "production"', 'channel = "other"', "counts from 'other'"),
+        ('channel = "production"', 'channel = "other"', "names 'other'"),
         ('channel = "production"\nmax_versions = 0', "", "names none"),
         ('pending = "drop"', 'pending = "wait"', "new sessions never end"),
         ("seed = 3", 'seed = 3\nas_of = "then"', "train on the same sessions"),

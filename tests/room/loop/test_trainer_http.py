@@ -119,7 +119,7 @@ def test_what_cannot_be_meant_is_no_answer(server: Server, answer: Answer, why: 
 def test_an_answer_without_end_is_read_so_far_and_no_further(server: Server) -> None:
     server.script = one_after_the_other(Answer(200, "x" * 50_000_000))
     with pytest.raises(
-        TrainerFailed, match=f"cannot be used: .*more than {ANSWER_BYTES_MAX} bytes"
+        TrainerFailed, match=f"cannot be used: .*longer than {ANSWER_BYTES_MAX} bytes"
     ):
         train(server)
 

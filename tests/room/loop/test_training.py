@@ -141,7 +141,7 @@ def test_it_answers_what_it_made(twin: Twin) -> None:
         (answer(digest="md5:1"), "64 hexadecimal digits"),
         (answer(uri="weights"), "a path is absolute"),
         (answer(uri="https://user:secret@x/1"), "keys do not belong"),
-        ("x" * (ANSWER_BYTES_MAX + 1), f"more than {ANSWER_BYTES_MAX} bytes"),
+        ("x" * (ANSWER_BYTES_MAX + 1), f"longer than {ANSWER_BYTES_MAX} bytes"),
     ],
 )
 def test_nonsense_is_no_answer(twin: Twin, text: str, why: str) -> None:

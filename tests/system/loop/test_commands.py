@@ -64,7 +64,7 @@ def test_a_cycle_that_is_refused_is_exit_1_and_history_says_why(world: World) ->
     assert done.exit_code == 1
     history = loop(world, "history")
     assert history.exit_code == 0
-    assert "mini 1: the gate says FAIL of mini-0001: " in history.stderr
+    assert "mini 1: the verdict on mini-0001 is FAIL: " in history.stderr
 
 
 def test_a_loop_file_that_cannot_be_used_is_exit_2(world: World) -> None:

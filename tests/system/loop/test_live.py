@@ -141,7 +141,7 @@ def test_what_live_metrics_show_to_be_worse_while_it_is_watched_is_taken_back(
     assert state(world) == ("first", None, True)
     # Nothing begins before a person has looked at it.
     assert world.run_once(tell=told.append).ended_at is None
-    assert "pinned until a person" in told[-1]
+    assert "pinned; a person" in told[-1]
 
 
 def test_live_metrics_without_a_canary_are_said_before_anything_runs(world: World) -> None:

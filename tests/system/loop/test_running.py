@@ -68,7 +68,7 @@ def test_a_cycle_that_fails_its_gate_leaves_production_alone_and_says_why(world:
     world.write("agent.sh", 'test "$PENSTOCK_CHECKPOINT" = first && echo 42 > answer; true\n')
     done = world.run_once()
     assert done.outcome == "refused"
-    assert "the gate says FAIL of mini-0001: " in done.why
+    assert "the verdict on mini-0001 is FAIL: " in done.why
     assert serving(world) == "first"
     assert outcomes(done)["gate"] == "over"
     assert outcomes(done)["promote"] == "waiting"
@@ -154,7 +154,7 @@ def test_evidence_that_cannot_be_judged_is_no_verdict_on_the_checkpoint(world: W
     world.write("agent.sh", f"{broken}echo 42 > answer\n")
     done = world.run_once()
     assert (done.outcome, outcomes(done)["gate"]) == ("failed", "over")
-    assert "the gate says ERROR of mini-0001" in done.why
+    assert "the verdict on mini-0001 is ERROR" in done.why
     assert serving(world) == "first"
 
 
