@@ -6,12 +6,9 @@ is decided when they are read, by `computed_at`.
 """
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from operator import attrgetter
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,31 +17,19 @@ import pyarrow.parquet as pq
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.access.privacy.orders import CONTENT, ErasedPart, ErasureOrder, ErasureStep
-from penstock.access.privacy.retention import RetentionCount, RetentionPart, RetentionScope
 from penstock.backends.database.engine import Database
 from penstock.backends.storage.object_store import ObjectStore
 from penstock.core.files import tenant_folder
-from penstock.lake.buckets import SessionId, of_sessions
-from penstock.lake.catalog import (
-    NO_PARTITION,
-    announce_files,
-    claim_files,
-    pinned,
-    visible_at,
-    withdraw_intents,
-)
+from penstock.lake.catalog import NO_PARTITION, announce_files, pinned, visible_at, withdraw_intents
 from penstock.lake.commits import next_snap
 from penstock.lake.errors import CompactionConflict, FileLost
 from penstock.lake.lake import Lake
-from penstock.lake.query.spill import sorting_engine
 from penstock.lake.query.view_sources import ViewSources
-from penstock.lake.segments import ZSTD_LEVEL, DigestingFile, discard, open_segment, sessions_name
+from penstock.lake.segments import ZSTD_LEVEL, DigestingFile, open_segment, sessions_name
 from penstock.lake.settings import LakeSettings
 from penstock.lake.upkeep.merges import Merger, choose_groups, merge_each
-from penstock.lake.upkeep.rewrites import REWRITE, note_replaced
-from penstock_jobs.rewards.rows import OUTCOME_FILE_ROWS, REWARD_FILE_ROWS, row_tuples, sql_of
-from penstock_jobs.rewards.tables import follow_up_label, reward_due, reward_file
+from penstock_jobs.rewards.rows import OUTCOME_FILE_ROWS, REWARD_FILE_ROWS
+from penstock_jobs.rewards.tables import follow_up_label, reward_file
 
 _ROW_GROUP_ROWS = 100_000
 _FILE_ROWS_MAX = 1_000_000
@@ -212,183 +197,3 @@ def bind_views(sources: ViewSources, views: frozenset[str]) -> None:
     if "rewards" in views:
         sources.bind_files("stored_rewards", names, REWARD_FILE_ROWS)
         sources.create_view("outcomes")  # `rewards` reads it
-
-
-_PAGE_ROWS = 200
-
-
-def _erase_rewards(order: ErasureOrder) -> Iterator[ErasedPart]:
-    rewritten = True
-    while rewritten:  # merges, and runs that began before, go on meanwhile
-        rewritten, after = False, 0
-        query = sa.select(reward_file).order_by(reward_file.c.id).limit(_PAGE_ROWS)
-        if not order.breaks_snapshots:
-            live = reward_file.c.removed_snap.is_(None)
-            query = query.where(live, reward_file.c.tenant == order.scope.tenant)
-        while True:
-            with order.lake.database.read() as connection:
-                rows = connection.execute(query.where(reward_file.c.id > after)).all()
-            if not rows:
-                break
-            after = rows[-1].id
-            for row in rows:
-                if removed := _rewrite(order, row):
-                    rewritten = True
-                    yield ErasedPart({"rewards": removed})
-
-
-def _rewrite(order: ErasureOrder, row: sa.Row[Any]) -> int:
-    try:
-        outcomes = read_rows(order.lake.store, sessions_name(row.name), SessionId._fields)
-    except FileNotFoundError:  # merged and collected meanwhile
-        return 0
-    chosen = order.chosen({SessionId(*key) for key in row_tuples(outcomes, *SessionId._fields)})
-    if not chosen:
-        return 0
-
-    def kept(rows: pa.Table) -> pa.ChunkedArray:
-        return pc.invert(of_sessions(rows, chosen))
-
-    return replace_file(order.lake, row, kept, breaks_snapshots=order.breaks_snapshots)
-
-
-def replace_file(
-    lake: Lake,
-    row: sa.Row[Any],
-    kept: Callable[[pa.Table], pa.ChunkedArray],
-    *,
-    breaks_snapshots: bool,
-) -> int:
-    """Replace a file by what `kept` is true of. Returns how many rewards are gone, or 1 where
-    outcomes alone are; 0 where a merge was faster."""
-    try:
-        rewards = read_rows(lake.store, row.name)
-        outcomes = read_rows(lake.store, sessions_name(row.name))
-    except FileNotFoundError:  # merged and collected meanwhile
-        return 0
-    rest, left = rewards.filter(kept(rewards)), outcomes.filter(kept(outcomes))
-    written: RewardFile | None = None
-    if left.num_rows:
-        version = row.definition_version
-        written = write_rewards(
-            lake, version, row.lake_snap, row.tenant, rewards=rest, outcomes=left
-        )
-    if not _swap(lake, row, written, breaks_snapshots=breaks_snapshots):
-        if written is not None:
-            discard(lake.store, written.name)
-        return 0
-    removed: int = rewards.num_rows - rest.num_rows
-    return max(removed, 1)
-
-
-def _swap(
-    lake: Lake, row: sa.Row[Any], written: RewardFile | None, *, breaks_snapshots: bool
-) -> bool:
-    """Put the new file in the place of the old one, if that is still as it was. Raises FileLost."""
-    same = (
-        reward_file.c.name == row.name,
-        reward_file.c.removed_snap.is_not_distinct_from(row.removed_snap),
-    )
-    with suppress(CompactionConflict), lake.database.write() as connection:
-        claim_files(connection, to_collect=True)
-        snap = next_snap(connection, REWRITE)
-        place = {"added_snap": row.added_snap, "removed_snap": row.removed_snap}
-        if not breaks_snapshots:
-            place = {"added_snap": snap, "removed_snap": None}
-            old: sa.Update | sa.Delete = (
-                sa.update(reward_file).where(*same).values(removed_snap=snap)
-            )
-        else:
-            note_replaced(connection, row.name)
-            old = sa.delete(reward_file).where(*same)
-        if connection.execute(old).rowcount != 1:
-            raise CompactionConflict
-        if written is not None:
-            if not withdraw_intents(connection, [written.name]):
-                raise FileLost(name=written.name)
-            connection.execute(sa.insert(reward_file).values(**asdict(written), **place))
-        return True
-    return False
-
-
-def _erase_records(order: ErasureOrder) -> Iterator[ErasedPart]:
-    due = order.delete_rows(reward_due)
-    yield ErasedPart({"rewards due": due, "labels": order.delete_rows(follow_up_label)})
-
-
-PART = ErasureStep(CONTENT, _erase_rewards, aged="files")
-RECORDS = ErasureStep(CONTENT, _erase_records, aged="records")
-
-
-_COLUMNS = ["session_id", "definition_version", "computed_at"]
-_COMPUTED = pa.schema(
-    [
-        ("file", pa.int64()),
-        ("session_id", pa.string()),
-        ("definition_version", pa.string()),
-        ("computed_at", pa.timestamp("us")),
-    ]
-)
-
-
-def _count(lake: Lake, scope: RetentionScope) -> RetentionCount:
-    with _superseded(lake, scope) as by_file:
-        return RetentionCount(rows=sum(old.num_rows for _, old in by_file))
-
-
-def _run(lake: Lake, scope: RetentionScope) -> RetentionCount:
-    removed = 0
-    with _superseded(lake, scope) as by_file:
-        for row, old in by_file:
-            kept = partial(_others, old=_keys(old).combine_chunks())
-            if replace_file(lake, row, kept, breaks_snapshots=scope.breaks_snapshots):
-                removed += old.num_rows
-    return RetentionCount(rows=removed)
-
-
-@contextmanager
-def _superseded(
-    lake: Lake, scope: RetentionScope
-) -> Iterator[Iterator[tuple[sa.Row[Any], pa.Table]]]:
-    """Files with what of them was computed again before the time of the scope."""
-    query = sa.select(reward_file).where(reward_file.c.tenant == scope.tenant)
-    if not scope.breaks_snapshots:
-        query = query.where(reward_file.c.removed_snap.is_(None))
-    with lake.database.read() as connection:
-        files = {row.id: row for row in connection.execute(query.order_by(reward_file.c.id))}
-    with sorting_engine(lake.settings.data) as connection:
-        computed = pa.RecordBatchReader.from_batches(_COMPUTED, _computed(lake, files))
-        connection.register("rows", computed)
-        connection.execute("create table computed as from rows")
-        until = {"until_us": scope.until_us}
-        connection.sql(sql_of("superseded.sql"), params=until).create("superseded")
-        numbers = connection.execute("select distinct file from superseded order by 1").fetchall()
-        own = "select session_id, computed_at from superseded where file = $1"
-        yield (
-            (files[number], connection.sql(own, params=[number]).to_arrow_table())
-            for (number,) in numbers
-        )
-
-
-def _computed(lake: Lake, files: dict[int, sa.Row[Any]]) -> Iterator[pa.RecordBatch]:
-    for id_, row in files.items():
-        try:
-            rows = read_rows(lake.store, sessions_name(row.name), _COLUMNS)
-        except FileNotFoundError:  # merged and collected meanwhile
-            continue
-        for batch in rows.to_batches():
-            values = [batch[name].cast(_COMPUTED.field(name).type) for name in _COLUMNS]
-            numbers = pa.array([id_] * batch.num_rows, pa.int64())
-            yield pa.record_batch([numbers, *values], schema=_COMPUTED)
-
-
-def _others(rows: pa.Table, old: pa.Array) -> pa.ChunkedArray:
-    return pc.invert(pc.is_in(_keys(rows), old))
-
-
-def _keys(rows: pa.Table) -> pa.ChunkedArray:
-    times = rows["computed_at"].cast(pa.timestamp("us")).cast(pa.int64()).cast(pa.string())
-    return pc.binary_join_element_wise(times, rows["session_id"].cast(pa.string()), " ")
-
-
-SUPERSEDED = RetentionPart(_count, _run)

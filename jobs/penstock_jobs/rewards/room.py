@@ -48,13 +48,13 @@ def bind_views() -> Any:
 
 
 def erasure() -> Parts:
-    from penstock_jobs.rewards.reward_files import PART, RECORDS
+    from penstock_jobs.rewards.erasure import PART, RECORDS
 
     return {"rewards": PART, "reward_records": RECORDS}
 
 
 def retention() -> Parts:
-    from penstock_jobs.rewards.reward_files import SUPERSEDED
+    from penstock_jobs.rewards.erasure import SUPERSEDED
 
     return {"superseded": SUPERSEDED}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from penstock.access.privacy.retention import RetentionScope
 from penstock.lake.catalog import create_snapshot
 from penstock.lake.upkeep.verification import verify
-from penstock_jobs.rewards.reward_files import SUPERSEDED
+from penstock_jobs.rewards.erasure import SUPERSEDED
 from tests.support.lakes import START_US, HandLake, hand_lake
 from tests.support.reward_runs import CURRENT, SECOND, run_at, seen, thumbs, whole, worked
 

@@ -128,7 +128,7 @@ def test_it_is_refused_while_a_cycle_is_about_it(lake: HandLake, shard: ShardBui
     with lake.lake.database.write() as connection:
         connection.execute(sa.insert(loop_cycle).values(**cycle, opened_at=1))
         connection.execute(sa.insert(loop_stage).values(**stage, result=result))
-    with pytest.raises(ShardNeeded, match="cycle 3 of the loop l is about it"):
+    with pytest.raises(ShardNeeded, match="cycle 3 of the loop l uses it"):
         drop(lake, shard)
     with lake.lake.database.write() as connection:
         connection.execute(sa.update(loop_cycle).values(outcome="refused"))
