@@ -14,8 +14,7 @@ from litestar.exceptions import LitestarDeprecationWarning
 from bench.reference import template
 from penstock.core.room import rooms
 from penstock.core.settings import load_settings
-from penstock.doors.server.api_page import fields_of, type_text
-from penstock.doors.server.app import make_app
+from penstock.doors.server.app import fields_of, make_app, type_text
 from penstock.doors.server.service import Service
 from penstock.lake.lake import open_or_make
 

@@ -10,9 +10,8 @@ import msgspec
 from penstock.core.settings import load_settings
 from penstock.ingest.file_import import FileImporter, ImportSummary
 from penstock.lake.lake import open_or_make
-from penstock_jobs.importers.grown_logs import KeptReadings
 from penstock_jobs.importers.import_run import plan_import
-from penstock_jobs.importers.progress import ImportProgress
+from penstock_jobs.importers.progress import ImportProgress, KeptReadings
 from penstock_jobs.importers.report import SessionImportReport
 from penstock_jobs.importers.session_import import VENDOR_MODEL, SessionImporter
 

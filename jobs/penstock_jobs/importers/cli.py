@@ -28,36 +28,36 @@ def import_(
     url: options.Url = None,
     *,
     form: Annotated[
-        str, typer.Option("--format", help="How they are written, such as events or claude-code.")
+        str, typer.Option("--format", help="Format of the files, such as events or claude-code.")
     ] = "auto",
     discover: Annotated[
-        bool, typer.Option("--discover", help="Look where agents keep their sessions, and ask.")
+        bool, typer.Option("--discover", help="Search the folders of known agents, and ask.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --discover: do not ask.")] = False,
     since: Annotated[
-        str | None, typer.Option(help="Only files that changed since; an age such as 7d too.")
+        str | None, typer.Option(help="Only files changed since this time or age, such as 7d.")
     ] = None,
     project: Annotated[str | None, typer.Option(help="Only sessions of this project.")] = None,
     git: Annotated[
         bool,
         typer.Option(
             "--git/--no-git",
-            help="Take commits of the sessions' repositories, which say what became of edits.",
+            help="Import commits of the sessions' repositories, which show what became of edits.",
         ),
     ] = True,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Go on with what changes, until Ctrl-C.")
+        bool, typer.Option("--watch", help="Keep importing what changes, until Ctrl-C.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what it would take, and take nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be imported, and import nothing.")
     ] = False,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
-    """Take sessions that agents keep, or events from files. A second run of the same files adds
-    nothing, and reads only what changed.
+    """Import sessions that agents keep, or events from files. Importing the same files again reads
+    only what changed, and adds nothing twice.
 
-    Regular files alone are read; in a folder no link that leads out of it is followed.
+    Only regular files are read. Links that lead out of a folder are not followed.
 
     Example: penstock import ~/.claude/projects
     """
@@ -80,8 +80,8 @@ def import_(
 def _run_of(
     paths: list[Path], form: str, since: str | None, project: str | None, *, git: bool, watch: bool
 ) -> "ImportRun":
-    from penstock_jobs.importers.grown_logs import KeptReadings
     from penstock_jobs.importers.import_run import ImportRun
+    from penstock_jobs.importers.progress import KeptReadings
     from penstock_jobs.importers.session_import import SourceSelection
 
     selection = SourceSelection(since_us=since_us(since) if since else None, project=project)
@@ -103,13 +103,13 @@ def _ask(outcome: "ImportOutcome") -> None:
 def _named_paths(paths: list[Path], *, discover: bool) -> list[Path]:
     if not discover:
         if not paths:
-            raise InvalidInput(what="The command", why="name files or folders, or add --discover")
+            raise InvalidInput(what="The command", why="name files or folders, or use --discover")
         return paths
     from penstock_jobs.importers.importer import homes
 
     there = list(dict.fromkeys(path for _importer, path in homes()))
     if not there:
-        raise InvalidInput(what="--discover", why="no agent keeps sessions in its usual folder")
+        raise InvalidInput(what="--discover", why="no known agent has a folder of sessions here")
     return [*paths, *there]
 
 
@@ -129,10 +129,10 @@ def _show(outcome: "ImportOutcome", *, json: bool) -> None:
         files = "1 file" if summary.files == 1 else f"{summary.files} files"
         say(f"{files}: {counts}")
     if summary.waiting:
-        say("The running server has not stored them yet. Queries see them now, rewards do then.")
+        say("The running server stores them soon. Queries see them now, rewards see them then.")
     else:
-        say(f"{summary.stored} were new, {summary.duplicate} the lake had already")
+        say(f"{summary.stored} new, {summary.duplicate} already in the lake")
     for key, known in sorted(summary.near_misses.items()):
-        say(f"warning: nothing reads `{key}`; `{known}` is known")
+        say(f"warning: `{key}` is not read; did you mean `{known}`?")
     if summary.rejected:
         say("`penstock rejected list` shows why")

@@ -1,8 +1,7 @@
-"""Commits of the repositories that imported sessions worked in, as later states of their edits.
+"""Commits of the repositories that imported sessions worked in, which show what became of edits.
 
-Agents' own files do not say what became of an edit. The repository does, where it is on this
-machine: its commits become `vcs_commit` events of the sessions, by the same reading as
-`penstock rewards run --git`.
+Agents' files do not say that. If the repository is on this machine, its commits become
+`vcs_commit` events of the sessions, as with `penstock rewards run --git`.
 """
 
 from collections import defaultdict
@@ -24,7 +23,7 @@ from penstock_jobs.rewards.history.git_repository import Repository
 from penstock_jobs.rewards.rows import row_tuples
 
 _AGE = timedelta(days=30)
-#: A repository is asked about so many sessions at once.
+#: Sessions that are looked up in a repository at once.
 _SESSIONS_AT_ONCE = 200
 GIT = "git"
 _SESSIONS = """SELECT session_id, repo, project, parent_session, link FROM sessions
@@ -42,8 +41,9 @@ class _Session(NamedTuple):
 
 
 def commits_of_sessions(client: Client, problems: list[tuple[str, str]]) -> Iterator[ImportedEvent]:
-    """Of the sessions of the last weeks, where their repositories are here. A repository that
-    cannot be read goes to `problems`, with the reason."""
+    """The commits for sessions of the last weeks whose repositories are on this machine.
+
+    A repository that cannot be read goes to `problems`, with the reason."""
     now_us = SystemClock().now_us()
     since_us = now_us - round(_AGE.total_seconds()) * SECOND_US
     for directory, sessions in sorted(_by_repository(client, since_us).items()):
@@ -57,7 +57,7 @@ def commits_of_sessions(client: Client, problems: list[tuple[str, str]]) -> Iter
 
 
 def repository_of(folder: str) -> Path | None:
-    """The root of the Git repository that a folder lies in, if both are here."""
+    """The root of the Git repository that holds a folder, if it is on this machine."""
     path = Path(folder)
     if not path.is_absolute():
         return None

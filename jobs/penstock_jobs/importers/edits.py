@@ -1,8 +1,7 @@
-"""Edits as tools write them: what each makes of a file, as texts before and after.
+"""Edits in the forms that tools write, as texts of a file before and after.
 
-Three forms: a string that is replaced, a unified diff, and the V4A patch of `apply_patch`. Where
-the file's text is known the result is the whole file; else the texts are those of the regions that
-the patch shows, one after the other.
+Three forms: a replaced string, a unified diff, and the V4A patch of `apply_patch`. If the file's
+text is known, the texts are the whole file. Else they are the regions that the patch shows.
 """
 
 import re
@@ -25,11 +24,11 @@ Action = Literal["add", "update", "delete"]
 
 
 class Hunk(NamedTuple):
-    """Lines of a region before and after, without their ends."""
+    """The lines of a region before and after, without line ends."""
 
     before: tuple[str, ...]
     after: tuple[str, ...]
-    #: The line at which it stands in the file before, from 1; None where the patch does not say.
+    #: Its first line in the file before, counted from 1, if the patch names it.
     line: int | None = None
 
 
@@ -46,7 +45,7 @@ class FilePatch:
         return before, after
 
     def applied(self, text: str) -> str | None:
-        """The file after it; None where the patch does not fit this text."""
+        """Apply the patch to a file's text. Returns None if it does not fit."""
         lines = text.split("\n")
         at = 0
         for hunk in self.hunks:
@@ -59,7 +58,7 @@ class FilePatch:
 
 
 def replaced(text: str, old: str, new: str, *, everywhere: bool) -> str | None:
-    """The text with `new` for `old`; None where `old` is not in it."""
+    """Replace `old` by `new`. Returns None if `old` does not occur."""
     return text.replace(old, new, -1 if everywhere else 1) if old in text else None
 
 
@@ -68,7 +67,7 @@ def is_v4a(patch: str) -> bool:
 
 
 def read_v4a(patch: str) -> list[FilePatch]:
-    """The files of an `apply_patch` text, which may stand in a shell command."""
+    """Read an `apply_patch` text, which may be part of a shell command."""
     files: list[FilePatch] = []
     path, action, moved_to, body = "", "update", None, list[str]()
 
@@ -113,7 +112,7 @@ def _v4a_hunks(body: Sequence[str], *, adds: bool) -> Iterator[Hunk]:
 
 
 def read_unified(patch: str) -> list[FilePatch]:
-    """The files of a unified diff, as `diff -u` and `git diff` write it."""
+    """Read a unified diff, as `diff -u` and `git diff` write it."""
     files: list[FilePatch] = []
     old = new = None
     hunks: list[Hunk] = []
@@ -206,7 +205,7 @@ class FileEdit(NamedTuple):
 
 
 class ToolUse(NamedTuple):
-    """A call with its result. `ok` is None where nobody says how it went."""
+    """A call of a tool with its result. `ok` is None if the source does not say."""
 
     call_id: str
     tool: str
@@ -215,7 +214,7 @@ class ToolUse(NamedTuple):
     output: str
 
 
-#: How results begin that say, in words alone, that nothing was changed.
+#: Beginnings of results that report a failure only in words.
 _FAILED = re.compile(
     r"\s*(?:<tool_use_error>|error\b|failed\b|invalid\b|no replacement\b|no match\b|no changes\b"
     r"|cannot\b|could not\b|permission denied|traceback|file (?:not found|has not been read)"
@@ -234,7 +233,7 @@ _PATCHES = ("patch", "input", "diff", "patchText")
 _WRITES = re.compile(r"write|create|new_file|save", re.IGNORECASE)
 _READS = re.compile(r"^(?:file_?)?(?:read|view|open|cat)(?:_?file)?$|^str_replace", re.IGNORECASE)
 _PARTIAL = ("offset", "limit", "start_line", "end_line", "view_range", "start", "end", "range")
-#: `cat -n`, as agents number lines; `1→`, `00001| ` and `1: ` are others' ways.
+#: Numbered lines, as of `cat -n`; some tools write `1→`, `00001| ` or `1: `.
 _NUMBERED = re.compile(r"^ *(\d+)(?:\t|→|\| ?|: )(.*)$")
 _BLOCK = re.compile(
     r"^[-<]{5,9} ?SEARCH>?[^\n]*\n(.*?)^={5,9}\n(.*?)^[+>]{5,9} ?REPLACE>?[^\n]*$",
@@ -274,7 +273,7 @@ class FileChanges:
             self.record("edit", {"edit_id": key, "call_id": call_id} | said, key)
 
     def add_final_patch(self, patch: str, key: str, call_id: str | None = None) -> None:
-        """The patch with which a run ended, for the files that no tool was seen to edit."""
+        """Add the final patch of a run, for files without a recorded edit."""
         known = tuple(self.edited)
         for at, edit in enumerate(edits_of_patch(patch)):
             new = edit.moved_to or edit.path
@@ -290,7 +289,7 @@ def has_failed(use: ToolUse) -> bool:
 
 
 def edits_of(use: ToolUse, texts: Mapping[str, str]) -> Iterator[FileEdit]:
-    """What a call asks to be written, of files whose `texts` are known as a whole."""
+    """The edits that a call asks for. `texts` are the known whole files."""
     arguments = use.arguments
     path = first_text(arguments, *_PATHS)
     patch = first_text(arguments, *_PATCHES)
@@ -329,8 +328,8 @@ def _patched(patch: str, path: str | None, texts: Mapping[str, str]) -> list[Fil
 
 
 def view_of(use: ToolUse) -> tuple[str, str] | None:
-    """The path and text of a file that a result shows as a whole, where that is certain: its
-    lines are numbered from 1 on, nothing was asked for in part, and nothing was cut off."""
+    """The path and text of a file, if a result surely shows all of it: lines are numbered from 1,
+    the call asked for no part, and nothing was cut off."""
     path = first_text(use.arguments, *_PATHS)
     asked = use.arguments
     if not path or not _READS.match(use.tool) or any(asked.get(name) for name in _PARTIAL):
@@ -365,7 +364,7 @@ def edits_of_patch(
 
 
 def edit_of(file: FilePatch, text: str | None = None) -> FileEdit:
-    """What a patch makes of a file; the whole file where its text before is known, and fits."""
+    """The edit that a patch makes: of the whole file if its `text` is known and fits."""
     before, after = file.regions()
     if file.action == "add":
         return FileEdit(file.path, "", after, is_whole=True)
@@ -377,7 +376,7 @@ def edit_of(file: FilePatch, text: str | None = None) -> FileEdit:
     return FileEdit(file.path, before, after, moved_to=file.moved_to)
 
 
-def told_change(facts: Mapping[str, Any]) -> FileEdit | None:
+def reported_edit(facts: Mapping[str, Any]) -> FileEdit | None:
     path, old = first_text(facts, "path", "file"), first_text(facts, "old_content", "before")
     new = first_text(facts, "new_content", "after")
     if path is None or new is None:

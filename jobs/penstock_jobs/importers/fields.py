@@ -1,6 +1,6 @@
-"""Values of rows that others wrote: of the expected type, or as if they were not there.
+"""Fields of rows that others wrote. A value of an unexpected type counts as missing.
 
-A value is named by its path: `text(row, "message", "id")` is the `id` of the object `message`.
+A field is named by its path: `text(row, "message", "id")` is the `id` of the object `message`.
 """
 
 import json
@@ -22,7 +22,7 @@ Row = Mapping[str, Any]
 
 _decoder = msgspec.json.Decoder()
 _sorted_encoder = msgspec.json.Encoder(order="deterministic")
-#: Numbers are seconds, milliseconds, microseconds or nanoseconds, whichever is a usual year.
+#: Numbers are seconds, milliseconds, microseconds or nanoseconds, whichever gives a usual year.
 _SCALES = (1_000_000, 1_000, 1, 0.001)
 
 
@@ -78,29 +78,29 @@ def first_text(row: Row, *names: str) -> str | None:
 
 
 def without(row: Row, *names: str) -> dict[str, Any]:
-    """What is left of it: fields that nothing else was made of, so that they are kept."""
+    """The other fields of a row, which are kept as they are."""
     return {name: value for name, value in row.items() if name not in names}
 
 
 def digest_of(*parts: object) -> str:
-    """A short name for values that have none, the same wherever they stand."""
+    """Make a short, reproducible name for values that have none."""
     return xxh3_128_hexdigest(_sorted_encoder.encode(parts))
 
 
 def decode(content: bytes) -> Any:
-    """JSON of others. Raises SourceUnfit."""
+    """Decode JSON that others wrote. Raises SourceUnfit."""
     try:
         return _decoder.decode(content.removeprefix(b"\xef\xbb\xbf"))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         mended = _decoded_leniently(content)
         if mended is None:
-            raise SourceUnfit(f"it is no JSON: {error}") from error
+            raise SourceUnfit(f"it is not JSON: {error}") from error
         return mended
     except RecursionError as error:
         raise SourceUnfit("it is nested too deeply") from error
 
 
-#: What many programs write though JSON and UTF-8 do not have it: half of a character, no number.
+#: Written by many programs though JSON does not allow it: half of a surrogate pair, NaN, Infinity.
 _ODD = re.compile(rb"\\u[dD][89a-fA-F]|\bNaN\b|\bInfinity\b")
 _HALF = re.compile("[\ud800-\udfff]")
 
@@ -130,8 +130,9 @@ def arguments_of(value: object) -> dict[str, Any]:
 
 
 def moment_us(value: object) -> int | None:
-    """A time as sources write it: RFC 3339, without a zone UTC; or a number since 1970. None for
-    what is no time, or none that an event can have."""
+    """Read a time: RFC 3339, in UTC if it has no zone, or a number since 1970.
+
+    Returns None for anything else, and for times that an event cannot have."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         moments = (value * scale for scale in _SCALES)
         return next((int(us) for us in moments if TS_MIN_US <= us <= TS_MAX_US), None)
@@ -146,7 +147,7 @@ def moment_us(value: object) -> int | None:
 
 
 def is_recent(ts_us: int | None, seconds: float) -> bool:
-    """Whether that was so many seconds ago, or less, by the clock of this machine."""
+    """Whether a time is less than `seconds` ago, by the clock of this machine."""
     return ts_us is not None and time.time() * 1_000_000 - ts_us < seconds * 1_000_000
 
 
@@ -157,6 +158,6 @@ def milliseconds(began_us: int | None, ended_us: int | None) -> float | None:
 
 
 def project_of(folder: str | None) -> str | None:
-    """The name of a project by the folder that its agent worked in."""
+    """Name a project by the folder that its agent worked in."""
     name = PurePath(folder.replace("\\", "/")).name if folder else ""
     return name[:ID_CHARS_MAX] or None

@@ -1,4 +1,4 @@
-"""One run of `penstock import`: what it would take, what it takes, and what it goes on to take."""
+"""A run of `penstock import`: its plan, the import, and watching for changes."""
 
 import time
 from collections.abc import Callable
@@ -16,9 +16,8 @@ from penstock.ingest.file_import import ImportSummary, event_importer
 from penstock.lake.client import LocalClient, open_client
 from penstock.lake.errors import LakeMissing
 from penstock_jobs.importers.commits import GIT, commits_of_sessions
-from penstock_jobs.importers.grown_logs import KeptReadings
 from penstock_jobs.importers.importer import Importer, homes, importer_named, recognise
-from penstock_jobs.importers.progress import ImportProgress, WatchedSources
+from penstock_jobs.importers.progress import ImportProgress, KeptReadings, WatchedSources
 from penstock_jobs.importers.report import LeftOutKind, Notes, SessionImportReport
 from penstock_jobs.importers.session_import import SessionImporter, SourceSelection
 from penstock_jobs.importers.sources import Candidate, Source, candidates
@@ -30,11 +29,11 @@ EVENTS = "events"
 
 @dataclass
 class ImportPlan:
-    #: With their importers, and their sizes in bytes.
+    #: Sources with their importers and sizes in bytes.
     sources: list[tuple[Source, Importer, int]] = field(default_factory=list)
     event_files: list[EventFile] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
-    #: Files of no format, by the end of their names.
+    #: Files of no known format, by suffix.
     unknown: dict[str, LeftOutKind] = field(default_factory=dict)
 
 
@@ -45,32 +44,33 @@ Remembered = Callable[[Source], Importer | None]
 def plan_import(
     paths: list[Path], form: str = AUTO, remembered: Remembered = lambda _source: None
 ) -> ImportPlan:
-    """With `auto`, what no importer knows is read as events, unless it lies in a folder beside
-    sessions and does not look like events. What is `remembered` is not opened. Raises
-    InvalidInput."""
+    """Find the sources to import. Raises InvalidInput. A `remembered` source is not opened.
+
+    With `auto`, a file that no importer recognises is read as events. In a folder with sessions it
+    must also look like events."""
     plan = ImportPlan()
     fixed = importer_named(form) if form not in (AUTO, EVENTS) else None
     usual = {home for _importer, home in homes()}
     for path in paths:
-        if path in usual and form != EVENTS:  # an agent that is installed may have no session yet
+        if path in usual and form != EVENTS:  # an installed agent may have no session yet
             _add_sessions(plan, path, fixed, remembered)
         elif form == EVENTS or not _add_sessions(plan, path, fixed, remembered):
             if fixed is not None:
-                raise InvalidInput(what=f"{path}", why=f"it holds nothing of the format {form}")
+                raise InvalidInput(what=f"{path}", why=f"it has no file of the format {form}")
             files, left_out = find_files([path])
             plan.left_out += left_out
             plan.event_files += _with_events(files, plan.left_out, is_folder=path.is_dir())
-    _leave_out_copies(plan)
+    _leave_out_duplicates(plan)
     return plan
 
 
-def _leave_out_copies(plan: ImportPlan) -> None:
+def _leave_out_duplicates(plan: ImportPlan) -> None:
     by_importer: dict[Importer, list[Source]] = {}
     for source, importer, _size in plan.sources:
         by_importer.setdefault(importer, []).append(source)
     for importer, sources in by_importer.items():
-        if copies := importer.copies(sources):
-            why = f"{len(copies)} × a copy of what {importer.name} also keeps in full elsewhere"
+        if copies := importer.duplicates(sources):
+            why = f"{len(copies)} × a copy of what {importer.name} keeps in full elsewhere"
             plan.left_out.append(LeftOut(min(copy.path for copy in copies), why))
             left_out = {copy.real for copy in copies}
             plan.sources = [each for each in plan.sources if each[0].real not in left_out]
@@ -79,8 +79,9 @@ def _leave_out_copies(plan: ImportPlan) -> None:
 def _with_events(
     files: list[EventFile], left_out: list[LeftOut], *, is_folder: bool
 ) -> list[EventFile]:
-    """Nothing of an import is taken if a file that was named holds something else; in a folder
-    such files are left out, as long as there are others. Raises InvalidInput."""
+    """The files that hold events. Raises InvalidInput if a named file does not.
+
+    In a folder such files are left out, if others remain."""
     fit: list[EventFile] = []
     problems: list[LeftOut] = []
     for file in files:
@@ -140,9 +141,9 @@ def _size(source: Source) -> int:
         return 0
 
 
-#: Between two looks at files that may have changed.
+#: Interval at which a watcher looks for changes.
 _WATCH_SECONDS = 2.0
-#: The end of a file that somebody may still have been writing is looked at again after this.
+#: After this time an unchanged file is read again, if its end was left for later.
 _LOOK_AGAIN_SECONDS = 60.0
 
 
@@ -150,12 +151,12 @@ _LOOK_AGAIN_SECONDS = 60.0
 class ImportOutcome:
     report: SessionImportReport
     left_out: list[LeftOut]
-    #: None of a dry run.
+    #: None after a dry run.
     summary: ImportSummary | None = None
 
     @property
     def all_rejected(self) -> bool:
-        """Whether nothing of it is in the lake."""
+        """Whether no event reached the lake."""
         return bool(self.summary and self.summary.rejected and not self.summary.accepted)
 
 
@@ -164,9 +165,9 @@ class ImportRun:
     paths: list[Path]
     form: str
     selection: SourceSelection
-    #: Whether it takes commits of the sessions' repositories too.
+    #: Import commits of the sessions' repositories too.
     git: bool
-    #: Of a run that watches.
+    #: For a run that watches.
     kept: KeptReadings | None = None
 
     def plan(self, data: Path | None, url: str | None, tenant: str) -> ImportPlan:
@@ -176,7 +177,7 @@ class ImportRun:
         return plan_import(self.paths, self.form, remembered)
 
     def count(self, plan: ImportPlan) -> ImportOutcome:
-        """What it would take."""
+        """Count what would be imported."""
         importer = SessionImporter(None, None, self.selection)
         _go_through(plan, importer)
         return ImportOutcome(importer.report, plan.left_out)
@@ -195,17 +196,17 @@ class ImportRun:
             problems = importer.report.unfit
             try:
                 importer.take_events(commits_of_sessions(client, problems), GIT)
-            except RoleMissing as error:  # a key that may only send
+            except RoleMissing as error:  # the key may only send events
                 problems.append(("commits of the sessions", str(error)))
             summary = lake_import.finish()
         return ImportOutcome(importer.report, plan.left_out, summary)
 
     def watch(self, client: Client) -> None:
-        """Look again and again, and say what came. A file that cannot be read says so once."""
+        """Import changes as they come, and report them. An unreadable file is reported once."""
         said: set[tuple[str, str]] = set()
         looks = WatchedSources(_LOOK_AGAIN_SECONDS)
         remembered = _remembered_by(_progress(client))
-        say("Watching for changes; Ctrl-C ends it.")
+        say("Watching for changes until Ctrl-C.")
         while True:
             time.sleep(_WATCH_SECONDS)
             plan = plan_import(self.paths, self.form, remembered)

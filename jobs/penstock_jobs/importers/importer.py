@@ -1,8 +1,8 @@
-"""What an importer is: it recognises the sources of a format, and turns each into events.
+"""Importers recognise the sources of a format and turn each into events.
 
-A source is a file, or a folder whose files belong together, such as a store of one file a message.
-The same source gives the same events with the same ids whenever it is read, so that the lake keeps
-each once. A source that grew gives at least what it gave before.
+A source is a file, or a folder whose files belong together. Reading the same source again gives the
+same events with the same ids, so the lake keeps each once. A source that grew gives all earlier
+events again.
 """
 
 import os
@@ -24,27 +24,27 @@ from penstock_jobs.importers.fields import moment, text
 from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.sources import Candidate, Source
 
-#: Events of one row are numbered within it: `seq` is the row's number times this, and the event's.
+#: `seq` is the row's number times this, plus the event's number within the row.
 EVENTS_PER_ROW = 1000
-#: What a reader remembers of a log to find copies and late rows; older entries are forgotten.
+#: Entries that a reader remembers, to find copies and late rows. Older ones are forgotten.
 _ENTRIES_REMEMBERED = 100_000
 
 Value = TypeVar("Value")
 
 
 class ImportedEvent(Struct, omit_defaults=True, kw_only=True):
-    """An event as an importer makes it; the fields are those of docs/events.md."""
+    """An event that an importer made. docs/events.md describes the fields."""
 
     session_id: str
     #: RFC 3339 with a zone, or microseconds.
     ts: str | int
     type: str
     payload: dict[str, Any]
-    #: Unique in the session, and made of the source's own ids.
+    #: Unique in the session, made of the source's own ids.
     event_id: str
     seq: int | None = None
     source: str | None = None
-    #: The id of what it was made of, the same in the copy that a resume or a fork made of it.
+    #: The source's id of what it was made of. Copies in resumed and forked sessions share it.
     source_key: str | None = None
     checkpoint: str | None = None
     user: str | None = None
@@ -52,17 +52,17 @@ class ImportedEvent(Struct, omit_defaults=True, kw_only=True):
 
 
 class SessionEvents(Struct):
-    """Makes the events of one session: the ids and numbers that they need."""
+    """Makes the events of one session, with their ids and numbers."""
 
     session_id: str
     source: str
     project: str | None = None
-    #: The row of the last event, and how many it had before.
+    #: The row of the last event, and the number of events that it had before.
     row: int = -1
     made: int = 0
 
     def number(self, row: int) -> int:
-        """The `seq` of the next event of this row of the source."""
+        """The `seq` of the next event of a row."""
         self.made = self.made + 1 if row == self.row else 0
         self.row = row
         return row * EVENTS_PER_ROW + min(self.made, EVENTS_PER_ROW - 1)
@@ -70,7 +70,7 @@ class SessionEvents(Struct):
     def event(
         self, kind: str, ts: str | int, key: str, payload: dict[str, Any], seq: int
     ) -> ImportedEvent:
-        """`key` is the source's own id of what this is made of. What is None is left out."""
+        """Make an event. `key` is the source's own id. None values are left out of the payload."""
         return ImportedEvent(
             session_id=self.session_id,
             ts=ts,
@@ -85,37 +85,38 @@ class SessionEvents(Struct):
 
 
 class Importer(ABC):
-    """One for each format, in a module of its own in `formats/`, in IMPORTERS."""
+    """The reader of a format. Modules in `formats/` list theirs in IMPORTERS."""
 
-    #: As `--format` has it.
+    #: Value of `--format`.
     name: ClassVar[str]
-    #: It grows when the same source gives other events: then sources are read again.
+    #: Raise it when the same source gives other events, so that sources are read again.
     version: ClassVar[int] = 1
-    #: What `--discover` looks into: paths that begin with ~, or with $NAME of the environment.
+    #: Folders for `--discover`: paths that begin with ~ or a variable, such as $NAME.
     homes: ClassVar[Sequence[str]] = ()
 
     @abstractmethod
     def recognises(self, candidate: Candidate) -> bool:
-        """Whether a file, or a folder as a whole, is of this format: by its content, and by its
-        name only where the content says nothing. Look at the name first: it costs nothing."""
+        """Whether a file or a whole folder has this format. Decide by the content; look at the name
+        first, which costs nothing."""
 
     def sources(self, candidate: Candidate) -> Iterable[Source]:
-        """What is read and remembered by itself; a large store is one source a session."""
+        """The sources in a candidate, each read and remembered by itself. A large store has one for
+        each session."""
         yield candidate.source()
 
-    def copies(self, sources: Sequence[Source]) -> Collection[Source]:
-        """Those of an import's sources that hold what another source of this format on this machine
-        holds in full: they are left out."""
+    def duplicates(self, sources: Sequence[Source]) -> Collection[Source]:
+        """Sources to leave out, because another source of this format has all of their content."""
         return ()
 
     @abstractmethod
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
-        """The events of a source in bounded memory. What is not taken goes to `notes`, by kind.
-        Raises SourceUnfit for a source that cannot be read at all; what came before stays."""
+        """Read the events of a source in bounded memory, and note what is skipped.
+
+        Raises SourceUnfit if the rest cannot be read; events before that stay."""
 
 
 def expanded_home(home: str) -> Path | None:
-    """One of an importer's `homes` on this machine; None where its variable is not set."""
+    """Expand one of an importer's `homes`. Returns None if its variable is not set."""
     expanded = os.path.expandvars(home)
     return Path(expanded).expanduser() if "$" not in expanded else None
 
@@ -138,10 +139,10 @@ class OpenAnswer(Struct, kw_only=True):
 
 
 class LogMemory(Struct):
-    """What is known of the rows before, as msgspec can write it down."""
+    """A reader's memory of earlier rows, which msgspec can encode."""
 
     ts_us: int | None = None
-    #: Sessions that are marked as written by a vendor's model, with the vendor.
+    #: Sessions that are marked as made with a vendor's model, with the vendor.
     marked: set[tuple[str, str]] = field(default_factory=set)
 
 
@@ -149,7 +150,7 @@ Memory = TypeVar("Memory", bound=LogMemory)
 
 
 class RowReader(ABC, Generic[Memory]):
-    """Makes events of the rows of a log, one after the other."""
+    """Makes events of the rows of a log, one by one."""
 
     notes: Notes
 
@@ -167,7 +168,7 @@ class RowReader(ABC, Generic[Memory]):
 
     @abstractmethod
     def finish(self) -> Iterator[ImportedEvent]:
-        """What the log ends with so far. It changes nothing: more rows may come."""
+        """Make the events of an end that may still grow. The memory stays as it is."""
 
     def _made(
         self, session: SessionEvents, kind: str, payload: dict[str, Any], key: str
@@ -181,8 +182,8 @@ class RowReader(ABC, Generic[Memory]):
 
 
 class LogImporter(Importer):
-    """Of a format whose files are logs of rows that agents append to: such a file is read on from
-    where it ended before."""
+    """The reader of a format whose files are logs that agents append to. Reading continues where it
+    stopped before."""
 
     memory_type: ClassVar[type[LogMemory]]
 
@@ -204,7 +205,7 @@ class LogImporter(Importer):
 
 
 class RecentEntries(Struct, Generic[Value]):
-    """The newest entries of a mapping that would grow with its source."""
+    """A mapping that forgets its oldest entries, so it does not grow with its source."""
 
     newer: dict[str, Value] = field(default_factory=dict)
     older: dict[str, Value] = field(default_factory=dict)
@@ -220,13 +221,13 @@ class RecentEntries(Struct, Generic[Value]):
             self.older, self.newer = self.newer, {}
 
 
-#: Entry points of this group name an Importer each.
+#: Each entry point of this group names an Importer.
 _GROUP = "penstock.importers"
 
 
 @cache
 def all_importers() -> Sequence[Importer]:
-    """In the order of their names."""
+    """All importers, sorted by name."""
     modules = (
         import_module(f"{formats.__name__}.{module.name}")
         for module in pkgutil.iter_modules(formats.__path__)
@@ -241,7 +242,7 @@ def importer_named(name: str) -> Importer:
         if importer.name == name:
             return importer
     known = ", ".join(["auto", "events", *(importer.name for importer in all_importers())])
-    raise InvalidInput(what=f"--format {name}", why=f"there is no such format; known: {known}")
+    raise InvalidInput(what=f"--format {name}", why=f"it is unknown; known formats: {known}")
 
 
 def recognise(candidate: Candidate) -> Importer | None:

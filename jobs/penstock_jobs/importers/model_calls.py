@@ -1,9 +1,8 @@
-"""Calls of models as a log or an export keeps them, one by one, put together to sessions.
+"""Single calls of models, from a log or an export, put together to sessions.
 
-A call repeats what was said before. Calls that go on from each other are one session, and each
-message is taken once. Whose session a call is, the source may say too: then the first call is the
-session, and a call that does not go on from another, such as one of a subagent, begins a session
-of its own with the first as its parent.
+A call repeats earlier messages. Calls that continue each other make one session, in which each
+message appears once. If the source names a session, its first call begins that session. A later
+call that continues none, such as a subagent's, begins a child session.
 """
 
 import re
@@ -20,21 +19,21 @@ from penstock_jobs.importers.sources import Candidate, Source
 from penstock_jobs.importers.stores import columns_of, is_export, rows_of
 from penstock_jobs.importers.transcript import SessionDraft
 
-#: So much of an export is put in the order of time, and chained, at once.
+#: An export is sorted and put together in pieces of this size.
 _PIECE_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportedCall:
-    #: What is this call's alone; the id of a session that it begins is made of it.
+    #: Identifies this call. The id of a session that it begins is made of it.
     id: object
     began_us: int
     messages: Sequence[Message]
-    #: None where the call failed, or nobody kept what it gave.
+    #: None if the call failed, or if its answer was not kept.
     answer: Message | None
     ended_us: int | None = None
     session: str | None = None
-    #: Its own id and its parent's where calls are spans: two tracers may tell one call twice.
+    #: Span ids, if calls are spans: two tracers may report one call twice.
     span: str | None = None
     parent: str | None = None
     user: str | None = None
@@ -43,17 +42,18 @@ class ExportedCall:
     error: str | None = None
 
 
-#: A call, or an event that stands for itself, such as what somebody said a session was worth.
+#: A call, or a finished event, such as a score of a session.
 Exported = ExportedCall | ImportedEvent
 
 
 class CallImporter(Importer):
     """A format whose files hold calls of models, one by one."""
 
-    #: All of one of these stand in the beginning of a file, or are columns of a Parquet file.
+    #: A file is recognised if all patterns of one group occur in its beginning.
     marks: ClassVar[Sequence[Sequence[re.Pattern[bytes]]]]
+    #: A Parquet file is recognised if it has all columns of one group.
     columns: ClassVar[Sequence[set[str]]] = ()
-    #: Under which names a document may hold its rows.
+    #: Names under which a document may hold its rows.
     holders: ClassVar[Sequence[str]] = ()
 
     def recognises(self, candidate: Candidate) -> bool:
@@ -65,76 +65,78 @@ class CallImporter(Importer):
 
     @abstractmethod
     def calls(self, row: Row, source: Source, notes: Notes, where: str) -> Iterator[Exported]: ...
+
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
-        """An export need not be in the order of time. One longer than 32 MiB is read in pieces: a
-        session that goes on in the next piece repeats there what was answered, as copies."""
+        """Read an export, whose calls may be in any order, in pieces of 32 MiB.
+
+        A session that continues in the next piece repeats its earlier answers there, as copies."""
         piece: list[Exported] = []
         begins = source.progress.position
         for where, row in rows_of(source, notes, *self.holders):
             piece += self.calls(row, source, notes, where)
             if source.progress.position - begins > _PIECE_BYTES:
-                yield from _chained(piece, self.name, notes)
+                yield from _session_events(piece, self.name, notes)
                 piece, begins = [], source.progress.position
-        yield from _chained(piece, self.name, notes)
+        yield from _session_events(piece, self.name, notes)
 
     def reward(
         self, session: str, key: object, ts_us: int, given_by: object, **payload: Any
     ) -> ImportedEvent:
-        """What somebody said a session was worth, or a call of it."""
+        """Make an event of a score that somebody gave to a session, or to a call in it."""
         draft = SessionDraft(session, self.name, ts_us, Notes(""))
         payload["given_by"] = f"{self.name}:{str(given_by).lower()}"
         return draft.add("x_reward", payload, f"score-{key}")
 
 
 def skip_other(notes: Notes, kind: object, example: object) -> None:
-    """What an export has beside calls: steps of a program, searches, runs of tools."""
-    notes.skip(f"{str(kind or 'row of no kind').lower()[:40]} that is no call of a model", example)
+    """Note a row that is not a call, such as a step of a program, a search or a run of a tool."""
+    notes.skip(f"{str(kind or 'row of no kind').lower()[:40]} that is not a model call", example)
 
 
-def _chained(piece: Iterable[Exported], form: str, notes: Notes) -> Iterator[ImportedEvent]:
+def _session_events(piece: Iterable[Exported], form: str, notes: Notes) -> Iterator[ImportedEvent]:
     items = list(piece)
     calls = [item for item in items if isinstance(item, ExportedCall)]
     spans = {call.span for call in calls if call.span}
     sessions = CallSessions(form, notes)
     for call in sorted(calls, key=lambda each: (each.began_us, str(each.id))):
         if call.parent in spans and call.parent != call.span:
-            notes.skip("call within a call, which tells the same again", call.span)
+            notes.skip("call within a call, which repeats it", call.span)
         else:
             yield from sessions.take(call)
     yield from (item for item in items if isinstance(item, ImportedEvent))
 
 
 class CallSessions:
-    """The sessions of calls that come in the order of time, as far as the source has it."""
+    """The sessions of calls, which come in order of time as far as the source keeps it."""
 
     def __init__(self, form: str, notes: Notes) -> None:
         self._form, self._notes = form, notes
-        #: By whose they are, and the chain of all that was said: what goes on from there.
+        #: By the source's session, and the hash of the conversation that a call may continue.
         self._sessions: dict[tuple[str | None, str], SessionDraft] = {}
         self._first: set[str] = set()
 
     def take(self, call: ExportedCall) -> Iterator[ImportedEvent]:
-        chains = list(_chains(call.messages))
-        ends = (at for at in reversed(range(len(chains))))
-        known = next((at for at in ends if (call.session, chains[at]) in self._sessions), -1)
+        hashes = list(_prefix_hashes(call.messages))
+        ends = (at for at in reversed(range(len(hashes))))
+        known = next((at for at in ends if (call.session, hashes[at]) in self._sessions), -1)
         if known >= 0:
-            session = self._sessions[call.session, chains[known]]
+            session = self._sessions[call.session, hashes[known]]
         else:
-            session = self._begun(call, chains)
+            session = self._new_session(call, hashes)
         sent = len(session.made)
-        # What was said since the last call; answers among it were given before the log begins.
+        # New messages. Answers among them were given before the log begins.
         session.clock_us = call.began_us
-        for message, chain in zip(call.messages[known + 1 :], chains[known + 1 :], strict=True):
+        for message, chain in zip(call.messages[known + 1 :], hashes[known + 1 :], strict=True):
             if message.role == "assistant":
-                session.told(message, f"{chain}:copy", is_copied_context=True)
+                session.add_message(message, f"{chain}:copy", is_copied_context=True)
             else:
-                session.told(message, chain)
-        end = _answered(session, call, chains[-1] if chains else "")
+                session.add_message(message, chain)
+        end = _add_answer(session, call, hashes[-1] if hashes else "")
         self._sessions[call.session, end] = session
         yield from session.finished()[sent + 1 if sent else 0 :]
 
-    def _begun(self, call: ExportedCall, chains: Sequence[str]) -> SessionDraft:
-        digest = digest_of(chains[-1:], call.id)[:16]
+    def _new_session(self, call: ExportedCall, hashes: Sequence[str]) -> SessionDraft:
+        digest = digest_of(hashes[-1:], call.id)[:16]
         name, parent = f"calls-{digest}", None
         if call.session in self._first:
             name, parent = f"{call.session}/{digest}", call.session
@@ -146,8 +148,8 @@ class CallSessions:
         return session
 
 
-def _answered(session: SessionDraft, call: ExportedCall, said: str) -> str:
-    """The chain with which a call ended."""
+def _add_answer(session: SessionDraft, call: ExportedCall, said: str) -> str:
+    """Add a call's answer. Returns the hash of the conversation with it."""
     if call.ended_us is not None:
         session.clock_us = call.ended_us
     if call.answer is None:
@@ -155,19 +157,19 @@ def _answered(session: SessionDraft, call: ExportedCall, said: str) -> str:
         payload = {"message": message, "call_id": call.facts.get("call_id")}
         session.add("error", payload, f"{digest_of(said, call.id)}:error")
         return said
-    key = _chain(said, call.answer)
-    session.told(call.answer, key, **call.facts)
+    key = _next_hash(said, call.answer)
+    session.add_message(call.answer, key, **call.facts)
     return key
 
 
-def _chains(messages: Sequence[Message]) -> Iterator[str]:
+def _prefix_hashes(messages: Sequence[Message]) -> Iterator[str]:
     chain = ""
     for message in messages:
-        chain = _chain(chain, message)
+        chain = _next_hash(chain, message)
         yield chain
 
 
-def _chain(before: str, message: Message) -> str:
+def _next_hash(before: str, message: Message) -> str:
     calls = [(call["name"] or "unknown", json_of(call["arguments"])) for call in message.calls]
     said: Any = (message.text or "").strip()
     call_id = None

@@ -1,8 +1,7 @@
-"""Sessions that left Penstock in a common form, and come back as they were.
+"""Sessions that Penstock exported in a common form, and imports again unchanged.
 
-What the form has a field for stands there, and counts when it is read again. The rest of an event,
-and events that the form knows nothing of, stand beside it under the name `penstock`: other readers
-pass over it.
+Fields that the form has are read from there. The rest of an event, and events that the form does
+not have, are kept under the name `penstock`, which other readers ignore.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from penstock_jobs.importers import fields
 from penstock_jobs.importers.importer import ImportedEvent
 
 Payload = dict[str, Any]
-#: Under this name other forms keep what is Penstock's own.
+#: Name of Penstock's own part in other forms.
 OWN = "penstock"
 ENVELOPE = (
     "ts", "type", "event_id", "seq", "source", "source_key", "checkpoint", "user", "project",
@@ -28,8 +27,8 @@ _TOKENS = {
     "logprobs": "logprobs",
 }  # fmt: skip
 
-# What each part of a form says of a payload. Writer and reader use the same, so that what the
-# writer finds missing in it is what it has to keep beside.
+# The payload that each part of a form yields. The writer uses it too, to find what it has to keep
+# beside.
 
 
 def step_payload(step: Mapping[str, Any]) -> Payload:
@@ -84,14 +83,14 @@ def _renamed(told: Mapping[str, Any], names: Mapping[str, str]) -> Payload | Non
 
 
 def step_metrics(payload: Mapping[str, Any]) -> Payload:
-    """The tokens of a model call as ATIF names them."""
+    """The tokens of a model call under ATIF's names."""
     usage, tokens = fields.mapping(payload, "usage"), fields.mapping(payload, "tokens")
     metrics = {other: usage.get(name) for name, other in _USAGE.items()}
     return present(metrics | {other: tokens.get(name) for name, other in _TOKENS.items()})
 
 
-def kept_beside(event: Mapping[str, Any], said: Payload) -> Payload:
-    """What `said` does not say of an event: its envelope, and the rest of its payload."""
+def remainder(event: Mapping[str, Any], said: Payload) -> Payload:
+    """The parts of an event that the payload `said` lacks: the envelope and other fields."""
     payload = event["payload"]
     rest = {
         name: value for name, value in payload.items() if name not in said or said[name] != value
@@ -109,9 +108,9 @@ def _restored(session: str, own: Mapping[str, Any], said: Payload) -> ImportedEv
     return msgspec.convert(whole, ImportedEvent)
 
 
-def own_trajectory(document: Mapping[str, Any]) -> list[ImportedEvent] | None:
-    """The events of a document of ATIF that Penstock wrote; None of any other, and of one whose
-    own part somebody spoilt."""
+def penstock_trajectory(document: Mapping[str, Any]) -> list[ImportedEvent] | None:
+    """The events of an ATIF document that Penstock wrote. None if it did not, or if its own part
+    is damaged."""
     own = fields.mapping(document, "extra", OWN)
     if not own:
         return None
@@ -123,8 +122,8 @@ def own_trajectory(document: Mapping[str, Any]) -> list[ImportedEvent] | None:
     return _own_events(own, parts, lambda part: fields.mapping(part, "extra"))
 
 
-def own_session(row: Mapping[str, Any]) -> list[ImportedEvent] | None:
-    """The same of a line of messages."""
+def penstock_session(row: Mapping[str, Any]) -> list[ImportedEvent] | None:
+    """The events of a line of messages that Penstock wrote, as `penstock_trajectory`."""
     own = fields.mapping(row, OWN)
     if not own:
         return None

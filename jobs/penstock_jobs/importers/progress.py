@@ -1,38 +1,174 @@
-"""What was imported before: only sources that changed since are read again, and of large logs only
-what was appended."""
+"""Progress of imports: only changed sources are read again, and only the new end of large logs.
+
+While a command runs it keeps the readers of logs. Between runs the lake remembers where reading of
+a large log stopped, and the reader's memory; small logs are read again, which costs less. A place
+is only kept once all events before it are in the event log."""
 
 import os
 import time
+import zlib
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import sqlalchemy as sa
+from sqlalchemy import BigInteger, Column, LargeBinary, String, Table, Text
 from xxhash import xxh3_128_hexdigest
 
 from penstock.access.privacy.orders import CONTENT, ErasedPart, ErasureOrder, ErasureStep
 from penstock.backends.database.engine import Database, clock_us, insert_of
-from penstock_jobs.importers.grown_logs import LogReading
-from penstock_jobs.importers.importer import Importer, LogImporter, all_importers
-from penstock_jobs.importers.sources import Source
-from penstock_jobs.importers.tables import imported_source
+from penstock.backends.database.tables import metadata
+from penstock.ingest.event_files import CODECS_BY_SUFFIX
+from penstock_jobs.importers.importer import (
+    ImportedEvent,
+    Importer,
+    LogImporter,
+    RowReader,
+    all_importers,
+)
+from penstock_jobs.importers.report import Notes
+from penstock_jobs.importers.sources import LineCursor, LinePlace, PlaceLost, Source
+
+#: The lake remembers a new place after this many bytes.
+STORED_STEP_BYTES = 8 * 1024 * 1024
+#: Readers kept for live sessions. Other logs continue from the place in the lake.
+KEPT_READERS_MAX = 8
+
+
+class _StoredReading(msgspec.Struct):
+    version: int
+    place: LinePlace
+    memory: msgspec.Raw
+
+
+@dataclass
+class LogReading:
+    source: Source
+    importer: LogImporter
+    reader: RowReader[Any]
+    #: None at the beginning of the file.
+    place: LinePlace | None = None
+    #: The place in the lake.
+    stored_offset: int = 0
+    is_sound: bool = False
+
+    @staticmethod
+    def begin(source: Source, importer: LogImporter) -> "LogReading":
+        return LogReading(source, importer, importer.reader(source, importer.memory_type()))
+
+    def events(self, notes: Notes) -> Iterator[ImportedEvent]:
+        self.is_sound = False
+        try:
+            yield from self._appended(notes)
+        except PlaceLost:
+            anew = LogReading.begin(self.source, self.importer)
+            self.reader, self.place, self.stored_offset = anew.reader, None, 0
+            yield from self._appended(notes)
+
+    def _appended(self, notes: Notes) -> Iterator[ImportedEvent]:
+        cursor, reader = LineCursor(self.place), self.reader
+        reader.notes = notes
+        is_sound = True
+        for number, row in self.source.rows(notes, cursor):
+            is_sound = is_sound and not cursor.is_past_place
+            yield from reader.take(number, row)
+        yield from reader.finish()
+        self.place, self.is_sound = cursor.place, is_sound
+
+    def to_store(self) -> bytes | None:
+        """Encode the place and the reader's memory, if the lake needs an update."""
+        offset = self.place.offset if self.place is not None else 0
+        if not self.is_sound or offset < self.stored_offset + STORED_STEP_BYTES:
+            return None
+        assert self.place is not None
+        try:
+            memory = msgspec.Raw(msgspec.msgpack.encode(self.reader.memory))
+        except (OverflowError, RecursionError, TypeError, ValueError):
+            return None  # sources may hold values that msgpack cannot encode, such as large numbers
+        stored = _StoredReading(self.importer.version, self.place, memory)
+        self.stored_offset = offset
+        return zlib.compress(msgspec.msgpack.encode(stored), 1)
+
+    @staticmethod
+    def from_store(source: Source, importer: LogImporter, content: bytes) -> "LogReading | None":
+        """Decode a stored reading. Returns None if the importer has changed since."""
+        try:
+            stored = msgspec.msgpack.decode(zlib.decompress(content), type=_StoredReading)
+            memory = msgspec.msgpack.decode(stored.memory, type=importer.memory_type)
+        except (zlib.error, msgspec.MsgspecError):
+            return None
+        if stored.version != importer.version:
+            return None
+        reader, place = importer.reader(source, memory), stored.place
+        return LogReading(source, importer, reader, place, place.offset)
+
+
+class KeptReadings:
+    """The readings that a running command keeps."""
+
+    def __init__(self) -> None:
+        self._readings: OrderedDict[Path, LogReading] = OrderedDict()
+
+    def take(self, source: Source) -> LogReading | None:
+        """Take a reading out: it continues now, and may fail."""
+        reading = self._readings.pop(source.real, None)
+        if reading is not None:
+            reading.source = source
+        return reading
+
+    def keep(self, reading: LogReading) -> None:
+        if not reading.is_sound:
+            return
+        self._readings[reading.source.real] = reading
+        if len(self._readings) > KEPT_READERS_MAX:
+            self._readings.popitem(last=False)
+
+
+def is_log(source: Source, importer: Importer) -> bool:
+    """Whether a source can be read on from a place: it has lines and is not compressed."""
+    return (
+        isinstance(importer, LogImporter)
+        and not source.is_folder
+        and source.real.suffix not in CODECS_BY_SUFFIX
+        and importer.reads_lines(source)
+    )
+
+
+imported_source = Table(
+    "imported_source",
+    metadata,
+    Column("tenant", String(128), primary_key=True),
+    #: Digest of the path without links: a path may be too long for an index.
+    Column("digest", String(32), primary_key=True),
+    Column("path", Text, nullable=False),
+    Column("format", String(128), nullable=False),
+    #: Differs if the source has changed since; empty while its end is left for later.
+    Column("mark", String(32), nullable=False),
+    Column("imported_at", BigInteger, nullable=False),
+    #: For a large log: where reading stopped, and the reader's memory.
+    Column("reading", LargeBinary),
+)
+
 
 _CHANGING = ("path", "format", "mark", "imported_at")
 
 
 class ReadSource(NamedTuple):
-    """A source all of whose events were taken, as it was with this mark."""
+    """A source whose events were all imported, in the state that `mark` names."""
 
     source: Source
     importer: Importer
-    #: Empty while its end is not taken yet.
+    #: Empty while its end is left for later.
     mark: str
     reading: bytes | None
 
 
 class ImportProgress:
-    """Of one tenant. All that this says is whether reading can be spared: the lake itself keeps
-    each event once."""
+    """The sources that a tenant imported. It only saves reading: the lake itself keeps each event
+    once."""
 
     def __init__(self, database: Database, tenant: str) -> None:
         self._database = database
@@ -41,7 +177,7 @@ class ImportProgress:
         stored = sa.select(columns.digest, columns.mark, columns.format)
         with database.read() as connection:
             rows = connection.execute(stored.where(columns.tenant == tenant)).all()
-        #: By digest: the mark, and the format.
+        #: Mark and format, by digest.
         self._known: dict[str, tuple[str, str]] = {
             row.digest: (row.mark, row.format) for row in rows
         }
@@ -50,7 +186,7 @@ class ImportProgress:
         return self._known.get(_digest(source), ("", ""))[0] == mark
 
     def importer_of(self, source: Source) -> Importer | None:
-        """Whose it was when it was read, if it did not change since."""
+        """The importer that read a source, if the source has not changed since."""
         _, name = self._known.get(_digest(source), ("", ""))
         importer = next((each for each in all_importers() if each.name == name), None)
         try:
@@ -60,7 +196,7 @@ class ImportProgress:
         return importer if unchanged else None
 
     def reading_of(self, source: Source, importer: LogImporter) -> LogReading | None:
-        """A log as far as it was read before, if that was worth remembering."""
+        """The stored reading of a log, if there is one."""
         columns = imported_source.c
         of_source = sa.and_(columns.tenant == self._tenant, columns.digest == _digest(source))
         with self._database.read() as connection:
@@ -70,7 +206,7 @@ class ImportProgress:
         return LogReading.from_store(source, importer, stored) if stored else None
 
     def note(self, sources: Sequence[ReadSource]) -> None:
-        """All events of these sources, as they were with these marks, are in the log."""
+        """Remember that all events of these sources are in the event log."""
         rows = [self._row(source) for source in sources if source.mark or source.reading]
         if not rows:
             return
@@ -98,7 +234,7 @@ class ImportProgress:
 
 
 class WatchedSources:
-    """Which sources a watcher has to look at: those that changed, and all now and then."""
+    """The sources that a watcher reads: changed ones, and all of them from time to time."""
 
     def __init__(self, again_s: float) -> None:
         self._again_s = again_s

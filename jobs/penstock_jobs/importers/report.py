@@ -1,39 +1,40 @@
-"""What an import took, and what it left out and why: by kind, with an example of each."""
+"""The report of an import: what was imported, and what was skipped, by kind with an example."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 _EXAMPLE_CHARS_MAX = 200
-#: Of one format; more are counted together.
+#: Kinds of skipped items per format. Further kinds are counted together.
 _KINDS_MAX = 200
 _OTHERS = "other kinds"
 
 
 class SourceUnfit(Exception):
-    """Why a source, or a document in it, cannot be read."""
+    """Raised for a source, or a document in it, that cannot be read, with the reason."""
 
 
 @dataclass
 class LeftOutKind:
-    """Items of one kind that are not in the lake, and one of them."""
+    """The number of skipped items of one kind, with an example."""
 
     count: int
     example: str
 
 
 class Notes:
-    """What an importer says about a source beside its events."""
+    """Notes of an importer about a source, beside its events."""
 
     def __init__(self, where: str) -> None:
         self.where = where
         self.skipped: dict[str, LeftOutKind] = {}
-        #: Why the source has to be read again though it does not change: it may still grow.
+        #: Why the end of the source is not imported yet. It is then read again, changed or not.
         self.held: str | None = None
 
     def skip(self, kind: str, example: object = "", count: int = 1) -> None:
-        """Nothing is left out without this. `kind` says what and why, in words that do not differ
-        from item to item; `example` shows one."""
+        """Note skipped items; importers skip nothing silently.
+
+        `kind` says what is skipped and why, the same for all items of the kind."""
         if kind not in self.skipped and len(self.skipped) >= _KINDS_MAX:
             kind = _OTHERS
         known = self.skipped.get(kind)
@@ -45,7 +46,7 @@ class Notes:
         self.skipped[kind] = LeftOutKind(count, example)
 
     def hold(self, why: str) -> None:
-        """The end of the source is not taken yet: somebody may still be writing it."""
+        """Leave the end of the source for a later import: somebody may still be writing it."""
         self.held = why
 
 
@@ -58,13 +59,13 @@ _NAMES = {
     "vcs_commit": "commits",
 }
 _TOKENS = ("prompt", "completion", "cached")
-#: Tokens of a run as a whole, that no model call of it has.
+#: Tokens of a whole run, if its model calls have none.
 _RUN_USAGE = "x_run_usage"
 
 
 @dataclass
 class SessionTally:
-    """Sessions are kept as digests: a home of 100,000 sessions fits."""
+    """Counts of imported items. Sessions are kept as hashes, so 100,000 of them fit."""
 
     counts: dict[str, int] = field(default_factory=dict)
     sessions: set[int] = field(default_factory=set)
@@ -103,10 +104,10 @@ class SessionTally:
 @dataclass
 class FormatReport:
     sources: int = 0
-    #: From files; of logs that grew, what was appended.
+    #: Bytes read from files; of grown logs, only the appended ones.
     read_bytes: int = 0
     unchanged: int = 0
-    #: Their ends are not taken yet.
+    #: Sources whose ends are left for a later import.
     growing: int = 0
     taken: SessionTally = field(default_factory=SessionTally)
     skipped: dict[str, LeftOutKind] = field(default_factory=dict)
@@ -120,7 +121,7 @@ class FormatReport:
 @dataclass
 class SessionImportReport:
     formats: dict[str, FormatReport] = field(default_factory=dict)
-    #: Files that no importer knows, by the end of their names, with one of each.
+    #: Files that no importer recognises, by suffix.
     unknown: dict[str, LeftOutKind] = field(default_factory=dict)
     #: Sources that could not be read, and why.
     unfit: list[tuple[str, str]] = field(default_factory=list)
@@ -146,7 +147,7 @@ class SessionImportReport:
         unfit = [{"path": path, "why": why} for path, why in self.unfit]
         unknown = {suffix: asdict(items) for suffix, items in self.unknown.items()}
         document = {"formats": formats, "unfit": unfit, "unknown": unknown}
-        # Names of files need not be UTF-8.
+        # File names may not be UTF-8.
         mended: dict[str, Any] = _as_unicode(document)
         return mended
 
@@ -160,15 +161,15 @@ class SessionImportReport:
                 yield f"{'  taken' if report.sources else name}: {report.taken.sentence()}"
             if report.growing:
                 yield (
-                    f"  {report.growing} may still grow: their last message is taken by a later "
-                    "import, once they have not changed for a while"
+                    f"  {report.growing} may still grow: a later import takes their last message, "
+                    "once they have been unchanged for a while"
                 )
             for kind, items in sorted(report.skipped.items()):
-                yield f"  skipped: {items.count} × {kind}; such as {items.example}"
+                yield f"  skipped: {items.count} × {kind}, such as {items.example}"
         for shown, why in self.unfit:
             yield f"left out: {shown}: {why}"
         for suffix, items in sorted(self.unknown.items()):
-            yield f"of no known format: {items.count} × {suffix}; such as {items.example}"
+            yield f"unknown format: {items.count} × {suffix}, such as {items.example}"
 
 
 def _as_unicode(value: Any) -> Any:

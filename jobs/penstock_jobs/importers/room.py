@@ -1,4 +1,4 @@
-"""What importers bring."""
+"""The room of importers."""
 
 from types import ModuleType
 
@@ -12,9 +12,9 @@ def commands() -> Commands:
 
 
 def tables() -> list[ModuleType]:
-    from penstock_jobs.importers import tables
+    from penstock_jobs.importers import progress
 
-    return [tables]
+    return [progress]
 
 
 def erasure() -> Parts:
@@ -25,7 +25,7 @@ def erasure() -> Parts:
 
 ROOM = Room(
     package="penstock_jobs.importers",
-    summaries={"import": "Take sessions that agents keep, or events from files."},
+    summaries={"import": "Import sessions that agents keep, or events from files."},
     commands=commands,
     tables=tables,
     erasure=erasure,

@@ -1,4 +1,4 @@
-"""Importing sessions: from the sources of all formats to events in the log."""
+"""Importing sessions: from sources of all formats to events in the event log."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -8,16 +8,22 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.ingest.file_import import EventImporter
-from penstock_jobs.importers.grown_logs import KEPT_READERS_MAX, KeptReadings, LogReading, is_log
 from penstock_jobs.importers.importer import ImportedEvent, Importer, LogImporter
-from penstock_jobs.importers.progress import ImportProgress, ReadSource, mark_of
+from penstock_jobs.importers.progress import (
+    KEPT_READERS_MAX,
+    ImportProgress,
+    KeptReadings,
+    LogReading,
+    ReadSource,
+    is_log,
+    mark_of,
+)
 from penstock_jobs.importers.report import FormatReport, Notes, SessionImportReport, SourceUnfit
 from penstock_jobs.importers.sources import Source
 
-#: The event by which a session is marked; recipes leave such sessions out.
+#: Marks a session of a vendor's model. Recipes leave such sessions out.
 VENDOR_MODEL = "x_vendor_model"
-#: Names may have a provider before them, as `anthropic/claude-…` and `us.anthropic.claude-…` have,
-#: or what a proxy calls them, as `azure-gpt-5` and `proxy_haiku` have.
+#: Names may begin with a provider (`anthropic/claude-…`) or a proxy's prefix (`azure-gpt-5`).
 _FAMILIES = {
     "Anthropic": re.compile(
         r"(?:^|[/.:_-])(?:claude|haiku|sonnet|opus)(?:[/.:_@-]|\d|$)", re.IGNORECASE
@@ -35,16 +41,16 @@ _FAMILIES = {
 
 
 def vendor_of(model: str | None) -> str | None:
-    """None for models with open weights, and for names that nobody knows."""
+    """The vendor of a model. None for open weights and unknown names."""
     if not model:
         return None
     return next((vendor for vendor, names in _FAMILIES.items() if names.search(model)), None)
 
 
-#: So much goes to the log at once, or so many sources.
+#: Bytes and sources that are appended to the event log together.
 _BODY_BYTES = 4 * 1024 * 1024
 _SOURCES_AT_ONCE = 500
-#: What a row of an unexpected shape may cause in an importer. It costs its source, and no other.
+#: Errors that rows of an unexpected shape cause in importers. Only their source is left out.
 _SHAPES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _STEP_EVENTS = 500
 
@@ -56,7 +62,7 @@ class SourceSelection:
 
 
 class SessionImporter:
-    """Takes sources. Without `lake_import` and `progress` it only counts."""
+    """Imports sources. Without `lake_import` and `progress` it only counts."""
 
     def __init__(
         self,
@@ -76,12 +82,13 @@ class SessionImporter:
         self._readings: list[LogReading] = []
 
     def take(self, source: Source, importer: Importer) -> Iterator[tuple[int, int]]:
-        """Take the events of a source; yields how many bytes of it were read so far, of how many.
-        A source that cannot be read costs no other. Small sources go to the log together: call
-        `flush` at the end. Raises Backlogged, BodyUnreadable."""
+        """Import a source; yields the bytes read so far, and their total.
+
+        A source that cannot be read is left out. Small sources are appended together: call `flush`
+        at the end. Raises Backlogged, BodyUnreadable."""
         report, notes = self.report.of(importer.name), Notes(str(source.path))
         try:
-            # Before it is read: what is appended to it meanwhile is a change.
+            # Taken before reading, so that anything appended meanwhile counts as a change.
             mark, size = mark_of(source, importer), source.size()
             since_us = self._selection.since_us
             is_old = since_us is not None and source.changed_us() < since_us
@@ -115,7 +122,7 @@ class SessionImporter:
             self._note(source, importer, "" if notes.held is not None else mark, reading)
 
     def take_events(self, events: Iterable[ImportedEvent], name: str) -> None:
-        """Take events that no source holds; the report has them by this name. Raises as `take`."""
+        """Import events without a source, reported under `name`. Raises as `take`."""
         report, notes = self.report.of(name), Notes(name)
         for event in events:
             self._take(event, report, notes)
@@ -129,8 +136,7 @@ class SessionImporter:
             self.flush()
 
     def flush(self) -> None:
-        """Append what was taken to the log; then remember the sources that it is all of. Raises
-        as `take`."""
+        """Append the events to the event log, then remember their sources. Raises as `take`."""
         if self._body and self._lake_import is not None:
             self._lake_import.take_body(bytes(self._body))
         self._body.clear()
@@ -153,7 +159,7 @@ class SessionImporter:
     def _note(
         self, source: Source, importer: Importer, mark: str, reading: LogReading | None
     ) -> None:
-        """That it was read; what was read last is still in the body. Raises as `take`."""
+        """Note that a source was read. Raises as `take`."""
         stored = reading.to_store() if reading is not None else None
         self._read.append(ReadSource(source, importer, mark, stored))
         if reading is not None and self._kept is not None:
@@ -170,7 +176,7 @@ class SessionImporter:
             self._leave_out(source, error.strerror or str(error))
         except _SHAPES as error:
             kind = type(error).__name__
-            self._leave_out(source, f"it has a shape that nobody expected: {kind}: {error}")
+            self._leave_out(source, f"it has an unexpected shape: {kind}: {error}")
 
     def _leave_out(self, source: Source, why: str) -> None:
         self.report.unfit.append((str(source.path), why))
@@ -182,7 +188,7 @@ class SessionImporter:
             self._body += b"\n"
         except (ValueError, RecursionError) as error:
             del self._body[start:]
-            notes.skip(f"{event.type} that is no event: {error}", event.event_id)
+            notes.skip(f"{event.type} that is not an event: {error}", event.event_id)
 
 
 def _vendor_mark(event: ImportedEvent, marked: set[tuple[str, str]]) -> ImportedEvent | None:

@@ -1,7 +1,7 @@
-"""Files and folders that somebody names: which there are, and their content in bounded memory.
+"""Files in a folder that somebody names, found and read in bounded memory.
 
-Whoever can write into the folder that is named may put anything there: links out of it, bombs,
-lines of gigabytes. Only regular files below it are opened, and no link on the way is followed.
+Others may put anything into the folder: links out of it, bombs, lines of gigabytes. Only regular
+files below it are opened, and no link is followed.
 """
 
 import os
@@ -21,32 +21,31 @@ from penstock.ingest.event_files import CODECS_BY_SUFFIX, EventFile, open_unbuff
 from penstock_jobs.importers.fields import decode, moment_us
 from penstock_jobs.importers.report import Notes, SourceUnfit
 
-#: What importers look at to recognise a file.
+#: Importers recognise a file by this beginning.
 BEGINNING_BYTES = 64 * 1024
-#: A row that a file begins with may be longer: instructions, or what somebody pasted.
+#: The first row may be longer: it may hold instructions or pasted text.
 _FIRST_LINE_BYTES_MAX = 16 * 1024 * 1024
-#: No row is so long; one that is costs itself alone.
+#: A longer line is skipped.
 LINE_BYTES_MAX = 64 * 1024 * 1024
-#: A document that is decoded as a whole.
+#: Documents are decoded as a whole.
 DOCUMENT_BYTES_MAX = 256 * 1024 * 1024
-#: What is compressed more tightly than this is no text of a session, once it is this long.
+#: Longer content that is compressed more tightly than this is not a session.
 _RATIO_MAX = 1000
 _BOMB_BYTES_MIN = 256 * 1024 * 1024
 _READ_BYTES = 1024 * 1024
 _FOLDERS_MAX = 64
-#: So much before the place where reading stopped has to be as it was: agents also cut off the end
-#: of their files, or write them anew.
+#: Bytes before the place that must be unchanged: agents also truncate or rewrite their files.
 _TAIL_BYTES = 64 * 1024
 
 Found = TypeVar("Found")
 
 
 class PlaceLost(Exception):
-    """The file is another than before, or what it holds before the place is."""
+    """The file, or its content before the place, is not the one that was read before."""
 
 
 class LinePlace(Struct, frozen=True):
-    """The end of a whole line: what follows has not been read."""
+    """The end of the last whole line that was read."""
 
     inode: int
     offset: int = 0
@@ -55,18 +54,17 @@ class LinePlace(Struct, frozen=True):
 
 
 class LineCursor:
-    """Goes through a file; `place` is as far as it came. It begins at the place, or at the
-    beginning."""
+    """Reads a file from a place, or from its beginning; `place` moves along."""
 
     def __init__(self, place: LinePlace | None = None) -> None:
         self.place = place
-        #: Whether a last line that lacks its end was given: the rest of it may come.
+        #: Whether a last line without its end was read. The rest of it may come.
         self.is_past_place = False
         self._read_to = 0
         self._recent = b""
 
     def open(self, file: BinaryIO) -> None:
-        """Goes to the place in the file. Raises PlaceLost."""
+        """Go to the place in the file. Raises PlaceLost."""
         facts = os.fstat(file.fileno())
         place = self.place = self.place or LinePlace(facts.st_ino)
         if facts.st_ino != place.inode or facts.st_size < place.offset:
@@ -78,8 +76,8 @@ class LineCursor:
             raise PlaceLost
 
     def move(self, piece: bytes, end: int, lines: int) -> None:
-        """Over a piece of the file. The last whole line in it ends at `end`, or none does at 0;
-        `lines` have ended by then."""
+        """Move over a piece of the file. `end` is where its last whole line ends, 0 if none does;
+        `lines` is the number of that line."""
         assert self.place is not None
         if end:
             tail = xxh3_128_hexdigest((self._recent + piece[:end])[-_TAIL_BYTES:])
@@ -96,8 +94,9 @@ class ReadProgress:
 
 @dataclass(frozen=True)
 class Source(EventFile):
-    """A file, or the files of a folder, that are read together. A folder that was named itself has
-    no names."""
+    """A file, or the files of a folder, that are read together.
+
+    `names` lead to it from the named folder."""
 
     is_folder: bool = False
     progress: ReadProgress = field(default_factory=ReadProgress, compare=False, repr=False)
@@ -112,7 +111,7 @@ class Source(EventFile):
 
     @property
     def plain_name(self) -> str:
-        """Without the suffix that says that it is compressed."""
+        """The name without a suffix of compression."""
         return self.name.removesuffix(".zst").removesuffix(".gz")
 
     @property
@@ -152,16 +151,16 @@ class Source(EventFile):
         return "|".join(f"{f.st_ino}:{f.st_size}:{f.st_mtime_ns}" for f in self._facts())
 
     def changed_us(self) -> int:
-        """When it changed last, by the clock of its disk."""
+        """The time of the last change, by the clock of the disk."""
         return max((facts.st_mtime_ns for facts in self._facts()), default=0) // 1000
 
     def time_us(self, told: object) -> int:
-        """A time that it tells, or else its own."""
+        """A time that the source holds, else the time of its last change."""
         return moment_us(told) or self.changed_us()
 
     @contextmanager
     def opened(self) -> Iterator[BinaryIO]:
-        """The bytes of the file as they are on disk. Raises SourceUnfit."""
+        """Open the file as it is on disk. Raises SourceUnfit."""
         try:
             with open_unbuffered(self) as file:
                 yield file
@@ -171,8 +170,9 @@ class Source(EventFile):
             raise SourceUnfit(error.strerror or str(error)) from error
 
     def pieces(self, cursor: LineCursor | None = None) -> Iterator[bytes]:
-        """What the file holds, decompressed; of one that is not compressed, from the
-        cursor's place on. Raises SourceUnfit, and before the first piece PlaceLost."""
+        """Read the decompressed content; of an uncompressed file, from the cursor's place on.
+
+        Raises SourceUnfit, and before the first piece PlaceLost."""
         with self.opened() as file:
             if cursor is not None:
                 cursor.open(file)
@@ -187,8 +187,9 @@ class Source(EventFile):
                 yield piece
 
     def lines(self, notes: Notes, cursor: LineCursor | None = None) -> Iterator[tuple[int, bytes]]:
-        """Its lines with their numbers from 1, blank ones left out, from the cursor's place on. The
-        last may lack its end. Raises as `pieces`."""
+        """Read the lines that are not blank, numbered from 1, from the cursor's place on.
+
+        The last line may lack its end. Raises as `pieces`."""
         cursor = cursor or LineCursor()
         rest = bytearray()
         number, too_long = cursor.place.lines if cursor.place else 0, False
@@ -216,12 +217,12 @@ class Source(EventFile):
     def rows(
         self, notes: Notes, cursor: LineCursor | None = None
     ) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The JSON object of each line. One that is none is skipped; a last line that is torn is
-        still being written. Raises as `lines`."""
+        """Read the JSON object of each line, and skip other lines. A torn last line may still be
+        written. Raises as `lines`."""
         torn: str | None = None
         for number, line in self.lines(notes, cursor):
             if torn is not None:
-                notes.skip("line that is no JSON object", torn)
+                notes.skip("line that is not a JSON object", torn)
                 torn = None
             try:
                 row = decode(line)
@@ -231,16 +232,16 @@ class Source(EventFile):
             if isinstance(row, dict):
                 yield number, row
             else:
-                notes.skip("line that is no JSON object", f"line {number}")
+                notes.skip("line that is not a JSON object", f"line {number}")
         if torn is not None:
             place = torn.partition(":")[0]
             notes.skip("last line that is torn or still being written", place)
 
     def document(self) -> Any:
-        """The JSON document that the file is. Raises SourceUnfit."""
+        """Read the file as a JSON document. Raises SourceUnfit."""
         return decode(self.content())
 
-    def json_object(self, why: str = "it is no object") -> dict[str, Any]:
+    def json_object(self, why: str = "it is not an object") -> dict[str, Any]:
         if not isinstance(document := self.document(), dict):
             raise SourceUnfit(why)
         return document
@@ -253,11 +254,11 @@ class Source(EventFile):
             return None
         if isinstance(document, dict):
             return document
-        notes.skip(f"{what} that is no object", self.name)
+        notes.skip(f"{what} that is not an object", self.name)
         return None
 
     def content(self, bytes_max: int = DOCUMENT_BYTES_MAX) -> bytes:
-        """Raises SourceUnfit for more."""
+        """Read the whole file. Raises SourceUnfit if it is longer than `bytes_max`."""
         content = bytearray()
         for piece in self.pieces():
             content += piece
@@ -268,8 +269,7 @@ class Source(EventFile):
 
 @dataclass(frozen=True)
 class Candidate(Source):
-    """A file or a folder, to be recognised. It keeps how the file begins: as a source of an import
-    it is made anew."""
+    """A file or folder to recognise. It caches its beginning; a plain `source` does not."""
 
     def source(self, kind: type[Source] = Source) -> Source:
         return kind(self.path, self.folder, self.names, self.is_folder)
@@ -283,7 +283,7 @@ class Candidate(Source):
 
     @cached_property
     def beginning(self) -> bytes:
-        """What the file begins with, decompressed; nothing of a file that cannot be read."""
+        """The decompressed beginning of the file, empty if it cannot be read."""
         return self._begins(BEGINNING_BYTES)[:BEGINNING_BYTES]
 
     def _begins(self, bytes_min: int, *, first_line: bool = False) -> bytes:
@@ -299,7 +299,7 @@ class Candidate(Source):
 
     @cached_property
     def first_rows(self) -> list[dict[str, Any]]:
-        """The JSON objects of its first lines, as far as they are whole; at most twenty."""
+        """The JSON objects of the first twenty lines, without a torn last one."""
         begins = self.beginning
         if len(begins) == BEGINNING_BYTES and b"\n" not in begins and begins.lstrip()[:1] == b"{":
             begins = self._begins(BEGINNING_BYTES, first_line=True)
@@ -315,8 +315,9 @@ class Candidate(Source):
 def candidates(
     path: Path, skipped: Notes, whole: Callable[[Candidate], Found | None]
 ) -> Iterator[tuple[Candidate, Found | None]]:
-    """The file, or the files of the folder at any depth. A folder of which `whole` says something
-    stands, with that, for all in it. Raises InvalidInput."""
+    """Find the file, or the files of the folder at any depth. Raises InvalidInput.
+
+    A folder that `whole` recognises is returned instead of its files."""
     try:
         real = path.resolve(strict=True)
     except (OSError, RuntimeError) as error:
@@ -377,8 +378,8 @@ def _entries(
 
 
 def _problem(entry: os.DirEntry[str], root: Path, depth: int) -> str | None:
-    """Why an entry is left out, where somebody may miss it. A link that stays in the folder is no
-    loss: the walk comes by what it leads to."""
+    """The reason to leave an entry out, if it is worth noting. A link within the folder is not: the
+    walk finds its target."""
     if entry.is_symlink():
         try:
             stays = Path(entry.path).resolve(strict=True).is_relative_to(root)

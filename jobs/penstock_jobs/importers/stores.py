@@ -1,5 +1,4 @@
-"""SQLite databases that agents keep sessions in: read while the agent may be writing them, and
-changed in nothing."""
+"""Reads SQLite databases that agents may be writing, without changing them; and rows of exports."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -16,17 +15,17 @@ from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.sources import Candidate, Source
 
 _HEAD = b"SQLite format 3\x00"
-#: No row of a session is so large.
+#: Larger than any row of a session.
 _VALUE_BYTES_MAX = 64 * 1024 * 1024
-#: A writer holds a database for moments.
+#: Writers hold a database only for moments.
 _BUSY_SECONDS = 2.0
-#: Steps of SQLite's machine for one statement: a hostile schema ends.
+#: Steps of SQLite's virtual machine for one statement, against hostile schemas.
 _STEPS_PER_CALL, _CALLS_MAX = 1_000_000, 2_000
 
 
 @dataclass(frozen=True)
 class DatabaseSource(Source):
-    """A database with its log, in which its latest rows may still be."""
+    """A database with its write-ahead log, which may hold the latest rows."""
 
     def mark(self) -> str:
         log = self._log
@@ -38,10 +37,10 @@ class DatabaseSource(Source):
 
     @contextmanager
     def connection(self) -> Iterator[sqlite3.Connection]:
-        """Read-only. Raises SourceUnfit, also for what goes wrong while it is used."""
+        """Open it read-only. Raises SourceUnfit, also for errors within the block."""
         if not self.exists():
-            raise SourceUnfit("it is no regular file")
-        # Without a log nobody writes, and SQLite need not make files of its own beside it.
+            raise SourceUnfit("it is not a regular file")
+        # Without a log nobody writes, and SQLite needs no files of its own beside it.
         is_written = self._log.exists() or self.beside(f"{self.name}-journal").real.is_file()
         mode = "mode=ro" if is_written else "mode=ro&immutable=1"
         address = f"file:{quote(str(self.real))}?{mode}"
@@ -70,7 +69,7 @@ def _bound(connection: sqlite3.Connection) -> None:
 
 
 def tables_of(connection: sqlite3.Connection) -> dict[str, set[str]]:
-    """The columns of each true table: a view may be anything."""
+    """The columns of each table. Views are left out: they may be anything."""
     names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
     found: dict[str, set[str]] = {}
     for (name,) in names.fetchall():
@@ -81,8 +80,8 @@ def tables_of(connection: sqlite3.Connection) -> dict[str, set[str]]:
 
 
 def is_database_with(candidate: Candidate, usual_name: str, *tables: str) -> bool:
-    """Whether a file is a database with these tables. One that is broken or locked is taken for
-    what its name says, so that reading it tells what is wrong."""
+    """Whether a file is a database with these tables. A broken or locked one is recognised by its
+    name, so that reading it reports the problem."""
     if candidate.is_folder or not candidate.beginning.startswith(_HEAD):
         return False
     database = DatabaseSource(candidate.path, candidate.folder, candidate.names)
@@ -95,7 +94,7 @@ def is_database_with(candidate: Candidate, usual_name: str, *tables: str) -> boo
 
 _PARQUET = b"PAR1"
 _ROWS_AT_ONCE = 200
-#: No row group of an export is so large, uncompressed.
+#: Larger than any uncompressed row group of an export.
 _GROUP_BYTES_MAX = 2 * 1024 * 1024 * 1024
 
 
@@ -114,8 +113,9 @@ def columns_of(candidate: Candidate) -> frozenset[str]:
 
 
 def rows_of(source: Source, notes: Notes, *holders: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """With where each stands. A document is a list of rows, an object that holds one under one of
-    the names of `holders`, or one row. Raises SourceUnfit."""
+    """Read the rows of an export, each with its place. Raises SourceUnfit.
+
+    A document is a list of rows, an object that holds one under a name of `holders`, or a row."""
     if source.ends(".jsonl"):
         for number, row in source.rows(notes):
             yield f"line {number}", row
@@ -125,7 +125,7 @@ def rows_of(source: Source, notes: Notes, *holders: str) -> Iterator[tuple[str, 
         if isinstance(row, dict):
             yield f"row {at + 1}", row
         else:
-            notes.skip("row that is no object", f"row {at + 1}")
+            notes.skip("row that is not an object", f"row {at + 1}")
 
 
 def _held(source: Source, holders: tuple[str, ...]) -> list[Any]:
@@ -168,4 +168,4 @@ def _parquet(source: Source) -> Iterator[pq.ParquetFile]:
                 raise SourceUnfit("it has a row group of more than 2 GiB")
             yield file
         except (pa.ArrowException, OSError) as error:
-            raise SourceUnfit(f"it is no Parquet file that can be read: {error}") from error
+            raise SourceUnfit(f"it is not a Parquet file that can be read: {error}") from error

@@ -1,4 +1,4 @@
-"""The events of one session while an importer puts them together."""
+"""The draft of a session, which an importer fills with events."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -22,17 +22,18 @@ from penstock_jobs.importers.sources import Source
 
 Payload = dict[str, Any]
 
-#: Longer than an agent takes for one step.
+#: Longer than any step of an agent.
 _STEP_SECONDS_MAX = 3600
 _LIMITS = ("timeout", "time_out", "cost", "context", "limit", "max_")
-#: Log-probabilities of so many decimals were rounded, as some stores do; fewer are by chance.
+#: Some stores round log-probabilities to this many decimals. Fewer values may be so by chance.
 _DECIMALS = 4
 _ROUNDED_MIN = 8
 
 
 class SessionDraft:
-    """Events in the order in which they are added. An event's key is its `event_id`: it must be
-    the same whenever the same source is read, also when the source has grown."""
+    """Events in the order in which they are added. An event's key is its `event_id`.
+
+    The key must be the same whenever the source is read, even after it has grown."""
 
     def __init__(self, session_id: str, form: str, clock_us: int, notes: Notes) -> None:
         self.session_id = session_id
@@ -42,21 +43,21 @@ class SessionDraft:
         self.project: str | None = None
         self.user: str | None = None
         self.model: str | None = None
-        #: The payload of `session_start`, which comes first whenever its facts are known.
+        #: The payload of `session_start`, which always comes first.
         self.start: Payload = {"client": form}
         self.made: list[ImportedEvent] = []
         self.changes = FileChanges(self.add)
         self._keys: dict[str, int] = {}
-        #: Calls of tools that have no result yet, by their ids.
+        #: Calls of tools without results, by their ids.
         self._open_calls: dict[str, tuple[str, dict[str, Any]]] = {}
 
     def at(self, moment: object) -> None:
-        """Sets the clock; what is no time leaves it as it is."""
+        """Set the clock. A value that is not a time leaves it unchanged."""
         if (us := moment_us(moment)) is not None:
             self.clock_us = us
 
     def add(self, kind: str, payload: Mapping[str, Any], key: str) -> ImportedEvent:
-        """What is None in the payload is left out. A key that stands twice gets a number."""
+        """Add an event. None values are left out of the payload. A repeated key gets a number."""
         times = self._keys[key] = self._keys.get(key, 0) + 1
         name = key if times == 1 else f"{key}#{times}"
         event = self._event(kind, payload, name, len(self.made) + 1, self.clock_us)
@@ -64,7 +65,7 @@ class SessionDraft:
         return event
 
     def finished(self) -> list[ImportedEvent]:
-        """The events, the start first; none of a session in which nothing happened."""
+        """All events, the start first. Empty if nothing was added."""
         if not self.made:
             return []
         first_us = min(int(event.ts) for event in self.made)
@@ -85,21 +86,21 @@ class SessionDraft:
             payload=present(payload),
         )
 
-    def instructed(self, text: str, key: str) -> None:
-        """The system prompt, where it comes before all else."""
+    def add_system_prompt(self, text: str, key: str) -> None:
+        """Add a system prompt: to the session's start, or as an event if events came before."""
         if self.made:
             self.add("x_system_message", {"text": text}, key)
         else:
             known = self.start.get("system")
             self.start["system"] = f"{known}\n\n{text}" if known else text
 
-    def asked(self, text: str, key: str, **facts: Any) -> None:
+    def add_prompt(self, text: str, key: str, **facts: Any) -> None:
         self.add("user_message", {"text": text} | facts, key)
 
-    def answered(
+    def add_answer(
         self, key: str, *, tool_calls: Sequence[ToolCall] = (), **facts: Any
     ) -> ImportedEvent:
-        """A call without an id gets one that its result can be found by."""
+        """Add a model's answer. Tool calls without an id get one."""
         payload: Payload = {"call_id": key, "model": self.model} | present(facts)
         for at, call in enumerate(tool_calls):
             call["id"] = call["id"] or f"{key}:call:{at}"
@@ -111,7 +112,7 @@ class SessionDraft:
     def open_call(self, call: ToolCall) -> None:
         self._open_calls[call["id"]] = call["name"], arguments_of(call.get("arguments"))
 
-    def returned(
+    def add_result(
         self,
         call_id: str | None,
         output: Any,
@@ -121,8 +122,8 @@ class SessionDraft:
         changes: Sequence[FileEdit] | None = None,
         **facts: Any,
     ) -> None:
-        """The result of a tool. What it did to files follows: the `changes`, where the source
-        tells them, else what the call says; nothing of what was told before."""
+        """Add a tool's result, and its edits: the `changes` if the source reports them, else those
+        that the call asks for. A copied result adds no edits."""
         tool, arguments = self._open_calls.pop(call_id or "", (facts.get("tool"), {}))
         payload = {"call_id": call_id} | facts | {"tool": tool, "output": output}
         if copied:
@@ -136,13 +137,13 @@ class SessionDraft:
             text = output if isinstance(output, str) else text_of(output)
             self.changes.take(ToolUse(call_id, tool, arguments, facts.get("ok"), text))
 
-    def told(self, message: Message | Mapping[str, Any], key: str, **facts: Any) -> None:
-        """A message; `facts` belong to the event that it becomes. Unknown fields are kept."""
+    def add_message(self, message: Message | Mapping[str, Any], key: str, **facts: Any) -> None:
+        """Add a message as events. `facts` go into the payload; unknown fields are kept."""
         said = message if isinstance(message, Message) else message_of(message)
         if said.extra:
             facts["extra"] = said.extra | facts.get("extra", {})
         if said.role == "system":
-            self.instructed(said.text or "", key)
+            self.add_system_prompt(said.text or "", key)
         elif said.role == "assistant":
             known = {
                 "text": said.text,
@@ -152,19 +153,19 @@ class SessionDraft:
                 "finish_reason": said.finish_reason,
             }
             calls = [call | {"name": call["name"] or "unknown"} for call in said.calls]
-            self.answered(key, tool_calls=calls, **(known | present(facts)))
+            self.add_answer(key, tool_calls=calls, **(known | present(facts)))
         else:
-            self._told_results(said, key, facts)
+            self._add_results(said, key, facts)
             if said.role != "tool" and (said.text or said.others or not said.outputs):
-                self.asked(said.text or "", key, content=said.content, **facts)
+                self.add_prompt(said.text or "", key, content=said.content, **facts)
 
-    def _told_results(self, said: Message, key: str, facts: Payload) -> None:
+    def _add_results(self, said: Message, key: str, facts: Payload) -> None:
         if said.role != "tool":
             facts = {"copied": bool(facts.get("is_copied_context"))}
         for at, told in enumerate(said.outputs):
             name = key if said.role == "tool" else f"{key}:result" + (f":{at}" if at else "")
             more: Payload = {"tool": told.tool, "ok": told.ok} | facts
-            self.returned(told.call_id, told.output, name, **more)
+            self.add_result(told.call_id, told.output, name, **more)
 
     # Runs of harnesses
 
@@ -179,7 +180,7 @@ class SessionDraft:
         self.add("session_end", {"reason": reason, "exit_status": exit_status}, "end")
 
     def add_run_usage(self, usage: Mapping[str, Any] | None, **facts: Any) -> None:
-        """Tokens that are told for a run as a whole, and of no model call of it."""
+        """Add the tokens of a whole run, if its model calls have none."""
         counts = {name: count_of(value) for name, value in (usage or {}).items()}
         if any(counts.values()) or any(facts.values()):
             self.add("x_run_usage", counts | facts, "run-usage")
@@ -194,13 +195,13 @@ class SessionDraft:
 
 
 def tool_call(call_id: object, name: object, arguments: Any, **more: Any) -> ToolCall:
-    """In the form of docs/events.md, with arguments as they were sent."""
+    """Make a tool call in the form of docs/events.md, with its arguments unchanged."""
     known = {"id": str(call_id or ""), "name": str(name or "unknown"), "arguments": arguments}
     return present(known | more)
 
 
-# Runs of benchmark harnesses that are one document without an id of their own. Such a run is known
-# by its content, which says nothing yet while it grows.
+# A run of a benchmark harness is one document without an id. It is named by its content, so it is
+# only imported once it has ended.
 
 
 def run_name(task: object, document: object) -> str:
@@ -210,8 +211,9 @@ def run_name(task: object, document: object) -> str:
 def is_unfinished(
     source: Source, notes: Notes, *, ended: bool, changed_us: int | None = None
 ) -> bool:
-    """Whether the run may still go on. Then it is left for a later import. `changed_us` says when
-    something happened in it last, where the run itself tells."""
+    """Whether a run may still continue, and is left for a later import.
+
+    `changed_us` is the run's own time of its last step, if it has one."""
     last_us = source.changed_us() if changed_us is None else changed_us
     if ended or time.time() - last_us / 1_000_000 > _STEP_SECONDS_MAX:
         return False
@@ -222,14 +224,14 @@ def is_unfinished(
 def engine_tokens(
     prompt_ids: object, completion_ids: object, logprobs: object, notes: Notes, **facts: Any
 ) -> Payload | None:
-    """The `tokens` of a model call. Lists that are empty, or null, say nothing: it is text then."""
+    """Make the `tokens` of a model call. Returns None if there are no token ids."""
     prompt, completion = _ids(prompt_ids), _ids(completion_ids)
     if not completion:
         return None
     tokens: Payload = {"prompt_ids": prompt or None, "completion_ids": completion}
     told = logprobs if isinstance(logprobs, list) else []
     if not all(type(each) in (int, float) and each - each == 0 for each in told):
-        notes.skip("log-probabilities that are no numbers")
+        notes.skip("log-probabilities that are not numbers")
     elif told and len(told) != len(completion):
         counts = f"{len(told)} for {len(completion)} tokens"
         notes.skip("log-probabilities that do not fit their tokens", counts)

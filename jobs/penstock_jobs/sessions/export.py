@@ -16,8 +16,8 @@ from penstock_jobs.importers.fields import digest_of
 from penstock_jobs.importers.penstock_documents import (
     ENVELOPE,
     OWN,
-    kept_beside,
     message_payload,
+    remainder,
     result_payload,
     step_metrics,
     step_payload,
@@ -152,7 +152,7 @@ def _step(event: _Event) -> dict[str, Any]:
             "metrics": step_metrics(payload) or None,
         }
     step = present(step)
-    return step | {"extra": {OWN: kept_beside(event, step_payload(step))}}
+    return step | {"extra": {OWN: remainder(event, step_payload(step))}}
 
 
 def _add_result(step: dict[str, Any], event: _Event) -> None:
@@ -161,7 +161,7 @@ def _add_result(step: dict[str, Any], event: _Event) -> None:
     call_id, output = payload.get("call_id"), payload.get("output")
     content = None if output is None else _json_text(output)
     result = present({"source_call_id": call_id if call_id in known else None, "content": content})
-    own = kept_beside(event, result_payload(result))
+    own = remainder(event, result_payload(result))
     observation = step.setdefault("observation", {"results": []})
     observation["results"].append(result | {"extra": {OWN: own}})
 
@@ -183,7 +183,7 @@ def messages_row(events: Sequence[_Event]) -> dict[str, Any]:
         if (message := _message(event["type"], event["payload"])) is None:
             rest.append(_whole(event))
         else:
-            messages.append(message | {OWN: kept_beside(event, message_payload(message))})
+            messages.append(message | {OWN: remainder(event, message_payload(message))})
     name = events[0]["session_id"]
     row = {"session_id": name, "messages": messages, "tools": _objects(start.get("tools"))}
     return present(row) | {OWN: {"session_id": name, "events": rest}}

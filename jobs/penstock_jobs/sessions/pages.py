@@ -14,8 +14,8 @@ from msgspec import Meta, Raw
 from penstock.core.endpoint import Request
 from penstock.doors.console.figures import url
 from penstock.doors.console.page import Content, Download, PageList, Redirect, Visitor
-from penstock.doors.console.settings import ConsoleSettings
 from penstock.doors.console.templates import PageFrame, assets
+from penstock.doors.settings import ConsoleSettings
 from penstock_jobs.rewards import OutcomeKind
 from penstock_jobs.rewards.bucket import EditParameters
 from penstock_jobs.sessions.edit_fates import SHOW_HISTORY, EditFate, fates_of, read_whole_session

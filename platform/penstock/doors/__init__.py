@@ -1,1 +1,1 @@
-"""What puts the rooms together and decides nothing: server, commands, console, proxy, Python."""
+"""The doors put the rooms together and decide nothing: server, commands, console, proxy, Python."""

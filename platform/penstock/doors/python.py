@@ -1,4 +1,4 @@
-"""What `penstock.open` gives: a lake on this machine, or that of a service, asked alike."""
+"""The lakes that `penstock.open` returns: one on this machine, or a service's."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -44,7 +44,7 @@ class _Registry:
     def checkpoints(
         self, *, state: "State | None" = None, tenant: str = TENANT_DEFAULT
     ) -> list[Checkpoint]:
-        """All checkpoints, or those in one state; the newest comes last."""
+        """List all checkpoints, or those in one state, the newest last."""
         question, checkpoints = CheckpointsRequest(state=state, limit=_PAGE_ENTRIES), []
         while True:
             page = self._client(tenant).call(LIST_CHECKPOINTS, question)
@@ -55,11 +55,12 @@ class _Registry:
 
 
 class LakeWithChannels(_Registry, Lake):
-    """A lake on this machine. Use it as a context manager, or close it; `tenant` says whose rows
-    and names are meant."""
+    """A lake on this machine. Use it as a context manager, or close it.
+
+    `tenant` says whose rows and names are meant."""
 
     def channel(self, name: str, *, tenant: str = TENANT_DEFAULT) -> ChannelState:
-        """Where a channel points now; see `penstock.assign`. Raises ChannelUnknown."""
+        """The present state of a channel; see `penstock.assign`. Raises ChannelUnknown."""
         return channel_state(self.database, tenant, name)
 
     def read_shard(self, shard: str, **options: "Unpack[ReadingOptions]") -> "ShardReader":
@@ -83,28 +84,30 @@ class RemoteQuery(QueryRows):
 
     @contextmanager
     def run(self) -> Iterator[Answer]:
-        """The same; the rows are read as they come."""
+        """Run the query and read its rows as they arrive."""
         with self.client.rows(self.sql, self.as_of) as answer:
             yield answer
 
 
 class RemoteLake(_Registry):
-    """The lake of a service, whose key says whose rows are read. Use it as a context manager, or
-    close it; not shared between threads."""
+    """The lake of a service; the key decides whose rows are read. Use it as a context manager, or
+    close it. Not safe to share between threads."""
 
     def __init__(self, url: str, key: str | None = None) -> None:
-        """`key` is by default PENSTOCK_KEY, or that of `penstock login`. Raises InvalidInput."""
+        """Connect; `key` defaults to PENSTOCK_KEY, then to the key of `penstock login`.
+
+        Raises InvalidInput."""
         self.url = url
         self._key = key
         self._closing = ExitStack()
         self._service = self._closing.enter_context(_client(url, key))
 
     def query(self, sql: str, *, as_of: str | None = None) -> RemoteQuery:
-        """Make a query of the views of docs/ask.md, as of a snapshot or a time."""
+        """Make a query of the views in docs/reference/sql.md, as of a snapshot or a time."""
         return RemoteQuery(RemoteClient(self._service), sql, as_of)
 
     def channel(self, name: str) -> ChannelState:
-        """Where a channel points now; see `penstock.assign`. Raises ChannelUnknown."""
+        """The present state of a channel; see `penstock.assign`. Raises ChannelUnknown."""
         return RemoteClient(self._service).call(SHOW_CHANNEL, ChannelRequest(name=name))
 
     def read_shard(self, shard: str, **options: "Unpack[ReadingOptions]") -> "ShardReader":
@@ -126,7 +129,7 @@ class RemoteLake(_Registry):
 
     def _client(self, tenant: str) -> Client:
         if tenant != TENANT_DEFAULT:
-            raise InvalidInput(what=f"tenant={tenant!r}", why="the key says whose lake it is")
+            raise InvalidInput(what=f"tenant={tenant!r}", why="the key decides the tenant")
         return RemoteClient(self._service)
 
 
@@ -141,8 +144,10 @@ def open_lake(data: str, *, key: str | None) -> RemoteLake: ...
 def open_lake(
     data: str | Path | None = None, *, key: str | None = None
 ) -> LakeWithChannels | RemoteLake:
-    """Open the lake of a data directory, or that of a service at its URL. `key` is one that may
-    read, by default PENSTOCK_KEY or that of `penstock login`. Raises LakeMissing: none is made."""
+    """Open the lake of a data directory, or of a service at its URL.
+
+    `key` needs the role `read`. It defaults to PENSTOCK_KEY, then to the key of `penstock login`.
+    Raises LakeMissing; no lake is created."""
     if isinstance(data, str) and data.startswith(("http://", "https://")):
         return RemoteLake(data, key)
     settings = load_settings(data)

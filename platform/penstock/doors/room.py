@@ -1,4 +1,4 @@
-"""What the doors bring: the server, the console and the proxy."""
+"""The room of the doors: the server, the console and the proxy."""
 
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -18,14 +18,13 @@ def commands() -> Commands:
 
 
 def tables() -> list[ModuleType]:
-    from penstock.doors.console import tables
+    from penstock.doors.console import sign_in
 
-    return [tables]
+    return [sign_in]
 
 
 def settings() -> "list[type[RoomSettings]]":
-    from penstock.doors.console.settings import ConsoleSettings
-    from penstock.doors.server.settings import ServerSettings
+    from penstock.doors.settings import ConsoleSettings, ServerSettings
 
     return [ServerSettings, ConsoleSettings]
 
@@ -40,8 +39,8 @@ ROOM = Room(
     package="penstock.doors",
     summaries={
         "serve": "Take events in and answer queries, until SIGTERM or Ctrl-C.",
-        "record": "Pass agents' requests on to a model's server and record them, until SIGTERM.",
-        "config": "Every setting, its value and where it came from.",
+        "record": "Proxy a model's server and record the calls that pass, until SIGTERM.",
+        "config": "Show every setting, its value and its origin.",
     },
     commands=commands,
     tables=tables,

@@ -12,8 +12,8 @@ from penstock.doors.console.sign_in import (
     BrowserSessions,
     SignInLinks,
     SignInLinkUsed,
+    console_session,
 )
-from penstock.doors.console.tables import console_session
 from tests.support.manual_clock import ManualClock
 from tests.support.registry_fixtures import embedded, embedded_url
 

@@ -8,8 +8,8 @@ import pytest
 from penstock.access.keys import Grant
 from penstock.access.quotas import Quotas
 from penstock.core.endpoint import Request
+from penstock.doors.console.console import PageMemory
 from penstock.doors.console.page import ConsolePage, Visitor
-from penstock.doors.console.page_memory import PageMemory
 from penstock.doors.console.templates import PageFrame
 from penstock.lake.lake import Lake
 from tests.support.manual_clock import ManualClock

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from penstock.backends.database import DatabaseSettings
-from penstock.doors.server.settings import ServerSettings
+from penstock.doors.settings import ServerSettings
 from penstock.lake.settings import LakeSettings
 from tests.support.deploy.reading import (
     DEPLOY,

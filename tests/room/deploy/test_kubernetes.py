@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.doors.server.settings import ServerSettings
+from penstock.doors.settings import ServerSettings
 from tests.support.deploy.reading import (
     KUBERNETES,
     PATHS,

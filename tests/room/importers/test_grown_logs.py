@@ -11,14 +11,13 @@ import pytest
 from penstock.backends.database.engine import Database
 from penstock.core.settings import load_settings
 from penstock.lake.lake import open_or_make
-from penstock_jobs.importers.grown_logs import KeptReadings
-from penstock_jobs.importers.progress import ImportProgress
+from penstock_jobs.importers.progress import ImportProgress, KeptReadings
 from penstock_jobs.importers.report import FormatReport
 from tests.support.claude_code_rows import answers, asks, result, said, uses, write
 from tests.support.session_sources import FIXTURES, Event, EventCollector, stored, take
 
 CODEX = next((FIXTURES / "codex/patch").glob("*.jsonl"))
-STORES = "penstock_jobs.importers.grown_logs.STORED_STEP_BYTES"
+STORES = "penstock_jobs.importers.progress.STORED_STEP_BYTES"
 
 RUNS = [
     asks(0, "Fix the price"),

@@ -14,7 +14,7 @@ from penstock.ingest.tables import rejection_fuse
 from penstock.lake.catalog import NO_PARTITION, announce_files, create_snapshot, withdraw_intents
 from penstock.lake.upkeep.verification import verify
 from penstock.shards.registered_shards import list_shards, marks_of
-from penstock_jobs.importers.tables import imported_source
+from penstock_jobs.importers.progress import imported_source
 from penstock_jobs.rewards.tables import follow_up_label
 from penstock_jobs.shards.recipe import Recipe
 from tests.support.checkpoint_factory import add

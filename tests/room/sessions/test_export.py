@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from penstock.lake.client import open_client
-from penstock_jobs.importers.penstock_documents import own_trajectory
+from penstock_jobs.importers.penstock_documents import penstock_trajectory
 from penstock_jobs.sessions.export import atif_document, export_sessions
 from penstock_jobs.simulator.production import Production
 from tests.support.session_sources import FIXTURES, take
@@ -40,7 +40,7 @@ def test_what_somebody_changed_in_a_document_counts() -> None:
     answer = next(step for step in document["steps"] if step["source"] == "agent")
     answer["message"] = "redacted"
     name = answer["extra"]["penstock"]["event_id"]
-    assert by_id(own_trajectory(document) or [])[name]["payload"]["text"] == "redacted"
+    assert by_id(penstock_trajectory(document) or [])[name]["payload"]["text"] == "redacted"
 
 
 def test_a_query_says_which_sessions_leave(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleService
 def test_a_breach_is_shown_with_its_interval(service: ConsoleService, sign_in: SignIn) -> None:
     page = sign_in(service, "read")
     page.goto(f"/channels/{CHANNEL}")
-    page.get_by_role("link", name="what it says").click()
+    page.get_by_role("link", name="comparison").click()
     page.get_by_role("heading", name="Newest look breach").wait_for()
     panel = page.locator(".panel", has_text="explicit_feedback")
     assert "breach" in panel.inner_text()

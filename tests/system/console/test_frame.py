@@ -24,7 +24,7 @@ def test_signing_out_ends_the_session(console_service: ConsoleService, sign_in: 
 def test_keys_open_pages_and_their_list(console_service: ConsoleService, sign_in: SignIn) -> None:
     page = sign_in(console_service)
     page.keyboard.press("?")
-    assert page.get_by_role("heading", name="Keys").is_visible()
+    assert page.get_by_role("heading", name="Keyboard shortcuts").is_visible()
     assert_accessible(page)
     page.keyboard.press("Escape")
     page.keyboard.press("Tab")

@@ -70,12 +70,12 @@ def _audit(service: ConsoleService) -> AuditAnswer:
 def _open_verdict(page: Page, checkpoint: str) -> None:
     page.goto("/channels/production")
     page.get_by_label("Checkpoint").select_option(checkpoint)
-    page.get_by_role("button", name="See what the gate says").click()
+    page.get_by_role("button", name="Show the verdict").click()
     page.get_by_role("heading", name=f"{checkpoint} for production").wait_for()
 
 
 def _promote(page: Page, reason: str) -> None:
-    page.get_by_label("Reason").fill(reason)
+    page.get_by_label("Reason", exact=True).fill(reason)
     page.get_by_role("button", name="to production").click()
 
 
@@ -91,8 +91,8 @@ def test_a_pass_is_promoted_and_rolled_back(service: ConsoleService, sign_in: Si
 
     page.get_by_label("Reason").fill("it undoes edits")
     page.get_by_role("button", name="Roll back production").click()
-    assert "back at steady" in page.get_by_role("status").inner_text()
-    page.get_by_label("Why it may be promoted again").fill("the cause is known")
+    assert "serves steady again" in page.get_by_role("status").inner_text()
+    page.get_by_label("Reason to release it").fill("the cause is known")
     page.get_by_role("button", name="Release", exact=True).click()
     assert "can be promoted again" in page.get_by_role("status").inner_text()
 
@@ -164,9 +164,9 @@ def test_a_person_approves_where_the_policy_asks(service: ConsoleService, sign_i
     _open_verdict(page, "better")
     assert page.locator(".verdict").inner_text().startswith("INCONCLUSIVE")
     assert_accessible(page)
-    page.get_by_label("Why it may serve").fill("read twenty of its sessions")
-    page.get_by_role("button", name="Approve of better").click()
-    assert "approves of better" in page.get_by_role("status").inner_text()
+    page.get_by_label("Reason to approve").fill("read twenty of its sessions")
+    page.get_by_role("button", name="Approve better").click()
+    assert "approved better" in page.get_by_role("status").inner_text()
     assert page.locator(".verdict").inner_text().startswith("PASS")
     _promote(page, "better, and looked at")
     assert "better was promoted" in page.get_by_role("status").inner_text()

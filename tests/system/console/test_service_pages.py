@@ -46,7 +46,7 @@ def test_a_rejected_line_is_read_and_replayed(service: ConsoleService, sign_in: 
     page.locator("tbody a").first.click()
     page.get_by_role("heading", name="Rejected line").wait_for()
     assert_not_hacked(page)
-    page.get_by_role("button", name="Replay it").click()
+    page.get_by_role("button", name="Replay the line").click()
     told = page.get_by_role("status").inner_text()
     assert "Accepted now: 0" in told
     assert "Rejected again: 1" in told

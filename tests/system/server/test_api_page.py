@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.doors.server.api_page import type_text
+from penstock.doors.server.app import type_text
 
 
 @pytest.mark.smoke

@@ -12,7 +12,7 @@ from penstock.core.errors import InvalidInput
 from penstock.core.settings import load_settings
 from penstock.lake.client import open_client
 from penstock.lake.lake import open_or_make
-from penstock_jobs.importers.penstock_documents import own_session, own_trajectory
+from penstock_jobs.importers.penstock_documents import penstock_session, penstock_trajectory
 from penstock_jobs.sessions.export import (
     SessionForm,
     atif_document,
@@ -32,9 +32,9 @@ def test_simulated_sessions_come_back_as_they_were(seed: int) -> None:
     for events in simulated(seed, 3):
         document = json.loads(json.dumps(atif_document(events)))
         atif.Trajectory.model_validate(document)
-        assert by_id(own_trajectory(document) or []) == by_id(events)
+        assert by_id(penstock_trajectory(document) or []) == by_id(events)
         row = json.loads(json.dumps(messages_row(events)))
-        assert by_id(own_session(row) or []) == by_id(events)
+        assert by_id(penstock_session(row) or []) == by_id(events)
 
 
 @pytest.mark.parametrize("form", ["atif", "messages"])

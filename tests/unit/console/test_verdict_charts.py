@@ -26,7 +26,7 @@ def test_a_requirement_is_drawn_against_its_margin_and_its_minimum() -> None:
     difference, own = map(str, part.charts)
     assert "gain over the incumbent: from -0.3, value -0.25, to -0.21, margin -0.02" in difference
     assert 'class="interval bad"' in difference
-    assert "its own mean: from 0.45, value 0.5, margin 0.4" in own  # its upper end may be anything
+    assert "mean: from 0.45, value 0.5, margin 0.4" in own  # its upper end may be anything
     assert 'class="interval' not in own
     assert ("candidate", "0.5") in part.facts
     assert ("p", "0.9") in part.facts

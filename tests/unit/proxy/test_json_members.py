@@ -40,7 +40,7 @@ def test_elements_stand_where_they_are(values: list[object], spaces: tuple[str, 
 
 
 def test_a_name_that_stands_twice_is_refused() -> None:
-    with pytest.raises(ValueError, match="twice"):
+    with pytest.raises(ValueError, match="repeats"):
         members_of(b'{"a": 1, "b": 2, "a": 3}')
 
 

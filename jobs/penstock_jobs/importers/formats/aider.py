@@ -1,8 +1,8 @@
-"""aider: `.aider.chat.history.md`, all chats of a project, one behind the other.
+"""aider: `.aider.chat.history.md`, all chats of a project, one after the other.
 
-Edits are those of the commits that aider says it made, where the project's Git repository has
-them; else the blocks of the answer, for files that aider says it changed. Times have no zone, and
-are taken for UTC: those within a chat are the chat's.
+Edits come from the commits that aider reports, if the project's Git repository has them. Else they
+come from the answer's blocks, for files that aider reports as changed. Times have no zone and count
+as UTC; all events of a chat have the chat's time.
 """
 
 import re
@@ -21,7 +21,7 @@ from penstock_jobs.rewards.history.git_repository import read_texts as read_blob
 
 _BEGIN = "# aider chat started at "
 _PROMPT, _NOTICE = "####", "> "
-#: Commands whose text is said to the model.
+#: Commands whose text goes to the model.
 _SPOKEN = ("/ask ", "/code ", "/architect ")
 _MODEL = re.compile(r"(?:Main model|Model|Models): (\S+)")
 _VERSION = re.compile(r"Aider v(\S+)", re.IGNORECASE)
@@ -64,7 +64,7 @@ class AiderImporter(Importer):
 
 
 def _lines(source: Source, notes: Notes) -> Iterator[str]:
-    """Also the blank ones: they stand in blocks of edits."""
+    """Read all lines, including blank ones, which occur in blocks of edits."""
     last = 0
     for number, line in source.lines(notes):
         yield from [""] * (number - last - 1)
@@ -77,7 +77,7 @@ class _AiderChat(SessionDraft):
         self, begun: tuple[str, int], clock_us: int, notes: Notes, commits: "_Commits"
     ) -> None:
         super().__init__("", "aider", clock_us, notes)
-        self._begun = begun
+        self._new_session = begun
         self.start = {"client": "aider"}
         self._commits = commits
         self._prompt: list[str] = []
@@ -91,8 +91,8 @@ class _AiderChat(SessionDraft):
         self._end_prompt()
         self._end_answer()
         self._apply(*self._blocks)
-        # Chats have no ids: when one began, and with what.
-        self.session_id = f"aider-{digest_of(*self._begun, self._first)[:16]}"
+        # Chats have no ids, but a start and a first prompt.
+        self.session_id = f"aider-{digest_of(*self._new_session, self._first)[:16]}"
         for event in self.made:
             event.session_id = self.session_id
         return self.finished()
@@ -125,7 +125,7 @@ class _AiderChat(SessionDraft):
                 self._apply(told[1].strip())
 
     def _end_prompt(self) -> None:
-        """Lines of one prompt stand together; a command of aider is none."""
+        """Add the collected lines of a prompt, or of a command."""
         if not self._prompt:
             return
         text, self._prompt = "\n".join(self._prompt).strip(), []
@@ -133,7 +133,7 @@ class _AiderChat(SessionDraft):
         self._first = self._first or text
         key = f"prompt-{self._prompts}"
         if not text.startswith("/") or text.startswith(_SPOKEN):
-            self.asked(text, key)
+            self.add_prompt(text, key)
         elif text.split(maxsplit=1)[0] == "/undo":
             self.add("feedback", {"kind": "undo"}, key)
         else:
@@ -145,13 +145,13 @@ class _AiderChat(SessionDraft):
         if not text and usage is None:
             return
         self._answers += 1
-        self.answered(f"answer-{self._answers}", text=text or None, usage=usage)
+        self.add_answer(f"answer-{self._answers}", text=text or None, usage=usage)
         for block in _BLOCK.finditer(text):
             path = block["path"].strip().strip("`*")
             self._blocks.setdefault(path, []).append(FileEdit(path, block["old"], block["new"]))
 
     def _apply(self, *paths: str) -> None:
-        """The blocks of the answer for a file; aider said that it changed it."""
+        """Add the answer's blocks for files that aider reports as changed."""
         answer = f"answer-{self._answers}"
         for path in paths:
             for at, change in enumerate(self._blocks.pop(path, [])):

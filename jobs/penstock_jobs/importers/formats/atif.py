@@ -1,8 +1,8 @@
 """ATIF 1.x, Harbor's Agent Trajectory Interchange Format: documents, and trials of Harbor's jobs.
 
-A trial's folder is one source: beside its trajectory lie the reward, and often the agent's own
-sessions, which say the same again. A step with `is_copied_context` stands in an earlier document:
-its events say so, and no edit is taken from it. Token ids that are empty are none.
+A trial's folder is one source. Beside its trajectory it has the reward, and often the agent's own
+sessions, which repeat it. A step with `is_copied_context` comes from an earlier document: its
+events are marked, and it yields no edits. Empty token ids count as none.
 """
 
 import re
@@ -13,7 +13,7 @@ from penstock.events.messages import plain, present, text_of, usage_of
 from penstock_jobs.importers import fields
 from penstock_jobs.importers.fields import Row, digest_of
 from penstock_jobs.importers.importer import ImportedEvent, Importer
-from penstock_jobs.importers.penstock_documents import own_trajectory
+from penstock_jobs.importers.penstock_documents import penstock_trajectory
 from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.sources import Candidate, Source
 from penstock_jobs.importers.transcript import SessionDraft, engine_tokens, tool_call
@@ -27,7 +27,7 @@ _STEP_FIELDS = (
     "reasoning_content", "tool_calls", "observation", "metrics", "llm_call_count",
     "is_copied_context",
 )  # fmt: skip
-#: What the shards' reader knows as said by the harness in the model's place.
+#: The shards' reader knows that the harness spoke in the model's place.
 _NO_MODEL = "<synthetic>"
 
 
@@ -67,7 +67,7 @@ def _trajectories(folder: Source) -> Iterator[Source]:
 def _trajectory(
     document: Row, file: Source, notes: Notes, trial: "_Trial | None" = None
 ) -> Iterator[ImportedEvent]:
-    if (own := own_trajectory(document)) is not None:
+    if (own := penstock_trajectory(document)) is not None:
         yield from own
     else:
         yield from _Trajectory(document, file, notes, trial).events()
@@ -91,7 +91,7 @@ class _Trial:
             try:
                 told = {"reward": float(file.content(1024))}
             except (ValueError, SourceUnfit):
-                self._notes.skip("reward that is no number", file.name)
+                self._notes.skip("reward that is not a number", file.name)
         return {str(name): value for name, value in told.items() if isinstance(value, int | float)}
 
     @property
@@ -126,7 +126,7 @@ class _Trajectory(SessionDraft):
             if isinstance(step, dict):
                 self._take(step, f"step-{step.get('step_id', at + 1)}")
             else:
-                self.notes.skip("step that is no object", str(at + 1))
+                self.notes.skip("step that is not an object", str(at + 1))
         self._finish()
         yield from self.finished()
         depth = self._parent[1] + 1 if self._parent else 1
@@ -138,8 +138,8 @@ class _Trajectory(SessionDraft):
             yield from _Trajectory(document, self._file, self.notes, parent=parent).events()
 
     def _session_id(self) -> str:
-        """A run's documents may share their `session_id`, and some writers give all runs the
-        same: what tells a run apart is who ran it, and how it began."""
+        """Name the session. Documents of a run may share a `session_id`, and some writers give all
+        runs the same one. A run is told apart by its agent, its model and its first message."""
         document, trajectory = self._document, self._document.get("trajectory_id")
         if self._parent is not None:
             own = trajectory or digest_of(document["steps"][:1])[:12]
@@ -213,7 +213,7 @@ class _Trajectory(SessionDraft):
         if who == "agent":
             self._take_answer(step, key, facts | {"text": text or None}, copied=copied)
         elif who == "user":
-            self.asked(text, key, **facts)
+            self.add_prompt(text, key, **facts)
         elif who == "system":
             self._take_system(text, key, facts)
         else:
@@ -227,7 +227,7 @@ class _Trajectory(SessionDraft):
         elif self.made:
             self.add("x_system_message", {"text": text} | facts, key)
         else:
-            self.instructed(text, key)
+            self.add_system_prompt(text, key)
 
     def _take_answer(self, step: Row, key: str, facts: dict[str, Any], *, copied: bool) -> None:
         metrics = fields.mapping(step, "metrics")
@@ -255,19 +255,19 @@ class _Trajectory(SessionDraft):
                 self.notes,
                 policy_version_runs=fields.at(step, "extra", "rl", "policy_version_runs"),
             )
-        self.answered(key, tool_calls=calls, **facts)
+        self.add_answer(key, tool_calls=calls, **facts)
 
     def _take_results(self, step: Row, key: str, *, copied: bool) -> None:
         for at, result in enumerate(fields.items(step, "observation", "results")):
             if not isinstance(result, dict):
-                self.notes.skip("result that is no object", key)
+                self.notes.skip("result that is not an object", key)
                 continue
             facts = fields.without(fields.mapping(result, "extra"), "ok", "call_id", "output")
             facts["ok"] = fields.flag(result, "extra", "ok")
             facts["subagents"] = result.get("subagent_trajectory_ref")
             name = f"{key}:result:{at}"
             call_id, output = result.get("source_call_id"), plain(result.get("content"))
-            self.returned(call_id, output, name, copied=copied, **facts)
+            self.add_result(call_id, output, name, copied=copied, **facts)
 
 
 IMPORTERS = (AtifImporter(),)

@@ -1,4 +1,4 @@
-"""What Claude Code writes down of a tool's result: edits, observations of files, refusals."""
+"""Results of Claude Code's tools: edits, observations of files, refusals."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ INTERRUPTED = "[Request interrupted by user"
 _REFUSED = ("The user doesn't want to proceed", "The user doesn't want to take this action",
             INTERRUPTED)  # fmt: skip
 _INVALID = ("InputValidationError", "<tool_use_error>InputValidationError")
-#: Fields of results that events are made of, or that the output repeats.
+#: Fields that events are made of, or that the output repeats.
 _USED = (
     "content", "durationMs", "edits", "file", "filePath", "newString", "new_source", "oldString",
     "originalFile", "originalFileContents", "original_file", "replaceAll", "stdout",
@@ -42,7 +42,7 @@ ToolEvent = tuple[str, str, dict[str, Any]]
 def tool_events(
     block: Row, result: object, use: ClaudeToolUse | None, notes: Notes, kept: dict[str, Any]
 ) -> Iterator[ToolEvent]:
-    """The result, and what it shows of files. `result` is the client's own record of it."""
+    """The events of a result and of the files that it shows. `result` is the client's record."""
     facts = result if isinstance(result, dict) else {}
     call_id = fields.text(block, "tool_use_id")
     failed = block.get("is_error") is True
@@ -121,8 +121,8 @@ def _replacements(
 
 
 def _replacement(path: str, text: str | None, change: Row) -> FileEdit | None:
-    """A replaced string, in the whole file where its text before is known; None where `change`
-    says none."""
+    """The edit of a replaced string: of the whole file if its text is known. None if `change` holds
+    no replacement."""
     old, new = replacement_of(change)
     if old is None or new is None:
         return None
@@ -162,7 +162,7 @@ def _before_patch(after: str, facts: Row) -> str:
 
 
 def _output(content: object, notes: Notes) -> object:
-    """The text of a result; what is no text stays as it is, but for the bytes of pictures."""
+    """The text of a result. Other content is kept, without the bytes of pictures."""
     if not isinstance(content, list):
         return content
     if all(isinstance(block, dict) and block.get("type") == "text" for block in content):

@@ -1,9 +1,9 @@
-"""Cline and Roo Code: a folder a task with `api_conversation_history.json`, and Cline's newer
-`sessions/ID/ID.messages.json`. The messages are Anthropic's.
+"""Cline and Roo Code: a folder per task with `api_conversation_history.json`, and Cline's newer
+`sessions/ID/ID.messages.json`. The messages have Anthropic's form.
 
-Older versions call tools in the text, as XML, and tell the result in the next message of the user.
-Times and tokens stand in `ui_messages.json`, in the order of the requests. Without it there are the
-tokens of the task as a whole, in its own facts.
+Older versions call tools in the text, as XML; the result is in the user's next message. Times and
+tokens come from `ui_messages.json`, in the order of the requests. Without it only the tokens of the
+whole task are known.
 """
 
 import re
@@ -29,7 +29,7 @@ _TOOL = re.compile(
     r"<(write_to_file|replace_in_file|apply_diff|insert_content|search_and_replace)>\s*(.*?)</\1>",
     re.DOTALL,
 )
-#: Names of the tokens that were read, written, read from the cache and written to it.
+#: Names of prompt, completion, cache-read and cache-write tokens.
 _OF_MESSAGE = ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens")
 _OF_REQUEST = ("tokensIn", "tokensOut", "cacheReads", "cacheWrites")
 _ARGUMENT = re.compile(r"<(\w+)>(.*?)</\1>", re.DOTALL)
@@ -74,7 +74,7 @@ class ClineImporter(Importer):
             if isinstance(message, dict):
                 task.take(message, at)
             else:
-                notes.skip("message that is no object", str(at))
+                notes.skip("message that is not an object", str(at))
         yield from task.events()
 
 
@@ -101,7 +101,7 @@ class _Task(SessionDraft):
         self._totals = facts
         self._answers = 0
         self._tells_usage = False
-        #: Calls in the text of the last answer, without results yet.
+        #: Calls in the text of the last answer that have no results yet.
         self._written: list[ToolUse] = []
 
     def events(self) -> list[ImportedEvent]:
@@ -131,7 +131,7 @@ class _Task(SessionDraft):
         self._answers += 1
         self._tells_usage |= usage is not None
         plain = fields.without(message, "id", "ts", "metrics", "modelInfo")
-        self.told(plain, key, usage=usage, model=fields.text(message, "modelInfo", "id"))
+        self.add_message(plain, key, usage=usage, model=fields.text(message, "modelInfo", "id"))
         self._written = [
             ToolUse(f"{key}:{at}", match[1], dict(_ARGUMENT.findall(match[2])), None, "")
             for at, match in enumerate(_TOOL.finditer(text_of(message.get("content"))))
@@ -144,20 +144,20 @@ class _Task(SessionDraft):
         if result := _RESULT.match(text):
             self._take_result(result[1], result[2], key, environment)
         elif any(part.get("type") == "tool_result" for part in fields.rows(message, "content")):
-            self.told(fields.without(message, "id", "ts"), key)
+            self.add_message(fields.without(message, "id", "ts"), key)
         else:
             told = _TASK.search(text)
-            self.asked(told[2] if told else text, key, environment=environment)
+            self.add_prompt(told[2] if told else text, key, environment=environment)
 
     def _take_result(self, tool: str, output: str, key: str, environment: str | None) -> None:
-        self.returned(None, output, key, tool=tool, environment=environment)
+        self.add_result(None, output, key, tool=tool, environment=environment)
         for use in self._written:
             if use.tool == tool:
                 self.changes.take(use._replace(output=output))
         self._written = []
         said = _TASK.search(output)
         if said and said[1] != "task":
-            self.asked(said[2], f"{key}:said")
+            self.add_prompt(said[2], f"{key}:said")
 
 
 def _usage(told: Row, *names: str) -> dict[str, int] | None:

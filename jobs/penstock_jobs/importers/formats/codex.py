@@ -1,11 +1,11 @@
-"""Codex: a JSON object a line, `{timestamp, type, payload}`, in `sessions/…/rollout-….jsonl`.
+"""Codex: `sessions/…/rollout-….jsonl`, an object `{timestamp, type, payload}` per line.
 
-- A call of the model leaves several response items; `token_count` ends it, and repeats itself.
-- What was said stands as a response item, and again as an event or, in paginated threads, as a
-  completed item. Each text is taken once.
-- A resume or a fork copies history, and rewrites its times: ids are made of the items' own ids, or
-  of their content, so that a copy has the same `source_key`.
-- `compacted` rows repeat the history, and can be most of a file: their copies are left out.
+- A call of the model leaves several response items. A `token_count` ends it, and may be repeated.
+- Each text occurs as a response item, and again as an event or, in paginated threads, as a
+  completed item. It is imported once.
+- A resume or fork copies history with new times. Ids are made of the items' ids or content, so a
+  copy has the same `source_key`.
+- `compacted` rows repeat the history, and can be most of a file. Their copies are skipped.
 """
 
 import re
@@ -18,7 +18,7 @@ from xxhash import xxh3_64_hexdigest
 
 from penstock_jobs.importers import fields
 from penstock_jobs.importers.fields import Row
-from penstock_jobs.importers.formats.codex_tools import Patches, asked_of, outcome_of
+from penstock_jobs.importers.formats.codex_tools import Patches, call_arguments, call_outcome
 from penstock_jobs.importers.importer import (
     ImportedEvent,
     LogImporter,
@@ -39,10 +39,10 @@ _OUTPUTS = {"function_call_output", "custom_tool_call_output", "tool_search_outp
 _ITEMS = {"message", "reasoning", *_CALLS, *_OUTPUTS}
 _SAID = {"user_message": "prompt", "agent_message": "answer", "agent_reasoning": "thought",
          "agent_reasoning_raw_content": "thought"}  # fmt: skip
-#: Rows that say nothing that is not said elsewhere.
+#: Rows that only mark something that other rows tell.
 _MARKS = {"task_started", "task_complete", "turn_started", "turn_complete", "thread_name_updated"}
 _REPEATED_ITEMS = ("commandexecution", "mcptoolcall", "websearch", "contextcompaction")
-#: What the client puts into the user's messages: a text that is one tag, or a file of instructions.
+#: Texts that the client puts into the user's messages: one tag, or a file of instructions.
 _INJECTED = re.compile(r"\s*<([A-Za-z_]+)[ >].*</\1>\s*\Z", re.DOTALL)
 _INSTRUCTIONS = ("# AGENTS.md instructions", "<INSTRUCTIONS>", "<user_instructions>")
 _FILE_ID = re.compile(r"rollout-.*?([0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})")
@@ -70,7 +70,7 @@ class _RolloutMemory(LogMemory):
     call: _Call | None = None
     total: Row = field(default_factory=dict)
     keys: RecentEntries[int] = field(default_factory=RecentEntries)
-    #: Digests of what was said: how often as items, and how often as events.
+    #: Digests of texts, with their counts as items and as events.
     said: RecentEntries[list[int]] = field(default_factory=RecentEntries)
     names: RecentEntries[str] = field(default_factory=RecentEntries)
     patches: Patches = field(default_factory=Patches)
@@ -140,7 +140,7 @@ class _Rollout(RowReader[_RolloutMemory]):
         if self.memory.call is not None and fields.is_recent(self.memory.ts_us, _QUIET_SECONDS):
             self.notes.hold("the last answer may still be written")
         elif self.memory.call is not None:
-            yield self._told(self.memory.call)
+            yield self._call_event(self.memory.call)
 
     @property
     def _session(self) -> SessionEvents:
@@ -171,7 +171,7 @@ class _Rollout(RowReader[_RolloutMemory]):
         return session.event("session_start", started, session_id, payload, seq)
 
     def _event(self, kind: str, key: str, /, **payload: Any) -> ImportedEvent:
-        """An event of this row; `key` is made different from those before."""
+        """Make an event of this row. A repeated `key` gets a number."""
         return self._made(self._session, kind, payload, self._own(key))
 
     def _own(self, key: str) -> str:
@@ -204,7 +204,7 @@ class _Rollout(RowReader[_RolloutMemory]):
             yield self._event("x_context", _key(item, text), text=text, kind=kind)
 
     def _said(self, kind: str, text: str, item: Row, *, is_event: bool) -> Iterator[ImportedEvent]:
-        """A prompt, an answer or a thought, unless it was said in the other form."""
+        """Add a prompt, an answer or a thought, unless it came before in the other form."""
         if not text:
             return
         digest = xxh3_64_hexdigest(f"{kind}:{text}".encode())
@@ -216,15 +216,15 @@ class _Rollout(RowReader[_RolloutMemory]):
             yield from self._end_call()
             yield self._event("user_message", f"user-{xxh3_64_hexdigest(text.encode())}", text=text)
         else:
-            call = yield from self._begun_call(_key(item, text))
+            call = yield from self._open_answer(_key(item, text))
             (call.texts if kind == "answer" else call.thinking).append(text)
 
     def _tool_call(self, item: Row, kind: str) -> Iterator[ImportedEvent]:
         call_id = fields.identifier(item, "call_id") or fields.identifier(item, "id")
         call_id = call_id or f"call-{xxh3_64_hexdigest(_encoder.encode(item))}"
         name = fields.text(item, "name") or kind.removesuffix("_call")
-        call = yield from self._begun_call(call_id)
-        arguments = asked_of(item)
+        call = yield from self._open_answer(call_id)
+        arguments = call_arguments(item)
         call.calls.append({"id": call_id, "name": name, "arguments": arguments})
         self.memory.names[call_id] = name
         self.memory.patches.note(call_id, arguments)
@@ -233,7 +233,7 @@ class _Rollout(RowReader[_RolloutMemory]):
         call_id = fields.identifier(item, "call_id") or "unknown"
         if self.memory.call is not None:
             self.memory.call.is_over = True
-        outcome = outcome_of(item.get("output"))
+        outcome = call_outcome(item.get("output"))
         tool = self.memory.names.get(call_id)
         yield self._event("tool_result", f"{call_id}:result", call_id=call_id, tool=tool, **outcome)
         patches, folder = self.memory.patches, self.memory.folder
@@ -243,7 +243,7 @@ class _Rollout(RowReader[_RolloutMemory]):
         for payload in payloads:
             yield self._event("edit", f"{payload['edit_id']}:edit", **payload)
 
-    def _begun_call(self, key: str) -> Generator[ImportedEvent, None, _Call]:
+    def _open_answer(self, key: str) -> Generator[ImportedEvent, None, _Call]:
         if self.memory.call is not None and self.memory.call.is_over:
             yield from self._end_call()
         if self.memory.call is None:
@@ -256,9 +256,9 @@ class _Rollout(RowReader[_RolloutMemory]):
     def _end_call(self) -> Iterator[ImportedEvent]:
         call, self.memory.call = self.memory.call, None
         if call is not None:
-            yield self._told(call)
+            yield self._call_event(call)
 
-    def _told(self, call: _Call) -> ImportedEvent:
+    def _call_event(self, call: _Call) -> ImportedEvent:
         call_id = call.key.removesuffix(":call")
         return call.event(self._session, call_id=call_id, model=self.memory.model, usage=call.usage)
 
@@ -307,8 +307,7 @@ class _Rollout(RowReader[_RolloutMemory]):
             yield from self._unknown(f"item {kind}", item)
 
     def _tokens(self, info: Row) -> Iterator[ImportedEvent]:
-        """The usage of the call that ended: of the total what was not there before, since the last
-        count is repeated."""
+        """Add the usage of the call that ended: the increase of the total, since counts repeat."""
         total, last = (fields.mapping(info, f"{name}_token_usage") for name in ("total", "last"))
         counts = {name: fields.count(total, name) or 0 for name in _USAGE.values()}
         before = self.memory.total
@@ -321,9 +320,9 @@ class _Rollout(RowReader[_RolloutMemory]):
         self.memory.total = total or before
         if not used:
             return
-        # One that left no items, such as a compaction, begins here.
+        # A call without items, such as a compaction, begins here.
         key = f"tokens-{xxh3_64_hexdigest(_encoder.encode(info))}"
-        call = self.memory.call or (yield from self._begun_call(key))
+        call = self.memory.call or (yield from self._open_answer(key))
         known = call.usage or {}
         call.usage = {name: known.get(name, 0) + count for name, count in used.items()}
         yield from self._end_call()

@@ -1,4 +1,4 @@
-"""Codex's tools: what a call asked, how it ended, and the patches that it applied."""
+"""Codex's tools: the arguments of calls, their outcomes, and the patches that they applied."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -18,14 +18,14 @@ _FAILED = ("apply_patch verification failed", "failed to parse function argument
 _REFUSED = ("rejected by user", "user rejected", "aborted by user")
 
 
-def asked_of(item: Row) -> object:
+def call_arguments(item: Row) -> object:
     given = next(
         (item[n] for n in ("arguments", "input", "action") if item.get(n) is not None), None
     )
     return json_of(given) if isinstance(given, str) and given[:1] == "{" else given
 
 
-def outcome_of(output: object) -> dict[str, Any]:
+def call_outcome(output: object) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     ok: bool | None = None
     if isinstance(output, str) and output.startswith('{"output":'):
@@ -60,7 +60,7 @@ def outcome_of(output: object) -> dict[str, Any]:
 
 
 class Patches(Struct):
-    """Patches that were asked for and are not known to be applied yet."""
+    """Patches of calls whose outcome is not known yet."""
 
     asked: dict[str, str] = field(default_factory=dict)
     applied: RecentEntries[bool] = field(default_factory=RecentEntries)
@@ -100,7 +100,7 @@ def _changes(changes: Row) -> Iterator[FileEdit]:
     for path in changes:
         change = fields.mapping(changes, path)
         kind = fields.text(change, "type")
-        if kind is None and len(change) == 1:  # the tag stands outside in older ones
+        if kind is None and len(change) == 1:  # older versions have the tag outside
             kind = next(iter(change))
             change = fields.mapping(change, kind)
         content = fields.text(change, "content")

@@ -1,7 +1,7 @@
-"""Cursor: its database `state.vscdb`, and the transcripts of its agent, a message a line.
+"""Cursor: its database `state.vscdb`, and transcripts of its agent, a message per line.
 
-The database also holds what Cursor logs in with. Only keys of conversations are read, and of their
-values only the fields that are named here: what else is in them is not kept.
+The database also holds Cursor's credentials. Only conversations are read, and only the fields that
+are named here are kept.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -20,7 +20,7 @@ from penstock_jobs.importers.stores import DatabaseSource, is_database_with
 from penstock_jobs.importers.transcript import SessionDraft, tool_call
 
 _TABLE = "cursorDiskKV"
-#: Keys from the first to before the second: `;` follows `:`.
+#: Range of keys, without the second: `;` follows `:`.
 _CONVERSATIONS = ("composerData:", "composerData;")
 _LIST = f"SELECT key FROM {_TABLE} WHERE key >= ? AND key < ? ORDER BY key"
 _READ = f"SELECT value FROM {_TABLE} WHERE key = ?"
@@ -47,8 +47,8 @@ class CursorImporter(Importer):
     def sources(self, candidate: Candidate) -> Iterator[Source]:
         yield candidate.source(DatabaseSource if candidate.ends(".vscdb") else Source)
 
-    def copies(self, sources: Sequence[Source]) -> Collection[Source]:
-        """Transcripts of conversations that a database tells: with times, tokens and results."""
+    def duplicates(self, sources: Sequence[Source]) -> Collection[Source]:
+        """Transcripts of conversations that a database holds with times, tokens and results."""
         transcripts = [source for source in sources if not isinstance(source, DatabaseSource)]
         if not transcripts:
             return ()
@@ -57,7 +57,9 @@ class CursorImporter(Importer):
             if folder is not None and (path := folder.resolve() / _DATABASE).is_file():
                 databases.setdefault(path, DatabaseSource(path, path.parent, (path.name,)))
         names = {_conversation_of(source) for source in transcripts}
-        held = set[str]().union(*(_told_in(database, names) for database in databases.values()))
+        held = set[str]().union(
+            *(_conversations_in(database, names) for database in databases.values())
+        )
         return [source for source in transcripts if _conversation_of(source) in held]
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
@@ -76,7 +78,7 @@ def _conversation_of(transcript: Source) -> str:
     return transcript.plain_name.removesuffix(".jsonl")
 
 
-def _told_in(source: DatabaseSource, names: Iterable[str]) -> set[str]:
+def _conversations_in(source: DatabaseSource, names: Iterable[str]) -> set[str]:
     told = set[str]()
     with suppress(SourceUnfit), source.connection() as connection:
         for name in names:
@@ -100,9 +102,9 @@ def _read_transcript(source: Source, notes: Notes) -> Iterator[ImportedEvent]:
     for number, row in source.rows(notes):
         if _is_message(row):
             draft.at(row.get("timestamp"))
-            draft.told({"role": row["role"]} | row["message"], f"line-{number}")
+            draft.add_message({"role": row["role"]} | row["message"], f"line-{number}")
         elif row.get("type") != "turn_ended":
-            notes.skip("line that is no message", f"line {number}")
+            notes.skip("line that is not a message", f"line {number}")
     yield from draft.finished()
 
 
@@ -112,7 +114,7 @@ def _read_database(source: DatabaseSource, notes: Notes) -> Iterator[ImportedEve
             name = str(row["key"]).partition(":")[2]
             composer = _value(connection, f"composerData:{name}")
             if composer is None:
-                notes.skip("conversation that is no object", name)
+                notes.skip("conversation that is not an object", name)
                 continue
             conversation = _ComposerConversation(name, composer, source, notes)
             told = fields.rows(composer, "conversation")
@@ -142,7 +144,7 @@ class _ComposerConversation(SessionDraft):
 
     def events(self) -> list[ImportedEvent]:
         if self._thinking:
-            self.answered("thinking", thinking="\n".join(self._thinking))
+            self.add_answer("thinking", thinking="\n".join(self._thinking))
         return self.finished()
 
     def take(self, bubble: Row, key: str) -> None:
@@ -161,7 +163,7 @@ class _ComposerConversation(SessionDraft):
         if self.project is None and folders:
             self.project = folders[0].removeprefix("file://")
         self.model = fields.text(bubble, "modelInfo", "modelName") or self.model
-        self.asked(fields.text(bubble, "text") or "", key)
+        self.add_prompt(fields.text(bubble, "text") or "", key)
 
     def _take_answer(self, bubble: Row, key: str) -> None:
         if thought := fields.text(bubble, "thinking", "text"):
@@ -176,7 +178,7 @@ class _ComposerConversation(SessionDraft):
         call = tool_call(call_id, named, tool.get("rawArgs") or tool.get("params"))
         thinking, self._thinking = "\n".join(self._thinking) or None, []
         calls = [call] if named is not None else []
-        self.answered(key, tool_calls=calls, text=text or None, thinking=thinking, usage=usage)
+        self.add_answer(key, tool_calls=calls, text=text or None, thinking=thinking, usage=usage)
         if named is not None:
             self._take_result(tool, call_id)
 
@@ -187,19 +189,19 @@ class _ComposerConversation(SessionDraft):
             return
         refused = decision == "rejected" or status == "cancelled"
         ok = status == "completed" and not refused
-        self.returned(
+        self.add_result(
             call_id,
             tool.get("result") or tool.get("error"),
             f"{call_id}:result",
             ok=ok,
-            changes=(ok and _told_changes(tool)) or None,
+            changes=(ok and _reported_edits(tool)) or None,
             error_class="user_aborted" if refused else None,
         )
         if kind := _FEEDBACK.get(str(decision)):
             self.add("feedback", {"kind": kind, "target": call_id}, f"{call_id}:{kind}")
 
 
-def _told_changes(tool: Row) -> list[FileEdit]:
+def _reported_edits(tool: Row) -> list[FileEdit]:
     arguments = arguments_of(tool.get("params")) | arguments_of(tool.get("rawArgs"))
     named = ("relativeWorkspacePath", "target_file", "file_path", "path")
     path = next((value for name in named if (value := fields.text(arguments, name))), None)

@@ -1,11 +1,10 @@
-"""Gemini CLI: chats as a log of records since 2026, and one JSON document before.
+"""Gemini CLI: chats as a log of records since 2026, as one JSON document before.
 
-A record with an `id` is a message, and takes the place of an earlier one of the same id; `$set`
-changes facts of the session, all its messages among them; `$rewindTo` takes back that message and
-all behind it. What was taken back was said: it is kept, and marked. The project is a hash of its
-folder, unless the folder is named.
+A record with an `id` is a message, and replaces an earlier one with that id. `$set` changes facts
+of the session, including all messages. `$rewindTo` takes back a message and all after it; these are
+kept and marked. The project is a hash of its folder, unless the folder is named.
 
-Qwen Code: messages as Gemini has them, linked by parents. What a call took is told before it.
+Qwen Code: messages in Gemini's form, linked by parents. The usage of a call comes before it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -54,7 +53,7 @@ class _Chat:
         self._notes = notes
         self._messages: dict[str, dict[str, Any]] = {}
         self._rewound: dict[str, dict[str, Any]] = {}
-        #: The messages of each time that the user went back.
+        #: Messages that each rewind took back.
         self._rewinds: list[list[str]] = []
 
     def take(self, record: Row, number: int) -> None:
@@ -130,7 +129,7 @@ class _ChatDraft(SessionDraft):
         if kind == "user":
             if text.lstrip().startswith(_CONTEXT):
                 facts |= {"synthetic": True}
-            self.asked(text, key, **facts)
+            self.add_prompt(text, key, **facts)
         elif kind == "gemini":
             self._take_answer(message, key, facts)
         elif kind == "error":
@@ -145,7 +144,7 @@ class _ChatDraft(SessionDraft):
         ]
         tools = fields.rows(message, "toolCalls")
         calls = [tool_call(tool.get("id"), tool.get("name"), tool.get("args")) for tool in tools]
-        self.answered(
+        self.add_answer(
             key,
             tool_calls=calls,
             text=_parts_text(message.get("content")) or None,
@@ -158,7 +157,7 @@ class _ChatDraft(SessionDraft):
             status = tool.get("status")
             if status in ("success", "error", _BY_USER):
                 self.at(tool.get("timestamp"))
-                self.returned(
+                self.add_result(
                     call["id"],
                     _function_output(tool.get("result")),
                     f"{call['id']}:result",
@@ -170,7 +169,7 @@ class _ChatDraft(SessionDraft):
 
 
 def _parts_text(content: object) -> str:
-    """The text of parts as Gemini has them, without thoughts."""
+    """The text of Gemini's parts, without thoughts."""
     parts = content if isinstance(content, list) else [content]
     texts = [
         part.get("text") if isinstance(part, dict) and not part.get("thought") else part
@@ -180,7 +179,7 @@ def _parts_text(content: object) -> str:
 
 
 def _function_output(result: object) -> Any:
-    """What functions returned: the text, where there is nothing else."""
+    """The results of functions; for a single one its plain output, if it has one."""
     parts = result if isinstance(result, list) else [result]
     told = [(fields.at(part, "functionResponse", "response"), part) for part in parts]
     outputs = [response if isinstance(response, dict) else part for response, part in told]
@@ -191,7 +190,7 @@ def _function_output(result: object) -> Any:
 
 
 _KEYS = {"uuid", "sessionId", "type", "timestamp"}
-#: Tokens as an answer has them, and the telemetry before it.
+#: Names of tokens in an answer, and in the telemetry before it.
 _COUNTED = ("promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount",
             "cachedContentTokenCount")  # fmt: skip
 _TOLD = ("input_token_count", "output_token_count", "thoughts_token_count",
@@ -230,7 +229,7 @@ def _is_record(row: Row) -> bool:
 
 
 class _QwenChat(SessionDraft):
-    #: Of the call whose answer comes next.
+    #: Telemetry of the next answer.
     _telemetry: Row | None = None
 
     def take(self, record: Row, number: int) -> None:
@@ -239,7 +238,7 @@ class _QwenChat(SessionDraft):
         parts = fields.rows(record, "message", "parts")
         if kind == "user":
             synthetic = None if record.get("provenance") in _BY_PEOPLE else True
-            self.asked(_parts_text(parts), key, synthetic=synthetic)
+            self.add_prompt(_parts_text(parts), key, synthetic=synthetic)
         elif kind == "assistant":
             self._take_answer(record, parts, key)
         elif kind == "tool_result":
@@ -255,7 +254,7 @@ class _QwenChat(SessionDraft):
         calls = [tool_call(call.get("id"), call.get("name"), call.get("args"))
                  for call in functions]  # fmt: skip
         told, self._telemetry = self._telemetry or {}, None
-        self.answered(
+        self.add_answer(
             key,
             tool_calls=calls,
             text=_parts_text(parts) or None,
@@ -273,7 +272,7 @@ class _QwenChat(SessionDraft):
             response = part.get("functionResponse")
             if not isinstance(response, dict):
                 continue
-            self.returned(
+            self.add_result(
                 response.get("id") or result.get("callId"),
                 _function_output(part),
                 f"{key}:{at}" if at else key,

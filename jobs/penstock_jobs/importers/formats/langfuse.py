@@ -1,11 +1,11 @@
-"""Langfuse: its exports to a bucket (`observations_v2/`, `observations/`, `scores/`), of a table of
-its pages, and the download of a trace.
+"""Langfuse: exports to a bucket (`observations_v2/`, `observations/`, `scores/`) or of a table, and
+downloads of a trace.
 
-An observation of the type GENERATION is a call of a model. The calls of a session, or of a trace
-that belongs to none, are chained to sessions of Penstock.
+An observation of the type GENERATION is a call of a model. Sessions are made of the calls of a
+Langfuse session, or of a trace without one.
 
-TensorZero: inferences as its gateway lists them (`list_inferences`, `get_inferences`), and rows of
-its table ChatInference. An episode is a session.
+TensorZero: inferences from its gateway (`list_inferences`, `get_inferences`) and rows of its table
+ChatInference. An episode is a session.
 """
 
 import re
@@ -47,7 +47,7 @@ class TensorZeroImporter(CallImporter):
         name = fields.identifier(row, "inference_id") or fields.identifier(row, "id")
         episode = fields.identifier(row, "episode_id")
         if name is None or episode is None or "input" not in row:
-            notes.skip("row that is no inference", where)
+            notes.skip("row that is not an inference", where)
             return
         made = _UUID_7.match(name)
         told = row.get("timestamp") or (int(made[1] + made[2], 16) if made else None)
@@ -70,7 +70,7 @@ class TensorZeroImporter(CallImporter):
 
 _TYPES = ("SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING",
           "GUARDRAIL")  # fmt: skip
-#: What is kept of a call beside what has a field of its own.
+#: Fields of a call that are kept as they are.
 _KEPT = ("name", "trace_name", "metadata", "version", "release", "environment", "tags", "level",
          "prompt_name", "prompt_version", "cost_details", "total_cost")  # fmt: skip
 _CACHED = ("input_cached_tokens", "cache_read_input_tokens", "input_cache_read")
@@ -161,7 +161,7 @@ def _call(row: Row, trace: Row, source: Source, name: str, owner: str) -> Export
 
 
 def _usage(details: object) -> dict[str, int] | None:
-    """Langfuse counts each token under one name: all that the model read is their sum."""
+    """Sum up Langfuse's counts, in which each token has exactly one name."""
     if not isinstance(details, Mapping):
         return None
     counts = {str(name): count_of(value) or 0 for name, value in details.items()}

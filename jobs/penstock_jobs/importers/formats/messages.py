@@ -1,7 +1,7 @@
-"""Messages in OpenAI's or Anthropic's form: a conversation a line or document, and logs of calls.
+"""Messages in OpenAI's or Anthropic's form: a conversation per line or document, and logs of calls.
 
-A log of a call repeats what was said before: the logs of a folder that go on from each other are
-one session, and each message is taken once. ShareGPT's `conversations` are read too.
+A log of a call repeats earlier messages. Logs of a folder that continue each other are one session,
+in which each message appears once. ShareGPT's `conversations` are read too.
 """
 
 import re
@@ -13,7 +13,7 @@ from penstock_jobs.importers import fields
 from penstock_jobs.importers.fields import Row, digest_of
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.model_calls import CallSessions, ExportedCall
-from penstock_jobs.importers.penstock_documents import own_session
+from penstock_jobs.importers.penstock_documents import penstock_session
 from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.sources import Candidate, Source
 from penstock_jobs.importers.stores import rows_of
@@ -22,11 +22,11 @@ from penstock_jobs.importers.transcript import SessionDraft
 _BEGINS = re.compile(
     rb'"(?:messages|conversations)"\s*:\s*\[\s*\{\s*"(?:role|content|from|value|tool_calls|name)"'
 )
-#: Other formats' documents that hold messages too.
+#: Suffixes of other formats that hold messages too.
 _OTHERS = (".traj.json", ".messages.json", ".traj")
 _SHARE_GPT = {"human": "user", "gpt": "assistant", "system": "system", "tool": "tool",
               "user": "user", "assistant": "assistant", "observation": "tool"}  # fmt: skip
-#: Documents of those who trace calls, in which messages stand deeper.
+#: Marks of tracers' documents, which also hold messages.
 _TRACED = re.compile(
     rb'"(?:episode_id|parentObservationId|parent_observation_id|mlflow\.traceRequestId'
     rb'|span_kind)"\s*:'
@@ -57,7 +57,7 @@ class MessagesImporter(Importer):
                 if row is not None and _is_log(row):
                     yield from logs.take(_call(row, file))
                 elif row is not None:
-                    notes.skip("file that is no log of a call", file.name)
+                    notes.skip("file that is not a log of a call", file.name)
             return
         for where, row in rows_of(source, notes):
             messages = _messages_of(row)
@@ -65,7 +65,7 @@ class MessagesImporter(Importer):
                 notes.skip("line without messages", where)
             elif _is_log(row):
                 yield from logs.take(_call(row, source))
-            elif (own := own_session(row)) is not None:
+            elif (own := penstock_session(row)) is not None:
                 yield from own
             else:
                 yield from _conversation(row, messages, source, notes)
@@ -88,7 +88,7 @@ def _is_log(row: Row) -> bool:
 
 
 def _holds_logs(folder: Candidate) -> bool:
-    """Whether all in a folder are logs of calls; the first and the last are looked at."""
+    """Whether a folder holds logs of calls, judging by the first and the last file."""
     names = sorted(folder.entries)
     if len(names) < 2 or not all(name.endswith(".json") for name in names):
         return False
@@ -118,10 +118,10 @@ def _conversation(
     draft.start = {"tools": row.get("tools") or None, "extra": rest or None}
     draft.model = fields.text(row, "model")
     if system := text_of(row.get("system")):
-        draft.instructed(system, "system")
+        draft.add_system_prompt(system, "system")
     for at, message in enumerate(messages):
         draft.at(message.get("timestamp"))
-        draft.told(message, f"message-{at}")
+        draft.add_message(message, f"message-{at}")
     return draft.finished()
 
 

@@ -1,7 +1,7 @@
-"""OpenCode: `opencode.db` since version 1.2, and the store of one JSON file a message before.
+"""OpenCode: `opencode.db` since version 1.2, before that a store with a JSON file per message.
 
-Both may hold the same session: its events have the same ids, of its messages and parts. Messages
-come in two forms: with parts beside them, and with their content inside.
+Both may hold the same session; its events get the same ids from messages and parts. Messages come
+in two forms: with separate parts, and with their content inside.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from penstock.events.messages import present
 from penstock_jobs.importers import fields
-from penstock_jobs.importers.edits import told_change
+from penstock_jobs.importers.edits import reported_edit
 from penstock_jobs.importers.fields import Row, arguments_of, milliseconds
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes
@@ -19,7 +19,7 @@ from penstock_jobs.importers.stores import DatabaseSource, is_database_with, tab
 from penstock_jobs.importers.transcript import SessionDraft, is_unfinished, tool_call
 
 _DB = ("session", "message", "part")
-#: Parts that say how the store works, and nothing of the conversation.
+#: Parts about the store, not the conversation.
 _MARKS = ("step-start", "step-finish", "snapshot", "patch")
 _DONE = ("completed", "error")
 _FILE = "file of a message"
@@ -33,7 +33,7 @@ class StoredMessage(NamedTuple):
 
 @dataclass(frozen=True)
 class StoredSession(Source):
-    """The file of a session, in a store whose messages and parts are files of their own."""
+    """A session in a store with a file per session, message and part."""
 
     @property
     def store(self) -> Source:
@@ -169,7 +169,7 @@ class _Conversation(SessionDraft):
         elif kind == "assistant":
             self._take_answer(message.id, facts, parts)
         elif kind == "system":
-            self.instructed(fields.text(facts, "text") or "", message.id)
+            self.add_system_prompt(fields.text(facts, "text") or "", message.id)
         elif kind == "compaction":
             self.add("compaction", {"summary": facts.get("text")}, message.id)
         elif kind in ("shell", "model-switched", "agent-switched", "synthetic"):
@@ -186,11 +186,11 @@ class _Conversation(SessionDraft):
         others = [part for part in message.parts if part.get("type") != "text"]
         if said or others:
             files = message.facts.get("files") or None
-            self.asked("\n".join(said), message.id, parts=others or None, files=files)
+            self.add_prompt("\n".join(said), message.id, parts=others or None, files=files)
         for part in texts:
             if part.get("synthetic"):
                 key = str(part.get("id") or f"{message.id}:context")
-                self.asked(str(part.get("text") or ""), key, synthetic=True)
+                self.add_prompt(str(part.get("text") or ""), key, synthetic=True)
 
     def _take_answer(self, key: str, facts: Row, parts: Sequence[dict[str, Any]]) -> None:
         steps = list(_steps(parts))
@@ -203,7 +203,7 @@ class _Conversation(SessionDraft):
             name = f"{key}:{at}" if at else key
             tools = [part for part in step if part.get("type") == "tool"]
             calls = [_call(part, name) for part in tools]
-            self.answered(
+            self.add_answer(
                 name,
                 tool_calls=calls,
                 text=_joined(step, "text"),
@@ -230,9 +230,9 @@ class _Conversation(SessionDraft):
             return
         began, ended = fields.moment(state, "time", "start"), fields.moment(state, "time", "end")
         failed = status == "error"
-        change = told_change(fields.mapping(state, "metadata", "filediff"))
+        change = reported_edit(fields.mapping(state, "metadata", "filediff"))
         self.at(fields.at(state, "time", "end"))
-        self.returned(
+        self.add_result(
             call_id,
             state.get("error") if failed else state.get("output", state.get("content")),
             f"{call_id}:result",
@@ -256,7 +256,7 @@ class _Conversation(SessionDraft):
 
 
 def _steps(parts: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    """The parts of each call of the model: one begins behind each `step-finish`."""
+    """Split parts into calls of the model. A call ends with a `step-finish`."""
     step: list[dict[str, Any]] = []
     for part in parts:
         if part.get("type") == "step-start" and any(p.get("type") == "step-finish" for p in step):

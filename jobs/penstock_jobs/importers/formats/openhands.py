@@ -1,9 +1,9 @@
 """OpenHands from version 1 on: a folder with `base_state.json` and `events/`, or a file with an
-event a line. Actions of one answer of the model have its `llm_response_id`: they are one model
-call. Its tokens are told behind it, without log-probabilities.
+event per line. Actions with one `llm_response_id` belong to one model call. Its tokens follow it,
+without log-probabilities.
 
-Before version 1: an array of events, and the `output.jsonl` of its evaluations. Actions of one
-answer have its response. An edit tells the whole file before and after, where the version did.
+Before version 1: an array of events, or the `output.jsonl` of evaluations. Actions of one answer
+hold its response. In some versions an edit holds the whole file before and after.
 """
 
 import re
@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.events.messages import Message, answer_of, count_of, plain, text_of, usage_of
 from penstock_jobs.importers import fields
-from penstock_jobs.importers.edits import told_change
+from penstock_jobs.importers.edits import reported_edit
 from penstock_jobs.importers.fields import Row, digest_of
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes, SourceUnfit
@@ -44,7 +44,7 @@ class OpenHandsV0Importer(Importer):
         if not source.ends(".jsonl"):
             events = source.document()
             if not isinstance(events, list):
-                raise SourceUnfit("it is no array of events")
+                raise SourceUnfit("it is not an array of events")
             yield from _EventStream(events, {}, source, notes).events()
             return
         for number, row in source.rows(notes):
@@ -61,14 +61,14 @@ class _EventStream(SessionDraft):
         task = attempt.get("instance_id")
         if task:
             name = run_name(task, [attempt, self._events])
-        else:  # the first events tell a conversation apart: they have times
+        else:  # the first events identify a conversation: they have times
             name = f"openhands-{digest_of(self._events[:2])[:16]}"
         super().__init__(name, "openhands-v0", source.changed_us(), notes)
         agent = fields.at(attempt, "metadata", "agent_class")
         self.start = {"client": "openhands", "task_id": task, "agent": agent}
         self.model = fields.at(attempt, "metadata", "llm_config", "model")
         self._responses: set[str] = set()
-        #: Calls that have no id, by the event that they came from.
+        #: Calls without an id, by their event.
         self._unnamed: dict[Any, str] = {}
 
     def events(self) -> list[ImportedEvent]:
@@ -92,23 +92,23 @@ class _EventStream(SessionDraft):
         response = fields.mapping(event, "tool_call_metadata", "model_response")
         said = args.get("content") or event.get("message")
         if kind == "system":
-            self.instructed(str(args.get("content") or ""), key)
+            self.add_system_prompt(str(args.get("content") or ""), key)
             self.start.setdefault("tools", args.get("tools"))
         elif kind == "condensation":
             self.add("compaction", {"trigger": "auto", "summary": args.get("summary")}, key)
         elif event.get("source") == "user":
-            self.asked(str(said or ""), key, image_urls=args.get("image_urls") or None)
+            self.add_prompt(str(said or ""), key, image_urls=args.get("image_urls") or None)
         elif response:
             self._take_response(response, key)
         elif kind == "message":
-            self.answered(key, text=said)
+            self.add_answer(key, text=said)
         else:
-            # Of a model that calls no tools: what it said is its thought and the action.
+            # The model calls no tools: its answer is the thought and the action.
             plain_args = fields.without(args, "thought")
             call = tool_call(f"{key}:call", _TOOLS.get(str(kind), kind), plain_args)
             self._unnamed[event.get("id")] = call["id"]
             text = args.get("thought") or event.get("message") or None
-            self.answered(key, tool_calls=[call], text=text)
+            self.add_answer(key, tool_calls=[call], text=text)
 
     def _take_response(self, response: Row, key: str) -> None:
         name = str(response.get("id") or key)
@@ -118,7 +118,7 @@ class _EventStream(SessionDraft):
         answer = answer_of(response) or Message("assistant")
         answer.extra = {}
         usage = usage_of(response.get("usage"))
-        self.told(answer, name, model=response.get("model"), usage=usage)
+        self.add_message(answer, name, model=response.get("model"), usage=usage)
 
     def _take_observation(self, event: Row, key: str) -> None:
         metadata = fields.mapping(event, "tool_call_metadata")
@@ -129,9 +129,9 @@ class _EventStream(SessionDraft):
             return
         if kind == "user_rejected":
             self.add("feedback", {"kind": "reject", "target": call_id}, f"{key}:reject")
-        told = told_change(extras) if kind == "edit" else None
+        told = reported_edit(extras) if kind == "edit" else None
         held = extras["metadata"] if isinstance(extras.get("metadata"), dict) else extras
-        self.returned(
+        self.add_result(
             call_id,
             event.get("content"),
             key,
@@ -172,7 +172,7 @@ class OpenHandsV1Importer(Importer):
             name = f"openhands-{digest_of(first)[:16]}"
             yield from _EventLog(name, {}, source, notes).read(events)
             return
-        state = source.below(_STATE).json_object("its state is no object")
+        state = source.below(_STATE).json_object("its state is not an object")
         log = _EventLog(str(state.get("id") or source.name), state, source, notes)
         files = [file for file in source.below(_EVENTS).files() if file.name.startswith("event-")]
         files.sort(key=lambda each: each.name)
@@ -219,7 +219,7 @@ class _EventLog(SessionDraft):
         elif kind == "MessageEvent":
             self._take_message(event, key)
         elif kind == "SystemPromptEvent":
-            self.instructed(text_of([event.get("system_prompt")]), key)
+            self.add_system_prompt(text_of([event.get("system_prompt")]), key)
             tools = event.get("tools")
             listed = isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)
             self.start.setdefault("tools", (listed and tools) or None)
@@ -253,7 +253,7 @@ class _EventLog(SessionDraft):
             self._call.payload.setdefault("tool_calls", []).append(call)
             self.open_call(call)
             return
-        self._call = self.answered(
+        self._call = self.add_answer(
             name,
             tool_calls=[call],
             text=text_of(event.get("thought")) or None,
@@ -280,18 +280,18 @@ class _EventLog(SessionDraft):
             comment = {"kind": "reject", "target": call_id, "comment": output}
             self.add("feedback", comment, f"{key}:reject")
         shows = observation.get("command") == "view" or failed
-        change = None if shows else told_change(observation)
-        self.returned(call_id, plain(output), key, changes=[change] if change else None, **facts)
+        change = None if shows else reported_edit(observation)
+        self.add_result(call_id, plain(output), key, changes=[change] if change else None, **facts)
 
     def _take_message(self, event: Row, key: str) -> None:
         message = fields.mapping(event, "llm_message")
         if event.get("source") == "user":
             text = text_of(message.get("content"))
-            self.asked(text, key, extended=text_of(event.get("extended_content")) or None)
+            self.add_prompt(text, key, extended=text_of(event.get("extended_content")) or None)
             return
         said = {name: message.get(name) for name in ("content", "reasoning_content")}
         name = str(event.get("llm_response_id") or key)
-        self.told({"role": "assistant"} | said, name, usage=usage_of(self._usages.get(name)))
+        self.add_message({"role": "assistant"} | said, name, usage=usage_of(self._usages.get(name)))
         self._call = self.made[-1]
 
     def _take_tokens(self, event: Row, key: str) -> None:

@@ -1,13 +1,13 @@
-"""NeMo-Gym's rollouts: a line each, a task and a response of OpenAI's Responses API; also a
-response alone. Its items are the model's calls and the results of tools between them. Keys of
-tokens whose lists are empty stand in many rollouts: those are text only.
+"""NeMo-Gym's rollouts: a task and a response of OpenAI's Responses API per line, or one response.
+The response's items are the model's calls, and results of tools between them. Rollouts with empty
+lists of tokens are text only.
 
-verifiers: `results.jsonl` of its evaluations, a rollout a line, and `traces.jsonl` since version
-1, an episode a line with the traces of its agents.
+verifiers: `results.jsonl` of evaluations, a rollout per line; since version 1 `traces.jsonl`, an
+episode per line with the traces of its agents.
 
-A trace is a graph of messages. The path to each of its ends is what the model saw: the longest is
-the session, the others are sessions of their own that fork from it, where what stands before the
-fork is a copy. Tokens of a node are what it adds; a prompt is all before it.
+A trace is a graph of messages. Each path to an end is what the model saw. The longest is the
+session; others become sessions that fork from it, with copies of the shared part. A node holds the
+tokens that it adds; the prompt is all tokens before it.
 """
 
 import re
@@ -78,7 +78,7 @@ class _GymRollout(SessionDraft):
         }
 
     def _group(self, agent: str | None) -> str | None:
-        """Rollouts of one task by one agent: the same input under the same number."""
+        """The group of rollouts with the same agent, number and input."""
         index = self._row.get("_ng_task_index")
         if index is None:
             return None
@@ -88,10 +88,10 @@ class _GymRollout(SessionDraft):
     def events(self) -> list[ImportedEvent]:
         given = self._params.get("input")
         if isinstance(given, str):
-            self.asked(given, "input-0")
+            self.add_prompt(given, "input-0")
         for at, item in enumerate(given if isinstance(given, list) else []):
             if isinstance(item, dict):
-                self.told({"role": "user"} | item, f"input-{at}")
+                self.add_message({"role": "user"} | item, f"input-{at}")
         self._take_output(fields.rows(self._response, "output"))
         self._finish()
         return self.finished()
@@ -105,7 +105,7 @@ class _GymRollout(SessionDraft):
                 self._take_call(f"output-{at}", call, usage if is_single else None)
             for nth, result in enumerate(results):
                 key = f"output-{at}:result:{nth}"
-                self.returned(result.get("call_id"), result.get("output"), key)
+                self.add_result(result.get("call_id"), result.get("output"), key)
         if not is_single:
             self.add_run_usage(usage)
 
@@ -121,7 +121,7 @@ class _GymRollout(SessionDraft):
             for item in items
         ]
         temperature = self._params.get("temperature")
-        self.answered(
+        self.add_answer(
             key,
             tool_calls=said.calls,
             text=said.text,
@@ -148,8 +148,9 @@ def _end(draft: SessionDraft, *, timed_out: object, failed: object) -> None:
 
 
 def _model_calls(items: Sequence[dict[str, Any]]) -> Iterator[tuple[int, _Items, _Items]]:
-    """The number of the first item, the items that one call sampled, and the results behind them.
-    A call ends with the item that has its tokens, and before a result."""
+    """Split items into calls: the first item's number, the call's items, and the results after it.
+
+    A call ends with the item that has its tokens, or before a result."""
     first, ended = 0, False
     sampled: _Items = []
     results: _Items = []
@@ -222,7 +223,7 @@ def _result(row: Row, source: Source, notes: Notes) -> list[ImportedEvent]:
             if isinstance(message, dict):
                 given = part == "prompt" and message.get("role") == "assistant"
                 facts = {"is_copied_context": True} if given else {}
-                draft.told(message, f"{part}-{at}", **facts)
+                draft.add_message(message, f"{part}-{at}", **facts)
     draft.add_run_usage(usage_of(row.get("token_usage")))
     draft.add_reward("reward", row.get("reward"), "verifiers", "reward-reward")
     draft.add("x_rollout", fields.without(row, *_TAKEN), "rollout")
@@ -260,10 +261,10 @@ class _Trace:
                 facts |= self._sampled(node, call, prompt)
                 draft.at(fields.at(call, "time", "end"))
             elif message.get("role") == "assistant":
-                facts["is_copied_context"] = True  # given, and said by nobody here
+                facts["is_copied_context"] = True  # given, not sampled here
             if message.get("role") == "tool" and facts:
                 facts = {"copied": True}
-            draft.told(message, f"node-{number}", **facts)
+            draft.add_message(message, f"node-{number}", **facts)
             prompt += [each for each in fields.items(node, "token_ids") if isinstance(each, int)]
         if not at:
             self._finish(draft)

@@ -1,10 +1,11 @@
-"""SWE-agent's trajectories, `.traj`: those of demonstrations hold the messages alone.
+"""SWE-agent's trajectories, `.traj`. Demonstrations hold only the messages.
 
-Its windowed editor names lines, not texts: what stood there is what the last window showed. A
-file whose edits cannot be seen, such as one that a command wrote, has those of the final patch.
+Its windowed editor names lines, so old texts come from the last window. Files without visible
+edits, such as those a command wrote, get their edits from the final patch.
 
-mini-swe-agent's, `.traj.json`, of version 2 and 1, and bare messages: it knows one tool, a shell.
-In version 1 its output is a message of the user. Files that a command writes whole are edits.
+mini-swe-agent's trajectories, `.traj.json`, of versions 2 and 1, and bare messages. Its only tool
+is a shell. In version 1 the output is a message of the user. Files that a command writes whole
+become edits.
 """
 
 import re
@@ -51,7 +52,7 @@ class MiniSweAgentImporter(Importer):
                 if isinstance(message, dict):
                     run.take(message, f"message-{at}")
                 else:
-                    notes.skip("message that is no object", str(at))
+                    notes.skip("message that is not an object", str(at))
             yield from run.events()
 
 
@@ -77,18 +78,18 @@ class _ShellRun(SessionDraft):
         if role == "assistant":
             self._take_answer(message, extra, text, key)
         elif role in ("user", "tool") and self.made and extra.get("interrupt_type") != _BY_PEOPLE:
-            # Behind the first message it is what the shell said, or the harness.
+            # After the first message this is the output of the shell or the harness.
             self._take_output(message, extra, text, key)
         elif role == "exit":
             self._patch = extra.get("submission") or text
             self.add("x_exit", {"text": text, "extra": extra}, key)
         else:
-            self.told(fields.without(message, "timestamp"), key)
+            self.add_message(fields.without(message, "timestamp"), key)
 
     def _take_answer(self, message: Row, extra: Row, text: str, key: str) -> None:
         usage = usage_of(fields.at(extra, "response", "usage"))
         self._has_usage |= bool(usage)
-        self.told(
+        self.add_message(
             fields.without(message, "extra", "timestamp"),
             key,
             usage=usage,
@@ -106,7 +107,7 @@ class _ShellRun(SessionDraft):
         if output.startswith("diff --git"):
             self._patch = output
         call_id = message.get("tool_call_id")
-        self.returned(call_id, output, key, tool="bash", returncode=code, extra=extra or None)
+        self.add_result(call_id, output, key, tool="bash", returncode=code, extra=extra or None)
         if code == 0:
             for at, change in enumerate(_written(self._command)):
                 self.changes.add(change, f"{key}:edit:{at}", call_id)
@@ -205,13 +206,13 @@ class _Run(SessionDraft):
         key, action = f"step-{at}", step.get("action")
         text = fields.text(step, "response")
         unknown = present(fields.without(step, *_STEP_FIELDS))
-        self.answered(key, tool_calls=calls, text=text, action=action, extra=unknown or None)
+        self.add_answer(key, tool_calls=calls, text=text, action=action, extra=unknown or None)
         output = fields.text(step, "observation") or ""
         call: Row = calls[0] if calls else {}
         self.clock_us += int(self._seconds[at] * 1_000_000)
         took, state = self._seconds[at] * 1000 or None, json_of(step.get("state"))
         call_id = call.get("id")
-        self.returned(call_id, output, f"{key}:result", duration_ms=took, state=state)
+        self.add_result(call_id, output, f"{key}:result", duration_ms=took, state=state)
         if isinstance(action, str) and call.get("name") not in ("str_replace_editor", "bash"):
             folder = fields.text(state, "working_dir")
             place = _Place(key, call_id, "/" if folder is None else folder)
@@ -223,13 +224,13 @@ class _Run(SessionDraft):
             known["tool_call_id"] = call_ids[0]
         if message.get("is_demo"):
             text = text_of(message.get("content"))
-            self.asked(text, key, synthetic=True, demonstration=True)
+            self.add_prompt(text, key, synthetic=True, demonstration=True)
         else:
-            self.told(known, key)
+            self.add_message(known, key)
 
 
 class _Place(NamedTuple):
-    """Where a step stands: its key, the call of a tool, and the folder that it ran in."""
+    """The key of a step, its tool call, and its working directory."""
 
     key: str
     call_id: str | None
@@ -237,7 +238,7 @@ class _Place(NamedTuple):
 
 
 class _Editor:
-    """The windowed editor: which lines of which file were seen, and what edits made of them."""
+    """The windowed editor: the lines that it showed of each file, and its edits."""
 
     def __init__(self, changes: FileChanges, notes: Notes) -> None:
         self._changes = changes

@@ -1,5 +1,6 @@
-"""Charts as SVG, drawn from values by pure functions; colours are classes of the style sheet. Each
-has a title and a description for those who do not see it, and its marks have tooltips."""
+"""Charts as SVG, drawn by pure functions. Colours are classes of the style sheet.
+
+Each chart has a title and a description for screen readers, and tooltips on its marks."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,14 +15,14 @@ from penstock.doors.console.figures import short
 _LEFT, _RIGHT, _TOP, _BOTTOM = 40, 8, 10, 20
 _TICKS = 4
 _CHAR_WIDTH = 6.0
-#: Steps that people read easily, within a power of ten.
+#: Steps between ticks that people read easily, within a power of ten.
 _STEPS = (1, 2, 2.5, 5, 10)
-#: There are so many colours of series in the style sheet.
+#: Colours of series in the style sheet.
 _COLOURS = 6
 _MINUTE_S, _DAY_S = 60, 86_400
-#: In the drawing's own units; wide enough for a phone at its real size.
+#: In the drawing's own units. A phone shows this width at its real size.
 WIDTH, _HEIGHT = 360, 150
-#: For charts that have a panel of two columns, or stand alone.
+#: Width of charts in a panel of two columns.
 _WIDE = 440
 _ROW_HEIGHT = 26
 _LABEL_WIDTH = 130
@@ -292,7 +293,7 @@ def share_bar(
 
 
 def _mark(tag: str, kind: str = "", inside: str = "", **facts: object) -> Markup:
-    """An element; `kind` is its class."""
+    """Make an element of the class `kind`."""
     named = {"class": kind} | facts if kind else facts
     written = "".join(f' {name.replace("_", "-")}="{escape(fact)}"' for name, fact in named.items())
     return Markup(f"<{tag}{written}>{escape(inside)}</{tag}>")  # escaped already
@@ -331,7 +332,7 @@ def _svg(
 
 def _nothing(title: str, width: int, height: int = _HEIGHT) -> Markup:
     note = _text(width / 2, height / 2 + 4, "nothing yet", "middle", kind="nothing")
-    return _svg(title, "There is nothing to show yet.", width, height, [note])
+    return _svg(title, "No data yet.", width, height, [note])
 
 
 def _legend(named: Iterable[tuple[str, str]]) -> Markup:
@@ -390,7 +391,7 @@ def _runs(points: Sequence[tuple[float, float | None]]) -> Iterator[list[tuple[f
 
 
 def _hover_bands(series: Series, across: Scale, form: Format, *, times: bool) -> Iterator[Markup]:
-    """An invisible strip around each point that says its value: no script is needed."""
+    """Make an invisible strip with a tooltip around each point, which needs no script."""
     known = [(x, y) for x, y in series.points if y is not None]
     edges = [across.low, *((a[0] + b[0]) / 2 for a, b in pairwise(known)), across.high]
     for (x, y), (start, end) in zip(known, pairwise(edges), strict=False):

@@ -1,8 +1,11 @@
-"""How a request becomes a page: who is signed in, what is asked, the work on a thread, the answer
-with its headers."""
+"""Turns a request into a page: signed-in visitor, request fields, work on a thread, answer.
+
+Pages over a whole lake are cached, and made anew in the background when they are old."""
 
 import asyncio
 import re
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,20 +27,19 @@ from penstock.backends.http.request_limits import (
     held_answer,
     read_body,
 )
-from penstock.core.clock import Clock
+from penstock.core.clock import SECOND_US, Clock
 from penstock.core.endpoint import DOCUMENT_BYTES_MAX, Request, is_list
 from penstock.core.errors import InvalidInput, PenstockError
 from penstock.doors.console.oidc import OpenIdProvider
 from penstock.doors.console.page import (
     ConsolePage,
+    Content,
     Download,
     Redirect,
     Refusal,
     Visitor,
     first_page,
 )
-from penstock.doors.console.page_memory import PageMemory
-from penstock.doors.console.settings import ConsoleSettings
 from penstock.doors.console.sign_in import (
     FIELD,
     BrowserSessions,
@@ -46,7 +48,88 @@ from penstock.doors.console.sign_in import (
     require_own_form,
 )
 from penstock.doors.console.templates import PageFrame
+from penstock.doors.settings import ConsoleSettings
 from penstock.lake.lake import Lake
+
+#: Quicker pages are not cached.
+_QUICK_SECONDS = 0.15
+#: A page is fresh for this many times as long as it took to make.
+_TIMES_SHOWN = 30
+#: While it is made anew, it may be this many times as old.
+_TIMES_OLD = 10
+_PAGES_MAX = 100
+
+_Key = tuple[str, str, str, bytes]
+
+
+@dataclass(frozen=True)
+class RememberedPage:
+    content: Content
+    made_us: int
+    took_s: float
+
+
+class PageMemory:
+    """A cache of pages, for at most `seconds_max` each. Safe to share between threads."""
+
+    def __init__(self, clock: Clock, seconds_max: float) -> None:
+        self._clock = clock
+        self._seconds_max = seconds_max
+        self._pages: OrderedDict[_Key, RememberedPage] = OrderedDict()
+        self._under_way: set[_Key] = set()
+        self._lock = threading.Lock()
+
+    def find(
+        self, page: ConsolePage[Any], visitor: Visitor, request: Request
+    ) -> tuple[RememberedPage | None, bool]:
+        """The page that may be shown, and whether this caller has to make it anew."""
+        key = _key_of(page, visitor, request)
+        with self._lock:
+            known = self._pages.get(key)
+            if known is None:
+                return None, False
+            self._pages.move_to_end(key)
+            keep_s = min(self._seconds_max, _TIMES_SHOWN * known.took_s)
+            age_s = (self._clock.now_us() - known.made_us) / SECOND_US
+            if age_s <= keep_s:
+                return known, False
+            if age_s > _TIMES_OLD * keep_s:
+                del self._pages[key]
+                return None, False
+            if key in self._under_way:
+                return known, False
+            self._under_way.add(key)
+            return known, True
+
+    def make(
+        self,
+        page: ConsolePage[Any],
+        visitor: Visitor,
+        request: Request,
+        work: Callable[[], Any],
+    ) -> Any:
+        """Do the work, and cache its result if it took long."""
+        key = _key_of(page, visitor, request)
+        began_us, began_s = self._clock.now_us(), self._clock.elapsed_s()
+        try:
+            content = work()
+            took_s = self._clock.elapsed_s() - began_s
+            if isinstance(content, Mapping) and took_s > _QUICK_SECONDS and self._seconds_max > 0:
+                with self._lock:
+                    self._pages[key] = RememberedPage(content, began_us, took_s)
+                    while len(self._pages) > _PAGES_MAX:
+                        self._pages.popitem(last=False)
+        finally:
+            with self._lock:
+                self._under_way.discard(key)
+        return content
+
+
+def _key_of(page: ConsolePage[Any], visitor: Visitor, request: Request) -> _Key:
+    grant = visitor.grant
+    asked = msgspec.json.encode(request)
+    return page.path, grant.tenant, grant.role, asked
+
 
 log_line = structlog.get_logger()
 
@@ -61,7 +144,7 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-#: Modules that fetch more of a page send it, as `reader`, or `timer` where nobody asked for it.
+#: Sent by scripts that fetch more of a page: `reader`, or `timer` for a request by no person.
 FRAGMENT_HEADER = "penstock-fragment"
 _NOT_IN_NAMES = re.compile(r"[^\w.-]", re.ASCII)
 _TOLD_CHARS_MAX = 500
@@ -72,7 +155,7 @@ class Console:
     authorizer: Authorizer
     quotas: Quotas
     lake: Lake
-    #: Where the work of pages runs; of those that read rows, among the queries.
+    #: Pages run among the calls, pages that read rows among the queries.
     calls: RequestSlots
     queries: RequestSlots
     answers: UnreadAnswers
@@ -158,7 +241,7 @@ async def _make_anew(slots: RequestSlots, making: Callable[[], Any], tenant: str
     try:
         await slots.run(making, tenant=tenant)
     except PenstockError as error:
-        log_line.warning("a page could not be made anew", why=type(error).__name__)
+        log_line.warning("a cached page could not be made anew", why=type(error).__name__)
 
 
 def _answer_of(
@@ -183,7 +266,8 @@ def redirect_to(path: str) -> Response[Any]:
 
 
 def cookie_name(request: AnyRequest, what: str) -> str:
-    """Cookies are of a host whatever the port: this keeps those of several services apart."""
+    """Name a cookie. Browsers ignore the port, so the name holds it: one machine may run several
+    services."""
     port = request.headers.get("host", "").rpartition(":")[2]
     return f"penstock-{what}" + (f"-{port}" if port.isdecimal() else "")
 
@@ -213,7 +297,7 @@ def is_fragment(request: AnyRequest) -> bool:
 
 
 def own_path(text: str) -> str:
-    """The path, if it is of this console; else the first page."""
+    """The path if it belongs to this console, else the first page."""
     own = text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable()
     return text if own and text.isascii() else "/"
 
@@ -229,8 +313,9 @@ async def read_form(request: AnyRequest, hold: Callable[[int], None]) -> dict[st
 def request_of(
     page: ConsolePage[Any], request: AnyRequest, form: Mapping[str, list[str]]
 ) -> Request:
-    """What a page is asked: fields that are empty, or that it does not have, do not count. Raises
-    InvalidInput."""
+    """Read the fields of a page's request. Raises InvalidInput.
+
+    Empty and unknown fields are ignored."""
     given: dict[str, list[str]] = dict(request.query_params.dict()) | dict(form)
     given |= {name: [str(value).removeprefix("/")] for name, value in request.path_params.items()}
     kinds = {field.name: field.type for field in msgspec.structs.fields(page.request)}
@@ -242,7 +327,7 @@ def request_of(
     try:
         asked: Request = msgspec.convert(fields, page.request, strict=False)
     except msgspec.ValidationError as error:
-        raise InvalidInput(what="What this page was asked", why=str(error)) from None
+        raise InvalidInput(what="The request of this page", why=str(error)) from None
     return asked
 
 

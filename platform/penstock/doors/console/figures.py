@@ -1,4 +1,4 @@
-"""How numbers, times and addresses are written on pages."""
+"""Numbers, times and addresses as pages show them."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -84,7 +84,7 @@ def ago(value: datetime | str | int | None, now_us: int) -> Markup | str:
         return NONE
     at = as_time(value)
     seconds = now_us / 1_000_000 - at.timestamp()
-    if seconds < -_MINUTE_S:  # by a clock that is ahead
+    if seconds < -_MINUTE_S:  # the other clock is ahead
         return moment(at)
     word = "now" if seconds < 1 else f"{_one_unit(seconds)} ago"
     full = at.isoformat(timespec="seconds")
@@ -99,7 +99,7 @@ def _one_unit(seconds: float) -> str:
 
 
 def url(path: str, /, **fields: object) -> str:
-    """A path of this console with a query. Parts of a path that others named pass `part` first."""
+    """Make a path of this console with a query. Escape names in the path with `part` first."""
     given = {name: value for name, value in fields.items() if value not in (None, "", False)}
     return f"{path}?{urlencode(given, doseq=True)}" if given else path
 

@@ -1,5 +1,6 @@
-"""Signing in by an OpenID provider: the authorization code flow with PKCE. A group's members have
-the rights of a key."""
+"""Signing in through an OpenID provider: the authorization code flow with PKCE.
+
+The members of a group have the rights of a key."""
 
 import base64
 import hashlib
@@ -15,13 +16,13 @@ import msgspec
 from penstock.backends.http.address import HttpAddress
 from penstock.backends.http.client import HttpClient
 from penstock.core.errors import ExtraMissing, InvalidInput
-from penstock.doors.console.settings import ConsoleSettings
 from penstock.doors.console.sign_in import ProviderUnusable, SignInRefused
+from penstock.doors.settings import ConsoleSettings
 
 _SECONDS_MAX, _BYTES_MAX = 10.0, 1024 * 1024
 _LEEWAY_SECONDS = 60
 _TOKEN_BYTES = 24
-#: None of them takes a shared secret.
+#: Algorithms without a shared secret.
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA"]
 _NAME_CHARS_MAX = 200
 
@@ -65,9 +66,11 @@ def read_challenge(cookie: str, state: str) -> Challenge:
     try:
         challenge = msgspec.json.decode(base64.urlsafe_b64decode(cookie), type=Challenge)
     except (ValueError, msgspec.DecodeError):
-        raise SignInRefused(why="this browser did not begin it here, or too long ago") from None
+        raise SignInRefused(
+            why="this browser did not start it, or started it too long ago"
+        ) from None
     if not secrets.compare_digest(challenge.state.encode(), state.encode()):
-        raise SignInRefused(why="the provider answered for another sign-in")
+        raise SignInRefused(why="the provider answered another sign-in")
     return challenge
 
 
@@ -87,7 +90,7 @@ def person_of(claims: Mapping[str, Any], keys: Mapping[str, str], groups_claim: 
     for group, key in keys.items():
         if group in groups:
             return Person(name, key)
-    raise SignInRefused(why=f"{name} is in no group that may: ask who runs Penstock")
+    raise SignInRefused(why=f"{name} is in no group of PENSTOCK_OIDC_GROUPS; ask your operator")
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ class OpenIdProvider:
 
     @classmethod
     def of(cls, settings: ConsoleSettings) -> "OpenIdProvider | None":
-        """Raises ExtraMissing, InvalidInput: before anybody waits."""
+        """The provider that the settings name, if any. Raises ExtraMissing, InvalidInput."""
         if not settings.oidc_issuer:
             return None
         try:
@@ -148,7 +151,7 @@ class OpenIdProvider:
             wanted = jwt.get_unverified_header(id_token).get("kid")
             fitting = [key for key in keys.keys if wanted in (None, key.key_id)]
             if not fitting:
-                raise SignInRefused(why="its token is signed with a key that it does not name")
+                raise SignInRefused(why="its token is signed with an unknown key")
             claims: dict[str, Any] = jwt.decode(
                 id_token,
                 fitting[0],
@@ -159,9 +162,9 @@ class OpenIdProvider:
                 options={"require": ["exp", "iat", "sub", "aud", "iss"]},
             )
         except jwt.PyJWTError as error:
-            raise SignInRefused(why=f"its token does not hold: {error}") from None
+            raise SignInRefused(why=f"its token is invalid: {error}") from None
         if not secrets.compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
-            raise SignInRefused(why="its token is of another sign-in")
+            raise SignInRefused(why="its token belongs to another sign-in")
         return claims
 
     def _document(self) -> ProviderDocument:
@@ -173,7 +176,7 @@ class OpenIdProvider:
 
 
 def _asked(url: str, form: bytes | None, kind: type[T]) -> T:
-    """The operator named the provider, so any address is dialled. Raises ProviderUnusable."""
+    """Call the provider, at any address: the operator chose it. Raises ProviderUnusable."""
     address = HttpAddress.of(url, "An address of the OpenID provider")
     client = HttpClient(address, seconds_max=_SECONDS_MAX, egress=None, bytes_max=_BYTES_MAX)
     headers = {"Accept": "application/json"}
@@ -184,7 +187,7 @@ def _asked(url: str, form: bytes | None, kind: type[T]) -> T:
     finally:
         client.close()
     if answer.status != 200:
-        why = answer.problem or f"it answered with status {answer.status}"
+        why = answer.problem or f"it answered {answer.status}"
         raise ProviderUnusable(why=why)
     try:
         return msgspec.json.decode(answer.body, type=kind)

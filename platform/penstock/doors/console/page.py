@@ -1,5 +1,5 @@
-"""A page of the console, and whoever looks at it. Pages ask as HTTP does: with the same roles,
-tenants, quotas and audit."""
+"""A page of the console, and its visitor. Pages use the roles, tenants, quotas and audit of the
+HTTP API."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ class Visitor:
     lake: Lake
     quotas: Quotas
     clock: Clock
-    #: Who signed in by an OpenID provider; None is whoever has the key.
+    #: Who signed in through an OpenID provider. None for the holder of a key.
     person: str | None = None
 
     @property
@@ -47,7 +47,7 @@ class Visitor:
         return self.may(*roles)
 
     def call(self, endpoint: Endpoint[R, A], request: R) -> A:
-        """What the call's route answers. Raises RoleMissing, QuotaUsedUp, what its work raises."""
+        """Call an endpoint. Raises RoleMissing, QuotaUsedUp, and the errors of its work."""
         roles: Any = endpoint.roles
         self.grant.require(*roles)
         if endpoint.reads_rows:
@@ -57,8 +57,9 @@ class Visitor:
     def written_rows(
         self, sql: str, as_of: str | int | None, form: WireFormat
     ) -> tuple[bytes, WrittenAnswer]:
-        """The rows of SQL that a person wrote, made by the statement's own process. Raises
-        RoleMissing, QuotaUsedUp, what queries raise."""
+        """Run a person's SQL, whose process also writes the rows in this form.
+
+        Raises RoleMissing, QuotaUsedUp, and the errors of queries."""
         self.grant.require("read")
         self._count_query()
         said = None if as_of is None else str(as_of)
@@ -74,7 +75,7 @@ class Visitor:
         *,
         below: frozenset[str] = frozenset(),
     ) -> list[dict[str, Any]]:
-        """The rows of a page's own SQL, as of an OwnQuery. Raises what `written_rows` does."""
+        """Run a page's own SQL as an OwnQuery. Raises the errors of `written_rows`."""
         query = OwnQuery(sql, views, below=below, variables=variables or {}, sessions=sessions)
         [rows] = self.own_answers(query)
         return rows
@@ -118,9 +119,10 @@ class Download:
 
 @dataclass(frozen=True, kw_only=True)
 class ConsolePage(Generic[R]):
-    """`request` has the fields of path, query and form; empty ones are left out. `template` is
-    `package:path`, rendered with what `work` gives, `asked` and what the frame knows. Beside
-    `roles` an admin's key may always ask."""
+    """A page of the console. `request` has the fields of path, query and form.
+
+    `template` is `package:path`. It gets the content that `work` returns, the request as `asked`,
+    and what the frame knows. Admin keys may see every page, whatever its `roles`."""
 
     path: str
     title: str
@@ -129,13 +131,13 @@ class ConsolePage(Generic[R]):
     template: str = ""
     method: Literal["GET", "POST"] = "GET"
     roles: tuple[Role, ...] = ("read",)
-    #: In the navigation.
+    #: Group and place in the navigation.
     group: Group = ""
     place: int = 0
     shortcut: str = ""
-    #: Runs where queries do.
+    #: Runs among the queries.
     reads_rows: bool = False
-    #: Adds up a whole lake, and is shown again for a while.
+    #: Reads a whole lake, so its content is cached.
     remembered: bool = False
 
 
@@ -143,8 +145,9 @@ Work = TypeVar("Work", bound=Callable[..., Content | Redirect | Refusal | Downlo
 
 
 class PageList(list[ConsolePage[Any]]):
-    """The pages of a room, with its folder of templates, and `facts` of all. The work of each says
-    by its second parameter what it is asked."""
+    """The pages of a room, its folder of templates, and the `facts` that all of them share.
+
+    The type of a page's request is the second parameter of its work."""
 
     def __init__(self, templates: str, **facts: Any) -> None:
         super().__init__()

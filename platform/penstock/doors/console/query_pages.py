@@ -1,4 +1,4 @@
-"""The page of queries: an editor, the views' columns, a table and a plot of the rows, downloads."""
+"""The page of queries: an editor, the columns of views, a table and a plot of rows, downloads."""
 
 from typing import Any, Literal
 
@@ -26,7 +26,7 @@ _MEDIA_TYPES: dict[Format, str] = {
 
 
 class StatementRequest(Request):
-    """`as_of` is the name of a snapshot, a time, or the number of an answer's snap."""
+    """A statement to run. `as_of` is a snapshot's name, a time, or an answer's snap."""
 
     sql: str | None = None
     as_of: str | None = None
@@ -83,7 +83,7 @@ def _views() -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 def plot_of(plot: Plot) -> Markup:
-    """Lines over times, or bars over labels."""
+    """Draw lines over times, or bars over labels."""
     if plot.times is not None:
         lines = [
             Series(name, list(zip(plot.times, values, strict=True)))

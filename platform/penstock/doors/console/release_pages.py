@@ -1,4 +1,4 @@
-"""Pages of checkpoints and channels: scores, history, verdicts, and what changes a channel."""
+"""Pages of checkpoints and channels: scores, history, verdicts, promotion and rollback."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ from penstock.registry.gate.verdict import GateRefused
 PAGES = PageList("penstock.doors.console:templates/")
 _READERS: tuple[Role, ...] = ("read", "promote")
 
-#: Normal intervals of the means: a look, not a test; the gate's own tests are on the verdict.
+#: Normal 95 % intervals of the means, for the eye. The gate's own tests are on the verdict's page.
 _SPREAD = 1.96
 
 
@@ -104,7 +104,7 @@ def _interval_of(row: dict[str, Any]) -> Interval:
 
 
 def _scores(visitor: Visitor, checkpoint: str) -> list[dict[str, Any]]:
-    """By checkpoint and suite, at the version that was tried last; none for who reads no rows."""
+    """Scores by checkpoint and suite, of the newest version tried. Needs the role `read`."""
     if not visitor.may("read"):
         return []
     sql = page_sql("penstock.doors.console", "scores.sql")
@@ -120,7 +120,7 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 class PromotionForm(Request):
-    """If the channel's `version` changed since the page was made, nothing happens."""
+    """A promotion. It is refused if the channel's `version` changed since the page was made."""
 
     name: str
     checkpoint: str
@@ -156,7 +156,7 @@ def verdict_path(channel: str, checkpoint: str) -> str:
     return url(f"{channel_path(channel)}/verdict", checkpoint=checkpoint)
 
 
-# Where channels point
+# Channels
 
 
 @PAGES.page(
@@ -206,7 +206,7 @@ def _targets(changes: Sequence[AuditedChange]) -> list[str]:
     return rollback_candidates([(each.action, each.checkpoint) for each in changes])
 
 
-# What the gate says
+# Verdicts
 
 
 @PAGES.page("/channels/{name}/verdict", "Verdict", "verdict.html.jinja", roles=_READERS)
@@ -234,7 +234,7 @@ def _verdict_content(visitor: Visitor, name: str, document: dict[str, Any]) -> d
     }
 
 
-# What changes a channel
+# Changes of a channel
 
 
 @PAGES.form("/channels/{name}/promote", "Verdict", "verdict.html.jinja", roles=("promote",))
@@ -263,7 +263,7 @@ def _promote(visitor: Visitor, form: PromotionForm) -> Redirect | Refusal:
 @PAGES.form("/channels/{name}/approve", "Approve", roles=("promote",))
 def _approve(visitor: Visitor, form: ApproveRequest) -> Redirect:
     given = visitor.call(APPROVE, form)
-    told = f"{given.actor} approves of {given.checkpoint} for {given.channel}."
+    told = f"{given.actor} approved {given.checkpoint} for {given.channel}."
     return Redirect(verdict_path(form.name, form.checkpoint), told)
 
 
@@ -273,7 +273,7 @@ def _roll_back(visitor: Visitor, form: RollbackForm) -> Redirect:
         name=form.name, reason=form.reason, to=form.to, expect_version=form.version
     )
     change = visitor.call(ROLL_BACK, order)
-    told = f"{form.name} is back at {change.checkpoint}, and pinned until somebody releases it."
+    told = f"{form.name} serves {change.checkpoint} again, and is pinned until you release it."
     return Redirect(channel_path(form.name), told)
 
 
@@ -288,7 +288,7 @@ def _set_policy(visitor: Visitor, form: SetPolicyRequest) -> Redirect:
     change = visitor.call(SET_POLICY, form)
     told = f"{form.name} has a new policy at version {change.version}."
     if change.unknown_suites:
-        told += f" Nobody has registered {', '.join(change.unknown_suites)} yet."
+        told += f" Not registered yet: {', '.join(change.unknown_suites)}."
     return Redirect(channel_path(form.name), told)
 
 

@@ -1,4 +1,4 @@
-"""The routes of the console: a page of each room, signing in and out, and errors as pages."""
+"""The routes of the console: pages of all rooms, signing in and out, and errors as pages."""
 
 import asyncio
 import secrets
@@ -66,7 +66,7 @@ def on_console_http_error(request: AnyRequest, error: HTTPException) -> Response
 
 def on_unexpected_console_error(request: AnyRequest, error: Exception) -> Response[Any]:
     log_line.error("request failed", path=request.url.path, exc_info=error)
-    return _error_page(request, 500, "This is a fault of the service.", "It is in its log.")
+    return _error_page(request, 500, "The service failed.", "Its log holds the error.")
 
 
 def _error_page(request: AnyRequest, status: int, what: str, to_do: str) -> Response[Any]:
@@ -91,7 +91,7 @@ def _route_of(page: ConsolePage[Any]) -> HTTPRouteHandler:
         return await console.show(page, request)
 
     handler = post if page.method == "POST" else get
-    # The paths of calls are written so too.
+    # Pages write paths as endpoints do.
     path = page.path.replace("}", ":str}").replace(":path:str}", ":path}")
     made: HTTPRouteHandler = handler(
         path, status_code=200, include_in_schema=False, exception_handlers=_ON_ERRORS
@@ -139,7 +139,7 @@ async def post_sign_in(request: AnyRequest, console: Console) -> Response[Any]:
 async def _shown_grant(console: Console, fields: dict[str, str]) -> Grant:
     if link := fields.get("link"):
         return await console.authorizer.grant_of_key(console.links.use(link))
-    # Any key may sign in: each page says for itself who may see it.
+    # Any key may sign in: each page checks its own roles.
     key = fields.get("key", "").strip()
     return await console.authorizer.authorize(f"Bearer {key}", *ROLES)
 
@@ -159,8 +159,8 @@ async def get_provider(request: AnyRequest, console: Console) -> Response[Any]:
 
 @get("/sign-in/oidc", include_in_schema=False, exception_handlers=_ON_ERRORS)
 async def get_provider_answer(request: AnyRequest, console: Console) -> Response[Any]:
-    """It goes on by a page of ours: the cookie of a session does not go with an address that
-    another site leads to."""
+    """Finish a sign-in, and continue from a page of this console: browsers send the session's
+    cookie only from there."""
     if console.provider is None:
         raise NotFoundException
     asked = request.query_params
@@ -203,6 +203,6 @@ async def post_sign_out(request: AnyRequest, console: Console) -> Response[Any]:
 
 
 async def _read_fields(request: AnyRequest) -> dict[str, str]:
-    """Forms to sign in and out are small, and connections are counted: their memory is not."""
+    """Read a form to sign in or out. It is small, so its memory is not counted."""
     form = await read_form(request, lambda _size: None)
     return {name: values[-1] for name, values in form.items()}

@@ -1,4 +1,4 @@
-"""Pages for whoever runs the service: health, ledger, rejected lines, keys, audit."""
+"""Pages for operators: health, ledger, rejected lines, keys, audit."""
 
 from typing import Any, get_args
 
@@ -131,14 +131,14 @@ def _replay(visitor: Visitor, form: ReplayForm) -> Redirect:
     told = f"Accepted now: {answer.accepted}."
     if answer.refused:
         first = next(iter(answer.refused.values()))
-        told += f" Rejected again: {len(answer.refused)}; the first because {first}."
+        told += f" Rejected again: {len(answer.refused)}, the first because of {first}."
     return Redirect("/rejected", told)
 
 
 @PAGES.form("/rejected/release", "Release a source")
 def _release_fuse(visitor: Visitor, form: ReleaseFuseRequest) -> Redirect:
     visitor.call(RELEASE_FUSE, form)
-    return Redirect("/rejected", f"Each rejected line of {form.source} is stored again.")
+    return Redirect("/rejected", f"Every rejected line of {form.source} is stored from now on.")
 
 
 @PAGES.page("/keys", "Keys", "keys.html.jinja", roles=(), group="Service", place=3)

@@ -1,5 +1,4 @@
-"""Signing in: browsers that are signed in, the link that `penstock serve` shows, and whether a form
-was sent from this console."""
+"""Signing in: signed-in browsers, the link that `penstock serve` shows, and proofs in forms."""
 
 import hashlib
 import hmac
@@ -10,29 +9,43 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import sqlalchemy as sa
+from sqlalchemy import BigInteger, Column, String, Table
 
 from penstock.access.keys import Grant, list_keys
 from penstock.backends.audit.chain import append
 from penstock.backends.audit.entry import Deed
 from penstock.backends.database.engine import Database
+from penstock.backends.database.tables import metadata
 from penstock.core.clock import SECOND_US, Clock
 from penstock.core.errors import PenstockError
-from penstock.doors.console.tables import console_session
 from penstock.events.event import TENANT_DEFAULT
+
+#: Signed-in browsers, each by a hash of its cookie.
+console_session = Table(
+    "console_session",
+    metadata,
+    Column("token_sha256", String(64), primary_key=True),
+    Column("tenant", String(128), nullable=False),
+    Column("key_id", String(32), nullable=False),
+    #: Who signed in through an OpenID provider, with the rights of that key.
+    Column("person", String(200)),
+    Column("created_at", BigInteger, nullable=False),
+    Column("used_at", BigInteger, nullable=False),
+)
 
 
 class SignInNeeded(PenstockError, http_status=401):
-    """Nobody is signed in here, or the session has ended. Sign in at /sign-in with a key."""
+    """You are not signed in, or your session has ended. Sign in at /sign-in with a key."""
 
 
 class RequestForged(PenstockError, http_status=403):
-    """The form was not sent from this console: {why}. Nothing was done. Open the page again, and
-    send its form from there."""
+    """The form was not sent from this console: {why}. Nothing was done. Reload the page and send
+    the form again."""
 
 
 class SignInLinkUsed(PenstockError, http_status=401):
-    """This link was used already, or is too old. Start the service again for another, or sign in
-    with a key: penstock keys create."""
+    """This link was used before or has expired. Restart the service for a new one, or sign in with
+    a key: penstock keys create."""
 
 
 class ProviderUnusable(PenstockError, exit_status=3, http_status=502):
@@ -41,7 +54,7 @@ class ProviderUnusable(PenstockError, exit_status=3, http_status=502):
 
 
 class SignInRefused(PenstockError, http_status=403):
-    """The sign-in by the OpenID provider is refused: {why}. Nobody was signed in."""
+    """The sign-in through the OpenID provider is refused: {why}. Nobody was signed in."""
 
 
 #: The field of each form that changes something.
@@ -49,25 +62,26 @@ FIELD = "form_proof"
 
 
 def form_proof(cookie: str) -> str:
-    """Other sites know neither it nor the cookie."""
+    """Make the proof that a form carries. Other sites know neither it nor the cookie."""
     return hashlib.sha256(b"form\0" + cookie.encode()).hexdigest()
 
 
 def require_own_form(headers: Mapping[str, str], cookie: str | None, proof: str) -> None:
-    """Raises RequestForged. On connections that browsers do not trust they send no Sec-Fetch-Site,
-    and `null` as Origin of a page without referrer."""
+    """Refuse forms that another site sent. Raises RequestForged.
+
+    Over plain HTTP browsers send no Sec-Fetch-Site. A page without referrer has Origin `null`."""
     if (site := headers.get("sec-fetch-site")) not in (None, "same-origin"):
-        raise RequestForged(why=f"the browser says that it comes from a {site} page")
+        raise RequestForged(why=f"the browser reports a {site} page")
     origin = headers.get("origin")
     if origin not in (None, "null") and urlsplit(origin).netloc != headers.get("host"):
-        raise RequestForged(why="the browser says that it comes from another address")
+        raise RequestForged(why="the browser reports another address")
     if not cookie:
-        raise RequestForged(why="the browser sent no cookie of this console with it")
+        raise RequestForged(why="the browser sent no cookie of this console")
     if not hmac.compare_digest(form_proof(cookie).encode(), proof.encode()):
-        raise RequestForged(why="it is of another session, or older than this one")
+        raise RequestForged(why="it belongs to another or an older session")
 
 
-#: What is left in a terminal's history is then worth nothing.
+#: Short, since links stay in a terminal's history.
 _LINK_SECONDS = 600
 
 
@@ -78,7 +92,7 @@ class SignInLinks:
         self._lock = threading.Lock()
 
     def make(self, key: str) -> str:
-        """A path whose fragment no server is sent, and so no log has."""
+        """Make a path with the token as its fragment, which no request and no log holds."""
         token = secrets.token_urlsafe(32)
         until = self._clock.now_us() + _LINK_SECONDS * SECOND_US
         with self._lock:
@@ -94,7 +108,7 @@ class SignInLinks:
 
 
 def operator_key(database: Database, now_us: int) -> str | None:
-    """The id of the oldest admin key of the default tenant that holds."""
+    """The id of the oldest valid admin key of the default tenant."""
     for key in list_keys(database, TENANT_DEFAULT):
         holds = key.revoked_at is None and (key.expires_at is None or key.expires_at > now_us)
         if key.role == "admin" and holds:
@@ -103,11 +117,11 @@ def operator_key(database: Database, now_us: int) -> str | None:
 
 
 def _digest(token: str) -> str:
-    # The token is random and long: a plain hash cannot be turned back.
+    # A plain hash is safe: the token is long and random.
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-#: Without a request for so long a session ends: a working day.
+#: A session ends after this time without a request: a working day.
 IDLE_SECONDS_MAX = 8 * 3600
 SESSION_SECONDS_MAX = 7 * 24 * 3600
 _USE_NOTED_SECONDS = 60
@@ -156,7 +170,7 @@ class BrowserSessions:
         return token
 
     def find(self, token: str, *, is_use: bool = True) -> BrowserSession | None:
-        """None where there is none, or it is over. What a page asks by itself is no use of it."""
+        """Find a session that has not ended. Requests of a page's timer do not prolong it."""
         own, columns = console_session.c.token_sha256 == _digest(token), console_session.c
         named = (columns.tenant, columns.key_id, columns.created_at, columns.used_at)
         query = sa.select(*named, columns.person)

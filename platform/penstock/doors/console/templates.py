@@ -1,5 +1,5 @@
-"""Templates of all rooms, rendered with everything escaped and control characters as numbers; and
-the style sheet and scripts beside them."""
+"""Renders the templates of all rooms, escaped and with control characters made visible; serves the
+style sheet and scripts."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -65,10 +65,10 @@ class PageFrame:
     path: str
     visitor: Visitor | None = None
     page: ConsolePage[Any] | None = None
-    #: The proof in forms is made of it.
+    #: Forms carry a proof made of it.
     cookie: str = field(default="", repr=False)
     told: str = ""
-    #: The block `list` alone.
+    #: Render the block `list` alone.
     fragment: bool = False
     made_us: int | None = None
 
@@ -106,7 +106,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _source(name: str) -> tuple[str, str, Callable[[], bool]] | None:
-    """`package:path`, or the name of one of the console's own."""
+    """Load `package:path`, or a template of the console by its name."""
     package, _, path = (name if ":" in name else _OWN + name).partition(":")
     file = files(package).joinpath(path)
     if not file.is_file():
@@ -117,6 +117,6 @@ def _source(name: str) -> tuple[str, str, Callable[[], bool]] | None:
 def _visible(value: object) -> object:
     if value is None:
         return ""
-    if isinstance(value, Markup):  # what was escaped already, by a macro or a chart
+    if isinstance(value, Markup):  # a macro or chart escaped it already
         return Markup(visible(value))
     return visible(value) if isinstance(value, str) else value

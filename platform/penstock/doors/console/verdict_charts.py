@@ -1,4 +1,4 @@
-"""What a verdict's document shows, as charts: each statistic as an interval against its margin."""
+"""Charts of a verdict: each statistic as an interval against its margin."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,12 +17,12 @@ _ROLES = ("candidate", "incumbent")
 _OTHER_PARTS = (
     ("live", "live traffic of the canary"),
     ("approval", "people who approve"),
-    ("data", "what it learned from"),
+    ("data", "training data"),
 )
 _COST_NAMES = {
-    "cost_usd": "dollars an attempt",
-    "completion_tokens": "completion tokens an attempt",
-    "latency_s": "seconds an attempt",
+    "cost_usd": "dollars per attempt",
+    "completion_tokens": "completion tokens per attempt",
+    "latency_s": "seconds per attempt",
 }
 
 
@@ -86,7 +86,7 @@ def frontier_chart(picture: FrontierPicture) -> Markup:
         title=f"{picture.suite}: score against cost",
         x_label=_COST_NAMES.get(picture.cost, picture.cost),
         y_label="score",
-        description="The line joins the checkpoints that no other beats in both.",
+        description="The line joins the checkpoints that no other beats in both score and cost.",
         y_format=lambda value: f"{value:.2f}",
     )
 
@@ -97,14 +97,14 @@ def _requirement(part: Part) -> DrawnPart:
         margin, bounds = -part["margin"], (part.get("lower"), part["difference"], part.get("upper"))
         note = f"margin {margin:g}"
         row = Interval("gain over the incumbent", *bounds, margin, tone, note)
-        title = f"{part['metric']}: difference from the incumbent, to the right is better"
+        title = f"{part['metric']}: difference from the incumbent; right is better"
         charts.append(interval_chart([row], title=title, value_format=_decimals))
     own, name = part.get("own"), "maximum" if part["direction"] == "min" else "minimum"
     limit = part.get(name)
     if own and limit is not None:
         bounds, note = (own["lower"], own["mean"], own["upper"]), f"{name} {limit:g}"
-        row = Interval("its own mean", *bounds, limit, tone, note)
-        title = f"{part['metric']}: its mean against the {name}"
+        row = Interval("mean", *bounds, limit, tone, note)
+        title = f"{part['metric']}: mean against the {name}"
         charts.append(interval_chart([row], title=title, value_format=_decimals))
     return _drawn(part, f"{part['metric']} on {part['suite']}", charts)
 
@@ -114,13 +114,13 @@ def _guard(part: Part) -> DrawnPart:
     form = _signed_share if relative else _decimals
     limit = form(part["limit"]) if relative else f"{part['limit']:g}"
     if part.get("value") is not None:
-        label = "change towards the worse" if relative else "its mean"
+        label = "change for the worse" if relative else "mean"
         bounds = (part.get("lower"), part["value"], part.get("upper"))
         tone, note = _TONES.get(part["outcome"], ""), f"limit {limit}"
         row = Interval(label, *bounds, part["limit"], tone, note)
-        title = f"guard of {part['metric']}: {label} against its limit"
+        title = f"guard on {part['metric']}: {label} against the limit"
         charts.append(interval_chart([row], title=title, value_format=form))
-    return _drawn(part, f"guard of {part['metric']} on {part['suite']}", charts)
+    return _drawn(part, f"guard on {part['metric']} of {part['suite']}", charts)
 
 
 def _drawn(part: Part, name: str, charts: list[Markup]) -> DrawnPart:

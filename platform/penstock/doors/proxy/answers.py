@@ -1,5 +1,4 @@
-"""Answers of models, put together from what came of them: whole or as a stream, at any of the four
-endpoints, with the tokens that an engine told along."""
+"""Answers of models, whole or streamed, from any of the four APIs, with the engine's tokens."""
 
 from array import array
 from collections.abc import Mapping
@@ -8,12 +7,12 @@ from typing import Any
 
 import msgspec
 
+from penstock.doors.proxy.dialogue import ModelApi
 from penstock.doors.proxy.engine import EventCutter, data_of
-from penstock.doors.proxy.target import Endpoint
 from penstock.events.messages import Message, answer_of, call_of, message_of, usage_of
 
 _EVENT_BYTES_MAX = 64 * 1024 * 1024
-#: Of choices, parts and calls of one answer; more are a fault of who counts them.
+#: Choices, parts or calls of one answer. More are an error in their numbering.
 _PARTS_MAX = 4_096
 
 
@@ -40,8 +39,8 @@ class ChoiceDraft:
 
 @dataclass(slots=True)
 class AnswerDraft:
-    endpoint: Endpoint
-    #: Of its content; what is over it is not kept, and it says so.
+    api: ModelApi
+    #: A longer answer is dropped and marked `was_cut`.
     bytes_max: int
     is_stream: bool = False
     id: str | None = None
@@ -49,8 +48,9 @@ class AnswerDraft:
     usage: dict[str, Any] = field(default_factory=dict)
     choices: dict[int, ChoiceDraft] = field(default_factory=dict)
     problem: str | None = None
-    #: A piece of it was left out, or made no sense.
+    #: It was too long.
     was_cut: bool = False
+    #: Events that could not be decoded.
     unreadable: int = 0
     version_runs: list[tuple[int, str]] = field(default_factory=list)
     _cutter: EventCutter | None = None
@@ -71,13 +71,13 @@ class AnswerDraft:
         for event in self._cutter.cut(piece):
             start, end = data_of(event)
             if end > start and event[start : start + 1] == b"{":
-                self._take(event[start:end], _READERS[self.endpoint][0])
+                self._take(event[start:end], _READERS[self.api][0])
 
     def end(self) -> None:
         if self._cutter is not None:
             self.take(b"\n\n")
         elif self._body and not self.was_cut:
-            self._take(b"".join(self._body), _READERS[self.endpoint][1])
+            self._take(b"".join(self._body), _READERS[self.api][1])
         self._body = []
 
     def _take(self, text: bytes, reader: Any) -> None:
@@ -284,12 +284,12 @@ def _response_event(draft: AnswerDraft, document: Mapping[str, Any]) -> None:
             draft.problem = problem_of(document)
 
 
-#: What reads an event of a stream, and a whole answer.
+#: Readers of an event of a stream, and of a whole answer.
 _READERS = {
-    Endpoint.CHAT: (_chat_event, _chat_whole),
-    Endpoint.COMPLETIONS: (_text, _text),
-    Endpoint.MESSAGES: (_message_event, _message_whole),
-    Endpoint.RESPONSES: (_response_event, _response_whole),
+    ModelApi.CHAT: (_chat_event, _chat_whole),
+    ModelApi.COMPLETIONS: (_text, _text),
+    ModelApi.MESSAGES: (_message_event, _message_whole),
+    ModelApi.RESPONSES: (_response_event, _response_whole),
 }
 
 

@@ -1,4 +1,4 @@
-"""The proxy as an application, and on a socket until a signal."""
+"""The proxy as an application, served on a socket until a signal."""
 
 import socket
 from collections.abc import Callable
@@ -12,20 +12,19 @@ import uvicorn
 
 from penstock.backends.http.address import HttpAddress
 from penstock.backends.terminal.interruption import on_end_signal
+from penstock.doors.proxy.dialogue import Labels, target_of
 from penstock.doors.proxy.engine import EngineKind
 from penstock.doors.proxy.exchange import Exchange, Exchanges, Receive, Scope, Send, send_json
 from penstock.doors.proxy.known_engine import KnownEngine, WeightSamples, loaded_weights
-from penstock.doors.proxy.target import Labels, target_of
 from penstock.doors.proxy.transcription_process import RecordingPlan, TranscriptionProcess
-from penstock.doors.proxy.upstream import ProxyAddressTaken, Upstream
-from penstock.doors.server.wire import ConnectionCounts, bounded_protocol, make_room_for
+from penstock.doors.proxy.upstream import Upstream
+from penstock.doors.server.wire import BACKLOG, ConnectionCounts, bounded_protocol, make_room_for
 
 log_line = structlog.get_logger()
 
-#: What the proxy says of itself; all other paths are the upstream's.
+#: The proxy's own path; all others are the upstream's.
 STATUS_PATH = "/penstock/status"
 _CONNECTIONS_MAX = 8_192
-_BACKLOG = 2_048
 _END_SECONDS = 10
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 
@@ -35,7 +34,7 @@ class ProxyPlan:
     upstream: HttpAddress
     engine: EngineKind | None = None
     labels: Labels = field(default_factory=Labels)
-    #: Where `penstock channels follow` says what it loaded.
+    #: File in which `penstock channels follow` names what it loaded.
     serving_state: Path | None = None
 
 
@@ -52,7 +51,9 @@ class ProxyApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path, query = scope["raw_path"], scope["query_string"]
         if scope["method"] not in _METHODS:
-            await send_json(send, 405, {"error": {"message": "the proxy passes no such method on"}})
+            await send_json(
+                send, 405, {"error": {"message": "the proxy does not pass this method"}}
+            )
             return
         if scope["path"] == STATUS_PATH:
             await send_json(send, 200, self.status())
@@ -74,18 +75,6 @@ class ProxyApp:
         await self.transcription.close()
 
 
-def bound_socket(host: str, port: int) -> socket.socket:
-    try:
-        bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((host, port))
-        bound.listen(_BACKLOG)
-    except (OSError, OverflowError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise ProxyAddressTaken(host=host, port=port, why=why) from error
-    return bound
-
-
 def serve_proxy(
     plan: ProxyPlan, recording: RecordingPlan, bound: socket.socket, ready: Callable[[], None]
 ) -> dict[str, Any]:
@@ -100,7 +89,7 @@ def serve_proxy(
         log_config=None,
         log_level="critical",
         access_log=False,
-        backlog=_BACKLOG,
+        backlog=BACKLOG,
         server_header=False,
         date_header=False,
         proxy_headers=False,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def record(
     upstream: Annotated[
         str,
-        typer.Option(metavar="URL", help="The engine or provider that answers, such as a vLLM."),
+        typer.Option(metavar="URL", help="Engine or provider that answers, such as vLLM."),
     ],
     *,
     url: options.Url = None,
@@ -28,27 +28,31 @@ def record(
     ] = 8788,
     engine: Annotated[
         Literal["auto", "vllm", "sglang", "none"],
-        typer.Option(help="What is asked for token ids and log-probabilities; auto: it is asked."),
+        typer.Option(
+            help="Engine to request token ids and log-probabilities from; auto detects it."
+        ),
     ] = "auto",
-    project: Annotated[str | None, typer.Option(help="Of sessions that name none.")] = None,
-    checkpoint: Annotated[str | None, typer.Option(help="Of calls that name none.")] = None,
+    project: Annotated[str | None, typer.Option(help="Project of sessions that name none.")] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Checkpoint of calls that name none.")
+    ] = None,
     consent: Annotated[
         Literal["train", "no_train", "unknown"] | None,
-        typer.Option(help="Of sessions that say nothing of it."),
+        typer.Option(help="Consent of sessions that state none."),
     ] = None,
     follow: Annotated[
         Path | None,
         typer.Option(
             parser=options.path,
             metavar="DIR",
-            help="Where `penstock channels follow` keeps its copies: the version and the "
-            "checkpoint are those that it loaded.",
+            help="Folder of `penstock channels follow`; calls get the version and checkpoint that "
+            "it loaded.",
         ),
     ] = None,
     tokenizer: Annotated[
         Path | None,
         typer.Option(
-            parser=options.path, metavar="FILE", help="The engine's tokenizer.json, for its digest."
+            parser=options.path, metavar="FILE", help="The engine's tokenizer.json, to name it."
         ),
     ] = None,
     spool: Annotated[
@@ -56,30 +60,31 @@ def record(
         typer.Option(
             parser=options.path,
             metavar="DIR",
-            help="Where events wait while the service is away; else the recorder's own folder.",
+            help="Folder for events while the service is away. Default: the recorder's own.",
         ),
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Pass agents' requests on to a model's server and record them, until SIGTERM.
+    """Proxy a model's server and record the calls that pass, until SIGTERM.
 
-    An agent needs another base URL and nothing else: http://127.0.0.1:8788/s/SESSION/v1. The
-    service being away never reaches it: events wait on disk.
+    An agent only needs another base URL: http://127.0.0.1:8788/s/SESSION/v1. It never notices when
+    the service is away: events wait on disk.
 
     Example: penstock record --upstream http://127.0.0.1:8000 --url http://127.0.0.1:8787
     """
     from penstock.backends.http.login import service_key
     from penstock.core.logs import configure_logs
-    from penstock.doors.proxy.app import ProxyPlan, bound_socket, serve_proxy
+    from penstock.doors.proxy.app import ProxyPlan, serve_proxy
+    from penstock.doors.proxy.dialogue import Labels
     from penstock.doors.proxy.engine import EngineKind
-    from penstock.doors.proxy.target import Labels
     from penstock.doors.proxy.transcription_process import RecordingPlan
+    from penstock.doors.server.wire import listen, listening_url
     from penstock.lake.client import service_url
 
     configure_logs("text")
     service = service_url(None, url)
     if service is None:
-        why = "name the service that records: --url, PENSTOCK_URL or `penstock login`"
+        why = "name the service to record to: --url, PENSTOCK_URL or `penstock login`"
         raise InvalidInput(what="penstock record", why=why)
     plan = ProxyPlan(
         upstream=_upstream(upstream),
@@ -87,23 +92,22 @@ def record(
         labels=Labels(project=project, checkpoint=checkpoint, consent=consent),
         serving_state=follow / "state.json" if follow else None,
     )
-    bound = bound_socket(host, port)
-    address, taken = bound.getsockname()[:2]
-    own = f"http://[{address}]:{taken}" if ":" in address else f"http://{address}:{taken}"
+    bound = listen(host, port)
+    address, base = bound.getsockname()[0], listening_url(bound)
 
     def ready() -> None:
         if json:
-            show_json_line({"url": own, "upstream": upstream, "service": service})
+            show_json_line({"url": base, "upstream": upstream, "service": service})
         else:
-            show_text(f"Recording on {own}: an agent's base URL is {own}/s/SESSION/v1")
+            show_text(f"Recording on {base}: an agent's base URL is {base}/s/SESSION/v1")
 
     if not address.startswith(("127.", "::1")):
-        say(f"{own} is open to others: whoever reaches it reaches the upstream")
+        say(f"{base} is open to others: whoever reaches it reaches the upstream")
     recording = RecordingPlan(
         service, service_key(service), str(spool.absolute()) if spool else None, _digest(tokenizer)
     )
     counts = serve_proxy(plan, recording, bound, ready)
-    say(f"{counts['calls']} calls passed, {counts['unrecorded']} of them were not recorded")
+    say(f"{counts['calls']} calls passed, {counts['unrecorded']} of them unrecorded")
 
 
 def _upstream(text: str) -> "HttpAddress":
@@ -111,9 +115,9 @@ def _upstream(text: str) -> "HttpAddress":
 
     address = HttpAddress.of(text, "--upstream")
     if address.login is not None or address.query or address.fragment:
-        why = "it holds a login, a question or a fragment: agents send their own keys"
+        why = "it has a login, a query or a fragment; agents send their own keys"
         raise InvalidInput(what="--upstream", why=why)
-    path = address.path.rstrip("/").removesuffix("/v1")  # as base URLs of OpenAI's clients end
+    path = address.path.rstrip("/").removesuffix("/v1")  # the end of OpenAI clients' base URLs
     return replace(address, path=path)
 
 

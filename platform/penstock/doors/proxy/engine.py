@@ -1,8 +1,7 @@
-"""What each engine is asked for beside what its client wants, and how that leaves its answer.
+"""Extra questions to each engine, and their removal from its answers.
 
-vLLM and SGLang say token ids and log-probabilities where the request asks for them. What the client
-did not ask for itself is taken out of the answer again, so that it gets byte for byte what the
-engine would have said to it alone."""
+vLLM and SGLang give token ids and log-probabilities if a request asks for them. The proxy asks, and
+removes from the answer what the client did not ask for. The client gets the engine's own bytes."""
 
 import enum
 import re
@@ -13,10 +12,9 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Raw
 
-from penstock.doors.proxy.target import Endpoint
+from penstock.doors.proxy.dialogue import ModelApi
 
-# Members of JSON objects, found in their text: what is cut out of it or put into it leaves every
-# other byte as it was.
+# JSON objects are edited in their text, so every other byte stays as it was.
 
 _object_decoder = msgspec.json.Decoder(dict[str, Raw])
 _array_decoder = msgspec.json.Decoder(list[Raw])
@@ -25,7 +23,7 @@ _BETWEEN = re.compile(rb"[ \t\r\n]*+,?[ \t\r\n]*+")
 
 
 class Member(NamedTuple):
-    """Its places in the text: of its name's quote, of its value, and behind that."""
+    """A member of a JSON object: where its name's quote, its value, and the rest begin."""
 
     start: int
     value: int
@@ -39,8 +37,9 @@ class MemberChange(NamedTuple):
 
 
 def members_of(text: bytes, start: int = 0, end: int | None = None) -> dict[str, Member]:
-    """Those of the object that stands there, in their order. Raises ValueError for what is no
-    object, or has a name twice."""
+    """Find the members of a JSON object, in their order.
+
+    Raises ValueError if it is not an object or repeats a name."""
     part = text if end is None and not start else text[start:end]
     found: dict[str, Member] = {}
     place = start + part.find(b"{") + 1
@@ -49,9 +48,9 @@ def members_of(text: bytes, start: int = 0, end: int | None = None) -> dict[str,
         value = head.end() if head else 0
         written = memoryview(raw)
         value_end = value + len(written)
-        # A name that stands twice has its last value at the place of its first.
+        # The decoder gives a repeated name its last value, at its first place.
         if head is None or text[value:value_end] != written:
-            raise ValueError("a name stands twice in an object")
+            raise ValueError("an object repeats a name")
         found[name] = Member(head.start(1), value, value_end)
         place = _behind(text, value_end)
     return found
@@ -97,35 +96,34 @@ def _behind(text: bytes, place: int) -> int:
 class EngineKind(enum.StrEnum):
     VLLM = "vllm"
     SGLANG = "sglang"
-    #: A provider, or an engine that says no token ids: it is asked as it was asked.
+    #: A provider, or an engine without token ids: requests pass unchanged.
     NONE = "none"
 
 
-_QUESTIONS: dict[tuple[EngineKind, Endpoint], dict[str, bytes]] = {
-    (EngineKind.VLLM, Endpoint.CHAT): {"return_token_ids": b"true", "logprobs": b"true"},
-    (EngineKind.VLLM, Endpoint.COMPLETIONS): {"return_token_ids": b"true", "logprobs": b"0"},
-    (EngineKind.VLLM, Endpoint.RESPONSES): {"enable_response_messages": b"true"},
-    (EngineKind.SGLANG, Endpoint.CHAT): {
+_QUESTIONS: dict[tuple[EngineKind, ModelApi], dict[str, bytes]] = {
+    (EngineKind.VLLM, ModelApi.CHAT): {"return_token_ids": b"true", "logprobs": b"true"},
+    (EngineKind.VLLM, ModelApi.COMPLETIONS): {"return_token_ids": b"true", "logprobs": b"0"},
+    (EngineKind.VLLM, ModelApi.RESPONSES): {"enable_response_messages": b"true"},
+    (EngineKind.SGLANG, ModelApi.CHAT): {
         "return_input_ids_in_sglext": b"true",
         "return_output_ids_in_sglext": b"true",
         "logprobs": b"true",
     },
-    (EngineKind.SGLANG, Endpoint.COMPLETIONS): {"return_token_ids": b"true", "logprobs": b"0"},
+    (EngineKind.SGLANG, ModelApi.COMPLETIONS): {"return_token_ids": b"true", "logprobs": b"0"},
 }
-#: What of an answer is there because of each question: at its top, and in each choice. None stands
-#: for a null that the engine says where nobody asks; else the member is not there at all.
+#: Members that each question adds to an answer: at its top, and in each choice.
 _TOP = {
     "return_token_ids": ("prompt_token_ids",),
     "enable_response_messages": ("input_messages", "output_messages"),
     "return_input_ids_in_sglext": ("sglext",),
 }
 _IN_CHOICE = {"return_token_ids": ("token_ids", "prompt_token_ids"), "logprobs": ("logprobs",)}
-#: SGLang leaves these out where nobody asks.
+#: Members that are missing when nobody asks; the others are then null.
 _ABSENT = {
     EngineKind.VLLM: frozenset[str](),
     EngineKind.SGLANG: frozenset(("token_ids", "prompt_token_ids", "sglext")),
 }
-#: Without these questions an engine says nothing while a parser holds its text back.
+#: Without these questions an engine sends no event while a parser holds its text back.
 _HELD_BACK_FOR = {
     EngineKind.VLLM: frozenset(("return_token_ids", "logprobs")),
     EngineKind.SGLANG: frozenset(("logprobs",)),
@@ -137,23 +135,23 @@ _NULL = b"null"
 @dataclass(frozen=True, slots=True)
 class EngineRequest:
     body: bytes
-    #: What the client did not ask for; empty: its answer is passed on as it is.
+    #: Questions that the client did not ask. If empty, the answer passes unchanged.
     hidden: frozenset[str] = frozenset()
     kind: EngineKind = EngineKind.NONE
 
 
-def engine_request(kind: EngineKind, endpoint: Endpoint, body: bytes) -> EngineRequest:
-    questions = _QUESTIONS.get((kind, endpoint))
+def engine_request(kind: EngineKind, api: ModelApi, body: bytes) -> EngineRequest:
+    questions = _QUESTIONS.get((kind, api))
     if not questions:
         return EngineRequest(body)
     try:
         members = members_of(body)
-    except (ValueError, RecursionError):  # what the engine makes of it is not for us to say
+    except (ValueError, RecursionError):  # the engine will refuse it
         return EngineRequest(body)
     changes, hidden, new = [], set(), []
     echoes = _value(body, members.get("echo")) == b"true"
     for name, value in questions.items():
-        if name == "logprobs" and echoes:  # engines refuse both, or tell the prompt's too
+        if name == "logprobs" and echoes:  # engines refuse both, or add the prompt's
             continue
         member = members.get(name)
         if member is None:
@@ -171,11 +169,12 @@ def engine_request(kind: EngineKind, endpoint: Endpoint, body: bytes) -> EngineR
 
 
 def client_answer(request: EngineRequest, answer: bytes) -> bytes | None:
-    """An answer, or an event of one, as the client would have got it without us; None where it
-    would have got none."""
+    """Turn an answer, or an event of one, into what the client would have got without the proxy.
+
+    Returns None for an event that it would not have got."""
     try:
         changes = _hidden_changes(request, answer)
-    except (ValueError, RecursionError):  # no JSON object: the end of a stream
+    except (ValueError, RecursionError):  # not a JSON object: the end of a stream
         return answer
     return None if changes is None else changed(answer, changes) if changes else answer
 
@@ -194,7 +193,7 @@ def _hidden_changes(request: EngineRequest, text: bytes) -> list[MemberChange] |
         return changes
     within = [name for question in request.hidden for name in _IN_CHOICE.get(question, ())]
     places = list(elements_of(text, choices.value, choices.end))
-    #: Pieces that are there for their tokens alone would come to whoever asks for one of these.
+    # Pieces that exist only for their tokens come to any client that asks one of these itself.
     asks = _HELD_BACK_FOR[request.kind] <= request.hidden
     says_something = not places and "sglext" not in top
     for start, end in places:
@@ -242,11 +241,11 @@ class EventCutter:
         self._bytes_max = bytes_max
         self._parts: list[bytes] = []
         self._size = 0
-        #: The end of what came; an end of an event may lie across two pieces.
+        #: The last bytes: the end of an event may lie across two pieces.
         self._tail = b""
 
     def cut(self, piece: bytes) -> list[bytes]:
-        # Large events come in many pieces: they are put together once.
+        # Large events come in many pieces, and are joined once.
         seen = self._tail + piece
         self._parts.append(piece)
         self._tail = seen[-3:]

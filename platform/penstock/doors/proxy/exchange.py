@@ -1,14 +1,15 @@
-"""One request and its answer, on their way through the proxy."""
+"""A request and its answer, on their way through the proxy."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from penstock.core.errors import PenstockError, one_line
+from penstock.doors.proxy.dialogue import HEADER_PREFIX, ModelApi, Target
 from penstock.doors.proxy.engine import (
     EngineKind,
     EngineRequest,
@@ -18,11 +19,11 @@ from penstock.doors.proxy.engine import (
     engine_request,
 )
 from penstock.doors.proxy.known_engine import KnownEngine, Sample, WeightSamples
-from penstock.doors.proxy.target import Endpoint, Headers, Target, passed_on
 from penstock.doors.proxy.transcription import CallEnd, RecordedCall
 from penstock.doors.proxy.transcription_process import TranscriptionProcess
 from penstock.doors.proxy.upstream import (
     AnswerHead,
+    Headers,
     Upstream,
     UpstreamBroken,
     UpstreamConnection,
@@ -34,15 +35,19 @@ Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
 _MIB = 1024 * 1024
-#: A larger request is passed on as it comes, and not recorded.
+#: A larger request is passed on piece by piece, and not recorded.
 REQUEST_BYTES_MAX = 64 * _MIB
 REQUESTS_BYTES_MAX = 256 * _MIB
-#: A larger answer that is no stream is passed on with what was asked for beside it.
+#: A larger answer that is not a stream keeps what the proxy asked for.
 ANSWER_BYTES_MAX = 64 * _MIB
-#: So much of an answer is gathered until it is handed over to be recorded.
+#: Bytes of an answer that are handed over together to be recorded.
 _PIECE_BYTES = 16 * 1024
 _EVENT_BYTES_MAX = 4 * _MIB
 _ENCODED = b"content-encoding"
+_HOP_BY_HOP = frozenset(
+    (b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization",
+     b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade")
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -85,7 +90,7 @@ class Exchange:
             if self._is_gone:
                 return
             await self._prepare(body, is_whole=is_whole)
-            # Its reading is over, but where more of it comes than is kept.
+            # A whole request is read already, so only the client's end can come now.
             watch = asyncio.create_task(self._watch()) if is_whole else None
             await self._forward(body, is_whole=is_whole)
         except (UpstreamUnreachable, UpstreamBroken) as error:
@@ -120,8 +125,8 @@ class Exchange:
     async def _prepare(self, body: bytes, *, is_whole: bool) -> None:
         self._request = EngineRequest(body)
         self._shared.requests_bytes += len(body)
-        endpoint = self._target.endpoint
-        if endpoint is None:
+        api = self._target.api
+        if api is None:
             return
         self._shared.calls += 1
         encoded = any(name == _ENCODED for name, _ in self._headers)
@@ -129,10 +134,10 @@ class Exchange:
             self._shared.unrecorded += 1
             return
         kind = await self._shared.engine.kind(self._headers)
-        asked = engine_request(kind, endpoint, body)
+        asked = engine_request(kind, api, body)
         self._shared.requests_bytes += len(asked.body) - len(body)
         self._request = asked
-        self._call = RecordedCall(endpoint, self._target.labels, body, kind, self._began_us)
+        self._call = RecordedCall(api, self._target.labels, body, kind, self._began_us)
         self._shared.transcription.begin(self._call)
         if kind is not EngineKind.NONE:
             self._before = await self._shared.weights.before()
@@ -178,7 +183,7 @@ class Exchange:
         self._status = head.status
         self._is_stream = b"text/event-stream" in head.value(b"content-type")
         encoded = head.value(_ENCODED) not in (b"", b"identity")
-        if self._call is not None and encoded:  # though it was asked not to
+        if self._call is not None and encoded:  # against our accept-encoding
             self._shared.unrecorded += 1
             self._call.was_dropped = True
         hides = bool(self._request.hidden) and head.status < 400 and not encoded
@@ -256,18 +261,17 @@ class Exchange:
             self._connection.abort("the client closed the connection")
 
     async def _fail(self, error: PenstockError) -> None:
-        """Where the answer has begun, its connection ends without its end: so its client sees that
-        a part is missing."""
+        """Answer with an error. If the answer has begun, break it off: its client sees a loss."""
         if self._is_gone:
             return
         if self._has_begun:
             raise error
-        await send_json(self._send, 502, _problem(self._target.endpoint, one_line(error)))
+        await send_json(self._send, 502, _problem(self._target.api, one_line(error)))
 
     async def _end(self, call: RecordedCall, problem: str | None) -> None:
         now_s = time.monotonic()
         self._hand_over(call)
-        # Whoever goes on from this answer may ask at once: its end is known before.
+        # The next call may continue this answer at once, so its end is recorded first.
         awaits = call.engine is not EngineKind.NONE and self._before is not None
         first_s = self._first_s
         end = CallEnd(
@@ -285,6 +289,23 @@ class Exchange:
             self._shared.transcription.settle(call, end)
 
 
+def passed_on(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """Drop the headers that belong to one connection, and those meant for the proxy."""
+    given = list(headers)
+    listed = {
+        name.strip().lower()
+        for header, value in given
+        if header == b"connection"
+        for name in value.split(b",")
+    }
+    dropped = _HOP_BY_HOP | listed
+    return [
+        (name, value)
+        for name, value in given
+        if name not in dropped and not name.startswith(HEADER_PREFIX)
+    ]
+
+
 async def send_json(send: Send, status: int, document: object) -> None:
     body = msgspec.json.encode(document)
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
@@ -296,8 +317,8 @@ def _chunk(part: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(part), part)
 
 
-def _problem(endpoint: Endpoint | None, message: str) -> dict[str, Any]:
+def _problem(api: ModelApi | None, message: str) -> dict[str, Any]:
     error = {"type": "api_error", "message": message}
-    if endpoint is Endpoint.MESSAGES:
+    if api is ModelApi.MESSAGES:
         return {"type": "error", "error": error}
     return {"error": error | {"param": None, "code": "upstream_unreachable"}}

@@ -1,4 +1,4 @@
-"""Which engine answers at the upstream, and which weights it has: asked of itself."""
+"""The engine at the upstream and the weights it has, as the engine itself says."""
 
 import asyncio
 import json
@@ -10,14 +10,13 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.doors.proxy.engine import EngineKind, engine_of
-from penstock.doors.proxy.target import Headers
-from penstock.doors.proxy.upstream import Upstream, UpstreamBroken, UpstreamUnreachable
+from penstock.doors.proxy.upstream import Headers, Upstream, UpstreamBroken, UpstreamUnreachable
 
 _STATE_BYTES_MAX = 1024 * 1024
 
 
 class Weights(NamedTuple):
-    #: Of the channel; None where their name has none.
+    #: Of the channel; None if their name holds none.
     version: int | None
     checkpoint: str | None
 
@@ -30,7 +29,7 @@ class Weights(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """What the weights were at some moment between these two, by the clock of the event loop."""
+    """The weights at some moment between two times of the event loop's clock."""
 
     asked_s: float
     told_s: float
@@ -41,8 +40,9 @@ Ask = Callable[[], Awaitable[Weights | None]]
 
 
 class WeightSamples:
-    """Asks at the end of answers, once for all that ended meanwhile. What was told at the end of
-    one is what was before those that began since."""
+    """Samples of the weights, taken at the end of answers; answers that end together share one.
+
+    A sample also holds for the start of the calls that begin after it."""
 
     def __init__(self, ask: Ask | None) -> None:
         self._ask = ask
@@ -50,7 +50,7 @@ class WeightSamples:
         self._next: asyncio.Task[Sample] | None = None
 
     async def before(self) -> Sample | None:
-        """Told before this moment; asked for once, at the first."""
+        """The last sample, or the first one."""
         if self._ask is None:
             return None
         if self._last is None:
@@ -58,9 +58,10 @@ class WeightSamples:
         return self._last
 
     async def of_answer(self, before: Sample | None) -> Weights | None:
+        """The weights that made an answer. None if they changed meanwhile."""
         if before is None or before.weights is None:
             if self._ask is not None and before is not None:
-                await self._sample()  # for those that begin from now on
+                await self._sample()  # for the calls that begin from now on
             return None
         after = await self._sample()
         return after.weights if after.weights == before.weights else None
@@ -93,7 +94,7 @@ def engine_weights(answer: bytes) -> Weights | None:
 
 async def loaded_weights(state: Path) -> Weights | None:
     with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-        # A file of some lines, in a folder of this machine.
+        # A file of a few lines on this machine.
         loaded = json.loads(state.read_bytes()[:_STATE_BYTES_MAX])["loaded"]  # noqa: ASYNC240
         return Weights(int(loaded["version"]), str(loaded["checkpoint"])) if loaded else None
     return None
@@ -107,7 +108,7 @@ _WEIGHTS = {EngineKind.VLLM: b"/weight_info", EngineKind.SGLANG: b"/model_info"}
 
 
 class KnownEngine:
-    """Asked once, with the key of the first who asks for something else."""
+    """The engine at the upstream, identified once, with the key of the first caller."""
 
     def __init__(self, upstream: Upstream, kind: EngineKind | None) -> None:
         self._upstream = upstream

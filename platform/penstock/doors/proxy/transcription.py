@@ -1,4 +1,4 @@
-"""What passed through the proxy, as events."""
+"""Events made of the calls that passed through the proxy."""
 
 import os
 from collections import OrderedDict
@@ -13,43 +13,44 @@ from msgspec import Struct, field
 from penstock.doors.proxy.answers import AnswerDraft, ChoiceDraft, problem_of, usage_of_choice
 from penstock.doors.proxy.dialogue import (
     Dialogue,
+    Labels,
+    ModelApi,
     Place,
     SessionBook,
-    chained,
     dialogue_of,
     is_synthetic,
-    text_chain,
+    next_hash,
+    text_hash,
 )
 from penstock.doors.proxy.engine import EngineKind
 from penstock.doors.proxy.known_engine import Weights
-from penstock.doors.proxy.target import Endpoint, Labels
 from penstock.events.event import DROPPED_TYPE
 from penstock.events.messages import Message, present
 from penstock.ingest.recorder.recorder import Recorder
 
 
 class RecordedCall(Struct, tag="began", eq=False):
-    """What the process that answers tells of a call when it begins."""
+    """A call to record, as the answering process describes it at its start."""
 
-    endpoint: Endpoint
+    api: ModelApi
     labels: Labels
     request: bytes
     engine: EngineKind
     began_us: int
-    #: Where the upstream gives its answer no id.
+    #: Names the answer if the upstream gives it no id.
     key: str = field(default_factory=lambda: os.urandom(8).hex())
-    #: By which the process that records knows it.
+    #: Id between the two processes.
     number: int = 0
-    #: What came of the answer and was not handed over yet.
+    #: Pieces of the answer that were not handed over yet.
     pieces: list[bytes] = field(default_factory=list)
     bytes: int = 0
-    #: Something of it found no room: its answer is not recorded.
+    #: A part of it found no room, so the answer is not recorded.
     was_dropped: bool = False
 
 
 @dataclass(slots=True)
 class CallEnd:
-    #: Of the upstream's answer; 0 for none.
+    #: Status of the upstream's answer; 0 if there was none.
     status: int
     is_stream: bool
     latency_ms: float
@@ -72,7 +73,7 @@ class CallEvents:
         self._tokenizer = tokenizer
         self._book = SessionBook()
         self._open: dict[RecordedCall, _OpenCall] = {}
-        #: What the model was given in each session: system prompt and tools.
+        #: System prompt and tools of each session.
         self._given: OrderedDict[str, bytes] = OrderedDict()
 
     def take(
@@ -95,8 +96,8 @@ class CallEvents:
 
     def _begin(self, call: RecordedCall) -> None:
         try:
-            dialogue = dialogue_of(call.endpoint, call.request)
-        except ValueError:  # whoever answers it says what is wrong with it
+            dialogue = dialogue_of(call.api, call.request)
+        except ValueError:  # the upstream will refuse it
             dialogue = Dialogue()
         place = self._book.place(call.labels, dialogue)
         opened = self._open[call] = _OpenCall(call, dialogue, place, self._recorder)
@@ -106,7 +107,7 @@ class CallEvents:
         for at, message in enumerate(dialogue.messages):
             names |= {each["id"]: each["name"] for each in message.calls}
             if at >= place.new_from:
-                # The answer to a call of ours stands there in the client's own form.
+                # The answer to a recorded call comes back in the client's own form.
                 is_ours = message.role == "assistant" and answered_before and at == place.new_from
                 if not is_ours:
                     self._say(opened, message, at, names)
@@ -135,17 +136,17 @@ class CallEvents:
         elif known != given:
             opened.given = {"system": dialogue.system, "tools": dialogue.tools}
         if place.is_compacted:
-            key = f"c-{place.chains[0]:016x}"
+            key = f"c-{place.hashes[0]:016x}"
             opened.record("compaction", {}, key, call.began_us - 1)
 
     def _say(
         self, opened: "_OpenCall", message: Message, at: int, names: Mapping[str, str]
     ) -> None:
-        chain = f"{opened.place.chains[at]:016x}"
+        prefix = f"{opened.place.hashes[at]:016x}"
 
         def record(kind: str, payload: Mapping[str, Any], mark: str) -> None:
             ts_us = opened.call.began_us + min(opened.said, 1_000_000)
-            opened.record(kind, payload, f"{mark}-{chain}", ts_us)
+            opened.record(kind, payload, f"{mark}-{prefix}", ts_us)
             opened.said += 1
 
         for nth, told in enumerate(message.outputs):
@@ -154,8 +155,8 @@ class CallEvents:
             record("tool_result", result, f"r{nth or ''}")
         if message.role == "system":
             record("x_system_message", {"text": message.text}, "s")
-        elif message.role == "assistant":  # given before this proxy was there
-            copied = {"call_id": f"m-{chain}", "is_copied_context": True}
+        elif message.role == "assistant":  # an answer from before the proxy was used
+            copied = {"call_id": f"m-{prefix}", "is_copied_context": True}
             record("model_call", _said(message) | copied, "m")
         elif message.text or message.others:
             synthetic = is_synthetic(message) or None
@@ -171,11 +172,11 @@ class CallEvents:
             return
         prompt = opened.dialogue.prompt
         for choice in draft.choices.values():
-            chain = opened.chain_of(choice.message())
+            after = opened.hash_with(choice.message())
             length = None if prompt is None else len(prompt) + len("".join(choice.texts))
-            self._book.end(call.labels, opened.place, chain, length=length)
-        if draft.endpoint is Endpoint.RESPONSES and draft.id:
-            self._book.end(call.labels, opened.place, text_chain(draft.id))
+            self._book.end(call.labels, opened.place, after, length=length)
+        if draft.api is ModelApi.RESPONSES and draft.id:
+            self._book.end(call.labels, opened.place, text_hash(draft.id))
 
     def _settle(self, call: RecordedCall, end: CallEnd) -> None:
         opened = self._open.pop(call, None)
@@ -224,7 +225,7 @@ class CallEvents:
                 "unreadable_events": draft.unreadable or None,
             }  # fmt: skip
             checkpoint = call.labels.checkpoint or _checkpoint(draft, end.weights)
-            key = f"m-{opened.chain_of(message):016x}"
+            key = f"m-{opened.hash_with(message):016x}"
             opened.record("model_call", payload, key, ts_us, checkpoint)
 
 
@@ -234,9 +235,9 @@ class _OpenCall:
     ) -> None:
         self.call, self.dialogue, self.place = call, dialogue, place
         self._recorder = recorder
-        #: System prompt and tools, where they are others than the session's.
+        #: System prompt and tools, if they differ from the session's.
         self.given: dict[str, Any] = {}
-        self.draft = AnswerDraft(call.endpoint, _ANSWER_BYTES_MAX)
+        self.draft = AnswerDraft(call.api, _ANSWER_BYTES_MAX)
         self.has_ended = False
         self.said = 0
         self._first: list[bytes] = []
@@ -253,10 +254,10 @@ class _OpenCall:
             self.draft.end()
         return self.draft
 
-    def chain_of(self, answer: Message) -> int:
+    def hash_with(self, answer: Message) -> int:
         if self.dialogue.prompt is not None:
-            return text_chain(self.dialogue.prompt + (answer.text or ""))
-        return chained(self.place.end, answer)
+            return text_hash(self.dialogue.prompt + (answer.text or ""))
+        return next_hash(self.place.end, answer)
 
     def refusal(self, status: int) -> str:
         body = b"".join(self._first)
@@ -295,14 +296,14 @@ def _tokens(
     version: int | None,
     tokenizer: str | None,
 ) -> dict[str, Any] | None:
-    """As an engine told them; log-probabilities that are not those of each token are left out."""
+    """The tokens that an engine reported, with log-probabilities only if each token has one."""
     prompt = choice.prompt_ids or draft.choice().prompt_ids
     if not prompt or not choice.ids:
         return None
     ids, logprobs = choice.ids.tolist(), choice.logprobs.tolist()
     unscored: list[int] = []
     if len(logprobs) == len(ids) - 1 and choice.stop_id == ids[-1]:
-        # A stream of SGLang says no log-probability of the token that ends an answer.
+        # SGLang's streams have no log-probability for the token that ends an answer.
         ids, unscored = ids[:-1], ids[-1:]
     count = len(ids)
     runs: list[list[int]] | None = None

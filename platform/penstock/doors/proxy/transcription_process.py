@@ -1,8 +1,7 @@
-"""The process in which what passed through the proxy becomes events. It decodes, masks and packs:
-work that would hold up whoever is answered meanwhile, were it in the process that answers.
+"""The process that turns the proxy's calls into events: it decodes, masks and packs.
 
-Frames go to it over a pipe. When the proxy ends, however it ends, the pipe does: what came until
-then is recorded all the same."""
+In the answering process this work would delay answers. Frames come over a pipe, which ends with the
+proxy, however that ends. Everything sent until then is recorded."""
 
 import asyncio
 import itertools
@@ -27,7 +26,7 @@ from penstock.ingest.recorder.recorder import Recorder, RecorderCounts
 _log = logging.getLogger("penstock.proxy")
 
 _MIB = 1024 * 1024
-#: Of frames that the process has not taken yet; what finds no room is dropped.
+#: Frames that the process has not taken yet. Calls that find no room are dropped.
 _WAITING_BYTES_MAX = 64 * _MIB
 _RECORDER_BYTES_MAX = 64 * _MIB
 _REPORT_SECONDS = 0.1
@@ -59,7 +58,7 @@ _decoder = msgspec.msgpack.Decoder(RecordingPlan | RecordedCall | _Came | _Ended
 
 
 class TranscriptionProcess(asyncio.Protocol):
-    """Takes calls from the event loop and never holds it up; what finds no room is dropped and
+    """Takes calls from the event loop without blocking it. Calls that find no room are dropped and
     counted."""
 
     def __init__(self, plan: RecordingPlan) -> None:
@@ -107,14 +106,14 @@ class TranscriptionProcess(asyncio.Protocol):
             async with asyncio.timeout(_END_SECONDS_MAX):
                 await self._ended.wait()
         except TimeoutError:
-            _log.warning("what waits to be recorded is lost: it took too long")
+            _log.warning("calls that wait to be recorded are lost: the process took too long")
         await asyncio.to_thread(self._process.stop, _END_SECONDS_MAX)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._pipe = None
         self._ended.set()
         if not self._is_closing:
-            _log.warning("the process that records ended, and is started again")
+            _log.warning("the recording process ended, and is started again")
             loop = asyncio.get_running_loop()
             loop.call_later(_RESTART_SECONDS, lambda: loop.create_task(self._restart()))
 
@@ -144,7 +143,7 @@ class TranscriptionProcess(asyncio.Protocol):
 
 
 def _frames(channel: Channel) -> Iterator[Any]:
-    with suppress(EOFError):  # the proxy has ended, perhaps in the middle of a frame
+    with suppress(EOFError):  # the proxy ended, perhaps within a frame
         while True:
             yield _decoder.decode(channel.receive())
 
@@ -156,7 +155,7 @@ def _report(recorder: Recorder, ended: threading.Event, end: socket.socket) -> N
             last = counts
             try:
                 end.sendall(msgspec.json.encode(counts._asdict()) + b"\n")
-            except OSError:  # nobody asks any more
+            except OSError:  # the proxy has ended
                 return
 
 
@@ -176,7 +175,7 @@ def _transcribe(frames: Iterator[Any], events: CallEvents) -> None:
                     _take(events, known, None, end, is_settled=is_settled)
                     if is_settled:
                         del calls[number]
-    for call in calls.values():  # the proxy is gone, and their clients with it
+    for call in calls.values():  # the proxy is gone, and the connections to its clients
         lasted_ms = (time.time_ns() // 1000 - call.began_us) / 1000
         gone = CallEnd(0, is_stream=True, latency_ms=lasted_ms, is_called_off=True)
         _take(events, call, None, gone, is_settled=True)
@@ -192,7 +191,7 @@ def _take(
 ) -> None:
     try:
         events.take(call, piece, end, is_settled=is_settled)
-    except Exception:  # noqa: BLE001  # the next calls are recorded all the same
+    except Exception:  # noqa: BLE001  # the next calls must be recorded
         _log.exception("a call was not recorded")
         events.drop(call, "fault")
 

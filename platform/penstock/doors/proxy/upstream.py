@@ -1,5 +1,4 @@
-"""Connections to the upstream: requests go out whole or piece by piece, answers come piece by piece
-as they were sent."""
+"""Connections to the upstream. Requests go out whole or in pieces, answers come in pieces."""
 
 import asyncio
 import ssl
@@ -14,10 +13,6 @@ from penstock.backends.http.address import HttpAddress
 from penstock.core.errors import PenstockError, one_line
 
 
-class ProxyAddressTaken(PenstockError, exit_status=3):
-    """Cannot listen on {host}:{port}: {why}. Choose another with --port."""
-
-
 class UpstreamUnreachable(PenstockError, exit_status=3):
     """The upstream {url} cannot be reached: {why}."""
 
@@ -29,10 +24,10 @@ class UpstreamBroken(PenstockError, exit_status=3):
 Headers = list[tuple[bytes, bytes]]
 
 _CONNECT_SECONDS_MAX = 10.0
-#: Servers close what was idle for some seconds; what is used while they do has to be sent again.
+#: Servers close connections that idle for some seconds; a request sent meanwhile must be repeated.
 _IDLE_SECONDS_MAX = 2.0
 _IDLE_MAX = 64
-#: So much of an answer waits for its client; then nothing is read of it.
+#: Bytes of an answer that wait for its client before reading stops.
 _WAITING_BYTES_MAX = 256 * 1024
 _HEADERS_MAX = 256
 _NOT_MODIFIED, _NO_CONTENT = 304, 204
@@ -91,7 +86,7 @@ class UpstreamConnection(asyncio.Protocol):
         return self._head
 
     async def read(self) -> bytes:
-        """What came since; empty at the end. Raises UpstreamBroken."""
+        """Read the next bytes, empty at the end. Raises UpstreamBroken."""
         while not self._pieces:
             if self._is_complete:
                 return b""
@@ -111,7 +106,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._wake()
 
     def release(self) -> None:
-        """The exchange is over: it serves the next one, where its end is known."""
+        """End the exchange. The connection is kept for the next one if it can be."""
         ended = self._is_complete and self.is_open and not self._until_close
         if ended and self._parser.should_keep_alive():
             self._upstream.keep(self)
@@ -123,7 +118,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none of its class
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's has another class
 
     def data_received(self, data: bytes) -> None:
         self.answered = True
@@ -132,7 +127,7 @@ class UpstreamConnection(asyncio.Protocol):
         except httptools.HttpParserUpgrade:
             self._problem = "it changed to another protocol"
         except httptools.HttpParserError as error:
-            self._problem = one_line(error) or "its answer is no HTTP"
+            self._problem = one_line(error) or "its answer is not HTTP"
         if self._problem and self._transport is not None:
             self._transport.abort()
         if self._waiting > _WAITING_BYTES_MAX and self._transport is not None:
@@ -161,7 +156,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        if status < 200:  # of what comes before the answer
+        if status < 200:  # an interim response
             return
         self._head = AnswerHead(status, self._headers)
         names = {name for name, _ in self._headers}
@@ -207,8 +202,9 @@ class Upstream:
     async def request(
         self, method: str, target: bytes, headers: Headers, body: bytes, *, whole: bool = True
     ) -> UpstreamConnection:
-        """A connection over which the request is under way. One that is not `whole` goes on with
-        `send_more`. Raises UpstreamUnreachable."""
+        """Send a request and return its connection. Raises UpstreamUnreachable.
+
+        A request that is not `whole` continues with `send_more`."""
         head = self._head(method, target, headers)
         while True:
             connection = self._taken() if whole else None
@@ -218,7 +214,7 @@ class Upstream:
             await connection.send(head, body, method)
             if not reused:
                 return connection
-            # One that was idle may have been closed by the server at this moment.
+            # The server may have closed an idle connection at this moment.
             with suppress(UpstreamBroken):
                 await connection.head()
                 return connection

@@ -1,8 +1,12 @@
-"""The ASGI application: the routes of all rooms, and whether the process is well."""
+"""The ASGI application: the routes of all rooms, probes, metrics, and a page of the API."""
 
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
+import jinja2
 import msgspec
 from litestar import Litestar, MediaType, Request, Response, get
 from litestar.di import Provide
@@ -27,13 +31,77 @@ from penstock.core.endpoint import Caller
 from penstock.core.errors import PenstockError
 from penstock.core.room import rooms
 from penstock.doors.console.routes import console_routes, on_console_http_error
-from penstock.doors.server.api_page import get_docs
 from penstock.doors.server.service import Service
-from penstock.doors.server.settings import ServerSettings
+from penstock.doors.settings import ServerSettings
 from penstock.ingest import routes as ingest
 from penstock.ingest.otlp import routes as otlp
 from penstock.lake.query import routes as lake
 from penstock.registry.channels import routes as channels
+
+_REFERENCE = "#/components/schemas/"
+_POLICY = (
+    "default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}'; "
+    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+#: Deeper schemas are shown as `…`.
+_DEPTH_MAX = 4
+
+Document = Mapping[str, Any]
+
+
+def fields_of(schema: Document) -> Iterator[Document]:
+    """The properties of an object, or of the objects in an array, with their names."""
+    if schema.get("type") == "array":
+        schema = schema.get("items", {})
+    required = schema.get("required", ())
+    for name, each in schema.get("properties", {}).items():
+        about = each.get("description", "")
+        yield {"name": name, "schema": each, "required": name in required, "description": about}
+
+
+def type_text(schema: Document, depth: int = 0) -> str:
+    """Describe a schema in one line."""
+    if depth > _DEPTH_MAX:
+        return "…"
+    if "$ref" in schema:
+        return str(schema["$ref"]).removeprefix(_REFERENCE)
+    for several in ("oneOf", "anyOf"):
+        if several in schema:
+            texts = (type_text(each, depth + 1) for each in schema[several])
+            return " or ".join(dict.fromkeys(texts))
+    if "enum" in schema:
+        return " | ".join(map(str, schema["enum"]))
+    kind = schema.get("type", "anything")
+    if isinstance(kind, list):
+        return " or ".join(kind)
+    if kind == "array":
+        return f"list of {type_text(schema.get('items', {}), depth + 1)}"
+    if isinstance(values := schema.get("additionalProperties"), Mapping):
+        return f"object of {type_text(values, depth + 1)}"
+    return f"{kind} ({schema['format']})" if "format" in schema else str(kind)
+
+
+@cache
+def _template() -> jinja2.Template:
+    text = files("penstock.doors.server").joinpath("api_page.html.jinja").read_text("utf-8")
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"type_text": type_text, "fields_of": fields_of}
+    return environment.from_string(text)
+
+
+@get("/docs", media_type=MediaType.HTML, include_in_schema=False, sync_to_thread=False)
+def get_docs(request: Request[Any, Any, Any]) -> Response[str]:
+    document: Document = request.app.openapi_schema.to_schema()
+    nonce = secrets.token_urlsafe(16)
+    page = _template().render(document=document, nonce=nonce)
+    headers = {
+        "Content-Security-Policy": _POLICY.format(nonce=nonce),
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+        "Cache-Control": "no-store",  # each answer has its own nonce
+    }
+    return Response(page, media_type=MediaType.HTML, headers=headers)
 
 
 @get("/healthz", media_type=MediaType.TEXT, summary="Alive", sync_to_thread=False)
@@ -42,7 +110,7 @@ def get_healthz() -> str:
 
 
 class Readiness(msgspec.Struct):
-    """`problems` keep the process from making progress; a person should see to `warnings`."""
+    """`problems` stop the process from making progress. `warnings` need a person's attention."""
 
     ready: bool
     problems: list[str]
@@ -53,7 +121,7 @@ class Readiness(msgspec.Struct):
     "/readyz",
     summary="Making progress",
     sync_to_thread=False,
-    responses={503: ResponseSpec(Readiness, description="No progress; `problems` say why.")},
+    responses={503: ResponseSpec(Readiness, description="No progress; see `problems`.")},
 )
 def get_readyz(service: Service) -> Response[Readiness]:
     problems = list(service.problems())
@@ -65,7 +133,7 @@ def get_readyz(service: Service) -> Response[Readiness]:
     "/metrics",
     media_type=MediaType.TEXT,
     summary="Prometheus",
-    description="Without a key all tenants are added up; with an admin key, those of its tenant.",
+    description="Without a key: the sum over all tenants. With an admin key: its tenant alone.",
     responses=refusals(401, 403, 429),
     security=[{}, *KEY_NEEDED],
 )
@@ -101,7 +169,7 @@ _PARTS = (
 async def reading_caller(
     request: Request[Any, Any, Any], authorizer: Authorizer, quotas: Quotas
 ) -> Caller:
-    """Whoever asks with a key that may read rows; counts as a query."""
+    """The caller of a request that reads rows. Counts as a query."""
     authorization = request.headers.get("authorization")
     grant = await authorizer.authorize(authorization, "read")
     quotas.require(grant.tenant, "queries_per_hour")
@@ -110,7 +178,7 @@ async def reading_caller(
 
 
 def make_app(service: Service) -> ASGIApp:
-    """The application, which starts and stops the service as it starts and stops."""
+    """Make the application. It starts and stops the service as it starts and stops."""
     app = Litestar(
         [*ROUTES, *console_routes()],
         lifespan=[lambda _app: service.running()],
@@ -134,7 +202,7 @@ def make_app(service: Service) -> ASGIApp:
             render_plugins=[JsonRenderPlugin(path="/")],
             components=SECURITY_SCHEMES,
         ),
-        request_max_body_size=None,  # each route that reads a body has a limit of its own
+        request_max_body_size=None,  # each route that reads a body has its own limit
         logging_config=None,
     )
     which = service.settings.room(ServerSettings).request_log
@@ -142,7 +210,7 @@ def make_app(service: Service) -> ASGIApp:
 
 
 def on_no_address(request: Request[Any, Any, Any], error: NotFoundException) -> Response[Any]:
-    """A page for a browser; a problem below /v1, which is for programs."""
+    """Answer a browser with a page, a program (all paths under /v1) with a problem document."""
     accepted = request.headers.get("accept", "")
     wants_page = "text/html" in accepted and not request.url.path.startswith("/v1/")
     return on_console_http_error(request, error) if wants_page else on_http_error(request, error)

@@ -9,33 +9,31 @@ from penstock.backends.terminal import options
 from penstock.backends.terminal.output import show_rows
 from penstock.core.arrow_start import take_memory_from_system
 from penstock.core.settings import load_settings, resolve
-from penstock.doors.server.settings import ServerRole
+from penstock.doors.settings import ServerRole
 from penstock.lake.commands import command
 
 
 def serve(
     data: options.Data = None,
     host: Annotated[
-        str | None, typer.Option(help="Address to listen on; else PENSTOCK_HOST, else 127.0.0.1.")
+        str | None, typer.Option(help="Address to listen on. Default: PENSTOCK_HOST, 127.0.0.1.")
     ] = None,
     port: Annotated[
         int | None,
         typer.Option(
-            help="Port to listen on, 0 for a free one; else PENSTOCK_PORT, else 8787.",
+            help="Port to listen on, 0 for a free one. Default: PENSTOCK_PORT, 8787.",
             min=0,
             max=65_535,
         ),
     ] = None,
-    role: Annotated[
-        ServerRole, typer.Option(help="Which part to run; all of them by default.")
-    ] = "all",
+    role: Annotated[ServerRole, typer.Option(help="Part of the service to run.")] = "all",
     *,
     tls_cert: Annotated[
         str | None,
-        typer.Option("--tls-cert", metavar="FILE", help="Speak HTTPS with this certificate chain."),
+        typer.Option("--tls-cert", metavar="FILE", help="Serve HTTPS with this certificate chain."),
     ] = None,
     tls_key: Annotated[
-        str | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's private key.")
+        str | None, typer.Option("--tls-key", metavar="FILE", help="Private key of --tls-cert.")
     ] = None,
     json: options.Json = False,
 ) -> None:
@@ -53,7 +51,7 @@ def serve(
 
 @command()
 def config(data: options.Data = None) -> Iterator[object]:
-    """Every setting, its value and where it came from.
+    """Show every setting, its value and its origin.
 
     Example: penstock config
     """

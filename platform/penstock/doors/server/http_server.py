@@ -1,13 +1,16 @@
-"""The application on a socket, until a signal."""
+"""The server process: socket, HTTPS, memory and signals around the application."""
 
 import ctypes
 import gc
 import ipaddress
 import os
+import signal
 import socket
+import ssl
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
@@ -25,24 +28,90 @@ from penstock.core.settings import Settings
 from penstock.doors.console.sign_in import operator_key
 from penstock.doors.server.app import make_app
 from penstock.doors.server.service import Service
-from penstock.doors.server.settings import ServerRole, ServerSettings
-from penstock.doors.server.tls import ServerTls, ServiceAddressTaken, open_tls
-from penstock.doors.server.wire import ConnectionCounts, bounded_protocol, make_room_for
+from penstock.doors.server.wire import (
+    BACKLOG,
+    ConnectionCounts,
+    bounded_protocol,
+    listen,
+    listening_url,
+    make_room_for,
+)
+from penstock.doors.settings import ServerRole, ServerSettings
 from penstock.lake.lake import Lake, open_or_make
+
+
+class CertificateUnfit(PenstockError, exit_status=2):
+    """The certificate {certificate!r} with the key {key!r} cannot be used: {why}. Set
+    PENSTOCK_TLS_CERTIFICATE_FILE and PENSTOCK_TLS_KEY_FILE to PEM files, the key without a
+    passphrase."""
+
 
 log_line = structlog.get_logger()
 
-_BACKLOG = 2048
-#: In the data directory.
+
+@dataclass(frozen=True)
+class ServerTls:
+    """The server's certificate. Connections that began before a renewal keep the old one."""
+
+    context: ssl.SSLContext
+    certificate_file: str
+    key_file: str
+
+    def renew(self) -> None:
+        """Read the files again. Raises CertificateUnfit and keeps the old certificate."""
+        probe = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        for context in (probe, self.context):
+            try:
+                # The empty passphrase keeps OpenSSL from asking for one on the terminal.
+                context.load_cert_chain(self.certificate_file, self.key_file, password=lambda: "")
+            except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+                files = {"certificate": self.certificate_file, "key": self.key_file}
+                raise CertificateUnfit(**files, why=str(error)) from error
+
+    @contextmanager
+    def renewed_on_hangup(self) -> Iterator[None]:
+        """Renew on SIGHUP within the block."""
+
+        def renew(*_: object) -> None:
+            try:
+                self.renew()
+            except CertificateUnfit as error:
+                log_line.error("the old certificate stays in use", why=str(error))
+            else:
+                log_line.info("the certificate was read again", file=self.certificate_file)
+
+        before = signal.signal(signal.SIGHUP, renew)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGHUP, before)
+
+
+def open_tls(settings: ServerSettings) -> ServerTls | None:
+    """Load the certificate that the settings name, if any. Raises CertificateUnfit."""
+    certificate, key = settings.tls_certificate_file, settings.tls_key_file
+    if not certificate and not key:
+        return None
+    if not certificate or not key:
+        raise CertificateUnfit(certificate=certificate, key=key, why="one of them is not set")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    tls = ServerTls(context, certificate, key)
+    tls.renew()
+    return tls
+
+
+#: Name in the data directory.
 _KEY_FILE = "first-admin-key"
 _SWITCH_SECONDS = 0.0002
-#: For the garbage collector: how often new and older objects are visited.
+#: Thresholds of the garbage collector's generations.
 _COLLECTIONS = (20_000, 20, 100)
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 _KEPT_BYTES_MAX = 128 * 1024 * 1024
-#: The most that the C library accepts.
+#: The C library accepts no more.
 _FROM_HEAP_BYTES_MAX = 32 * 1024 * 1024
-#: Heaps that threads share: each keeps memory of its own.
+#: Heaps that threads share. Each keeps its own freed memory.
 _HEAPS_MAX = 2
 
 
@@ -64,36 +133,34 @@ def _serve(settings: Settings, role: ServerRole, *, json: bool) -> None:
         try:
             lake.store.check()
         except StoreUnreachable as error:
-            if role != "gateway":  # which takes events in without a store
+            if role != "gateway":  # a gateway takes events in without a store
                 raise
             log_line.warning(one_line(error))
     listening = settings.room(ServerSettings)
     tls = open_tls(listening)
-    bound = _bind(listening.host, listening.port)
+    bound = listen(listening.host, listening.port)
     service = Service(settings, role)
     service.start()
     key = _first_key(service.lake, listening.host)
-    address, port = bound.getsockname()[:2]
-    scheme = "https" if tls is not None else "http"
-    url = f"{scheme}://[{address}]:{port}" if ":" in address else f"{scheme}://{address}:{port}"
+    url = listening_url(bound, secure=tls is not None)
     sign_in = _sign_in_link(service, listening.host)
     if json:
         link = url + sign_in if sign_in else None
         show_json_line({"url": url, "key": key, "data": str(settings.data), "sign_in": link})
     else:
         as_log = settings.log_format == "json"
-        # Whoever reads that it listens may look for the key at once.
+        # The key is in place before anyone reads that the service listens.
         handed_over = _hand_over(key, settings.data, as_log=as_log) if key else None
         _announce(f"Penstock listens on {url}, with its data in {settings.data}", as_log=as_log)
         if handed_over is not None:
             _announce(handed_over, as_log=as_log)
-        # On a terminal alone: what goes into a pipe is kept by whatever keeps logs.
+        # Only on a terminal: log collectors keep what goes into a pipe.
         link = sign_in if to_terminal() and not as_log else None
-        once = ", which signs one browser in, once" if link else ""
+        once = " (signs one browser in, once)" if link else ""
         _announce(f"The console: {url}{link or '/'}{once}", as_log=as_log)
     came_up = _run(service, bound, tls)
     if not service.ended:
-        # Work that is under way is in the event log: nobody waits for it, and nothing is lost.
+        # Unfinished work is in the event log, so nothing is lost.
         sys.stderr.flush()  # noqa: TID251  # nothing is written
         os._exit(0)
     if not came_up:
@@ -101,7 +168,7 @@ def _serve(settings: Settings, role: ServerRole, *, json: bool) -> None:
 
 
 def _keep_memory() -> None:
-    """Keep memory that one request or flush gave back for the next."""
+    """Reuse freed memory for the next request or flush instead of returning it to the system."""
     try:
         set_option = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
@@ -109,20 +176,6 @@ def _keep_memory() -> None:
     set_option(_ARENA_MAX, _HEAPS_MAX)
     set_option(_TRIM_THRESHOLD, _KEPT_BYTES_MAX)
     set_option(_MMAP_THRESHOLD, _FROM_HEAP_BYTES_MAX)
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    """Listen; port 0 takes a free one. Raises ServiceAddressTaken."""
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        bound = socket.socket(family, socket.SOCK_STREAM)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((host, port))
-        bound.listen(_BACKLOG)
-    except (OSError, OverflowError) as error:  # the latter is of a port over 65535
-        why = getattr(error, "strerror", None) or error
-        raise ServiceAddressTaken(host=host, port=port, why=why) from error
-    return bound
 
 
 def _is_loopback(host: str) -> bool:
@@ -133,7 +186,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _sign_in_link(service: Service, host: str) -> str | None:
-    """A link into the console for whoever starts the service on their own machine."""
+    """A link that signs in the person who starts the service on their own machine."""
     if not _is_loopback(host):
         return None
     key = operator_key(service.lake.database, service.clock.now_us())
@@ -141,41 +194,41 @@ def _sign_in_link(service: Service, host: str) -> str | None:
 
 
 def _first_key(lake: Lake, host: str) -> str | None:
-    """Make an admin key for whoever starts the service on their own machine the first time."""
+    """Create an admin key at the first start, if the service listens on loopback only."""
     if _is_loopback(host):
         created = create_first_key(lake.database, "made at the first start")
         return created[1] if created else None
     if not list_keys(lake.database):
-        why = "none is made on a public address: penstock keys create"
+        why = "none is created for a public address: run penstock keys create"
         log_line.warning("there is no key yet", why=why)
     return None
 
 
 def _announce(text: str, *, as_log: bool) -> None:
-    """Tell whoever started the service: a person, or what collects its log."""
     log_line.info(text) if as_log else show_text(text)
 
 
 def _hand_over(key: str, data: Path, *, as_log: bool) -> str:
-    """Show the first key on a terminal, or keep it in a private file: what goes into a pipe is kept
-    by whatever keeps logs."""
+    """Show the first key on a terminal, else write it to a private file.
+
+    Log collectors keep what goes into a pipe."""
     if to_terminal() and not as_log:
-        return f"Admin key, shown this once: {key}"
+        return f"Admin key, shown only once: {key}"
     path = data / _KEY_FILE
-    path.unlink(missing_ok=True)  # of a lake that was here before
+    path.unlink(missing_ok=True)  # left by an earlier lake
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:  # noqa: PTH123
         file.write(f"{key}\n")
-    return f"Admin key: in {path}, for you alone; remove the file once you have it"
+    return f"Admin key: in {path}, readable by you alone; delete the file once you have the key"
 
 
 def _run(service: Service, bound: socket.socket, tls: ServerTls | None) -> bool:
-    """Serve until SIGTERM or SIGINT. False where it never came up."""
+    """Serve until SIGTERM or SIGINT. Returns False if the server never came up."""
     limits = service.settings.room(ServerSettings)
     connections_max = make_room_for(limits.connections_max)
     if connections_max < limits.connections_max:
         log_line.warning(
-            "the system's limit of open files leaves room for fewer connections than "
-            "PENSTOCK_CONNECTIONS_MAX: raise it (ulimit -n)",
+            "the limit of open files allows fewer connections than PENSTOCK_CONNECTIONS_MAX: "
+            "raise it (ulimit -n)",
             room=connections_max,
             wanted=limits.connections_max,
         )
@@ -186,12 +239,12 @@ def _run(service: Service, bound: socket.socket, tls: ServerTls | None) -> bool:
         http=bounded_protocol(counts),
         loop="uvloop",
         lifespan="on",
-        log_config=None,  # its lines go where those of other libraries go: into the log
-        log_level="error",  # below that it logs a line for each request that is no HTTP
+        log_config=None,  # its lines go into our log, as other libraries' lines do
+        log_level="error",  # lower levels log every request that is not HTTP
         access_log=False,
-        backlog=_BACKLOG,
+        backlog=BACKLOG,
         ssl_context_factory=(lambda *_: tls.context) if tls is not None else None,
-        # Otherwise whoever is on this machine could name any address as its own.
+        # Without proxies, a local client could claim any address.
         proxy_headers=bool(proxies),
         forwarded_allow_ips=proxies,
         timeout_graceful_shutdown=round(service.settings.shutdown_seconds_max),
@@ -201,8 +254,8 @@ def _run(service: Service, bound: socket.socket, tls: ServerTls | None) -> bool:
     def stop() -> None:
         server.should_exit = True
 
-    # uvicorn sends itself the signal again when it is done, which to a supervisor is a failure. A
-    # signal from before it listens is heard as well.
+    # uvicorn raises the signal again when it ends, which a supervisor takes for a failure. This
+    # also handles a signal that comes before it listens.
     renewing = tls.renewed_on_hangup() if tls is not None else nullcontext()
     with _short_pauses(), on_end_signal(stop), renewing:
         server.run(sockets=[bound])
@@ -225,7 +278,7 @@ class _Server(uvicorn.Server):
         self._end_soon = end_soon
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Answer requests that only wait: uvicorn waits for all that are under way."""
+        """Answer waiting requests first: uvicorn waits until all have ended."""
         call_off_abort()
         self._end_soon()
         super().handle_exit(sig, frame)
@@ -233,11 +286,11 @@ class _Server(uvicorn.Server):
 
 @contextmanager
 def _short_pauses() -> Iterator[None]:
-    """Let neither requests nor the writer hold the interpreter for long."""
+    """Keep requests and the writer from holding the interpreter for long."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_SECONDS)
-    # No collection visits what was loaded so far: one of all generations would visit every event
-    # that is being written, and hold all up.
+    # Objects loaded so far are never visited again. A full collection would visit every event that
+    # is being written, and stop all threads meanwhile.
     thresholds = gc.get_threshold()
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""The parts of a server process: the lake, keys, the gateway's and the writer's threads."""
+"""The parts of a server process: the lake, keys, and the threads of gateway and writer."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ from penstock.core.errors import PenstockError
 from penstock.core.metrics import Metrics
 from penstock.core.settings import Settings
 from penstock.doors.console.console import Console
-from penstock.doors.server.settings import ServerRole
+from penstock.doors.settings import ServerRole
 from penstock.ingest.gateway import GroupCommit, InflightBytes
 from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.rejected_lines import fuse_warnings
@@ -41,14 +41,12 @@ from penstock.registry.channels.settings import ChannelSettings
 from penstock.registry.fleet.replicas import FleetGauges
 from penstock.registry.fleet.settings import FleetSettings
 
-#: A writer without progress for longer is not ready.
+#: A writer that makes no progress for longer counts as stuck.
 _STUCK_SECONDS_MAX = 30.0
 
-#: Queries that wait for their turn.
 _QUERIES_WAITING_MAX = 64
-#: Between two notes in the audit.
 _AUDIT_SECONDS = 60.0
-#: Calls that run, each with a connection to the database, and that wait.
+#: Each running call has a connection to the database.
 _CALLS_RUNNING_MAX = 4
 _CALLS_WAITING_MAX = 64
 
@@ -57,7 +55,7 @@ log_line = structlog.get_logger()
 
 @dataclass
 class Service:
-    """What a server process is made of; built before it listens."""
+    """The parts of a server process. They are built before it listens."""
 
     settings: Settings
     role: ServerRole = "all"
@@ -119,7 +117,7 @@ class Service:
         self._fuse_warnings: list[str] = []
         self._audited_us = self.clock.now_us()
         self._started = False
-        #: False when a thread did not end in time: it still uses the lake.
+        #: False if a thread did not end in time and still uses the lake.
         self.ended = True
         self.writer: Writer | None = None
         self.upkeep: Upkeep | None = None
@@ -129,7 +127,7 @@ class Service:
         self.deliverer: Deliverer | None = None
 
     def start(self) -> None:
-        """Open everything, once. Raises what makes starting pointless; then nothing is open."""
+        """Open everything, once. Closes all parts again if one fails, and raises its error."""
         if self._started:
             return
         self._started = True
@@ -148,7 +146,7 @@ class Service:
         note_settings(self.lake.database, self.settings, f"serve {self.role}")
         self.statements.start()
         if self.role in ("all", "gateway"):
-            _ = self.lake.redactor  # rules that cannot be used are told before the first request
+            _ = self.lake.redactor  # invalid rules fail the start, not the first request
             self.gateway.commits = GroupCommit(
                 self.lake.log, self.settings.room(EventLogSettings).block_bytes_max, self.metrics
             )
@@ -165,11 +163,11 @@ class Service:
         self.watcher.start()
 
     def end_soon(self) -> None:
-        """Let nobody wait for anything: the process was asked to end. May be called by a signal."""
+        """Wake everything that waits, because the process ends. Safe in a signal handler."""
         self.watcher.end_soon()
 
     def stop(self) -> None:
-        """Finish what was begun: acknowledge what is on disk, store what is in the log."""
+        """Finish started work: acknowledge what is on disk, store what is in the log."""
         if self.gateway.commits is not None:
             self.gateway.commits.close()
         workers = (self.deliverer, self.upkeep, self.writer, self.watcher)
@@ -184,26 +182,24 @@ class Service:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run in the block; also what was started before a start that fails is stopped."""
+        """Run within the block. A start that fails stops what it started."""
         tasks = []
         try:
             await asyncio.to_thread(self.start)
             every_s = self.settings.room(AccessSettings).keys_refresh_seconds
             repeated = [
-                _repeat(every_s, self.keys.refresh, "keys could not be refreshed"),
+                _repeat(every_s, self.keys.refresh, "keys could not be read"),
                 _repeat(
-                    every_s,
-                    self.lake.redaction_modes.refresh,
-                    "modes of redaction could not be looked at",
+                    every_s, self.lake.redaction_modes.refresh, "redaction modes could not be read"
                 ),
-                _repeat(every_s, self._refresh_warnings, "fuses could not be looked at"),
-                _repeat(every_s, self.quotas.refresh, "quotas could not be looked at"),
+                _repeat(every_s, self._refresh_warnings, "fuses could not be read"),
+                _repeat(every_s, self.quotas.refresh, "quotas could not be read"),
                 _repeat(_AUDIT_SECONDS, self._note_tally, "the audit could not be written"),
             ]
             if self.role in ("all", "writer"):
                 every_s = self.settings.room(FleetSettings).replica_report_seconds
                 gauges = FleetGauges(self.lake.database, self.settings, self.metrics)
-                repeated.append(_repeat(every_s, gauges.refresh, "fleets could not be looked at"))
+                repeated.append(_repeat(every_s, gauges.refresh, "fleets could not be read"))
             tasks = [asyncio.create_task(work) for work in repeated]
             yield
         finally:
@@ -212,7 +208,7 @@ class Service:
             await asyncio.to_thread(self.stop)
 
     def problems(self) -> Iterator[str]:
-        """What keeps this process from making progress."""
+        """Reasons why this process makes no progress."""
         if self.gateway.commits is not None and (problem := self.gateway.commits.problem()):
             yield problem
         if self.writer is None:
@@ -228,8 +224,9 @@ class Service:
         return self.metrics.exposition(tenant)
 
     def _note_tally(self) -> None:
-        """Note what was added up, and log how far each chain of the audit has come: the log is kept
-        elsewhere, where nobody who cuts a chain off can change it."""
+        """Write the tallies to the audit, and the head of each audit chain to the log.
+
+        The log is kept elsewhere: whoever truncates a chain cannot change it there."""
         self.lake.tally.flush(self.lake.database)
         self.lake.redaction_tally.flush(self.lake.database)
         if self.role not in ("all", "writer"):
@@ -243,7 +240,7 @@ class Service:
         self._fuse_warnings = fuse_warnings(self.lake.database)
 
     def warnings(self) -> list[str]:
-        """What a person should see to, while events are taken in all the same."""
+        """Problems that a person should solve, though events are still taken in."""
         upkeep = self.upkeep.problems() if self.upkeep is not None else []
         delivery = self.deliverer.warnings() if self.deliverer is not None else []
         return [*upkeep, *delivery, *self._fuse_warnings]

@@ -1,7 +1,8 @@
-"""Bounds on what a connection may cost before a request is read and after it is answered."""
+"""Listening sockets, and bounds on the cost of their connections."""
 
 import asyncio
 import resource
+import socket
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,30 +10,33 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from penstock.backends.http.address import address_group
+from penstock.core.errors import PenstockError
 
-#: The headers and trailers of one request.
+#: Connections that wait to be accepted.
+BACKLOG = 2048
+#: Headers and trailers of one request together.
 HEADER_BYTES_MAX = 32 * 1024
-#: In memory a short header takes many times its bytes.
+#: A short header takes many times its bytes in memory.
 HEADERS_MAX = 128
-#: From the connection, or the first byte of a request.
+#: Counts from the connection, or from the first byte of a request.
 HEADER_SECONDS_MAX = 10.0
-#: A body may pause so long, and has to come at this rate.
+#: Longest pause and lowest rate of a body.
 BODY_PAUSE_SECONDS_MAX = 30.0
 BODY_BYTES_PER_SECOND_MIN = 1024
-#: Events that come are held in memory until the body is whole.
+#: A body is held in memory until it is complete.
 BODY_SECONDS_MAX = 600.0
-#: Pieces of a body, and one more for each of these bytes: each piece takes time of all.
+#: Pieces that a body may come in, and bytes that earn one more. Each piece delays all requests.
 BODY_PIECES_MIN = 1000
 BODY_PIECE_BYTES_MIN = 64
-#: Requests that came before an earlier one was answered.
+#: Requests sent before an earlier one was answered.
 PIPELINED_REQUESTS_MAX = 16
-#: A client that takes nothing of its answer for longer is cut off.
+#: A client that reads nothing of its answer for longer is cut off.
 ANSWER_PAUSE_SECONDS_MAX = 60.0
-#: All such pauses of one answer, which is held in memory meanwhile.
+#: Sum of the pauses of one answer, which is held in memory meanwhile.
 ANSWER_PAUSES_SECONDS_MAX = 600.0
-#: A connection that ends, but whose client has not taken everything, lasts up to twice as long.
+#: A closing connection whose client has not read everything lasts up to twice as long.
 CLOSE_SECONDS_MAX = 60.0
-#: Files that everything else opens.
+#: Open files apart from connections.
 OTHER_FILES_MAX = 512
 
 _END = b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -43,20 +47,44 @@ _TOO_MANY_PIPELINED = b"HTTP/1.1 429 Too Many Requests" + _END
 _TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5" + _END
 
 
+class ListeningAddressTaken(PenstockError, exit_status=3):
+    """Cannot listen on {host}:{port}: {why}. Choose another port with --port."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open a listening socket; port 0 takes a free one. Raises ListeningAddressTaken."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+        bound.listen(BACKLOG)
+    except (OSError, OverflowError) as error:  # OverflowError: a port over 65535
+        why = getattr(error, "strerror", None) or error
+        raise ListeningAddressTaken(host=host, port=port, why=why) from error
+    return bound
+
+
+def listening_url(bound: socket.socket, *, secure: bool = False) -> str:
+    address, port = bound.getsockname()[:2]
+    host = f"[{address}]" if ":" in address else address
+    return f"{'https' if secure else 'http'}://{host}:{port}"
+
+
 class _BoundReached(Exception):
-    """Leaves the callbacks of the parser."""
+    """Stops the parser from within its callbacks."""
 
 
 @dataclass
 class ConnectionCounts:
-    """Open connections, bounded for all together and for each address."""
+    """Open connections, bounded in total and per address."""
 
     connections_max: int
     address_connections_max: int
     by_address: Counter[str] = field(default_factory=Counter)
 
     def open(self, address: str) -> bool:
-        """Count one more, if it may be opened."""
+        """Count one more connection. Returns False if a bound is reached."""
         full = self.by_address.total() >= self.connections_max
         if full or self.by_address[address] >= self.address_connections_max:
             return False
@@ -104,14 +132,14 @@ class BoundedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self.transport.is_closing():
             return
-        # A piece that ends a header or is of a body is bounded by what reads it.
+        # Pieces that complete a header or belong to a body have bounds of their own.
         self._bytes_since_progress = (
             0 if self._progressed else self._bytes_since_progress + len(data)
         )
         if self._bytes_since_progress > HEADER_BYTES_MAX:
             self._refuse(_TOO_LARGE)
         elif self._timer is None and (self.cycle is None or self.cycle.response_complete):
-            # Any byte ends uvicorn's own time for idle connections, empty lines too.
+            # Any byte, even of an empty line, ends uvicorn's timeout for idle connections.
             self._expect_within(HEADER_SECONDS_MAX)
 
     def send_400_response(self, msg: str) -> None:
@@ -147,7 +175,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._pieces_left += len(body) / BODY_PIECE_BYTES_MIN - 1
         if self._pieces_left < 0:
             self._stop_reading(_TOO_SMALL_PIECES)
-        if not self.cycle.response_complete:  # who is answered already gets no more time
+        if not self.cycle.response_complete:  # an answered request gets no more time
             latest_s = min(self.loop.time() + BODY_PAUSE_SECONDS_MAX, self._body_end_s)
             earned_s = len(body) / BODY_BYTES_PER_SECOND_MIN
             self._body_deadline_s = min(self._body_deadline_s + earned_s, latest_s)
@@ -189,7 +217,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(_TOO_SLOW)
 
     def _end_if_closing(self) -> None:
-        """Abort what is closed: what its client does not take would hold it for ever."""
+        """Abort a closing connection whose client does not read the rest."""
         if self._was_closing:
             self.transport.abort()
             return
@@ -201,7 +229,7 @@ class BoundedProtocol(HttpToolsProtocol):
         raise _BoundReached
 
     def _refuse(self, answer: bytes) -> None:
-        """Answer only who has not been answered yet."""
+        """Close the connection, with an answer if none has started."""
         self._stop_timers()
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
             self.transport.write(answer)
@@ -219,14 +247,14 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def bounded_protocol(counts: ConnectionCounts) -> type[BoundedProtocol]:
-    """The protocol of one server, whose connections are counted together."""
+    """Make the protocol of one server, whose connections are counted together."""
     fields: dict[str, Any] = {"counts": counts}
     return type("ServerProtocol", (BoundedProtocol,), fields)
 
 
 def make_room_for(connections_max: int) -> int:
-    """Raise this process's limit of open files as far as it may; how many connections that leaves
-    room for beside the files of the lake."""
+    """Raise this process's limit of open files. Returns the number of connections that fit beside
+    the lake's files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = connections_max + OTHER_FILES_MAX
     if soft == resource.RLIM_INFINITY or soft >= needed:

@@ -1,4 +1,4 @@
-"""The command line. It loads the room of the command that is run, and no other."""
+"""The command line. It loads only the room of the command that runs."""
 
 import sys
 from functools import cache
@@ -28,7 +28,7 @@ _STYLE: dict[str, Any] = {
 }
 
 
-#: In the order of a user's work.
+#: Commands, in the order of a user's work.
 _ORDER = (
     "demo", "examples", "serve", "login", "logout", "import", "record", "observe", "simulate",
     "query", "snapshots", "sessions", "events", "rejected", "ledger", "rewards", "shards",
@@ -40,7 +40,7 @@ _ORDER = (
 
 @cache
 def _rooms() -> dict[str, Room]:
-    """The room of each command, in the order of the list of commands."""
+    """The room of each command, in the order that help lists them."""
     brought = {name: room for room in rooms() for name in room.summaries}
     return {name: brought[name] for name in (*_ORDER, *sorted(brought.keys() - set(_ORDER)))}
 
@@ -93,12 +93,12 @@ def _load_command(name: str) -> Any:
     return whole
 
 
-#: What the help calls a value that has no name of its own there.
+#: Placeholders of option values in help texts.
 _VALUE_NAMES = {int: "N", float: "NUMBER", Path: "PATH"}
 
 
 def _name_values(command: Any) -> None:
-    """Help calls a value by what it is, `CHECKPOINT`, and not by how it is checked."""
+    """Name option values in help by their meaning, `CHECKPOINT`, not by their type."""
     for part in getattr(command, "commands", {}).values():
         _name_values(part)
     for param in command.params:
@@ -134,8 +134,9 @@ app.callback()(_about)
 
 
 def main() -> None:
-    """Runs a command. An error becomes its message and its exit status, with --json on standard
-    output too; so does Ctrl-C, without a message."""
+    """Run a command. An error becomes a message and an exit status; with --json also a document.
+
+    Ctrl-C becomes an exit status without a message."""
     guard_terminal()
     start_without_pandas()
     with listening_to_ctrl_c() as interruption:
@@ -144,7 +145,7 @@ def main() -> None:
         except Exception:
             if not interruption.known:
                 raise
-            status = INTERRUPTED  # libraries have errors of their own for it
+            status = INTERRUPTED  # libraries raise errors of their own for Ctrl-C
         if interruption.known and status:
             status = INTERRUPTED
     sys.exit(status)
@@ -158,9 +159,9 @@ def _run() -> int:
             return _refuse(refusal)
         if _answers_json():
             show_error_document("WrongUsage", error.format_message(), error.exit_code)
-        error.show()  # type: ignore[attr-defined]  # all that it raises have it
+        error.show()  # type: ignore[attr-defined]  # all its subclasses have it
         return error.exit_code
-    except typer.Abort:  # the end of what was asked for
+    except typer.Abort:  # the end of the input
         return INTERRUPTED
     except PenstockError as error:
         return _refuse(error)
@@ -184,9 +185,11 @@ def _url_refusal(error: typer.TyperException) -> PenstockError | None:
         return None
     if any(param.name == "data" for param in context.command.params):
         return StoreNeeded(command=context.command_path)
-    return InvalidInput(what="--url", why=f"`{context.command_path}` asks no service: leave it out")
+    return InvalidInput(
+        what="--url", why=f"`{context.command_path}` calls no service; leave it out"
+    )
 
 
 def _answers_json() -> bool:
-    """Whether a program reads the answer; the command may not have come as far as to know it."""
+    """Whether --json was given; a command may fail before it reads its options."""
     return "--json" in takewhile(lambda argument: argument != "--", sys.argv)

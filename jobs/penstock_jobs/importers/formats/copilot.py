@@ -1,15 +1,19 @@
-"""VS Code's chat: `chatSessions/ID.jsonl`, a log of what changed in a session, and `ID.json`, the
-whole session, before.
+"""GitHub Copilot, in VS Code's chat and on the command line.
 
-The log begins with the session; each line behind it sets, pushes or deletes something in it, by a
-path. It is replayed before anything is read: a line alone says nothing.
+VS Code: `chatSessions/ID.jsonl`, a log of changes of a session; older versions wrote the whole
+session, `ID.json`. The log begins with the session. Each further line sets, pushes or deletes
+something at a path, so the log is replayed before anything is read.
+
+Copilot CLI: `session-state/ID/events.jsonl`, an event per line. An event holds a prompt as it was
+typed and as the model got it. If the client repeats a prompt, it has an event of its own. Tokens
+are reported per model when the client ends.
 """
 
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from penstock.events.messages import present
+from penstock.events.messages import present, usage_of
 from penstock_jobs.importers import fields
 from penstock_jobs.importers.edits import FileEdit
 from penstock_jobs.importers.fields import Row
@@ -64,16 +68,16 @@ class VsCodeChatImporter(Importer):
 
 
 def _replayed(rows: Iterator[tuple[int, dict[str, Any]]], notes: Notes) -> Any:
-    """The state that a log of changes ends with. What does not fit is left out and noted."""
+    """Replay a log of changes. Changes that do not fit are skipped and noted."""
     state: Any = None
     for number, row in rows:
         kind, path = row.get("kind"), row.get("k")
         if kind == _INITIAL:
             state = row.get("v")
         elif state is None or not isinstance(path, list) or not path:
-            notes.skip("change of nothing", f"line {number}")
+            notes.skip("change without a path", f"line {number}")
         elif not _change(state, kind, path, row):
-            notes.skip("change that does not fit what came before", f"line {number}")
+            notes.skip("change that does not fit the state before", f"line {number}")
     return state
 
 
@@ -135,7 +139,7 @@ class _ChatSession(SessionDraft):
             asked_us = fields.moment(request, "timestamp")
             self.at(asked_us)
             variables = fields.at(request, "variableData", "variables") or None
-            self.asked(fields.text(request, "message", "text") or "", key, variables=variables)
+            self.add_prompt(fields.text(request, "message", "text") or "", key, variables=variables)
             answered = fields.at(request, "modelState", "value") in _ANSWERED or "result" in request
             ended = answered or at < len(self._requests) - 1
             if is_unfinished(self._file, self.notes, ended=ended, changed_us=asked_us):
@@ -151,7 +155,7 @@ class _ChatSession(SessionDraft):
         name = str(request.get("responseId") or f"{key}:answer")
         calls, results = _tools(parts, metadata)
         self.at(fields.at(request, "modelState", "completedAt"))
-        self.answered(
+        self.add_answer(
             name,
             tool_calls=calls,
             text="".join(map(_markdown, parts)) or None,
@@ -162,7 +166,7 @@ class _ChatSession(SessionDraft):
             ttft_ms=fields.at(result, "timings", "firstProgress"),
         )
         for call_id, output in results:
-            self.returned(call_id, output, f"{call_id}:result")
+            self.add_result(call_id, output, f"{call_id}:result")
         for at, part in enumerate(parts):
             kind = part.get("kind")
             if kind == "textEditGroup":
@@ -180,11 +184,11 @@ class _ChatSession(SessionDraft):
             self.add("feedback", told | {"comment": comment}, f"{name}:vote-{vote}")
 
     def _take_edits(self, part: Row, key: str) -> None:
-        """Edits name ranges of a file, and nobody tells what stood there. It is known where they
-        only insert; others are kept, and are no edits: what became of them cannot be said."""
+        """Add edits, which name ranges without their old text. Pure insertions become edits; others
+        are kept as context, since their survival cannot be measured."""
         path = fields.text(part, "uri", "path")
         edits = [edit for group in fields.items(part, "edits") for edit in fields.rows(group)]
-        known = self.changes.edited  # the call of a tool told what was there before
+        known = self.changes.edited  # a tool's call recorded the old text
         if path is None or not edits or path in known:
             return
         if all(map(_inserts, edits)):
@@ -198,8 +202,7 @@ class _ChatSession(SessionDraft):
 def _tools(
     parts: Sequence[Row], metadata: Row
 ) -> tuple[list[dict[str, Any]], list[tuple[str, Any]]]:
-    """The calls of tools, in full from the rounds that Copilot tells, else from what was shown of
-    them; and their results."""
+    """The calls of tools and their results: in full from Copilot's rounds, else as shown."""
     told = fields.mapping(metadata, "toolCallResults")
     calls = {
         str(call.get("id")): tool_call(call.get("id"), call.get("name"), call.get("arguments"))
@@ -251,4 +254,139 @@ def _usage(result: Row, metadata: Row) -> dict[str, int] | None:
     return present({"prompt": prompt, "completion": completion}) or None
 
 
-IMPORTERS = (VsCodeChatImporter(),)
+_TYPES = ("session.", "user.message", "assistant.", "system.message", "tool.", "subagent.", "abort")
+_QUIET = ("assistant.turn_start", "assistant.turn_end", "tool.execution_start", "session.idle")
+#: Events with a direct counterpart: its type, fixed fields, and fields by their names.
+_TOLD: dict[str, tuple[str, dict[str, str], dict[str, str]]] = {
+    "session.compaction_complete": ("compaction", {"trigger": "auto"}, {
+        "tokens_before": "preCompactionTokens", "tokens_after": "postCompactionTokens",
+        "summary": "summaryContent",
+    }),
+    "session.error": ("error", {}, {"message": "message", "error_class": "errorType"}),
+    "abort": ("interrupt", {}, {"reason": "reason"}),
+}  # fmt: skip
+
+
+class CopilotCliImporter(Importer):
+    name = "copilot-cli"
+    homes = ("~/.copilot/session-state",)
+
+    def recognises(self, candidate: Candidate) -> bool:
+        return candidate.ends(".jsonl") and any(map(_is_event, candidate.first_rows))
+
+    def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
+        run = _ClientRun(source.parent_name, "copilot-cli", source.changed_us(), notes)
+        for number, row in source.rows(notes):
+            if _is_event(row):
+                run.take(row)
+            else:
+                notes.skip("line that is not an event", f"line {number}")
+        yield from run.finished()
+
+
+def _is_event(row: Row) -> bool:
+    kind = row.get("type")
+    named = isinstance(kind, str) and kind.startswith(_TYPES)
+    return named and isinstance(row.get("data"), dict) and "id" in row and "timestamp" in row
+
+
+class _ClientRun(SessionDraft):
+    _last_prompt: tuple[object, str] | None = None
+    _thinking: str | None = None
+    _tells_completions = False
+
+    def take(self, row: Row) -> None:
+        kind, key, data = str(row["type"]), str(row["id"]), row["data"]
+        self.at(row.get("timestamp"))
+        match kind:
+            case "session.start":
+                self._begin(data)
+            case "session.model_change":
+                self.model = fields.text(data, "newModel")
+            case "session.resume":
+                self.add("x_resume", data, key)
+            case "session.shutdown":
+                self._end(data, key)
+            case "system.message":
+                self.add_system_prompt(fields.text(data, "content") or "", key)
+            case "user.message":
+                self._take_prompt(data, key)
+            case "assistant.reasoning":
+                self._thinking = fields.text(data, "content")
+            case "assistant.message":
+                self._take_answer(data, key)
+            case "tool.execution_complete":
+                self._take_result(data, key)
+            case _ if kind in _TOLD:
+                told, facts, names = _TOLD[kind]
+                self.add(told, facts | {name: data.get(own) for name, own in names.items()}, key)
+            case _ if kind not in _QUIET:
+                self.notes.skip(f"event of the client itself: {kind}", key)
+
+    def _begin(self, data: Row) -> None:
+        self.session_id = fields.text(data, "sessionId") or self.session_id
+        self.project = fields.text(data, "context", "cwd")
+        self.model = fields.text(data, "selectedModel") or self.model
+        self.start |= {
+            "client_version": data.get("copilotVersion"),
+            "repo": fields.at(data, "context", "repository"),
+            "branch": fields.at(data, "context", "branch"),
+        }
+
+    def _take_prompt(self, data: Row, key: str) -> None:
+        text, turn = fields.text(data, "content") or "", data.get("interactionId")
+        if turn is not None and self._last_prompt == (turn, text):
+            self.notes.skip("repeated prompt", key)
+            return
+        self._last_prompt = turn, text
+        self.add_prompt(
+            text,
+            key,
+            transformed=data.get("transformedContent"),
+            attachments=data.get("attachments") or None,
+            # A prompt that the client sends by itself names its source.
+            synthetic=True if data.get("source") not in (None, "user") else None,
+        )
+
+    def _take_answer(self, data: Row, key: str) -> None:
+        calls = [
+            tool_call(call.get("toolCallId"), call.get("name"), call.get("arguments"))
+            for call in fields.rows(data, "toolRequests")
+        ]
+        thinking, self._thinking = self._thinking, None
+        self._tells_completions |= fields.count(data, "outputTokens") is not None
+        self.add_answer(
+            key,
+            tool_calls=calls,
+            text=fields.text(data, "content") or None,
+            thinking=fields.text(data, "reasoningText") or thinking,
+            model=fields.text(data, "model"),
+            usage=usage_of({"completion": data.get("outputTokens")}),
+            call_id=fields.text(data, "messageId"),
+        )
+
+    def _take_result(self, data: Row, key: str) -> None:
+        result, error = fields.mapping(data, "result"), fields.mapping(data, "error")
+        ok, code = fields.flag(data, "success"), error.get("code")
+        self.add_result(
+            fields.text(data, "toolCallId"),
+            result.get("content") if ok else error.get("message", result.get("content")),
+            key,
+            ok=ok,
+            detail=result.get("detailedContent"),
+            error_code=code,
+            error_class="user_aborted" if code in ("denied", "rejected") else None,
+        )
+
+    def _end(self, data: Row, key: str) -> None:
+        for model, metrics in fields.mapping(data, "modelMetrics").items():
+            usage = usage_of(fields.at(metrics, "usage")) or {}
+            if self._tells_completions:  # the answers have them
+                usage.pop("completion", None)
+            if usage:
+                self.add("x_run_usage", usage | {"model": model}, f"{key}:{model}")
+        changes = fields.mapping(data, "codeChanges")
+        self.add("x_shutdown", {"kind": data.get("shutdownType"), "changes": changes}, key)
+
+
+IMPORTERS = VsCodeChatImporter(), CopilotCliImporter()
