@@ -110,7 +110,7 @@ def test_an_unknown_format_names_the_known_ones(home: Path) -> None:
     assert done.returncode == 2
     assert "claude-code" in done.stderr
     other = penstock("import", str(home), "--format", "codex", "--data", str(home / "data"))
-    assert "holds nothing of the format codex" in other.stderr
+    assert "has no file of the format codex" in other.stderr
 
 
 def test_watching_takes_what_is_appended(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
