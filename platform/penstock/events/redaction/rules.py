@@ -243,15 +243,17 @@ class RedactionSettings(RoomSettings):
 # The screen: which rules may match some bytes
 
 #: Marks beside those of rules: what may hide a secret, token ids, and what was masked before.
-ESCAPED, PERCENT, BASE64, TOKEN_IDS, MASKED = -1, -2, -3, -4, -5
+ESCAPED, PERCENT, BASE64, TOKEN_IDS, MASKED, TERMINAL, HTML = range(-1, -8, -1)
 
 # Base64 of plain text: the high bit of each byte is 0, which leaves half of the letters in three of
 # four places.
 QUARTET = "[A-Za-f][A-HQ-Xg-nw-z0-3][ABEFIJMNQRUVYZcdghklopstwx014589][A-Za-z0-9+/_-]"
 _HIDING = {
     ESCAPED: r"\\(?:u00[2-7][0-9a-fA-F]|x[2-7][0-9a-fA-F])",
-    PERCENT: r"%(?:25)?(?:40|3[AaDd]|2[FfBb])|(?:%[2-7][0-9A-Fa-f]){2}",
+    PERCENT: r"%(?:25)?[0-7][0-9A-Fa-f]",
     BASE64: f"(?:{QUARTET}){{5}}",
+    TERMINAL: r"(?:\x1b|\\(?:u00|x)1[bB]|\\0?33|\\e)[\[\]()]",
+    HTML: r"&(?:#[0-9]{1,5}|#[xX][0-9A-Fa-f]{1,4}|[A-Za-z]{2,9});",
     MASKED: r"\[(?:SECRET|PERSONAL):",
     TOKEN_IDS: r'"(?:prompt_ids|completion_ids)"',
 }

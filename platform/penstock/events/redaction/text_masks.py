@@ -6,12 +6,23 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
 from penstock.events.redaction.checks import Candidate
 from penstock.events.redaction.placeholders import PLACEHOLDER, placeholder
-from penstock.events.redaction.rules import BASE64, ESCAPED, PERCENT, QUARTET, Marks, Rule, Screen
+from penstock.events.redaction.rules import (
+    BASE64,
+    ESCAPED,
+    HTML,
+    PERCENT,
+    QUARTET,
+    TERMINAL,
+    Marks,
+    Rule,
+    Screen,
+)
 from penstock.events.redaction.text_views import (
     BASE64_BREAK,
     LineUnfit,
@@ -19,12 +30,14 @@ from penstock.events.redaction.text_views import (
     Steps,
     View,
     goes_on,
+    html_decoded,
     is_broken,
     joined,
     percent_decoded,
     text_pieces,
     unescaped,
     without_breaks,
+    without_terminal,
 )
 
 #: Encodings within encodings; nobody reads by chance what is hidden deeper.
@@ -54,6 +67,14 @@ _BASE64_TEXT = re.compile(
     f"(?:[A-Za-z0-9+/_-]{{4}}(?:{BASE64_BREAK})?+)*+(?:[A-Za-z0-9+/_-]{{2,3}}={{0,2}})?+"
 )
 _SOME_SECRET = b"q7Rv2Lx9Tz4Kd8Wm3Np6"
+#: A colour may end a word, or stand in it.
+_VIEWS = (
+    (PERCENT, percent_decoded),
+    (HTML, html_decoded),
+    (TERMINAL, without_terminal),
+    (TERMINAL, partial(without_terminal, by=" ")),
+    (TERMINAL, partial(without_terminal, by=" ", by_reset=" ")),
+)
 _URL_SAFE = str.maketrans("-_", "+/")
 
 
@@ -124,8 +145,9 @@ class TextMask:
             return spans
         if ESCAPED in marks or "\\" in text:
             spans += yield from self._in_view(unescaped, text, work, depth)
-        if PERCENT in marks:
-            spans += yield from self._in_view(percent_decoded, text, work, depth)
+        for mark, view_of in _VIEWS:
+            if mark in marks:
+                spans += yield from self._in_view(view_of, text, work, depth)
         if BASE64 in marks:
             spans += yield from self._in_base64(text, work, depth)
         return spans

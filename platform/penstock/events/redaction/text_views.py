@@ -1,6 +1,7 @@
 """Views of a text, with escapes resolved or line breaks taken out, that know where it stands in the
 original."""
 
+import html
 import re
 from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator
@@ -28,8 +29,14 @@ class View(NamedTuple):
         return begin, begin + 1
 
 
-_ESCAPES = re.compile(r"\\{1,64}+(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([nrtbf\"'/]))")
-_PERCENT = re.compile(r"%(?:25)?([2-7][0-9A-Fa-f])")
+_ESCAPES = re.compile(r"\\{1,64}+(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([nrtbfe\"'/]|0?33))")
+_PERCENT = re.compile(r"%(?:25){0,4}([0-7][0-9A-Fa-f])")
+#: Colours and moves of a terminal, and titles of its window.
+_TERMINAL = re.compile(
+    r"\x1b(?:\[[0-9;:?]{0,64}+[@-~]|\][^\x07\x1b]{0,1024}+(?:\x07|\x1b\\)|[()][A-Z0-9])"
+)
+_RESET = re.compile(r"\x1b\[[0;]*[mK]")
+_HTML = re.compile(r"&(?:#[0-9]{1,5}|#[xX][0-9A-Fa-f]{1,4}|[A-Za-z]{2,9});")
 # A broken text goes on in the next line: behind the marks of a diff, a quotation or a comment, and
 # between the quotes of a string that is put together.
 # Nothing is given back once it was taken, and spaces are bounded: else a text of many spaces or
@@ -45,7 +52,8 @@ _SEAMS = re.compile(rf"[\"'`]{_SPACES}(?:\+|\.|&)?+{_SPACES}[\"'`]")
 _WORD = re.compile(r"[A-Za-z0-9+/_.=-]{1,512}+")
 BASE64_BREAK = r"(?:(?:\\{1,16}+r)?+\\{1,16}+n|\r?\n)[+> -]?"
 _BASE64_BREAKS = re.compile(BASE64_BREAK)
-_WHITE = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
+_CONTROL = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
+_CONTROL |= dict.fromkeys(("e", "033", "33"), "\x1b")
 
 
 def unescaped(text: str) -> View:
@@ -53,7 +61,7 @@ def unescaped(text: str) -> View:
 
     def resolve(match: re.Match[str]) -> str:
         code = match[1] or match[2]
-        return chr(int(code, 16)) if code else _WHITE.get(match[3], match[3])
+        return chr(int(code, 16)) if code else _CONTROL.get(match[3], match[3])
 
     return _replaced(text, ((m.start(), m.end(), resolve(m)) for m in _ESCAPES.finditer(text)))
 
@@ -61,6 +69,18 @@ def unescaped(text: str) -> View:
 def percent_decoded(text: str) -> View:
     matches = _PERCENT.finditer(text)
     return _replaced(text, ((m.start(), m.end(), chr(int(m[1], 16))) for m in matches))
+
+
+def html_decoded(text: str) -> View:
+    matches = _HTML.finditer(text)
+    return _replaced(text, ((m.start(), m.end(), html.unescape(m[0])[:1]) for m in matches))
+
+
+def without_terminal(text: str, by: str = "", by_reset: str = "") -> View:
+    """Without colours and moves of a terminal: a colour may begin a word or stand in it."""
+    matches = _TERMINAL.finditer(text)
+    replaced = ((m, by_reset if _RESET.fullmatch(m[0]) else by) for m in matches)
+    return _replaced(text, ((m.start(), m.end(), instead) for m, instead in replaced))
 
 
 def joined(text: str) -> View:
