@@ -71,7 +71,7 @@ def test_a_secret_is_known_by_what_stands_before_it(text: str) -> None:
     [
         "PASS: test_login_works", "pass: 12, fail: 3", "tests pass=14 fail=0", "one_pass=True",
         "bypass=enabled", "--- PASS: TestX (0.00s)", "session=load_session(user); sid=read_sid()",
-        "the login page password field", "account settings password change", "mysql -u root -p shop",
+        "the login page password field", "account settings password change", "mysql -p shop",
         "width: 100%; auth=required", "printf('%02d %20s', a, b)", "a &amp; b &lt; c",
         "tar -pxzf a.tgz", "Cookie: theme=dark; lang=en", "\x1b[32m12 passed\x1b[0m",
     ],
