@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from tempfile import gettempdir
 
 import pytest
 
@@ -86,6 +87,7 @@ class Watched:
         reply = self._client.get("/readyz")
         problems: list[str] = reply.json()["problems"]
         assert reply.status == (503 if problems else 200)
+        assert gettempdir() not in str(problems)  # whoever has no key reads of no path
         return problems
 
     def says(self, text: str) -> None:

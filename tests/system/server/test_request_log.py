@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -116,6 +117,38 @@ def test_every_line_of_a_server_is_json_and_failures_carry_the_id(tmp_path: Path
         assert not [line for line in server.lines() if line.get("path") == "/readyz"]
     assert "Admin key: in" in (server.file).read_text()
     assert server.lines()
+
+
+HALF = "Content-Length: 1000\r\n\r\n{"
+ENDLESS = '{"sql": "select sum(a.range * b.range) from range(10000000) a, range(100000) b"}'
+WHOLE = f"Content-Length: {len(ENDLESS)}\r\n\r\n{ENDLESS}"
+
+
+@pytest.mark.parametrize(
+    ("path", "rest"),
+    [
+        ("/v1/events", HALF), ("/v1/traces", HALF), ("/v1/query", HALF), ("/v1/keys", HALF),
+        ("/sign-in", HALF), ("/v1/query", WHOLE),
+    ],
+)  # fmt: skip
+def test_a_client_that_hangs_up_is_no_fault_of_the_service(
+    service: Any, path: str, rest: str
+) -> None:
+    host, port = service.server.url.removeprefix("http://").split(":")
+    head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+    head += f"Authorization: Bearer {service.keys['admin']}\r\n"
+    with socket.create_connection((host, int(port))) as end:
+        end.sendall(f"{head}{rest}".encode())
+        if rest is WHOLE:
+            service.wait_for(lambda: service.metric("queries_running") == 1)
+
+    def counted() -> list[str]:
+        lines = service.get("/metrics").body.decode().splitlines()
+        return [line for line in lines if f'route="{path}"' in line]
+
+    eventually(counted)
+    assert [line for line in counted() if 'status="499"' in line]
+    assert not [line for line in counted() if 'status="5' in line]
 
 
 def test_a_start_that_fails_says_so_in_the_log(tmp_path: Path) -> None:

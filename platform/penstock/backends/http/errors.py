@@ -13,6 +13,10 @@ class BodyTooLarge(PenstockError, exit_status=2, http_status=413):
     Nothing of it was accepted; send less in one request."""
 
 
+class ClientGone(PenstockError, http_status=499):
+    """The client hung up before it was answered."""
+
+
 class CutOff(Backlogged):
     """The service ended before the request was answered. Whether events of it were taken in is
     not known. Send it again in {retry_after_s} s."""

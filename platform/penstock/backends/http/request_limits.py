@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 import msgspec
 from litestar import Request, Response
-from litestar.exceptions import HTTPException
+from litestar.exceptions import HTTPException, InternalServerException
 from litestar.response import Stream
 
-from penstock.backends.http.errors import BodyTooLarge, CutOff
+from penstock.backends.http.errors import BodyTooLarge, ClientGone, CutOff
 from penstock.core.errors import InvalidInput, TooManyRequests
 
 #: A client that sends nothing for so long is gone, or holds memory for nothing.
@@ -64,6 +64,8 @@ async def read_parts(
     except TimeoutError:
         why = f"No more of the body came for {BODY_PAUSE_SECONDS_MAX:g} s. Nothing was accepted."
         raise HTTPException(why, status_code=408, headers={"Connection": "close"}) from None
+    except InternalServerException:  # what Litestar makes of a disconnect
+        raise ClientGone from None
     parts.append(pieces[0] if len(pieces) == 1 else b"".join(pieces))
     return parts
 

@@ -12,6 +12,7 @@ from litestar.handlers import HTTPRouteHandler
 
 from penstock.access import ROLES
 from penstock.access.keys import Grant
+from penstock.backends.http.errors import ClientGone
 from penstock.backends.http.problems import current_request
 from penstock.core.errors import PenstockError
 from penstock.doors.console.console import (
@@ -70,7 +71,8 @@ def on_unexpected_console_error(request: AnyRequest, error: Exception) -> Respon
 
 
 def _error_page(request: AnyRequest, status: int, what: str, to_do: str) -> Response[Any]:
-    facts, phrase = current_request(), HTTPStatus(status).phrase
+    facts = current_request()
+    phrase = "Client gone" if status == ClientGone.http_status else HTTPStatus(status).phrase
     content = {"status": status, "phrase": phrase, "what": what, "to_do": to_do}
     content |= {"request_id": facts.id if facts is not None else ""}
     visitor = getattr(request.state, "visitor", None)

@@ -1,5 +1,6 @@
 """The ASGI application: the routes of all rooms, probes, metrics, and a page of the API."""
 
+import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -44,6 +45,8 @@ _POLICY = (
     "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 )
+#: A path of a file, which a stranger need not know.
+_PATH = re.compile(r"(?<![\w:/.])(?:[A-Za-z]:\\|/)[^\s'\",;:)]+")
 #: Deeper schemas are shown as `…`.
 _DEPTH_MAX = 4
 
@@ -110,7 +113,8 @@ def get_healthz() -> str:
 
 
 class Readiness(msgspec.Struct):
-    """`problems` stop the process from making progress. `warnings` need a person's attention."""
+    """`problems` stop the process from making progress. `warnings` need a person's attention.
+    Without an admin key paths of files are left out."""
 
     ready: bool
     problems: list[str]
@@ -120,13 +124,20 @@ class Readiness(msgspec.Struct):
 @get(
     "/readyz",
     summary="Making progress",
-    sync_to_thread=False,
     responses={503: ResponseSpec(Readiness, description="No progress; see `problems`.")},
+    security=[{}, *KEY_NEEDED],
 )
-def get_readyz(service: Service) -> Response[Readiness]:
-    problems = list(service.problems())
-    body = Readiness(not problems, problems, service.warnings())
-    return Response(body, status_code=503 if problems else 200)
+async def get_readyz(
+    request: Request[Any, Any, Any], service: Service, authorizer: Authorizer
+) -> Response[Readiness]:
+    problems, warnings = list(service.problems()), service.warnings()
+    status = 503 if problems else 200
+    if authorization := request.headers.get("authorization"):
+        await authorizer.authorize(authorization, "admin")
+    else:
+        problems = [_PATH.sub("…", problem) for problem in problems]
+        warnings = [_PATH.sub("…", warning) for warning in warnings]
+    return Response(Readiness(status == 200, problems, warnings), status_code=status)
 
 
 @get(

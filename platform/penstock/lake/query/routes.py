@@ -17,7 +17,7 @@ from litestar.openapi.spec import (
     Schema,
 )
 
-from penstock.backends.http.errors import CutOff
+from penstock.backends.http.errors import ClientGone
 from penstock.backends.http.openapi import KEY_NEEDED, operation_taking, refusals
 from penstock.backends.http.request_limits import (
     RequestSlots,
@@ -121,7 +121,7 @@ async def _while_connected(
         with cut_off_when_cancelled():
             await asyncio.wait((running, connected), return_when=asyncio.FIRST_COMPLETED)
         if not running.done():
-            raise CutOff  # nobody reads it
+            raise ClientGone
         return running.result()
     finally:
         if not running.done():
