@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
 
 import duckdb
@@ -172,6 +172,10 @@ def _largest(waiting: Waiting, limits: IngestSettings) -> list[str]:
     return chosen
 
 
+#: The reason that is kept of a rejected line about somebody who was erased.
+_ERASED = "what it names was erased"
+
+
 @dataclass
 class FlushInput:
     """The frames of a flush, decoded, and what the ledger gets."""
@@ -206,6 +210,11 @@ class FlushInput:
         self._count("erased", sorted(positions))
         kept = [at for at in range(len(self.decoded.events)) if at not in positions]
         self.decoded = self.decoded.chosen(kept)
+
+    def empty_erased(self, positions: Collection[int]) -> None:
+        """Count these rejected lines, and keep nothing of them."""
+        for at in positions:
+            self.rejected[at] = replace(self.rejected[at], raw=b"", reason=_ERASED)
 
     def find_new(self, memories: dict[str, SessionMemory]) -> NewEvents:
         """Separate new events from repeated ones, and add the new ones to the memories."""

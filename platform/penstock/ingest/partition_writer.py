@@ -323,7 +323,9 @@ class PartitionWriter:
         pause: Pause,
     ) -> None:
         parts, metrics, started = self._parts, self._parts.metrics, time.perf_counter()
-        erased = find_erased(parts.lake.database, parts.seal, flush.decoded)
+        lines = [(row.tenant, row.raw) for row in flush.rejected]
+        erased = find_erased(parts.lake.database, parts.seal, flush.decoded, lines)
+        flush.empty_erased(erased.lines)
         sources = count_by_source(flush.counts, flush.rejected)
         if erased.positions:
             flush.drop_erased(erased.positions)

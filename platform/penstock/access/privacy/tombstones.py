@@ -1,16 +1,21 @@
 """Tombstones: what was erased does not come back by an import, a retry or a replay.
 
-A tombstone holds a keyed digest, never a name. One of a session drops all of its events; others
-drop those up to the erasure, or up to an age: whoever goes on is recorded again.
+A tombstone holds a keyed digest, never a name. One of a session drops all of its events. Others
+drop events that name the erased and are older than the order: whoever goes on is recorded again,
+and a name in one event takes no other event with it.
 """
 
 import hashlib
 import hmac
-from collections.abc import Collection, Iterable, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
@@ -43,38 +48,60 @@ class TombstoneKey:
 
 @dataclass(frozen=True)
 class ErasedEvents:
-    """Which of some decoded events were erased, as of the newest tombstone that was read."""
+    """Positions of erased events and rejected lines, as of the newest tombstone that was read."""
 
     positions: frozenset[int]
-    #: Sessions in which an erased user or project appeared again, with the erasure.
-    sessions: frozenset[tuple[str, str, str]]
+    #: Of rejected lines.
+    lines: frozenset[int]
     newest: int
-    key: TombstoneKey | None = None
 
     def settle(self, connection: Connection) -> bool:
-        """Bury in the transaction that stores the others. False where there are more tombstones
-        now: look again."""
+        """Whether there are no more tombstones in the transaction that stores the others."""
         # From here to the end of the transaction nobody else commits.
         connection.execute(sa.select(lake_head.c.snap).with_for_update())
-        if _newest(connection) != self.newest:
-            return False
-        if self.key is not None:
-            for id_, tenant, session in sorted(self.sessions):
-                bury_sessions(connection, self.key, id_, [(tenant, session)])
-        return True
+        return _newest(connection) == self.newest
 
 
-def find_erased(database: Database, seal: SecretSeal, decoded: DecodedEvents) -> ErasedEvents:
+class _Names(NamedTuple):
+    """Whom an event or a line is about, and when it was; None where that is not known."""
+
+    tenant: str
+    session: str | None
+    user: str | None
+    project: str | None
+    at_us: int | None
+
+
+_VALUES: dict[str, Callable[[_Names], str | None]] = {
+    SESSION: attrgetter("session"),
+    USER: attrgetter("user"),
+    PROJECT: attrgetter("project"),
+    TENANT: attrgetter("tenant"),
+}
+
+
+def find_erased(
+    database: Database,
+    seal: SecretSeal,
+    decoded: DecodedEvents,
+    lines: Sequence[tuple[str, bytes]] = (),
+) -> ErasedEvents:
+    """Find what was erased among events and rejected lines, each with its tenant."""
     with database.read() as connection:
         newest = _newest(connection)
-        if not newest:
-            return ErasedEvents(frozenset(), frozenset(), 0)
-        tenants = sorted(set(decoded.tenants))
+        tenants = sorted({*decoded.tenants, *(tenant for tenant, _ in lines)})
         here = sa.select(sa.exists().where(tombstone.c.tenant.in_(tenants)))
-        if not connection.scalar(here):
+        if not newest or not connection.scalar(here):
             return ErasedEvents(frozenset(), frozenset(), newest)
         key = TombstoneKey.of(seal)
-        return _find(connection, key, decoded, newest)
+        events = [
+            _Names(tenant, event.session_id, event.user, event.project, _time_us(event.ts))
+            for tenant, event in zip(decoded.tenants, decoded.events, strict=True)
+        ]
+        found = _find(connection, key, [*events, *(_names_in(*line) for line in lines)])
+    count = len(events)
+    positions = frozenset(at for at in found if at < count)
+    return ErasedEvents(positions, frozenset(at - count for at in found - positions), newest)
 
 
 def find_withheld(lake: Lake, decoded: DecodedEvents) -> Collection[int]:
@@ -82,34 +109,45 @@ def find_withheld(lake: Lake, decoded: DecodedEvents) -> Collection[int]:
     return find_erased(lake.database, SecretSeal.of(lake.settings), decoded).positions
 
 
-def _find(
-    connection: Connection, key: TombstoneKey, decoded: DecodedEvents, newest: int
-) -> ErasedEvents:
-    pairs = list(zip(decoded.tenants, decoded.events, strict=True))
-    named = {
-        SESSION: _buried(connection, key, SESSION, {(t, event.session_id) for t, event in pairs}),
-        USER: _buried(connection, key, USER, {(t, e.user) for t, e in pairs if e.user}),
-        PROJECT: _buried(connection, key, PROJECT, {(t, e.project) for t, e in pairs if e.project}),
-        TENANT: _buried(connection, key, TENANT, {(tenant, tenant) for tenant, _ in pairs}),
-    }
-    if not any(named.values()):
-        return ErasedEvents(frozenset(), frozenset(), newest)
-    spread: dict[tuple[str, str], str] = {}
+def _find(connection: Connection, key: TombstoneKey, named: Sequence[_Names]) -> set[int]:
     buried: set[int] = set()
-    for position, (tenant, event) in enumerate(pairs):
-        names = (
-            (SESSION, event.session_id), (TENANT, tenant),
-            (USER, event.user), (PROJECT, event.project),
-        )  # fmt: skip
-        for kind, value in names:
-            grave = named[kind].get((tenant, value)) if value else None
-            if grave is not None and grave.reaches(event.ts):
+    for kind, value_of in _VALUES.items():
+        values = {(each.tenant, value) for each in named if (value := value_of(each))}
+        graves = _buried(connection, key, kind, values)
+        for position, each in enumerate(named) if graves else ():
+            grave = graves.get((each.tenant, value_of(each) or ""))
+            if grave is not None and grave.reaches(each.at_us):
                 buried.add(position)
-                if kind in (USER, PROJECT):
-                    spread[tenant, event.session_id] = grave.erasure
-    buried.update(at for at, (tenant, e) in enumerate(pairs) if (tenant, e.session_id) in spread)
-    again = frozenset((id_, tenant, session) for (tenant, session), id_ in spread.items())
-    return ErasedEvents(frozenset(buried), again, newest, key)
+    return buried
+
+
+def _time_us(ts: datetime | int) -> int:
+    return ts if isinstance(ts, int) else round(ts.timestamp() * 1_000_000)
+
+
+_FIELD = re.compile(rb'"(session_id|user|project|ts)"\s*:\s*("(?:[^"\\]|\\.)*"|[0-9]{1,18})')
+
+
+def _names_in(tenant: str, line: bytes) -> _Names:
+    """The names in a line that is no event."""
+    fields: dict[str, Any] = {}
+    for name, value in _FIELD.findall(line):
+        with suppress(msgspec.MsgspecError):
+            fields.setdefault(name.decode(), msgspec.json.decode(value))
+    at_us = None
+    with suppress(msgspec.MsgspecError):
+        at_us = _time_us(msgspec.convert(fields.get("ts"), datetime | int))
+    return _Names(
+        tenant,
+        session=_text(fields.get("session_id")),
+        user=_text(fields.get("user")),
+        project=_text(fields.get("project")),
+        at_us=at_us,
+    )
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 @dataclass(frozen=True)
@@ -117,9 +155,8 @@ class _Grave:
     until_us: int | None
     erasure: str
 
-    def reaches(self, ts: datetime | int) -> bool:
-        at_us = ts if isinstance(ts, int) else round(ts.timestamp() * 1_000_000)
-        return self.until_us is None or at_us <= self.until_us
+    def reaches(self, at_us: int | None) -> bool:
+        return self.until_us is None or at_us is None or at_us <= self.until_us
 
 
 def _buried(
