@@ -55,6 +55,8 @@ class Room:
     erasure: Callable[[], Parts] = _no_parts
     #: Kinds of data that are kept for a time.
     retention: Callable[[], Parts] = _no_parts
+    #: Checks that `penstock lake verify` runs, each over a lake.
+    checks: Callable[[], Iterable[Any]] = _none
     #: Finds events that wait in the log and that no query may see.
     withheld: Callable[[], Iterable[Any]] = _none
     #: Finds reasons why a shard is still needed.

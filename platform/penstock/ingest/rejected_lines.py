@@ -3,6 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -29,6 +31,7 @@ from penstock.ingest.rejection_rules import (
 from penstock.ingest.tables import rejected, rejection_fuse
 from penstock.lake.catalog import schedule_deletion
 from penstock.lake.lake import Lake
+from penstock.lake.upkeep.verification import VerificationFinding
 
 _BATCH = 500
 _DAY_SECONDS = 24 * 3600
@@ -241,6 +244,24 @@ def contents_of(store: ObjectStore, rows: Sequence[sa.RowMapping]) -> Iterator[t
         with store.open(name) as source:
             for row in of_file:
                 yield row["id"], source.read_at(row["length"], row["start"])
+
+
+def find_damage(lake: Lake) -> Iterator[VerificationFinding]:
+    """Rows of rejected lines whose file does not hold them."""
+    query = sa.select(rejected).order_by(rejected.c.file, rejected.c.start)
+    with lake.database.read() as connection:
+        rows = connection.execute(query).mappings().all()
+    for name, of_file in groupby(rows, key=itemgetter("file")):
+        lines = list(of_file)
+        try:
+            lengths = {id_: len(content) for id_, content in contents_of(lake.store, lines)}
+        except OSError as error:
+            yield VerificationFinding(name, f"cannot be read: {error}")
+            continue
+        for row in lines:
+            if lengths[row["id"]] != row["length"]:
+                problem = f"it ends before the rejected line {row['id']} does"
+                yield VerificationFinding(name, problem)
 
 
 # Sending again

@@ -1,7 +1,7 @@
 """What ingest brings."""
 
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.core.room import Commands, Endpoints, Parts, Room
 
@@ -51,6 +51,12 @@ def retention() -> Parts:
     return {"rejected": AGED_LINES}
 
 
+def checks() -> list[Any]:
+    from penstock.ingest.rejected_lines import find_damage
+
+    return [find_damage]
+
+
 ROOM = Room(
     package="penstock.ingest",
     summaries={
@@ -65,4 +71,5 @@ ROOM = Room(
     upkeep=upkeep,
     erasure=erasure,
     retention=retention,
+    checks=checks,
 )

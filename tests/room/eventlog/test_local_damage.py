@@ -98,34 +98,34 @@ def test_blocks_of_a_removed_file_that_the_disk_brings_back_are_none(
 # Damage
 
 
-def test_damage_before_the_end_is_refused_and_nothing_is_cut(
-    open_log: Open, tmp_path: Path
-) -> None:
+def test_what_is_intact_behind_damage_is_served(open_log: Open, tmp_path: Path) -> None:
     log = open_log()
-    log.append({0: [b"first"]})
-    start_of_second = split_offset(log.bounds(0).end)[1]
-    log.append({0: [b"second"]})
-    start_of_third = split_offset(log.bounds(0).end)[1]
-    log.append({0: [b"third"]})
+    ends = []
+    for value in (b"first", b"second", b"third"):
+        log.append({0: [value]})
+        ends.append(split_offset(log.bounds(0).end)[1])
     log.close()
     [path] = files(tmp_path)
     whole = path.read_bytes()
-    for position in range(start_of_third):
+    for position in range(ends[1]):
         damaged = bytearray(whole)
         damaged[position] ^= 0xFF
         path.write_bytes(damaged)
-        with pytest.raises(LogCorrupt) as refused:
-            open_log()
-        begins = 0 if position < start_of_second else start_of_second
-        assert refused.value.facts["position"] == begins
-        assert refused.value.facts["path"] == path
-        assert path.read_bytes() == damaged
+        again = open_log()
+        start, end = (0, ends[0]) if position < ends[0] else (ends[0], ends[1])
+        left = [value for value, at in ((b"first", 0), (b"second", ends[0])) if at != start]
+        assert values_of(again) == [*left, b"third"]
+        [part] = again.damage(look=True)
+        assert Path(part.name).read_bytes() == damaged[start:end]
+        assert part.bytes == end - start
+        again.append({0: [b"fourth"]})
+        assert values_of(again) == [*left, b"third", b"fourth"]
+        again.close()
+        path.write_bytes(whole)
+        Path(part.name).unlink()
 
 
-def test_damage_in_a_file_that_is_rolled_stops_its_reader_there(
-    open_log: Open, tmp_path: Path
-) -> None:
-    """What follows in other files is not given in its place."""
+def test_damage_in_a_file_that_is_rolled_is_passed_over(open_log: Open, tmp_path: Path) -> None:
     log = open_log(file_bytes_max=200)
     for number in range(12):
         log.append({0: [b"%02d" % number * 20]})
@@ -133,16 +133,36 @@ def test_damage_in_a_file_that_is_rolled_stops_its_reader_there(
     first, *_ = files(tmp_path)
     inside = [entry for entry in entries if split_offset(entry.offset)[0] == 1]
     assert len(inside) == 3
-    damaged = bytearray(first.read_bytes())
-    damaged[split_offset(inside[1].offset)[1] + 30] ^= 1
-    first.write_bytes(damaged)
+    whole = first.read_bytes()
+    for number in range(3):
+        damaged = bytearray(whole)
+        damaged[split_offset(inside[number].offset)[1] + 30] ^= 1
+        first.write_bytes(damaged)
+        kept = [entry for entry in entries if entry != inside[number]]
+        assert [entry for entry in entries_of(log) if entry.values] == kept
+        for bytes_max in (1, 10, 100, MIB):
+            passed, *_ = log.read(0, inside[number].offset, bytes_max)
+            assert passed == inside[number]._replace(values=[])
+    assert len(log.damage()) == 3
 
-    assert log.read(0, 0, MIB) == inside[:1]
-    for bytes_max in (1, 10, 100, MIB):
-        with pytest.raises(LogCorrupt) as refused:
-            log.read(0, inside[1].offset, bytes_max)
-        assert refused.value.facts["position"] == split_offset(inside[1].offset)[1]
-    assert entries_of(log, offset=inside[2].offset) == entries[2:]
+
+def test_the_last_block_is_damaged_where_it_is_whole_and_torn_where_it_is_not(
+    open_log: Open, tmp_path: Path
+) -> None:
+    log = open_log()
+    log.append({0: [b"first"]})
+    log.append({0: [b"last"]})
+    log.close()
+    [path] = files(tmp_path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    torn = open_log()
+    assert (values_of(torn), torn.damage()) == ([b"first"], [])
+    torn.close()
+    path.write_bytes(whole[:-1] + b"\0")
+    damaged = open_log()
+    assert values_of(damaged) == [b"first"]
+    assert len(damaged.damage()) == 1
 
 
 @pytest.mark.parametrize("change", ["shorter", "gone"])

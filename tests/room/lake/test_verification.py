@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from penstock.backends.audit.chain import audit_entry, record
+from penstock.backends.audit.entry import Deed
 from penstock.lake.catalog import current
 from penstock.lake.segments import sessions_name
 from penstock.lake.tables import ledger, segment
@@ -130,3 +132,28 @@ def test_what_others_do_meanwhile_is_no_damage(
         monkeypatch.setattr(store, "open", open_late)
         assert verify(lake.lake).findings == []
         assert written[0] > 3
+
+
+def test_the_log_the_rejected_lines_and_the_audit_are_looked_at_too(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        lake.store(b"not json")
+        record(lake.lake.database, Deed(tenant="default", actor="ann", action="promote"))
+        lake.send([make_event("s", 1)])
+        lake.send([make_event("s", 2)])
+        assert verify(lake.lake).findings == []
+        [log_file, *_] = sorted((tmp_path / "log").rglob("*.log"), key=lambda p: -p.stat().st_size)
+        content = bytearray(log_file.read_bytes())
+        content[-10] ^= 1
+        log_file.write_bytes(content)
+        [rejected_file] = (tmp_path / "lake").rglob("*.lines")
+        rejected_file.write_bytes(b"n")
+        with lake.lake.database.write() as connection:
+            connection.execute(sa.update(audit_entry).values(actor="bob"))
+        findings = verify(lake.lake).findings
+        assert len(findings) == 3
+        problems = "\n".join(f"{finding.name}: {finding.problem}" for finding in findings)
+        assert "bytes of the event log could not be read" in problems
+        assert "before the rejected line 1 does" in problems
+        assert "the audit of tenant default, entry 1" in problems
+        lake.store()
+        assert {event for _, _, event in lake.stored()} == {"e1"}

@@ -77,6 +77,14 @@ class Database:
         with self._connect({"isolation_level": "AUTOCOMMIT"}) as connection:
             self._backend.scrub(connection)
 
+    def damage(self) -> list[str]:
+        """Problems that the database finds in itself; PostgreSQL checks pages as it reads them."""
+        if not self.is_sqlite:
+            return []
+        with self.read() as connection:
+            said = connection.exec_driver_sql("PRAGMA integrity_check(20)").scalars().all()
+        return [text for text in said if text != "ok"]
+
     def close(self) -> None:
         self.engine.dispose()
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from penstock.backends.eventlog.local_partition import LocalPartition, encode_block
 from penstock.backends.eventlog.log import (
     Claim,
+    DamagedPart,
     Entry,
     LogCorrupt,
     LogShapeChanged,
@@ -30,9 +31,12 @@ from penstock.backends.eventlog.log import (
 )
 from penstock.core.errors import Backlogged
 from penstock.core.files import make_directory, open_private, sync_directory
+from penstock.core.settings import MIB
 
 _VERSION = 1
 #: How much later an append by another process is seen.
+#: Read at a time where all is looked at.
+_LOOK_BYTES = 8 * MIB
 _POLL_SECONDS = 0.02
 #: How old the known free space may be: the disk does not fill faster than the reserve allows for.
 _DISK_FREE_SECONDS = 0.1
@@ -141,6 +145,13 @@ class LocalEventLog:
     def forget(self, partition: int, before: int) -> bool:
         self.trim(partition, before)
         return True
+
+    def damage(self, *, look: bool = False) -> list[DamagedPart]:
+        for number in range(self.partitions if look else 0):
+            offset = self.bounds(number).first
+            while entries := self.read(number, offset, _LOOK_BYTES):
+                offset = entries[-1].next_offset
+        return [part for partition in self._partitions for part in partition.damage()]
 
     def close(self) -> None:
         with self._mutex:

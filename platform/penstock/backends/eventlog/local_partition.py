@@ -1,8 +1,9 @@
 """One partition of a local log: its files, and the blocks in them.
 
 A block is a checksummed group of values, written and synced as one. Only the last one can be torn
-by a crash; a broken block with an intact one behind it is damage. A header is valid only in its own
-log and at its own offset, so that nothing else on the disk is taken for a block."""
+by a crash; a broken block with an intact one behind it is damage. Its bytes are set aside, and what
+is intact behind them is read. A header is valid only in its own log and at its own offset, so that
+nothing else on the disk is taken for a block."""
 
 import fcntl
 import os
@@ -11,12 +12,14 @@ import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from penstock.backends.eventlog.log import Entry, LogCorrupt, OffsetBounds
+from penstock.backends.eventlog.log import DamagedPart, Entry, LogCorrupt, OffsetBounds
 from penstock.core.files import DIRECTORY_MODE, sync_directory
 
 _POSITION_BITS = 32
 _POSITION_MASK = (1 << _POSITION_BITS) - 1
 _FIRST_FILE = 1
+#: Copies of what was damaged, for a person to look at: named by file and position.
+_DAMAGED = "damaged"
 
 
 def make_offset(file: int, position: int) -> int:
@@ -159,7 +162,7 @@ class LocalPartition:
         self.recount()
 
     def _check(self, start: int) -> int:
-        """Find the end of the last intact block. Raises LogCorrupt where another lies behind."""
+        """Find the end of the last intact block. Raises LogCorrupt where the file was cut."""
         file, good = split_offset(self._durable)
         size = os.fstat(self._descriptor).st_size
         if size < good:
@@ -168,14 +171,29 @@ class LocalPartition:
         data = os.pread(self._descriptor, size - start, start)
         offset = end = make_offset(file, start)
         for entry in _entries_in(data, self._log, offset):
+            if not entry.values:
+                self._set_aside(entry, data[entry.offset - offset : entry.next_offset - offset])
             end = entry.next_offset
         _, position = split_offset(end)
-        begin = position - start
-        while (begin := data.find(_MAGIC, begin + 1)) >= 0:
-            if _entry_at(memoryview(data), begin, self._log, offset) is not None:
-                why = "its checksum does not match, and intact events lie behind it"
-                raise LogCorrupt(path=self._name(file), position=position, why=why)
+        if _is_whole(memoryview(data)[position - start :]):  # damaged, since it is not torn
+            self._set_aside(Entry(end, offset + len(data), []), data[position - start :])
         return position
+
+    def _set_aside(self, damaged: Entry, content: bytes) -> None:
+        """Keep a copy of damaged bytes, before anything else happens to them."""
+        file, position = split_offset(damaged.offset)
+        folder = self._path / _DAMAGED
+        path = folder / f"{file:010d}-{position}"
+        if not path.exists():
+            folder.mkdir(DIRECTORY_MODE, exist_ok=True)
+            unfinished = path.with_suffix(".unfinished")
+            unfinished.write_bytes(content)
+            unfinished.replace(path)
+
+    def damage(self) -> list[DamagedPart]:
+        folder = self._path / _DAMAGED
+        paths = sorted(folder.glob("*-*[0-9]")) if folder.exists() else []
+        return [DamagedPart(str(path), path.stat().st_size) for path in paths]
 
     # Reading; needs no lock
 
@@ -204,7 +222,8 @@ class LocalPartition:
     def _read_file(
         self, file: int, start: int, end: int | None, bytes_max: int
     ) -> tuple[list[Entry], bool]:
-        """Entries from `start` on, and whether they reach the `end`. Raises LogCorrupt."""
+        """Entries from `start` on, and whether they reach the `end`. What is damaged is an entry
+        without values."""
         try:
             descriptor = os.open(self._name(file), os.O_RDONLY)
         except FileNotFoundError:
@@ -218,12 +237,18 @@ class LocalPartition:
                 first_bytes = min(HEADER_BYTES + _HEADER.unpack_from(data)[1], end - start)
                 if first_bytes > len(data):  # one block at least is read in whole
                     data = os.pread(descriptor, first_bytes, start)
+            offset = make_offset(file, start)
+            entries = list(_entries_in(data, self._log, offset))
+            if not entries:
+                data = os.pread(descriptor, end - start, start)
+                entries = list(_entries_in(data, self._log, offset))
         finally:
             os.close(descriptor)
-        entries = list(_entries_in(data, self._log, make_offset(file, start)))
-        if not entries:
-            why = "its checksum does not match"
-            raise LogCorrupt(path=self._name(file), position=start, why=why)
+        if not entries:  # nothing behind is intact
+            entries = [Entry(offset, make_offset(file, end), [])]
+        for entry in entries:
+            if not entry.values:
+                self._set_aside(entry, data[entry.offset - offset : entry.next_offset - offset])
         return entries, entries[-1].next_offset == make_offset(file, end)
 
     def bounds(self) -> OffsetBounds:
@@ -276,12 +301,26 @@ def _seal_of(block: memoryview, log: int, offset: int) -> int:
 
 
 def _entries_in(data: bytes, log: int, offset: int) -> Iterator[Entry]:
-    """The intact blocks in the data that stands at `offset`."""
+    """The blocks in the data that stands at `offset`, up to the last intact one. What is damaged
+    between them is an entry without values."""
     view = memoryview(data)
-    start = 0
-    while (entry := _entry_at(view, start, log, offset)) is not None:
-        yield entry
-        start = entry.next_offset - offset
+    start = begin = 0
+    while begin >= 0:
+        if (entry := _entry_at(view, begin, log, offset)) is not None:
+            if begin > start:
+                yield Entry(offset + start, entry.offset, [])
+            yield entry
+            start = begin = entry.next_offset - offset
+        else:
+            begin = data.find(_MAGIC, begin + 1)
+
+
+def _is_whole(view: memoryview) -> bool:
+    """Whether as many bytes are there as the header of a block says."""
+    if len(view) < HEADER_BYTES:
+        return False
+    magic, length, _, _ = _HEADER.unpack_from(view)
+    return bool(magic == _MAGIC and HEADER_BYTES + length <= len(view))
 
 
 def _entry_at(view: memoryview, start: int, log: int, offset: int) -> Entry | None:

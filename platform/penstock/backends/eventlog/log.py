@@ -10,7 +10,8 @@ from penstock.core.settings import GIB, MIB, RoomSettings, setting
 
 
 class Entry(NamedTuple):
-    """Values that became durable together. The next entry begins at `next_offset`."""
+    """Values that became durable together. The next entry begins at `next_offset`. One without
+    values stands for what was damaged."""
 
     offset: int
     next_offset: int
@@ -22,6 +23,13 @@ class OffsetBounds(NamedTuple):
 
     first: int
     end: int
+
+
+class DamagedPart(NamedTuple):
+    """Bytes of the log that could not be read; `name` says where their copy is."""
+
+    name: str
+    bytes: int
 
 
 class Claim(Enum):
@@ -81,6 +89,10 @@ class EventLog(Protocol):
     def forget(self, partition: int, before: int) -> bool:
         """Delete the events before this offset, which was set apart. False where their bytes go
         only later, by the log's own rules."""
+
+    def damage(self, *, look: bool = False) -> list[DamagedPart]:
+        """What was set aside since it could not be read. With `look` all of the log is read for
+        damage that nobody met yet."""
 
     def close(self) -> None: ...
 

@@ -114,7 +114,7 @@ class Service:
             bodies=self.gateway.inflight,
             clock=self.clock,
         )
-        self._fuse_warnings: list[str] = []
+        self._known_warnings: list[str] = []
         self._audited_us = self.clock.now_us()
         self._started = False
         #: False if a thread did not end in time and still uses the lake.
@@ -192,7 +192,7 @@ class Service:
                 _repeat(
                     every_s, self.lake.redaction_modes.refresh, "redaction modes could not be read"
                 ),
-                _repeat(every_s, self._refresh_warnings, "fuses could not be read"),
+                _repeat(every_s, self._refresh_warnings, "warnings could not be read"),
                 _repeat(every_s, self.quotas.refresh, "quotas could not be read"),
                 _repeat(_AUDIT_SECONDS, self._note_tally, "the audit could not be written"),
             ]
@@ -237,13 +237,19 @@ class Service:
         self._audited_us = now_us
 
     def _refresh_warnings(self) -> None:
-        self._fuse_warnings = fuse_warnings(self.lake.database)
+        self._known_warnings = fuse_warnings(self.lake.database)
+        if damage := self.lake.log.damage():
+            size = sum(part.bytes for part in damage)
+            self._known_warnings.append(
+                f"{size} bytes of the event log were damaged and set aside:"
+                " `penstock lake verify` says where"
+            )
 
     def warnings(self) -> list[str]:
         """Problems that a person should solve, though events are still taken in."""
         upkeep = self.upkeep.problems() if self.upkeep is not None else []
         delivery = self.deliverer.warnings() if self.deliverer is not None else []
-        return [*upkeep, *delivery, *self._fuse_warnings]
+        return [*upkeep, *delivery, *self._known_warnings]
 
 
 async def _repeat(every_s: float, work: Callable[[], object], failure: str) -> None:

@@ -1,5 +1,5 @@
-"""Checking the lake: each file against the metadata database, and each event against its promise:
-that it is there once, where it belongs."""
+"""Checks of the lake: each file against the metadata database, the event log, the database itself,
+and each event against its promise to be there once, where it belongs."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +14,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
+from penstock.backends.audit.chain import flaws_of
 from penstock.backends.execution.executor import Executor
+from penstock.core.room import rooms
 from penstock.core.settings import Settings
 from penstock.events.event import session_key
 from penstock.lake.buckets import (
@@ -97,8 +99,25 @@ def verify(lake: Lake, executor: Executor | None = None) -> Verification:
     if live != stored:
         problem = f"{stored} events were stored, {live} rows are live"
         findings.append(VerificationFinding("ledger", problem))
+    findings += [*_damage_of_log(lake), *_damage_of_database(lake)]
+    findings += [finding for room in rooms() for check in room.checks() for finding in check(lake)]
     others = {tables[folder].name: len(files) for folder, files in rows.items()}
     return Verification(len(segments), live, others, findings)
+
+
+def _damage_of_log(lake: Lake) -> Iterator[VerificationFinding]:
+    for part in lake.log.damage(look=True):
+        problem = f"{part.bytes} bytes of the event log could not be read; this is their copy"
+        yield VerificationFinding(part.name, problem)
+
+
+def _damage_of_database(lake: Lake) -> Iterator[VerificationFinding]:
+    for problem in lake.database.damage():
+        yield VerificationFinding("the metadata database", problem)
+    _, flaws = flaws_of(lake.database, None)
+    for flaw in flaws:
+        name = f"the audit of tenant {flaw.tenant or 'none'}, entry {flaw.number}"
+        yield VerificationFinding(name, flaw.why)
 
 
 def _present(lake: Lake, folders: Iterable[str]) -> set[str]:

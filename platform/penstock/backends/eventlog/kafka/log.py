@@ -18,6 +18,7 @@ from penstock.backends.eventlog.kafka import RECORD_BYTES, parse_address
 from penstock.backends.eventlog.kafka.clients import PartitionReaders, TopicProducer, make_consumer
 from penstock.backends.eventlog.log import (
     Claim,
+    DamagedPart,
     Entry,
     EventLogSettings,
     LogUnreachable,
@@ -118,6 +119,10 @@ class KafkaEventLog:
             self._group.commit_async({topic_partition: OffsetAndMetadata(before, "", -1)})
         except KafkaError as error:
             log_line.debug("the lake's offsets were not committed", why=str(error))
+
+    def damage(self, *, look: bool = False) -> list[DamagedPart]:
+        """Nothing: brokers check their records, and repair them from replicas."""
+        return []
 
     def set_apart(self, partition: int) -> int:
         return self.bounds(partition).end
