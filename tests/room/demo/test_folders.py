@@ -62,7 +62,7 @@ def test_a_lake_on_which_a_service_runs_stays(tmp_path: Path) -> None:
 
 
 def test_the_root_cannot_hold_a_demonstration() -> None:
-    with pytest.raises(InvalidInput, match="cannot be beside it"):
+    with pytest.raises(InvalidInput, match="needs a folder beside it"):
         make_folders(Path("/"))
 
 

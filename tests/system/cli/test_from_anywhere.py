@@ -292,17 +292,17 @@ def test_results_are_imported_from_afar_once(world: World) -> None:
     ("fields", "why"),
     [
         ({"attempts": [{"task": "t", "attempt": 0, "score": 2.0}]}, "scores lie between 0 and 1"),
-        ({"attempts": [{"task": "t", "attempt": 0, "score": 1.0}] * 2}, "it is there twice"),
-        ({"places": []}, "each attempt has a place"),
+        ({"attempts": [{"task": "t", "attempt": 0, "score": 1.0}] * 2}, "it occurs twice"),
+        ({"places": []}, "exactly one place per attempt"),
         ({"format": "mine"}, "mine"),
-        ({"attempts": []}, "each attempt has a place"),
+        ({"attempts": []}, "exactly one place per attempt"),
     ],
 )
 def test_results_that_no_importer_reads_are_refused(
     world: World, fields: dict[str, object], why: str
 ) -> None:
     attempts = [{"task": "t", "attempt": 0, "score": 1.0}]
-    count = 2 if why == "it is there twice" else 1
+    count = 2 if why == "it occurs twice" else 1
     body: dict[str, object] = {"checkpoint": "a", "format": "penstock", "source": "x"}
     body |= {"attempts": attempts, "places": ["x"] * count} | fields
     with world.server.client(world.keys["promote"]) as client:

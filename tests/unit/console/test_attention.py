@@ -8,7 +8,7 @@ import pytest
 from penstock.ingest.endpoints import LedgerAnswer, LedgerTotals, WaitingAnswer
 from penstock.registry.channels.change import ChannelState
 from penstock_jobs.loop.endpoints import CycleAnswer
-from penstock_jobs.sessions.overview.pages import Facts, notices_of
+from penstock_jobs.sessions.overview import Facts, notices_of
 
 NOW_S = 1_795_219_200.0
 TOTALS = LedgerTotals(accepted=1000, stored=990, duplicate=10, rejected=0, waiting=0)
@@ -58,7 +58,7 @@ WAITING = replaced(LEDGER, waiting=WaitingAnswer(12, "", "The writer stopped."))
             Facts(NOW_S, outcomes={"censored": 30, "scored": 10}, sessions=40),
             "warn", "30 of 40 sessions are censored", "/sessions?outcome=censored",
         ),
-        (Facts(NOW_S, sessions=4), "warn", "No run has computed", "/rewards"),
+        (Facts(NOW_S, sessions=4), "warn", "Rewards were never computed", "/rewards"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_in_a_sentence(facts: Facts, tone: str, said: str, href: str) -> None:

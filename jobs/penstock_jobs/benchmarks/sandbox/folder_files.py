@@ -1,4 +1,4 @@
-"""Files of a folder as a value: read, written and compared; no link is followed out of it."""
+"""The files of a folder as values: read, written and compared. Links are never followed."""
 
 import os
 import stat
@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 
 from penstock.core.files import relative_name
 
-#: History with answers, and what running programs leaves: neither copied, nor counted as an edit.
+#: History, which may hold answers, and caches. Neither copied nor counted as an edit.
 IGNORED = frozenset({
     ".git", ".hg", ".svn", ".jj",
     "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".DS_Store",
@@ -31,7 +31,7 @@ class FolderLimits(NamedTuple):
 
 
 def excess_of(folder: str, limits: FolderLimits) -> str | None:
-    """Which limit a folder is over, without reading its files. Raises OSError."""
+    """Name the limit that a folder exceeds, if any, without reading its files. Raises OSError."""
     entries = size = 0
     for entry, depth in _entries(folder):
         entries += 1
@@ -51,7 +51,7 @@ def excess_of(folder: str, limits: FolderLimits) -> str | None:
 
 
 def _entries(folder: str) -> Iterator[tuple[os.DirEntry[str], int]]:
-    """All that lies below, with how deep; a folder before what is in it."""
+    """All entries below a folder with their depth, a folder before its content."""
     folders = [(folder, 1)]
     while folders:
         place, depth = folders.pop()
@@ -64,7 +64,7 @@ def _entries(folder: str) -> Iterator[tuple[os.DirEntry[str], int]]:
 
 
 def read_folder(folder: str) -> list[File]:
-    """All files below, by path. What is neither file nor link has no content. Raises OSError."""
+    """Read all files below a folder, by path. Special files have no content. Raises OSError."""
     return [_read(folder, path) for path in sorted(_paths(folder), key=os.fsencode)]
 
 
@@ -86,7 +86,7 @@ def _read(folder: str, path: str) -> File:
 
 
 class FilePrint(NamedTuple):
-    """Shows later whether a file is still the same."""
+    """A file's fingerprint, which shows later whether it changed."""
 
     kind: str
     size: int
@@ -105,12 +105,12 @@ def prints_in(folder: str) -> dict[str, FilePrint]:
 def changes_in(folder: str, before: Mapping[str, FilePrint]) -> list[str]:
     try:
         after = set(_paths(folder))
-    except OSError as error:  # so deep that no path leads there: nobody put that
+    except OSError as error:  # too deep for a path, so it was not there before
         return [str(error.filename)]
     differ = before.keys() ^ after
     for path in before.keys() & after:
         facts = os.lstat(os.path.join(folder, path))
-        # A file of another size may be huge: it is not read.
+        # A file of another size is not read: it may be huge.
         resized = stat.S_ISREG(facts.st_mode) and facts.st_size != before[path].size
         if resized or FilePrint.of(_read(folder, path)) != before[path]:
             differ.add(path)
@@ -118,7 +118,7 @@ def changes_in(folder: str, before: Mapping[str, FilePrint]) -> list[str]:
 
 
 def write_folder(folder: str, files: Sequence[File]) -> None:
-    """Raises OSError, NameUnsafe."""
+    """Write files into a folder. Raises OSError, NameUnsafe."""
     for file in files:
         full = os.path.join(folder, relative_name(file.path))
         os.makedirs(os.path.dirname(full), exist_ok=True)
@@ -132,7 +132,7 @@ def write_folder(folder: str, files: Sequence[File]) -> None:
 
 
 def read_plain(folder: str, name: str, bytes_max: int) -> bytes | None:
-    """A plain file that a program left. Links, pipes and larger files give None."""
+    """Read a plain file. Returns None for links, pipes and larger files."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         opened = os.open(os.path.join(folder, name), flags)
@@ -147,7 +147,7 @@ def read_plain(folder: str, name: str, bytes_max: int) -> bytes | None:
 
 
 class NamedFolders:
-    """Folders with files that were put there, each at one of the `places`."""
+    """Named folders at their `places`, with the files that were put there."""
 
     def __init__(self) -> None:
         self.places: dict[str, str] = {}

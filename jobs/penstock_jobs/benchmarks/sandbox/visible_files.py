@@ -1,6 +1,6 @@
-"""Which files of the machine programs in a sandbox see, besides its system folders, and which not.
+"""The machine's files that programs in a sandbox see besides its system folders.
 
-Homes are not seen, but for what agents and checks need of one."""
+Homes are hidden, except for parts that agents and checks need."""
 
 import os
 import pwd
@@ -11,30 +11,30 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-#: People may keep programs there, and a sandbox has folders of its own there.
+#: People may keep programs here, but a sandbox has its own folders.
 _SCRATCH = ("/tmp/", "/var/tmp/", "/dev/shm/")
 _HOMES = "/home"
-#: The homes of users that are no people.
+#: Homes of system users.
 _SYSTEM_FOLDERS = {"/", "/bin", "/dev", "/etc", "/opt", "/proc", "/sbin", "/srv", "/usr", "/var"}
-#: Absolute paths in a command, as a shell reads it in its simplest form.
+#: Absolute paths in a simple shell command.
 _PATHS = re.compile(r"""(?<![^\s='"])/[^\s'";|&<>]+""")
 
 
 def homes() -> list[str]:
-    """The folders with homes of people, and the home of this user."""
+    """The folders of people's homes, and the home of this user."""
     places = {_HOMES, "/root", os.path.realpath(os.path.expanduser("~"))}
-    with suppress(KeyError):  # a user that only its number names
+    with suppress(KeyError):  # a user without a name
         places.add(os.path.realpath(pwd.getpwuid(os.geteuid()).pw_dir))
     system = ("/bin/", "/dev/", "/sbin/", "/usr/")
     return sorted(place for place in places - _SYSTEM_FOLDERS if not place.startswith(system))
 
 
 def own_programs() -> list[str]:
-    """What of this Python and of the programs of PATH would not be seen by itself."""
+    """Hidden folders of this Python and of programs in PATH, which have to be shown."""
     places = {prefix for prefix in (sys.prefix, sys.base_prefix) if _is_unseen(prefix)}
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
         home = _unseen_home(folder) if os.path.isabs(folder) else None
-        if home not in (None, folder):  # a home that stands in PATH itself is still a home
+        if home not in (None, folder):  # a home in PATH itself stays hidden
             prefix = os.path.dirname(folder)
             whole = os.path.basename(folder) == "shims" or not _is_general(prefix)
             places.add(prefix if whole else folder)
@@ -42,12 +42,12 @@ def own_programs() -> list[str]:
 
 
 def _with_linked(places: Iterable[str]) -> list[str]:
-    """Also what the links among their programs lead to: a tool of a home is often one."""
+    """Add the targets of links among the programs: tools in a home are often links."""
     complete, rest = set(places), list(places)
     while rest:
         place = rest.pop()
         inside = os.path.join(place, "bin")
-        with suppress(OSError):  # a file; or it is not there
+        with suppress(OSError):  # a file, or missing
             for entry in os.scandir(inside if os.path.isdir(inside) else place):
                 linked = os.path.realpath(entry.path) if entry.is_symlink() else ""
                 if os.path.isfile(linked) and _is_unseen(linked):
@@ -59,7 +59,7 @@ def _with_linked(places: Iterable[str]) -> list[str]:
 
 
 def _around(file: str) -> str:
-    """What is shown with a file: its folder, or what stands around its `bin`; never a home."""
+    """The folder to show for a file: its own, or the one around its `bin`; never a home."""
     folder = os.path.dirname(file)
     if os.path.basename(folder) == "bin" and not _is_general(os.path.dirname(folder)):
         return os.path.dirname(folder)
@@ -67,7 +67,7 @@ def _around(file: str) -> str:
 
 
 def _is_general(folder: str) -> bool:
-    """Whether it holds things of many programs: a home, a hidden folder of one, the scratch."""
+    """Whether many programs keep files in a folder: a home, a hidden folder in it, a scratch."""
     home = _unseen_home(folder)
     if f"{folder}/" in _SCRATCH or folder == home:
         return True
@@ -76,7 +76,7 @@ def _is_general(folder: str) -> bool:
 
 
 def closed_folder(path: str) -> str | None:
-    """The outermost of the folders around a path, and itself, that only its owner may enter."""
+    """The outermost folder on a path that only its owner may enter."""
     place = "/"
     for name in path.split("/"):
         place = os.path.join(place, name)
@@ -90,8 +90,8 @@ def is_closed(place: str) -> bool:
 
 
 def _unseen_home(path: str) -> str | None:
-    """The home that a path lies in, or the folder that programs may not enter."""
-    for home in reversed(homes()):  # the home of this user before that of all
+    """The home that a path lies in, or the closed folder on it."""
+    for home in reversed(homes()):  # this user's home before the folder of all homes
         if home == _HOMES and path.startswith(f"{home}/"):
             return "/".join(path.split("/")[:3])
         if home != _HOMES and f"{path}/".startswith(f"{home}/"):
@@ -104,16 +104,15 @@ def _is_unseen(path: str) -> bool:
 
 
 def named_places(command: str) -> list[str]:
-    """The folders of files that a command names by absolute paths, where they are not seen by
-    themselves."""
+    """Hidden folders of files that a command names by absolute paths."""
     paths = _PATHS.findall(command)
-    with suppress(ValueError):  # a shell may take it, or say what is wrong
-        # Paths with blanks, or with other characters that a shell would interpret.
+    with suppress(ValueError):  # the shell will judge the command
+        # Quoted paths, with blanks or other special characters.
         paths += [word for word in shlex.split(command) if word.startswith("/")]
     places = set()
     for path in paths:
         before, back, _ = path.partition("/../")
-        # A path with /../ needs the folder that it goes back from.
+        # A path with /../ needs the folder before it.
         if back and os.path.exists(path) and _is_unseen(before):
             places.add(os.path.realpath(before))
         for place in {os.path.realpath(path), *([] if back else [os.path.normpath(path)])}:
@@ -127,7 +126,7 @@ def named_places(command: str) -> list[str]:
 
 
 def hidden_places(paths: Iterable[str]) -> list[str]:
-    """These, and the history of the repositories that they lie in. Longer paths come later."""
+    """The paths, and the history of the repositories that hold them. Longer paths come later."""
     places: set[str] = set()
     for path in paths:
         folder = os.path.realpath(path)
@@ -143,7 +142,7 @@ def hidden_places(paths: Iterable[str]) -> list[str]:
 
 
 def _linked_histories(place: str) -> Iterator[str]:
-    """The history of a git working tree that lies in another folder, or borrows from one."""
+    """The history that a Git working tree keeps in, or borrows from, another folder."""
     git = place
     if os.path.isfile(place) and (named := _first_line(place).removeprefix("gitdir:").strip()):
         git = os.path.join(os.path.dirname(place), named)
