@@ -14,7 +14,6 @@ from penstock.core.errors import PenstockError
 from penstock.core.settings import MIB
 from penstock.registry.checkpoints.attempts import Attempt
 from penstock_jobs.benchmarks.sandbox import sandbox as sandboxes
-from penstock_jobs.benchmarks.sandbox.folder_files import File
 from penstock_jobs.benchmarks.sandbox.network import address_of
 from penstock_jobs.benchmarks.sandbox.sandbox import (
     PathRules,
@@ -23,6 +22,7 @@ from penstock_jobs.benchmarks.sandbox.sandbox import (
     SandboxFailed,
     SandboxProgram,
 )
+from penstock_jobs.benchmarks.sandbox.sandbox_files import File
 from penstock_jobs.benchmarks.suite import BenchmarkTask, TaskFiles, TaskLimits
 
 _ERROR_CHARS_MAX = 500

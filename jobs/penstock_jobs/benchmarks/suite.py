@@ -15,7 +15,7 @@ from penstock.core.files import is_relative_name
 from penstock.core.settings import GIB, MIB
 from penstock.core.toml_document import Positive
 from penstock_jobs.benchmarks.sandbox import network
-from penstock_jobs.benchmarks.sandbox.folder_files import (
+from penstock_jobs.benchmarks.sandbox.sandbox_files import (
     File,
     FilePrint,
     FolderLimits,

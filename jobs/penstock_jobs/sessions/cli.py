@@ -27,7 +27,8 @@ from penstock.core.errors import Backlogged, StoreNeeded
 from penstock.events.event import CONSENT_UNKNOWN, TENANT_DEFAULT
 from penstock.lake.client import LocalClient, open_client, service_url
 from penstock.lake.commands import asks, command
-from penstock_jobs.sessions.endpoints import LIST_SESSIONS, SessionPage
+from penstock_jobs.sessions.endpoints import LIST_SESSIONS
+from penstock_jobs.sessions.session_page import SessionPage
 
 if TYPE_CHECKING:
     from penstock_jobs.sessions.observation.observer import ObservedRound, Observer

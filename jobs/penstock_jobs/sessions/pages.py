@@ -19,7 +19,7 @@ from penstock.doors.settings import ConsoleSettings
 from penstock_jobs.rewards import OutcomeKind
 from penstock_jobs.rewards.bucket import EditParameters
 from penstock_jobs.sessions.edit_fates import SHOW_HISTORY, EditFate, fates_of, read_whole_session
-from penstock_jobs.sessions.endpoints import LIST_SESSIONS, SessionsRequest
+from penstock_jobs.sessions.endpoints import LIST_SESSIONS
 from penstock_jobs.sessions.entries import EntryPlace, Rewards, entries_of
 from penstock_jobs.sessions.reading import (
     SHOW_SESSION,
@@ -28,6 +28,7 @@ from penstock_jobs.sessions.reading import (
     neighbours_query,
     sql_of,
 )
+from penstock_jobs.sessions.session_page import SessionsRequest
 from penstock_jobs.sessions.tokens import TokenTexts, token_calls
 
 PAGES = PageList("penstock_jobs.sessions:pages/", reads_rows=True)

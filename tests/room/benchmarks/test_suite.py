@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import InvalidInput
-from penstock_jobs.benchmarks.sandbox.folder_files import File, write_folder
+from penstock_jobs.benchmarks.sandbox.sandbox_files import File, write_folder
 from penstock_jobs.benchmarks.suite import load_files, load_solution, read_suite
 from tests.support.suite_factory import make_suite, write
 

@@ -41,7 +41,7 @@ WAITING = replaced(LEDGER, waiting=WaitingAnswer(12, "", "The writer stopped."))
         ),
         (Facts(NOW_S, WAITING, NOW_S - 600), "bad", "12 events have waited 10 min", "/health"),
         (Facts(NOW_S, totals(rejected=50)), "warn", "50 of 1050 lines", "/health"),
-        (Facts(NOW_S, totals(dropped=5)), "warn", "drop 5 events", "/health"),
+        (Facts(NOW_S, totals(dropped=5)), "warn", "dropped 5 events", "/health"),
         (
             Facts(NOW_S, LEDGER, channels=[replace(CHANNEL, pinned=True)]),
             "warn", "pinned to ckpt-7", "/checkpoints",

@@ -1,8 +1,8 @@
 """What pages are asked with."""
 
 from penstock.doors.console.page import all_pages
-from penstock_jobs.sessions.endpoints import SessionsRequest
 from penstock_jobs.sessions.pages import list_fields
+from penstock_jobs.sessions.session_page import SessionsRequest
 
 
 def test_no_two_pages_have_one_address() -> None:

@@ -27,8 +27,8 @@ from penstock.backends.execution.confinement import (
 )
 from penstock.backends.execution.guarded_process import Channel
 from penstock_jobs.benchmarks.sandbox import root_folder as kernel
-from penstock_jobs.benchmarks.sandbox.folder_files import NamedFolders
 from penstock_jobs.benchmarks.sandbox.root_folder import PLACE, make_root
+from penstock_jobs.benchmarks.sandbox.sandbox_files import NamedFolders
 
 #: A folder that every Linux has and no program needs.
 _BASE = "/sys"

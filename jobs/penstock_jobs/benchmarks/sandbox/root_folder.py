@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from penstock.backends.execution.confinement import NO_NEW_PRIVILEGES, check_call, control, libc
-from penstock_jobs.benchmarks.sandbox.visible_files import closed_folder, is_closed
+from penstock_jobs.benchmarks.sandbox.sandbox_files import closed_folder, is_closed
 
 NEW_NAMESPACE_USER = 0x10000000
 NEW_NAMESPACE_MOUNT = 0x00020000

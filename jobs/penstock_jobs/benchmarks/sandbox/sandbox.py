@@ -21,11 +21,16 @@ from penstock.backends.execution.guarded_process import Channel, GuardedProcess,
 from penstock.core.errors import PenstockError
 from penstock.core.settings import MIB
 from penstock_jobs.benchmarks.sandbox import network, process
-from penstock_jobs.benchmarks.sandbox.folder_files import File, NamedFolders
 from penstock_jobs.benchmarks.sandbox.network import Relay
 from penstock_jobs.benchmarks.sandbox.process import call_filter, plain_command
 from penstock_jobs.benchmarks.sandbox.root_folder import PLACE
-from penstock_jobs.benchmarks.sandbox.visible_files import hidden_places, homes, own_programs
+from penstock_jobs.benchmarks.sandbox.sandbox_files import (
+    File,
+    NamedFolders,
+    hidden_places,
+    homes,
+    own_programs,
+)
 
 _READ_BYTES = 1 << 16
 
