@@ -99,7 +99,7 @@ def test_the_table_names_outcome_worth_and_reason(data: str) -> None:
     shown = ran("sessions", "list", "--data", data, "--limit", "12")
     [line] = [line for line in shown.stdout.splitlines() if line.startswith("sample-stopped")]
     assert line.split()[-3:] == ["negative_by_rule", "-1.000", "abandoned"]
-    assert "There are more: --cursor " in shown.stderr
+    assert "The next page: --cursor " in shown.stderr
 
 
 # One of them

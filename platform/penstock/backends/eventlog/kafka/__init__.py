@@ -1,7 +1,7 @@
-"""The event log at scale, a topic of Apache Kafka: its address, and how its records hold values.
+"""The event log at scale, a topic of Apache Kafka: its address, and the values in its records.
 
-Records that the gateway did not mark come from other producers: events as JSON, with headers that
-say whose they are. Nothing here needs Kafka's client."""
+Records without the gateway's mark come from other producers: events as JSON, with the tenant in a
+header. Nothing here needs Kafka's client."""
 
 import logging
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from penstock.core.errors import SettingInvalid
 from penstock.events.event import SCHEMA_VERSION, TENANT_DEFAULT
 from penstock.events.frames import encode_unjudged
 
-# What matters of a lost connection comes as an error of ours.
+# A lost connection raises an error of ours.
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 #: Room around a value in a record, headers included.
 RECORD_BYTES = 1024
-#: On records of the gateway.
+#: The header of records of the gateway.
 MARK: tuple[str, bytes] = ("penstock-value", b"1")
-#: On records of other producers; without them, version 1 and the default tenant.
+#: Headers of records of other producers. Without them: version 1 and the default tenant.
 SCHEMA_HEADER = "penstock-schema-version"
 TENANT_HEADER = "penstock-tenant"
 
@@ -36,7 +36,8 @@ _OPTIONS = {
 
 @dataclass(frozen=True)
 class TopicAddress:
-    """`kafka://host:9092,other:9092/topic`; `client` are arguments of all clients."""
+    """An address such as `kafka://host:9092,other:9092/topic`. `client` is passed to all
+    clients."""
 
     servers: list[str]
     topic: str
@@ -47,7 +48,7 @@ class TopicAddress:
 
 
 def parse_address(url: str) -> TopicAddress:
-    """Raises SettingInvalid."""
+    """Parse the setting `log_url`. Raises SettingInvalid."""
     parts = urlsplit(url)
     login, _, hosts = parts.netloc.rpartition("@")
     servers = [host for host in hosts.split(",") if host]
@@ -70,7 +71,7 @@ def parse_address(url: str) -> TopicAddress:
 
 
 def value_of(value: bytes | None, headers: Sequence[tuple[str, bytes]], timestamp_ms: int) -> bytes:
-    """The value of the log that a record holds; it arrived at the record's own time."""
+    """Read the value of the log from a record. It arrived at the time of the record."""
     if MARK in headers:
         return value or b""
     by_name = dict(headers)  # only ours are decoded: any other may be null

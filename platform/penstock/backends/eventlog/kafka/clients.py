@@ -23,7 +23,7 @@ _SPARE_MAX = 4
 
 
 class TopicProducer:
-    """One idempotent producer, made anew after a failure. An append is done when all replicas in
+    """An idempotent producer, made anew after a failure. An append is done when all replicas in
     sync have it. Safe to share between threads."""
 
     def __init__(self, address: TopicAddress, request_s: float, value_bytes_max: int) -> None:
@@ -58,8 +58,8 @@ class TopicProducer:
 
     @contextmanager
     def _producer_for(self, partition: int) -> Iterator[KafkaProducer]:
-        """A producer that knows this partition, which may be new. It is dropped where it fails. A
-        value that is sent again is stored once."""
+        """Yield a producer that knows this partition, which may be new. It is dropped where it
+        fails. A value that is sent again is stored once."""
         for _ in range(2):
             with self._mutex:
                 if self._closed:
@@ -113,7 +113,7 @@ def _close(producer: KafkaProducer, timeout_s: float) -> None:
 def make_consumer(
     address: TopicAddress, request_s: float, group: str | None = None
 ) -> KafkaConsumer:
-    """Readers have no group: the database says who reads what."""
+    """Make a consumer. Readers have no group: the database says who reads what."""
     request_ms = round(request_s * 1000)
     return KafkaConsumer(
         **address.client,
@@ -131,7 +131,7 @@ def make_consumer(
 
 
 class PartitionReader:
-    """Reads one partition on from where it stands, for one thread at a time."""
+    """Reads one partition onward, for one thread at a time."""
 
     def __init__(self, address: TopicAddress, partition: int, request_s: float) -> None:
         self.partition = partition
@@ -144,7 +144,7 @@ class PartitionReader:
 
     @property
     def next_offset(self) -> int:
-        """-1 at first."""
+        """The offset that `take` reads next; -1 at first."""
         return self.fetched[0].offset if self.fetched else self._position
 
     def seek(self, offset: int) -> None:
@@ -154,7 +154,7 @@ class PartitionReader:
             self._position = offset
 
     def take(self, bytes_max: int, wait_s: float) -> list[Entry]:
-        """Entries of about so many bytes. Raises OffsetOutOfRangeError, KafkaError."""
+        """Read entries of about `bytes_max`. Raises OffsetOutOfRangeError, KafkaError."""
         if not self.fetched:
             polled = self._consumer.poll(timeout_ms=round(wait_s * 1000))
             for record in polled.get(self._topic_partition, ()):
@@ -169,7 +169,7 @@ class PartitionReader:
         return taken
 
     def skipped_to(self) -> int:
-        """Where the client stands: beyond offsets that a transaction or compaction left empty."""
+        """The client's position, beyond offsets that a transaction or compaction left empty."""
         return int(self._consumer.position(self._topic_partition, timeout_ms=0) or self._position)
 
     def close(self) -> None:
@@ -177,7 +177,7 @@ class PartitionReader:
 
 
 class PartitionReaders:
-    """Readers that nobody uses now. Safe to share between threads."""
+    """A pool of idle readers. Safe to share between threads."""
 
     def __init__(self, address: TopicAddress, request_s: float) -> None:
         self._address = address
@@ -188,7 +188,7 @@ class PartitionReaders:
 
     @contextmanager
     def at(self, partition: int, offset: int, *, partitions: int) -> Iterator[PartitionReader]:
-        """A reader that stands at the offset; one that failed is not used again."""
+        """Yield a reader at the offset. One that failed is not used again."""
         with self._mutex:
             idle = [reader for reader in self._idle if reader.partition == partition]
             exact = [reader for reader in idle if reader.next_offset == offset]
