@@ -110,7 +110,11 @@ class KafkaSink:
             from kafka import KafkaProducer
             from kafka.errors import KafkaError
 
-            from penstock.backends.eventlog.kafka import SCHEMA_HEADER, TENANT_HEADER, parse_address
+            from penstock.backends.eventlog.kafka_topic import (
+                SCHEMA_HEADER,
+                TENANT_HEADER,
+                parse_address,
+            )
         except ModuleNotFoundError as error:
             raise ExtraMissing(extra="kafka", what=f"The sink {url}") from error
         if not url.startswith("kafka://"):
@@ -155,7 +159,7 @@ class KafkaSink:
         try:
             self._producer.close(_KAFKA_SECONDS)
         except self._failure:
-            self._producer._sender.force_close()  # as in penstock.backends.eventlog.kafka.clients
+            self._producer._sender.force_close()  # as in penstock.backends.eventlog.kafka_topic
 
     def _unreachable(self, error: Exception) -> ServerUnreachable:
         return ServerUnreachable(url=str(self._address), why=str(error) or type(error).__name__)

@@ -54,7 +54,7 @@ def upkeep() -> Parts:
 ROOM = Room(
     package="penstock.lake",
     summaries={
-        "query": "Query the lake with SQL. Events that are not in a segment yet are included.",
+        "query": "Query the lake with SQL.",
         "snapshots": "Name the lake as it is; `query --as-of NAME` reads the same rows for ever.",
         "lake": "The files of the lake.",
         "db": "The metadata database.",

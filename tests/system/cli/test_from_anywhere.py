@@ -481,7 +481,7 @@ def test_what_needs_the_files_says_so_where_a_service_is_named(
         assert "works on the files of a lake" in done.stderr
     monkeypatch.delenv("PENSTOCK_URL")
     done = penstock("rewards", "run", "--url", "http://127.0.0.1:1")
-    assert (done.returncode, "on a machine that has the lake" in done.stderr) == (2, True)
+    assert (done.returncode, "on the lake's machine" in done.stderr) == (2, True)
     done = penstock("db", "check", "--data", str(tmp_path / "none"))
     assert "holds no lake yet" in done.stderr
 

@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 
-from penstock.backends.eventlog.kafka.log import KafkaEventLog
+from penstock.backends.eventlog.kafka_log import KafkaEventLog
 from penstock.backends.eventlog.log import LogUnsuitable
 from penstock.events.frames import partition_of
 from penstock.ingest.ledger import read_ledger

@@ -23,7 +23,7 @@ def open_log(settings: Settings) -> EventLog:
         )
     if scheme == "kafka":
         try:
-            from penstock.backends.eventlog.kafka.log import KafkaEventLog
+            from penstock.backends.eventlog.kafka_log import KafkaEventLog
         except ModuleNotFoundError as error:
             raise ExtraMissing(extra="kafka", what=f"The event log {settings.log_url}") from error
         return KafkaEventLog(settings.log_url, limits)

@@ -18,14 +18,14 @@ from litestar.exceptions import HTTPException, InternalServerException
 from litestar.response import Stream
 
 from penstock.backends.http.errors import BodyTooLarge, ClientGone, CutOff
+from penstock.core.endpoint import DOCUMENT_BYTES_MAX
 from penstock.core.errors import InvalidInput, TooManyRequests
+
+T = TypeVar("T")
 
 #: A client that sends nothing for so long is gone, or holds memory for nothing.
 BODY_PAUSE_SECONDS_MAX = 30.0
-DOCUMENT_BYTES_MAX = 1024 * 1024
 PART_BYTES = 1024 * 1024
-
-Document = TypeVar("Document", bound=msgspec.Struct)
 
 
 def media_type(request: Request[Any, Any, Any]) -> str:
@@ -77,23 +77,16 @@ async def read_body(
     return b"".join(await read_parts(request, bytes_max, hold))
 
 
-async def read_document(request: Request[Any, Any, Any], kind: type[Document]) -> Document:
-    """Read a small body of JSON. Raises InvalidInput, BodyTooLarge."""
-    body = await read_body(request, DOCUMENT_BYTES_MAX, hold=lambda _size: None)
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(what="The request body", why=str(error)) from None
-
-
-async def read_fields(
-    request: Request[Any, Any, Any], bytes_max: int, hold: Callable[[int], None]
-) -> dict[str, Any]:
-    """Read the fields of a JSON object; an empty body has none. Raises InvalidInput,
-    BodyTooLarge."""
+async def read_document(
+    request: Request[Any, Any, Any],
+    kind: type[T],
+    bytes_max: int = DOCUMENT_BYTES_MAX,
+    hold: Callable[[int], None] = lambda _size: None,
+) -> T:
+    """Read a body of JSON; an empty one is an empty object. Raises InvalidInput, BodyTooLarge."""
     body = await read_body(request, bytes_max, hold)
     try:
-        return msgspec.json.decode(body or b"{}", type=dict[str, Any])
+        return msgspec.json.decode(body or b"{}", type=kind)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(what="The request body", why=str(error)) from None
 
@@ -155,8 +148,6 @@ def held_answer(
 
 
 # Threads
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)

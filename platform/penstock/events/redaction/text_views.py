@@ -79,7 +79,7 @@ def html_decoded(text: str) -> View:
 
 
 def without_terminal(text: str, by: str = "", by_reset: str = "") -> View:
-    """Without colours and moves of a terminal: a colour may begin a word or stand in it."""
+    """Remove colours and moves of a terminal: a colour may begin a word or stand in it."""
     matches = _TERMINAL.finditer(text)
     replaced = ((m, by_reset if _RESET.fullmatch(m[0]) else by) for m in matches)
     return _replaced(text, ((m.start(), m.end(), instead) for m, instead in replaced))

@@ -14,8 +14,13 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError, OffsetOutOfRangeError
 from kafka.structs import OffsetAndMetadata
 
-from penstock.backends.eventlog.kafka import RECORD_BYTES, parse_address
-from penstock.backends.eventlog.kafka.clients import PartitionReaders, TopicProducer, make_consumer
+from penstock.backends.eventlog.kafka_topic import (
+    RECORD_BYTES,
+    PartitionReaders,
+    TopicProducer,
+    make_consumer,
+    parse_address,
+)
 from penstock.backends.eventlog.log import (
     Claim,
     Entry,
