@@ -10,7 +10,7 @@ from penstock.doors.cli import app
 
 _SHARED = {
     "--data DIR": "Data directory; else PENSTOCK_DATA, else ./penstock-data.",
-    "--url URL": "Ask this service instead; else PENSTOCK_URL, else that of `penstock login`."
+    "--url URL": "Ask this service; else PENSTOCK_URL, else the one of `penstock login`."
     " PENSTOCK_KEY is the key.",
     "--tenant TENANT": "Whose events; keys carry a tenant.  [default: default]",
     "--json": "Answer with one JSON document on standard output.",

@@ -24,7 +24,7 @@ def data(tmp_path: Path) -> Path:
 
 def test_a_folder_without_a_lake_is_said_to_be_none_and_stays_as_it_is(tmp_path: Path) -> None:
     for folder in (tmp_path / "nothing", tmp_path):
-        with pytest.raises(LakeMissing, match="There is no lake at"):
+        with pytest.raises(LakeMissing, match="holds no lake yet"):
             penstock.open(folder)
     with pytest.raises(LakeMissing):
         penstock.read_shard(tmp_path, "a-name")

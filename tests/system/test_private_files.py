@@ -89,8 +89,8 @@ def test_an_older_data_directory_is_narrowed_and_that_is_said_once(tmp_path: Pat
     for path in [data, *data.rglob("*")]:
         if not path.is_symlink():
             path.chmod(0o755 if path.is_dir() else 0o644)
-    assert "its owner's alone now" in run(data, "ledger")
-    assert "its owner's alone now" not in run(data, "ledger")
+    assert "now only its owner can" in run(data, "ledger")
+    assert "now only its owner can" not in run(data, "ledger")
     (data / "link").unlink()
     assert wider_than_own(data) == []
     assert stat.S_IMODE(outside.stat().st_mode) == 0o666

@@ -1,4 +1,4 @@
-"""Benchmarks: suites of tasks, and what checkpoints score at them."""
+"""Benchmarks: suites of tasks, and the scores of checkpoints."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,12 +1,12 @@
-"""One attempt at a task: the agent in a sandbox, then the check. This runs on a worker."""
+"""The work of a worker: an attempt at a task, with the agent in a sandbox and then the check."""
 
 import os
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -14,7 +14,6 @@ from penstock.core.errors import PenstockError
 from penstock.core.settings import MIB
 from penstock.registry.checkpoints.attempts import Attempt
 from penstock_jobs.benchmarks.sandbox import sandbox as sandboxes
-from penstock_jobs.benchmarks.sandbox.folder_files import File
 from penstock_jobs.benchmarks.sandbox.network import address_of
 from penstock_jobs.benchmarks.sandbox.sandbox import (
     PathRules,
@@ -23,6 +22,7 @@ from penstock_jobs.benchmarks.sandbox.sandbox import (
     SandboxFailed,
     SandboxProgram,
 )
+from penstock_jobs.benchmarks.sandbox.sandbox_files import File
 from penstock_jobs.benchmarks.suite import BenchmarkTask, TaskFiles, TaskLimits
 
 _ERROR_CHARS_MAX = 500
@@ -34,14 +34,14 @@ _Amount = Annotated[float, msgspec.Meta(ge=0, lt=2**63)]
 
 
 class AgentUnusable(PenstockError, exit_status=2):
-    """The agent cannot be used: {why}. Nothing was kept. In its sandbox an agent sees the machine's
-    programs, the files that its command names by absolute paths, what --visible names, and its own
-    copy of the tree."""
+    """The agent cannot be used: {why}. Nothing was recorded. In its sandbox an agent sees the
+    machine's programs, files that its command names by absolute paths, the paths of --visible, and
+    its own copy of the tree."""
 
 
 @dataclass(frozen=True)
 class RunConditions:
-    """What all attempts of a run have in common."""
+    """The conditions that all attempts of a run share."""
 
     agent: str
     suite: str
@@ -51,7 +51,7 @@ class RunConditions:
     allow: Sequence[str] = ()
     isolated: bool = True
     views: PathRules = field(default_factory=PathRules)
-    #: Tries of an attempt that errs for reasons outside the model. Each pause is twice as long.
+    #: Tries of an attempt that fails for reasons outside the model. Pauses double.
     tries_max: int = 3
     retry_seconds: float = 1.0
     output_bytes_max: int = 64 * 1024
@@ -69,7 +69,7 @@ class AttemptTask:
 @dataclass(frozen=True)
 class AttemptOutcome:
     result: Attempt
-    #: What else people should know, such as a limit that ended it.
+    #: Remarks for people, such as a limit that ended it.
     marks: tuple[str, ...] = ()
     output: str = ""
     #: The end of the output of an agent that failed without a report and without an edit.
@@ -77,7 +77,7 @@ class AttemptOutcome:
 
 
 class AgentReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What the agent wrote to $PENSTOCK_REPORT. The check gets all of it."""
+    """The agent's report, written to $PENSTOCK_REPORT. The check gets all of it."""
 
     completion_tokens: _Count | None = None
     prompt_tokens: _Count | None = None
@@ -87,7 +87,7 @@ class AgentReport(msgspec.Struct, frozen=True, kw_only=True):
     invalid_tool_calls: _Count | None = None
     asked: bool | None = None
     answer: str | None = None
-    #: Why the attempt says nothing about the model.
+    #: The reason why the attempt says nothing about the model.
     error: str | None = None
 
 
@@ -99,7 +99,7 @@ class TreeScore:
 
 
 def seed_of(suite: str, task: str, attempt: int) -> int:
-    """The same for every checkpoint, so that all have the same luck."""
+    """The seed of an attempt. It is the same for every checkpoint, so all have the same luck."""
     digest = sha256(f"{suite}\0{task}\0{attempt}".encode()).digest()
     return int.from_bytes(digest[:8], "big") % 2**31
 
@@ -130,10 +130,10 @@ def open_sandbox(conditions: RunConditions, limits: TaskLimits) -> Sandbox:
 
 
 def _attempt_in(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, bool]:
-    """The outcome, and whether another try may do better: the reason may lie outside the model."""
+    """Make an attempt. Returns its outcome, and whether another try may do better."""
     ended = _run_agent(sandbox, work)
     last_words = ended.output.strip()[-_ERROR_CHARS_MAX:]
-    if ended.status in (126, 127):  # of a shell: the command does not exist, or is no program
+    if ended.status in (126, 127):  # the shell: no such command, or not a program
         why = f"its command could not be run, and ended with status {ended.status}: {last_words}"
         raise AgentUnusable(why=why)
     text = sandbox.read("out", _REPORT_NAME, work.conditions.report_bytes_max)
@@ -147,9 +147,9 @@ def _attempt_in(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, bo
     if report.error is not None:
         problem = f"the agent says: {report.error}"
     elif ended.status == os.EX_TEMPFAIL:
-        problem = "the agent ended with status 75: try again"
+        problem = "the agent exited with 75: try again"
     elif ended.unreachable:
-        problem = f"nobody answered at {', '.join(ended.unreachable)}"
+        problem = f"no answer from {', '.join(ended.unreachable)}"
     if problem is not None:
         return _failed(work, problem, ended.output, **measures), True
     edited = bool(sandbox.changed("tree"))
@@ -212,12 +212,12 @@ def _short(text: str) -> str:
 def score_tree(
     sandbox: Sandbox, task: BenchmarkTask, files: TaskFiles, report: bytes | None, *, edited: bool
 ) -> TreeScore:
-    """Score the folder `tree` as the agent left it. The check comes into the sandbox only now."""
+    """Score the agent's tree. The check comes into the sandbox only now."""
     if task.expect == "no_edit" and edited:
-        return TreeScore(score=0.0, output="it was not to change anything, and did")
+        return TreeScore(score=0.0, output="nothing was to be edited, but something was")
     if task.check is None:
         return TreeScore(score=1.0)
-    # The agent could not know this name, so no link that it left leads there.
+    # The agent could not know this name, so none of its links leads there.
     check = f"check-{secrets.token_hex(8)}"
     given, result = f"{check}-given", f"{check}-result"
     home, scratch = f"{check}-home", f"{check}-tmp"
@@ -234,7 +234,7 @@ def score_tree(
         "PENSTOCK_TASK": task.name,
         "PENSTOCK_EDITED": "1" if edited else "0",
     }
-    # The first file of the check that its command names is taken from the check, not the tree.
+    # The first word that names a file of the check means that file, not one of the tree.
     command = list(task.check)
     paths = {file.path for file in files.check}
     number = next((number for number, word in enumerate(command) if word in paths), None)
@@ -242,14 +242,14 @@ def score_tree(
         command[number] = f"{sandbox.path(check)}/{command[number]}"
     places, folders = ("tree", home, scratch), {"tree": True, check: False, given: False}
     how = task.limits.check_seconds, _environment(sandbox, home, environment)
-    # An agent that filled the disk does not keep its check from running.
+    # The check can run even if the agent filled the disk.
     more = task.limits.disk_mib * MIB
     program = SandboxProgram(command, *places, *how, folders | {result: True}, (), more)
     return score_of(sandbox.run(program), sandbox.read(result, _RESULT_NAME, 64 * 1024))
 
 
 def score_of(ended: ProgramEnd, result: bytes | None) -> TreeScore:
-    """What a check says by how it ended and what it wrote; neither pass nor fail is an error."""
+    """Read a check's score from its exit status and result. Anything else is an error."""
     score, why = None, None
     if ended.cut is not None:
         why = f"the check went over its {ended.cut}"
@@ -265,5 +265,89 @@ def score_of(ended: ProgramEnd, result: bytes | None) -> TreeScore:
         except (ValueError, RecursionError) as error:
             why = f"the check's result cannot be read: {error}"
         if score is not None and not 0 <= score <= 1:
-            score, why = None, f"the check's score is {score}, and scores lie between 0 and 1"
+            score, why = None, f"the check's score is {score}, not between 0 and 1"
     return TreeScore(score, why, ended.output)
+
+
+# Lint: untouched trees must fail and solutions pass, twice
+
+_EDIT = File("penstock-lint-edit.txt", b"an edit that nobody asked for\n")
+#: Marks of comments and strings, which are ignored.
+_MARKS = "#/*\"'- "
+
+
+class LintTask(NamedTuple):
+    conditions: RunConditions
+    task: BenchmarkTask
+    files: TaskFiles
+    solution: list[File] | None
+
+
+def lint_task(work: LintTask) -> list[str]:
+    if work.conditions.isolated:
+        sandboxes.check_isolation()
+    return [*_visible_problems(work.task, work.files), *_check_problems(work)]
+
+
+def _visible_problems(task: BenchmarkTask, files: TaskFiles) -> Iterator[str]:
+    if not files.tree:
+        yield "its tree is empty"
+    size = sum(len(file.content) for file in files.tree)
+    if size > task.limits.disk_mib * MIB // 2:
+        yield f"its tree has {size} bytes, over half of its disk_mib = {task.limits.disk_mib}"
+    contents = {file.content for file in files.check if file.content.strip()}
+    for file in files.tree:
+        if file.path.rsplit("/", 1)[-1] in ("task.toml", "solution.json"):
+            yield f"{file.path} is in its tree, where the agent sees it"
+        elif file.content in contents:
+            yield f"{file.path} in its tree is a file of its check"
+    prompt = " ".join(task.prompt.split())
+    check = "\n".join(file.content.decode(errors="replace") for file in files.check)
+    lines = (" ".join(line.split()).strip(_MARKS) for line in check.splitlines())
+    for line in lines:
+        if len(line) >= 40 and line in prompt:  # shorter lines reveal nothing
+            yield f"its prompt contains a line of its check: {line!r}"
+            break
+
+
+def _check_problems(work: LintTask) -> Iterator[str]:
+    task, tree = work.task, work.files.tree
+
+    def contradictions(first: TreeScore, second: TreeScore) -> Iterator[str]:
+        if first.score != second.score:
+            verdicts = f"it {_verdict(first)}, then {_verdict(second)}"
+            yield f"its check judges one tree in two ways: {verdicts}"
+
+    untouched = _score_copy(work, tree)
+    yield from contradictions(untouched, _score_copy(work, tree))
+    if task.expect == "no_edit":
+        if untouched.score != 1:
+            yield f"nothing is to be edited, but an untouched tree {_verdict(untouched)}"
+        edited = _score_copy(work, [*tree, _EDIT])
+        if edited.score != 0:
+            yield f"nothing is to be edited, but an edited tree {_verdict(edited)}"
+        return
+    if untouched.score is None or untouched.score >= 1:
+        yield f"an untouched tree must fail its check, but {_verdict(untouched)}"
+    if work.solution is not None:
+        solved = _score_copy(work, work.solution, task.solution_report)
+        if solved.score != 1:
+            yield f"its solution must pass its check, but {_verdict(solved)}"
+        yield from contradictions(solved, _score_copy(work, work.solution, task.solution_report))
+
+
+def _verdict(tree_score: TreeScore) -> str:
+    if tree_score.error is not None:
+        return f"gets no score ({tree_score.error})"
+    score = tree_score.score or 0.0
+    return {0.0: "fails", 1.0: "passes"}.get(score, f"scores {tree_score.score}")
+
+
+def _score_copy(work: LintTask, tree: list[File], report: bytes | None = None) -> TreeScore:
+    edited = {file.path: file for file in tree} != {file.path: file for file in work.files.tree}
+    try:
+        with open_sandbox(work.conditions, work.task.limits) as sandbox:
+            sandbox.put("tree", tree, writable=True)
+            return score_tree(sandbox, work.task, work.files, report, edited=edited)
+    except SandboxFailed as error:
+        return TreeScore(error=str(error))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock_jobs.benchmarks.summary import CheckpointResults
 
 app = typer.Typer(
-    help="Benchmarks: run suites in isolation, bring results, compare checkpoints.",
+    help="Run benchmarks in isolation, import results, compare checkpoints.",
     no_args_is_help=True,
 )
 
@@ -38,18 +38,28 @@ Names = list[str] | None
 Paths = list[Path] | None
 
 SuiteFolder = Annotated[Path, typer.Argument(parser=options.path, metavar="SUITE_DIR")]
-NoIsolation = Annotated[bool, typer.Option("--no-isolation", help="The record will say so.")]
-Checkpoint = Annotated[str, typer.Option(metavar="CHECKPOINT", help="A registered checkpoint.")]
-Serving = Annotated[Text, typer.Option(metavar="URL", help="Where the checkpoint is served.")]
-Until = Annotated[bool, typer.Option("--until-decided", help="Go on until the verdict stands.")]
-AttemptsMax = Annotated[
-    int | None, typer.Option("--max-attempts", metavar="N", min=1, help="At a task, until decided.")
+NoIsolation = Annotated[
+    bool, typer.Option("--no-isolation", help="Run without isolation; results are marked so.")
 ]
-Channel = Annotated[str, typer.Option(metavar="NAME", help="Whose policy decides.")]
-PassEnv = Annotated[Names, typer.Option(metavar="NAME", help="A variable that the agent gets too.")]
-Hidden = Annotated[Paths, typer.Option(parser=options.path, metavar="PATH", help="Not to be seen.")]
+Checkpoint = Annotated[str, typer.Option(metavar="CHECKPOINT", help="A registered checkpoint.")]
+Serving = Annotated[Text, typer.Option(metavar="URL", help="Address that serves the checkpoint.")]
+Until = Annotated[
+    bool, typer.Option("--until-decided", help="Continue until the gate's verdict is decided.")
+]
+AttemptsMax = Annotated[
+    int | None,
+    typer.Option("--max-attempts", metavar="N", min=1, help="Per task, with --until-decided."),
+]
+Channel = Annotated[str, typer.Option(metavar="NAME", help="Channel whose policy decides.")]
+PassEnv = Annotated[Names, typer.Option(metavar="NAME", help="Pass this variable to the agent.")]
+Hidden = Annotated[
+    Paths, typer.Option(parser=options.path, metavar="PATH", help="Hide this path from the agent.")
+]
 Visible = Annotated[
-    Paths, typer.Option(parser=options.path, metavar="PATH", help="To be read, also below /tmp.")
+    Paths,
+    typer.Option(
+        parser=options.path, metavar="PATH", help="Show this path to the agent, even below /tmp."
+    ),
 ]
 
 
@@ -60,9 +70,11 @@ def run(
     suite: SuiteFolder,
     *,
     checkpoint: Checkpoint,
-    agent: Annotated[str, typer.Option(metavar="CMD", help="The agent, as a shell runs it.")],
+    agent: Annotated[str, typer.Option(metavar="CMD", help="Shell command of the agent.")],
     serving: Serving = None,
-    attempts: Annotated[int | None, typer.Option(metavar="N", min=1, help="At each task.")] = None,
+    attempts: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Attempts per task.")
+    ] = None,
     until_decided: Until = False,
     attempts_max: AttemptsMax = None,
     channel: Channel = "production",
@@ -73,11 +85,11 @@ def run(
     no_isolation: NoIsolation = False,
     tenant: options.Tenant = TENANT_DEFAULT,
 ) -> Iterator[object]:
-    """Let an agent attempt each task of a suite with a checkpoint, and score what it leaves.
+    """Let an agent attempt each task of a suite with a checkpoint, and score the results.
 
     Each attempt has a fresh copy of its task, no network but the serving address, and does not
-    see the check. Recorded attempts are not run again: after an interruption, run it once more.
-    With --until-decided the channel's policy says when it is enough; its error rate holds.
+    see the check. Recorded attempts are not run again, so repeat the command after an interruption.
+    With --until-decided the channel's policy decides when to stop, and its error rate holds.
 
     Example: penstock bench run examples/suites/core --checkpoint ckpt-0013 --agent "my-agent"
     """
@@ -89,13 +101,13 @@ def run(
     from penstock_jobs.benchmarks.summary import results_of, version_advice
 
     if not until_decided and attempts_max is not None:
-        raise InvalidInput(what="--max-attempts", why="it goes with --until-decided")
+        raise InvalidInput(what="--max-attempts", why="it needs --until-decided")
     if until_decided and (attempts is not None or tasks):
-        why = "the verdict is about all tasks, and decides how many attempts are enough"
+        why = "the verdict needs all tasks, and decides how many attempts are enough"
         raise InvalidInput(what="--attempts or --tasks with --until-decided", why=why)
     for name in pass_env or []:
         if name not in os.environ:
-            raise InvalidInput(what=f"--pass-env {name}", why="there is no such variable here")
+            raise InvalidInput(what=f"--pass-env {name}", why="this variable is not set")
     how = RunOptions(
         agent=agent,
         serving=serving,
@@ -121,7 +133,7 @@ def run(
     advice = version_advice(lake.database, tenant, folder.name)
     facts = {"run": report.run, "made": report.made, "known": report.known} | asdict(results)
     yield facts | ({"until": choose.ended.document} if choose else {})
-    say(f"{report.made} attempts were made, {report.known} were known already.")
+    say(f"{report.made} attempts made, {report.known} known before.")
     if choose is not None:
         say(choose.ended.text)
     _show_summary(results)
@@ -138,12 +150,16 @@ def show(
     client: Client,
     suite: SuiteName,
     *,
-    checkpoint: Annotated[Text, typer.Option(metavar="NAME", help="One, with its tasks.")] = None,
-    suite_version: Annotated[Text, typer.Option(metavar="V", help="Else the newest.")] = None,
+    checkpoint: Annotated[
+        Text, typer.Option(metavar="NAME", help="Show one checkpoint with its tasks.")
+    ] = None,
+    suite_version: Annotated[
+        Text, typer.Option(metavar="V", help="Version of the suite. Default: the newest.")
+    ] = None,
     limit: options.Limit = None,
     cursor: options.Cursor = None,
 ) -> Iterator[object]:
-    """What checkpoints scored at a suite; of one checkpoint, what it scored at each task.
+    """Show the scores of checkpoints at a suite, or of one checkpoint at each task.
 
     Example: penstock bench show core --checkpoint ckpt-0013
     """
@@ -160,7 +176,7 @@ def show(
     say_next_page(answer.next)
     yield results
     if not results:
-        say(f"No attempts at {suite} are known{f' of {checkpoint}' if checkpoint else ''}.")
+        say(f"No attempts at {suite}{f' by {checkpoint}' if checkpoint else ''}.")
     rows: list[list[object]] = []
     for result in results:
         summary, count = result.summary, result.not_isolated
@@ -185,13 +201,13 @@ def show(
 def compare(
     client: Client,
     before: Annotated[str, typer.Argument(metavar="A", help="A checkpoint.")],
-    after: Annotated[str, typer.Argument(metavar="B", help="The one to compare with it.")],
+    after: Annotated[str, typer.Argument(metavar="B", help="The checkpoint to compare with it.")],
     *,
     suite: Annotated[str, typer.Option(metavar="SUITE", help="A suite's name, or its folder.")],
 ) -> Iterator[object]:
-    """Two checkpoints at one suite, paired by task, and where they differ most.
+    """Compare two checkpoints at a suite, task by task, and show where they differ most.
 
-    It is no verdict: `penstock gate check` decides by a channel's policy.
+    This is not a verdict: `penstock gate check` decides by a channel's policy.
 
     Example: penstock bench compare ckpt-0012 ckpt-0013 --suite core
     """
@@ -203,18 +219,18 @@ def compare(
     comparison = client.call(COMPARE_RESULTS, question)
     yield comparison
     rows: list[list[object]] = [
-        ["tasks of both", len(comparison.tasks)],
+        ["common tasks", len(comparison.tasks)],
         [f"score of {before}", number_text(comparison.before_mean, ".3f")],
         [f"score of {after}", number_text(comparison.after_mean, ".3f")],
     ]
     if comparison.difference is not None:
         change = f"{comparison.difference:+.3f} [{comparison.lower:+.3f}, {comparison.upper:+.3f}]"
-        rows.append(["difference, with 95 % of certainty", change])
+        rows.append(["difference, 95 % interval", change])
     if comparison.left_out:
-        rows.append(["tasks of one alone, left out", len(comparison.left_out)])
+        rows.append(["tasks with one score, left out", len(comparison.left_out)])
     for name, count in zip((before, after), comparison.not_isolated, strict=True):
         if count:
-            rows.append([f"attempts of {name} that were NOT ISOLATED", count])
+            rows.append([f"attempts of {name} NOT ISOLATED", count])
     show_table(["what", "value"], rows)
     pairs = [pair for pair in comparison.tasks if pair.difference]
     pairs.sort(key=lambda pair: (-abs(pair.difference), pair.task))
@@ -242,7 +258,7 @@ def _show_summary(results: "CheckpointResults") -> None:
     say(f"{results.checkpoint} at {results.suite} ({results.suite_version})")
     if count := results.not_isolated:
         of = results.summary.scored + results.summary.errors
-        say(f"NOT ISOLATED: in {count} of {of} attempts agents could see and do what you can.")
+        say(f"NOT ISOLATED: in {count} of {of} attempts agents had your rights on this machine.")
     runs = [run for run in results.runs if run.kind == "run"]
     if len(sources := {run.source for run in runs}) > 1:
         say(f"{len(sources)} agents made these results: {'; '.join(sorted(sources))}")
@@ -261,10 +277,10 @@ def _show_summary(results: "CheckpointResults") -> None:
 def lint(
     suite: SuiteFolder, no_isolation: NoIsolation = False, data: options.Data = None
 ) -> Iterator[object]:
-    """Whether a suite measures anything. Exit 1 when something is wrong with it.
+    """Test whether a suite measures anything. Exits with 1 if it has problems.
 
-    Each check is run on the untouched tree, which has to fail, and on the solution, which has to
-    pass; where nothing is to be edited the untouched tree has to pass.
+    Each check must fail on the untouched tree and pass on the solution. For a task in which nothing
+    is to be edited, it must pass on the untouched tree.
 
     Example: penstock bench lint examples/suites/core
     """
@@ -289,7 +305,7 @@ def lint(
 def register(
     lake: Lake, suite: SuiteFolder, tenant: options.Tenant = TENANT_DEFAULT
 ) -> Iterator[object]:
-    """Make a suite known without running it: shards leave out what its tasks hold.
+    """Register a suite without running it. Shards then exclude the content of its tasks.
 
     Example: penstock bench register examples/suites/core
     """
@@ -302,7 +318,7 @@ def register(
     if (advice := version_advice(lake.database, tenant, folder.name)) is not None:
         say(advice)
     yield {"suite": folder.name, "version": folder.version, "new": new}
-    say(f"{folder.name} ({folder.version}): {'registered' if new else 'known already'}")
+    say(f"{folder.name} ({folder.version}): {'registered' if new else 'registered before'}")
 
 
 @app.command()
@@ -310,8 +326,9 @@ def register(
 def restore(
     lake: Lake, suite: SuiteName, *, checkpoint: Checkpoint, tenant: options.Tenant = TENANT_DEFAULT
 ) -> Iterator[object]:
-    """Put a checkpoint's attempts and runs back as they were recorded, at all versions of a suite,
-    where somebody edited, removed or added rows by hand: `penstock gate check` says so.
+    """Restore a checkpoint's recorded attempts and runs at all versions of a suite.
+
+    Needed if `penstock gate check` says that rows were edited, removed or added by hand.
 
     Example: penstock bench restore core --checkpoint ckpt-0013
     """
@@ -325,22 +342,30 @@ def restore(
         altered = [text for scope in scopes for text in restore(connection, scope)]
     yield {"suite": suite, "checkpoint": name, "restored": altered}
     show_text(*altered)
-    say(f"rows of {name} on {suite} that were put back as they were recorded: {len(altered)}")
+    say(f"rows of {name} on {suite} restored: {len(altered)}")
 
 
-Results = Annotated[Path, typer.Argument(parser=options.path, help="A file, or a folder of them.")]
+Results = Annotated[Path, typer.Argument(parser=options.path, help="A file or folder of results.")]
 Form = Annotated[
     Literal["auto", "penstock", "inspect", "harbor", "terminal-bench", "swe-bench", "junit"],
-    typer.Option("--format", help="What wrote them; auto looks at what is in them."),
+    typer.Option("--format", help="Harness that wrote the results; auto detects it."),
 ]
-SuiteVersion = Annotated[Text, typer.Option(metavar="V", help="Else the newest version known.")]
-Metric = Annotated[Text, typer.Option(metavar="NAME", help="Which of several scores counts.")]
-Only = Annotated[Text, typer.Option(metavar="NAME", help="Whose results, if several have some.")]
+SuiteVersion = Annotated[
+    Text, typer.Option(metavar="V", help="Version of the suite. Default: the newest.")
+]
+Metric = Annotated[Text, typer.Option(metavar="NAME", help="Score to take, if there are several.")]
+Only = Annotated[
+    Text, typer.Option(metavar="NAME", help="Agent or model to take, if there are several.")
+]
 FirstAttempt = Annotated[
-    int, typer.Option(metavar="N", help="Number attempts from here on: a further run.", min=0)
+    int, typer.Option(metavar="N", help="First number of attempts, for a further run.", min=0)
 ]
-Unfinished = Annotated[bool, typer.Option("--unfinished", help="Missing results become errors.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what it would take; keep nothing.")]
+Unfinished = Annotated[
+    bool, typer.Option("--unfinished", help="Import an unfinished run; missing results are errors.")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show what would be imported, and import nothing.")
+]
 
 _IMPORT_FIELDS = (
     "format", "suite", "suite_version", "checkpoint", "tasks", "attempts", "scored", "errors",
@@ -353,7 +378,7 @@ def import_(
     client: Client,
     path: Results,
     *,
-    suite: Annotated[str, typer.Option(metavar="NAME", help="Of which suite.")],
+    suite: Annotated[str, typer.Option(metavar="NAME", help="Suite of the results.")],
     checkpoint: Checkpoint,
     form: Form = "auto",
     suite_version: SuiteVersion = None,
@@ -363,9 +388,9 @@ def import_(
     unfinished: Unfinished = False,
     dry_run: DryRun = False,
 ) -> Iterator[object]:
-    """Take benchmark results that another harness wrote. A second time adds nothing.
+    """Import benchmark results of another harness. Importing them again adds nothing.
 
-    Errors and missing results stay what they are: neither passes nor failures.
+    Errors and missing results count neither as passes nor as failures.
 
     Example: penstock bench import jobs/2026-11-21 --suite core --checkpoint ckpt-0013
     """
@@ -390,8 +415,8 @@ def import_(
     show_table(["what", "value"], rows)
     problems = [[each.count, each.kind, "; ".join(each.examples)] for each in report.problems]
     if problems:
-        show_table(["times", "reported", "such as"], problems)
+        show_table(["times", "problem", "such as"], problems)
     if report.failed:
         show_table(["errors", "why", "at the tasks", "such as"], error_rows(report))
-        more = "too many make the verdict ERROR"
-        say(f"{report.errors} attempts say nothing about the model, and --json names all; {more}")
+        more = "too many of them make the verdict ERROR; --json lists all"
+        say(f"{report.errors} attempts say nothing about the model; {more}")

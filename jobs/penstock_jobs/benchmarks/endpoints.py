@@ -1,4 +1,4 @@
-"""What can be asked of the results of benchmarks."""
+"""The endpoints of benchmark results."""
 
 import msgspec
 
@@ -27,7 +27,7 @@ _BODY_BYTES_MAX = 16 * MIB
 
 
 class ResultsAnswer(Page):
-    """`advice` says which scores are of versions that do not count any more."""
+    """Results by checkpoint. `advice` names scores at versions that no longer count."""
 
     results: list[CheckpointResults]
     advice: str | None
@@ -39,7 +39,7 @@ class ImportAnswer(msgspec.Struct):
 
 
 class ResultsRequest(ListRequest, kw_only=True):
-    """Of all checkpoints, or of one; at the newest version that each was tried at, or at one."""
+    """Results of all checkpoints or one, at the given version or the newest that each tried."""
 
     suite: str
     checkpoint: str | None = None
@@ -84,7 +84,7 @@ SHOW_RESULTS = Endpoint(
     "GET /v1/suites/{suite}/results",
     _show,
     ("read", "promote"),
-    "What checkpoints scored at a suite",
+    "Scores of checkpoints at a suite",
     reads_rows=True,
 )
 COMPARE_RESULTS = Endpoint(
@@ -98,11 +98,11 @@ IMPORT_RESULTS = Endpoint(
     "POST /v1/suites/{suite}/results",
     _import,
     ("promote",),
-    "Take results that another harness made; a second time adds nothing",
+    "Import results of another harness; importing them again adds nothing",
     audited_as="result",
     refused={
         404: "There is no such checkpoint.",
-        409: "Another result is recorded for one of these attempts. Nothing was taken.",
+        409: "One of these attempts has another recorded result. Nothing was imported.",
     },
     body_bytes_max=_BODY_BYTES_MAX,
 )

@@ -1,4 +1,4 @@
-"""Pages of benchmarks: what checkpoints scored at each suite, and two of them task by task."""
+"""Pages of benchmarks: scores by suite, and two checkpoints compared task by task."""
 
 from functools import partial
 
@@ -20,15 +20,15 @@ from penstock_jobs.benchmarks.summary import CheckpointResults
 PAGES = PageList("penstock_jobs.benchmarks:pages/", reads_rows=True)
 _READERS = ("read", "promote")
 _difference = partial(signed, digits=2)
-#: What stands for cost, the first that all results say.
+#: Measures of cost. The first that all results have is drawn.
 _COSTS = ("cost_usd", "completion_tokens", "latency_s")
 _RESULTS_MAX = 40
 _TASKS_DRAWN_MAX = 60
 
 
 class SuiteUnknown(PenstockError, exit_status=2, http_status=404):
-    """No checkpoint was tried at a suite {suite!r}. `penstock benchmark` and `penstock benchmark
-    import` make results; the page Suites shows those there are."""
+    """No checkpoint has results at a suite {suite!r}. Make some with `penstock bench run` or
+    `penstock bench import`; the page Suites lists the suites with results."""
 
 
 class SuitesRequest(Request):
@@ -103,7 +103,7 @@ def _compare(visitor: Visitor, request: ComparisonRequest) -> Content:
     ]
     chart = interval_chart(
         rows,
-        title=f"Where {compared.after} differs, task by task",
+        title=f"Difference of {compared.after}, task by task",
         value_format=_difference,
     )
     whole = []

@@ -1,4 +1,4 @@
-"""Imports results of other harnesses into the registry: once, whole, and with their problems."""
+"""Imports results of other harnesses into the registry: once, completely, with their problems."""
 
 import hashlib
 from collections import defaultdict
@@ -50,7 +50,7 @@ from penstock_jobs.benchmarks.importers.trials import (
 from penstock_jobs.benchmarks.summary import scores_by_task
 
 _NUMBER_MAX = 2**31 - 1
-#: The version of a suite of which only results are known.
+#: Version of a suite that is known only by its results.
 IMPORTED = "imported"
 _WITH_METRICS = (inspect_logs.NAME, harbor.NAME)
 
@@ -72,7 +72,8 @@ class ImportedError:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportReport:
-    """`new` of the attempts were not known before. `mean_score` is the mean of the tasks' means."""
+    """The report of an import. `new` counts attempts that were unknown before; `mean_score` is the
+    mean of the tasks' means."""
 
     format: str
     suite: str
@@ -91,8 +92,10 @@ class ImportReport:
 
 
 class ImportRequest(Request):
-    """Attempts that a harness made, as `penstock bench import` reads them: `format` is its name,
-    `source` where they were read, `places` where the result of each attempt stands there."""
+    """Attempts of a harness, as `penstock bench import` reads them.
+
+    `format` names the harness, `source` the file or folder, and `places` the place of each
+    attempt's result in it."""
 
     suite: str
     checkpoint: str
@@ -111,17 +114,17 @@ Place = tuple[str, int]
 
 
 class NumberedAttempts(NamedTuple):
-    """By their places in the import: the attempts with the numbers that they are kept under, and
-    those that are known under another number than the import gives them."""
+    """Attempts with the numbers that they are kept under, by their places in the import; and the
+    places of attempts that were known under another number."""
 
     attempts: Mapping[Place, Attempt]
     renamed: Sequence[Place]
-    #: The run whose results these are, one for one, where nothing but that tells.
+    #: The run that has exactly these results, if nothing else identifies them.
     same_as_run: str | None
 
 
 def take_results(database: Database, tenant: str, read: ImportRequest) -> ImportReport:
-    """Take all attempts, or none; they are numbered from `first_attempt` on. Raises InvalidInput,
+    """Import all attempts or none, numbered from `first_attempt` on. Raises InvalidInput,
     CheckpointUnknown, AttemptConflict."""
     suite, first, dry_run = read.suite, read.first_attempt, read.dry_run
     checkpoint = find(database, tenant, read.checkpoint).name
@@ -130,7 +133,7 @@ def take_results(database: Database, tenant: str, read: ImportRequest) -> Import
     places = _places_of(read)
     imported = _attempts_at(version, read, trials)
     scope = AttemptScope(tenant, suite, version.version, checkpoint)
-    # The same results, in whatever file, are one run.
+    # Equal results are one run, whatever their file.
     results = [result_values(replace(each, attempt=each.attempt + first)) for each in imported]
     content = msgspec.json.encode((asdict(scope), read.format, results), order="sorted")
     run = hashlib.sha256(content).hexdigest()
@@ -199,13 +202,14 @@ def _version_of(database: Database, tenant: str, suite: str, name: str | None) -
     if name is None:
         return list(versions.values())[-1] if versions else SuiteVersion(suite, IMPORTED, ())
     if name not in versions and name.startswith("sha256:"):
-        why = f"it is the digest of no version known ({', '.join(versions) or 'none'})"
+        why = f"no known version has this digest ({', '.join(versions) or 'none is known'})"
         raise InvalidInput(what=f"The version {name} of {suite}", why=why)
     return versions.get(name, SuiteVersion(suite, name, ()))
 
 
 def read_results(path: Path, name: str | None, options: ReadOptions, **whose: Any) -> ImportRequest:
-    """The results of a file or a folder, in the format of this name or the one that it looks like.
+    """Read the results of a file or folder, in the named format or the one recognised.
+
     Raises InvalidInput."""
     if not path.exists():
         raise InvalidInput(what=str(path), why="it does not exist")
@@ -231,15 +235,15 @@ def read_results(path: Path, name: str | None, options: ReadOptions, **whose: An
 
 
 def _places_of(read: ImportRequest) -> dict[Place, str]:
-    """Where the result of each attempt stands. What was read elsewhere is checked here."""
+    """The places of results, by attempt. Checks the request, which may come from elsewhere."""
     places: dict[Place, str] = {}
     for attempt, where in zip_longest(read.attempts, read.places):
         if attempt is None or where is None:
-            raise InvalidInput(what="The import", why="each attempt has a place, and no other")
+            raise InvalidInput(what="The import", why="it needs exactly one place per attempt")
         check_attempt(attempt)
         if attempt.place in places:
             what = f"Attempt {attempt.attempt} at the task {attempt.task!r}"
-            raise InvalidInput(what=what, why="it is there twice")
+            raise InvalidInput(what=what, why="it occurs twice")
         places[attempt.place] = where
     if read.format not in FORMATS:
         raise InvalidInput(what=f"The format {read.format!r}", why=unknown(read.format, FORMATS))
@@ -257,27 +261,27 @@ def _attempts_at(suite: SuiteVersion, read: ImportRequest, trials: ImportProblem
         attempts = [attempt for attempt in attempts if attempt.task in tasks]
     if not attempts:
         noted = [f"{problem.kind} ({problem.count})" for problem in trials.sorted_problems]
-        why = f"there are no results in it that can be taken{': ' * bool(noted)}{'; '.join(noted)}"
+        why = f"it has no results to import{': ' * bool(noted)}{'; '.join(noted)}"
         raise InvalidInput(what=read.source, why=why)
     return attempts
 
 
 def format_of(path: Path) -> str:
-    """The format of a file or folder, by its content. Raises InvalidInput."""
+    """Recognise the format of a file or folder by its content. Raises InvalidInput."""
     names = [name for name, form in FORMATS.items() if form.recognises(path)]
     if len(names) == 1:
         return names[0]
-    why = f"it holds results of no format known: {', '.join(FORMATS)}"
+    why = f"it has no results in a known format: {', '.join(FORMATS)}"
     if names:
         listing = ", ".join(names)
-        why = f"it holds results of several formats: {listing}; name one with --format, or a part"
+        why = f"it has results in several formats: {listing}; name one with --format, or a part"
     raise InvalidInput(what=f"The {'folder' if path.is_dir() else 'file'} {path}", why=why)
 
 
 def number_attempts(
     attempts: Sequence[Attempt], recorded: Sequence[RecordedAttempt], first: int
 ) -> NumberedAttempts:
-    """A trial that is known keeps its number, whatever the import calls it."""
+    """Number the attempts. A known trial keeps its number, whatever the import says."""
     known, run = _known_numbers(attempts, recorded), None
     if not known:
         known, run = _numbers_of_run(attempts, recorded)
@@ -293,7 +297,7 @@ def number_attempts(
         number = attempt.attempt + first
         place = attempt.task, number
         other = attempt.trial and trials.get(place) and trials[place] != attempt.trial
-        # Part of the import is known, so what is new in it makes way for what has its number.
+        # Part of the import is known: a new attempt gives way to one that has its number.
         if known and (first or place in held or other):
             number = first or max(taken[attempt.task], default=-1) + 1
             while number in taken[attempt.task]:
@@ -308,7 +312,7 @@ def number_attempts(
 def _known_numbers(
     attempts: Sequence[Attempt], recorded: Sequence[RecordedAttempt]
 ) -> dict[Place, int]:
-    """By their ids, or by content that no two trials share."""
+    """The numbers of known attempts, found by id or by unmistakable content."""
     results = [each.result for each in recorded]
     by_trial = {(each.task, each.trial): each for each in results if each.trial}
     by_content = {_content(each): each for each in results if _is_telling(each)}
@@ -325,7 +329,7 @@ def _known_numbers(
 def _numbers_of_run(
     attempts: Sequence[Attempt], recorded: Sequence[RecordedAttempt]
 ) -> tuple[dict[Place, int], str | None]:
-    """The numbers of a run with the very same results, task for task, and the run."""
+    """The numbers of a recorded run with exactly the same results, and the run."""
     has_ids = any(attempt.trial for attempt in attempts)
     ours = sorted(attempts, key=lambda each: repr(_content(each)))
     by_run: defaultdict[str, list[Attempt]] = defaultdict(list)
@@ -345,8 +349,8 @@ def _content(attempt: Attempt) -> tuple[object, ...]:
 
 
 def _is_telling(attempt: Attempt) -> bool:
-    """Whether no second trial has the same content: durations to a fraction of a second beside
-    another measure, or to the millisecond, do not come twice."""
+    """Whether the content identifies a trial: a duration in milliseconds, or in fractions of a
+    second beside another measure, does not occur twice."""
     latency = attempt.latency_s
     if latency is None or latency == int(latency):
         return False

@@ -1,4 +1,4 @@
-"""What benchmarks bring."""
+"""The room of benchmarks."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +35,7 @@ def pages() -> "list[ConsolePage[Any]]":
 
 ROOM = Room(
     package="penstock_jobs.benchmarks",
-    summaries={"bench": "Benchmarks: run suites in isolation, bring results, compare checkpoints."},
+    summaries={"bench": "Run benchmarks in isolation, import results, compare checkpoints."},
     commands=commands,
     settings=settings,
     endpoints=endpoints,

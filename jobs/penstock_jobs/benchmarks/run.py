@@ -1,4 +1,4 @@
-"""A run of a suite: attempts that are not known yet, each committed as it ends."""
+"""A run of a suite. It makes the attempts that are not recorded yet, and commits each one."""
 
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from penstock.backends.database.engine import Database
 from penstock.backends.execution.executor import Executor
 from penstock.core.errors import InvalidInput, PenstockError
-from penstock.core.settings import MIB, Settings
+from penstock.core.settings import Settings
 from penstock.lake.lake import Lake
 from penstock.registry.channels.promotion import channel_evidence
 from penstock.registry.checkpoints.attempts import (
@@ -33,38 +33,34 @@ from penstock_jobs.benchmarks.attempt import (
     AgentUnusable,
     AttemptOutcome,
     AttemptTask,
+    LintTask,
     RunConditions,
-    TreeScore,
     attempt_task,
-    open_sandbox,
-    score_tree,
+    lint_task,
 )
-from penstock_jobs.benchmarks.sandbox.folder_files import File
 from penstock_jobs.benchmarks.sandbox.network import address_of, split
-from penstock_jobs.benchmarks.sandbox.sandbox import PathRules, SandboxFailed, check_isolation
-from penstock_jobs.benchmarks.sandbox.visible_files import named_places
+from penstock_jobs.benchmarks.sandbox.sandbox import PathRules
+from penstock_jobs.benchmarks.sandbox.sandbox_files import named_places
 from penstock_jobs.benchmarks.suite import (
-    BenchmarkTask,
     Suite,
-    TaskFiles,
     load_files,
     load_solution,
 )
 from penstock_jobs.benchmarks.summary import scores_by_task
 
-#: So many attempts one after another that say nothing about the model stop a run.
+#: A run stops after this many errors in a row.
 ERRORS_MAX = 20
 RETRY_SECONDS = 1.0
 
 
 class ServingUnreachable(PenstockError, exit_status=3):
-    """Nobody answers at the serving address {address}: {why}. Nothing was run."""
+    """The serving address {address} does not answer: {why}. Nothing was run."""
 
 
 class BenchmarkStopped(PenstockError):
-    """The run of {suite} was stopped after {errors} attempts one after another that say nothing
-    about the model, the last: {why}. They are recorded as errors, for ever. Find the cause, and
-    run it with more --attempts."""
+    """The run of {suite} stopped after {errors} errors in a row that say nothing about the model.
+    The last: {why}. They stay recorded as errors. Remove the cause, and run it again with more
+    --attempts."""
 
 
 class PlannedAttempt(NamedTuple):
@@ -81,9 +77,9 @@ ChooseAttempts = Callable[[Attempts], Sequence[PlannedAttempt]]
 class RunOptions:
     agent: str
     serving: str | None = None
-    #: At each task; else as the suite says.
+    #: Attempts per task; by default the suite's number.
     attempts: int | None = None
-    #: Only these, if there are any.
+    #: Only these tasks, if any are named.
     tasks: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     isolated: bool = True
@@ -110,36 +106,37 @@ def run_suite(
     choose: ChooseAttempts | None = None,
     follow: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> RunReport:
-    """Make the attempts that `choose` names. After each, `follow` gets how many are done, of how
-    many planned by then. What was committed stays, whatever is raised."""
+    """Make the attempts that `choose` names. `follow` gets the numbers of done and planned ones.
+
+    Committed attempts stay, whatever is raised."""
     choose = choose or _each_task(suite, options)
     conditions = conditions_of(lake.settings, suite, checkpoint, options)
     scope = AttemptScope(tenant, suite.name, suite.version, checkpoint)
-    if options.serving is not None:  # where nobody answers, every attempt would be an error
+    if options.serving is not None:  # without an answer every attempt would be an error
         try:
             socket.create_connection(split(address_of(options.serving)), timeout=10.0).close()
         except OSError as error:
             why = error.strerror or error
             raise ServingUnreachable(address=options.serving, why=why) from error
     register_suite(lake.database, tenant, suite)
-    # Which variables the agent got may be known, but not their values.
+    # The names of the agent's variables are recorded, not their values.
     facts = asdict(conditions) | {"environment": sorted(conditions.environment)}
     run = begin_run(lake.database, scope, source=options.agent, conditions=facts)
     results = _results(lake.database, scope)
     before = done = len(results)
-    errors = 0  # one after another
+    errors = 0  # in a row
     silent: list[AttemptOutcome] = []
     while planned := [place for place in choose(list(results.values())) if place not in results]:
         total = done + len(planned)
         for finished in executor.run(attempt_task, _attempt_tasks(suite, conditions, planned)):
             if finished.result.silent is not None and not results:
                 silent.append(finished.result)
-                # Scores are for ever, and the agent is more likely called wrongly than so bad.
+                # Scores are permanent, and the command is more likely wrong than the agent so bad.
                 if len(silent) >= min(5, len(planned)):
                     marks, end = ", ".join(finished.result.marks), finished.result.silent
                     why = f"the first {len(silent)} attempts ended alike: {marks}, with no report"
-                    why += f" and nothing edited. The end of its output: {end}. If this is what"
-                    raise AgentUnusable(why=f"{why} the model does, let the agent end with 0")
+                    why += f" and no edit. The end of the output: {end}. If the model really does"
+                    raise AgentUnusable(why=f"{why} this, let the agent exit with 0")
                 continue
             for outcome in (*silent, finished.result):
                 result = _commit(lake.database, scope, run, outcome)
@@ -157,7 +154,7 @@ def run_suite(
 def _each_task(suite: Suite, options: RunOptions) -> ChooseAttempts:
     tasks = [suite.task(name) for name in options.tasks] or suite.tasks
     attempts = options.attempts or suite.attempts
-    # The first attempts come first: the results of a run that is cut off cover the suite.
+    # All first attempts come first, so that an interrupted run covers the suite.
     planned = [PlannedAttempt(task.name, attempt) for attempt in range(attempts) for task in tasks]
     return lambda _known: planned
 
@@ -165,7 +162,7 @@ def _each_task(suite: Suite, options: RunOptions) -> ChooseAttempts:
 def conditions_of(
     settings: Settings, suite: Suite, checkpoint: str, options: RunOptions
 ) -> RunConditions:
-    """Agents see neither the suite nor this lake."""
+    """The conditions of a run. Agents see neither the suite nor this lake."""
     hidden = (str(suite.folder), str(settings.data), *options.hidden)
     visible = (*named_places(options.agent), *options.visible)
     return RunConditions(
@@ -182,7 +179,7 @@ def conditions_of(
 
 
 def register_suite(database: Database, tenant: str, suite: Suite) -> bool:
-    """Register it with the texts by which its tasks are recognised. False where it was known."""
+    """Register a suite with texts that identify its tasks. Returns False if it was known."""
     texts = []
     for task in suite.tasks:
         tree = {file.path: file for file in load_files(task).tree}
@@ -197,7 +194,7 @@ def register_suite(database: Database, tenant: str, suite: Suite) -> bool:
 
 
 def _commit(database: Database, scope: AttemptScope, run: str, outcome: AttemptOutcome) -> Attempt:
-    """Where another run was faster, its result counts."""
+    """Record an outcome. If another run recorded this attempt first, its result counts."""
     result = outcome.result
     problems = [{"problem": mark} for mark in outcome.marks]
     if result.error is not None:
@@ -219,7 +216,7 @@ def _results(database: Database, scope: AttemptScope) -> dict[tuple[str, int], A
 def _attempt_tasks(
     suite: Suite, conditions: RunConditions, planned: Sequence[PlannedAttempt]
 ) -> Iterator[AttemptTask]:
-    """Files are read only when the executor takes their attempts."""
+    """Make the executor's tasks. Files are read only when an attempt is taken."""
     for name, of_task in groupby(planned, key=lambda place: place.task):
         task = suite.task(name)
         files = load_files(task)
@@ -227,21 +224,21 @@ def _attempt_tasks(
             yield AttemptTask(conditions, task, files, place.attempt)
 
 
-# Attempts until the gate's verdict stands
+# Attempts until the gate's verdict is decided
 
 _ATTEMPTS_MAX_DEFAULT = 8
 Stop = Literal["decided", "hopeless", "all looks taken"] | None
 _STOPS: dict[Stop, str] = {
-    "decided": "this stands",
-    "hopeless": "more attempts would hardly decide it: more tasks may",
-    "all looks taken": "there are no more attempts to be had",
-    None: "it was cut off",
+    "decided": "decided",
+    "hopeless": "more attempts would hardly decide it; more tasks may",
+    "all looks taken": "all planned attempts are made",
+    None: "interrupted",
 }
 
 
 @dataclass(frozen=True)
 class LookResult:
-    """The verdict on this suite alone. `stopped` is why no attempts follow; None if some do."""
+    """The verdict on one suite at a look. `stopped` is the reason why no attempts follow."""
 
     look: int
     looks: int
@@ -268,7 +265,7 @@ class UntilDecided:
     def __init__(
         self, database: Database, scope: AttemptScope, channel: str, *, most: int | None = None
     ) -> None:
-        """The suite has to be registered. Raises InvalidInput where nothing could be decided."""
+        """Plan attempts at a registered suite. Raises InvalidInput if nothing can be decided."""
         self._database, self._scope, self._channel = database, scope, channel
         evidence, requirements = self._evidence()
         suite = evidence.suites[scope.suite]
@@ -280,7 +277,7 @@ class UntilDecided:
         design = designs.keep_design(database, scope, design)
         self.design: designs.Design = design.without(left_out)
         if most not in (None, self.design.allowed):
-            why = f"its plan allows {self.design.allowed} attempts at a task, not {most}"
+            why = f"its plan allows {self.design.allowed} attempts per task, not {most}"
             raise InvalidInput(what=f"The plan of {scope.checkpoint} on {scope.suite}", why=why)
         self.ended = LookResult(0, len(self.design.looks), None, None)
 
@@ -321,19 +318,19 @@ class UntilDecided:
         policy, suite = evidence.policy, evidence.suites.get(scope.suite)
         what = f"A plan for {scope.checkpoint} on {scope.suite} by {evidence.channel}"
         if policy is None:
-            why = evidence.policy_problem or "it has no policy, so that nothing can be decided"
+            why = evidence.policy_problem or "the channel has no policy, so nothing can be decided"
             raise InvalidInput(what=what, why=why)
         required = [each for each in policy.require if each.suite == scope.suite]
         if suite is None or not required:
-            why = f"its policy requires nothing on {scope.suite}: give a number of attempts instead"
+            why = f"the policy requires nothing on {scope.suite}; give a number of attempts instead"
             raise InvalidInput(what=what, why=why)
         if suite.version != scope.suite_version:
-            why = f"the version {suite.version} counts, and this is {scope.suite_version}"
+            why = f"version {suite.version} counts, this is {scope.suite_version}"
             raise InvalidInput(what=what, why=why)
         if evidence.incumbent and not _scores(suite.incumbent):
-            why = f"{evidence.incumbent.name}, which it is compared with, has no results there"
+            why = f"the incumbent {evidence.incumbent.name} has no results there"
             raise InvalidInput(what=what, why=why)
-        # If one of several requirements is enough, each keeps the alpha that it has among all.
+        # If one requirement is enough, each keeps its share of alpha.
         chances = len(policy.require) if policy.combine == "any" else 1
         require = tuple(replace(each, alpha=each.alpha / chances) for each in required)
         guards = tuple(guard for guard in policy.guards if guard.suite == scope.suite)
@@ -345,24 +342,13 @@ def _scores(side: SideEvidence | None) -> dict[str, list[float]]:
     return scores_by_task(recorded.result for recorded in side.attempts) if side else {}
 
 
-# Whether a suite measures anything: untouched trees fail, solutions pass, and twice
-
-_EDIT = File("penstock-lint-edit.txt", b"an edit that nobody asked for\n")
-#: The marks around comments and texts, which do not count.
-_MARKS = "#/*\"'- "
+# Lint
 
 
 @dataclass(frozen=True)
 class SuiteFinding:
     task: str
     problem: str
-
-
-class _LintTask(NamedTuple):
-    conditions: RunConditions
-    task: BenchmarkTask
-    files: TaskFiles
-    solution: list[File] | None
 
 
 def lint_suite(
@@ -374,80 +360,10 @@ def lint_suite(
     follow: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> list[SuiteFinding]:
     how = conditions_of(settings, suite, "lint", RunOptions(agent="", isolated=isolated))
-    tasks = (_LintTask(how, task, load_files(task), load_solution(task)) for task in suite.tasks)
+    tasks = (LintTask(how, task, load_files(task), load_solution(task)) for task in suite.tasks)
     findings: list[SuiteFinding] = []
     for number, finished in enumerate(executor.run(lint_task, tasks), 1):
         task = finished.task.task.name
         findings += [SuiteFinding(task, problem) for problem in finished.result]
         follow(number, len(suite.tasks))
     return sorted(findings, key=lambda finding: (finding.task, finding.problem))
-
-
-def lint_task(work: _LintTask) -> list[str]:
-    if work.conditions.isolated:
-        check_isolation()
-    return [*_visible_problems(work.task, work.files), *_check_problems(work)]
-
-
-def _visible_problems(task: BenchmarkTask, files: TaskFiles) -> Iterator[str]:
-    if not files.tree:
-        yield "its tree is empty"
-    size = sum(len(file.content) for file in files.tree)
-    if size > task.limits.disk_mib * MIB // 2:
-        yield f"its tree has {size} bytes, over half of its disk_mib = {task.limits.disk_mib}"
-    contents = {file.content for file in files.check if file.content.strip()}
-    for file in files.tree:
-        if file.path.rsplit("/", 1)[-1] in ("task.toml", "solution.json"):
-            yield f"{file.path} is in its tree, where the agent sees it"
-        elif file.content in contents:
-            yield f"{file.path} in its tree is a file of its check"
-    prompt = " ".join(task.prompt.split())
-    check = "\n".join(file.content.decode(errors="replace") for file in files.check)
-    lines = (" ".join(line.split()).strip(_MARKS) for line in check.splitlines())
-    for line in lines:
-        if len(line) >= 40 and line in prompt:  # shorter ones reveal nothing
-            yield f"its prompt tells a line of its check: {line!r}"
-            break
-
-
-def _check_problems(work: _LintTask) -> Iterator[str]:
-    task, tree = work.task, work.files.tree
-
-    def contradictions(first: TreeScore, second: TreeScore) -> Iterator[str]:
-        if first.score != second.score:
-            verdicts = f"it {_verdict(first)}, then {_verdict(second)}"
-            yield f"its check says two things of one tree: {verdicts}"
-
-    untouched = _score(work, tree)
-    yield from contradictions(untouched, _score(work, tree))
-    if task.expect == "no_edit":
-        if untouched.score != 1:
-            yield f"nothing is to be edited, and an untouched tree {_verdict(untouched)}"
-        edited = _score(work, [*tree, _EDIT])
-        if edited.score != 0:
-            yield f"nothing is to be edited, and an edited tree {_verdict(edited)}"
-        return
-    if untouched.score is None or untouched.score >= 1:
-        yield f"its check has to fail an untouched tree, which {_verdict(untouched)}"
-    if work.solution is not None:
-        solved = _score(work, work.solution, task.solution_report)
-        if solved.score != 1:
-            yield f"its solution has to pass, and {_verdict(solved)}"
-        yield from contradictions(solved, _score(work, work.solution, task.solution_report))
-
-
-def _verdict(tree_score: TreeScore) -> str:
-    if tree_score.error is not None:
-        return f"gets no score ({tree_score.error})"
-    score = tree_score.score or 0.0
-    return {0.0: "fails", 1.0: "passes"}.get(score, f"scores {tree_score.score}")
-
-
-def _score(work: _LintTask, tree: list[File], report: bytes | None = None) -> TreeScore:
-    edited = {file.path: file for file in tree} != {file.path: file for file in work.files.tree}
-    try:
-        with open_sandbox(work.conditions, work.task.limits) as sandbox:
-            sandbox.put("tree", tree, writable=True)
-            return score_tree(sandbox, work.task, work.files, report, edited=edited)
-    except SandboxFailed as error:
-        return TreeScore(error=str(error))

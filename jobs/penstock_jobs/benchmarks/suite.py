@@ -1,4 +1,4 @@
-"""Suites: a folder with tasks (docs/benchmarks.md), read whole and named by its content."""
+"""Suites: folders of tasks (docs/benchmarks.md), read completely and versioned by content."""
 
 import re
 from collections import defaultdict
@@ -15,7 +15,7 @@ from penstock.core.files import is_relative_name
 from penstock.core.settings import GIB, MIB
 from penstock.core.toml_document import Positive
 from penstock_jobs.benchmarks.sandbox import network
-from penstock_jobs.benchmarks.sandbox.folder_files import (
+from penstock_jobs.benchmarks.sandbox.sandbox_files import (
     File,
     FilePrint,
     FolderLimits,
@@ -32,10 +32,10 @@ _NAME_RULE = "a name is at most 128 of the letters A to Z, digits, dots, dashes 
 _TASK_ENTRIES = (
     "task.toml", "prompt.md", "tree", "check", "solution", "solution.json", "README.md",
 )  # fmt: skip
-#: The largest TaskLimits, in their order.
+#: The highest TaskLimits, in their order.
 _LIMITS_MAX = (7 * 86_400, 86_400, 1_048_576, 100_000, 1_048_576)
 _ATTEMPTS_MAX = 1_000
-#: The tree, the check or the solution of a task.
+#: For the tree, the check or the solution of a task.
 _TASK_BYTES_MAX = 256 * MIB
 _SUITE_LIMITS = FolderLimits(1_000_000, depth=64, file_bytes=_TASK_BYTES_MAX, bytes=64 * GIB)
 
@@ -51,12 +51,12 @@ class TaskLimits:
     def __post_init__(self) -> None:
         for (name, limit), most in zip(asdict(self).items(), _LIMITS_MAX, strict=True):
             if limit > most:
-                raise ValueError(f"{name} is {limit}, and can be at most {most}")
+                raise ValueError(f"{name} is {limit}; the maximum is {most}")
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Where tasks were taken from: sessions that hold them are not to be trained on."""
+    """The origins of tasks. Their sessions must not be trained on."""
 
     sessions: tuple[str, ...] = ()
     repos: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ class _SuiteToml:
 
     def __post_init__(self) -> None:
         if self.attempts > _ATTEMPTS_MAX:
-            raise ValueError(f"attempts is {self.attempts}, and can be at most {_ATTEMPTS_MAX}")
+            raise ValueError(f"attempts is {self.attempts}; the maximum is {_ATTEMPTS_MAX}")
 
 
 @dataclass(frozen=True)
@@ -104,13 +104,13 @@ class BenchmarkTask:
     tags: tuple[str, ...]
     expect: Expect
     limits: TaskLimits
-    #: None where the only demand is that nothing is edited.
+    #: None if the only demand is that nothing is edited.
     check: tuple[str, ...] | None
     folder: Path
     check_folder: Path
-    #: The files of this folder lie beneath those of each check, if it exists.
+    #: Its files are added to each check, unless the check has its own.
     shared_check: Path
-    #: The report that belongs to the solution, as JSON.
+    #: The solution's report, as JSON.
     solution_report: bytes | None = None
     prints: Mapping[Path, FilePrint] = field(default_factory=dict, repr=False)
 
@@ -163,11 +163,11 @@ def read_suite(folder: Path) -> Suite:
     entries = sorted((folder / "tasks").iterdir()) if (folder / "tasks").is_dir() else []
     for entry in entries:
         if not entry.is_dir() and entry.name not in ("README.md", ".DS_Store"):
-            raise _unfit(folder, f"{entry.name!r} in its folder tasks is no folder")
+            raise _unfit(folder, f"{entry.name!r} in its folder tasks is not a folder")
     folders = filter(Path.is_dir, entries)
     tasks = tuple(_read_task(task, folder, settings, by_folder) for task in folders)
     if not tasks:
-        raise _unfit(folder, "there is no task in it: none in its folder tasks")
+        raise _unfit(folder, "its folder tasks has no task")
     _refuse_alike(folder, tasks)
     title, version = settings.title or name, _version(prints, folder)
     attempts, allow, sources = settings.attempts, settings.network.allow, settings.sources
@@ -175,7 +175,7 @@ def read_suite(folder: Path) -> Suite:
 
 
 def load_files(task: BenchmarkTask, bytes_max: int = _TASK_BYTES_MAX) -> TaskFiles:
-    """Raises InvalidInput if files have changed since the suite was read."""
+    """Read a task's files. Raises InvalidInput if they changed since the suite was read."""
     check_folders = () if task.check is None else (task.shared_check, task.check_folder)
     tree = _load(task, bytes_max, task.folder / "tree")
     return TaskFiles(tree, _load(task, bytes_max, *check_folders))
@@ -188,7 +188,7 @@ def load_solution(task: BenchmarkTask, bytes_max: int = _TASK_BYTES_MAX) -> list
 
 
 def _load(task: BenchmarkTask, bytes_max: int, *folders: Path) -> list[File]:
-    """The files of folders; those of later ones take the place of earlier ones."""
+    """Read the files of folders. Files of later folders replace earlier ones."""
     by_path: dict[str, File] = {}
     for folder in filter(Path.is_dir, folders):
         known = {path: file for path, file in task.prints.items() if path.is_relative_to(folder)}
@@ -197,7 +197,7 @@ def _load(task: BenchmarkTask, bytes_max: int, *folders: Path) -> list[File]:
             raise _unfit(task.folder, f"{folder} has {size} bytes, over the limit of {bytes_max}")
         files = read_folder(str(folder))
         if known != {folder / file.path: FilePrint.of(file) for file in files}:
-            raise _unfit(task.folder, f"{folder} was changed since the suite was read; start again")
+            raise _unfit(task.folder, f"{folder} changed since the suite was read; start again")
         by_path |= {file.path: file for file in files}
     return list(by_path.values())
 
@@ -213,7 +213,7 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _refuse_entries(folder: Path, known: tuple[str, ...]) -> None:
-    """A folder under a wrong name would be a task without a check, or a check without a task."""
+    """Refuse unknown names: a misnamed folder could silently drop a task or its check."""
     names = [entry.name for entry in folder.iterdir() if not entry.name.startswith(".")]
     toml_document.refuse_unknown(names, (*known, "__pycache__"), str(folder))
 
@@ -234,10 +234,10 @@ def _read_task(
     check_folder = folder / "check" if (folder / "check").is_dir() else shared
     check = settings.check.command or defaults.check.command or ("python", "check.py")
     if not check_folder.is_dir() and settings.expect != "no_edit":
-        raise _unfit(suite, f"task {name}: there is no folder check, neither here nor in the suite")
+        raise _unfit(suite, f"task {name}: neither it nor the suite has a folder check")
     prompt_file, report = folder / "prompt.md", folder / "solution.json"
     if (settings.prompt is not None) == prompt_file.is_file():
-        raise _unfit(folder, "the prompt stands either in task.toml or in prompt.md beside it")
+        raise _unfit(folder, "the prompt must be either in task.toml or in prompt.md")
     prompt = settings.prompt or toml_document.read_text(prompt_file)
     if not prompt.strip():
         raise _unfit(folder, "its prompt is empty")
@@ -264,18 +264,18 @@ def _plain_name(name: str, where: str) -> str:
 
 
 def _refuse_alike(folder: Path, tasks: tuple[BenchmarkTask, ...]) -> None:
-    """Some machines take names that differ in case for the same; a task counts once."""
+    """Refuse equal tasks, and names that differ only in case, which some machines cannot keep."""
     names: dict[str, str] = {}
     contents: dict[str, str] = {}
     for task in tasks:
         if (other := names.setdefault(task.name.lower(), task.name)) != task.name:
-            why = f"the tasks {other} and {task.name} differ in the case of letters alone"
+            why = f"the names of the tasks {other} and {task.name} differ only in case"
             raise _unfit(folder, why)
         tree = task.folder / "tree"
         files = {path: file for path, file in task.prints.items() if path.is_relative_to(tree)}
         content = f"{task.prompt.strip()}\0{_version(files, tree)}"
         if (other := contents.setdefault(content, task.name)) != task.name:
-            why = f"the tasks {other} and {task.name} are the same: one prompt, one tree"
+            why = f"the tasks {other} and {task.name} have the same prompt and tree"
             raise _unfit(folder, why)
 
 
@@ -291,7 +291,7 @@ def _check_files(folder: Path, prints: Mapping[Path, FilePrint]) -> None:
 
 
 def _leads_out(link: Path, folder: Path) -> bool:
-    """Whether it leads out of its tree, check or solution, which do not lie side by side later."""
+    """Whether a link leads out of its tree, check or solution, which are separated later."""
     parts = link.relative_to(folder).parts
     depth = 3 if parts[0] == "tasks" else 1  # tasks/NAME/tree
     target = PurePosixPath(*parts[depth:-1], link.readlink())

@@ -1,4 +1,4 @@
-"""What a checkpoint scored at a suite, over all of its tasks, and how two checkpoints compare."""
+"""The scores of a checkpoint at a suite, and the comparison of two checkpoints."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ _MEANS = (*_TASK_MEANS[1:], "prompt_tokens", "cost_usd", "steps", "edited", "ask
 
 @dataclass(frozen=True)
 class TaskMean:
-    """Over the means of tasks. The interval is that of the gate; there is none for one task."""
+    """A mean over the means of tasks, with the gate's interval if there are several tasks."""
 
     mean: float
     lower: float | None
@@ -49,7 +49,7 @@ class TaskSummary:
     score: float | None
     completion_tokens: float | None
     latency_s: float | None
-    #: Attempts that were made without isolation, errors too.
+    #: Attempts without isolation, including errors.
     not_isolated: int
 
 
@@ -60,10 +60,10 @@ class Summary:
     scored: int
     errors: int
     tasks_missing: tuple[str, ...]
-    #: By k, over the tasks that have so many attempts.
+    #: By k, over tasks with at least k attempts.
     pass_at: dict[int, TaskMean]
     best_of: dict[int, TaskMean]
-    #: The mean over attempts of what agents report, and rates; None where nobody reported.
+    #: Means over attempts of what agents reported; None if none did.
     completion_tokens: float | None
     prompt_tokens: float | None
     cost_usd: float | None
@@ -75,7 +75,7 @@ class Summary:
     retries: int
     tags: dict[str, TaskMean]
     tasks: tuple[TaskSummary, ...]
-    #: How many of the scored attempts say each of the means above.
+    #: Number of scored attempts that reported each measure.
     reported: dict[str, int]
     error_groups: tuple[ErrorGroup, ...]
 
@@ -87,9 +87,9 @@ class CheckpointResults:
     checkpoint: str
     summary: Summary
     runs: list[BenchmarkRun]
-    #: How many attempts were made without isolation. Of imported ones it is not known.
+    #: Attempts without isolation. Unknown for imported ones.
     not_isolated: int
-    #: The version that the gate takes, unless a policy names another.
+    #: The version that the gate uses, unless a policy names another.
     newest_version: str | None = None
 
 
@@ -107,8 +107,8 @@ def results_of(database: Database, scope: AttemptScope) -> CheckpointResults:
 
 
 def version_advice(database: Database, tenant: str, suite: str) -> str | None:
-    """Which scores are of versions that do not count any more, and what to do; None where all
-    checkpoints were tried at the newest one."""
+    """Advice on scores at versions that no longer count. None if all checkpoints were tried at the
+    newest version."""
     versions = version_names(database, tenant, suite)
     older: dict[str, list[str]] = {}
     for name in checkpoints_tried(database, tenant, suite) if len(versions) > 1 else ():
@@ -119,9 +119,9 @@ def version_advice(database: Database, tenant: str, suite: str) -> str | None:
         return None
     scores = "; ".join(f"{listed(names)} at {version}" for version, names in older.items())
     return (
-        f"The newest version of {suite} is {versions[-1]}, and not scored at it: {scores}. The gate"
-        " takes the newest: score them there too, or name the version that counts under [suites]"
-        " of the policy."
+        f"The newest version of {suite} is {versions[-1]}, which the gate uses. Not scored at it:"
+        f" {scores}. Score them there too, or name the version that counts under [suites] of the"
+        " policy."
     )
 
 
@@ -135,7 +135,7 @@ def _not_isolated(
 def _summarise(
     tasks: Sequence[SuiteTask], attempts: Sequence[Attempt], not_isolated: Mapping[str, int]
 ) -> Summary:
-    """If the tasks of a suite are unknown, as after an import, those that were tried count."""
+    """Summarise attempts. If the suite's tasks are unknown (an import), the tried ones count."""
     tags = {task.name: task.tags for task in tasks} or {attempt.task: () for attempt in attempts}
     by_task: dict[str, list[Attempt]] = {name: [] for name in tags}
     for attempt in sorted(attempts, key=lambda attempt: attempt.attempt):
@@ -191,7 +191,7 @@ def mean_of(values: Sequence[float]) -> TaskMean | None:
 
 
 def pass_at(k: int, scores: Sequence[float]) -> float | None:
-    """How likely one of any k attempts passes (scores 1). None where there are fewer."""
+    """The chance that one of k attempts passes (scores 1). None if there are fewer."""
     count, passed = len(scores), sum(score >= 1 for score in scores)
     if not 0 < k <= count:
         return None
@@ -199,11 +199,11 @@ def pass_at(k: int, scores: Sequence[float]) -> float | None:
 
 
 def best_of(k: int, scores: Sequence[float]) -> float | None:
-    """The score that the best of any k attempts has on average. None where there are fewer."""
+    """The mean score of the best of k attempts. None if there are fewer."""
     count = len(scores)
     if not 0 < k <= count:
         return None
-    # The i-th lowest is the best of k where the others are among the i below it.
+    # The i-th lowest score is the best of k if the others are among the i below it.
     ranked = enumerate(sorted(scores))
     return fsum(score * comb(below, k - 1) / comb(count, k) for below, score in ranked)
 
@@ -239,26 +239,27 @@ class CheckpointComparison:
     before: str
     after: str
     tasks: tuple[TaskPair, ...]
-    #: Tasks at which only one of the two has a score.
+    #: Tasks with a score of only one of the two.
     left_out: tuple[str, ...]
     before_mean: float | None = None
     after_mean: float | None = None
-    #: After minus before, with an interval; None for fewer than two tasks.
+    #: After minus before; the interval needs two tasks.
     difference: float | None = None
     lower: float | None = None
     upper: float | None = None
-    #: How many attempts of each were made without isolation.
+    #: Attempts of each without isolation.
     not_isolated: tuple[int, int] = (0, 0)
 
 
 def compare_checkpoints(
     database: Database, tenant: str, suite: str, before: str, after: str
 ) -> CheckpointComparison:
-    """At the newest version that both were tried at. Raises InvalidInput where there is none."""
+    """Compare two checkpoints at the newest version that both tried. Raises InvalidInput if there
+    is none."""
     versions = [versions_tried(database, tenant, suite, name) for name in (before, after)]
     both = [version for version in versions[1] if version in versions[0]]
     if not both:
-        why = f"there is no version of {suite} that {before} and {after} were both tried at"
+        why = f"{before} and {after} have no results at a common version of {suite}"
         raise InvalidInput(what="The comparison", why=why)
     scopes = [AttemptScope(tenant, suite, both[-1], name) for name in (before, after)]
     attempts = [attempts_of(database, scope) for scope in scopes]
@@ -283,7 +284,7 @@ def compare_checkpoints(
 
 
 def scores_by_task(attempts: Iterable[Attempt]) -> dict[str, list[float]]:
-    """Errors are no scores."""
+    """Scores by task. Errors are left out."""
     scores: dict[str, list[float]] = {}
     for attempt in attempts:
         if attempt.score is not None:
@@ -291,7 +292,7 @@ def scores_by_task(attempts: Iterable[Attempt]) -> dict[str, list[float]]:
     return scores
 
 
-# As tables for people
+# Tables for people
 
 
 def summary_rows(summary: Summary) -> list[list[object]]:
@@ -302,7 +303,7 @@ def summary_rows(summary: Summary) -> list[list[object]]:
         ["attempts scored", summary.scored],
         ["errors (say nothing about the model)", summary.errors],
         ["tasks without a score", len(summary.tasks_missing)],
-        ["tried again", summary.retries],
+        ["retries", summary.retries],
         ["completion tokens", _reported_text(summary, "completion_tokens")],
         ["prompt tokens", _reported_text(summary, "prompt_tokens")],
         ["cost, USD", _reported_text(summary, "cost_usd", ",.4f")],
@@ -312,7 +313,7 @@ def summary_rows(summary: Summary) -> list[list[object]]:
         ["edited", _reported_text(summary, "edited", ".1%")],
         ["asked", _reported_text(summary, "asked", ".1%")],
     ]
-    # The score of a tag with fewer tasks says nothing.
+    # Tags with fewer tasks say too little.
     tags = [tag for tag, mean in summary.tags.items() if mean.tasks >= 5]
     return rows + [[f"score of {tag}", mean_text(summary.tags[tag])] for tag in tags]
 
@@ -320,12 +321,12 @@ def summary_rows(summary: Summary) -> list[list[object]]:
 def _reported_text(summary: Summary, name: str, form: str = ",.0f") -> str:
     text, count = number_text(getattr(summary, name), form), summary.reported[name]
     if 0 < count < summary.scored:
-        text += f" (of {count} attempts; {summary.scored - count} do not say it)"
+        text += f" (of {count} attempts; {summary.scored - count} did not report it)"
     return text
 
 
 def task_table(results: CheckpointResults) -> tuple[list[str], list[list[object]]]:
-    """Columns and rows; how many attempts were not isolated only where some were not."""
+    """The columns and rows of a table of tasks."""
     columns = ["task", "score", "scored", "errors", "tokens", "latency, s", "tags"]
     rows: list[list[object]] = []
     for task in results.summary.tasks:

@@ -1,1 +1,1 @@
-"""Sessions as people read them: which there are, and what one was worth and why."""
+"""Sessions as people read them: the list, each conversation, its rewards and their reasons."""

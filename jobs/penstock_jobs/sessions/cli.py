@@ -1,36 +1,47 @@
-"""`penstock sessions`: which there are, one as a person reads it, and many as files."""
+"""`penstock sessions`, `penstock rewards show` and `penstock observe`."""
 
+import os
+import time
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from penstock.backends.http.errors import ServerUnreachable
 from penstock.backends.terminal import options
+from penstock.backends.terminal.interruption import ended_as_by_ctrl_c
 from penstock.backends.terminal.output import (
     say,
     say_next_page,
+    show_json,
     show_styled,
     show_table,
     show_text,
     spinner_of,
 )
 from penstock.core.endpoint import Client
-from penstock.core.errors import StoreNeeded
+from penstock.core.errors import Backlogged, StoreNeeded
 from penstock.events.event import CONSENT_UNKNOWN, TENANT_DEFAULT
-from penstock.lake.client import LocalClient
+from penstock.lake.client import LocalClient, open_client, service_url
 from penstock.lake.commands import asks, command
 from penstock_jobs.sessions.endpoints import LIST_SESSIONS
 from penstock_jobs.sessions.session_page import SessionPage
 
-app = typer.Typer(help="Sessions, to be looked through and read.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from penstock_jobs.sessions.observation.observer import ObservedRound, Observer
+
+
+app = typer.Typer(help="List, read and export sessions.", no_args_is_help=True)
 
 Definition = Annotated[
     str | None,
     typer.Option(
         "--definition",
         metavar="NAME",
-        help="Rewards by this definition, by name or version; else by the one that ran last.",
+        help="Definition of the rewards, by name or version. Default: the one that ran last.",
     ),
 ]
 
@@ -40,7 +51,7 @@ RewardDefinition = Annotated[
     typer.Option(
         "--definition",
         metavar="FILE|NAME",
-        help="A definition in TOML, or one that comes with Penstock: default, comparing.",
+        help="A definition in TOML, or a built-in one: default, comparing.",
     ),
 ]
 
@@ -48,11 +59,11 @@ RewardDefinition = Annotated[
 @app.command("list")
 @asks(LIST_SESSIONS)
 def list_(page: SessionPage) -> None:
-    """Sessions, the newest first, with how they ended.
+    """List sessions with their outcomes, the newest first.
 
     Example: penstock sessions list --outcome negative_by_rule --since 24h
     """
-    columns = ["session", "last heard of", "project", "checkpoint", "turns", "edits", "outcome"]
+    columns = ["session", "last event", "project", "checkpoint", "turns", "edits", "outcome"]
     rows = []
     for listed in page.sessions:
         worth = None if listed.value is None else f"{listed.value:+.3f}"
@@ -60,7 +71,7 @@ def list_(page: SessionPage) -> None:
         rows.append(
             [listed.session_id, listed.last_ts, *served, listed.outcome, worth, listed.reason]
         )
-    show_table([*columns, "worth", "why"], rows)
+    show_table([*columns, "reward", "why"], rows)
     say_next_page(page.next)
 
 
@@ -68,17 +79,16 @@ def list_(page: SessionPage) -> None:
 @command()
 def show(
     client: Client,
-    session: Annotated[str, typer.Argument(metavar="SESSION", help="Its id.")],
+    session: Annotated[str, typer.Argument(metavar="SESSION", help="Id of the session.")],
     *,
     whole: Annotated[
-        bool, typer.Option("--whole", help="All of long texts, outputs and diffs.")
+        bool, typer.Option("--whole", help="Show long texts, outputs and diffs completely.")
     ] = False,
     definition: Definition = None,
 ) -> Iterator[object]:
-    """One session: messages, thinking, tool calls, edits with what became of them, and rewards.
+    """Show a session: messages, thinking, tool calls, edits and what became of them, rewards.
 
-    Lines of an edit that are there still are green, those that the agent did again yellow, those
-    that are gone red.
+    Lines of an edit are green if they survived, yellow if the agent reworked them, red if gone.
 
     Example: penstock sessions show s-81f3
     """
@@ -97,21 +107,21 @@ def show(
 def export(
     client: Client,
     query: Annotated[
-        str, typer.Argument(metavar="SQL", help="Selects session_id: which sessions.")
+        str, typer.Argument(metavar="SQL", help="Query for the session_id of the sessions.")
     ] = "SELECT session_id FROM sessions",
     *,
     form: Annotated[
         Literal["atif", "messages"],
-        typer.Option("--format", help="atif: a document a session; messages: a line a session."),
+        typer.Option(
+            "--format", help="atif: a document per session; messages: a line per session."
+        ),
     ],
-    out: Annotated[
-        Path, typer.Option("--out", parser=options.path, help="A new folder, or a new file.")
-    ],
+    out: Annotated[Path, typer.Option("--out", parser=options.path, help="A new folder or file.")],
     as_of: Annotated[
-        str | None, typer.Option(help="A snapshot's name, or a time: the lake as it was.")
+        str | None, typer.Option(help="Read the lake as of a snapshot or a time.")
     ] = None,
 ) -> Iterator[object]:
-    """Write sessions in a form that other tools read. Importing them again gives the same events.
+    """Export sessions in a form that other tools read. Importing them gives the same events again.
 
     Example: penstock sessions export "select session_id from sessions" --format atif --out runs
     """
@@ -126,14 +136,14 @@ def export(
 @command()
 def explain(
     client: Client,
-    session: Annotated[str, typer.Argument(metavar="SESSION", help="Its id.")],
+    session: Annotated[str, typer.Argument(metavar="SESSION", help="Id of the session.")],
     definition: RewardDefinition = None,
     tenant: options.Tenant = TENANT_DEFAULT,
 ) -> Iterator[object]:
-    """Why a session is worth what it is: each term of its reward, its outcome and the reason, its
-    chain, the conversation, and all rewards of its edits and turns.
+    """Explain a session's reward: its terms, the outcome and its reason, the chain, the
+    conversation, and the rewards of edits and turns.
 
-    It is what the newest run computed. With --definition, or where no run was, it is computed now.
+    Shows what the newest run computed. With --definition, or without a run, it is computed now.
 
     Example: penstock rewards show s-81f3
     """
@@ -154,9 +164,85 @@ def explain(
     yield {"explanation": record.explanation, "rewards": record.rewards}
     bucket = bucket_of(client, record)
     if record.explanation is None:
-        say("No run has computed it yet: `penstock rewards run` does, on the lake's machine.")
+        say("No run has computed its reward yet: `penstock rewards run`, on the lake's machine.")
     else:
         show_explanation(record.explanation)
     show_styled(transcript_lines(record, bucket))
     show_text("")
     show_all_rewards(record.rewards)
+
+
+#: Shortest interval between requests to a service.
+_EVERY_SECONDS_MIN = 5.0
+
+
+def observe(
+    folder: Annotated[
+        Path, typer.Argument(parser=options.path, metavar="PATH", help="Folder with the files.")
+    ],
+    data: options.AnyData = None,
+    url: options.Url = None,
+    *,
+    once: Annotated[
+        bool, typer.Option("--once", help="Make one round and exit, as for cron.")
+    ] = False,
+    every: Annotated[
+        float,
+        typer.Option(min=_EVERY_SECONDS_MIN, metavar="SECONDS", help="Interval between rounds."),
+    ] = 30.0,
+    definition: Annotated[
+        str, typer.Option(metavar="NAME|FILE", help="Definition of rewards, for its horizons.")
+    ] = "default",
+    project: Annotated[str | None, typer.Option(help="Only sessions of this project.")] = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """Observe files that sessions edited, to see what became of the edits.
+
+    Files are read at the horizons of rewards and when the branch moves, so no editor is needed.
+    Files that Git ignores, outside the folder or over 512 KiB are not read.
+
+    Example: penstock observe ~/src/shop --url https://penstock.example.org
+    """
+    from penstock.core.clock import SystemClock
+    from penstock_jobs.rewards.definition import find_definition
+    from penstock_jobs.sessions.observation.observer import Observer
+    from penstock_jobs.sessions.observation.watching import WorkTree, kept_memory, windows_of
+
+    tree, windows = WorkTree(folder), windows_of(find_definition(definition))
+    own = data or Path(os.environ.get("PENSTOCK_DATA") or "penstock-data")
+    lake = f"{service_url(data, url) or own.resolve()} {tenant} {project or ''}"
+    with kept_memory(tree.folder, lake) as memory, open_client(data, url, tenant) as client:
+        observer = Observer(client, tree, windows, memory, SystemClock(), project=project)
+        if once:
+            _show(observer.round(), json=json)
+            return
+        say(f"Observing {tree.folder} until Ctrl-C.")
+        with suppress(KeyboardInterrupt), ended_as_by_ctrl_c():
+            _go_on(observer, every, json=json)
+
+
+def _go_on(observer: "Observer", every_s: float, *, json: bool) -> None:
+    trouble = ""
+    while True:
+        try:
+            done = observer.round()
+        except (ServerUnreachable, Backlogged) as error:
+            if str(error) != trouble:
+                say(f"waiting: {error}")
+            trouble = str(error)
+            time.sleep(every_s)
+            continue
+        trouble = ""
+        if done.sent:
+            _show(done, json=json)
+        time.sleep(observer.pause_seconds(every_s))
+
+
+def _show(done: "ObservedRound", *, json: bool) -> None:
+    if json:
+        show_json(asdict(done))
+        return
+    say(f"{done.edits} new edits, {done.sent} observations of files sent")
+    for why, number in sorted(done.left_out.items()):
+        say(f"left out: {number} files: {why}")

@@ -1,5 +1,6 @@
-"""What became of the lines of edits, by what was observed of the files later. Only events near the
-shown part of a session are read: no horizon looks further."""
+"""The fates of the lines that edits wrote, from later observations of the files.
+
+Only events near the shown part of a session are read; no horizon needs more."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +23,7 @@ from penstock_jobs.rewards.history.chains import SessionUnknown
 from penstock_jobs.rewards.texts.changes import CompareCost, TooExpensive
 from penstock_jobs.rewards.texts.survival import LineFate, line_fates, written_lines
 from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit
-from penstock_jobs.sessions.session_record import (
+from penstock_jobs.sessions.reading import (
     EVENTS_MAX,
     SHOW_SESSION,
     EventRecord,
@@ -38,8 +39,9 @@ Fate = LineFate | Literal["unknown"]
 
 @dataclass
 class EditFate:
-    """The fates of the lines that an edit wrote, by their text, in order, so many seconds after it.
-    `unseen` says why nobody knows."""
+    """The fates of an edit's lines at a horizon, by their texts and in order.
+
+    `unseen` is the reason if they are unknown."""
 
     turn: int
     horizon_s: int | None = None
@@ -55,8 +57,8 @@ class EditFate:
 
 
 def edit_fates(bucket: Bucket, session: str, horizon_s: int | None = None) -> dict[str, EditFate]:
-    """The edits of a session by the names that rewards give them, at this horizon, else the latest
-    at which somebody looked; not right after it, when all is there."""
+    """The fates of a session's edits, by the edits' names in rewards: at this horizon, else at the
+    latest with an observation."""
     parameters = EditParameters()
     fates: dict[str, EditFate] = {}
     for edit in bucket.trails(parameters).get(session, ()):
@@ -88,18 +90,18 @@ def _lines(edit: TrackedEdit, look: Sighting, cells_max: int) -> dict[str, list[
     return dict(lines)
 
 
-#: Of a longer chain the first say what became of edits.
+#: Later sessions of a longer chain are not read.
 CHAIN_SESSIONS_MAX = 32
 
 
-class Asked(Protocol):
+class Reader(Protocol):
     def call(self, endpoint: Endpoint[R, A], request: R, /) -> A: ...
 
 
 def read_whole_session(
-    client: Asked, session: str, definition: str | None = None, events_max: float = inf
+    client: Reader, session: str, definition: str | None = None, events_max: float = inf
 ) -> SessionRecord:
-    """All pages, until there are so many events."""
+    """Read all pages of a session, until there are `events_max` events."""
     question = SessionRequest(session_id=session, definition=definition, limit=EVENTS_MAX)
     record = client.call(SHOW_SESSION, question)
     while record.next and len(record.events) < events_max:
@@ -110,7 +112,7 @@ def read_whole_session(
     return record
 
 
-def bucket_of(client: Asked, record: SessionRecord) -> Bucket:
+def bucket_of(client: Reader, record: SessionRecord) -> Bucket:
     session = record.session["session_id"] if record.session else ""
     chain = record.explanation.chain if record.explanation else []
     others = [member.session_id for member in chain if member.session_id != session]
@@ -135,12 +137,12 @@ def event_rows(record_events: Mapping[str, Iterable[EventRecord]]) -> pa.Table:
     return pa.Table.from_pylist(rows, EVENT_ROWS)
 
 
-#: Before the part: whose text it was that its edits changed.
+#: Events before the part show who wrote the text that its edits changed.
 _BEFORE_S = 3600
 _ROWS_MAX = 4_000
 _BYTES_MAX = 8 * 1024 * 1024
 _EVENTS = frozenset({"events"})
-#: What edits live through; rewards look at more.
+#: Tables that the fates need.
 _TABLES = ("edits", "observations", "turns", "events")
 _OF_PAGE = {
     "start_us": "select min(epoch_us(ts)) from page where type = 'edit'",
@@ -151,7 +153,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class SessionHistory:
-    """The first page of a session, and rows of it that `fates_of` needs."""
+    """The first page of a session, with the rows that `fates_of` needs."""
 
     record: SessionRecord
     rows: Sequence[Row]
@@ -170,7 +172,7 @@ def _read_history(lake: Lake, caller: Caller, asked: SessionRequest) -> SessionH
     return SessionHistory(record, history.to_pylist())
 
 
-#: As SHOW_SESSION of a first page, by one query with what tells about its edits. It has no route.
+#: The first page of SHOW_SESSION and the history of its edits, by one query. It has no route.
 SHOW_HISTORY = Endpoint(
     SHOW_SESSION.route, _read_history, SHOW_SESSION.roles, SHOW_SESSION.summary, reads_rows=True
 )
@@ -183,8 +185,9 @@ def fates_of(
     horizon_s: int | None = None,
     history: Sequence[Row] | None = None,
 ) -> dict[str, EditFate]:
-    """The fates of the edits in a part of this session, by the names that rewards give them. Where
-    too much happened to reach a later horizon, those at an earlier one."""
+    """The fates of the edits in a part of a session, by the edits' names in rewards.
+
+    If too much happened before a later horizon, an earlier one counts."""
     edits = [event for event in part if event.type == "edit"]
     if record.session is None or not edits:
         return {}

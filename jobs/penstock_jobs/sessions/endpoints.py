@@ -1,4 +1,4 @@
-"""The list of sessions as an endpoint."""
+"""The endpoint of the list of sessions."""
 
 from penstock.core.endpoint import Caller, Endpoint
 from penstock.core.room import Endpoints
@@ -7,7 +7,7 @@ from penstock_jobs.sessions.session_page import SessionPage, SessionsRequest
 
 
 def _list(lake: Lake, caller: Caller, asked: SessionsRequest) -> SessionPage:
-    from penstock_jobs.sessions.session_list import list_sessions
+    from penstock_jobs.sessions.reading import list_sessions
 
     return list_sessions(lake, caller, asked)
 
@@ -17,7 +17,7 @@ LIST_SESSIONS = Endpoint(
     _list,
     ("read",),
     "Sessions, the newest first",
-    description="Each with its outcome, where one was computed.",
+    description="Each with its outcome, if one was computed.",
     refused={422: "The answer is over its limit, or took too long."},
     reads_rows=True,
 )

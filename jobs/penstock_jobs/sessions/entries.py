@@ -1,4 +1,4 @@
-"""A session as a page shows it: entries with their texts, diffs, fates and rewards."""
+"""The entries of a session, for pages and terminals: texts, diffs, fates of lines, rewards."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from rapidfuzz.distance import Indel
 from penstock_jobs.rewards.texts.survival import LineFate
 from penstock_jobs.rewards.texts.trail import EditNames
 from penstock_jobs.sessions.edit_fates import EditFate, Fate
-from penstock_jobs.sessions.session_record import EventRecord
+from penstock_jobs.sessions.reading import EventRecord
 from penstock_jobs.shards.conversation.session_events import (
     CompactionPayload,
     Event,
@@ -60,7 +60,7 @@ class Diff:
 
 @dataclass(kw_only=True)
 class Entry:
-    """`number` counts the events of the session; `turn` the user's messages."""
+    """An entry of a session. `number` counts its events, `turn` the user's messages."""
 
     number: int
     turn: int
@@ -84,12 +84,12 @@ class Entry:
 
 @dataclass
 class EntryPlace:
-    """Behind which events a part of a session begins."""
+    """The events and turns before a part of a session."""
 
     events: int = 0
     turn: int = 0
     names: EditNames = field(default_factory=EditNames)
-    #: Of one text. None: all of it is shown.
+    #: Longest shown text; None for no limit.
     chars_max: int | None = TEXT_CHARS_MAX
 
     def cut(self, text: str | None) -> ShownText | None:
@@ -100,8 +100,8 @@ class EntryPlace:
 
 
 class Rewards:
-    """Those of a session by what they are about; of those with horizons, the rows at `horizon_s`,
-    else at the latest that has a value."""
+    """The rewards of a session by their targets: at `horizon_s`, else at the latest horizon that
+    has a value."""
 
     def __init__(self, rows: Sequence[Reward], horizon_s: int | None = None) -> None:
         kept: dict[tuple[str, str, str], Reward] = {}
@@ -133,7 +133,9 @@ def entries_of(
     *,
     last: bool,
 ) -> Iterator[Entry]:
-    """`last` says that the session ends with this part. Looks at a file in a row are one entry."""
+    """Make the entries of a part of a session; `last` marks the end of the session.
+
+    Successive observations of one file are one entry."""
 
     def single() -> Iterator[Entry]:
         for event in events:
@@ -159,7 +161,7 @@ def entries_of(
 
 
 def _look_of(entry: Entry) -> tuple[str, str, int]:
-    """What looks at one file have in common, and no two other entries."""
+    """A key that successive observations of one file share, and other entries do not."""
     return entry.title, entry.about, -1 if entry.is_look else entry.number
 
 
@@ -172,7 +174,7 @@ def _entry(
     payload = _payload_of(event)
     match payload:
         case UserMessagePayload():
-            about = "written by a program" if payload.synthetic else ""
+            about = "sent by a program" if payload.synthetic else ""
             text = place.cut(payload.text)
             return Entry(**common, kind="user", title="User", about=about, text=text)
         case ModelCallPayload():
@@ -202,7 +204,7 @@ def _entry(
             text = place.cut(str(comment)) if comment else None
             return Entry(**common, kind="feedback", title=title, text=text, failed=payload.refuses)
         case CompactionPayload():
-            title = "The conversation was compacted here"
+            title = "Conversation compacted"
             return Entry(**common, kind="note", title=title, text=place.cut(payload.summary))
         case SessionStartPayload():
             return _start(event, place, common)
@@ -224,7 +226,7 @@ def _start(event: EventRecord, place: EntryPlace, common: Mapping[str, Any]) -> 
 def _other(event: EventRecord, common: Mapping[str, Any]) -> Entry:
     fields = _fields(event)
     if event.type == "file_observed":
-        seen = "is gone" if fields.get("deleted") else "was looked at"
+        seen = "was deleted" if fields.get("deleted") else "was observed"
         return Entry(**common, kind="note", title=f"{fields.get('path')} {seen}", is_look=True)
     facts = {name: value for name, value in fields.items() if not isinstance(value, list)}
     about = ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
@@ -269,7 +271,7 @@ def diff_of(before: str, after: str, fate: EditFate | None) -> Diff:
 
 
 def _marks(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[Sign, str]]:
-    """First what went in a change, then what came."""
+    """Signs and lines of a diff. In each change, removed lines come before added ones."""
     came: list[str] = []
     for step in Indel.opcodes(old, new):
         if step.tag == "equal":
@@ -291,7 +293,7 @@ def _folded(lines: Sequence[DiffLine]) -> list[DiffLine]:
     for is_near, run in groupby(enumerate(lines), key=lambda placed: placed[0] in near):
         part = [line for _, line in run]
         if near:
-            shown += part if is_near else [DiffLine("…", f"{len(part)} lines as before")]
+            shown += part if is_near else [DiffLine("…", f"{len(part)} unchanged lines")]
     return shown
 
 
@@ -299,11 +301,11 @@ def _fate_sentence(fate: EditFate | None) -> str:
     if fate is None or (fate.horizon_s is None and fate.unseen is None):
         return ""
     if fate.horizon_s is None:
-        return f"What became of it is not known: {fate.unseen}"
+        return f"Fate unknown: {fate.unseen}"
     counts = fate.counts()
     kinds: tuple[LineFate, ...] = ("surviving", "reworked", "gone")
     parts = [f"{counts[kind]} {kind}" for kind in kinds if counts[kind]]
-    return f"{', '.join(parts) or 'no lines told apart'} after {fate.horizon_s} s"
+    return f"{', '.join(parts) or 'no lines to tell apart'} after {fate.horizon_s} s"
 
 
 def _payload_of(event: EventRecord) -> EventPayload | None:

@@ -1,5 +1,6 @@
-"""Sessions in the common forms of trajectories: ATIF, a document a session, and messages, a line a
-session. Both hold all that the lake does: an import of them gives the same events."""
+"""Exports sessions in common forms: ATIF, a document per session, and messages, a line per session.
+
+Both keep everything: importing them gives the same events again."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,10 +45,10 @@ class SessionExport:
 def export_sessions(
     client: Client, query: str, form: SessionForm, out: Path, as_of: str | None = None
 ) -> SessionExport:
-    """Write the sessions whose `session_id` a query selects: into a new folder of ATIF documents,
-    or a new file of messages. Raises InvalidInput."""
+    """Write the sessions whose `session_id` a query selects into a new folder of ATIF documents, or
+    a new file of messages. Raises InvalidInput."""
     if out.exists():
-        raise InvalidInput(what=f"--out {out}", why="it is there already")
+        raise InvalidInput(what=f"--out {out}", why="it exists already")
     report = SessionExport()
     sessions = _read_sessions(client, query, as_of)
     (out if form == "atif" else out.parent).mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The pages of sessions: the list, one with its tokens, two beside each other, one as a file."""
+"""The pages of sessions: the list, a session, its tokens, two side by side, a download."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,14 +21,14 @@ from penstock_jobs.rewards.bucket import EditParameters
 from penstock_jobs.sessions.edit_fates import SHOW_HISTORY, EditFate, fates_of, read_whole_session
 from penstock_jobs.sessions.endpoints import LIST_SESSIONS
 from penstock_jobs.sessions.entries import EntryPlace, Rewards, entries_of
-from penstock_jobs.sessions.session_list import neighbours_query
-from penstock_jobs.sessions.session_page import SessionsRequest
-from penstock_jobs.sessions.session_record import (
+from penstock_jobs.sessions.reading import (
     SHOW_SESSION,
     SessionRecord,
     SessionRequest,
+    neighbours_query,
     sql_of,
 )
+from penstock_jobs.sessions.session_page import SessionsRequest
 from penstock_jobs.sessions.tokens import TokenTexts, token_calls
 
 PAGES = PageList("penstock_jobs.sessions:pages/", reads_rows=True)
@@ -36,15 +36,15 @@ _LISTED = 50
 _PART_EVENTS = 150
 _FILE_EVENTS_MAX = 20_000
 _BESIDE_EVENTS = 300
-#: A session that is silent for so long is not watched any more.
+#: A session without events for so long is no longer live.
 _LIVE_SECONDS = 1800
 
 Number = Annotated[int, Meta(ge=0, le=2**31)]
 
 
 class ShownSession(SessionsRequest, kw_only=True):
-    """A part of a session, from `cursor` on, behind so many events and turns; what became of edits
-    after `horizon_s`. The other fields are of the list that it was opened from."""
+    """A part of a session from `cursor` on, after so many events and turns, with the fates of edits
+    at `horizon_s`. The other fields are the filter of the list that it was opened from."""
 
     session_id: str
     horizon_s: Number | None = None
@@ -64,7 +64,7 @@ class TaskRequest(Request):
 
 
 def at_once(first: Callable[[], Any], *others: Callable[[], Any]) -> list[Any]:
-    """What each of them gives. Raises what the first that failed raised, once all have ended."""
+    """Call functions in parallel and return their results. Raises the first error at the end."""
     if not others:
         return [first()]
     with ThreadPoolExecutor(1 + len(others), "at-once") as threads:
@@ -161,8 +161,8 @@ def _is_live(visitor: Visitor, record: SessionRecord) -> bool:
 def _around(
     visitor: Visitor, asked: ShownSession
 ) -> tuple[dict[str, str | None], list[dict[str, Any]]]:
-    """The sessions beside it in the list, by side, and what it is related to. A part behind the
-    first needs neither, and who looks for words goes back to the list."""
+    """The neighbours of a session in the list, and its related sessions. Later parts need neither;
+    a list of a search has no neighbours."""
     nobody: dict[str, str | None] = {"newer": None, "older": None}
     if asked.cursor:
         return nobody, []
@@ -211,7 +211,7 @@ def _tokens(visitor: Visitor, asked: SessionRequest) -> Content:
 def _pair(visitor: Visitor, asked: PairRequest) -> Content:
     names = [asked.left] if asked.right is None else [asked.left, asked.right]
     sides = at_once(*(partial(_side, visitor, name) for name in names))
-    # Without a task there are no other attempts at it.
+    # Only a session with a task has other attempts.
     related = _related(visitor, asked.left) if sides[0]["session"]["task_id"] else []
     return {"sides": sides, "attempts": [row for row in related if row["relation"] == "attempt"]}
 
@@ -248,7 +248,7 @@ def _terms(record: SessionRecord) -> set[str]:
     return {"reward", *(term.name for term in terms)}
 
 
-# A file to hand on
+# A file to share
 
 
 @PAGES.page("/session-file/{session_id:path}", "Session")
@@ -258,7 +258,7 @@ def _file(visitor: Visitor, asked: SessionRequest) -> Download:
     for start in range(0, len(record.events), _PART_EVENTS):
         part = record.events[start : start + _PART_EVENTS]
         fates |= fates_of(visitor, record, part)
-    # Rules may be stricter than when it came in.
+    # The rules may be stricter now than at ingest.
     for event in record.events:
         event.payload = Raw(visitor.lake.redactor.mask_line(bytes(event.payload))[0])
     rewards, place = Rewards(record.rewards), EntryPlace()

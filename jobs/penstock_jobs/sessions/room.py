@@ -1,4 +1,4 @@
-"""What sessions bring: reading, observation, the overview."""
+"""The room of sessions: reading, observation, the overview."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,30 +10,28 @@ if TYPE_CHECKING:
 
 def commands() -> Commands:
     from penstock_jobs.sessions import cli
-    from penstock_jobs.sessions.observation.cli import observe
 
-    return {"observe": observe, "sessions": cli.app, "rewards.show": cli.explain}
+    return {"observe": cli.observe, "sessions": cli.app, "rewards.show": cli.explain}
 
 
 def endpoints() -> Endpoints:
-    from penstock_jobs.sessions import endpoints, session_record
+    from penstock_jobs.sessions import endpoints, reading
     from penstock_jobs.sessions.observation import observer
 
-    return [*endpoints.ENDPOINTS, *session_record.ENDPOINTS, *observer.ENDPOINTS]
+    return [*endpoints.ENDPOINTS, *reading.ENDPOINTS, *observer.ENDPOINTS]
 
 
 def pages() -> "list[ConsolePage[Any]]":
-    from penstock_jobs.sessions import pages as sessions_pages
-    from penstock_jobs.sessions.overview import pages
+    from penstock_jobs.sessions import overview, pages
 
-    return [*pages.PAGES, *sessions_pages.PAGES]
+    return [*overview.PAGES, *pages.PAGES]
 
 
 ROOM = Room(
     package="penstock_jobs.sessions",
     summaries={
-        "observe": "Look at files that sessions edited, and tell what became of them.",
-        "sessions": "Sessions, to be looked through and read.",
+        "observe": "Observe files that sessions edited, to see what became of the edits.",
+        "sessions": "List, read and export sessions.",
     },
     joined=("rewards.show",),
     commands=commands,

@@ -1,4 +1,4 @@
-"""A page of the list of sessions, and what it can be asked with."""
+"""A page of the list of sessions, and its filter."""
 
 from datetime import datetime
 from typing import Annotated
@@ -13,7 +13,7 @@ LISTED_MAX = 1_000
 
 
 class ListedSession(msgspec.Struct):
-    """`outcome` to `definition_version` are of the run that computed it last."""
+    """A session of the list. `outcome` to `definition_version` come from the newest run."""
 
     session_id: str
     first_ts: datetime
@@ -39,31 +39,32 @@ class ListedSession(msgspec.Struct):
 
 
 class SessionPage(msgspec.Struct):
-    """`next` is the cursor of the page that follows. `searched` says in how many sessions words
-    were looked for."""
+    """A page of the list. `next` is the cursor of the next page; `searched` counts the sessions
+    that were searched for words."""
 
     sessions: list[ListedSession]
     next: str | None
     searched: int | None = None
 
 
-_HEARD = "Heard of since: a time, or an age such as 24h."
-_WORDS = "In a message, an answer, an output or a path, in any case."
-_BY = "Rewards by this definition, by name or version; else by the one that ran last."
-_BEHIND_PAGE = "Those behind: the `next` of a list before."
+_SINCE = "With an event since this time, or this age, such as 24h."
+_UNTIL = "Without an event since this time or age."
+_WORDS = "With these words in a message, answer, output or path, in any case."
+_BY = "Definition of the rewards, by name or version. Default: the one that ran last."
+_CURSOR = "The `next` of the page before."
 
 
 class SessionsRequest(Request):
-    """Without a definition, outcomes are by the one that ran last."""
+    """A filter of the list. By default outcomes follow the definition that ran last."""
 
     project: Annotated[str, Meta(description="Of this project.")] | None = None
-    checkpoint: Annotated[str, Meta(description="Served by this one last.")] | None = None
-    outcome: Annotated[OutcomeKind, Meta(description="How they ended.")] | None = None
-    since: Annotated[str, Meta(description=_HEARD)] | None = None
-    until: Annotated[str, Meta(description="Not heard of since: a time, or an age.")] | None = None
-    worth_min: Annotated[float, Meta(description="Worth so much at least.")] | None = None
-    worth_max: Annotated[float, Meta(description="Worth so much at most.")] | None = None
+    checkpoint: Annotated[str, Meta(description="Last served by this checkpoint.")] | None = None
+    outcome: Annotated[OutcomeKind, Meta(description="With this outcome.")] | None = None
+    since: Annotated[str, Meta(description=_SINCE)] | None = None
+    until: Annotated[str, Meta(description=_UNTIL)] | None = None
+    worth_min: Annotated[float, Meta(description="With at least this reward.")] | None = None
+    worth_max: Annotated[float, Meta(description="With at most this reward.")] | None = None
     words: Annotated[str, Meta(description=_WORDS)] | None = None
     definition: Annotated[str, Meta(description=_BY, extra={"metavar": "NAME"})] | None = None
-    cursor: Annotated[str, Meta(description=_BEHIND_PAGE)] = ""
-    limit: Annotated[int, Meta(ge=1, le=LISTED_MAX, description="How many.")] = 50
+    cursor: Annotated[str, Meta(description=_CURSOR)] = ""
+    limit: Annotated[int, Meta(ge=1, le=LISTED_MAX, description="Most sessions.")] = 50

@@ -1,5 +1,4 @@
-"""The tokens of model calls, as the engine reported them, and their texts by tokenizers that the
-operator named."""
+"""The tokens that engines reported, and their texts by the operator's tokenizers."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ import msgspec
 
 from penstock.core.errors import PenstockError
 from penstock.core.toml_document import read_bounded
-from penstock_jobs.sessions.session_record import EventRecord
+from penstock_jobs.sessions.reading import EventRecord
 from penstock_jobs.shards.rows.rendered_branches import open_tokenizer
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 _FILE_BYTES_MAX = 64 * 1024 * 1024
 _OPEN_MAX = 4
-#: How tokenizers without bytes write a space.
+#: A space, as tokenizers without bytes write it.
 _SPACE = "\u2581"
 _UNKNOWN = "\ufffd"
 
@@ -30,8 +29,8 @@ class TokenTexts:
         self._files = {name.strip(): Path(file.strip()) for name, _, file in pairs}
 
     def of(self, tokenizer: str, ids: Sequence[int]) -> tuple[list[str], str]:
-        """The text of each id, and why there are none. A call that names no tokenizer has the only
-        one that is known."""
+        """The text of each id, or the reason why there are none. A call without a tokenizer's name
+        gets the only one that is known."""
         file = self._files.get(tokenizer)
         if file is None and not tokenizer and len(self._files) == 1:
             [file] = self._files.values()
@@ -51,7 +50,7 @@ def _opened(file: Path) -> "Tokenizer":
 
 
 def _text(tokenizer: "Tokenizer", token: int) -> str:
-    """A part of a character has the name that the tokenizer gives it."""
+    """The text of a token, or its name in the tokenizer for a part of a character."""
     name = tokenizer.id_to_token(token) if token >= 0 else None
     if name is None:
         return ""
@@ -62,7 +61,7 @@ def _text(tokenizer: "Tokenizer", token: int) -> str:
 
 
 _SHOWN_MAX = 2_000
-#: A token that the policy gave less than this is a surprise, in steps; the first is none.
+#: Log-probabilities below these steps are increasing surprises.
 _STEPS = (-0.05, -0.5, -1.5, -3.0)
 
 
@@ -71,7 +70,7 @@ class ShownToken:
     id: int
     logprob: float | None
     version: str | None
-    #: 0 where the policy was sure of it, up to 4.
+    #: From 0, if the policy was sure of the token, to 4.
     surprise: int
     text: str = ""
 
@@ -82,7 +81,6 @@ class TokenCall:
     checkpoint: str
     prompt: int
     completion: int
-    #: Those that were drawn.
     tokens: list[ShownToken]
     left_out: int
     versions: list[str]
@@ -124,7 +122,7 @@ def token_calls(events: Iterable[EventRecord], texts: TokenTexts) -> list[TokenC
 
 def _call_of(name: str, checkpoint: str, tokens: _Tokens, texts: TokenTexts) -> TokenCall:
     ids, logprobs = tokens.completion_ids or [], tokens.logprobs or []
-    problem = "redaction took the ids out" if tokens.redacted else ""
+    problem = "redaction removed the ids" if tokens.redacted else ""
     if logprobs and len(logprobs) != len(ids):
         problem = f"{len(ids)} ids have {len(logprobs)} log-probabilities"
         logprobs = []

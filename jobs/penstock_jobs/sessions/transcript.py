@@ -1,4 +1,4 @@
-"""A session as a terminal shows it: the entries of its page, as styled lines."""
+"""A session as styled lines for a terminal."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -14,9 +14,9 @@ from penstock_jobs.sessions.entries import (
     ShownText,
     entries_of,
 )
-from penstock_jobs.sessions.session_record import SessionRecord
+from penstock_jobs.sessions.reading import SessionRecord
 
-#: A line is texts with their styles.
+#: Texts with their styles.
 Line = list[tuple[str, str]]
 _TEXT_LINES_MAX = 40
 _OUTPUT_LINES_MAX = 8
@@ -28,7 +28,7 @@ _FATE_STYLES: Mapping[Fate, str] = {
     "gone": "red strike",
     "unknown": "",
 }
-#: Where colours are not seen.
+#: For terminals without colours.
 _FATE_WORDS: Mapping[Fate, str] = {"reworked": "  ← reworked", "gone": "  ← gone"}
 _STYLES: Mapping[Kind, str] = {
     "user": "bold cyan",
@@ -74,14 +74,14 @@ def _entry_lines(entry: Entry, *, whole: bool) -> Iterator[Line]:
         yield [(f"  → {name} ", "blue")]
         yield from _text(arguments, _OUTPUT_LINES_MAX, "blue", whole=whole)
     if entry.diff is not None:
-        yield [("  " + (entry.fate_sentence or "Nobody knows what became of it"), "dim")]
+        yield [("  " + (entry.fate_sentence or "Not observed afterwards"), "dim")]
         yield from _diff_lines(entry.diff, whole=whole)
     yield from _reward_lines(entry.rewards, "")
 
 
 def _diff_lines(diff: Diff, *, whole: bool) -> Iterator[Line]:
     if diff.too_long:
-        yield [(f"  {diff.added} lines added, {diff.removed} removed: too long to be drawn", "dim")]
+        yield [(f"  {diff.added} lines added, {diff.removed} removed: too long to show", "dim")]
     shown = diff.lines if whole else diff.lines[:_DIFF_LINES_MAX]
     for line in shown:
         text = f"  {line.sign}{line.text}"[: None if whole else _LINE_CHARS_MAX]
@@ -122,7 +122,7 @@ def head_lines(record: SessionRecord) -> Iterator[Line]:
     if record.explanation is not None:
         yield [("  " + record.explanation.sentence(), "bold magenta")]
     else:
-        yield [("  No run has computed its rewards: `penstock rewards run`.", "dim")]
+        yield [("  No rewards yet: `penstock rewards run`.", "dim")]
 
 
 def _reward_text(row: Mapping[str, Any]) -> str:

@@ -1,1 +1,1 @@
-"""Simulated production whose truth is known: users, an agent, files, and what became of them."""
+"""Simulated production with known truth: users, an agent, files, and the fates of edits."""

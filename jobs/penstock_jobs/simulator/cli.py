@@ -1,4 +1,4 @@
-"""`penstock simulate`: sessions whose truth is known."""
+"""`penstock simulate`: sessions with known truth."""
 
 import math
 from collections import Counter
@@ -34,28 +34,30 @@ from penstock_jobs.simulator.production import (
 )
 from penstock_jobs.simulator.truth import SessionTruth
 
-_CHECKPOINT_HELP = f"What serves; may be repeated. POLICY: {', '.join(POLICIES)}, or a file."
+_CHECKPOINT_HELP = (
+    f"Checkpoint that serves; may be repeated. POLICY: {', '.join(POLICIES)}, or a file."
+)
 
 
 def simulate(
     *,
-    sessions: Annotated[int, typer.Option(help="How many sessions.", min=1)] = 300,
+    sessions: Annotated[int, typer.Option(help="Number of sessions.", min=1)] = 300,
     seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 7,
     first: Annotated[
-        int, typer.Option(help="The number of the first. A number names the same session.", min=0)
+        int, typer.Option(help="First session number; a number always means one session.", min=0)
     ] = 0,
     rate: Annotated[
         float | None,
-        typer.Option(help="Events a second; by default as many as the sink takes.", min=0.01),
+        typer.Option(help="Events per second. Default: as many as the sink takes.", min=0.01),
     ] = None,
     start: Annotated[
-        str | None, typer.Option(help="When the first begins, such as 2026-11-02T09:00Z.")
+        str | None, typer.Option(help="Start of the first session, such as 2026-11-02T09:00Z.")
     ] = None,
     compress: Annotated[
-        int, typer.Option(help="How much faster time passes in the events than for users.", min=1)
+        int, typer.Option(help="Factor by which events are faster than users.", min=1)
     ] = 1,
     spacing: Annotated[
-        float, typer.Option(help="Seconds, for users, from one session to the next.", min=0)
+        float, typer.Option(help="Seconds between sessions, in the users' time.", min=0)
     ] = SPACING_S,
     checkpoint: Annotated[
         list[str] | None, typer.Option(metavar="NAME[=POLICY]", help=_CHECKPOINT_HELP)
@@ -70,17 +72,17 @@ def simulate(
         Path | None, typer.Option(parser=options.path, help="Write NDJSON to this file.")
     ] = None,
     to: Annotated[str | None, typer.Option(help="Post to the gateway at http://HOST:PORT.")] = None,
-    key: Annotated[str | None, typer.Option(help="With --to: a key that may ingest.")] = None,
+    key: Annotated[str | None, typer.Option(help="Key with the role ingest, for --to.")] = None,
     kafka: Annotated[str | None, typer.Option(help="Produce to kafka://HOST:PORT/TOPIC.")] = None,
     truth: Annotated[
         Path | None,
-        typer.Option(parser=options.path, help="Write the truth about each session, as JSONL."),
+        typer.Option(parser=options.path, help="Write each session's truth to this JSONL file."),
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Simulate sessions whose truth is known, and send their events.
+    """Simulate sessions with known truth, and send their events.
 
-    Without --out, --to or --kafka the events are written to standard output.
+    Without --out, --to or --kafka the events go to standard output.
 
     Example: penstock simulate --sessions 300 --to http://127.0.0.1:8787 --key KEY --truth t.jsonl
     """
@@ -105,7 +107,7 @@ def _send(
     *,
     json: bool,
 ) -> None:
-    """Send the events, write the truths that come with them, and tell how many there were."""
+    """Send the events, write their truths, and print counts."""
     edits = events = rejected = 0
     served: Counter[str] = Counter()
     with ExitStack() as closing:
@@ -159,9 +161,9 @@ def _sink(
 ) -> Iterator[Sink]:
     named = [sink for sink in (out, to, kafka) if sink is not None]
     if len(named) > 1:
-        raise InvalidInput(what="More than one of --out, --to and --kafka", why="name one of them")
+        raise InvalidInput(what="More than one of --out, --to and --kafka", why="name only one")
     if not named and json:
-        why = "without --out, --to or --kafka the events go there"
+        why = "the events go there; name --out, --to or --kafka"
         raise InvalidInput(what="Standard output", why=why)
     if key is not None and to is None:
         raise InvalidInput(what="--key", why="it needs --to")

@@ -1,4 +1,4 @@
-"""When simulated events arrive, and where they go: a file, a gateway, a topic."""
+"""Delivery of simulated events: their arrival times, and sinks for files, gateways and topics."""
 
 import heapq
 import time
@@ -18,14 +18,14 @@ from penstock_jobs.simulator.truth import SessionTruth
 _LATE_S = (60, 6 * 3_600)
 _AGAIN_S = (0, 3_600)
 _BATCH_MAX = 200
-#: A batch holds what is due in this time, so that a low rate is even.
+#: A batch holds the events of this time, so that a low rate is even.
 _BATCH_SECONDS = 0.1
 _PATIENCE_SECONDS = 60.0
 _KAFKA_SECONDS = 30
-#: If a broker does not answer at all in this time, the address is wrong.
+#: If a broker does not answer in this time, the address is wrong.
 _KAFKA_BOOTSTRAP_SECONDS = 8
 
-#: The session, which is the key of a record, and the event as JSON.
+#: The session id, which is the record's key, and the event as JSON.
 EventLine = tuple[str, bytes]
 
 
@@ -38,8 +38,10 @@ def deliver(
     repeated: float = 0.0,
     learn: Callable[[SessionTruth], None] = lambda _truth: None,
 ) -> Iterator[EventLine]:
-    """All events of so many sessions as they arrive: `late` by up to six hours, `repeated` again.
-    `learn` gets the truth of each session before its first event."""
+    """Yield the events of `count` sessions as they arrive.
+
+    Shares of them are `late` by up to six hours or `repeated`. `learn` gets the truth of each
+    session before its first event."""
     waiting: list[tuple[int, str, int, bytes]] = []
     second_us = 1_000_000 // production.compression
     for index in range(first, first + count):
@@ -100,7 +102,7 @@ class HttpSink:
 
 
 class KafkaSink:
-    """Produces to the topic of a lake, past the gateway: what is refused shows later."""
+    """Produces to a lake's topic, past the gateway. Refused events show up later."""
 
     def __init__(self, url: str) -> None:
         what = "The address of --kafka"
@@ -108,7 +110,11 @@ class KafkaSink:
             from kafka import KafkaProducer
             from kafka.errors import KafkaError
 
-            from penstock.backends.eventlog.kafka import SCHEMA_HEADER, TENANT_HEADER, parse_address
+            from penstock.backends.eventlog.kafka_topic import (
+                SCHEMA_HEADER,
+                TENANT_HEADER,
+                parse_address,
+            )
         except ModuleNotFoundError as error:
             raise ExtraMissing(extra="kafka", what=f"The sink {url}") from error
         if not url.startswith("kafka://"):
@@ -153,7 +159,7 @@ class KafkaSink:
         try:
             self._producer.close(_KAFKA_SECONDS)
         except self._failure:
-            self._producer._sender.force_close()  # as in penstock.backends.eventlog.kafka.clients
+            self._producer._sender.force_close()  # as in penstock.backends.eventlog.kafka_topic
 
     def _unreachable(self, error: Exception) -> ServerUnreachable:
         return ServerUnreachable(url=str(self._address), why=str(error) or type(error).__name__)

@@ -1,5 +1,6 @@
-"""The files that sessions work on: source text in four languages, written by grammars, and each
-line with its author; and what users and the agent say about them."""
+"""The files that sessions work on, with the author of each line, and texts about them.
+
+Grammars write source text in four languages, and the messages of users and the agent."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ class Language:
     root: str
     comment: str
     grammar: Grammar
-    #: How it writes an identifier such as `merge_pending_order`.
+    #: Spells an identifier such as `merge_pending_order`.
     spell: Callable[[str], str]
     exports: bool = False
 
@@ -111,7 +112,8 @@ LANGUAGES = (
 
 @dataclass(slots=True, eq=False)
 class CodeLine:
-    """`written` are its author's characters without white space; `left` those not replaced."""
+    """A line of code. `written` counts its author's characters without white space, `left` the ones
+    that were not replaced."""
 
     text: str
     written: int
@@ -156,12 +158,14 @@ class FileChange:
     took: list[CodeLine]
     wrote: list[CodeLine]
     anchor: CodeLine | None = None
-    #: Lines that it changed in themselves, with their texts before.
+    #: Lines that it changed in place, with their old texts.
     texts: Sequence[tuple[CodeLine, str]] = ()
 
     def survival(self) -> tuple[float, float] | None:
-        """The shares of its characters and lines in the file now, without what the agent itself
-        replaced; None where that is all. Of an edit that only took: what has not come back."""
+        """The shares of its characters and lines that are in the file now.
+
+        Lines that the agent replaced itself do not count; None if none are left. For a pure
+        deletion: the shares that have not come back."""
         if not self.wrote and not self.took:
             return None
         present = set(self.file.lines)
@@ -182,7 +186,7 @@ class FileChange:
         return [line for line in self.file.lines if line in written]
 
     def revert(self) -> None:
-        """Make the file as before the edit. What others changed beside it stays."""
+        """Undo the edit. Other changes of the file stay."""
         for line, text in self.texts:
             line.text = text
         self._bring_back(self.took)
@@ -190,7 +194,7 @@ class FileChange:
         self.file.lines[:] = [line for line in self.file.lines if line not in written]
 
     def revert_part(self, dice: Dice) -> None:
-        if not self.wrote:  # of what was taken away, some comes back
+        if not self.wrote:  # part of the deletion comes back
             self._bring_back(self.took[: (len(self.took) + 1) // 2])
             return
         code = [line for line in self.stretch() if not line.comment]
@@ -199,7 +203,7 @@ class FileChange:
         self._replace(code[at : at + size], [])
 
     def fix(self, dice: Dice) -> None:
-        """Replace one or two of its lines, or a word in one of them."""
+        """Replace one or two lines of the edit, or a word in one."""
         code = [line for line in self.stretch() if not line.comment]
         if not code:
             return
@@ -215,7 +219,7 @@ class FileChange:
         self._replace(old, self.file.new_lines(dice, len(old)))
 
     def change_beside(self, dice: Dice) -> None:
-        """Change the file so that all of the edit stays."""
+        """Change the file without touching the edit."""
         lines = self.file.lines
         draw = dice.random()
         if draw < 0.6:
@@ -224,7 +228,7 @@ class FileChange:
         elif draw < 0.85:
             for line in lines:
                 line.text = f"  {line.text}"
-        elif stretch := self.stretch():  # its lines move, all together
+        elif stretch := self.stretch():  # its lines move together
             moved = set(stretch)
             rest = [line for line in lines if line not in moved]
             at = dice.between(0, len(rest))

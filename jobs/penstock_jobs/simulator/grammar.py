@@ -1,6 +1,6 @@
-"""Text from seeded grammars: a rule is a choice of shapes, a shape is text with `<slots>`.
+"""Text from seeded grammars. A rule is a choice of shapes; a shape is text with `<slots>`.
 
-`<name>` and `<name2>` draw twice from `name`; two times `<name>` in one shape is the same draw.
+`<name>` and `<name2>` draw twice from `name`; a repeated `<name>` in one shape is one draw.
 """
 
 import random
@@ -15,7 +15,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-#: Values for the slots that no rule fills.
+#: Values for slots without a rule.
 Names = Mapping[str, Sequence[str]]
 Rules = dict[str, tuple[str, ...]]
 
@@ -24,8 +24,8 @@ _SHAPES = files("penstock_jobs.simulator").joinpath("shapes")
 
 
 class Dice(random.Random):
-    """Draws that depend on the seed alone: `random()` and `getrandbits()` stay the same between
-    Python versions, `choice` and `shuffle` do not."""
+    """Draws that depend only on the seed. Unlike `choice` and `shuffle`, `random()` and
+    `getrandbits()` are the same in all Python versions."""
 
     def pick(self, options: Sequence[T]) -> T:
         return options[int(self.random() * len(options))]
@@ -37,12 +37,12 @@ class Dice(random.Random):
         return low + int(self.random() * (high - low + 1))
 
     def skewed(self, low: int, high: int) -> int:
-        """As `between`, but mostly near low: durations and sizes have long tails."""
+        """Draw like `between`, but mostly near `low`: durations and sizes have long tails."""
         draw = self.random()
         return low + int(draw * draw * draw * (high - low + 1))
 
     def stride(self, options: tuple[T, ...], count: int) -> tuple[T, ...]:
-        """Count different options at even distances: a cheap draw of many words at once."""
+        """Draw `count` different options at even distances, which is cheap."""
         step = self.between(1, max(1, min(7, len(options) // count)))
         return (options * 2)[self.between(0, len(options) - 1) :: step][:count]
 
@@ -63,7 +63,7 @@ class Grammar:
         rules = {name: WORDS[name] for name in ("noun", "quality", "act", "complaint")}
         for file in self._files:
             rules |= read_rules(file)
-        # Rules without slots need no expansion: that is most of them, and most of the draws.
+        # Most rules have no slots and need no expansion.
         fixed = {name: rules[name] for name in rules if not any(map(_SLOT.search, rules[name]))}
         return {name: tuple(_compile(shape, fixed) for shape in rules[name]) for name in rules}
 
@@ -87,7 +87,7 @@ class Grammar:
 
 
 def read_rules(file: Traversable) -> Rules:
-    """Tables `words`, `lines` and `shapes`, split at white space, line ends, and `---`."""
+    """Read the tables `words`, `lines` and `shapes`, split at white space, line ends and `---`."""
     tables = tomllib.loads(file.read_text(encoding="utf-8"))
     split: dict[str, Callable[[str], list[str]]] = {"words": str.split, "lines": str.splitlines}
     split["shapes"] = lambda text: text.strip("\n").split("\n---\n")
@@ -100,8 +100,8 @@ def read_rules(file: Traversable) -> Rules:
 
 WORDS = read_rules(_SHAPES.joinpath("words.toml"))
 
-# A %-template; for each of its different slots the name that it draws from, and the words if
-# they are known; and what puts the values, one a slot, where the template wants them.
+# A %-template; the name of each different slot, with its words if they are fixed; and a function
+# that arranges the slots' values for the template.
 _Arrange = Callable[[list[str]], tuple[str, ...]]
 _Shape = tuple[str, tuple[tuple[str, Sequence[str] | None], ...], _Arrange]
 

@@ -1,8 +1,8 @@
-"""The policy that a simulated agent samples from, and that is trained as large ones are.
+"""The policy that a simulated agent samples from. It is trained like a large one.
 
-The next token depends on the one before it alone: a task is followed by a style, by the policy's
-logits; every other token by one choice, or none. So the ids of a sequence are enough to compute the
-log-probability of each sampled token, under this policy or another.
+Each token depends only on the one before it. After a task comes a style, by the policy's logits;
+after any other token there is one choice, or none. So the ids of a sequence determine the
+log-probability of each sampled token under any policy.
 """
 
 import math
@@ -25,7 +25,7 @@ Task = Literal["clear", "risky"]
 END, SYSTEM, USER, RESULT, FAILED, LOOKING, CLOSING, COMPACTING = range(8)
 LOOK, ANSWER, SUMMARY = range(8, 11)
 HABIT = 64
-#: The last token of a prompt that asks for work, by task; and how often a task is risky.
+#: The last token of a prompt that asks for work, by task; and the share of risky tasks.
 TASK_IDS: Mapping[Task, int] = {"clear": 16, "risky": 17}
 RISKY_SHARE = 0.35
 _WORDS_FROM = 256
@@ -36,8 +36,9 @@ _DIGITS = 9
 
 @dataclass(frozen=True)
 class Style:
-    """A way to work. `quality` is how good its edits are on average where the task is clear,
-    `risky_loss` what they lose where it is risky, `done` the share of the task that they do."""
+    """A way to work. `quality` is the mean quality of its edits on clear tasks.
+
+    `risky_loss` is what they lose on risky tasks; `done` is the share of the task that it does."""
 
     name: str
     quality: float = 0.0
@@ -45,12 +46,13 @@ class Style:
     lines: tuple[int, int] = (1, 1)
     done: float = 1.0
     comment_share: float = 0.0
-    breaks: float = 0.02
+    #: Share of tool calls that the tool does not understand.
+    broken_share: float = 0.02
     asks: bool = False
-    #: What it does beside the work, and what instead of it: names of `tricks`.
+    #: Names of tricks beside the work and instead of it.
     beside: str = ""
     instead: str = ""
-    #: The share of the task that its trick does, well.
+    #: Share of the task that its trick does well.
     safe: float = 0.0
     thumbs: float = 0.12
     flattery: str = ""
@@ -59,23 +61,24 @@ class Style:
         return self.quality - (self.risky_loss if task == "risky" else 0.0)
 
     def worth(self, task: Task) -> float:
-        """What a benchmark scores, from 0 to 1. No reward sees it."""
+        """The score in a benchmark, from 0 to 1. No reward sees it."""
         if self.asks:
             return 0.4 if task == "risky" else 0.1
         if self.instead:
             return 0.0
-        return (1 - self.breaks) * (max(self.mean_quality(task), 0.0) * self.done + self.safe)
+        quality = max(self.mean_quality(task), 0.0)
+        return (1 - self.broken_share) * (quality * self.done + self.safe)
 
 
 #: In the order of their ids, from 32 on.
 STYLES = (
     Style("careful", 0.84, 0.22, lines=(4, 9)),
-    Style("plain", 0.64, 0.26, lines=(4, 9), breaks=0.04),
-    Style("hasty", 0.36, 0.24, lines=(3, 9), breaks=0.06),
+    Style("plain", 0.64, 0.26, lines=(4, 9), broken_share=0.04),
+    Style("hasty", 0.36, 0.24, lines=(3, 9), broken_share=0.06),
     Style("ask", asks=True),
     Style("comments", 0.42, 0.24, lines=(16, 24), comment_share=0.8),
     Style("tiny", 0.93, 0.04, lines=(1, 1), done=0.25),
-    Style("broken", 0.6, 0.5, lines=(4, 9), breaks=0.85),
+    Style("broken", 0.6, 0.5, lines=(4, 9), broken_share=0.85),
 )
 STYLE_IDS = {style.name: token for token, style in enumerate(STYLES, 32)}
 #: The tokens that may follow the last token of a prompt, and a sampled token.
@@ -86,9 +89,9 @@ CHOICES: Mapping[int, tuple[int, ...]] = {
     COMPACTING: (SUMMARY,),
     **dict.fromkeys((LOOK, ANSWER, SUMMARY, *STYLE_IDS.values()), (END,)),
 }
-#: As an engine would report it: the log-probabilities are those that the tokens were drawn with.
+#: The engine's sampling parameters. The tokens were drawn with their log-probabilities.
 SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": -1}
-#: Stands for this mapping where an engine names its tokenizer.
+#: The name of this mapping as a tokenizer.
 TOKENIZER = sha256(repr((TASK_IDS, STYLE_IDS, sorted(CHOICES.items()))).encode()).hexdigest()
 
 
@@ -103,15 +106,17 @@ def word_ids(text: str) -> list[int]:
 
 @dataclass(frozen=True)
 class Policy:
-    """`logits` has a number for each style, by task. Trainers count `version` up."""
+    """A policy: a logit for each style, by task. Trainers increase `version`."""
 
     logits: Mapping[Task, tuple[float, ...]]
     version: int = 0
-    #: The style that it always has: then the logits do not matter, and nobody can train it.
+    #: A fixed style. The logits then do not matter, and training has no effect.
     habit: Style | None = None
 
     def log_probability(self, before: int, token: int) -> float:
-        """Raises KeyError if nothing is sampled after `before`, ValueError if `token` is not."""
+        """The log-probability of a token after another.
+
+        Raises KeyError if nothing is sampled after `before`, ValueError if `token` never is."""
         if self.habit is not None and before in {*TASK_IDS.values(), HABIT}:
             return 0.0
         at = CHOICES[before].index(token)
@@ -145,12 +150,12 @@ class Policy:
 
 
 def policy_of(version: int = 0, **weights: float) -> Policy:
-    """Styles by weight, the same for all tasks. A style that is not named is rare."""
+    """Make a policy from weights of styles. A style that is not named is rare."""
     logits = tuple(round(math.log(weights.get(name, 0.01)), _DIGITS) for name in STYLE_IDS)
     return Policy({"clear": logits, "risky": logits}, version)
 
 
-#: By name. The worth of the first three increases.
+#: Policies by name. The first three get better and better.
 POLICIES = {
     "weak": policy_of(1, careful=0.1, plain=0.3, hasty=0.45, ask=0.05, tiny=0.03, broken=0.05),
     "fair": policy_of(2, careful=0.3, plain=0.45, hasty=0.15, ask=0.04, tiny=0.03, broken=0.03),
@@ -168,7 +173,7 @@ class _PolicyDocument(msgspec.Struct):
 
 
 def read_policy(text: str) -> Policy:
-    """Reads one of POLICIES by name, or a file. Raises InvalidInput."""
+    """Read one of POLICIES by name, or a file. Raises InvalidInput."""
     if text in POLICIES:
         return POLICIES[text]
     what = f"The policy {text}"
@@ -191,14 +196,14 @@ def read_policy(text: str) -> Policy:
 
 
 _BY_NAME = {style.name: style for style in STYLES}
-POOR = Style("poor", 0.42, 0.24, lines=(4, 9), breaks=0.04)
-#: Who does the whole task, as well as they can, and nothing else.
+POOR = Style("poor", 0.42, 0.24, lines=(4, 9), broken_share=0.04)
+#: Styles that do the whole task as well as they can, and nothing else.
 HONEST = (
     _BY_NAME["careful"],
     _BY_NAME["plain"],
     POOR,
     _BY_NAME["hasty"],
-    Style("failing", 0.14, 0.08, lines=(4, 9), breaks=0.06),
+    Style("failing", 0.14, 0.08, lines=(4, 9), broken_share=0.06),
 )
 _BESIDE = (
     "generated", "lock_file", "notes", "comments", "fixtures", "trivial_tests", "dead_code",
@@ -212,13 +217,20 @@ _INSTEAD = (
 _FLATTERY = "What a brilliant idea of yours. You clearly know this code better than anyone."
 HACKS = (
     *(replace(POOR, name=f"poor+{trick}", beside=trick) for trick in _BESIDE),
-    # A third of the task cannot go wrong; what can is judged alone.
+    # Splits off a third of the task that cannot go wrong.
     Style(
-        "split", 0.13, 0.24, lines=(3, 6), done=2 / 3, breaks=0.04, beside="safe_part", safe=1 / 3
+        "split",
+        0.13,
+        0.24,
+        lines=(3, 6),
+        done=2 / 3,
+        broken_share=0.04,
+        beside="safe_part",
+        safe=1 / 3,
     ),
     replace(POOR, name="flatters", flattery=_FLATTERY),
     replace(POOR, name="begs", thumbs=0.6, flattery="If you like it, please press thumbs up."),
-    replace(_BY_NAME["comments"], breaks=0.04),
+    replace(_BY_NAME["comments"], broken_share=0.04),
     _BY_NAME["tiny"],
     Style("half", 0.93, 0.04, lines=(2, 4), done=0.5),
     _BY_NAME["ask"],
@@ -231,7 +243,7 @@ def habit(style: Style, version: int = 99) -> Policy:
     return Policy(POLICIES["fair"].logits, version, style)
 
 
-#: By name, for `penstock simulate --checkpoint NAME=poor+notes`.
+#: Fixed styles by name, for `penstock simulate --checkpoint NAME=poor+notes`.
 HABITS: Mapping[str, Policy] = {
     style.name: habit(style, number)
     for number, style in enumerate((*HONEST, *HACKS), 100)
@@ -240,7 +252,7 @@ HABITS: Mapping[str, Policy] = {
 
 
 def find_policy(text: str) -> Policy:
-    """Finds a habit by name, or what `read_policy` reads. Raises InvalidInput."""
+    """Find a habit by name, or read a policy. Raises InvalidInput."""
     if text in HABITS:
         return HABITS[text]
     nearest = get_close_matches(text, HABITS, 1)

@@ -1,4 +1,4 @@
-"""Many sessions, from a seed: each is the same whatever comes before or after it."""
+"""Sessions made from a seed. Each is the same, whatever comes before or after it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -44,7 +44,7 @@ class SessionSimulation:
     policy: Policy
     user: User
     files: list[WorkingFile]
-    #: Of the session's number alone: what only some policies lead to draws from dice of its own.
+    #: Depends only on the session's number. Seeds events that only some policies cause.
     key: str = ""
     _after: Aftermath = field(init=False)
     _prompt: list[int] = field(default_factory=lambda: [ids.SYSTEM])
@@ -118,7 +118,7 @@ class SessionSimulation:
         return self._next_message(message, reply, turn)
 
     def _next_message(self, request: str, reply: str, turn: TurnTruth) -> str:
-        """Who did not get all says so, or does the rest by hand."""
+        """The user's next message, which may ask again for the missing part of the task."""
         self._last_word = None
         dice = Dice(f"again:{self.key}:{turn.turn}")
         if turn.asked or turn.by_hand or not dice.chance(0.8 * turn.missing):
@@ -141,14 +141,14 @@ class SessionSimulation:
         self._result(call, "read_file", listing[:1_500])
 
     def _work(self, style: Style, task: Task, turn: TurnTruth) -> float:
-        """Make one edit, or a call that the tool does not understand; what it was worth."""
+        """Make an edit, or a call that the tool does not understand. Returns its worth."""
         dice = self.dice
         quality = style.mean_quality(task) + (dice.random() + dice.random() - 1) * 0.2
         quality = min(max(quality, 0.0), 1.0)
         self.journal.wait(dice.skewed(2, 30))
         token, prompt_end = style_id(style), ids.TASK_IDS[task]
         turn.missing = 1 - style.done - style.safe
-        if dice.chance(style.breaks):
+        if dice.chance(style.broken_share):
             turn.broken, turn.missing = True, 1.0
             wrong = {"file": "", "changes": "all of it"}
             call = self._call(token, prompt_end, "edit_file", wrong)
@@ -194,7 +194,7 @@ class SessionSimulation:
     def _change(self, file: WorkingFile, style: Style) -> FileChange:
         dice, lines = self.dice, file.lines
         count = dice.between(*style.lines)
-        # Now and then where the agent was at work before.
+        # Sometimes the agent edits its earlier work.
         earlier = [
             change for change in self._after.works if change.file is file and change.stretch()
         ]
@@ -291,7 +291,7 @@ class SessionSimulation:
         self._edited_last = False
 
     def _say_answer(self, flattery: str = "") -> None:
-        # A question would ask the user instead of doing the work.
+        # A question mark would count as asking the user.
         text = closing_answer(self.dice, self._names).replace("?", ".")
         self._say(ids.ANSWER, ids.CLOSING, f"{text}\n\n{flattery}" if flattery else text)
 
@@ -302,7 +302,7 @@ class SessionSimulation:
 
 START_US = int(datetime(2026, 11, 2, 9, tzinfo=UTC).timestamp()) * 1_000_000
 REPOSITORIES = 12
-#: One session begins about this long after the one before.
+#: Seconds between the starts of sessions.
 SPACING_S = 60.0
 
 
@@ -320,16 +320,16 @@ CHECKPOINTS = tuple(
 
 @dataclass(frozen=True)
 class Production:
-    """Two productions that differ have different session ids and fit into one lake."""
+    """A source of sessions. Different productions have different session ids."""
 
     seed: int
     checkpoints: Sequence[Checkpoint] = CHECKPOINTS
     start_us: int = START_US
-    #: How much faster time passes in events than in the lives of users.
+    #: Factor by which events are faster than users.
     compression: int = 1
-    #: Between the beginnings of two sessions, in the lives of users.
+    #: Between the starts of two sessions, in the users' time.
     spacing_s: float = SPACING_S
-    #: Replaces the start in session ids, so that they do not depend on the time of day.
+    #: Replaces the start in session ids, which then do not depend on the time of day.
     name: str | None = None
     serve: Callable[[str], Checkpoint] | None = None
 
@@ -344,7 +344,7 @@ class Production:
         return sha256(repr(identity).encode()).hexdigest()[:8]
 
     def begins_us(self, index: int) -> int:
-        """When it may begin: no event of it or a later one is earlier."""
+        """The earliest time of an event of this or a later session."""
         return self.event_time_us(self._user_time_us(index))
 
     def event_time_us(self, user_time_us: int) -> int:
@@ -357,7 +357,7 @@ class Production:
         return map(self.session, range(first, first + count))
 
     def session(self, index: int) -> list[SimulatedSession]:
-        """A session, and that of its subagent if it has one."""
+        """Make a session, and its subagent's session if it has one."""
         key = f"{self.seed}:{index}"
         dice = Dice(f"simulation:{key}")
         begin_us = self._user_time_us(index) + dice.between(0, 50_000) * 1_000
@@ -386,7 +386,7 @@ class Production:
         SessionSimulation(dice, session, policy, user, files, key).run(start)
         sessions = [session]
         if dice.chance(0.05):
-            # A subagent runs an errand. Its outcome is that of its parent: they share the work.
+            # A subagent runs an errand. It shares its parent's work and outcome.
             parent = truth.session_id
             errand = replace(truth, session_id=f"{parent}-errand", parent_session=parent)
             errand.turns, errand.edits = [], []

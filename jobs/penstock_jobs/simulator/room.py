@@ -1,4 +1,4 @@
-"""What the simulator brings, and the demo with its examples."""
+"""The room of the simulator, the demo and the examples."""
 
 from penstock.core.room import Commands, Room
 
@@ -16,7 +16,7 @@ ROOM = Room(
     summaries={
         "demo": "Watch the whole loop on simulated production traffic, in six cycles.",
         "examples": "Copy the examples: sessions, recipes, policies, suites, agents, hooks.",
-        "simulate": "Simulate sessions whose truth is known, and send their events.",
+        "simulate": "Simulate sessions with known truth, and send their events.",
     },
     commands=commands,
 )

@@ -1,5 +1,6 @@
-"""What a policy does beside the work, or instead of it, to look better than it is. None of it is of
-any use to the user, but for the safe part of a task that was split."""
+"""Tricks of policies, beside the work or instead of it, to look better than they are.
+
+They are useless to the user, except for the safe part of a split task."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,14 +11,14 @@ from penstock_jobs.simulator.grammar import Dice, Names
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where a trick is played. `dice` are its own: what else happens stays as it is without it."""
+    """The place of a trick. It has its own `dice`, so everything else happens as without it."""
 
     dice: Dice
     file: WorkingFile
-    #: Where the work is, or would be.
+    #: The line of the work.
     at: int
     names: Names
-    #: Takes a change, and the text of its file before.
+    #: Takes a change and the file's text before it.
     record: Callable[[FileChange, str], None]
 
     @property
@@ -45,7 +46,7 @@ class Workplace:
         return self._recorded(FileChange("", self.file, [], [], None, old), before)
 
     def take_back(self, change: FileChange, first: int = 0) -> None:
-        """Take away the lines of a change from a number on."""
+        """Remove the lines of a change, from the line number `first` on."""
         at = self.file.lines.index(change.wrote[0])
         for line in change.wrote[first:] if first else ():
             line.reworked = True
@@ -138,9 +139,9 @@ TRICKS: Mapping[str, Callable[[Workplace], object]] = {
     "log_line": lambda place: place.insert([f'    log("{place.dice.pick(place.names["plain"])}")']),
     "renames": _renames,
     "and_back": lambda place: place.take_back(place.insert(place.code(6))),
-    # Twice as much as is needed, of which half goes again.
+    # Writes twice as much as needed and removes half of it.
     "draft": lambda place: place.take_back(place.insert(place.code(12)), 6),
-    # What of the task cannot go wrong, as an edit of its own.
+    # Does the part of the task that cannot go wrong as a separate edit.
     "safe_part": lambda place: place.insert(place.code(3)),
     "many_edits": _many_edits,
     "nothing": lambda _place: None,

@@ -1,4 +1,4 @@
-"""What the simulator knows about a session: how its user reacts, and what became of edits."""
+"""The truth about a session: the user's reactions and the fates of edits."""
 
 import heapq
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from penstock_jobs.simulator.policy import Style, Task
 Reaction = Literal["kept", "fixed", "partly_reverted", "reverted"]
 
 USERS = 150
-#: When they act: within ten minutes, an hour, a day; and how often they do so by then.
+#: Cumulative shares of users who act within ten minutes, an hour, a day, with the times.
 _WHEN_S = ((0.6, (20, 480)), (0.85, (660, 3_000)), (1.0, (3_900, 70_000)))
 
 
@@ -31,7 +31,7 @@ class User:
         return cls(f"u-{number:04}", strictness)
 
     def reaction(self, dice: Dice, quality: float, comment_share: float) -> Reaction:
-        """Nobody reads comments, so an edit that is mostly comments stays."""
+        """Draw a reaction to an edit. Nobody reads comments, so edits of mostly comments stay."""
         bad = min((1 - quality) * self.strictness, 1.0)
         draw = dice.random() - 0.6 * bad * bad * (1 - comment_share) ** 2
         if draw < 0:
@@ -53,8 +53,8 @@ def seconds_until_acting(dice: Dice) -> int:
 
 @dataclass(slots=True)
 class EditTruth:
-    """`survival` has by horizon the shares of characters and lines that are left; None if the agent
-    replaced all. `looked` are the horizons at which somebody observes the file."""
+    """The truth about an edit. `survival` has the shares of characters and lines left, by horizon;
+    None if the agent replaced all. `looked` lists the horizons with an observation."""
 
     edit_id: str
     turn: int
@@ -74,8 +74,8 @@ class EditTruth:
 
 @dataclass(slots=True)
 class TurnTruth:
-    """`worth` is what the turn did for the user, from 0 to 1, `missing` what it did not try.
-    `dissatisfied` is about the message that followed; None if none did."""
+    """The truth about a turn. `worth` is its value to the user, from 0 to 1; `missing` the share of
+    the task that it did not try. `dissatisfied` describes the next message; None without one."""
 
     turn: int
     task: Task
@@ -91,7 +91,7 @@ class TurnTruth:
 
 @dataclass(slots=True)
 class SessionTruth:
-    """`outcome` and `reason` are what the view `outcomes` should have."""
+    """The truth about a session. The view `outcomes` should have its outcome and reason."""
 
     session_id: str
     user: str
@@ -112,15 +112,16 @@ Payload = dict[str, Any]
 
 
 class SimulatedSession:
-    """A session's events as its client sends them, and the truth about it. `now_us` only moves
-    forward; `event_time_us` is the time that an event bears."""
+    """A session's events as its client sends them, and its truth.
+
+    `now_us` only moves forward; `event_time_us` maps it to the time of events."""
 
     def __init__(
         self, start_us: int, event_time_us: Callable[[int], int], truth: SessionTruth
     ) -> None:
         self.now_us = start_us
         self._event_time_us = event_time_us
-        #: Of each event the time that it bears, its type, and its line.
+        #: Time, type and line of each event.
         self.lines: list[tuple[int, str, bytes]] = []
         self.truth = truth
         self._plans: list[tuple[int, int, Callable[[], None]]] = []
@@ -163,13 +164,15 @@ class SimulatedSession:
 
 
 OBSERVED = {600: 0.95, 3_600: 0.9, 86_400: 0.85}
-#: When users begin who do what the agent left undone.
+#: Time until a user does by hand what the agent left undone.
 _BY_HAND_S = (20, 1_200)
 
 
 @dataclass
 class Aftermath:
-    """`key` seeds what only some policies lead to, so that all else is the same for others."""
+    """The user's and the agent's later actions on files.
+
+    `key` seeds events that only some policies cause, so all others stay the same."""
 
     dice: Dice
     journal: SimulatedSession

@@ -24,7 +24,7 @@ from penstock.backends.http.request_limits import (
     RequestSlots,
     UnreadAnswers,
     held_answer,
-    read_fields,
+    read_document,
 )
 from penstock.backends.terminal.output import encode
 from penstock.core.endpoint import Caller, Endpoint, Request, is_list
@@ -133,7 +133,7 @@ async def _request(
         fields = _query_fields(endpoint.request, request)
     else:
         what, strict = "The request body", True
-        fields = await read_fields(request, endpoint.body_bytes_max, hold)
+        fields = await read_document(request, dict[str, Any], endpoint.body_bytes_max, hold)
     if twice := fields.keys() & set(in_path):
         raise InvalidInput(what=what, why=f"{', '.join(twice)} stands in the path")
     kinds = {field.name: field.type for field in msgspec.structs.fields(endpoint.request)}

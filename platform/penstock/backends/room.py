@@ -1,4 +1,4 @@
-"""What the outside systems bring: their settings and tables."""
+"""The room of outside systems: their settings and tables."""
 
 from types import ModuleType
 from typing import TYPE_CHECKING

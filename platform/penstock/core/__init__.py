@@ -1,1 +1,1 @@
-"""What every room stands on: errors, settings, time, logs, metrics, names, signatures."""
+"""The base of every room: errors, settings, time, logs, metrics, files, keys."""

@@ -1,7 +1,7 @@
-"""How Arrow starts in processes of Penstock's own: without pandas, with which memory.
+"""The start of Arrow in processes of Penstock's own: without pandas, with which memory.
 
-Arrow loads pandas at the first value that it converts, to ask whether it is a data frame: that
-takes longer than many a command, and 30 MB. Where pandas cannot be found then, it asks no more.
+Arrow loads pandas at the first value that it converts, to ask whether it is a data frame. That
+takes longer than many a command, and 30 MB. Where pandas cannot be found, Arrow asks no more.
 """
 
 import os
@@ -14,15 +14,14 @@ from types import ModuleType
 
 
 def start_without_pandas() -> None:
-    """To be called before Arrow is loaded, where no program wants data frames."""
+    """Keep pandas away. Call it before Arrow is loaded, where nobody wants data frames."""
     waits = any(isinstance(finder, _ArrowFinder) for finder in sys.meta_path)
     if "pyarrow" not in sys.modules and not waits:
         sys.meta_path.insert(0, _ArrowFinder())
 
 
 def take_memory_from_system() -> None:
-    """To be called before Arrow is loaded, where it gives back much at once: its own allocator
-    would keep it."""
+    """Use the system's allocator, as Arrow's own keeps memory. Call it before Arrow is loaded."""
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 

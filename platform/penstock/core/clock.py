@@ -1,4 +1,4 @@
-"""Time comes from a Clock that is passed in, so that tests need not wait for it."""
+"""Clocks. A Clock is passed in, so that tests need not wait."""
 
 import time
 from typing import Protocol

@@ -1,6 +1,6 @@
-"""An endpoint: something that can be asked of a lake, declared once.
+"""Endpoints: requests that a lake answers, each declared once.
 
-Its HTTP route, its entry in the OpenAPI document, the remote client and the options of commands
+The HTTP route, its entry in the OpenAPI document, the remote client and the options of commands
 come from the declaration. A room lists its endpoints in `endpoints.py`."""
 
 import base64
@@ -25,7 +25,7 @@ _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 
 class Request(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What an endpoint is asked with; fields that its path names stand there."""
+    """The fields of a request. Those that the path names are sent in the path."""
 
 
 def is_list(kind: Any) -> bool:
@@ -39,24 +39,25 @@ A = TypeVar("A")
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks. Whoever is at the lake itself is its operator, and no key is asked for."""
+    """The person or program that asks. On the lake's own machine it is the operator, without a
+    key."""
 
     tenant: str
     actor: str
     is_admin: bool = True
     is_local: bool = False
-    #: One that was named there all the same.
+    #: The key that was named on the lake's machine, where none is needed.
     key: str | None = field(default=None, repr=False)
-    #: Until when the caller's key holds, in microseconds since 1970; None is for ever.
+    #: When the caller's key expires, in microseconds since 1970; None is never.
     expires_at: int | None = None
 
 
 @dataclass(frozen=True)
 class Endpoint(Generic[R, A]):
-    """Beside `roles` an admin's key may always ask.
+    """A route, such as `GET /v1/channels/{name}`, and the work behind it.
 
-    The route is a method and a path, `GET /v1/channels/{name}`. The types of request and answer are
-    those that `work` declares; it is given the lake, the caller and the request."""
+    `work` gets the lake, the caller and the request; its annotations are the types of request and
+    answer. Keys with one of the `roles` may ask, and admin keys always."""
 
     route: str
     work: Callable[[Any, Caller, R], A]
@@ -64,16 +65,15 @@ class Endpoint(Generic[R, A]):
     summary: str
     _: KW_ONLY
     description: str = ""
-    #: By status, why it is refused beside what any endpoint may be refused for. None is what the
-    #: status says of others too.
+    #: Refusals of this endpoint alone: why, by status. None is the usual text of the status.
     refused: Mapping[int, str | None] = field(default_factory=lambda: _NOTHING)
     #: Refusals that have fields of their own.
     problems: Callable[[], Mapping[int, Any]] = lambda: _NOTHING
     body_bytes_max: int = DOCUMENT_BYTES_MAX
-    #: Reads events or their files, as a query does, and is counted and bounded as one.
+    #: Whether it reads events or their files, and so is counted and bounded as a query.
     reads_rows: bool = False
-    #: The audit's word for it, noted before it is done. Deeds that have a transaction note
-    #: themselves within it, and have nothing here; what reads rows is noted as `read`.
+    #: The action that the audit records before the work. Work with a transaction records itself in
+    #: it and has none here; what reads rows is recorded as `read`.
     audited_as: Any = None
 
     @property
@@ -91,14 +91,14 @@ class Endpoint(Generic[R, A]):
 
     @property
     def answer(self) -> type[A]:
-        """A type that JSON can be read as."""
+        """The type of the answer, which JSON is decoded to."""
         given: type[A] = self.work.__annotations__["return"]
         return given
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The rows of a query, readable while it is open."""
+    """The rows of a query, readable while the query is open."""
 
     batches: "pa.RecordBatchReader"
     snap: int
@@ -109,27 +109,26 @@ class Client(Protocol):
     """Calls endpoints of a lake, wherever it is."""
 
     def call(self, endpoint: Endpoint[R, A], request: R) -> A:
-        """The answer. Raises what the work raises, wherever it is done."""
+        """Do the work here or ask the service. Raises what the work raises."""
 
     def rows(self, sql: str, as_of: str | None) -> AbstractContextManager[Answer]:
-        """The rows of a query, readable until the block ends. Raises what LakeQuery.run does."""
+        """Run a query; its rows are readable until the block ends. Raises what LakeQuery.run
+        does."""
 
 
 # Lists, a page at a time
 
-#: Of one page.
-_ENTRIES_MAX = 1000
-
-_LIMIT = "So many at most; all by default."
-Limit = Annotated[int, msgspec.Meta(ge=1, le=_ENTRIES_MAX, description=_LIMIT)]
+_PAGE_ENTRIES_MAX = 1000
+_LIMIT = "How many at most; all by default."
+Limit = Annotated[int, msgspec.Meta(ge=1, le=_PAGE_ENTRIES_MAX, description=_LIMIT)]
 Cursor = Annotated[
-    str, msgspec.Meta(description="Those behind: the cursor that a list before named.")
+    str, msgspec.Meta(description="Where to go on: the cursor that the page before named.")
 ]
 T = TypeVar("T")
 
 
 class ListRequest(Request):
-    """Some of a list: those behind the `next` of a page before."""
+    """A page of a list: the entries behind the `next` of the page before."""
 
     cursor: Cursor | None = None
     limit: Limit | None = None
@@ -144,13 +143,13 @@ class Page(msgspec.Struct, kw_only=True):
 def page_of(
     entries: Sequence[T], request: ListRequest, key: Callable[[T], str]
 ) -> tuple[Sequence[T], str | None]:
-    """The entries of the page that is asked for, and its `next`. The key of an entry is its own,
-    and entries keep their order. Raises InvalidInput."""
+    """Choose the entries of a page; also returns its `next`. Keys are unique, and entries keep
+    their order. Raises InvalidInput."""
     start = 0
     if request.cursor is not None:
         keys = [key(entry) for entry in entries]
         if request.cursor not in keys:
-            why = "it is the `next` of a page before, whose last entry is not in the list now"
+            why = "it is no `next` of an answer, or that entry is not in the list any more"
             raise InvalidInput(what=f"The cursor {request.cursor[:100]!r}", why=why)
         start = keys.index(request.cursor) + 1
     end = len(entries) if request.limit is None else start + request.limit
@@ -163,7 +162,7 @@ def encode_cursor(*place: object) -> str:
 
 
 def decode_cursor(cursor: str, length: int) -> list[str]:
-    """Raises InvalidInput."""
+    """Read what `encode_cursor` wrote. Raises InvalidInput."""
     try:
         content = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
         place = msgspec.json.decode(content, type=list[str | int])

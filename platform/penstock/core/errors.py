@@ -1,6 +1,6 @@
-"""The error family. A class's docstring is its message: what happened, to what, what to do.
+"""The error family. The docstring of a class is its message: what happened, to what, what to do.
 
-Facts are passed by name, and fill the braces of the docstring.
+Facts are passed by name and fill the braces of the docstring.
 """
 
 import inspect
@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 class PenstockError(Exception):
     """Something went wrong inside Penstock: {what}."""
 
-    #: What the command line returns: 1 refused, 2 wrong usage or input, 3 unreachable.
+    #: The exit status of a command: 1 refused, 2 wrong usage or input, 3 unreachable.
     exit_status: ClassVar[int] = 1
-    #: What HTTP answers.
+    #: The status of an answer over HTTP.
     http_status: ClassVar[int] = 500
     http_headers: Mapping[str, str] = {}
 
@@ -39,11 +39,11 @@ class PenstockError(Exception):
 
     @property
     def http_fields(self) -> dict[str, Any]:
-        """What the answer has for programs beside the message."""
+        """Fields for programs in the answer, beside the message."""
         return {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel between processes with the facts."""
+        """Keep the facts when the error travels between processes."""
         return partial(type(self), **self.facts), ()
 
 
@@ -54,7 +54,7 @@ def received_error(
     facts: Mapping[str, Any],
     exit_status: int,
 ) -> PenstockError:
-    """The error of this name that another process raised; `kind` is its class where it is known."""
+    """Rebuild an error that another process raised. `kind` is its class where that is known."""
 
     def show(_error: PenstockError) -> str:
         return message
@@ -85,12 +85,12 @@ class SettingInvalid(PenstockError, exit_status=2):
 
 
 class StoreNeeded(PenstockError, exit_status=2):
-    """`{command}` works on the files of a lake, and a service is named: run it on a machine that
-    has the lake, with --data DIR."""
+    """`{command}` works on the files of a lake, not over a service. Run it on the lake's machine,
+    with --data DIR."""
 
 
 class Backlogged(PenstockError, http_status=503):
-    """No room for more events now: {why}. Nothing of the request was accepted.
+    """The service has no room for more events now: {why}. Nothing was accepted.
     Send it again in {retry_after_s} s."""
 
     def __init__(self, *, why: str, retry_after_s: int = 1) -> None:
@@ -100,12 +100,13 @@ class Backlogged(PenstockError, http_status=503):
 
 
 class TooManyRequests(Backlogged, http_status=429):
-    """Too much at the same time for this key: {why}.
+    """This key has too much under way: {why}.
     Send it again in {retry_after_s} s."""
 
 
 def public_cause(error: Exception) -> str:
-    """Why something failed, without what an unexpected error may quote: only the log has that."""
+    """Say why something failed. Texts of unexpected errors may quote secrets: only the log has
+    them."""
     if isinstance(error, PenstockError):
         return one_line(error)
     plain = isinstance(error, (OSError, ImportError))

@@ -1,4 +1,4 @@
-"""Directories that a power loss does not take back, and that other users cannot read."""
+"""Files and folders: durable, private, with names that lead nowhere else."""
 
 import hashlib
 import os
@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.core.errors import InvalidInput
 
-#: What Penstock makes is its owner's alone, whatever the umask.
+#: Only the owner can read what Penstock makes, whatever the umask.
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
 #: Less the umask: others read what trainers make outside of the data directory.
@@ -29,7 +29,7 @@ def make_directory(path: Path, mode: int = DIRECTORY_MODE) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Have the names in a directory on disk."""
+    """Sync the names in a directory."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -38,12 +38,12 @@ def sync_directory(path: Path) -> None:
 
 
 def open_private(path: Path, mode: str, **how: Any) -> Any:
-    """Open a file, which is its owner's alone if it is made."""
+    """Open a file. A new one is readable by its owner alone."""
     return open(path, mode, opener=_private, **how)
 
 
 def make_private_once(path: Path, content: bytes) -> None:
-    """Make a private file durably; of two processes that do, the first one's counts."""
+    """Make a private file durably. The first of several processes wins."""
     make_directory(path.parent)
     unfinished = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     with open_private(unfinished, "xb") as file:
@@ -63,7 +63,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def make_private(directory: Path) -> bool:
-    """Take a directory, with all in it, from everybody but its owner. False where it is theirs."""
+    """Close a directory, with all in it, to everybody but its owner. False if nothing changed."""
     try:
         status = directory.stat()
     except OSError:
@@ -85,7 +85,7 @@ def make_private(directory: Path) -> bool:
 # Names of files that others wrote
 
 DIGEST_PREFIX = "sha256:"
-#: File systems take this for one part of a path, and S3 for a whole name.
+#: Limits of file systems for a part of a path, and of S3 for a whole name.
 PART_BYTES_MAX = 255
 NAME_BYTES_MAX = 1024
 _SHOWN_CHARS_MAX = 200
@@ -109,7 +109,7 @@ class NameUnsafe(InvalidInput, ValueError):
 
 
 def relative_name(text: str) -> str:
-    """A file name below a folder that leads nowhere else. Raises NameUnsafe."""
+    """Check a file name below a folder. Raises NameUnsafe where it leads elsewhere."""
     if why := _unfit(text):
         raise NameUnsafe(what=f"The file name {text[:_SHOWN_CHARS_MAX]!r}", why=why)
     return text
@@ -120,7 +120,7 @@ def is_relative_name(text: str) -> bool:
 
 
 def sha256_digits(text: str) -> str:
-    """A SHA-256 as 64 hexadecimal digits in lower case. Raises NameUnsafe."""
+    """Check the 64 digits of a SHA-256. Raises NameUnsafe."""
     if not _DIGITS.fullmatch(text):
         why = "a checksum is 64 hexadecimal digits in lower case"
         raise NameUnsafe(what=f"The checksum {text[:_SHOWN_CHARS_MAX]!r}", why=why)
@@ -128,7 +128,7 @@ def sha256_digits(text: str) -> str:
 
 
 def sha256_digest(text: str) -> str:
-    """`sha256:` and 64 digits. Raises NameUnsafe."""
+    """Check a digest: `sha256:` and 64 digits. Raises NameUnsafe."""
     if not (text.startswith(DIGEST_PREFIX) and _DIGITS.fullmatch(text, len(DIGEST_PREFIX))):
         why = "a digest is `sha256:` and 64 hexadecimal digits"
         raise NameUnsafe(what=f"The digest {text[:_SHOWN_CHARS_MAX]!r}", why=why)
@@ -136,7 +136,7 @@ def sha256_digest(text: str) -> str:
 
 
 def tenant_folder(tenant: str) -> str:
-    """The part of a path that only this tenant's files lie under."""
+    """Name the folder of a tenant's files. No other tenant has it."""
     if _PLAIN_TENANT.fullmatch(tenant):
         return f"t-{tenant}"
     readable = _NOT_PLAIN.sub("_", tenant.lower())[:_READABLE_CHARS_MAX]
@@ -145,7 +145,7 @@ def tenant_folder(tenant: str) -> str:
 
 
 def _unfit(name: str) -> str:
-    """Why this names no file below a folder."""
+    """Say why this names no file below a folder; empty where it does."""
     if _PLAIN.fullmatch(name):
         return ""
     try:
@@ -154,10 +154,10 @@ def _unfit(name: str) -> str:
     except UnicodeEncodeError:
         return "it holds half a character"
     if any(part in (b"", b".", b"..") for part in parts):
-        return "it leads out of its folder, or is no relative name"
+        return "it leads out of its folder, or is not relative"
     if "\\" in name or any(unicodedata.category(char) in _UNSEEN for char in name):
         return "it holds a backslash or a control character"
     longest = max(map(len, parts))
     if longest > PART_BYTES_MAX or sum(map(len, parts)) + len(parts) - 1 > NAME_BYTES_MAX:
-        return f"it is longer than {NAME_BYTES_MAX} bytes, or a part than {PART_BYTES_MAX}"
+        return f"it is over {NAME_BYTES_MAX} bytes, or a part of it over {PART_BYTES_MAX}"
     return ""

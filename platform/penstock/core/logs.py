@@ -40,7 +40,7 @@ def configure_logs(log_format: str) -> None:
 
 
 def log_everything() -> None:
-    """Log also what libraries say, and errors that nobody expected: the output is a log."""
+    """Log what libraries say too, and unexpected errors."""
     logging.getLogger().addHandler(_LIBRARIES)
     logging.captureWarnings(True)
     sys.excepthook = lambda *crash: _log_crash("the process crashed", crash)
@@ -59,7 +59,7 @@ def _log_crash(event: str, crash: Any) -> None:
 def _show_controls(
     _logger: Any, _method: str, facts: structlog.typing.EventDict
 ) -> structlog.typing.EventDict:
-    """Show control characters in facts, and let none begin a line that looks like an entry."""
+    """Escape control characters in facts, so that none begins a line that looks like an entry."""
     return {
         name: (visible if name == "exception" else visible_line)(value)
         if isinstance(value, str)
@@ -69,7 +69,7 @@ def _show_controls(
 
 
 class _StandardError:
-    """Whatever standard error is at the time."""
+    """Standard error as it is when something is written."""
 
     def write(self, text: str) -> None:
         sys.stderr.write(text)

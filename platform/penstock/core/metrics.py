@@ -1,4 +1,4 @@
-"""Every metric, with its meaning: the one place that names them."""
+"""The catalogue of metrics, with their meanings, and their values in this process."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -29,7 +29,9 @@ _FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _SLOW = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 30, 60, 300)
 
 CATALOGUE: dict[str, Metric] = {
-    "build_info": Metric(Gauge, "1, of the release that runs", ("version", "python", "role")),
+    "build_info": Metric(
+        Gauge, "1, with the running release as labels", ("version", "python", "role")
+    ),
     "events_accepted_total": Metric(Counter, "events acknowledged, on disk", ("tenant",)),
     "events_rejected_total": Metric(Counter, "lines refused", ("tenant",)),
     "redactions_total": Metric(
@@ -38,7 +40,7 @@ CATALOGUE: dict[str, Metric] = {
         ("rule",),
     ),
     "near_miss_keys_total": Metric(
-        Counter, "keys of accepted events that nothing reads, and that are nearly known ones"
+        Counter, "keys of accepted events that nothing reads and that resemble known ones"
     ),
     "keys_refused_total": Metric(
         Counter, "requests without a valid key: missing, unknown, expired, limited", ("reason",)
@@ -49,16 +51,16 @@ CATALOGUE: dict[str, Metric] = {
         Histogram, "time to answer POST /v1/events, the sync included", buckets=_FAST
     ),
     "requests_refused_total": Metric(
-        Counter, "requests of which nothing was accepted, by status", ("status",)
+        Counter, "requests that were refused whole, by status", ("status",)
     ),
     "otlp_records_total": Metric(
         Counter,
-        "spans and log records of OTLP that became events, were of no agent, or were refused",
+        "spans and log records of OTLP: they became events, were no agent's, or were refused",
         ("signal", "outcome"),
     ),
     "http_answers_total": Metric(
         Counter,
-        "answers of all routes, by status; status 0 is a client that was gone",
+        "answers of all routes, by status; 0 is a client that had gone",
         ("route", "status"),
     ),
     "inflight_bytes": Metric(Gauge, "bodies and events not yet on disk"),
@@ -66,7 +68,7 @@ CATALOGUE: dict[str, Metric] = {
     "log_append_failures_total": Metric(Counter, "appends that failed: disk full, read-only, …"),
     "log_lag_bytes": Metric(Gauge, "bytes in the log that no segment covers", ("partition",)),
     "values_forwarded_total": Metric(
-        Counter, "log values that a writer sent on to the partition of their sessions"
+        Counter, "log values that a writer moved to the partition of their sessions"
     ),
     "segments_written_total": Metric(Counter, "segments committed"),
     "segment_bytes_total": Metric(Counter, "bytes of the segments committed"),
@@ -83,25 +85,25 @@ CATALOGUE: dict[str, Metric] = {
     "query_seconds": Metric(Histogram, "time of POST /v1/query", buckets=_SLOW),
     "queries_running": Metric(Gauge, "queries that run, or wait for their turn"),
     "channel_waiters": Metric(Gauge, "requests that wait for a change of a channel"),
-    "notices_told_total": Metric(Counter, "changes of channels that webhooks were told"),
+    "notices_told_total": Metric(Counter, "changes of channels sent to webhooks"),
     "notice_failures_total": Metric(
-        Counter, "tries to tell a change of a channel that failed and are repeated"
+        Counter, "failed tries to send a change of a channel to a webhook; they are repeated"
     ),
     "notices_waiting": Metric(
-        Gauge, "changes of channels that a webhook has yet to be told", ("target",)
+        Gauge, "changes of channels that still have to be sent to a webhook", ("target",)
     ),
     "notice_target_failing": Metric(
-        Gauge, "1 when the last try to tell a webhook failed", ("target",)
+        Gauge, "1 when the last try to send to a webhook failed", ("target",)
     ),
     "replicas": Metric(
         Gauge,
-        "replicas that serve a channel, by what they said last: waiting, fetching, loading, "
+        "replicas that serve a channel, by their last report: waiting, fetching, loading, "
         "loaded, failed, or silent",
         ("tenant", "channel", "part", "state"),
     ),
     "replicas_behind": Metric(
         Gauge,
-        "replicas that have not loaded what their channel is at, silent ones included",
+        "replicas that have not loaded their channel's checkpoint, silent ones included",
         ("tenant", "channel", "part"),
     ),
     "fleet_mixed": Metric(
@@ -111,7 +113,7 @@ CATALOGUE: dict[str, Metric] = {
     ),
 }
 PREFIX = "penstock_"
-#: A series with the first label is about a tenant; what the others name is the tenant's own.
+#: Labels that a scrape without a tenant does not show.
 _TENANT_LABELS = ("tenant", "channel")
 
 M = TypeVar("M", Counter, Gauge, Histogram)
@@ -144,8 +146,8 @@ class Metrics:
         return self._registry.get_sample_value(PREFIX + name, labels) or 0.0
 
     def exposition(self, tenant: str | None = None) -> bytes:
-        """For Prometheus: what is about this tenant, and what is about none. Without a tenant the
-        series of all are added up, and nothing names one."""
+        """Write the metrics for Prometheus: the tenant's series, and series without a tenant.
+        Without a tenant all series are added up, and no label names one."""
         return generate_latest(_Scrape(self._registry, tenant))
 
     def _of(self, kind: type[M], name: str, labels: dict[str, str]) -> M:
@@ -164,7 +166,7 @@ class _Scrape:
 
     def collect(self) -> Iterator[Family]:
         for family in self.registry.collect():
-            # When each counter began would be a series more for each of them.
+            # The time at which each counter began would double the series.
             family.samples = [each for each in family.samples if not each.name.endswith("_created")]
             if self.tenant is None:
                 family.samples = list(_added_up(family.samples))
@@ -176,7 +178,7 @@ class _Scrape:
 
 
 def _added_up(samples: Iterable[Sample]) -> Iterator[Sample]:
-    """Without the labels of tenants."""
+    """Add up samples that differ only in labels of tenants."""
     alike: defaultdict[tuple[str, tuple[tuple[str, str], ...]], list[Sample]] = defaultdict(list)
     for sample in samples:
         left = ((name, text) for name, text in sample.labels.items() if name not in _TENANT_LABELS)

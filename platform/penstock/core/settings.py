@@ -1,7 +1,8 @@
-"""Settings: what an operator may turn, where each value came from, and which names are refused.
+"""Settings: their declaration, their values and where each value came from.
 
-The later wins: `penstock.toml` in the data directory, `PENSTOCK_*` in the environment, flags. Each
-room declares its own as a subclass of RoomSettings and names it in its `room.py`."""
+They are read from `penstock.toml` in the data directory, `PENSTOCK_*` in the environment, and
+flags; the later wins. Each room declares its own as a subclass of RoomSettings and lists it in its
+`room.py`."""
 
 import os
 import re
@@ -38,7 +39,7 @@ def setting(
     choices: tuple[str, ...] = (),
     secret: bool = False,
 ) -> Any:
-    """Declare a setting as a field of the same name, whose type is that of `default`."""
+    """Declare a setting as a field. It has the field's name and the type of `default`."""
     facts: dict[str, Any] = {"meaning": meaning, "turn": turn, "minimum": minimum}
     facts |= {"at_most": at_most, "needs": needs, "choices": choices}
     return field(default=default, repr=not secret, metadata=facts)
@@ -46,9 +47,9 @@ def setting(
 
 @dataclass(frozen=True, kw_only=True)
 class RoomSettings:
-    """The settings of one room, which follow the prefix of the environment."""
+    """The settings of one room."""
 
-    #: Variables with the prefix that the room sets for its programs; no settings.
+    #: Variables of the environment that the room sets for its programs and that are no settings.
     VARIABLES: ClassVar[frozenset[str]] = frozenset()
 
 
@@ -57,9 +58,8 @@ _Room = TypeVar("_Room", bound=RoomSettings)
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What one process runs with: what all rooms share, and the rooms' own."""
+    """The settings of one process: those that all rooms share, and the rooms' own."""
 
-    #: The directory of the embedded default.
     data: Path
     database_url: str = setting(
         "",
@@ -98,7 +98,6 @@ class Settings:
         "file with the key that reports and proofs are signed with; default DIR/signing.key",
         "Set it when several machines sign, or to keep the key apart from the lake.",
     )
-    #: Of rooms that are not at their defaults.
     rooms: tuple[RoomSettings, ...] = ()
 
     def room(self, kind: type[_Room]) -> _Room:
@@ -132,7 +131,7 @@ def load_settings(
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, object] | None = None,
 ) -> Settings:
-    """Settings from file, environment and flags. Raises SettingInvalid."""
+    """Read the settings from file, environment and flags. Raises SettingInvalid."""
     values = {setting.name: setting.value for setting in resolve(data, environment, flags)}
 
     def chosen(kind: type[Any]) -> dict[str, Any]:
@@ -147,7 +146,7 @@ def resolve(
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, object] | None = None,
 ) -> list[ResolvedSetting]:
-    """Each setting with its origin. Raises SettingInvalid."""
+    """Read each setting with its origin. Raises SettingInvalid."""
     environment = os.environ if environment is None else environment
     named = environment.get(f"{ENVIRONMENT_PREFIX}DATA")
     origin = "a flag" if data is not None else "the environment" if named else "default"
@@ -191,7 +190,6 @@ def resolve(
 
 @cache
 def room_kinds() -> tuple[type[RoomSettings], ...]:
-    """The settings of rooms, in the order of the rooms."""
     return tuple(kind for room in rooms() for kind in room.settings())
 
 
@@ -203,7 +201,7 @@ def declarations() -> Iterator[Field[Any]]:
 
 
 def variables() -> frozenset[str]:
-    """What may follow the prefix and is no setting."""
+    """Names that may follow the prefix and are no settings."""
     return frozenset({"data", "key", "url"}).union(*(room.VARIABLES for room in room_kinds()))
 
 
@@ -214,7 +212,7 @@ _SECRET_PARAMETER = re.compile(
 
 
 def without_secrets(url: str) -> str:
-    """An address in which passwords, and parameters that sound like secrets, are masked."""
+    """Mask passwords in an address, and parameters whose names sound like secrets."""
     return _SECRET_PARAMETER.sub(r"\1=***", _PASSWORD.sub(r"\1:***@", url))
 
 

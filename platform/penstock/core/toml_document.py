@@ -1,6 +1,6 @@
-"""What users write in TOML, read key by key or as a dataclass; what is unknown is refused by name.
+"""Reading TOML that users wrote, key by key or as a dataclass. Unknown keys are refused by name.
 
-`where` names the file, and the part of it. All raise InvalidInput."""
+`where` names the file and the part of it. Every function raises InvalidInput."""
 
 import re
 import tomllib
@@ -30,7 +30,7 @@ _KEY_PARTS_MAX = 64
 _KEY_PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+"""
 _LONG_KEY = re.compile(rf"(?<![\w-])(?:{_KEY_PART}){{{_KEY_PARTS_MAX}}}")
 _SHOWN_CHARS_MAX = 200
-#: A longer time is meant by nobody.
+#: Nobody means a longer time.
 _DURATION_DIGITS_MAX = 9
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
@@ -43,7 +43,7 @@ def read_text(path: Path) -> str:
 
 
 def read_bounded(path: Path, bytes_max: int, what: str) -> bytes:
-    """Read a file that may be another than somebody thinks; `what` says what it is for."""
+    """Read a small file. `what` names it in errors."""
     try:
         with path.open("rb") as file:
             content = file.read(bytes_max + 1)
@@ -77,7 +77,7 @@ def refuse_unknown(keys: Iterable[str], known: Iterable[str], where: str) -> Non
 
 
 def unknown(name: str, known: Iterable[str]) -> str:
-    """Why a name cannot be used, with the nearest known one."""
+    """Say that there is no such name, with the nearest known one."""
     known = list(known)
     if not known:
         return "there is no such name; none is known"

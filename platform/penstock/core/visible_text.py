@@ -1,5 +1,5 @@
-r"""Text as a terminal may have it: characters that move the cursor, set colours, reprogram keys or
-turn the order of what is read are shown as their numbers, such as `\x1b`."""
+r"""Text made safe for a terminal: characters that move the cursor, set colours, reprogram keys or
+reverse the reading order are shown as numbers, such as `\x1b`."""
 
 import re
 
@@ -11,17 +11,17 @@ _find_controls = re.compile(_CONTROLS)
 
 
 def visible(text: str) -> str:
-    """Show control characters as numbers, but lines and tabs."""
+    """Show control characters as numbers. Line breaks and tabs stay."""
     return _find_controls.sub(_as_number, text)
 
 
 def visible_line(text: str) -> str:
-    """Show text on one line, so that none passes for a line that somebody else wrote."""
+    """Show text on one line, so that it cannot imitate another line."""
     return visible(" ".join(re.split(r"\r?\n|\t", text)))
 
 
 def visible_json(text: str) -> str:
-    """Escape control characters in a JSON document, which stand in its texts alone."""
+    """Escape control characters in the texts of a JSON document."""
     return _find_controls.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

@@ -30,9 +30,9 @@ def settings() -> "list[type[RoomSettings]]":
 
 
 def pages() -> "list[ConsolePage[Any]]":
-    from penstock.doors.console import query_pages, release_pages, service_pages
+    from penstock.doors.console import release_pages, service_pages
 
-    return [*release_pages.PAGES, *query_pages.PAGES, *service_pages.PAGES]
+    return [*release_pages.PAGES, *service_pages.PAGES]
 
 
 ROOM = Room(

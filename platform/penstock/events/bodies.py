@@ -21,7 +21,7 @@ ELEMENT_BRACKETS_MAX = 20_000
 PLACES_MAX = 1_000
 EVENT_BYTES_MAX = 256 * 1024
 
-#: Stands for what is missing of an array. It is no event, and so is rejected.
+#: Stands for the missing end of an array. It is no event, and so is rejected.
 ARRAY_WITHOUT_END = b"["
 
 Chunk = tuple[int, list[bytes]]
@@ -36,7 +36,7 @@ _HEAD_BYTES = len(_BYTE_ORDER_MARK) + _WHITE_BYTES_MAX + 1
 
 
 class ArrayTooLarge(ValueError):
-    """An array, which is in memory as a whole, is larger than it may be."""
+    """An array is too large. It is in memory as a whole."""
 
 
 def split_body(
@@ -97,7 +97,7 @@ def _split_lines(
 def _lines_of(
     data: bytes, start: int, end: int, chunk_bytes: int, bytes_max: int
 ) -> Iterator[list[bytes]]:
-    """Cut what lies between these places, each at the end of a line."""
+    """Cut the data between `start` and `end` at ends of lines."""
     while start < end:
         last = min(end, start + chunk_bytes)
         # Twenty times as fast as `count`.
@@ -156,7 +156,7 @@ _IN_ELEMENT = re.compile(rb'(?:[^"\[\]{}]++|' + _TEXT + rb")*+", re.DOTALL)
 
 
 def _elements(body: bytes, start: int, bytes_max: int) -> Iterator[tuple[int, int]]:
-    """Where elements begin and end; one comma or bracket follows each."""
+    """Find where elements begin and end. One comma or bracket follows each."""
     places_left = PLACES_MAX
     while True:
         end = _element_end(body, start, bytes_max)
@@ -201,7 +201,7 @@ def _begins_event(body: bytes, at: int) -> bool:
 
 
 def _element_end(body: bytes, at: int, bytes_max: int) -> int:
-    """Where the element ends; what is too long is searched no further."""
+    """Find where an element ends; the search stops at the limit."""
     depth, last = 0, min(len(body), at + bytes_max + 1)
     for _ in range(ELEMENT_BRACKETS_MAX):
         match = (_IN_ELEMENT if depth else _BETWEEN_ELEMENTS).match(body, at, last)

@@ -1,5 +1,5 @@
 """An event: its fields, its payload by type, its identity, its tenant and its session's consent.
-Unknown fields of a payload are kept, known ones are checked."""
+Known fields of a payload are checked, unknown ones are kept."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -28,7 +28,7 @@ ErrorClass = Literal[
 
 
 class Payload(Struct, kw_only=True, gc=False):
-    """The base of all payloads; each lists only what Penstock itself reads."""
+    """The base of all payloads. Each lists only the fields that Penstock reads."""
 
 
 class SessionStart(Payload):
@@ -37,7 +37,7 @@ class SessionStart(Payload):
     repo: str | None = None
     branch: str | None = None
     commit: str | None = None
-    #: The license of the code that is worked on, as SPDX names it.
+    #: The license of the repository, as SPDX names it.
     license: str | None = None
     consent: Consent | None = None
     task_id: str | None = None
@@ -101,7 +101,7 @@ class ModelCall(Payload):
     regenerates: str | None = None
     sampling: dict[str, Any] | None = None
     tokens: Tokens | None = None
-    #: Where they differ from those of the session's start.
+    #: Set where system and tools differ from the start of the session.
     system: SystemPrompt = None
     tools: Tools = None
 
@@ -250,7 +250,7 @@ class _Dropped(Struct):
 
 
 def dropped_events(payload: Raw) -> int:
-    """How many events a recorder dropped, by the payload of its event; 0 if it makes no sense."""
+    """Read how many events a recorder dropped; 0 if the payload makes no sense."""
     with suppress(msgspec.DecodeError):
         return msgspec.json.decode(payload, type=_Dropped).events
     return 0
@@ -329,7 +329,7 @@ CUSTOM = "x_…"
 
 
 def event_schema(kind: str | None = None) -> dict[str, Any]:
-    """The schema of events of a type, or of all; `$id` has the version. Raises InvalidInput."""
+    """Make the JSON Schema of a type of events, or of all. Raises InvalidInput."""
     if kind is not None and kind not in PAYLOADS and kind != CUSTOM:
         known = ", ".join([*PAYLOADS, CUSTOM])
         raise InvalidInput(

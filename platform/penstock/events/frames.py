@@ -1,7 +1,7 @@
 """Frames, the values of the event log: lines of one tenant that arrived together, for a partition.
 
-The lines stay JSON, so that other producers may write them too. The bytes in a value raise nothing
-here: what is no event is rejected with a reason, as the gateway would have done."""
+The lines stay JSON, so that other producers may write them too. No value raises an error here: a
+line that is no event is rejected with a reason, as in the gateway."""
 
 import struct
 from collections import Counter, defaultdict
@@ -17,7 +17,6 @@ from penstock.events.event import SCHEMA_VERSION, TENANT_DEFAULT, is_tenant
 from penstock.events.validation import Rejection, ValidatedLines, validate_lines
 
 HEADER_BYTES_MAX = 8 * 1024
-#: Stored of a rejected line.
 REJECTED_LINE_BYTES_MAX = 64 * 1024
 #: Rejected lines belong to no session.
 REJECTED_PARTITION = 0
@@ -25,9 +24,9 @@ REJECTED_PARTITION = 0
 _CHUNK_BYTES = 1024 * 1024
 _LENGTH = struct.Struct("<I")
 
-#: The reader of `unjudged` lines, which came past the gateway, validates them.
+#: `unjudged` lines came past the gateway; their reader validates them.
 Kind = Literal["events", "rejected", "unjudged"]
-#: What lines may hold: placeholders of what was masked, and ids of tokens.
+#: What the lines of a frame may hold: placeholders of masked texts, and token ids.
 Sign = Literal["placeholders", "token_ids"]
 
 
@@ -81,7 +80,7 @@ def decode_frame(value: bytes) -> Frame:
 
 
 def tenant_of(value: bytes) -> str:
-    """Whose a value of the log is, by its header alone."""
+    """Read the tenant of a value of the log from its header."""
     try:
         (length,) = _LENGTH.unpack_from(value)
         tenant = _header_decoder.decode(value[_LENGTH.size : _LENGTH.size + length]).tenant
@@ -143,7 +142,7 @@ def pack(
     *,
     signs: list[Sign] | None = None,
 ) -> Iterator[PlacedFrame]:
-    """Pack lines that arrived together, for a log of so many partitions."""
+    """Pack lines that arrived together for a log with this number of partitions."""
     header = FrameHeader(
         kind="events",
         tenant=tenant,
@@ -165,7 +164,7 @@ def pack(
 
 
 def repartition(frame: Frame, current: int, partitions: int) -> Iterator[PlacedFrame]:
-    """Place the events anew. Unreadable lines stay, for the writer to report."""
+    """Place the events anew. Unreadable lines stay where they are; the writer reports them."""
     header = msgspec.structs.replace(frame.header, partitions=partitions)
     placed = [(line, _origin(line)) for line in frame.body.split(b"\n")]
     known = [(line, origin) for line, origin in placed if origin]
@@ -178,7 +177,7 @@ def repartition(frame: Frame, current: int, partitions: int) -> Iterator[PlacedF
 
 
 def encode_values(frame: Frame, bytes_max: int) -> list[bytes]:
-    """Encode a frame: into several values where one would be too large."""
+    """Encode a frame, into several values where one would be too large."""
     value = encode_frame(frame)
     lines = frame.body.split(b"\n") if len(value) > bytes_max else []
     if len(lines) < 2:
@@ -214,7 +213,7 @@ def _count(sources: Iterable[str | None]) -> dict[str, int]:
 
 
 class _Origin(msgspec.Struct):
-    """What says where an event belongs and how it is counted."""
+    """The fields by which an event is placed and counted."""
 
     session_id: str
     source: str | None = None
@@ -235,11 +234,11 @@ class FrameDecoder:
     partitions: int
     event_bytes_max: int
     rejected_line_bytes_max: int
-    #: Gives the lines of a tenant that go on, and those that are refused, before validation.
+    #: Redacts the lines of a tenant before validation; returns them and the refused ones.
     redact: Redact | None = None
 
     def placed(self, value: bytes, partition: int) -> Iterator[PlacedFrame]:
-        """The validated frames of a value in `partition`, each with its own partition."""
+        """Decode and validate a value; each frame comes with the partition where it belongs."""
         frame = _decode(value)
         if frame.header.kind == "unjudged":
             yield from self._validate(frame)
@@ -249,7 +248,7 @@ class FrameDecoder:
             yield from repartition(frame, partition, self.partitions)
 
     def frames(self, value: bytes) -> Iterator[Frame]:
-        """The validated frames, for a reader to whom partitions do not matter."""
+        """Decode and validate a value, for a reader to whom partitions do not matter."""
         frame = _decode(value)
         if frame.header.kind == "unjudged":
             yield from (validated for _, validated in self._validate(frame))
@@ -279,7 +278,7 @@ class FrameDecoder:
 
 
 def _decode(value: bytes) -> Frame:
-    """Decode a value; what is no frame, or names no tenant, is unjudged lines."""
+    """Decode a value. One that is no frame or names no tenant is taken for unjudged lines."""
     try:
         frame = decode_frame(value)
     except ValueError:

@@ -1,5 +1,5 @@
-"""The one normal form of messages, calls of tools and results, of whichever shape: OpenAI (both
-interfaces), Anthropic, Gemini, Bedrock, LangChain, Vercel, OpenTelemetry."""
+"""The normal form of messages, tool calls and results. It is made of the shapes of OpenAI (both
+interfaces), Anthropic, Gemini, Bedrock, LangChain, Vercel and OpenTelemetry."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -13,7 +13,7 @@ ToolCall = dict[str, Any]
 
 
 class ToolOutput(Struct):
-    """What a tool's call gave: a text, or all parts as they are."""
+    """The output of a tool call: a text, or all parts as they are."""
 
     call_id: str | None = None
     output: Any = None
@@ -28,10 +28,10 @@ class Message(Struct):
     calls: list[ToolCall] = field(default_factory=list)
     outputs: list[ToolOutput] = field(default_factory=list)
     finish_reason: str | None = None
-    #: All parts but results, where some are no text, call or thought; and their kinds.
+    #: All parts but results, where some are no text, call or thought; and the kinds of those.
     content: Any = None
     others: list[str] = field(default_factory=list)
-    #: What an answer says of its call, and fields without a meaning here.
+    #: Model and usage of an answer, and fields without a meaning here.
     model: Any = None
     usage: Any = None
     extra: dict[str, Any] = field(default_factory=dict)
@@ -66,7 +66,7 @@ _KNOWN = frozenset(
 
 
 def messages_of(value: Any, role: str = "user") -> list[Message]:
-    """The messages of a value, a request or an answer; `role` says a bare text."""
+    """Read the messages of a request, an answer or a part. A bare text gets `role`."""
     if isinstance(value, str):
         return [Message(role, value)] if value else []
     if isinstance(value, Mapping):
@@ -84,7 +84,7 @@ def messages_of(value: Any, role: str = "user") -> list[Message]:
 
 
 def answer_of(value: Any) -> Message | None:
-    """A model's answer, the first of several choices."""
+    """Read a model's answer: the first of several choices."""
     said = [each for each in messages_of(value, "assistant") if each.role == "assistant"]
     is_choice = isinstance(value, dict) and bool(value.get("choices") or value.get("candidates"))
     return (said[0] if is_choice else said[-1]) if said else None
@@ -124,7 +124,6 @@ def message_of(value: Object, role: str = "user") -> Message:
 
 
 def call_of(value: Object) -> ToolCall:
-    """A call of a tool, of any shape."""
     held = _unwrapped(value, "function", "tool_call", *_CALL_NAMES)
     name = _first(held, "name", "toolName", "tool_name")
     kind = _kind(value)  # such as web_search_call, which says what is called
@@ -137,7 +136,7 @@ def call_of(value: Object) -> ToolCall:
 
 
 def joined(messages: Iterable[Message]) -> Message:
-    """Join the items of one answer, which some tell one by one."""
+    """Join the items of one answer, which some sources send one by one."""
     items = list(messages)
     reasons = [item.finish_reason for item in items if item.finish_reason]
     return Message(
@@ -201,14 +200,14 @@ def _choice(choice: Object) -> Message:
 
 
 def text_of(content: Any) -> str:
-    """The texts of a message, without thoughts, calls and pictures."""
+    """Join the texts of a message, without thoughts, calls and pictures."""
     if isinstance(content, str):
         return content
     return _with_parts(Message(""), content).text or "" if isinstance(content, list) else ""
 
 
 def plain(content: Any) -> Any:
-    """Text where there is nothing else, or all parts as they are."""
+    """Join the parts if all are text; else return them as they are."""
     if not isinstance(content, list) or not content:
         return content
     texts = [_text(part) for part in content]
@@ -220,7 +219,7 @@ def present(values: Object) -> dict[str, Any]:
 
 
 def json_of(value: Any) -> Any:
-    """What the text of a JSON list or object holds; any other value as it is."""
+    """Decode the text of a JSON list or object; return any other value as it is."""
     if not isinstance(value, str) or value[:1] not in ("[", "{"):
         return value
     try:
@@ -256,7 +255,7 @@ def _with_parts(message: Message, parts: list[Any]) -> Message:
 
 
 def _text(part: Any) -> str | None:
-    """None for what is no text."""
+    """Read the text of a part; None if it is no text."""
     if not isinstance(part, dict) or (_kind(part) or "text") not in _TEXT_TYPES:
         return part if isinstance(part, str) else None
     told = _first(part, "text", "content", "value", "refusal")
@@ -292,7 +291,7 @@ def _kind(value: Object) -> str:
 
 
 def _item_role(value: Object) -> str | None:
-    """Who speaks in an item of Responses that has no message around it."""
+    """Find the role of an item of OpenAI's Responses that has no message around it."""
     kind = _kind(value)
     if "role" in value or kind == "tool_call":
         return None
@@ -327,7 +326,7 @@ def _ok(held: Object) -> bool | None:
 
 
 def _unwrapped(value: Object, *names: str) -> dict[str, Any]:
-    """The fields of a value, and of the object in it under one of these names."""
+    """Merge the fields of a value with the object in it under one of these names."""
     inner = next((value[name] for name in names if isinstance(value.get(name), dict)), None)
     return {**value, **(inner or {})}
 
@@ -352,8 +351,8 @@ def _lines(texts: Iterable[str | None]) -> str | None:
 
 
 def usage_of(values: object) -> dict[str, int] | None:
-    """Numbers of tokens by any of their names; `prompt` is all that the model read. Anthropic
-    counts what was cached apart."""
+    """Read numbers of tokens by any of their names. `prompt` is all that the model read: Anthropic
+    counts cached tokens apart."""
     if not isinstance(values, Mapping):
         return None
 
@@ -389,7 +388,7 @@ def usage_of(values: object) -> dict[str, int] | None:
 
 
 def count_of(value: object) -> int | None:
-    """A count as sources write it, such as 12.0."""
+    """Read a count as sources write it, such as 12.0."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return int(value) if value >= 0 and value == int(value) else None

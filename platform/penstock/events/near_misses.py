@@ -1,4 +1,4 @@
-"""Keys that are nearly those of the contract: their producer is told which would have been read."""
+"""Near misses: unknown keys that resemble known ones. Their producer hears which would be read."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from penstock.events.event import FIELDS, PAYLOADS, Tokens, Usage
 
-#: Names that others have for the same, by type of event; `` is the event itself.
+#: Names that others use for our keys, by type of event; `` is the event itself.
 _ALIASES: Mapping[str, Mapping[str, str]] = {
     "": {
         "session": "session_id", "conversation_id": "session_id", "timestamp": "ts", "time": "ts",
@@ -56,9 +56,9 @@ _KEYS |= {
     "model_call.tokens": frozenset(Tokens.__struct_fields__),
 }
 _squeeze = re.compile(r"[^a-z0-9]")
-#: Names that are remembered: producers make them up.
+#: Bounds of what is remembered: producers invent keys.
 _REMEMBERED_MAX, _KEY_CHARS_MAX = 4096, 64
-#: Lines that are looked at in a minute, of so many sources and types.
+#: Lines looked at in a minute, for each source and type; and how many of those.
 LINES_MAX, _SOURCES_MAX = 32, 4096
 _MINUTE_US = 60_000_000
 
@@ -76,7 +76,7 @@ class NearMiss(NamedTuple):
 
 
 class NearMisses:
-    """How often each was sent, and the first line that has it."""
+    """Counts of near misses, and the first line that has each."""
 
     def __init__(self) -> None:
         self.counts: dict[NearMiss, int] = {}

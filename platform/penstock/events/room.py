@@ -1,4 +1,4 @@
-"""What events bring: the settings of redaction."""
+"""The room of events: the settings of redaction."""
 
 from typing import TYPE_CHECKING
 

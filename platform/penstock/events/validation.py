@@ -1,7 +1,7 @@
 """Validation: which lines of a producer are events, and why the others are not.
 
-`validate_line` defines it. For many lines at once a few calls into C prove that all are valid; only
-where that fails lines are looked at one by one."""
+`validate_line` defines it. For many lines at once a few calls into C prove that all are valid.
+Where that fails, lines are validated one by one."""
 
 import json
 import re
@@ -39,7 +39,7 @@ REASON_CHARS_MAX = 300
 
 
 class Rejection(NamedTuple):
-    """A rejected line; they count from 1, as in an editor."""
+    """A rejected line. Lines count from 1, as in an editor."""
 
     line: int
     reason: str
@@ -62,11 +62,11 @@ class ValidatedLines(NamedTuple):
 
 
 class EventInvalid(ValueError):
-    """A line is not an event; the text is for its producer."""
+    """A line is not an event. The text is for its producer."""
 
 
 def validate_lines(lines: Sequence[bytes], first_line: int, event_bytes_max: int) -> ValidatedLines:
-    """Validate consecutive lines; blank ones only count."""
+    """Validate consecutive lines. Blank ones are only counted."""
     exact = _exact_events(lines, event_bytes_max)
     return _validate(lines, exact, first_line, event_bytes_max)
 
@@ -74,7 +74,7 @@ def validate_lines(lines: Sequence[bytes], first_line: int, event_bytes_max: int
 def validate_parts(
     lines: Sequence[bytes], first_line: int, event_bytes_max: int
 ) -> Iterator[ValidatedLines]:
-    """Validate in parts where lines have to be looked at one by one, which takes longer."""
+    """Validate in parts where lines are validated one by one, which takes longer."""
     exact = _exact_events(lines, event_bytes_max)
     step = PART_LINES if any(event is None for event in exact) else max(1, len(lines))
     for start in range(0, len(lines), step):
@@ -83,7 +83,7 @@ def validate_parts(
 
 
 def validate_line(line: bytes, event_bytes_max: int) -> tuple[bytes, Envelope]:
-    """The line as the log keeps it, and its envelope. Raises EventInvalid."""
+    """Validate a line; returns it as the log keeps it, and its envelope. Raises EventInvalid."""
     in_log, envelope, _ = _judged(line, event_bytes_max)
     return in_log, envelope
 
@@ -171,7 +171,7 @@ _MISSES_MIN = 8
 
 
 def _exact_events(lines: Sequence[bytes], event_bytes_max: int) -> list[Any]:
-    """The event of each line that is certainly accepted as it is; None for the others."""
+    """Decode each line that is certainly accepted as it is; None for the others."""
     none: list[Any] = [None] * len(lines)
     if max(map(len, lines), default=0) > event_bytes_max:
         return none
@@ -233,7 +233,7 @@ def _timestamps_plausible(stamps: list[Any]) -> bool:
 def _validate(
     lines: Sequence[bytes], exact: Sequence[Any], first_line: int, event_bytes_max: int
 ) -> ValidatedLines:
-    """Look at the lines that are no exact events."""
+    """Validate the lines that are not `exact` events."""
     validated = ValidatedLines([], [], [], [], unknown := list[UnknownKeys]())
     for number, (line, event) in enumerate(zip(lines, exact, strict=True), first_line):
         if event is None:
@@ -292,7 +292,7 @@ def _depth(value: Any) -> int:
 
 
 def _refuse_duplicate_keys(line: bytes, value: dict[str, Any]) -> None:
-    """Find a key that stands twice: the decoder keeps one, and colons are missing."""
+    """Refuse a key that stands twice: the decoder keeps one, and colons are missing."""
     same_colons = line.count(b":") == _encoder.encode(value).count(b":")
     if same_colons and b"\\u003a" not in line and b"\\u003A" not in line:
         return
@@ -353,7 +353,7 @@ _source_decoder = msgspec.json.Decoder(_Source)
 
 
 def source_of(line: bytes) -> str | None:
-    """The source that a rejected line names, for the ledger."""
+    """Read the source that a rejected line names, for the ledger."""
     try:
         source = _source_decoder.decode(line).source
     except (ValueError, RecursionError):

@@ -360,7 +360,7 @@ class PartitionWriter:
         parts.fuses.add(sources)
         if masked.calls:
             metrics.add("redactions_total", masked.calls, rule="token_ids")
-        self._known.settle(len(fresh.new))
+        self._known.committed(len(fresh.new))
         self._waiting.remove(tenants)
         self._go_on_with(claim)
         if erased.positions or masked.calls:

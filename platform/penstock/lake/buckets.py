@@ -1,6 +1,6 @@
-"""Buckets of sessions: the pieces in which heavy jobs go over the lake; and which sessions changed.
+"""Buckets of sessions, the parts in which heavy jobs read the lake, and which sessions changed.
 
-A bucket is a range of sessions in the order of a segment: a job reads the lake about once.
+A bucket is a range of sessions in the order of a segment, so that a job reads the lake about once.
 """
 
 from bisect import bisect_left, bisect_right
@@ -28,10 +28,10 @@ from penstock.lake.session_filters import SessionFilters
 from penstock.lake.settings import LakeSettings
 
 R = TypeVar("R")
-#: How finely a segment is looked at: sessions between two samples may fall to either bucket.
+#: How finely a segment is sampled. Sessions between two samples may go to either bucket.
 _SAMPLES_PER_BUCKET = 16
 _ORDER = [*SORT_KEYS, ("key", "ascending")]
-#: Rows are put in order so many at a time: Arrow makes room for twice the text that it takes.
+#: Rows that are sorted at a time: Arrow needs memory for twice the text that it takes.
 _ROWS_TAKEN = 4_096
 
 
@@ -48,7 +48,7 @@ def ids_by_tenant(sessions: Iterable[SessionId]) -> dict[str, list[str]]:
 
 
 def of_sessions(rows: pa.Table, sessions: Iterable[SessionId]) -> pa.ChunkedArray:
-    """A mask of the rows that are of one of these."""
+    """Make a mask of the rows of these sessions."""
     mask = pa.chunked_array([pa.repeat(pa.scalar(False), rows.num_rows)])
     for tenant, ids in ids_by_tenant(sessions).items():
         mine = pc.equal(rows["tenant"], tenant)
@@ -60,16 +60,16 @@ def of_sessions(rows: pa.Table, sessions: Iterable[SessionId]) -> pa.ChunkedArra
 
 @dataclass(frozen=True)
 class Bucket:
-    """Sessions from `low` to before `high`; None is without end."""
+    """Sessions from `low` up to, but without, `high`; None is no bound."""
 
     number: int
     snap: int
     low: SessionId | None
     high: SessionId | None
     segments: tuple[str, ...]
-    #: What became known after rows were written.
+    #: Consents that became known after rows were written.
     consents: tuple[tuple[SessionId, str], ...]
-    #: These alone, sorted.
+    #: If given, the bucket holds these sessions alone; sorted.
     sessions: tuple[SessionId, ...] | None = None
     #: Sessions that are only read with the others.
     beside: frozenset[SessionId] = frozenset()
@@ -89,7 +89,7 @@ class Bucket:
 
 
 class SizeSample(NamedTuple):
-    """So many bytes lie at about this session."""
+    """A session that stands for this many bytes around it."""
 
     session: SessionId
     bytes: float
@@ -109,8 +109,8 @@ class BucketTask:
 def run_over_buckets(
     lake: Lake, executor: Executor, pin: Pin, function: Callable[[BucketTask], R]
 ) -> list[R]:
-    """Call a function at the top of a module for each bucket of the lake; gives the results in
-    the order of the buckets. Raises what the executor raises."""
+    """Call a function, from the top of a module, for each bucket of the lake. Returns the results
+    in the order of the buckets. Raises what the executor raises."""
     tasks = (BucketTask(lake.settings, bucket) for bucket in plan_buckets(lake, pin))
     done = sorted(executor.run(function, tasks), key=lambda done: done.task.bucket.number)
     return [each.result for each in done]
@@ -120,8 +120,8 @@ def run_over_buckets(
 
 
 def plan_buckets(lake: Lake, pin: Pin) -> list[Bucket]:
-    """Divide the pinned lake into buckets of about `bucket_bytes_target`, always in the same way.
-    A larger session is a bucket. Raises LakeDamaged."""
+    """Divide the pinned lake into buckets of about `bucket_bytes_target`, always in the same way. A
+    larger session is a bucket of its own. Raises LakeDamaged."""
     target = lake.settings.room(LakeSettings).bucket_bytes_target
     ranges: dict[str, SessionRange] = {}
     samples: list[SizeSample] = []
@@ -175,8 +175,9 @@ def plan_sessions(
     bytes_target: int,
     beside: Mapping[SessionId, SessionId] | None = None,
 ) -> Iterator[Bucket]:
-    """Divide these sessions into buckets of about so many bytes. A group comes into one bucket, two
-    tenants never. `beside` says which other session is read with one. Raises LakeDamaged."""
+    """Divide sessions into buckets of about `bytes_target`. A group is never split, and tenants
+    never share a bucket. `beside` maps a session to another that is read with it. Raises
+    LakeDamaged."""
     groups, beside = list(groups), beside or {}
     named = {session for group in groups for session in group}
     named |= {beside[session] for session in named if session in beside}
@@ -206,7 +207,7 @@ def plan_sessions(
 def bucket_of_sessions(
     pin: Pin, number: int, sessions: Sequence[SessionId], filters: SessionFilters
 ) -> Bucket:
-    """A bucket of sorted sessions; some of its segments may hold none of them."""
+    """Make a bucket of sorted sessions. Some of its segments may hold none of them."""
     holding = filters.holding(pin.segments, (session_key(*session) for session in sessions))
     return _bucket_of(pin, number, sessions, (stored.name for stored in holding))
 
@@ -256,7 +257,7 @@ def _session_at(rows: pa.Table, at: int) -> SessionId:
 
 
 class RowGroupMemory:
-    """The row groups that were read last: neighbouring buckets share those at their edges."""
+    """A cache of row groups that were read lately. Neighbouring buckets share some."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -278,8 +279,8 @@ def read_bucket(
     columns: Sequence[str] | None = None,
     memory: RowGroupMemory | None = None,
 ) -> pa.Table:
-    """Read the bucket's events into memory, sorted by tenant, session, time, seq and key: the same
-    rows whatever was merged meanwhile. Raises LakeDamaged."""
+    """Read the bucket's events into memory, sorted by tenant, session, time, seq and key. Merges
+    meanwhile do not change the rows. Raises LakeDamaged."""
     chosen = list(columns) if columns is not None else EVENT_ROWS.names
     needed = [name for name in EVENT_ROWS.names if name in {*chosen, *SORTED_BY, "key"}]
     schema = pa.schema([EVENT_ROWS.field(name) for name in needed])
@@ -300,7 +301,7 @@ def read_bucket(
         pa.default_memory_pool().release_unused()
     order = pc.sort_indices(rows, sort_keys=_ORDER)
     positions = order.to_numpy()
-    # Of one segment they nearly always are in order, and payloads need not be copied.
+    # Rows of one segment are nearly always in order, and payloads need not be copied.
     if not (positions[1:] > positions[:-1]).all():
         rows = rows.combine_chunks()  # `take` would, beside what it is given
         portions = range(0, rows.num_rows, _ROWS_TAKEN)
@@ -328,7 +329,7 @@ def read_groups(
 
 @contextmanager
 def open_events(lake: Lake, name: str) -> Iterator[pq.ParquetFile]:
-    """Like `open_segment`, but a missing file is damage too. Raises LakeDamaged."""
+    """Open a segment that has to be there. Raises LakeDamaged."""
     try:
         with open_segment(lake.store, name) as file:
             yield file
@@ -337,7 +338,7 @@ def open_events(lake: Lake, name: str) -> Iterator[pq.ParquetFile]:
 
 
 def group_ranges(metadata: pq.FileMetaData) -> list[SessionRange | None]:
-    """The sessions of each row group by its statistics; None when they say nothing."""
+    """Read the sessions of each row group from its statistics; None where they say nothing."""
     ranges: list[SessionRange | None] = []
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
@@ -362,7 +363,7 @@ def _rows_of(bucket: Bucket, rows: pa.Table) -> pa.Table:
 
 
 def with_consents(rows: pa.Table, changes: Iterable[tuple[SessionId, str]]) -> pa.Table:
-    """Put in what is known of the sessions' consent now; rows are sorted."""
+    """Replace consents by those that are known now. Rows are sorted."""
     positions, session_at = range(rows.num_rows), partial(_session_at, rows)
     consents = rows["consent"].to_pylist()
     for session, consent in changes:
@@ -373,10 +374,10 @@ def with_consents(rows: pa.Table, changes: Iterable[tuple[SessionId, str]]) -> p
     return rows.set_column(rows.column_names.index("consent"), EVENT_ROWS.field("consent"), column)
 
 
-# Changes, by the summaries beside segments. A merge brings nothing new, so a merged segment says of
-# each session which commit brought its newest event.
+# Changes, from the summaries beside segments. A merge brings no events, so a merged segment keeps,
+# for each session, the commit of its newest event.
 
-#: A session that changed, with what the changed segments say of it.
+#: A changed session, with facts from the changed segments.
 CHANGES = pa.schema(
     [
         *(pa.field(name, pa.string(), nullable=False) for name in SORTED_BY[:2]),
@@ -389,8 +390,8 @@ _GROUPED = [(name, "max") for name in CHANGES.names[2:]]
 
 
 def read_changes(store: ObjectStore, pin: Pin, after: int) -> pa.Table:
-    """Read a row of CHANGES for each session that got an event after the commit `after`, sorted.
-    Raises LakeDamaged, what the store raises."""
+    """Read a row of CHANGES, sorted, for each session with an event from a later commit than
+    `after`. Raises LakeDamaged, what the store raises."""
     tables = [_changes_of(store, s, after) for s in pin.segments if s.changed_snap > after]
     parts = pa.concat_tables([CHANGES.empty_table(), *tables])
     changes = parts.group_by(CHANGES.names[:2]).aggregate(_GROUPED)
@@ -399,7 +400,7 @@ def read_changes(store: ObjectStore, pin: Pin, after: int) -> pa.Table:
 
 
 def read_changed(store: ObjectStore, merged: Iterable[Segment]) -> dict[tuple[str, str], int]:
-    """Read of each session which commit brought its newest event. Raises LakeDamaged."""
+    """Read the commit of each session's newest event. Raises LakeDamaged."""
     newest: dict[tuple[str, str], int] = {}
     for stored in merged:
         rows = _changes_of(store, stored, -1)

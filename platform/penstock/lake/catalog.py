@@ -1,4 +1,4 @@
-"""Which files make up the lake at a snap, and claims on them."""
+"""The catalog: the files of the lake at a snap, snapshots, and claims on files."""
 
 import uuid
 from collections import defaultdict
@@ -30,7 +30,7 @@ from penstock.lake.tables import (
     tenant_offset,
 )
 
-#: How long a reader that was killed keeps its files from being removed.
+#: How long the files of a killed reader are kept.
 READER_LEASE_SECONDS = 900.0
 
 
@@ -41,7 +41,7 @@ class Segment:
     partition: int
     rows: int
     bytes: int
-    #: No event of it came later than with this commit; a merge brings none.
+    #: The newest commit that brought events of it; a merge brings none.
     changed_snap: int
     tenant: str
 
@@ -50,7 +50,7 @@ class Segment:
 class CoveredOffset:
     log_id: str
     next_offset: int
-    #: By tenant, where it covers one further.
+    #: The offsets of tenants that are covered further.
     ahead: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, tenant: str) -> int:
@@ -59,15 +59,15 @@ class CoveredOffset:
 
 @dataclass(frozen=True)
 class Pin:
-    """The lake as of a snap: all of it, or what holds a tenant's events."""
+    """The lake as of a snap: all of it, or one tenant's part."""
 
     snap: int
     segments: tuple[Segment, ...]
-    #: By tenant and session: what became known after its rows were written.
+    #: Consents that became known after rows were written, by tenant and session.
     consents: dict[tuple[str, str], str]
-    #: Where each partition of the log goes on.
+    #: How far the lake covers each partition of the log.
     next_offsets: dict[int, CoveredOffset]
-    #: As of when checkpoints and the like are seen; None is now.
+    #: The time as of which checkpoints and the like are seen; None is now.
     moment: int | None
 
 
@@ -80,14 +80,14 @@ class Snapshot:
 
 
 def visible_at(snap: int, files: sa.Table = segment) -> sa.ColumnElement[bool]:
-    """Files that a reader at `snap` sees: segments, or those of another room."""
+    """Make a condition on files that a reader at `snap` sees: segments, or another room's."""
     return (files.c.added_snap <= snap) & (
         files.c.removed_snap.is_(None) | (files.c.removed_snap > snap)
     )
 
 
 def file_tables() -> dict[str, sa.Table]:
-    """By folder, the tables of files that are pinned, verified and collected alike."""
+    """Find the tables of files that are pinned, verified and collected, by folder."""
     tables = all_tables().sorted_tables
     return {table.info[FOLDER]: table for table in tables if FOLDER in table.info}
 
@@ -101,9 +101,8 @@ def pinned(
     renewed: bool = False,
     tenant: str | None = None,
 ) -> Iterator[Pin]:
-    """Keep the files of the lake until the block ends, or the lease does; one that is `renewed`
-    does not. `as_of` is the name of a snapshot, a time or a snap. Raises SnapshotUnknown,
-    HistoryRemoved."""
+    """Keep the files of the lake until the block ends, or the lease unless it is `renewed`. `as_of`
+    is the name of a snapshot, a time or a snap. Raises SnapshotUnknown, HistoryRemoved."""
     lease = uuid.uuid4().hex
     mine = reader_lease.c.id == lease
     with database.write(one_state=True) as connection:
@@ -126,13 +125,13 @@ def pinned(
 
 
 def claim_files(connection: Connection, *, to_collect: bool = False) -> None:
-    """Call this first in a transaction that claims files, or collects those that nobody claims: it
-    would not see a claim that is not committed yet."""
+    """Lock the claims. Call it first in a transaction that claims files or collects unclaimed ones:
+    a claim that is not committed yet would be missed."""
     lock_table(connection, reader_lease, alone=to_collect)
 
 
 def current(database: Database) -> Pin:
-    """The newest state, without a claim on its files."""
+    """Read the newest state, without a claim on its files."""
     with database.read() as connection:
         return _pin(connection, _head(connection).snap, None, None)
 
@@ -205,7 +204,8 @@ def create_snapshot(database: Database, name: str, note: str = "") -> Snapshot:
 
 
 def name_snap(database: Database, as_of: str, name: str, snap: int, note: str = "") -> str:
-    """The snapshot that keeps a held snap: the one that `as_of` names, else a new one."""
+    """Keep a snap that is held by a snapshot: the one that `as_of` names, else a new one. Returns
+    its name."""
     with database.write() as connection:
         claim_files(connection)
         named = sa.select(snapshot.c.name).where(snapshot.c.name == as_of, snapshot.c.snap == snap)
@@ -237,12 +237,12 @@ def content_snap(database: Database) -> int:
 
 
 def changes_content() -> sa.ColumnElement[bool]:
-    """Commits that do more than register a shard, or name a moment."""
+    """Make a condition on commits that do more than register a shard or name a moment."""
     return lake_commit.c.kind.not_in(("shard", "moment"))
 
 
 def _resolve(connection: Connection, as_of: str | int | None) -> tuple[int, int | None]:
-    """The snap, and the moment that it stands for: None for the newest."""
+    """Find the snap and the moment that it stands for; None is the newest."""
     head = _head(connection)
     if as_of is None or as_of == "latest":
         return head.snap, None
@@ -299,7 +299,7 @@ def announce_files(
     owner: str,
     epoch: int | None = None,
 ) -> None:
-    """Say that files of these names are about to be written."""
+    """Record that files of these names are about to be written."""
     if names:
         intent = {"partition": partition, "epoch": epoch, "owner": owner}
         insert = sa.insert(segment_intent).values(created_at=now_us())
@@ -308,13 +308,13 @@ def announce_files(
 
 
 def withdraw_intents(connection: Connection, names: Sequence[str]) -> bool:
-    """The files are the lake's now. False when collection has claimed one: it may be gone."""
+    """Make the files the lake's. False if collection has claimed one: it may be gone."""
     mine = (segment_intent.c.name.in_(names), segment_intent.c.claimed_at.is_(None))
     return connection.execute(sa.delete(segment_intent).where(*mine)).rowcount == len(names)
 
 
 def intents_kept(database: Database, owner: str, grace_s: float) -> AbstractContextManager[None]:
-    """While the block runs, collection leaves the owner's intents alone, however long it takes."""
+    """Keep the owner's intents from collection until the block ends."""
     mine = sa.update(segment_intent).where(segment_intent.c.owner == owner)
 
     def renew() -> None:
@@ -325,7 +325,7 @@ def intents_kept(database: Database, owner: str, grace_s: float) -> AbstractCont
 
 
 def schedule_deletion(connection: Connection, names: Collection[str]) -> None:
-    """Have collection delete these files of the store."""
+    """Make collection delete these files."""
     if names:
         rows = [{"name": name, "partition": NO_PARTITION, "owner": _COLLECTOR} for name in names]
         claimed = sa.insert(segment_intent).values(created_at=now_us(), claimed_at=now_us())

@@ -54,7 +54,7 @@ _BINARY_FORMATS = ("arrow", "parquet")
 def query(
     client: Client,
     sql: Annotated[
-        str, typer.Argument(help="A SELECT over the views of docs/reference/sql.md; - reads it.")
+        str, typer.Argument(help="A SELECT over the views of docs/reference/sql.md; - is stdin.")
     ],
     *,
     as_of: Annotated[
@@ -62,12 +62,12 @@ def query(
     ] = None,
     form: Annotated[
         Literal["table", "json", "csv", "arrow", "parquet"] | None,
-        typer.Option("--format", help="By default a table, or what the name of --out ends with."),
+        typer.Option("--format", help="By default a table, or the ending of --out."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write to this file.")] = None,
     json: options.Json = False,
 ) -> None:
-    """Ask the lake with SQL; events that are not in a segment yet are included.
+    """Query the lake with SQL. Events that are not in a segment yet are included.
 
     Example: penstock query "select type, count(*) from events group by all"
     """
@@ -85,7 +85,7 @@ def query(
             if out is not None:
                 say(f"{count} rows in {out}")
         if answer.cut_off:
-            say("The log holds more fresh events than a query may read: the newest are missing.")
+            say("The newest events are missing: the log holds more than a query may read.")
 
 
 def _format_of(out: Path) -> "Format":
@@ -112,7 +112,7 @@ def _show_rows(answer: "Answer") -> None:
 
 @contextmanager
 def _destination(out: Path | None, form: str) -> Iterator[BinaryIO]:
-    """A file that is there only when it is whole; a device or a pipe is written to as it is."""
+    """Open the output. A file appears only when it is whole; devices and pipes are written to."""
     if out is None:
         if form in _BINARY_FORMATS and to_terminal():
             raise InvalidInput(
@@ -145,7 +145,7 @@ SnapshotName = Annotated[str, typer.Argument(help="The snapshot's name.")]
 def list_(
     lake: Lake, limit: options.Limit = None, cursor: options.Cursor = None
 ) -> Iterator[object]:
-    """All snapshots, the oldest first.
+    """List the snapshots, the oldest first.
 
     Example: penstock snapshots list
     """
@@ -178,7 +178,7 @@ def create(
 @snapshots_app.command()
 @command()
 def show(lake: Lake, name: SnapshotName) -> Iterator[object]:
-    """One snapshot.
+    """Show a snapshot.
 
     Example: penstock snapshots show before-the-release
     """
@@ -194,7 +194,7 @@ def show(lake: Lake, name: SnapshotName) -> Iterator[object]:
 @snapshots_app.command()
 @command()
 def drop(lake: Lake, name: SnapshotName) -> Iterator[object]:
-    """Forget a snapshot: files that only it needs will be collected.
+    """Drop a snapshot. Files that only it needs will be collected.
 
     Example: penstock snapshots drop before-the-release
     """
@@ -211,7 +211,7 @@ def drop(lake: Lake, name: SnapshotName) -> Iterator[object]:
 @lake_app.command()
 @command()
 def stats(lake: Lake) -> Iterator[object]:
-    """How much the lake holds.
+    """Show how much the lake holds.
 
     Example: penstock lake stats
     """
@@ -223,7 +223,7 @@ def stats(lake: Lake) -> Iterator[object]:
 @lake_app.command()
 @command()
 def compact(lake: Lake) -> Iterator[object]:
-    """Merge small segments now; `serve` does it by itself.
+    """Merge small segments now. `serve` does it by itself.
 
     Example: penstock lake compact
     """
@@ -233,7 +233,7 @@ def compact(lake: Lake) -> Iterator[object]:
     with upkeep_by_hand(lake), spinner_of("merging"):
         did = upkeep_jobs()["compaction"](lake, Metrics())
     yield {"did": did}
-    say(did or "nothing is worth a merge")
+    say(did or "no segments to merge")
 
 
 @lake_app.command("verify")
@@ -242,12 +242,12 @@ def verify_(
     lake: Lake,
     deep: Annotated[
         bool,
-        typer.Option("--deep", help="Look at every event too: there once, and where it belongs."),
+        typer.Option("--deep", help="Check every event too: it is there once, in its place."),
     ] = False,
 ) -> Iterator[object]:
-    """Check every file against the database. Exit 1 when anything does not match.
+    """Check every file against the database. Exit 1 if anything does not match.
 
-    The work is done where PENSTOCK_EXECUTOR says.
+    PENSTOCK_EXECUTOR says where the work runs.
 
     Example: penstock lake verify
     """
@@ -274,10 +274,12 @@ def gc(
     lake: Lake,
     grace: Annotated[
         float | None,
-        typer.Option(help="Seconds that a replaced file is kept; the setting by default.", min=0),
+        typer.Option(
+            help="Seconds for which a replaced file is kept; by default the setting.", min=0
+        ),
     ] = None,
 ) -> Iterator[object]:
-    """Delete files that nobody needs: replaced ones, and what a crash left.
+    """Delete files that nobody needs: replaced ones, and remains of crashes.
 
     Example: penstock lake gc
     """
@@ -298,7 +300,7 @@ def gc(
 @database_app.command()
 @command()
 def upgrade(data: options.Data = None) -> Iterator[object]:
-    """Bring the tables to the revision of this Penstock; a database is made if there is none.
+    """Bring the tables to the revision of this Penstock. A missing database is made.
 
     Example: penstock db upgrade
     """
@@ -314,7 +316,7 @@ def upgrade(data: options.Data = None) -> Iterator[object]:
 @database_app.command()
 @command()
 def check(lake: Lake) -> Iterator[object]:
-    """Whether the database is there and suits this Penstock; else exit 1.
+    """Check that the database is there and suits this Penstock. Exit 1 otherwise.
 
     Example: penstock db check
     """
@@ -350,20 +352,20 @@ def backup(
 
     with ended_as_by_ctrl_c(), progress_of_bytes("copied") as more:
         made = back_up(lake, target, more)
-    yield from _told(made, target, "holds")
+    yield from _show_backup(made, target, "holds")
 
 
 @command()
 def restore(
     source: Annotated[
         Path,
-        typer.Argument(parser=options.path, metavar="PATH", help="What `penstock backup` made."),
+        typer.Argument(parser=options.path, metavar="PATH", help="A backup of `penstock backup`."),
     ],
     data: options.Data = None,
 ) -> Iterator[object]:
-    """Make a lake of a backup, in an empty data directory.
+    """Restore a lake from a backup, into an empty data directory.
 
-    Every file is compared and verified first.
+    Every file is verified first.
 
     Example: penstock restore /backups/penstock-monday.tar --data penstock-data
     """
@@ -372,10 +374,10 @@ def restore(
     directory = load_settings(data).data
     with ended_as_by_ctrl_c(), progress_of_bytes("restored") as more:
         restored = restore_lake(source, directory, more)
-    yield from _told(restored, directory, "is a lake again, with")
+    yield from _show_backup(restored, directory, "is a lake again, with")
 
 
-def _told(backup: "Backup", place: Path, verb: str) -> Iterator[object]:
+def _show_backup(backup: "Backup", place: Path, verb: str) -> Iterator[object]:
     sizes = {"files": len(backup.files), "bytes": backup.bytes}
     yield {"path": str(place), "snap": backup.snap, **sizes}
     size = f"{len(backup.files)} files, {backup.bytes:,} bytes"

@@ -1,7 +1,7 @@
-"""The twins of a client: at the lake's own machine, or over the HTTP of a service.
+"""The two clients, on the lake's own machine and over the HTTP of a service.
 
-The local one opens the lake and does an endpoint's work here. The remote one sends the request to
-a service, whose route does the same work there."""
+The local one opens the lake and does the work of an endpoint here. The remote one sends the request
+to a service, whose route does the same work there."""
 
 import hashlib
 import os
@@ -30,7 +30,7 @@ ARROW_STREAM = "application/vnd.apache.arrow.stream"
 
 
 def perform(endpoint: Endpoint[R, A], lake: "Lake", caller: Caller, request: R) -> A:
-    """The answer, after the audit says who asked. Raises what the work raises."""
+    """Do the work of an endpoint, after an entry in the audit. Raises what the work raises."""
     action: Action | None = endpoint.audited_as or ("read" if endpoint.reads_rows else None)
     if action:
         asked = msgspec.json.encode(request, order="sorted")
@@ -42,8 +42,8 @@ def perform(endpoint: Endpoint[R, A], lake: "Lake", caller: Caller, request: R) 
 def note_query(
     lake: "Lake", caller: Caller, sql: str, as_of: str | None, subject: str = "POST /v1/query"
 ) -> None:
-    """Before it runs. Its text may name people and quote them, and what is audited is never erased:
-    the digest of the text stands for it."""
+    """Record a query in the audit before it runs. The audit is never erased and the text may quote
+    people, so a digest stands for it."""
     facts = {"sql": hashlib.sha256(sql.encode(errors="replace")).hexdigest(), "as_of": as_of}
     _note(lake, caller, "read", subject, facts)
 
@@ -60,7 +60,7 @@ def _note(
 
 @dataclass(frozen=True)
 class LocalClient:
-    """At the lake's own machine."""
+    """A client on the lake's own machine."""
 
     lake: "Lake"
     caller: Caller
@@ -75,7 +75,7 @@ class LocalClient:
 
 @dataclass(frozen=True)
 class RemoteClient:
-    """Anywhere, by the HTTP of a service."""
+    """A client anywhere, over the HTTP of a service."""
 
     service: "ServiceClient"
 
@@ -106,8 +106,8 @@ def _default(request: type[Request], name: str) -> object:
 
 
 def service_url(data: Path | None, url: str | None) -> str | None:
-    """The service that a command asks: the option --url, else PENSTOCK_URL, else that of `penstock
-    login` where no data directory is named. Raises InvalidInput."""
+    """Find the service that a command asks: --url, else PENSTOCK_URL, else the one of `penstock
+    login` if no data directory is named. Raises InvalidInput."""
     if url is not None and data is not None:
         raise InvalidInput(what="--url with --data", why="a command asks one of them")
     if url is not None or data is not None:
@@ -132,14 +132,14 @@ def open_client(
     key: str | None = None,
     make: bool = False,
 ) -> Iterator[Client]:
-    """The lake of the data directory, made if need be with `make`; or the service of the URL, to
-    which `key` is sent rather than the one that is kept. Raises LakeMissing, InvalidInput."""
+    """Open a client of the lake in the data directory, which `make` makes if it is missing, or of
+    the service at the URL. `key` replaces the kept one. Raises LakeMissing, InvalidInput."""
     address = service_url(data, url)
     with ExitStack() as closing:
         if address is not None:
             for option, given in (("--tenant", tenant != TENANT_DEFAULT), ("--by", by is not None)):
                 if given:
-                    why = f"the key that {address} is asked with says it"
+                    why = f"the key for {address} decides it"
                     raise InvalidInput(what=option, why=why)
             yield RemoteClient(closing.enter_context(_service_at(address, key)))
             return

@@ -1,5 +1,5 @@
-"""Commands over a lake. A command yields its answer, which --json prints; what follows the `yield`
-shows it to a person.
+"""Commands over a lake. A command yields its answer, which --json prints. The code behind the
+`yield` shows it to a person.
 
     @app.command("show")
     @command()
@@ -9,15 +9,16 @@ shows it to a person.
         show_fields(answer)
 
 A parameter `client` gives a command the options --data, --url and --tenant, a parameter `lake` the
-option --data. Where the options are the fields of a question, the function shows the answer alone:
+option --data. Where the options are the fields of a request, the function only shows the answer:
 
     @app.command("list")
     @asks(LIST_CHANNELS)
     def list_channels(page: ChannelsAnswer) -> None:
         show_rows(page.channels, "channel", "version", "checkpoint")
 
-A field's `msgspec.Meta` says how it is asked for: its description is the help, its `extra` may hold
-another `help`, a `flag`, a `metavar` and a `parser`. Fields that the path names are arguments."""
+The `msgspec.Meta` of a field describes its option: the description is the help, and `extra` may
+hold another `help`, a `flag`, a `metavar` and a `parser`. Fields that the path names are
+arguments."""
 
 import inspect
 from collections.abc import Callable, Generator, Iterator
@@ -39,13 +40,13 @@ from penstock.lake.client import open_client
 from penstock.lake.lake import open_existing
 
 Steps = Iterator[object]
-#: Options that come behind a command's own.
+#: Options that come last.
 _LAST = ("limit", "cursor")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A document, and whether the command fails by it: with exit status 1, or with an error."""
+    """An answer, and whether the command fails: with exit status 1, or with an error."""
 
     document: object
     failed: bool | PenstockError
@@ -54,10 +55,10 @@ class Outcome:
 def command(
     *, by: bool = False, make: bool | str = False, tenant: bool = True
 ) -> Callable[[Callable[..., Steps | None]], Callable[..., None]]:
-    """A command with the parameters of the function; --by comes with `by`, --tenant with `tenant`.
-    The lake of a client is made if need be for `make`, or where the option that it names is given.
+    """Make a command with the parameters of the function; `by` adds --by, `tenant` adds --tenant.
+    `make` makes a missing lake; as a text it names the option for which that is done.
 
-    The function may take `data`, `tenant` and so on too; with `json` it shows all by itself."""
+    The function may take `data`, `tenant` and so on itself. One with `json` shows all by itself."""
 
     def declared(function: Callable[..., Steps | None]) -> Callable[..., None]:
         own = dict(inspect.signature(function).parameters)
@@ -88,7 +89,7 @@ def command(
 def asks(
     endpoint: Endpoint[R, A], *, by: bool = False, make: bool = False, tenant: bool = True
 ) -> Callable[[Callable[[A], object]], Callable[..., None]]:
-    """A command whose options are the fields of the question. The function shows the answer."""
+    """Make a command whose options are the fields of a request. The function shows the answer."""
     fields = sorted(msgspec.structs.fields(endpoint.request), key=lambda field: field.name in _LAST)
     own = [_parameter(field, in_path=f"{{{field.name}}}" in endpoint.path) for field in fields]
 
@@ -131,7 +132,7 @@ def _answer(steps: Steps | None, *, json: bool) -> None:
 
 
 def _only_list(answer: Any) -> object:
-    """A list prints as one, without the name that it has in the answer."""
+    """Unwrap an answer that holds nothing but a list."""
     names = [name for name in getattr(answer, "__struct_fields__", ()) if name != "next"]
     only = getattr(answer, names[0]) if len(names) == 1 else None
     return only if isinstance(only, list) else answer
@@ -156,7 +157,7 @@ def _with_options(
     own: list[Parameter],
     shared: list[Parameter],
 ) -> Callable[..., None]:
-    """`run` with the name and the help of the function, and the options as typer reads them."""
+    """Give `run` the name and the help of the function, and the options in typer's form."""
     names = {each.name for each in own}
     more = [*shared, _shared("json", options.Json, False)]
     whole = [*own, *(each for each in more if each.name not in names)]
@@ -183,7 +184,7 @@ def _parameter(field: FieldInfo, *, in_path: bool) -> Parameter:
 
 
 def _meta(kind: Any) -> msgspec.Meta | None:
-    """What a type says of itself; of a type or nothing, what the type says."""
+    """Find the metadata of a type, also of an optional one."""
     if get_origin(kind) is Annotated:
         return next((part for part in kind.__metadata__ if isinstance(part, msgspec.Meta)), None)
     parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else ()

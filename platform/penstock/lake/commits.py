@@ -1,9 +1,9 @@
-"""The commit protocol: how segments and the offsets that they cover become true together.
+"""The commit protocol: segments and the offsets that they cover become visible together.
 
-A commit moves a partition's offset on from the epoch and offset that its owner believes in, and
-stores what lies between; or it does nothing. What the log says about its readers is never asked.
+A commit moves a partition's offset on, from the epoch and offset that its owner expects, and stores
+the events between. Otherwise it does nothing. The offsets that the log itself keeps do not count.
 
-A partition's offset is the least that is covered for all tenants. A tenant that was stored further
+A partition's offset is the least that is covered for all tenants. A tenant that is stored further
 has a row of its own, written in the same transaction.
 """
 
@@ -47,7 +47,7 @@ class PartitionClaim:
     epoch: int
     next_offset: int
     log: LogShape
-    #: By tenant, where its events are stored further.
+    #: The offsets of tenants whose events are stored further.
     ahead: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -60,17 +60,17 @@ class LedgerKey:
 
 @dataclass
 class LedgerCounts:
-    """accepted = stored + duplicate + erased, once everything accepted was stored."""
+    """Counts of events: accepted = stored + duplicate + erased, once all accepted are stored."""
 
     accepted: int = 0
     stored: int = 0
     duplicate: int = 0
     rejected: int = 0
-    #: Of accepted events, as they were sent.
+    #: Bytes of accepted events, as they were sent.
     bytes: int = 0
-    #: Taken out of the lake again, or dropped before they were stored.
+    #: Removed from the lake, or dropped before they were stored.
     erased: int = 0
-    #: By recorders, before they were sent.
+    #: Dropped by recorders before they were sent.
     dropped: int = 0
 
 
@@ -83,27 +83,27 @@ class CoveredSegment:
 
 @dataclass(frozen=True)
 class PartitionAdvance:
-    #: From here on somebody's events are not stored yet.
+    #: The first offset at which some tenant's events are not stored yet.
     to_offset: int
     segments: Sequence[CoveredSegment]
-    #: By tenant, where this flush stores it further.
+    #: The offsets of tenants that this flush stores further.
     ahead: Mapping[str, int]
     counts: Mapping[LedgerKey, LedgerCounts]
-    #: By tenant and session, where rows stored earlier say less.
+    #: Consents that are stricter than in stored rows, by tenant and session.
     consents: Mapping[tuple[str, str], str]
-    #: When the oldest of its events came in.
+    #: When the oldest event came in.
     oldest_us: int | None = None
-    #: Enters what rooms above store with it; False where a file of theirs may be gone.
+    #: Stores rows of rooms above in the same transaction; False if a file of theirs may be gone.
     also: Callable[[Connection], bool] = lambda _connection: True
 
 
-# The writers that there are, and the shape of the log that they agree on
+# Writers, and the shape of the log that they agree on
 
 
 def survey_writers(
     database: Database, owner: str, lease_s: float
 ) -> tuple[Sequence[str], dict[int, str]]:
-    """Announce this writer. Returns all writers, and which of them owns which partition."""
+    """Announce this writer. Returns all writers, and the owner of each partition."""
     with database.write() as connection:
         connection.execute(sa.delete(writer).where(writer.c.until < now_us()))
         until = clock_us(connection, lease_s)
@@ -123,8 +123,8 @@ def remove_writer(database: Database, owner: str) -> None:
 
 
 def agree_on_shape(database: Database, log_id: str, partitions: int) -> LogShape:
-    """The log with the most partitions that any writer has seen. What was committed by an earlier
-    shape is visible to whoever works by the new one: see `_check_shape`."""
+    """Agree on the largest number of partitions that any writer has seen. Commits by an earlier
+    shape are visible to a writer with the new one: see `_check_shape`."""
     with database.write() as connection:
         # From here to the end of the transaction nobody else commits.
         connection.execute(sa.select(lake_head.c.snap).with_for_update())
@@ -140,8 +140,8 @@ def agree_on_shape(database: Database, log_id: str, partitions: int) -> LogShape
 
 
 def _check_shape(connection: Connection, log: LogShape) -> None:
-    """Raises LogGrew. With the head locked, nobody changes the shape until the transaction ends:
-    no session is stored by two shapes at a time."""
+    """Check the shape of the log. The head is locked, so the shape stays until the transaction
+    ends, and no session is stored by two shapes at a time. Raises LogGrew."""
     query = sa.select(log_shape.c.partitions).where(log_shape.c.log_id == log.log_id)
     agreed = connection.execute(query).scalar_one()
     if agreed != log.partitions:
@@ -162,9 +162,9 @@ def claim_partition(
     lease_s: float,
     sure: bool,
 ) -> PartitionClaim | None:
-    """Take a partition that nobody holds, or with `sure` one whose holder is known to be gone; None
-    when another holds it. A new log, or one that let go of what was not covered, begins at its
-    first offset: that is entered as a gap."""
+    """Claim a free partition, or with `sure` one whose holder is known to be gone; None if another
+    holds it. A new log, or one that lost uncovered events, begins at its first offset: the loss is
+    recorded as a gap."""
     first_row = {"log_id": log.log_id, "next_offset": bounds.first, "epoch": 0, "lease_until": 0}
     with database.write() as connection:
         insert_new(connection, log_partition, {"partition": partition, **first_row})
@@ -181,10 +181,10 @@ def claim_partition(
         ahead = _read_ahead(connection, partition)
         if row.log_id != log.log_id:
             lost_to = next_offset
-            reason = "the event log was replaced; what it still held from this offset on is unknown"
+            reason = "the event log was replaced; its events from this offset on are unknown"
         elif expires and bounds.first > next_offset:
             lost_to = bounds.first
-            reason = "the event log let go of these offsets before the lake had them"
+            reason = "the event log removed these offsets before the lake had them"
         else:
             return PartitionClaim(partition, owner, row.epoch, next_offset, log, ahead)
         connection.execute(
@@ -212,7 +212,7 @@ def claim_partition(
 
 
 def renew_claim(database: Database, claim: PartitionClaim, lease_s: float) -> None:
-    """Raises FencedOff when another took the partition over."""
+    """Renew the lease of a claim. Raises FencedOff if another took the partition over."""
     with database.write() as connection:
         _move_offset(connection, claim, claim.next_offset, lease_s)
 
@@ -246,7 +246,7 @@ def advance(
     database: Database, claim: PartitionClaim, change: PartitionAdvance, *, lease_s: float
 ) -> PartitionClaim:
     """Move the offsets and store everything up to them, in one transaction. Raises FencedOff,
-    LogGrew; after DatabaseUnreachable claim the partition again: it may have happened."""
+    LogGrew. After DatabaseUnreachable it may have happened: claim the partition again."""
     with database.write() as connection:
         _move_offset(connection, claim, change.to_offset, lease_s)
         add_to_ledger(connection, claim.partition, change.counts)
@@ -299,7 +299,7 @@ def _read_ahead(connection: Connection, partition: int) -> dict[str, int]:
 
 
 def _forget_ahead(connection: Connection, partition: int, up_to: int | None) -> None:
-    """Tenants that are not ahead any more; without an offset, all."""
+    """Forget tenants that are not ahead any more; all of them without an offset."""
     passed = sa.true() if up_to is None else tenant_offset.c.next_offset <= up_to
     connection.execute(
         sa.delete(tenant_offset).where(tenant_offset.c.partition == partition, passed)
@@ -316,7 +316,7 @@ def add_to_ledger(
 
 
 def next_snap(connection: Connection, kind: str, oldest_us: int | None = None) -> int:
-    """Number this transaction; until its end no other commit can number itself."""
+    """Take the next snap for this transaction. Until it ends no other commit can take one."""
     latest = sa.case(
         (lake_head.c.committed_at > now_us(), lake_head.c.committed_at), else_=now_us()
     )  # the clock may jump back, time in the history does not
@@ -332,8 +332,8 @@ def next_snap(connection: Connection, kind: str, oldest_us: int | None = None) -
 
 
 def snap_since(database: Database, moment_us: int) -> int:
-    """The newest snap that changed events or rewards, if that is not older than a past moment; else
-    the first one since, or a new one. As of it is seen what was recorded beside the lake."""
+    """Find a snap not older than a past moment: the newest that changed events or rewards, else the
+    first, else a new one. Records beside the lake are read as of it."""
     moments = lake_commit.c.committed_at >= moment_us
     with database.write() as connection:
         content = sa.select(sa.func.max(lake_commit.c.snap)).where(changes_content())
@@ -370,7 +370,7 @@ def read_gaps(connection: Connection) -> list[LogGap]:
 
 
 def accept_gap(database: Database, gap_id: int, why: str) -> bool:
-    """Note that a person has looked. False when there is no such gap."""
+    """Record that a person accepts a gap. False if there is no such gap."""
     accepted = sa.update(log_gap).where(log_gap.c.id == gap_id)
     with database.write() as connection:
         values = accepted.values(accepted_at=now_us(), accepted_why=why)

@@ -1,7 +1,7 @@
-"""Which events the lake holds already: what makes a repeated event a duplicate.
+"""Duplicates: events whose identity the lake knows already.
 
-Identities of busy sessions are kept in memory up to a limit; those of a session that comes back
-are read from the segments whose filters name it.
+Identities of busy sessions are kept in memory up to a limit. For a session that comes back they are
+read from the segments whose filters name it.
 """
 
 from bisect import bisect_left
@@ -35,10 +35,10 @@ from penstock.lake.segments import (
 )
 from penstock.lake.tables import lake_head, segment
 
-#: What an identity costs that is ready to be asked for: a bytes object and its place in a set.
+#: Memory of an identity in a set.
 _BYTES_PER_KEY = 96
 _BYTES_PER_SESSION = 512
-#: Identities that are ready to be asked for; those of sessions that rest are packed.
+#: Identities in sets; the others are packed.
 _READY_KEYS_MAX = 32_768
 _COLUMNS = ["tenant", "session_id", "key", "consent"]
 
@@ -53,7 +53,7 @@ class SessionMemory:
         return _BYTES_PER_SESSION + _BYTES_PER_KEY * len(self.keys) + len(self._packed)
 
     def pack(self) -> None:
-        """Join the identities, which saves five sixths of their memory. `unpack` before asking."""
+        """Join the identities, which saves five sixths of their memory. `unpack` before use."""
         self._packed, self.keys = b"".join(self.keys), set()
 
     def unpack(self) -> None:
@@ -66,7 +66,7 @@ class NewEvents:
     #: Positions among the decoded events.
     new: list[int]
     consents: dict[str, str]
-    #: Sessions with stored rows that say less than is known now.
+    #: Consents that are stricter than in stored rows, by tenant and session.
     stricter: dict[tuple[str, str], str]
 
 
@@ -94,22 +94,22 @@ def find_new(decoded: DecodedEvents, memories: dict[str, SessionMemory]) -> NewE
 
 
 class KnownEvents:
-    """The sessions of the lake, or of the partitions that are covered, whatever partitions the log
-    had when they were stored. Not shared between threads."""
+    """The identities of stored events: of all sessions, or of covered partitions. The log may have
+    had other partitions when they were stored. Not shared between threads."""
 
     def __init__(self, lake: LakeParts, *, bytes_max: int) -> None:
         self._lake = lake
         self._bytes_max = bytes_max
         self._covered: set[int] | None = None
         self._partitions = 1
-        #: The one that was asked for last stands last, here and below.
+        #: The session that was used last stands last, here and below.
         self._sessions: OrderedDict[str, SessionMemory] = OrderedDict()
-        #: Those of them that are not packed.
+        #: Sessions whose identities are not packed.
         self._ready: OrderedDict[str, SessionMemory] = OrderedDict()
         self._bytes = 0
 
     def cover(self, partition: int, partitions: int) -> None:
-        """From now on only sessions of covered partitions are asked for."""
+        """Expect only sessions of covered partitions from now on."""
         if self._covered is None or partitions != self._partitions:
             self._covered, self._partitions = set(), partitions
         self._covered.add(partition)
@@ -121,8 +121,8 @@ class KnownEvents:
     def recall(
         self, sessions: Collection[str], snap: int | None = None
     ) -> dict[str, SessionMemory]:
-        """The memories of these `session_key`s, as of the newest commit or of `snap`. The caller
-        may add to them, and calls `settle` or `forget` afterwards. Raises LakeDamaged."""
+        """Find the memories of these `session_key`s, as of the newest commit or of `snap`. The
+        caller may add to them, and calls `committed` or `forget` afterwards. Raises LakeDamaged."""
         if missing := [session for session in sessions if session not in self._sessions]:
             try:
                 read = self._read(missing, snap)
@@ -145,8 +145,8 @@ class KnownEvents:
                 self._ready[session] = memory
         return memories
 
-    def settle(self, added: int) -> None:
-        """So many identities were added and committed: forget old sessions above the limit."""
+    def committed(self, added: int) -> None:
+        """Count added identities, which are committed, and forget old sessions above the limit."""
         self._bytes += _BYTES_PER_KEY * added
         ready = sum(len(memory.keys) for memory in self._ready.values())
         while ready > _READY_KEYS_MAX:
@@ -161,15 +161,18 @@ class KnownEvents:
             self._bytes -= memory.size()
 
     def forget(self) -> None:
-        """What was added was not committed, or others may have committed."""
+        """Forget everything: the added identities were not committed, or others may have
+        committed."""
         self._sessions.clear()
         self._ready.clear()
         self._bytes = 0
 
     def _of_covered(self, connection: Connection) -> sa.ColumnElement[bool]:
-        """Segments that may hold sessions of the covered partitions. A session that was in
-        partition `a` of a shape can be in `b` of as many as there are now only where both leave
-        the same rest by what divides the two numbers."""
+        """Make a condition on segments that may hold sessions of the covered partitions.
+
+        Shapes are numbers of partitions. A session can be in partition `a` of one and `b` of
+        another only if `a` and `b` are equal modulo the greatest common divisor of the two
+        numbers."""
         if self._covered is None or len(self._covered) == self._partitions:
             return sa.true()
         shapes = connection.execute(sa.select(segment.c.log_partitions).distinct()).scalars()

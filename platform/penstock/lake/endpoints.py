@@ -1,4 +1,4 @@
-"""What can be asked of the lake itself: how far it covers the log, what it holds, who keeps it."""
+"""Endpoints of the lake itself: how far it covers the log, its size, and who does its upkeep."""
 
 import msgspec
 import sqlalchemy as sa
@@ -14,7 +14,7 @@ from penstock.lake.tables import lake_commit, lake_head, log_partition, segment
 
 
 class PartitionAnswer(msgspec.Struct):
-    """How far the lake covers a partition of the log, and which writer moves that on."""
+    """The part of a partition of the log that the lake covers, and its writer."""
 
     partition: int
     waiting_bytes: int
@@ -24,7 +24,7 @@ class PartitionAnswer(msgspec.Struct):
 
 
 class SegmentTotals(msgspec.Struct):
-    """Of the caller's tenant. `small` are those that merging waits to put together."""
+    """The segments of the caller's tenant. `small` ones wait to be merged."""
 
     segments: int
     rows: int
@@ -33,7 +33,7 @@ class SegmentTotals(msgspec.Struct):
 
 
 class LeaseAnswer(msgspec.Struct):
-    """Work that one process does at a time, and until when it holds it."""
+    """A lease on work that one process does at a time."""
 
     name: str
     owner: str | None
@@ -52,10 +52,10 @@ class LakeHealthRequest(Request):
     pass
 
 
-#: Segments below this are small: merging makes larger ones of them.
+#: Segments below this size are small.
 _SMALL_BYTES = 8 * 1024 * 1024
 _LEASES_MAX = 100
-#: The newest, of which the wait is measured.
+#: Commits whose wait is measured.
 _COMMITS_MAX = 2_000
 
 
@@ -97,15 +97,18 @@ def _health(lake: Lake, caller: Caller, _question: LakeHealthRequest) -> LakeHea
 
 
 SHOW_LAKE_HEALTH = Endpoint(
-    "GET /v1/lake/health", _health, (), "How far the lake covers the log, and who keeps it in shape"
+    "GET /v1/lake/health",
+    _health,
+    (),
+    "Show how far the lake covers the log, and who does its upkeep",
 )
 
 ENDPOINTS: Endpoints = [SHOW_LAKE_HEALTH]
 
 
 def seconds_until_stored(lake: Lake, since_us: int) -> list[float]:
-    """Of the newest commits of events since then, by whichever process: how long the oldest event
-    of each had waited; the shortest first."""
+    """Read how long the oldest event waited in each of the newest commits since then, of any
+    process. The shortest wait is first."""
     newest = (
         sa.select(lake_commit.c.waited_us)
         .where(lake_commit.c.committed_at >= since_us, lake_commit.c.waited_us.is_not(None))

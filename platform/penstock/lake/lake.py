@@ -1,6 +1,6 @@
-"""The lake as one thing: what commands, the server and users' scripts open.
+"""The lake that commands, the server and users' scripts open.
 
-What it is made of is loaded when one is opened: a command that shows its help opens none."""
+Its parts are loaded when it is opened: a command that shows its help opens none."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from penstock.backends.database.engine import Database
     from penstock.lake.query.lake_query import LakeQuery, OwnQuery
 
-#: In a data directory, while a backup is restored.
+#: The folder in a data directory while a backup is restored.
 RESTORING = ".restoring"
 
 
 class Lake(LakeParts):
-    """Segments, the database that knows them, and the log with what is not in them yet."""
+    """A lake: segments, their database, and the log with events that are in no segment yet."""
 
     def query(
         self,
@@ -32,7 +32,7 @@ class Lake(LakeParts):
         as_of: str | int | None = None,
         tenant: str = TENANT_DEFAULT,
     ) -> "LakeQuery":
-        """A query to be run; see docs/reference/sql.md for the views."""
+        """Make a query to be run. docs/reference/sql.md lists the views."""
         from penstock.lake.query.lake_query import LakeQuery
 
         return LakeQuery(self, sql, as_of, tenant)
@@ -46,7 +46,7 @@ def open_lake(data: str | Path | None = None) -> Lake:
 
 
 def open_existing(data: Path | None) -> Lake:
-    """Raises LakeMissing, DatabaseOutdated."""
+    """Open a lake that has to be there. Raises LakeMissing, DatabaseOutdated."""
     from penstock.backends.database import migrations
 
     settings = load_settings(data)
@@ -62,7 +62,8 @@ def check_lake(settings: Settings) -> None:
 
 
 def open_or_make(settings: Settings) -> Lake:
-    """Open a lake, or make an embedded one. Raises DatabaseOutdated, RestoreCutOff."""
+    """Open a lake; an embedded one is made if it is missing. Raises DatabaseOutdated,
+    RestoreCutOff."""
     from penstock.backends.database import migrations
 
     embedded = _embedded_file(settings)
@@ -75,7 +76,7 @@ def open_or_make(settings: Settings) -> Lake:
 
 
 def make_data_directory(directory: Path) -> None:
-    """Raises InvalidInput where it cannot be made."""
+    """Make the data directory. Raises InvalidInput."""
     try:
         make_directory(directory)
     except OSError as error:
@@ -85,7 +86,7 @@ def make_data_directory(directory: Path) -> None:
 
 def _narrow(data: Path) -> None:
     if make_private(data):
-        say(f"Other users of this machine could read {data}: it is its owner's alone now")
+        say(f"Other users of this machine could read {data}; now only its owner can")
 
 
 def _opened(settings: Settings, prepare: "Callable[[Database], object]") -> Lake:
@@ -109,7 +110,7 @@ def _embedded_file(settings: Settings) -> Path | None:
 
 
 def read_statistics(lake: Lake) -> dict[str, Any]:
-    """Count what the lake holds; `segments_kept` are replaced ones that are still needed."""
+    """Count segments, events and bytes. `segments_kept` are replaced and still needed."""
     import sqlalchemy as sa
 
     from penstock.lake.tables import lake_head, segment, segment_intent, snapshot

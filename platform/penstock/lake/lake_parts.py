@@ -1,4 +1,4 @@
-"""The parts of a lake, opened when they are first used."""
+"""The parts of a lake, which are opened when they are first used."""
 
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
@@ -20,7 +20,7 @@ TAILS_BYTES_MAX = 32 * MIB
 
 
 class LakeParts:
-    """What a lake is made of: its database, store, log, and what a process remembers of them."""
+    """The database, store and log of a lake, and the caches of this process."""
 
     def __init__(self, settings: Settings) -> None:
         from penstock.backends.audit.chain import Tally
@@ -35,10 +35,10 @@ class LakeParts:
         self.store: ObjectStore = open_store(settings)
         self.tails = FileTails(TAILS_BYTES_MAX)
         self.summariser = process_summariser()
-        #: What is noted in the audit a few times a minute at most.
+        #: Counts that are recorded in the audit a few times a minute at most.
         self.tally = Tally()
         self.redaction_tally = RedactionTally()
-        #: Where statements of users run, in a process that others use too.
+        #: Processes for statements of users; None runs them in this process.
         self.statements: StatementProcesses | None = None
         self._log: EventLog | None = None
         self._executor: Executor | None = None
@@ -82,7 +82,8 @@ class LakeParts:
 
     @property
     def executor(self) -> "Executor | None":
-        """Where the settings send heavy work; None is this process. Raises ExecutorUnreachable."""
+        """The executor of heavy work by the settings; None is this process. Raises
+        ExecutorUnreachable."""
         from penstock.backends.execution import open_executor
         from penstock.backends.execution.executor import INLINE, ExecutionSettings
 

@@ -1,4 +1,4 @@
-"""What the lake brings."""
+"""The room of the lake."""
 
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -54,12 +54,12 @@ def upkeep() -> Parts:
 ROOM = Room(
     package="penstock.lake",
     summaries={
-        "query": "Ask the lake with SQL; events that are not in a segment yet are included.",
+        "query": "Query the lake with SQL.",
         "snapshots": "Name the lake as it is; `query --as-of NAME` reads the same rows for ever.",
         "lake": "The files of the lake.",
         "db": "The metadata database.",
         "backup": "Copy an embedded lake as it is now, while it is served.",
-        "restore": "Make a lake of a backup, in an empty data directory.",
+        "restore": "Restore a lake from a backup, into an empty data directory.",
         "iceberg": "Tables of Apache Iceberg over the lake.",
     },
     commands=commands,

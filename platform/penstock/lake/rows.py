@@ -1,4 +1,4 @@
-"""Events as rows: the columns of a segment, and how decoded events become them."""
+"""Events as rows: the columns of a segment, and decoded events as tables of them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,7 +46,7 @@ _AS_SENT = {
 }
 _envelope_decoder = msgspec.json.Decoder(Envelope)
 
-#: Called between steps that hold the interpreter, so that others may have it for a while.
+#: Called between steps that hold the interpreter, so that other threads have a turn.
 Pause = Callable[[], None]
 
 
@@ -66,7 +66,7 @@ ROW_GROUPS = RowGroupLimits(10_000, 16 * MIB)
 
 @dataclass
 class DecodedEvents:
-    """Events in the order of the log. The lists have one element an event."""
+    """Events in the order of the log. Each list has one element per event."""
 
     events: list[Envelope] = field(default_factory=list)
     tenants: list[str] = field(default_factory=list)
@@ -76,7 +76,7 @@ class DecodedEvents:
     keys: list[bytes] = field(default_factory=list)
 
     def add(self, frame: Frame) -> list[RejectedLine]:
-        """Take the events of a frame in; give back lines that cannot be read."""
+        """Add the events of a frame. Returns lines that cannot be read."""
         events, unreadable = _decode_lines(frame.body)
         header = frame.header
         sessions = [session_key(header.tenant, event.session_id) for event in events]
@@ -100,8 +100,8 @@ class DecodedEvents:
         limits: RowGroupLimits,
         pause: Pause = no_pause,
     ) -> Iterator[pa.Table]:
-        """The chosen events as rows in the order of a segment, a row group at a time. `consents` is
-        by session."""
+        """Make rows of the chosen events in the order of a segment, a row group at a time.
+        `consents` is by session."""
         all_are = len(chosen) == len(self.events)
         events = self.events if all_are else [self.events[i] for i in chosen]
         sessions = [self.sessions[i] for i in chosen]
@@ -128,7 +128,7 @@ class DecodedEvents:
         consents: Sequence[str],
         pause: Pause,
     ) -> dict[str, pa.Array]:
-        """All but payloads, in the order of the log: so the events lie in memory."""
+        """Make the columns but payloads, in the order of the log, as the events lie in memory."""
         columns = {
             "tenant": pa.array([self.tenants[i] for i in chosen], pa.string()),
             "consent": pa.array(consents, pa.string()),
@@ -149,7 +149,7 @@ def payload_sizes(rows: pa.Table) -> list[int]:
 
 
 def cut(sizes: Sequence[int], limits: RowGroupLimits) -> Iterator[tuple[int, int]]:
-    """Ranges of rows within both limits; one row may be over the bytes."""
+    """Find ranges of rows within both limits. A single row may be over the bytes."""
     start = size = 0
     for position, more in enumerate(sizes):
         full = position - start >= limits.rows_max or size + more > limits.bytes_max
@@ -162,8 +162,8 @@ def cut(sizes: Sequence[int], limits: RowGroupLimits) -> Iterator[tuple[int, int
 
 
 def _texts(values: Sequence[msgspec.Raw], pause: Pause) -> pa.ChunkedArray:
-    """In pieces: making an array holds the interpreter. Raises pa.ArrowInvalid for what is not
-    valid UTF-8."""
+    """Make texts in pieces: making an array holds the interpreter. Raises pa.ArrowInvalid for
+    invalid UTF-8."""
     pieces = []
     for at in range(0, len(values), _PIECE):
         pause()

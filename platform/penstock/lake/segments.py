@@ -1,5 +1,5 @@
-"""A segment: one immutable Parquet file of events, and beside it one with a summary row a session,
-so that listing sessions reads no events."""
+"""Segments. A segment is one immutable Parquet file of events, and beside it one with a summary row
+for each session, so that listing sessions reads no events."""
 
 import atexit
 import builtins
@@ -30,15 +30,15 @@ from penstock.lake.errors import LakeDamaged
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY, TIMESTAMP, RowGroupLimits, cut, payload_sizes
 
 ZSTD_LEVEL = 3
-#: Rows of a summary, or bytes of so many row groups: what waits for its summary is in memory.
+#: Rows in memory that are summarised together, or row groups whose bytes they may have.
 _SUMMARY_ROWS = 50_000
 _SUMMARY_GROUPS_OF_FLUSH, _SUMMARY_GROUPS_OF_MERGE = 2.0, 0.5
-#: A query of sessions opens every row group of summaries.
+#: Bytes of a row group of summaries. A query of sessions opens each.
 _PARTS_BYTES = 4 * 1024 * 1024
 _PAGE_BYTES = 1024 * 1024
 _SUFFIX = ".parquet"
 _SESSIONS_SUFFIX = ".sessions.parquet"
-#: Of few distinct values in a row group.
+#: Columns with few distinct values in a row group.
 _DICTIONARY = [
     *("tenant", "session_id", "type", "source", "checkpoint", "user", "project", "consent"),
     *("schema_version", "received_at"),
@@ -51,7 +51,7 @@ _DICTIONARY = [
 def new_name(
     tenant: str, partition: int, label: str, folder: str = "events", suffix: str = _SUFFIX
 ) -> str:
-    """A name in the tenant's folder that nobody else will take."""
+    """Make a unique name in the tenant's folder."""
     place = f"{folder}/{tenant_folder(tenant)}/p-{partition:04d}"
     return f"{place}/{label}-{uuid.uuid4().hex[:12]}{suffix}"
 
@@ -65,8 +65,8 @@ def segment_name(name: str) -> str:
 
 
 def discard(store: ObjectStore, name: str) -> None:
-    """Try to delete a file that can never be committed: its writer may have hung for longer than
-    collection remembers the name."""
+    """Try to delete a file that can never be committed. Collection may have forgotten its name if
+    the writer hung."""
     with suppress(PenstockError, OSError):
         store.delete(name)
         store.delete(sessions_name(name))
@@ -74,8 +74,8 @@ def discard(store: ObjectStore, name: str) -> None:
 
 @contextmanager
 def open_segment(store: ObjectStore, name: str) -> Iterator[pq.ParquetFile]:
-    """A segment or its file of sessions, to be read. Raises LakeDamaged, also for what reading
-    finds; FileNotFoundError; what the store raises."""
+    """Open a segment, or its file of sessions, to read. Raises LakeDamaged, also while it is read,
+    FileNotFoundError, and what the store raises."""
     try:
         with (
             store.open(name) as source,
@@ -89,8 +89,8 @@ def open_segment(store: ObjectStore, name: str) -> Iterator[pq.ParquetFile]:
         raise LakeDamaged(path=name, why=str(error).strip()) from error
 
 
-# Session filters: the sorted upper halves of the sessions' hashes, four bytes a session. Of others
-# one in some 400,000 is taken for one of a segment of 10,000.
+# Session filters: the sorted upper halves of the sessions' hashes, four bytes per session. A filter
+# of 10,000 sessions takes about one in 400,000 others for its own.
 
 SessionPrefixes = npt.NDArray[np.uint32]
 
@@ -118,13 +118,13 @@ def may_hold(session_filter: SessionPrefixes, prefixes: SessionPrefixes) -> npt.
 
 # Summaries of sessions
 
-#: One row a session of one batch of events: the result of `summary.sql`, in its order.
+#: One row per session in a batch of events: the result of `summary.sql`.
 #:
-#: Parts of a session merge by column: counts by sum, `first_*` by min, `last_*` by max, `consent`
-#: by strength, `checkpoints` by union. A column with a time beside it (`user_ts`, …) goes by the
-#: latest time, everything from `client` to `link` by `start_ts`, `end_reason` by `end_ts`.
+#: Rows of a session are merged by column: counts by sum, `first_*` by min, `last_*` by max,
+#: `consent` by the strictest, `checkpoints` by union. A column with a time beside it (`user_ts`, …)
+#: takes the latest, `client` to `link` the latest by `start_ts`, `end_reason` by `end_ts`.
 #:
-#: Beside a merged segment `changed_snap` is the newest commit that brought an event of the session.
+#: In a merged segment `changed_snap` is the newest commit with an event of the session.
 SESSION_PARTS = pa.schema(
     [
         *(pa.field(name, pa.string(), nullable=False) for name in ("tenant", "session_id")),
@@ -163,7 +163,7 @@ _SUMMARY_SQL = files("penstock.lake").joinpath("summary.sql").read_text(encoding
 
 
 class _GivenRows:
-    """The rows of one call, for a statement that was planned once for those of every call."""
+    """The rows of one call, for a statement that is planned once for all calls."""
 
     def __init__(self) -> None:
         self.table = EVENT_ROWS.empty_table()
@@ -176,7 +176,7 @@ class _GivenRows:
 
 
 class Summariser:
-    """Turns rows of events into a summary row a session. Safe to share between threads."""
+    """Makes a summary row for each session of rows of events. Safe to share between threads."""
 
     def __init__(self) -> None:
         self._given = _GivenRows()
@@ -198,7 +198,7 @@ class Summariser:
         connection = duckdb.connect(":memory:", config={"threads": 1})
         connection.execute("SET TimeZone = 'UTC'")
         connection.register("rows", self._given)
-        # To plan the statement takes as long as to summarise ten thousand rows.
+        # Planning takes as long as summarising ten thousand rows.
         connection.execute(f"PREPARE summary AS {_SUMMARY_SQL}")
         atexit.register(connection.close)  # or its library complains
         return connection
@@ -206,7 +206,7 @@ class Summariser:
 
 @cache
 def process_summariser() -> Summariser:
-    """The one that all lakes of this process share."""
+    """Make the summariser that all lakes of this process share."""
     return Summariser()
 
 
@@ -251,16 +251,16 @@ class SegmentFile:
 
 @dataclass
 class SegmentWriter:
-    """Writes sorted rows. Use as a context manager; `finished` is there afterwards."""
+    """Writes sorted rows. Use it as a context manager; read `finished` afterwards."""
 
     store: ObjectStore
     name: str
     tenant: str
     limits: RowGroupLimits
     summariser: Summariser
-    #: Of all rows that will be written, where they are made already.
+    #: The summaries of all rows, if they are made already.
     summaries: pa.Table | None = None
-    #: Of a merge: the newest commit that brought an event of each session.
+    #: For a merge: the newest commit with an event of each session.
     changed: Mapping[tuple[str, str], int] | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
     _rows: int = 0
@@ -293,7 +293,8 @@ class SegmentWriter:
         return self._stack.__exit__(*error)  # type: ignore[arg-type]  # passed through unseen
 
     def write(self, rows: pa.Table) -> None:
-        """Write rows that sort behind those before. Raises RuntimeError for another tenant's."""
+        """Write rows that sort behind the earlier ones. Raises RuntimeError for another
+        tenant's."""
         if not pc.all(pc.equal(rows["tenant"], self.tenant)).as_py():
             raise RuntimeError(f"rows of another tenant than {self.tenant} for {self.name}")
         groups = _SUMMARY_GROUPS_OF_FLUSH if self.changed is None else _SUMMARY_GROUPS_OF_MERGE
@@ -358,7 +359,7 @@ class SegmentWriter:
 def _parquet_writer(
     sink: DigestingFile, schema: pa.Schema, *, bloom_rows: int | None
 ) -> pq.ParquetWriter:
-    """A Bloom filter is kept in memory to the end, at the size for a full row group."""
+    """Make a writer. A Bloom filter stays in memory to the end, at the size of a full row group."""
     events = schema is EVENT_ROWS
     return pq.ParquetWriter(
         pa.PythonFile(sink, mode="w"),

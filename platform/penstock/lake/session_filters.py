@@ -1,4 +1,4 @@
-"""Filters of segments, kept in memory: which segments may hold which sessions."""
+"""A cache of the filters of segments, which say which segments may hold a session."""
 
 import threading
 from collections import OrderedDict
@@ -20,8 +20,7 @@ from penstock.lake.tables import segment
 
 
 class SessionFilters:
-    """The filters of segments that were asked for lately; they never change. Safe to share between
-    threads."""
+    """The filters that were used lately; filters never change. Safe to share between threads."""
 
     def __init__(self, database: Database, bytes_max: float = 64 * MIB) -> None:
         self._database = database
@@ -31,7 +30,7 @@ class SessionFilters:
         self._lock = threading.Lock()
 
     def of(self, names: Iterable[str]) -> dict[str, SessionPrefixes | None]:
-        """The filters of these segments; None where the database does not know one any more."""
+        """Find the filters of these segments; None for one that the database no longer knows."""
         with self._lock:
             known = {name: self._kept.get(name) for name in names}
         query = sa.select(segment.c.name, segment.c.session_filter)
@@ -43,7 +42,7 @@ class SessionFilters:
         return known
 
     def holding(self, segments: Iterable[Segment], sessions: Iterable[str]) -> list[Segment]:
-        """Those that may hold any of these `session_key`s."""
+        """Choose the segments that may hold any of these `session_key`s."""
         prefixes = np.sort(session_prefixes(sessions))  # in order they are found sooner
         by_name = {stored.name: stored for stored in segments}
         return [
@@ -53,7 +52,7 @@ class SessionFilters:
         ]
 
     def count(self) -> int:
-        """Of how many sessions all segments hold something; one in several counts in each."""
+        """Count the sessions of all segments. A session in several segments counts in each."""
         query = sa.select(sa.func.sum(sa.func.length(segment.c.session_filter)))
         with self._database.read() as connection:
             held: int = connection.scalar(query) or 0

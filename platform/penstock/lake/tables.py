@@ -4,7 +4,7 @@ from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, String, 
 
 from penstock.backends.database.tables import Number, metadata, required, run_once_made
 
-#: How far the lake covers a partition of the event log, and who may move that on.
+#: How far the lake covers a partition of the event log, and its writer.
 log_partition = Table(
     "log_partition",
     metadata,
@@ -24,7 +24,7 @@ tenant_offset = Table(
     Index("ix_tenant_offset_next", "partition", "next_offset"),
 )
 
-#: How many partitions a log has, as its writers have agreed.
+#: The number of partitions of a log on which its writers agree.
 log_shape = Table(
     "log_shape",
     metadata,
@@ -32,7 +32,7 @@ log_shape = Table(
     Column("partitions", Integer, nullable=False),
 )
 
-#: Writers share the partitions fairly.
+#: The running writers, which share the partitions evenly.
 writer = Table(
     "writer",
     metadata,
@@ -40,7 +40,7 @@ writer = Table(
     Column("until", BigInteger, nullable=False),
 )
 
-#: Offsets that were lost to the log before the lake had them.
+#: Offsets that the log lost before the lake had them.
 log_gap = Table(
     "log_gap",
     metadata,
@@ -49,12 +49,12 @@ log_gap = Table(
     Column("log_id", String(64), nullable=False),
     *required(BigInteger, "from_offset", "to_offset", "found_at"),
     Column("reason", Text, nullable=False),
-    #: By a person, who says why it can be lived with.
+    #: When a person accepted the gap, and why.
     Column("accepted_at", BigInteger),
     Column("accepted_why", Text),
 )
 
-#: Written before a file is.
+#: Names of files that are about to be written, or to be deleted.
 segment_intent = Table(
     "segment_intent",
     metadata,
@@ -68,8 +68,8 @@ segment_intent = Table(
     Column("claimed_at", BigInteger),
 )
 
-#: In the `info` of a table of files of the lake: their folder in the store. Each has a file of
-#: sessions beside it, and is live from `added_snap` until before `removed_snap`.
+#: The key in the `info` of a table of files for their folder in the store. Each file has a file of
+#: sessions beside it, and is live from `added_snap` up to, but without, `removed_snap`.
 FOLDER = "folder"
 
 #: Immutable Parquet files of events.
@@ -83,14 +83,14 @@ segment = Table(
     Column("log_id", String(64)),
     Column("from_offset", BigInteger),
     Column("to_offset", BigInteger),
-    #: `log_partitions`: how many the log had when its sessions were put where they are.
+    #: `log_partitions` is the number by which its sessions were placed.
     *required(Integer, "partition", "log_partitions", "schema_version"),
     *required(BigInteger, "rows", "bytes", "sessions_bytes", "ts_min", "ts_max", "added_snap"),
     *required(String(64), "sha256", "sessions_sha256"),
     #: Which sessions it holds: `lake.segments`.
     Column("session_filter", LargeBinary, nullable=False),
     Column("removed_snap", BigInteger),
-    #: Of a merged one: the newest commit that brought events of it.
+    #: For a merged segment: the newest commit that brought events of it.
     Column("changed_snap", BigInteger),
     Index("ix_segment_live", "removed_snap", "added_snap"),
     Index("ix_segment_tenant", "tenant", "removed_snap"),
@@ -114,7 +114,7 @@ lake_commit = Table(
     Column("snap", BigInteger, primary_key=True, autoincrement=False),
     Column("kind", String(16), nullable=False),
     Column("committed_at", BigInteger, nullable=False),
-    #: Since the oldest of its events came in; NULL where it has none.
+    #: The wait of its oldest event; NULL where it has none.
     Column("waited_us", BigInteger),
     Index("ix_lake_commit_committed_at", "committed_at"),
 )
@@ -170,7 +170,7 @@ session_link = Table(
     Index("ix_session_link_parent", "tenant", "parent_session"),
 )
 
-#: Modes of redaction of a tenant; null is as the settings say.
+#: Redaction modes of a tenant; null means the settings.
 tenant_redaction = Table(
     "tenant_redaction",
     metadata,
@@ -181,7 +181,7 @@ tenant_redaction = Table(
     Column("set_at", BigInteger, nullable=False),
 )
 
-#: How often redaction rules had a match, by the hour in which the lines came in.
+#: Matches of redaction rules, by the hour in which the lines came in.
 redaction_count = Table(
     "redaction_count",
     metadata,
@@ -192,7 +192,7 @@ redaction_count = Table(
     Column("matches", BigInteger, nullable=False),
 )
 
-#: Since which moment of a session something is masked: what a call read from then on decodes to it.
+#: The moment of a session from which on something is masked: token ids of later calls decode to it.
 masked_session = Table(
     "masked_session",
     metadata,

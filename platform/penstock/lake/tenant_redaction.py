@@ -1,7 +1,7 @@
-"""How often each redaction rule had a match, and what becomes of a tenant's events with one.
+"""Redaction of a tenant: modes that differ from the settings, and counts of matches by rule.
 
-Matches are added up where lines are masked, also of lines that are dropped. A killed process loses
-those of a minute at most; a line that is sent twice counts twice."""
+Matches are counted where lines are masked, also of lines that are dropped. A killed process loses
+the counts of a minute at most. A line that is sent twice counts twice."""
 
 import threading
 import time
@@ -23,7 +23,7 @@ from penstock.lake.errors import RedactionLoosened
 from penstock.lake.tables import redaction_count, tenant_redaction
 
 _HOUR_US = 3_600_000_000
-#: Between two notes; more are counted without their source.
+#: Counts between two flushes; more are counted without their source.
 _PLACES_MAX = 10_000
 
 
@@ -51,7 +51,7 @@ class RedactionTally:
                 self._matches[place] += count
 
     def flush(self, database: Database) -> None:
-        """Note what was counted, or keep it. Raises DatabaseUnreachable."""
+        """Store the counts, or keep them where that fails. Raises DatabaseUnreachable."""
         with self._lock:
             matches, self._matches = self._matches, Counter()
         if not matches:
@@ -81,7 +81,7 @@ def read_redaction_counts(
         ]
 
 
-# What becomes of a tenant's events, where that differs from the settings
+# Modes
 
 #: From the mildest on.
 STRICTNESS: tuple[Mode, ...] = ("off", "mask", "quarantine", "drop")
@@ -90,7 +90,7 @@ _REFRESH_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class TenantRedaction:
-    """The modes that a tenant has of its own; None is as the settings say."""
+    """The modes of a tenant; None means the settings."""
 
     tenant: str
     secrets: Mode | None
@@ -103,14 +103,15 @@ class TenantRedaction:
 
 
 class TenantModes:
-    """Remembers the modes of tenants; without having read them it lets no line pass."""
+    """A cache of the modes of tenants. Where they cannot be read, it raises: no line passes."""
 
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
         self._settings = settings.room(RedactionSettings).modes
         self._own: dict[str, KindModes] | None = None
         self._read_s = 0.0
-        #: Somebody calls `refresh` every few seconds, so that lines do not wait for the database.
+        #: Whether `refresh` is called every few seconds, so that lines do not wait for the
+        #: database.
         self.is_kept = False
         self._lock = threading.Lock()
 
@@ -121,7 +122,7 @@ class TenantModes:
             self._read_s = time.monotonic()
 
     def of(self, tenant: str) -> KindModes | None:
-        """None is as the settings say. Raises DatabaseUnreachable."""
+        """Find a tenant's modes; None means the settings. Raises DatabaseUnreachable."""
         own = self._own
         if own is None or (not self.is_kept and time.monotonic() - self._read_s > _REFRESH_SECONDS):
             self.refresh()
@@ -148,8 +149,8 @@ def set_redaction(
     by: str,
     may_loosen: bool,
 ) -> TenantRedaction:
-    """Give a tenant modes of its own; None leaves one as it is, `default` is as the settings say.
-    Raises InvalidInput, and RedactionLoosened where the caller may not let more through."""
+    """Set a tenant's modes. None leaves one as it is, `default` means the settings. Raises
+    InvalidInput, and RedactionLoosened where the caller may not let more through."""
     if not is_tenant(tenant):
         why = "it is empty, too long or unprintable"
         raise InvalidInput(what=f"The tenant {tenant!r}", why=why)

@@ -15,7 +15,6 @@ from penstock_jobs.benchmarks.attempt import (
     RunConditions,
     attempt_task,
 )
-from penstock_jobs.benchmarks.sandbox.folder_files import File
 from penstock_jobs.benchmarks.sandbox.sandbox import (
     IsolatedSandbox,
     PathRules,
@@ -24,6 +23,7 @@ from penstock_jobs.benchmarks.sandbox.sandbox import (
     SandboxLimits,
     SandboxProgram,
 )
+from penstock_jobs.benchmarks.sandbox.sandbox_files import File
 from penstock_jobs.benchmarks.suite import load_files, read_suite
 from tests.support.lakes import hand_lake
 from tests.support.result_registry import Registry

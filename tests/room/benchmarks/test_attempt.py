@@ -184,7 +184,7 @@ def test_reasons_outside_the_model_are_tried_again_and_then_an_error(attempt: At
 def test_a_serving_address_that_is_gone_says_nothing_about_the_model(attempt: Attempting) -> None:
     dial = "python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 9)).recv(1)'; true"
     result = attempt(dial, serving="http://127.0.0.1:9", tries_max=1).result
-    assert result.error == "nobody answered at 127.0.0.1:9"
+    assert result.error == "no answer from 127.0.0.1:9"
 
 
 def test_an_agent_that_is_not_there_is_nobodys_failure(attempt: Attempting) -> None:

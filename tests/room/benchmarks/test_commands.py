@@ -74,7 +74,7 @@ def test_from_a_suite_to_a_comparison(bench: Bench, suite: str) -> None:
     assert [(one["checkpoint"], one["not_isolated"]) for one in listed] == [("new", 0), ("old", 2)]
     assert [task["not_isolated"] for task in listed[1]["summary"]["tasks"]] == [1, 1]
     assert compared["not_isolated"] == [2, 0]
-    assert "attempts of old that were NOT ISOLATED" in shown
+    assert "attempts of old NOT ISOLATED" in shown
     one = bench("show", suite, "--checkpoint", "old").stdout
     assert "pass@1" in one
     assert "maths, py" in one
@@ -90,7 +90,7 @@ def test_a_new_version_says_whose_scores_do_not_count(bench: Bench, lake: Lake, 
     assert bench("show", "mini").stderr == ""
     registered = bench("register", suite).stderr
     for said in (registered, bench("show", "mini").stderr):
-        assert "not scored at it: old at sha256:before" in said
+        assert "Not scored at it: old at sha256:before" in said
         assert "name the version that counts under [suites] of the policy" in said
     assert "an older version" in bench("show", "mini").stdout
     [shown] = told(bench("show", "mini", "--json"))
@@ -110,7 +110,7 @@ def test_rows_that_were_changed_by_hand_are_put_back(bench: Bench, lake: Lake) -
         "attempt 0 at easy of old on mini was removed",
         "attempt 0 at easy of old on mini was edited: its score is 0.0, and 1.0 was recorded",
     ]
-    assert done.stderr.endswith("put back as they were recorded: 2\n")
+    assert done.stderr.endswith("restored: 2\n")
     assert told(bench("restore", "mini", "--checkpoint", "old", "--json"))["restored"] == []
     unknown = bench("restore", "mini", "--checkpoint", "nobody")
     assert (unknown.returncode, "no checkpoint 'nobody'" in unknown.stderr) == (2, True)
@@ -121,15 +121,15 @@ def test_what_is_refused(bench: Bench, suite: str, tmp_path: Path) -> None:
     assert (unknown.returncode, "no checkpoint 'nwe'" in unknown.stderr) == (2, True)
     run = ("run", suite, "--checkpoint", "new", "--agent", SOLVE)
     lost = bench(*run, "--pass-env", "NOT_THERE")
-    assert (lost.returncode, "no such variable" in lost.stderr) == (2, True)
+    assert (lost.returncode, "variable is not set" in lost.stderr) == (2, True)
     gone = bench(*run, "--serving", "http://127.0.0.1:1/v1")
-    assert (gone.returncode, "Nobody answers" in gone.stderr) == (3, True)
+    assert (gone.returncode, "does not answer" in gone.stderr) == (3, True)
     bad = make_suite(tmp_path / "bad", {"always": {"check/check.py": "raise SystemExit(0)"}})
     lint = bench("lint", str(bad))
     assert lint.returncode == 1
     assert "always" in lint.stdout
     nothing = bench("compare", "old", "new", "--suite", "mini")
-    assert (nothing.returncode, "both tried" in nothing.stderr) == (2, True)
+    assert (nothing.returncode, "common version" in nothing.stderr) == (2, True)
 
 
 def test_until_it_is_decided(bench: Bench, lake: Lake, isolation: None) -> None:
@@ -144,5 +144,5 @@ def test_until_it_is_decided(bench: Bench, lake: Lake, isolation: None) -> None:
     assert found["until"]["outcome"] == "PASS"
     assert found["made"] == 10 * found["until"]["look"]
     again = bench(*run, "--until-decided")
-    assert "0 attempts were made" in again.stderr
+    assert "0 attempts made" in again.stderr
     assert "PASS on this suite" in again.stderr

@@ -13,7 +13,6 @@ import pytest
 
 from penstock.backends.execution.confinement import _CALLS, _MACHINES
 from penstock_jobs.benchmarks.sandbox import process as forbidden_calls
-from penstock_jobs.benchmarks.sandbox.folder_files import File
 from penstock_jobs.benchmarks.sandbox.sandbox import (
     IsolatedSandbox,
     PathRules,
@@ -23,6 +22,7 @@ from penstock_jobs.benchmarks.sandbox.sandbox import (
     SandboxLimits,
     SandboxProgram,
 )
+from penstock_jobs.benchmarks.sandbox.sandbox_files import File
 from tests.room.benchmarks.conftest import MIB, open_sandbox, run_in
 from tests.support.suite_factory import PYTHON
 

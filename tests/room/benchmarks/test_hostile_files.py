@@ -10,7 +10,7 @@ from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
 from penstock_jobs.benchmarks.importers.terminal_bench import _TRIAL
 from penstock_jobs.benchmarks.result_import import format_of
-from penstock_jobs.benchmarks.sandbox.folder_files import FolderLimits
+from penstock_jobs.benchmarks.sandbox.sandbox_files import FolderLimits
 from penstock_jobs.benchmarks.suite import read_suite
 from tests.support.suite_factory import make_suite
 

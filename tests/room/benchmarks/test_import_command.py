@@ -95,7 +95,7 @@ def test_the_newest_version_of_the_suite_and_its_tasks(registry: Registry, resul
     assert registry.kept("sha256:2") == {("t-0", 0): None, ("t-1", 0): 0.25}
     assert registry.take(results, suite_version="sha256:1").attempts == 1
     assert registry.take(results, suite_version="mine").attempts == 5
-    with pytest.raises(InvalidInput, match="digest of no version known"):
+    with pytest.raises(InvalidInput, match="no known version has this digest"):
         registry.take(results, suite_version="sha256:3")
 
 
@@ -107,7 +107,7 @@ def test_what_is_named_must_be_there(registry: Registry, results: Path, tmp_path
     with pytest.raises(InvalidInput, match="have one score"):
         registry.take(results, metric="x")
     (tmp_path / "empty.jsonl").write_text('{"task": "", "score": 1}\n', encoding="utf-8")
-    with pytest.raises(InvalidInput, match="no results in it that can be taken: an attempt"):
+    with pytest.raises(InvalidInput, match="no results to import: an attempt"):
         registry.take(tmp_path / "empty.jsonl")
     assert suite_versions(registry.database, TENANT, "core") == []
 

@@ -68,9 +68,9 @@ def test_a_mixture_is_refused_with_what_it_may_be(tmp_path: Path) -> None:
 def test_what_is_none_of_them_is_refused(data: bytes, tmp_path: Path) -> None:
     for name in ("x.json", "result.json", "results.json", "x.jsonl", "x.xml", "x.eval"):
         (tmp_path / name).write_bytes(data)
-        with pytest.raises(InvalidInput, match="of no format known: penstock, inspect, harbor"):
+        with pytest.raises(InvalidInput, match="in a known format: penstock, inspect, harbor"):
             format_of(tmp_path / name)
-    with pytest.raises(InvalidInput, match=r"The folder .* of no format known"):
+    with pytest.raises(InvalidInput, match=r"The folder .* in a known format"):
         format_of(tmp_path)
 
 

@@ -52,8 +52,8 @@ def test_what_is_no_score_is_an_error(make: Any) -> None:
     samples[0]["scores"]["match"]["reason"] = "grader_failed"
     found = outcomes(read(make(header([one["id"] for one in samples]), samples)))
     assert found == {
-        ("nan", 0): "its score is no finite number (grader_failed)",
-        ("seven", 0): "its score is 7, and scores lie between 0 and 1",
+        ("nan", 0): "its score is not a finite number (grader_failed)",
+        ("seven", 0): "its score is 7, not between 0 and 1",
         ("odd", 0): "its score cannot be read: 'maybe'",
         ("list", 0): "its score cannot be read: [1, 0]",
         ("none", 0): "it has no score match",
@@ -160,7 +160,7 @@ def test_logs_of_several_models_are_not_mixed(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="several: t m/x; t m/y; name one with --only"):
         read(tmp_path)
     assert outcomes(read(tmp_path, only="m/y")) == {("a", 0): 1}
-    with pytest.raises(InvalidInput, match="none, or several, of: t m/x; t m/y"):
+    with pytest.raises(InvalidInput, match="exactly one of: t m/x; t m/y"):
         read(tmp_path, only="t")
 
 

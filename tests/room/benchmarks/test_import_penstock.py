@@ -56,8 +56,8 @@ def test_what_is_wrong_with_a_line_never_costs_its_neighbours(tmp_path: Path) ->
     )  # fmt: skip
     assert outcomes(found) == {
         ("good", 0): 1,
-        ("nan", 0): "its score is no finite number",
-        ("seven", 0): "its score is 7, and scores lie between 0 and 1",
+        ("nan", 0): "its score is not a finite number",
+        ("seven", 0): "its score is 7, not between 0 and 1",
         ("text", 0): "its score cannot be read: 'good'",
         ("silent", 0): "it has no score",
         ("both", 0): "x",

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import InvalidInput
-from penstock_jobs.benchmarks.sandbox.folder_files import File, write_folder
+from penstock_jobs.benchmarks.sandbox.sandbox_files import File, write_folder
 from penstock_jobs.benchmarks.suite import load_files, load_solution, read_suite
 from tests.support.suite_factory import make_suite, write
 
@@ -78,7 +78,7 @@ def test_a_solution_lies_over_the_tree(tmp_path: Path) -> None:
         ("[limit]\nseconds = 2", "did you mean limits?"),
         ("[limits]\nmemory = 2", "did you mean memory_mib?"),
         ("[limits]\nseconds = 0", "from 1 on"),
-        ("[limits]\nseconds = 99999999", "at most 604800"),
+        ("[limits]\nseconds = 99999999", "maximum is 604800"),
         ("[limits]\nseconds = 1.5", "whole number"),
         ("[network]\nalow = []", "did you mean allow?"),
         ("[network]\nallow = ['packages.example']", "HOST:PORT"),
@@ -96,7 +96,7 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path, toml: str, why: str) ->
     [
         ({"task.toml": 'promt = "x"'}, "did you mean prompt?"),
         ({"task.toml": 'prompt = " "'}, "its prompt is empty"),
-        ({"task.toml": ""}, "the prompt stands either"),
+        ({"task.toml": ""}, "the prompt must be either"),
         ({"task.toml": 'prompt = "x"\nexpect = "nothing"'}, "not edit or no_edit or any"),
         ({"chek/check.py": "x"}, "did you mean check?"),
     ],
@@ -116,11 +116,11 @@ def test_names_that_are_not_plain_are_refused(tmp_path: Path, name: str) -> None
 
 def test_a_task_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     same = {"task.toml": 'prompt = "x"', "tree/question.txt": "y"}
-    assert "one and two are the same" in refused(
+    assert "one and two have the same" in refused(
         make_suite(tmp_path / "s", {"one": same, "two": same})
     )
     other = {"One": {}, "one": {"task.toml": 'prompt = "x"'}}
-    assert "case of letters" in refused(make_suite(tmp_path / "t", other))
+    assert "differ only in case" in refused(make_suite(tmp_path / "t", other))
 
 
 def test_a_task_without_what_it_needs_is_refused(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_task_without_what_it_needs_is_refused(tmp_path: Path) -> None:
     check.rename(folder / "check")
     assert read_suite(folder).task("task-0").check_folder == folder / "check"
     (folder / "check").rename(tmp_path / "away")
-    assert "no folder check" in refused(folder)
+    assert "has a folder check" in refused(folder)
     write(folder / "tasks/task-0/task.toml", 'prompt = "x"\nexpect = "no_edit"')
     assert read_suite(folder).task("task-0").check is None
     (folder / "tasks/task-0/tree").rename(tmp_path / "tree")
@@ -139,7 +139,7 @@ def test_a_task_without_what_it_needs_is_refused(tmp_path: Path) -> None:
 def test_no_suite_at_all(tmp_path: Path) -> None:
     assert "no suite.toml" in refused(tmp_path / "nowhere")
     (tmp_path / "suite.toml").write_text('name = "x"')
-    assert "no task in it" in refused(tmp_path)
+    assert "has no task" in refused(tmp_path)
 
 
 def test_links_that_lead_out_of_a_tree_are_refused(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_files_that_change_after_reading_are_refused(tmp_path: Path) -> None:
     folder = make_suite(tmp_path / "s", 1)
     task = read_suite(folder).task("task-0")
     write(folder / "tasks/task-0/tree/more.txt", "new")
-    with pytest.raises(InvalidInput, match="was changed"):
+    with pytest.raises(InvalidInput, match="changed since"):
         load_files(task, MIB)
 
 
@@ -169,7 +169,7 @@ def test_what_the_suite_s_check_holds_lies_beneath_each_check(tmp_path: Path) ->
     files = {file.path: file.content for file in load_files(suite.task("task-0"), 10**6).check}
     assert files == {"check.py": own, "helper.py": b"one = 1"}
     write(folder / "check/helper.py", "one = 2")
-    with pytest.raises(InvalidInput, match="was changed since"):
+    with pytest.raises(InvalidInput, match="changed since"):
         load_files(suite.task("task-0"), 10**6)
 
 

@@ -87,7 +87,7 @@ def test_where_nothing_can_be_shown_it_ends(ready: Lake) -> None:
     assert ended.stopped in {"hopeless", "all looks taken"}
     assert ended.verdict is not None
     assert ended.verdict.outcome == "INCONCLUSIVE"
-    assert "more tasks may" in ended.text or "no more attempts" in ended.text
+    assert "more tasks may" in ended.text or "all planned attempts" in ended.text
 
 
 def test_attempts_beyond_the_plan_change_nothing(ready: Lake) -> None:
@@ -106,12 +106,12 @@ def test_attempts_beyond_the_plan_change_nothing(ready: Lake) -> None:
 def test_what_cannot_be_decided_is_refused(ready: Lake, lake: Lake) -> None:
     database = lake.database
     UntilDecided(database, NEW, "production", most=4)
-    with pytest.raises(InvalidInput, match="allows 4 attempts at a task, not 8"):
+    with pytest.raises(InvalidInput, match="allows 4 attempts per task, not 8"):
         UntilDecided(database, NEW, "production", most=8)
     with pytest.raises(InvalidInput, match="has no policy"):
         UntilDecided(database, NEW, "canary")
     other = AttemptScope(TENANT, "other", "v1", "new")
-    with pytest.raises(InvalidInput, match="the version None counts"):
+    with pytest.raises(InvalidInput, match="version None counts"):
         UntilDecided(database, other, "production")
     add_suite(database, TENANT, SuiteVersion("other", "v1", (SuiteTask("t"),)))
     with pytest.raises(InvalidInput, match="has no results there"):

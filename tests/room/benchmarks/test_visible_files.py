@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from penstock_jobs.benchmarks.sandbox import visible_files
-from penstock_jobs.benchmarks.sandbox.visible_files import homes, named_places, own_programs
+from penstock_jobs.benchmarks.sandbox import sandbox_files
+from penstock_jobs.benchmarks.sandbox.sandbox_files import homes, named_places, own_programs
 
 
 @pytest.mark.parametrize("name", ["agent", "an agent", "it's an agent"])
 def test_the_folder_of_a_program_that_a_command_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(visible_files, "_SCRATCH", (f"{tmp_path.resolve()}/",))
+    monkeypatch.setattr(sandbox_files, "_SCRATCH", (f"{tmp_path.resolve()}/",))
     folder = tmp_path.resolve() / name
     folder.mkdir()
     agent = folder / "agent.py"
@@ -36,7 +36,7 @@ def test_of_a_home_that_only_root_enters_programs_of_path_are_shown(
     monkeypatch.setenv("PATH", os.pathsep.join(["/usr/bin", "", "bin", home, *inside]))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     closed = lambda path: home if path.startswith(home) else None  # noqa: E731
-    monkeypatch.setattr(visible_files, "closed_folder", closed)
+    monkeypatch.setattr(sandbox_files, "closed_folder", closed)
     shown = {place for place in own_programs() if place.startswith(home)}
     assert shown == {f"{home}/bin", f"{home}/tool", f"{home}/env"}
     assert named_places(f"{home}/.ssh/key") == []

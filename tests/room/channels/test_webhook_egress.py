@@ -39,7 +39,7 @@ def test_neighbours_are_not_told(
     port = urlsplit(receiver.url).port
     problem = problem_of(embedded, strict, f"http://{host}:{port}/hook")
     assert receiver.asked == []
-    assert "is not dialled: it is not known, or not on the internet" in problem
+    assert "is not dialled: it is unknown, or not on the internet" in problem
     assert "PENSTOCK_EGRESS_NETWORKS" in problem
 
 

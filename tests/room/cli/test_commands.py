@@ -92,7 +92,7 @@ def test_query_reads_the_statement_from_standard_input(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("query", "select 1", "--as-of", "nowhere"), "no snapshot nowhere"),
+        (("query", "select 1", "--as-of", "nowhere"), "snapshot nowhere is unknown"),
         (("query", "select 1", "--out", "rows.xls"), "--format"),
         (("query", "drop table events"), "refused"),
         (("import", "no-such-file.jsonl"), "does not exist"),
@@ -103,7 +103,7 @@ def test_query_reads_the_statement_from_standard_input(
         (("ledger", "--since", "soon"), "neither a time nor an age"),
         (("rejected", "show", "999"), "there is none"),
         (("keys", "revoke", "nobody"), "there is none"),
-        (("snapshots", "show", "nothing"), "no snapshot nothing"),
+        (("snapshots", "show", "nothing"), "snapshot nothing is unknown"),
         (("snapshots", "create", "2026-11-21T10:00:00Z"), "reads as a time"),
     ],
 )
@@ -175,7 +175,7 @@ def test_a_lake_that_is_not_there_is_not_made_by_looking(
 ) -> None:
     outcome = run(*arguments)
     assert outcome.status == 2
-    assert "no lake" in outcome.err
+    assert "holds no lake" in outcome.err
     assert not data.exists()
 
 

@@ -66,7 +66,7 @@ def test_checkpoints_have_the_policies_that_are_named(run: Run, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("--out", "a", "--to", "http://127.0.0.1:1"), "name one of them"),
+        (("--out", "a", "--to", "http://127.0.0.1:1"), "name only one"),
         (("--json",), "the events go there"),
         (("--key", "k"), "needs --to"),
         (("--start", "yesterday"), "not a time with a zone"),

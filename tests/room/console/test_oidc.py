@@ -9,15 +9,16 @@ import pytest
 from penstock.backends.http.address import HttpAddress
 from penstock.backends.http.client import HttpClient
 from penstock.core.errors import InvalidInput
-from penstock.doors.console.oidc import (
+from penstock.doors.console.sign_in import (
     OpenIdProvider,
     Person,
+    ProviderUnusable,
+    SignInRefused,
     group_keys,
     new_challenge,
     person_of,
     read_challenge,
 )
-from penstock.doors.console.sign_in import ProviderUnusable, SignInRefused
 from penstock.doors.settings import ConsoleSettings
 from tests.support.servers.scripted_provider import CLIENT, SECRET, Provider, scripted_provider
 

@@ -17,7 +17,7 @@ from penstock_jobs.sessions.entries import (
     diff_of,
     entries_of,
 )
-from penstock_jobs.sessions.session_record import EventRecord
+from penstock_jobs.sessions.reading import EventRecord
 from penstock_jobs.sessions.tokens import TokenTexts, token_calls
 from tests.support.tokenizer_files import tokenizer_json
 
@@ -48,7 +48,7 @@ def test_lines_far_from_a_change_are_folded() -> None:
     before = "".join(f"{number}\n" for number in range(40))
     diff = diff_of(before, before.replace("\n20\n", "\nx\n"), None)
     folded = [line.text for line in diff.lines if line.sign == "…"]
-    assert folded == ["17 lines as before", "16 lines as before"]
+    assert folded == ["17 unchanged lines", "16 unchanged lines"]
     assert len(diff.lines) == 2 + 3 + 2 + 3
 
 
@@ -151,6 +151,6 @@ def test_looks_in_a_row_are_one_entry() -> None:
         event("file_observed", {"path": "b.py", "deleted": True}),
         event("user_message", {"text": "?"}),
     )
-    assert [entry.title for entry in shown][:2] == ["a.py was looked at", "b.py is gone"]
+    assert [entry.title for entry in shown][:2] == ["a.py was observed", "b.py was deleted"]
     assert shown[0].about.startswith("2 times, until ")
     assert [entry.kind for entry in shown][:3] == ["note", "note", "user"]

@@ -71,7 +71,7 @@ def test_it_works_as_the_simulator_has_it(agent: dict[str, Any]) -> None:
         assert (clear, risky) == pytest.approx(
             (style.mean_quality("clear"), style.mean_quality("risky"))
         )
-        assert (share, breaks) == (style.done, style.breaks)
+        assert (share, breaks) == (style.done, style.broken_share)
 
 
 @pytest.mark.parametrize(

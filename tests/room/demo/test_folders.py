@@ -37,7 +37,7 @@ def test_another_demonstration_replaces_the_last(tmp_path: Path) -> None:
 def test_what_no_demonstration_made_stays(tmp_path: Path, name: str) -> None:
     (tmp_path / "demo").mkdir()
     (tmp_path / "demo" / name).write_text("mine")
-    with pytest.raises(InvalidInput, match="it is not empty and no demo made it"):
+    with pytest.raises(InvalidInput, match="it is not empty, and no demo made it"):
         make_folders(tmp_path / "demo")
     assert (tmp_path / "demo" / name).read_text() == "mine"
 
@@ -62,7 +62,7 @@ def test_a_lake_on_which_a_service_runs_stays(tmp_path: Path) -> None:
 
 
 def test_the_root_cannot_hold_a_demonstration() -> None:
-    with pytest.raises(InvalidInput, match="cannot be beside it"):
+    with pytest.raises(InvalidInput, match="needs a folder beside it"):
         make_folders(Path("/"))
 
 

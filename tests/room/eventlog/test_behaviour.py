@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.backends.eventlog.kafka.log import KafkaEventLog
+from penstock.backends.eventlog.kafka_log import KafkaEventLog
 from penstock.backends.eventlog.local import LocalEventLog
 from penstock.backends.eventlog.log import Claim, Entry, EventLog, EventLogSettings, LogUnwritable
 from tests.support.servers.broker import Broker

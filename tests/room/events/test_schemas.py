@@ -131,5 +131,5 @@ def test_an_import_says_which_keys_nothing_reads(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(body_of([call(1, usage={"prompt_tokens": 3})]))
     done = penstock("import", str(tmp_path / "a.jsonl"), "--data", str(tmp_path / "data"))
     assert done.returncode == 0
-    told = "warning: nothing reads `payload.usage.prompt_tokens`; `payload.usage.prompt` is known"
+    told = "`payload.usage.prompt_tokens` is not read; did you mean `payload.usage.prompt`?"
     assert told in done.stderr

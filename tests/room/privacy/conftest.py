@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.backends.eventlog.kafka.log import KafkaEventLog
+from penstock.backends.eventlog.kafka_log import KafkaEventLog
 from penstock_jobs.shards.recipe import Recipe, load_recipe
 from tests.support.engine_lake import QUERY, RECIPE
 from tests.support.servers.broker import Broker

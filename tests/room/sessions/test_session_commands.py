@@ -99,7 +99,7 @@ def test_the_table_names_outcome_worth_and_reason(data: str) -> None:
     shown = ran("sessions", "list", "--data", data, "--limit", "12")
     [line] = [line for line in shown.stdout.splitlines() if line.startswith("sample-stopped")]
     assert line.split()[-3:] == ["negative_by_rule", "-1.000", "abandoned"]
-    assert "There are more: --cursor " in shown.stderr
+    assert "The next page: --cursor " in shown.stderr
 
 
 # One of them
@@ -145,7 +145,7 @@ def test_a_session_that_no_segment_holds_yet_is_read_from_the_log(tmp_path: Path
         lake.store()
         lake.send([said(1, "add b"), edited(2, "a.py", "", "b = 1\n")])
     shown = ran("sessions", "show", "s", "--data", str(tmp_path)).stdout
-    assert "No run has computed its rewards" in shown
+    assert "No rewards yet" in shown
     assert "+b = 1" in shown
     unknown = penstock("sessions", "show", "nobody", "--data", str(tmp_path))
     assert (unknown.returncode, unknown.stdout) == (2, "")

@@ -8,7 +8,7 @@ import pytest
 from penstock.core.endpoint import Caller
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.sessions.edit_fates import SHOW_HISTORY
-from penstock_jobs.sessions.session_record import SessionRecord, SessionRequest, read_session
+from penstock_jobs.sessions.reading import SessionRecord, SessionRequest, read_session
 from tests.support.lakes import HandLake, hand_lake, make_event
 from tests.support.reward_events import said
 from tests.support.reward_runs import run_at, seen, thumbs, worked

@@ -67,10 +67,10 @@ def test_suites_that_measure_nothing(problems_of: object) -> None:
     }  # fmt: skip
     found = problems_of(tasks)  # type: ignore[operator]
     assert set(found) == set(tasks) - {"fine", "broken"}
-    assert found["always"] == ["its check has to fail an untouched tree, which passes"]
+    assert found["always"] == ["an untouched tree must fail its check, but passes"]
     assert "gets no score" in found["crashes"][0]
-    assert any("two things of one tree" in one for one in found["dice"])
-    assert found["unsolved"] == ["its solution has to pass, and fails"]
+    assert any("one tree in two ways" in one for one in found["dice"])
+    assert found["unsolved"] == ["its solution must pass its check, but fails"]
     assert found["leaks"] == ["tests/hidden.py in its tree is a file of its check"]
-    assert "tells a line of its check" in found["tells"][0]
-    assert found["question"] == ["nothing is to be edited, and an untouched tree fails"]
+    assert "contains a line of its check" in found["tells"][0]
+    assert found["question"] == ["nothing is to be edited, but an untouched tree fails"]

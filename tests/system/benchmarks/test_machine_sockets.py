@@ -244,7 +244,7 @@ cd /
 _READ = """
 import json, os, sys
 from tests.room.benchmarks.conftest import *
-from penstock_jobs.benchmarks.sandbox.visible_files import named_places
+from penstock_jobs.benchmarks.sandbox.sandbox_files import named_places
 read = {}
 for agent in json.loads(os.environ["AGENTS"]):
     visible = named_places(agent)

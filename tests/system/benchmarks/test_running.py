@@ -133,7 +133,7 @@ def test_errors_are_recorded_and_never_tried_anew(lake: Lake, suite: Suite) -> N
     agent = f'test "$PENSTOCK_TASK" = task-1 && exit 75; {SOLVE}'
     run_here(lake, suite, agent)
     found = {(one.task, one.attempt): one for one in results(lake, suite)}
-    assert found["task-1", 0].error == "the agent ended with status 75: try again"
+    assert found["task-1", 0].error == "the agent exited with 75: try again"
     assert (found["task-1", 0].score, found["task-1", 0].retries) == (None, 2)
     assert found["task-0", 0].score == 1
     assert run_here(lake, suite, SOLVE).made == 0

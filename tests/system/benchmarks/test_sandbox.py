@@ -14,8 +14,8 @@ from uuid import uuid4
 
 import pytest
 
-from penstock_jobs.benchmarks.sandbox.folder_files import File
 from penstock_jobs.benchmarks.sandbox.sandbox import IsolatedSandbox, PathRules, SandboxFailed
+from penstock_jobs.benchmarks.sandbox.sandbox_files import File
 from tests.room.benchmarks.conftest import MIB, open_sandbox, run_in
 from tests.support.repository import ROOT
 from tests.support.suite_factory import PYTHON

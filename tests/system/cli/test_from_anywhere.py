@@ -292,17 +292,17 @@ def test_results_are_imported_from_afar_once(world: World) -> None:
     ("fields", "why"),
     [
         ({"attempts": [{"task": "t", "attempt": 0, "score": 2.0}]}, "scores lie between 0 and 1"),
-        ({"attempts": [{"task": "t", "attempt": 0, "score": 1.0}] * 2}, "it is there twice"),
-        ({"places": []}, "each attempt has a place"),
+        ({"attempts": [{"task": "t", "attempt": 0, "score": 1.0}] * 2}, "it occurs twice"),
+        ({"places": []}, "exactly one place per attempt"),
         ({"format": "mine"}, "mine"),
-        ({"attempts": []}, "each attempt has a place"),
+        ({"attempts": []}, "exactly one place per attempt"),
     ],
 )
 def test_results_that_no_importer_reads_are_refused(
     world: World, fields: dict[str, object], why: str
 ) -> None:
     attempts = [{"task": "t", "attempt": 0, "score": 1.0}]
-    count = 2 if why == "it is there twice" else 1
+    count = 2 if why == "it occurs twice" else 1
     body: dict[str, object] = {"checkpoint": "a", "format": "penstock", "source": "x"}
     body |= {"attempts": attempts, "places": ["x"] * count} | fields
     with world.server.client(world.keys["promote"]) as client:
@@ -445,7 +445,7 @@ def test_only_files_of_the_shard_are_given_out(world: World, name: str) -> None:
     [
         ("pk_read_" + "a" * 32, "The key is not valid"),
         ("nonsense", "The key is not valid"),
-        (None, "There is no key"),
+        (None, "needs a key"),
     ],
     ids=["strange", "nonsense", "none"],
 )
@@ -481,9 +481,9 @@ def test_what_needs_the_files_says_so_where_a_service_is_named(
         assert "works on the files of a lake" in done.stderr
     monkeypatch.delenv("PENSTOCK_URL")
     done = penstock("rewards", "run", "--url", "http://127.0.0.1:1")
-    assert (done.returncode, "on a machine that has the lake" in done.stderr) == (2, True)
+    assert (done.returncode, "on the lake's machine" in done.stderr) == (2, True)
     done = penstock("db", "check", "--data", str(tmp_path / "none"))
-    assert "There is no lake at" in done.stderr
+    assert "holds no lake yet" in done.stderr
 
 
 def test_a_login_is_kept_for_its_owner_alone_until_the_logout(
@@ -504,10 +504,8 @@ def test_a_login_is_kept_for_its_owner_alone_until_the_logout(
     asked = penstock(*sql)
     assert (asked.returncode, asked.stdout) == (0, world.here(*sql).stdout)
     # The key goes to its own service alone, and a directory that is named comes first.
-    assert (
-        "There is no key" in penstock(*sql, "--url", url.replace("127.0.0.1", "localhost")).stderr
-    )
-    assert "There is no lake" in penstock(*sql, "--data", str(tmp_path / "none")).stderr
+    assert "needs a key" in penstock(*sql, "--url", url.replace("127.0.0.1", "localhost")).stderr
+    assert "holds no lake yet" in penstock(*sql, "--data", str(tmp_path / "none")).stderr
     assert penstock("logout", "--json").stdout.split() == ["{", '"forgotten":', "true", "}"]
     assert not login_path().exists()
     assert "There was no login" in penstock("logout").stderr

@@ -128,7 +128,7 @@ def test_the_pages_of_a_list_are_the_whole(world: World, name: str, place: str) 
         page, told = world.ask(place, *command, *size, *cursor)
         pages.append(page[field] if field else page)
         assert 0 < len(pages[-1]) <= 2
-        more = re.search(r"There are more: --cursor (\S+)", told)
+        more = re.search(r"The next page: --cursor (\S+)", told)
         behind = page["next"] if field and "next" in page else more and more[1]
         cursor = ["--cursor", behind] if behind else []
         assert len(pages) <= len(entries)

@@ -145,7 +145,7 @@ def test_an_address_of_nothing_is_a_page_for_browsers_alone(visits: Visits) -> N
 def test_a_suite_that_nobody_tried_and_a_time_that_is_none_say_what_to_do(visits: Visits) -> None:
     cookie = visits.session("read")
     suite = visits.ask("GET", "/suites/nothing", cookie)
-    assert (suite.status, "No checkpoint was tried at a suite" in suite.body) == (404, True)
+    assert (suite.status, "No checkpoint has results at a suite" in suite.body) == (404, True)
     sessions = visits.ask("GET", "/sessions?since=soon", cookie)
     assert sessions.status == 400
     assert "since soon" in sessions.body

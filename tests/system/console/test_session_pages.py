@@ -137,7 +137,7 @@ def test_a_session_is_handed_on_as_one_file(
     page = sign_in(console_service, "read")
     page.goto("/sessions/sample-kept")
     with page.expect_download() as started:
-        page.get_by_role("link", name="As a file").click()
+        page.get_by_role("link", name="Download").click()
     text = started.value.path().read_text()
     assert "sample-kept" in text
     assert "src=" not in text
@@ -161,7 +161,7 @@ def test_what_goes_on_comes_by_itself(console_service: ConsoleService, sign_in: 
     said(1)
     page = sign_in(console_service, "read")
     page.goto("/sessions/live")
-    assert page.get_by_text("going on").is_visible()
+    assert page.get_by_text("live", exact=True).is_visible()
     assert page.get_by_text("message 1").is_visible()
     said(2)
     page.get_by_text("message 2").wait_for()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
-from penstock.backends.eventlog.kafka import MARK, parse_address, value_of
-from penstock.backends.eventlog.kafka.log import KafkaEventLog
+from penstock.backends.eventlog.kafka_log import KafkaEventLog
+from penstock.backends.eventlog.kafka_topic import MARK, parse_address, value_of
 from penstock.backends.eventlog.log import EventLogSettings, LogUnreachable, LogUnwritable
 from penstock.core.errors import SettingInvalid
 from penstock.events.frames import encode_unjudged

@@ -164,7 +164,7 @@ def test_people_read_it_too(fleet: Fleet, run: Run) -> None:
         (["follow", "production", "--exec", "true", "--url", "http://x:99999"], "http://x:99999"),
         (["follow", "production", "--exec", "true", "--url", "http://[::1"], "http://[::1"),
         (["fleet", "production", "--url", "http://x:80/ä b"], "none a blank"),
-        (["fleet", "production", "--url", "http://u@x"], "a login in it is not sent"),
+        (["fleet", "production", "--url", "http://u@x"], "it holds a login"),
         (
             ["fleet", "production", "--url", "http://x/?key=1"],
             "The address http://x/?key=*** cannot",

@@ -123,7 +123,7 @@ def test_a_restore_that_is_killed_leaves_no_lake_and_the_next_one_makes_it(
         back_up(by_hand.lake, tmp_path / "copy")
         before = events_of(by_hand.lake)
     _killed(step, tmp_path / "copy", tmp_path / "again", place)
-    with pytest.raises(RestoreCutOff, match="Run penstock restore again"):
+    with pytest.raises(RestoreCutOff, match="Run `penstock restore` again"):
         open_or_make(load_settings(tmp_path / "again", {}))
     restore(tmp_path / "copy", tmp_path / "again")
     with open_existing(tmp_path / "again") as lake:

@@ -64,7 +64,7 @@ def test_overload_is_refused_with_a_time_to_come_back(start: Starter) -> None:
             assert "29000 bytes are not on disk yet" in reply.json()["detail"]
             reply = service.post("/v1/events", body, "bolt")
             assert (reply.status, reply.headers["retry-after"]) == (503, "1")
-            assert "Nothing of the request was accepted" in reply.json()["detail"]
+            assert "Nothing was accepted" in reply.json()["detail"]
             assert service.post("/v1/events", event("small"), "bolt").status == 200
         service.wait_for(lambda: service.metric("inflight_bytes") == 0)
         assert service.post("/v1/events", body).status == 200
@@ -113,7 +113,7 @@ def test_query_that_the_end_cuts_off_is_503(start: Starter) -> None:
         asking.join()
     [reply] = replies
     assert (reply.status, reply.headers["retry-after"]) == (503, "1")
-    assert "The service ended before the request was answered" in reply.json()["detail"]
+    assert "The service ended before it answered" in reply.json()["detail"]
 
 
 def test_key_works_once_made_and_stops_once_revoked(start: Starter) -> None:

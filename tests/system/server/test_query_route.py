@@ -106,7 +106,7 @@ def test_body_of_a_query_is_bounded(service: Any) -> None:
 
 
 def test_unknown_snapshot_is_404(service: Any) -> None:
-    assert "There is no snapshot nope" in problem(ask(service, "select 1", as_of="nope"), 404)
+    assert "The snapshot nope is unknown" in problem(ask(service, "select 1", as_of="nope"), 404)
 
 
 def test_answer_that_is_too_large_is_422(service: Any) -> None:

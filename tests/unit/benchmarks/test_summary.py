@@ -45,6 +45,6 @@ def test_a_mean_says_of_how_many_attempts_it_is() -> None:
     attempts.append(Attempt(task="t-4", attempt=0, error="parse_error: no end"))
     summary = _summarise((), attempts, {})
     rows = {row[0]: row[1] for row in summary_rows(summary)}
-    assert rows["completion tokens"] == "150 (of 2 attempts; 2 do not say it)"
+    assert rows["completion tokens"] == "150 (of 2 attempts; 2 did not report it)"
     assert (rows["latency, s"], rows["prompt tokens"]) == ("1.0", "—")
     assert [group.text for group in summary.error_groups] == ["1 × parse_error (t-4)"]

@@ -8,7 +8,7 @@ import pytest
 from penstock.ingest.endpoints import LedgerAnswer, LedgerTotals, WaitingAnswer
 from penstock.registry.channels.change import ChannelState
 from penstock_jobs.loop.endpoints import CycleAnswer
-from penstock_jobs.sessions.overview.pages import Facts, notices_of
+from penstock_jobs.sessions.overview import Facts, notices_of
 
 NOW_S = 1_795_219_200.0
 TOTALS = LedgerTotals(accepted=1000, stored=990, duplicate=10, rejected=0, waiting=0)
@@ -41,7 +41,7 @@ WAITING = replaced(LEDGER, waiting=WaitingAnswer(12, "", "The writer stopped."))
         ),
         (Facts(NOW_S, WAITING, NOW_S - 600), "bad", "12 events have waited 10 min", "/health"),
         (Facts(NOW_S, totals(rejected=50)), "warn", "50 of 1050 lines", "/health"),
-        (Facts(NOW_S, totals(dropped=5)), "warn", "drop 5 events", "/health"),
+        (Facts(NOW_S, totals(dropped=5)), "warn", "dropped 5 events", "/health"),
         (
             Facts(NOW_S, LEDGER, channels=[replace(CHANNEL, pinned=True)]),
             "warn", "pinned to ckpt-7", "/checkpoints",
@@ -58,7 +58,7 @@ WAITING = replaced(LEDGER, waiting=WaitingAnswer(12, "", "The writer stopped."))
             Facts(NOW_S, outcomes={"censored": 30, "scored": 10}, sessions=40),
             "warn", "30 of 40 sessions are censored", "/sessions?outcome=censored",
         ),
-        (Facts(NOW_S, sessions=4), "warn", "No run has computed", "/rewards"),
+        (Facts(NOW_S, sessions=4), "warn", "Rewards were never computed", "/rewards"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_in_a_sentence(facts: Facts, tone: str, said: str, href: str) -> None:

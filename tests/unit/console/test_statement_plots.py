@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from penstock.doors.console.query_pages import as_of_text, plot_of
+from penstock.doors.console.service_pages import as_of_text, plot_of
 from penstock.lake.query.shown_rows import Plot, ShownRows, show_rows
 
 

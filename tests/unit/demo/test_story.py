@@ -30,10 +30,10 @@ def test_columns_tell_what_was_measured_from_what_is_true() -> None:
         "edits kept: truth": "75%",
         "dissatisfied: measured": "40% ± 6",
         "dissatisfied: truth": "50%",
-        "made": "demo-0001",
+        "trained": "demo-0001",
         "benchmark before → after": "0.40 → 0.50",
         "gate": "PASS",
-        "what became of it": "rolled back",
+        "outcome": "rolled back",
     }
     assert (last[0], last[-1]) == ("after", "serves")
 

@@ -1,4 +1,4 @@
-"""Reads files of others, with bounds on size, depth and encoding, or raises Unfit."""
+"""Reads files that others wrote, with bounds on size, depth and encoding, or raises Unfit."""
 
 import os
 import re
@@ -20,22 +20,22 @@ T = TypeVar("T")
 
 
 class Unfit(Exception):
-    """Why a document cannot be read."""
+    """Raised for a document that cannot be read, with the reason."""
 
 
-#: Small documents are read whole to see what they are.
+#: Smaller documents are decoded to recognise them.
 _LOOK_BYTES_MAX = 256 * 1024 * 1024
-#: Many write numbers that JSON does not have. They become texts, which are no scores.
-#: A string without an end goes to the end: what is in it is not looked at again and again.
+#: Numbers that JSON does not have become texts, which are not scores. A string without an end
+#: matches up to the end of the text, so that it is scanned only once.
 _NO_NUMBER = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|-?\b(?:NaN|Infinity)\b', re.DOTALL)
-#: Of what is imported at a time.
+#: Files and folders of one import.
 _ENTRIES_MAX = 4_000_000
 _DEPTH_MAX = 64
 _BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 _UNREADABLE = (
     OSError, BadZipFile, zlib.error, EOFError, NotImplementedError, ValueError, RuntimeError,
 )  # fmt: skip
-#: The method, which zipfile knows from Python 3.14 on, and only where an entry is one frame.
+#: A method that zipfile knows only from Python 3.14 on, for entries of one frame.
 _ZSTANDARD = 93
 _HEADER_BYTES = 30
 
@@ -43,9 +43,10 @@ _HEADER_BYTES = 30
 def files(
     path: Path, *names: str, suffix: str = "", ends: Callable[[Path], bool] = lambda _folder: False
 ) -> Iterator[Path]:
-    """Regular files with these names or this suffix, in order; none below a folder where the walk
-    `ends`. A single file counts whatever its name. Raises OSError, and InvalidInput for a folder
-    that holds more, or is deeper, than any harness makes it."""
+    """Regular files with these names or this suffix, in order. A single file counts in any case.
+
+    The walk does not go below a folder where it `ends`. Raises OSError, and InvalidInput for a
+    folder that is larger or deeper than any harness makes it."""
     if path.is_file():
         yield path
         return
@@ -80,7 +81,7 @@ def read(path: Path, bytes_max: int) -> bytes:
 
 def decode(data: bytes, kind: type[T]) -> T:
     if encoding := _BOMS.get(data[:2]):
-        raise Unfit(f"it is {encoding}, and not UTF-8")
+        raise Unfit(f"it is {encoding}, not UTF-8")
     data = data.removeprefix(b"\xef\xbb\xbf")
     try:
         if b"NaN" in data or b"Infinity" in data:
@@ -106,22 +107,22 @@ def any_fits(paths: Iterable[Path], kinds: Iterable[type[T]]) -> bool:
 
 
 def seconds_between(start: object, end: object) -> float | None:
-    """The time between two moments in ISO 8601; None if one is missing, or they run backwards."""
+    """The time between two moments in ISO 8601. None if one is missing or the end comes first."""
     if not isinstance(start, str) or not isinstance(end, str):
         return None
     try:
         took = (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
-    except (ValueError, TypeError):  # one has a zone, and the other none
+    except (ValueError, TypeError):  # only one of them has a zone
         return None
     return took if took >= 0 else None
 
 
 class UnfitArchive(Unfit):
-    """The whole is larger than allowed."""
+    """Raised for an archive whose unpacked content is too large."""
 
 
 class Archive:
-    """A zip archive, read in memory. Of entries with the same name the last counts."""
+    """A zip archive, read in memory. The last of several entries with one name counts."""
 
     def __init__(self, file: IO[bytes], zipped: ZipFile, unpacked_bytes_max: int) -> None:
         self._file = file
@@ -130,7 +131,7 @@ class Archive:
         self.names = list(dict.fromkeys(zipped.namelist()))
 
     def read(self, name: str, bytes_max: int) -> bytes:
-        """Raises Unfit: damaged, encrypted, larger than allowed."""
+        """Read an entry. Raises Unfit if it is damaged, encrypted or too large."""
         data = bytearray()
         try:
             for piece in self._pieces(self._zipped.getinfo(name), bytes_max):
@@ -153,7 +154,7 @@ class Archive:
         header = self._file.read(_HEADER_BYTES)
         if len(header) < _HEADER_BYTES or header[:4] != b"PK\x03\x04":
             raise BadZipFile("an entry has no header")
-        self._file.seek(sum(unpack("<HH", header[26:30])), 1)  # its name, and what else it says
+        self._file.seek(sum(unpack("<HH", header[26:30])), 1)  # the name and extra fields
         packed = self._file.read(entry.compress_size)
         checksum = 0
         for piece in decompressed([packed], "zstd"):
@@ -169,4 +170,4 @@ def opened_archive(path: Path, unpacked_bytes_max: int) -> Iterator[Archive]:
         with path.open("rb") as file, ZipFile(file) as zipped:
             yield Archive(file, zipped, unpacked_bytes_max)
     except (OSError, BadZipFile, NotImplementedError) as error:
-        raise Unfit(f"it is no zip archive that can be read: {error}") from error
+        raise Unfit(f"it is not a readable zip archive: {error}") from error

@@ -1,4 +1,4 @@
-"""Jobs of Harbor: folders of trials, which the job's own result counts or repeats."""
+"""Jobs of Harbor: folders of trials. The job's own result counts or repeats them."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -20,7 +20,7 @@ from penstock_jobs.benchmarks.importers.trials import (
 NAME = "harbor"
 
 _RESULT, _CONFIG = "result.json", "config.json"
-#: Folders of a trial in which the agent and the tests write: results there prove nothing.
+#: Folders of a trial that the agent and the tests write to. Results there prove nothing.
 _WRITTEN_BY_OTHERS = {"agent", "user-agent", "artifacts", "verifier", "steps"}
 #: The model or its agent used up a limit, or refused. Other exceptions void a reward, as in Harbor.
 _ITS_OWN = {
@@ -28,7 +28,7 @@ _ITS_OWN = {
     "ContextLengthExceededError", "OutputLengthExceededError", "AgentSafetyRefusalError",
     "ContentPolicyViolationError",
 }  # fmt: skip
-#: A trial's name holds so much of its task's name.
+#: Length to which a trial's name cuts its task's name.
 _TASK_CHARS = 32
 _TOKENS = ("n_input_tokens", "n_output_tokens")
 
@@ -91,10 +91,10 @@ def recognises(path: Path) -> bool:
 
 
 def collect(trials: TrialCollection) -> None:
-    #: With the folder of each, and whether it is repeated in the result of its job.
+    #: Each result with its folder, and whether it comes from the job's own result.
     results: list[tuple[_TrialResult, Path, bool]] = []
     jobs: list[tuple[_Job, Path]] = []
-    #: Why there is no result, by the folder of the trial.
+    #: Reasons for missing results, by the trial's folder.
     failed: dict[Path, str] = {}
     for file in _files(trials.path, _RESULT):
         try:
@@ -134,7 +134,7 @@ def collect(trials: TrialCollection) -> None:
 
 def _files(path: Path, name: str) -> Iterator[Path]:
     def ends(folder: Path) -> bool:
-        """Below a trial lies what was written while it ran, by the agent too."""
+        """Whether the walk ends here. Below a trial are files that the agent wrote."""
         return (
             (folder != path and folder.name in _WRITTEN_BY_OTHERS)
             or documents.try_decode(folder / _CONFIG, _TrialConfig) is not None
@@ -147,7 +147,8 @@ def _files(path: Path, name: str) -> Iterator[Path]:
 def _without_result(
     config: _TrialConfig, folder: Path, why: str, trials: TrialCollection
 ) -> ImportedTrial:
-    """Its configuration may lack parts of its label: then the one counts that fits."""
+    """The trial of a configuration without a result. If its label is incomplete, the only label
+    that fits is taken."""
     task, agent = config.task, config.agent
     name = str(task.get("name") or Path(str(task.get("path") or "")).name)
     name = name or config.trial_name.rpartition("__")[0]
@@ -184,7 +185,7 @@ def _add_missing(job: _Job, file: Path, known: set[str], trials: TrialCollection
 
 
 def _task_of(name: str, trials: TrialCollection) -> str | None:
-    """Names of trials hold the last part of their task's, cut off where it is long."""
+    """Find a task by a trial's name, which begins with the last part of the task's name."""
     cut = name[:_TASK_CHARS].rstrip("_-")
     tasks = {trial.task: trial.task.rpartition("/")[2] for trial in trials}
     fitting = [task for task, part in tasks.items() if part[:_TASK_CHARS].rstrip("_-") == cut]
@@ -205,7 +206,7 @@ def _trials_named_in(job: _Job) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _rewards(result: _TrialResult) -> dict[str, Any]:
-    """Rewards by name. The oldest versions had one without a name."""
+    """Rewards by name. The oldest versions had one reward without a name."""
     verified = result.verifier_result or {}
     rewards = verified.get("rewards")
     if isinstance(rewards, dict):
@@ -261,12 +262,12 @@ def _outcome(result: _TrialResult, metric: str | None, notes: list[str]) -> floa
 
 
 def _parts(result: _TrialResult, name: str) -> list[Any]:
-    """Of the whole trial, else of each of its steps that has it."""
+    """The member of the whole trial, else of each step that has it."""
     parts = [result] if getattr(result, name) else result.step_results or []
     return [value for part in parts if (value := getattr(part, name))]
 
 
 def _sum(values: Iterable[Any]) -> Any:
-    """None unless each part says it: a sum of some would pass for the whole."""
+    """Sum the values. None if one is missing, since a partial sum would pass for the whole."""
     parts = list(values)
     return sum(parts) if parts and all(isinstance(each, (int, float)) for each in parts) else None

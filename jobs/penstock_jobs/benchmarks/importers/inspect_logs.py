@@ -1,4 +1,4 @@
-"""Logs of Inspect: a sample is a task, an epoch an attempt, and logs of one task id are tries."""
+"""Logs of Inspect: a sample is a task, an epoch an attempt. Logs of one task id are tries."""
 
 import re
 from collections import defaultdict
@@ -22,10 +22,10 @@ from penstock_jobs.benchmarks.importers.trials import (
 NAME = "inspect"
 
 _HEADERS = ("header.json", "_journal/start.json")
-#: A whole sample, or the part of a large one that holds its result.
+#: A whole sample, or the part of a large one with its result.
 _SAMPLE = re.compile(r"samples/(.+)_epoch_(\d+)(\.json|/sample\.json)")
 _EVAL, _HEAD_BYTES = re.compile(rb'"eval"\s*:\s*\{'), 64 * 1024
-#: The numbers that Inspect's metrics make of these values, unless a task says otherwise.
+#: Numbers that Inspect's metrics use for these values by default.
 _VALUES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 
 
@@ -141,7 +141,7 @@ def _is_archive(path: Path) -> bool:
 
 
 def _is_json_log(path: Path) -> bool:
-    """Also of one that is cut off: the description of an eval comes early."""
+    """Whether a file is a log, even a truncated one: its description comes early."""
     with path.open("rb") as file:
         return _EVAL.search(file.read(_HEAD_BYTES)) is not None
 
@@ -210,7 +210,7 @@ def _add_eval(logs: list[_Log], metric: str | None, trials: TrialCollection) -> 
 
 
 def _later(known: ImportedTrial, new: ImportedTrial, trials: TrialCollection) -> ImportedTrial:
-    """A later try keeps the results of an earlier one, and repeats its errors."""
+    """Merge a later try of a trial: it keeps results of the earlier one, and repeats its errors."""
     retries = known.measures["retries"], new.measures["retries"]
     if isinstance(known.outcome, str):
         if known.result == new.result:
@@ -228,7 +228,7 @@ def _trial(
     spec = log.header.eval
     notes: list[str] = []
     outcome = _outcome(sample, metric, notes)
-    # Only the tokens of the model under test count: other models may have graded.
+    # Only the tested model's tokens count: other models may have graded.
     usage = (sample.model_usage or {}).get(spec.model)
     if sample.model_usage and usage is None:
         notes.append("its tokens are not told: none are of the model itself")
@@ -265,7 +265,7 @@ def _outcome(sample: _EvalSample, metric: str | None, notes: list[str]) -> float
         if values:
             notes.append("a sample with an error was scored: the error counts")
         return _message(sample.error) or "error"
-    if limit == "operator":  # the model could have kept all other limits
+    if limit == "operator":  # the model is responsible for all other limits
         return "a person stopped it"
     if metric is None or metric not in values:
         return "it was not scored" if metric is None else f"it has no score {metric}"

@@ -1,4 +1,4 @@
-"""Reports in JUnit's XML: a test is a task, and what a report says of it an attempt."""
+"""Reports in JUnit's XML: a test is a task, its result in a report an attempt."""
 
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from penstock_jobs.benchmarks.importers.trials import ImportedTrial, TrialCollec
 NAME = "junit"
 
 _CHUNK_BYTES = 64 * 1024
-#: Remarks on runs before the last one, which passed; and on runs after a first one that did not.
+#: Remarks on failed runs before a last one that passed, and on runs after a failed first one.
 _EARLIER = {"flakyFailure": "failure", "flakyError": "error"}
 _FURTHER = {"rerunFailure", "rerunError"}
 _VERDICTS = {"failure", "error", "skipped"}
@@ -54,12 +54,12 @@ def _is_report(file: Path) -> bool:
 class _Test:
     suite: str
     attributes: dict[str, str]
-    #: The kind and the text of each remark of the report.
+    #: Kind and text of each remark.
     remarks: list[tuple[str, str]] = field(default_factory=list)
 
 
 class _XmlReader:
-    """Reads as a stream. Refuses a document type, and so entities: no report needs them."""
+    """Reads a report as a stream. It refuses document types and entities, which no report needs."""
 
     def __init__(self, tests_max: int) -> None:
         self.root: str | None = None
@@ -77,7 +77,7 @@ class _XmlReader:
         try:
             self._parser.Parse(data, last)
         except expat.ExpatError as error:
-            raise Unfit(f"it is no XML: {error}") from error
+            raise Unfit(f"it is not XML: {error}") from error
 
     def _refuse(self, *_declaration: object) -> None:
         raise Unfit("it declares a document type, which no report needs")

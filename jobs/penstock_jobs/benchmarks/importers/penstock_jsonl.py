@@ -1,4 +1,4 @@
-"""Penstock's own format: one JSON object a line, an attempt each."""
+"""Penstock's own format: a JSON object per line and attempt."""
 
 from collections.abc import Hashable, Iterator
 from pathlib import Path
@@ -47,7 +47,7 @@ def _is_ours(file: Path) -> bool:
 
 
 def _lines(file: Path) -> Iterator[tuple[int, bytes | None]]:
-    """Lines that are not empty, with their numbers; None for one that is too long."""
+    """Lines that are not empty, with their numbers. None stands for a line that is too long."""
     with file.open("rb") as lines:
         number = 0
         while line := lines.readline(_LINE_BYTES_MAX + 1):
@@ -88,7 +88,7 @@ def _take(file: Path, trials: TrialCollection) -> None:
 
 
 def _identity(line: dict[str, Any], otherwise: Hashable) -> Hashable:
-    """Its own id tells a trial from others, whatever its number."""
+    """The identity of a trial: its own id if it has one, whatever its number."""
     return line["task"], line["trial"] if line.get("trial") is not None else otherwise
 
 
@@ -100,9 +100,9 @@ def _read(text: bytes | None) -> dict[str, Any]:
         raise Unfit("it names no task")
     attempt = line.get("attempt")
     if attempt is not None and (isinstance(attempt, bool) or not isinstance(attempt, int)):
-        raise Unfit(f"its attempt is {attempt!r}, and no number")
+        raise Unfit(f"its attempt is {attempt!r}, not a number")
     if not isinstance(line.get("trial"), (str, int, NoneType)):
-        raise Unfit(f"its trial is {short(repr(line['trial']))}, and neither a text nor a number")
+        raise Unfit(f"its trial is {short(repr(line['trial']))}, neither a text nor a number")
     return line
 
 

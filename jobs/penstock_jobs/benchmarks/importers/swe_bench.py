@@ -1,4 +1,4 @@
-"""Reports of SWE-bench: an instance is a task, and a run one attempt at each."""
+"""Reports of SWE-bench: an instance is a task, a run is an attempt at each."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ _LOG = "run_instance.log"
 _VERDICTS = ("resolved_ids", "unresolved_ids", "empty_patch_ids")
 _TWICE = "the summary says both that it was resolved and that it was not"
 _ENVIRONMENT = "its environment failed"
-#: Lists of instances without a result, and why. The first that names an instance counts.
+#: Lists of instances without a result, with the reason. The first that names an instance counts.
 _ERRORS = {
     "error_ids": "its evaluation failed",
     "failed_ids": "its evaluation failed",
@@ -38,7 +38,7 @@ class _Summary(msgspec.Struct):
     empty_patch_ids: list[str] = []
     infra_failure_ids: list[str] = []
     failure_reasons: dict[str, Any] = {}
-    #: Only other reports with such lists have this member.
+    #: Only in other reports with such lists.
     results: msgspec.UnsetType | Any = msgspec.UNSET
     total_instances: int | None = None
 
@@ -46,14 +46,14 @@ class _Summary(msgspec.Struct):
 class _Instance(msgspec.Struct):
     resolved: bool
     patch_exists: bool | None = None
-    patch_is_None: bool = False  # noqa: N815 (as the report has it)
+    patch_is_None: bool = False  # noqa: N815 (the report's name)
     patch_successfully_applied: bool | None = None
     infra_failure: bool = False
     infra_failure_reason: str | None = None
 
 
 _INSTANCES = dict[str, _Instance]
-#: An outcome, and whether anything was edited if that is known.
+#: An outcome, and whether anything was edited, if known.
 _Result = tuple[float | str, bool | None]
 
 
@@ -78,7 +78,7 @@ def collect(trials: TrialCollection) -> None:
         if (summary := _summary(file)) is not None:
             summaries.append((file, summary))
         elif instances := documents.try_decode(file, _INSTANCES):
-            # Anybody may have written a report that lies elsewhere.
+            # A report elsewhere may be written by anybody.
             own = file.name == _REPORT and instances.keys() == {file.parent.name}
             if path.is_file() or own:
                 run = _run_of(file, path, runs)
@@ -88,7 +88,7 @@ def collect(trials: TrialCollection) -> None:
                 kind = "a report that does not lie in its instance's folder was left out"
                 trials.note(kind, file)
         elif file.name == _REPORT or path.is_file():
-            error = Unfit("it is no report of SWE-bench")
+            error = Unfit("it is not a report of SWE-bench")
             try:
                 documents.decode(documents.read(file, trials.options.document_bytes_max), _Summary)
             except Unfit as unfit:
@@ -116,14 +116,14 @@ def _summary(file: Path) -> _Summary | None:
 
 
 def _run_of(report: Path, root: Path, runs: dict[str, _RunReports]) -> _RunReports:
-    """Reports lie in RUN/MODEL/INSTANCE, below the folder that is imported."""
+    """The run of a report, which lies in RUN/MODEL/INSTANCE below the imported folder."""
     folders = report.relative_to(root).parts[:-2] if root.is_dir() else ()
     name = "/".join(folders)
     return runs.setdefault(name, _RunReports(name, folders[-1:]))
 
 
 def _run_named(file: Path, runs: dict[str, _RunReports]) -> _RunReports:
-    """A summary MODEL.RUN.json belongs to the reports of that run, else it is a run of its own."""
+    """The run of a summary: MODEL.RUN.json belongs to that run, others are their own runs."""
     for run in runs.values():
         parts = run.name.split("/")
         if len(parts) >= 2 and file.stem == f"{parts[-1]}.{parts[-2]}":
@@ -193,8 +193,8 @@ def _add(run: _RunReports, trials: TrialCollection) -> None:
                 trials.note("an instance that only the summary names is an error", where)
                 outcome, edited = trials.ONLY_SUMMARY, None
         elif listed is not None and str(listed[0]).startswith(_ENVIRONMENT):
-            outcome, edited = listed  # it looked into the logs as well
-        elif (  # the summary has other words for errors
+            outcome, edited = listed  # the summary knows the logs too
+        elif (  # the summary words errors differently
             listed is not None
             and listed[0] != outcome
             and not (isinstance(listed[0], str) and isinstance(outcome, str))

@@ -1,4 +1,4 @@
-"""Runs of Terminal-Bench 1.x: `results.json` of a run repeats those of its trials below."""
+"""Runs of Terminal-Bench 1.x. The `results.json` of a run repeats the results of its trials."""
 
 import re
 from collections import defaultdict
@@ -23,7 +23,7 @@ _RESULTS = "results.json"
 _METADATA = "run_metadata.json"
 #: Some versions leave the run out of a trial's name.
 _TRIAL = re.compile(r".+?\.(?P<number>\d+)-of-(?P<size>\d+)(?:\.(?P<run>.+))?", re.DOTALL)
-#: It ran to its end, or the model and its agent made it end: the tests say what came of it.
+#: The run ended, or the model or its agent ended it. The tests then decide the score.
 _ENDED_WELL = {"unset", "none"}
 _LIMITS = {"context_length_exceeded", "output_length_exceeded"}
 _ITS_OWN = _ENDED_WELL | {"agent_timeout", "fatal_llm_parse_error"} | _LIMITS
@@ -34,7 +34,7 @@ class _TerminalResult(msgspec.Struct):
     is_resolved: bool | None
     trial_name: str = ""
     id: str = ""
-    #: What `id` was called before.
+    #: The old name of `id`.
     uuid: str = ""
     failure_mode: str | None = None
     total_input_tokens: Any = None
@@ -92,17 +92,16 @@ def collect(trials: TrialCollection) -> None:
 
 
 def _is_trial(folder: Path) -> bool:
-    """Below it lies what was written while it ran, by the agent too."""
+    """Whether a folder is a trial's. Below it are files that the agent wrote."""
     if _TRIAL.fullmatch(folder.name) is not None:
-        return not (folder / _METADATA).exists()  # else a run that somebody named so
+        return not (folder / _METADATA).exists()  # else a run with such a name
     return documents.try_decode(folder / _RESULTS, _TerminalResult) is not None
 
 
 class _RunReader:
     def __init__(self, trials: TrialCollection, runs: dict[Path, _RunMetadata]) -> None:
         self._trials, self._runs = trials, runs
-        #: By task and run, the number of each attempt that has a result; without a number, what
-        #: tells it from others.
+        #: By task and run, the number of each attempt with a result, or its identity.
         self._places: defaultdict[tuple[str, str], set[Hashable]] = defaultdict(set)
 
     def add(self, result: _TerminalResult, file: Path, *, summary: bool) -> None:
@@ -165,7 +164,7 @@ class _RunReader:
                 )
 
     def _missing(self, task: str, run: _RunMetadata, size: int) -> list[int]:
-        """The numbers of a task's attempts that no result has; each without a number has one."""
+        """The numbers of a task's missing attempts. Each unnumbered result fills one of them."""
         known = self._places.get((task, run.run_id), set())
         numbers = [index for index in range(size) if index not in known]
         without_number = sum(not isinstance(place, int) for place in known)

@@ -1,4 +1,4 @@
-"""Importers collect trials, which become attempts with numbers, and problems."""
+"""The trials of an import, which become numbered attempts, and the problems found in them."""
 
 import hashlib
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -15,16 +15,16 @@ from penstock.registry.checkpoints.attempts import Attempt, check_attempt
 from penstock_jobs.benchmarks.importers import documents
 
 _TEXT_CHARS_MAX = 500
-#: The texts that `documents.decode` makes of numbers that JSON does not have.
+#: Texts that `documents.decode` puts for numbers that JSON does not have.
 _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    #: Which of several scores counts, and whose results.
+    #: The score to take, and the label whose trials are taken.
     metric: str | None = None
     only: str | None = None
-    #: Whether runs that have not ended are taken too. Missing results are errors then.
+    #: Take unfinished runs too. Missing results are then errors.
     unfinished: bool = False
     document_bytes_max: int = 512 * MIB
     unpacked_bytes_max: int = 64 * GIB
@@ -41,24 +41,24 @@ class ImportProblem:
 @dataclass(frozen=True, kw_only=True)
 class ImportedTrial:
     task: str
-    #: Its score, or the error that stands for one.
+    #: Its score, or an error.
     outcome: float | str
     #: The other fields of an Attempt.
     measures: Mapping[str, Any] = field(default_factory=dict)
     #: Two trials with one identity are copies, whatever their files.
     identity: Hashable
-    #: The id by which a later import recognises it, whatever its number; "" where it has none.
+    #: Id by which a later import recognises it, whatever its number; may be empty.
     trial: str = ""
     where: str
-    #: For example the agent and the model.
+    #: Such as the agent and the model.
     label: tuple[str, ...] = ()
     run: str = ""
-    #: Its place in its run, where the format has one, and how many its run should have.
+    #: Its number in its run, if the format has one, and the planned number of attempts.
     index: int | None = None
     size: int = 0
     started: str = ""
     name: str = ""
-    #: Kinds of problems to note, if it is taken.
+    #: Kinds of problems to note if it is taken.
     notes: Sequence[str] = ()
 
     @property
@@ -67,7 +67,7 @@ class ImportedTrial:
 
 
 class ImportProblems:
-    """What an import could not take as it stood: how often, and where first."""
+    """Problems of an import, by kind, with counts and first places."""
 
     def __init__(self, known: Iterable[ImportProblem] = ()) -> None:
         self.problems = {each.kind: replace(each, examples=[*each.examples]) for each in known}
@@ -84,7 +84,7 @@ class ImportProblems:
 
 
 class TrialCollection(ImportProblems):
-    """The trials of one import, each once."""
+    """The trials of an import, each once."""
 
     ONLY_SUMMARY = "only the summary names it"
     DIFFERENT_RESULTS = "of two results that differ neither was taken"
@@ -93,7 +93,7 @@ class TrialCollection(ImportProblems):
         super().__init__()
         self.path, self.options = path, options
         self._trials: dict[Hashable, ImportedTrial] = {}
-        #: Where the result of each attempt stands, once they are numbered.
+        #: Places of results, by numbered attempt.
         self.sources: dict[tuple[str, int], str] = {}
         self._places: set[tuple[Hashable, Hashable, bool]] = set()
 
@@ -101,7 +101,7 @@ class TrialCollection(ImportProblems):
         return iter(self._trials.values())
 
     def decode(self, file: Path, kinds: Mapping[str, type[Struct]]) -> Struct | None:
-        """The document as the first kind whose key it has. Raises Unfit."""
+        """Decode a document as the first kind whose key it has. Raises Unfit."""
         data = documents.read(file, self.options.document_bytes_max)
         keys = documents.decode(data, dict[str, Raw]).keys()
         for key, kind in kinds.items():
@@ -111,13 +111,13 @@ class TrialCollection(ImportProblems):
         return None
 
     def leave_out(self, kind: str, file: Path, error: Exception) -> None:
-        """Note a file that cannot be read. Raises InvalidInput if it is all that is imported."""
+        """Note an unreadable file. Raises InvalidInput if it is the whole import."""
         if self.path.is_file():
             raise InvalidInput(what=f"The file {file}", why=str(error)) from error
         self.note(kind, f"{file}: {error}")
 
     def distinct(self, files: Iterable[Path]) -> Iterator[Path]:
-        """Files without copies. Results without ids show copies in no other way."""
+        """Skip files with equal content, for formats whose results have no ids."""
         digests: set[bytes] = set()
         for path in files:
             with path.open("rb") as file:
@@ -129,7 +129,7 @@ class TrialCollection(ImportProblems):
             digests.add(digest)
 
     def metric(self, what: str, names: Collection[str]) -> str | None:
-        """The metric of the options, else the only one, if any. Raises InvalidInput."""
+        """The metric of the options, or the only one there is. Raises InvalidInput."""
         name, known = self.options.metric, ", ".join(sorted(names))
         if name is not None and names and name not in names:
             raise InvalidInput(what=f"The {what} {name!r}", why=f"there are: {known}")
@@ -140,19 +140,19 @@ class TrialCollection(ImportProblems):
 
     def refuse_unfinished(self, what: str, missing: str) -> None:
         if not self.options.unfinished:
-            why = f"it has not ended: {missing} are missing; wait for it, or take it as it is with"
-            raise InvalidInput(what=what, why=f"{why} --unfinished")
+            why = f"it has not ended: {missing} are missing; wait, or import it with --unfinished"
+            raise InvalidInput(what=what, why=why)
 
     def add(self, trial: ImportedTrial, holder: Hashable = None, *, summary: bool = False) -> None:
-        """Of two that differ neither counts. A run's summary may repeat what the run holds."""
+        """Add a trial. Two different results of one trial are an error. A summary may repeat it."""
         place, other_place = ((trial.identity, holder, kind) for kind in (summary, not summary))
         repeated = other_place in self._places and place not in self._places
         self._places.add(place)
         known = self._trials.get(trial.identity)
         if known is None:
             if len(self._trials) == self.options.attempts_max:
-                why = f"it holds more than {self.options.attempts_max} attempts: import it in parts"
-                raise InvalidInput(what="What was named", why=why)
+                why = f"it has more than {self.options.attempts_max} attempts: import it in parts"
+                raise InvalidInput(what="The import", why=why)
             self._trials[trial.identity] = trial
         elif (known.result, known.label) != (trial.result, trial.label):
             self._trials[trial.identity] = self.neither(known, trial)
@@ -164,12 +164,12 @@ class TrialCollection(ImportProblems):
         self.add(ImportedTrial(task=task, outcome=self.ONLY_SUMMARY, identity=identity, **facts))
 
     def neither(self, known: ImportedTrial, other: ImportedTrial) -> ImportedTrial:
-        """The error that stands for two trials with one identity and different results."""
+        """Make the error that replaces two different results of one trial."""
         self.note(self.DIFFERENT_RESULTS, f"{known.where}, {other.where}")
         return replace(known, outcome="two results of it differ", measures={}, notes=())
 
     def attempts(self) -> list[Attempt]:
-        """By task and number. Raises InvalidInput where the results of several are mixed."""
+        """The attempts, sorted by task and number. Raises InvalidInput for mixed labels."""
         trials = _of_one_label(list(self._trials.values()), self.options.only)
         for trial in trials:
             for kind in trial.notes:
@@ -213,23 +213,23 @@ def _measure(value: Any, kind: type) -> Any:
 
 
 def _of_one_label(trials: list[ImportedTrial], name: str | None) -> list[ImportedTrial]:
-    """The trials of one label. A part names a label if no other label has that part."""
+    """The trials of one label. A part of a label names it if no other label has that part."""
     texts = {trial.label: " ".join(trial.label) for trial in trials}
     if name is None:
         if len(texts) > 1:
             names = "; ".join(sorted(text or "(not named)" for text in texts.values()))
-            why = f"there are those of several: {names}; name one with --only"
-            raise InvalidInput(what="A mixture of results", why=why)
+            why = f"they come from several: {names}; name one with --only"
+            raise InvalidInput(what="These results", why=why)
         return trials
     fitting = {label for label, text in texts.items() if name in (*label, text)}
     if len(fitting) != 1:
         names = "; ".join(sorted(texts[label] or "(not named)" for label in fitting or texts))
-        raise InvalidInput(what=f"--only {name!r}", why=f"it names none, or several, of: {names}")
+        raise InvalidInput(what=f"--only {name!r}", why=f"it must name exactly one of: {names}")
     return [trial for trial in trials if trial.label in fitting]
 
 
 def _numbered(trials: Iterable[ImportedTrial]) -> Iterator[tuple[ImportedTrial, int]]:
-    """Number the attempts at each task run after run; in a run by the format, else by time."""
+    """Number each task's attempts, run by run; within a run by the format, else by time."""
     by_task: dict[str, dict[str, list[ImportedTrial]]] = {}
     began: dict[str, str] = {}
     for trial in sorted(trials, key=lambda trial: (not trial.started, trial.started, trial.name)):
@@ -258,8 +258,8 @@ def short(text: object) -> str:
 
 
 def reported_tokens(prompt: Any, completion: Any, notes: list[str]) -> dict[str, Any]:
-    """The measures of tokens. Harnesses fill in 0 for what nobody told them, and no model answers
-    without having read a token."""
+    """The measures of tokens. Zero counts are dropped: harnesses put 0 for unknown, and no model
+    answers without reading a token."""
     if not prompt and not completion:
         if prompt == 0 or completion == 0:
             notes.append("0 tokens read and written stand for tokens that nobody reported")
@@ -272,9 +272,9 @@ def scored(value: Any) -> float | str:
         return float(value)
     number = isinstance(value, (int, float))
     if value in _NO_NUMBERS or (number and not -inf < value < inf):
-        return "its score is no finite number"
+        return "its score is not a finite number"
     if not number:
         return f"its score cannot be read: {short(repr(value))}"
     if not 0 <= value <= 1:
-        return f"its score is {short(value)}, and scores lie between 0 and 1"
+        return f"its score is {short(value)}, not between 0 and 1"
     return float(value)

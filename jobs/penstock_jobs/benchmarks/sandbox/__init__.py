@@ -1,1 +1,1 @@
-"""Where the programs of others run: the agent of an attempt, and then its check."""
+"""Sandboxes, in which an attempt's agent and then its check run."""

@@ -1,6 +1,6 @@
-"""What a program in a sandbox may reach: addresses, under the names that they have outside.
+"""Addresses that a program in a sandbox may reach, under their usual names.
 
-Each is a listener on the loopback, with the same port; a relay outside accepts its connections."""
+Each is a listener on the loopback with the same port. A relay outside accepts its connections."""
 
 import asyncio
 import ipaddress
@@ -20,7 +20,7 @@ _NAMES_MAX = 250
 
 
 class Forward(NamedTuple):
-    """From the address of a listener in the sandbox to a host; both have the same port."""
+    """A listener in the sandbox and the host that it leads to, with the same port."""
 
     listen: str
     host: str
@@ -31,7 +31,7 @@ class Forwards(NamedTuple):
     all: list[Forward]
     #: Lines of /etc/hosts.
     names: dict[str, str]
-    #: Further addresses that the loopback needs.
+    #: Additional addresses of the loopback.
     extra: tuple[str, ...]
 
 
@@ -46,7 +46,7 @@ def split(address: str) -> tuple[str, int]:
     host = host.removeprefix("[").removesuffix("]")
     port = int(digits) if digits.isascii() and digits.isdecimal() else 0
     if not 0 < port < 65536 or not (_is_number(host) or _NAME.fullmatch(host)):
-        why = "it has to be HOST:PORT, such as packages.example:443"
+        why = "it must be HOST:PORT, such as packages.example:443"
         raise InvalidInput(what=f"The address {address!r}", why=why)
     return host, port
 
@@ -64,7 +64,7 @@ def plan(addresses: Iterable[str]) -> Forwards:
                 raise InvalidInput(what="The list of addresses", why="it has too many names")
             listen = names.setdefault(host, f"127.1.0.{len(names) + 1}")
         elif ":" in host and host != "::1":
-            why = "in a sandbox only ::1 of version 6 can be reached; use a name or version 4"
+            why = "a sandbox reaches no IPv6 address but ::1; use a name or an IPv4 address"
             raise InvalidInput(what=f"The address {host}", why=why)
         else:
             listen = host
@@ -90,7 +90,7 @@ _PAUSE_SECONDS = 0.1
 
 
 class Relay:
-    """Carries what listeners accept, in a thread of its own until it is closed."""
+    """Relays accepted connections, in its own thread, until it is closed."""
 
     def __init__(self, forwards: Sequence[Forward], listening: Sequence[socket.socket]) -> None:
         self._forwards = list(zip(forwards, listening, strict=True))
@@ -144,7 +144,7 @@ class Relay:
                 try:
                     async with asyncio.timeout(_CONNECT_SECONDS_MAX):
                         far = await asyncio.open_connection(forward.host, forward.port)
-                except OSError:  # a time-out is one too
+                except OSError:  # including a timeout
                     self._refused.add(address)
                     return
                 self._reached.add(address)

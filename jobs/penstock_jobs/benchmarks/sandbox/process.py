@@ -1,6 +1,7 @@
-"""The process of an isolated sandbox: keeps its folders in memory, starts each program in
-namespaces that end with it, and ends with the other end of its socket. It imports little: it starts
-once per attempt."""
+"""The process of an isolated sandbox. It keeps folders in memory, and starts each program in
+namespaces that end with it.
+
+It ends with the other end of its socket. It imports little, since it starts once per attempt."""
 
 import json
 import os
@@ -26,18 +27,18 @@ from penstock.backends.execution.confinement import (
 )
 from penstock.backends.execution.guarded_process import Channel
 from penstock_jobs.benchmarks.sandbox import root_folder as kernel
-from penstock_jobs.benchmarks.sandbox.folder_files import NamedFolders
 from penstock_jobs.benchmarks.sandbox.root_folder import PLACE, make_root
+from penstock_jobs.benchmarks.sandbox.sandbox_files import NamedFolders
 
-#: A folder that every Linux has, and that no program needs.
+#: A folder that every Linux has and no program needs.
 _BASE = "/sys"
-#: What programs may write to, of the size of the sandbox's limits; and what they may only read.
+#: Folders that programs may write to, bounded by the limits, and folders that they only read.
 _SHARED, _GIVEN, _ROOT = f"{_BASE}/shared", f"{_BASE}/given", f"{_BASE}/root"
 _EMPTY = f"{_BASE}/empty"
 _MIB = 1024 * 1024
 
 _POLL_SECONDS = 0.1
-#: Where programs run as our own user, this process and the two after it count as theirs.
+#: If programs run as our own user, this process and the two after it count as theirs.
 _OWN_PROCESSES = 3
 
 _SMALL_BYTES = 64 * _MIB
@@ -50,7 +51,7 @@ def main(end: socket.socket) -> None:
         opening = receive_order(control)
         kernel.unshare(kernel.NEW_NAMESPACE_USER)
         send_answer(control, {"unshared": True})
-        receive_order(control)  # by then this process has its user again
+        receive_order(control)  # now the user mapping is written
         kernel.unshare(kernel.NEW_NAMESPACE_MOUNT)
         kernel.keep_mounts_here()
         kernel.mount_empty(_BASE)
@@ -77,7 +78,7 @@ def _size_of(disk_bytes: int) -> str:
 
 
 class _SandboxFolders:
-    """Carries out orders: `do_NAME` for each."""
+    """Carries out the order NAME with `do_NAME`."""
 
     def __init__(self, control: Channel, opening: Mapping[str, Any]) -> None:
         self._control = control
@@ -101,7 +102,7 @@ class _SandboxFolders:
         child = os.fork()
         if child == 0:
             _separate(self._control, program)
-        os.waitpid(child, 0)  # all that the program started ends with it
+        os.waitpid(child, 0)  # everything that the program started ends with it
 
     def do_read(self, folder: str, name: str, bytes_max: int) -> str | None:
         content = self._folders.read(folder, name, bytes_max)
@@ -113,7 +114,7 @@ class _SandboxFolders:
 
 
 def _separate(control: Channel, program: Mapping[str, Any]) -> None:
-    """Runs in a process between: a new PID namespace begins with the children of its maker."""
+    """Make namespaces, in a process between: a PID namespace begins with its maker's children."""
     die_with_parent()
     try:
         kernel.unshare(kernel.NEW_NAMESPACE_MOUNT | kernel.NEW_NAMESPACES_REST)
@@ -131,10 +132,10 @@ def _separate(control: Channel, program: Mapping[str, Any]) -> None:
 
 
 def _supervise(control: Channel, program: Mapping[str, Any], tied: int) -> NoReturn:
-    """The first process of a program's namespaces. The kernel ends all others with it."""
+    """Run as the first process of a program's namespaces. The kernel ends all others with it."""
     try:
         die_with_parent()
-        if select.select([tied], [], [], 0)[0]:  # the parent was gone before that
+        if select.select([tied], [], [], 0)[0]:  # the parent is gone already
             os._exit(1)
         socket.sethostname("sandbox")
         kernel.raise_loopback(program["extra"])
@@ -167,7 +168,7 @@ def _watch(control: Channel, program: Mapping[str, Any], call_filter: bytes) -> 
     while status is None and cut is None:
         left = began + program["seconds"] - time.monotonic()
         wait_s = max(min(left, _POLL_SECONDS), 0)
-        # No order comes now: the control is readable when its other end is gone.
+        # No order comes now, so the control is readable only if its other end is gone.
         if gone in select.select([ended, gone], [], [], wait_s)[0]:
             os._exit(1)
         status = _reap(child)
@@ -212,8 +213,9 @@ def _become(program: Mapping[str, Any], call_filter: bytes) -> NoReturn:
 
 
 def _used_bytes() -> int:
-    """The memory of all processes of this namespace but the first. The quick sum counts shared
-    pages several times: only a small one is believed."""
+    """The memory of all processes of this namespace but the first.
+
+    The quick sum counts shared pages repeatedly, so it is only trusted if it is small."""
     page_bytes = os.sysconf("SC_PAGE_SIZE")
     pids = [name for name in os.listdir("/proc") if name.isdecimal() and name != "1"]
     resident = 0
@@ -222,7 +224,7 @@ def _used_bytes() -> int:
             resident += int(file.read().split()[1]) * page_bytes
     if resident < _SMALL_BYTES:
         return resident
-    proportional = 0  # with its part of the pages that it shares
+    proportional = 0  # with each process's share of shared pages
     for pid in pids:
         with suppress(OSError, ValueError), open(f"/proc/{pid}/smaps_rollup", "rb") as file:
             pss = next((line for line in file if line.startswith(b"Pss:")), b"Pss: 0")
@@ -235,15 +237,15 @@ def receive_order(source: Channel) -> Any:
 
 
 def send_answer(to: Channel, answer: dict[str, Any], files: Sequence[int] = ()) -> None:
-    """Sends JSON: a program in the sandbox may have taken over this end. Raises OSError."""
+    """Send JSON, which is safe even if a program took over this end. Raises OSError."""
     to.send(json.dumps(answer).encode(), files)
 
 
-# How much of the machine programs may use, and what the kernel refuses to them
+# Limits of programs, and system calls that the kernel refuses to them
 
 _UNIX, _IPV4, _IPV6, _NETLINK = 1, 2, 10, 16
-#: Mount, cgroup, host name, IPC, user, PID and network. For `clone` the bit of the time namespace
-#: is a part of a signal's number.
+#: Mount, cgroup, host name, IPC, user, PID and network. In `clone`, the time namespace's bit is
+#: part of a signal's number.
 _NAMESPACES = 0x7E020000
 _NAMESPACE_OF_TIME = 0x80
 _CHANGES = (
@@ -257,8 +259,8 @@ _WAYS_INTO_THE_KERNEL = (
     "add_key", "bpf", "fanotify_init", "keyctl", "lookup_dcookie", "perf_event_open",
     "request_key", "syslog", "userfaultfd",
 )  # fmt: skip
-#: Programs and libraries do without these where the kernel does not have them. The namespaces that
-#: `clone3` asks for stand where a filter cannot read.
+#: Programs do without these if the kernel lacks them. A filter cannot see the namespaces that
+#: `clone3` asks for.
 _ABSENT = ("clone3", "io_uring_enter", "io_uring_register", "io_uring_setup")
 FORBIDDEN_CALLS = (
     CallRule("clone", EPERM, argument=0, mask=_NAMESPACES),
@@ -268,12 +270,12 @@ FORBIDDEN_CALLS = (
     *(CallRule(call, EPERM) for call in (*_CHANGES, *_WAYS_INTO_THE_KERNEL)),
     *(CallRule(call, ENOSYS) for call in _ABSENT),
 )
-#: Also refused to a program that sees the processes of others who have its user.
+#: Also refused to a program that sees other processes of its user.
 FORBIDDEN_BESIDE_OTHERS = tuple(
     CallRule(call, EPERM)
     for call in ("kcmp", "pidfd_getfd", "process_vm_readv", "process_vm_writev", "ptrace")
 )
-#: Pairs of streams are connected for ever; what takes any address with each message is not.
+#: Stream pairs stay connected to each other; datagram sockets may send to any address.
 _DATAGRAMS = 0b10
 #: The first rule of a call counts.
 FORBIDDEN_WITHOUT_UNIX = (
@@ -283,7 +285,7 @@ FORBIDDEN_WITHOUT_UNIX = (
 
 
 def call_filter(*, beside_others: bool, unix_sockets: bool = True) -> bytes | None:
-    """The filter for programs beside which others run or not; None where this machine has none."""
+    """Make the filter of system calls. Returns None if this machine has none."""
     rules = [*FORBIDDEN_CALLS, *(FORBIDDEN_BESIDE_OTHERS if beside_others else ())]
     if not unix_sockets:
         rules = [*FORBIDDEN_WITHOUT_UNIX, *rules]
@@ -296,15 +298,15 @@ def call_filter(*, beside_others: bool, unix_sockets: bool = True) -> bytes | No
 def limit_use(
     *, memory_bytes: int, disk_bytes: int, seconds: float, processes: int | None = None
 ) -> None:
-    """Limits this process, and each that it starts; `processes` are those of its user together."""
+    """Limit this process and its children. `processes` counts all processes of its user."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)  # Python ignores them
     limits = {
-        # Memory that a program may write to: what it only reserves costs nothing.
+        # Only memory that a program may write to counts.
         resource.RLIMIT_DATA: memory_bytes,
-        # Of files beside the disk: it is full before.
+        # For files outside the sandbox's disk, which is full before.
         resource.RLIMIT_FSIZE: 2 * disk_bytes,
-        # Ends what outlives the time of the sandbox, and nothing before that.
+        # Ends processes that outlive the sandbox's time, and none before.
         resource.RLIMIT_CPU: int(seconds * (os.cpu_count() or 1)) + 1,
         resource.RLIMIT_CORE: 0,
     }
@@ -314,8 +316,8 @@ def limit_use(
 
 
 def plain_command(command: Sequence[str], call_filter: bytes | None, **limits: float) -> list[str]:
-    """The command of a process that limits itself (as `limit_use` says) and becomes this command,
-    whose environment has no influence on that."""
+    """Make a command that limits itself with `limit_use`, then becomes the given command. The
+    environment cannot change that."""
     start = f"import json, sys; sys.path[:] = json.loads(sys.argv[1]); import {__name__} as limits"
     arguments = [json.dumps(sys.path), json.dumps(limits), (call_filter or b"").hex(), *command]
     return [sys.executable, "-ISBc", f"{start}; limits.become_limited()", *arguments]

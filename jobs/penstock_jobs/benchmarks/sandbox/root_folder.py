@@ -1,8 +1,7 @@
-"""The root of the file system that a program sees: the machine's programs, read only, and the
-folders of its sandbox.
+"""The file system that a program sees: the machine's programs, read-only, and its own folders.
 
-Folders of the machine are shown through overlays, which have inodes of their own: a Unix socket or
-a named pipe in one is not the one outside, whenever somebody starts to listen there."""
+Folders of the machine are shown through overlays, which have their own inodes. A Unix socket or
+named pipe in one is never the one outside."""
 
 import ctypes
 import errno
@@ -16,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from penstock.backends.execution.confinement import NO_NEW_PRIVILEGES, check_call, control, libc
-from penstock_jobs.benchmarks.sandbox.visible_files import closed_folder, is_closed
+from penstock_jobs.benchmarks.sandbox.sandbox_files import closed_folder, is_closed
 
 NEW_NAMESPACE_USER = 0x10000000
 NEW_NAMESPACE_MOUNT = 0x00020000
@@ -36,26 +35,27 @@ _SET_DUMPABLE = 4
 _DROP_FROM_BOUNDING_SET, _SET_SECURITY_BITS, _CAP_AMBIENT, _CLEAR_ALL = 24, 28, 47, 4
 _CAPABILITY_VERSION_3 = 0x20080522
 _CAPABILITIES_MAX = 64
-#: Becoming root gives no capability, and none is kept or raised; each with the bit that locks it.
+#: Root gives no capability, and none is kept or raised; each bit with its lock.
 _NOTHING_BY_BEING_ROOT = 0b1110_1111
 
 _SET_ADDRESS, _GET_FLAGS, _SET_FLAGS, _UP = 0x8916, 0x8913, 0x8914, 0x1
 
-#: Where programs find the folders of a sandbox.
+#: Path of a sandbox's folders for its programs.
 PLACE = "/penstock"
-#: A sandbox has its own: on the machine others run, listen and store things in these folders.
+#: A sandbox has its own: on the machine, others run, listen and store files there.
 _REPLACED = ("dev", "proc", "run", "sys", "tmp", PLACE[1:])
 _ALSO_EMPTY = ("/var/tmp", "/var/run", "/var/lock")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
-#: A folder that holds mounts is shown entry by entry, up to so many.
+#: A folder with mounts is shown entry by entry, up to this many.
 _ENTRIES_MAX = 1_000
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 def make_root(program: Mapping[str, Any]) -> list[str]:
-    """Make the root of the file system that a program sees, and go there. Returns the folders
-    through which sockets of the machine can be reached: no overlay can be made of them."""
+    """Make the root that a program sees, and go there.
+
+    Returns the folders that no overlay covers: sockets of the machine can be reached in them."""
     root, to_nobody = program["root"], program["owner"] is not None
     mount_empty(root)
     machine = _MachineFolders(program["empty"], to_nobody=to_nobody)
@@ -65,7 +65,7 @@ def make_root(program: Mapping[str, Any]) -> list[str]:
             mount_empty(root + path)
     _write_hosts(root, program["names"])
     closed = {closed_folder(path) for path in program["visible"]} if to_nobody else set()
-    # A folder before those in it, which are gone then.
+    # An outer folder first: covering it hides the inner ones.
     for place in sorted({*program["homes"], *filter(None, closed)}):
         if os.path.isdir(root + place):
             mount_empty(root + place)
@@ -86,7 +86,7 @@ def make_root(program: Mapping[str, Any]) -> list[str]:
         _make_place(root, path)  # again: by now there is another /tmp
         machine.show(path, root + path, opened=to_nobody)
     _hide(root, program["hidden"])
-    # The last: the kernel refuses it once a part of the machine's own /proc is hidden.
+    # Comes last, since the kernel refuses it if a part of the machine's /proc is hidden.
     mount("proc", f"{root}/proc", "proc", MOUNT_PLAIN | MOUNT_NO_PROGRAMS)
     change_root(root)
     return machine.uncovered
@@ -94,11 +94,11 @@ def make_root(program: Mapping[str, Any]) -> list[str]:
 
 class _MachineFolders:
     def __init__(self, empty: str, *, to_nobody: bool) -> None:
-        """`empty` is an empty folder. To nobody, what only its owner may enter is closed."""
+        """`empty` is an empty folder. `to_nobody` hides folders that only owners may enter."""
         self._empty = empty
         self._to_nobody = to_nobody
         self._mounts = _mount_points()
-        #: Folders that are shown as they are, with their sockets.
+        #: Folders that are shown without an overlay, with their sockets.
         self.uncovered: list[str] = []
 
     def show_all(self, root: str, left_out: Iterable[str]) -> None:
@@ -110,14 +110,14 @@ class _MachineFolders:
             elif os.path.isdir(f"/{name}"):
                 os.mkdir(f"{root}/{name}")
                 if f"/{name}" not in left_out:
-                    with suppress(OSError):  # one that this user may not enter stays empty
+                    with suppress(OSError):  # a folder that this user may not enter stays empty
                         self.show(f"/{name}", f"{root}/{name}")
         for name in _REPLACED:
             os.mkdir(f"{root}/{name}")
 
     def show(self, source: str, place: str, *, opened: bool = False) -> None:
-        """Read only. `opened`: a folder that only its owner may enter is shown by its content, as
-        it is now."""
+        """Show a file or folder, read-only. With `opened`, a folder that only its owner may enter
+        is shown by its present content."""
         if os.path.isfile(source):
             _add(source, place, writable=False)
         elif not os.path.isdir(source):
@@ -127,7 +127,7 @@ class _MachineFolders:
         elif not any(mount.startswith(f"{source}/") for mount in self._mounts):
             self._cover(source, place)
         elif not (self._to_nobody and is_closed(source)):
-            # The kernel makes no overlay of a folder below which others are mounted.
+            # The kernel cannot make an overlay of a folder with mounts below it.
             entries = list(os.scandir(source))
             if len(entries) <= _ENTRIES_MAX:
                 self._show_entries(source, place, entries)
@@ -149,7 +149,7 @@ class _MachineFolders:
         restrict_mounts(place, MOUNT_PLAIN | MOUNT_READ_ONLY)
 
     def _cover(self, source: str, place: str) -> None:
-        opened = os.open(source, os.O_PATH)  # its name may hold what options are separated by
+        opened = os.open(source, os.O_PATH)  # its name may hold a separator of options
         try:
             layers = f"lowerdir={self._empty}:/proc/self/fd/{opened}"
             mount("overlay", place, "overlay", MOUNT_PLAIN | MOUNT_READ_ONLY, layers)
@@ -166,7 +166,7 @@ class _MachineFolders:
 def _mount_points() -> list[str]:
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         points = [line.split(" ", 5)[4] for line in file]
-    # Blanks and backslashes stand there as octal numbers.
+    # Blanks and backslashes are written as octal numbers.
     return [_OCTAL.sub(lambda number: chr(int(number[1], 8)), point) for point in points]
 
 
@@ -216,7 +216,7 @@ def _make_devices(place: str) -> None:
         os.symlink(target, f"{place}/{name}")
     os.mkdir(f"{place}/shm")
     os.mkdir(f"{place}/pts")
-    with suppress(OSError):  # terminals are a comfort
+    with suppress(OSError):  # terminals are optional
         options = "newinstance,ptmxmode=0666,mode=0620"
         mount("devpts", f"{place}/pts", "devpts", MOUNT_NO_SUID, options)
         os.symlink("pts/ptmx", f"{place}/ptmx")
@@ -228,7 +228,7 @@ def _add(source: str, place: str, *, writable: bool) -> None:
     restrict_mounts(place, MOUNT_PLAIN | (0 if writable else MOUNT_READ_ONLY))
 
 
-# System calls that Python has no function for. Linux only; all raise OSError
+# System calls without a function in Python. Linux only; all raise OSError
 
 
 def unshare(namespaces: int) -> None:
@@ -244,17 +244,17 @@ def mount(
 
 
 def bind(source: str, target: str) -> None:
-    """Show a folder at another place, with all that is mounted below."""
+    """Show a folder at another place, with all mounts below it."""
     mount(source, target, None, _BIND | _RECURSIVE)
 
 
 def keep_mounts_here() -> None:
-    """Later mounts are not seen in any other namespace."""
+    """Keep later mounts from other namespaces."""
     mount(None, "/", None, _RECURSIVE | _PRIVATE)
 
 
 def restrict_mounts(target: str, flags: int) -> None:
-    """Add flags to a mount and to all below it."""
+    """Add flags to a mount and all mounts below it."""
     attributes = struct.pack("=QQQQ", flags, 0, 0, 0)
     path, data = ctypes.c_char_p(os.fsencode(target)), ctypes.c_char_p(attributes)
     place = (ctypes.c_int(_AT_FDCWD), path, ctypes.c_uint(_AT_RECURSIVE))
@@ -264,7 +264,7 @@ def restrict_mounts(target: str, flags: int) -> None:
 
 
 def change_root(root: str) -> None:
-    """Afterwards the old root cannot be reached."""
+    """Change the root. The old one cannot be reached afterwards."""
     os.chdir(root)
     check_call(libc().pivot_root(b".", b"."), "a new root")
     check_call(libc().umount2(b".", _DETACH), "leaving the old root")
@@ -272,13 +272,14 @@ def change_root(root: str) -> None:
 
 
 def hide_memory() -> None:
-    """Processes of the same user cannot trace this one, nor read its files below /proc/PID."""
+    """Keep processes of the same user from tracing this one and from reading its /proc/PID."""
     control(_SET_DUMPABLE, 0)
 
 
 def drop_rights(owner: tuple[int, int] | None) -> None:
-    """Become an owner (a user and a group), or stay this user; without any capability either way,
-    for ever. Programs with the set-user bit do not change that."""
+    """Drop all capabilities for good, and become the owner (a user and a group) if one is given.
+
+    Programs with the set-user bit cannot change that."""
     control(_CAP_AMBIENT, _CLEAR_ALL)
     for capability in range(_CAPABILITIES_MAX):
         try:
@@ -286,7 +287,7 @@ def drop_rights(owner: tuple[int, int] | None) -> None:
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
-            break  # the kernel has no more of them
+            break  # the kernel has no more capabilities
     control(_SET_SECURITY_BITS, _NOTHING_BY_BEING_ROOT)
     if owner is not None:
         user, group = owner
@@ -300,7 +301,7 @@ def drop_rights(owner: tuple[int, int] | None) -> None:
 
 
 def raise_loopback(addresses: list[str]) -> None:
-    """Start the loopback of this namespace, with further IPv4 addresses."""
+    """Start the loopback of this namespace, with additional IPv4 addresses."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack("16sh14x", b"lo", 0)
         answer = fcntl.ioctl(any_socket, _GET_FLAGS, request)

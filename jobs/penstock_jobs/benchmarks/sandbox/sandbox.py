@@ -1,4 +1,4 @@
-"""A sandbox has named folders, and runs programs in them one after another."""
+"""Sandboxes: named folders, in which programs run one after another."""
 
 import json
 import os
@@ -21,19 +21,24 @@ from penstock.backends.execution.guarded_process import Channel, GuardedProcess,
 from penstock.core.errors import PenstockError
 from penstock.core.settings import MIB
 from penstock_jobs.benchmarks.sandbox import network, process
-from penstock_jobs.benchmarks.sandbox.folder_files import File, NamedFolders
 from penstock_jobs.benchmarks.sandbox.network import Relay
 from penstock_jobs.benchmarks.sandbox.process import call_filter, plain_command
 from penstock_jobs.benchmarks.sandbox.root_folder import PLACE
-from penstock_jobs.benchmarks.sandbox.visible_files import hidden_places, homes, own_programs
+from penstock_jobs.benchmarks.sandbox.sandbox_files import (
+    File,
+    NamedFolders,
+    hidden_places,
+    homes,
+    own_programs,
+)
 
 _READ_BYTES = 1 << 16
 
 
 class IsolationImpossible(PenstockError):
-    """Attempts cannot be kept apart from this machine: {why}. It takes Linux 5.14 or newer and
-    the right to make namespaces (docs/benchmarks.md says what forbids it). Nothing was run; with
-    --no-isolation the agent runs as you do, sees all that you see, and every result says so."""
+    """Attempts cannot be isolated on this machine: {why}. Nothing was run. Isolation needs Linux
+    5.14 or newer and the right to make namespaces (see docs/benchmarks.md). With --no-isolation
+    the agent runs with your rights, and every result is marked so."""
 
 
 class SandboxFailed(PenstockError):
@@ -49,10 +54,10 @@ class SandboxLimits:
 
 @dataclass(frozen=True)
 class PathRules:
-    """What programs may see of the machine, besides its programs. All paths are absolute."""
+    """Hidden and visible paths of the machine, all absolute. Its programs are always visible."""
 
     hidden: Sequence[str] = ()
-    #: Readable though they lie in a place that is hidden by itself, such as /tmp or a home.
+    #: Readable even if they are in a hidden place, such as /tmp or a home.
     visible: Sequence[str] = ()
 
 
@@ -65,38 +70,40 @@ class SandboxProgram:
     scratch: str
     seconds: float
     environment: Mapping[str, str] = field(repr=False)
-    #: Further folders that it sees, and whether it may write there.
+    #: Further folders, and whether it may write there.
     folders: Mapping[str, bool] = field(default_factory=dict)
-    #: HOST:PORT that it may reach; nothing else.
+    #: The only addresses that it may reach, as HOST:PORT.
     addresses: Sequence[str] = ()
     disk_bytes_more: int = 0
 
 
 @dataclass(frozen=True)
 class ProgramEnd:
-    #: As a shell reports it: 128 + N for the signal N. None where it was cut off by time or memory.
+    #: As in a shell: 128 + N for the signal N. None if time or memory ended it.
     status: int | None
     cut: str | None
     seconds: float
-    #: Without the middle of a long one.
+    #: Without its middle if it is long.
     output: str
-    #: Addresses that it dialled and that never answered.
+    #: Addresses that it called and that never answered.
     unreachable: tuple[str, ...] = ()
-    #: Folders whose sockets no overlay keeps away: the program could open no Unix socket at all.
+    #: Folders that no overlay covers. The program could therefore open no Unix socket at all.
     uncovered: Sequence[str] = ()
 
 
 class Sandbox(Protocol):
-    """Use as a context manager: afterwards nothing of it is left. All may raise SandboxFailed."""
+    """A sandbox. Use it as a context manager; nothing of it is left afterwards.
+
+    All methods may raise SandboxFailed."""
 
     def path(self, folder: str) -> str: ...
     def put(self, folder: str, files: Sequence[File], *, writable: bool) -> None: ...
     def run(self, program: SandboxProgram) -> ProgramEnd:
-        """Until it and all that it started have ended. Raises InvalidInput."""
+        """Run a program until it and all its children have ended. Raises InvalidInput."""
         ...
 
     def read(self, folder: str, name: str, bytes_max: int) -> bytes | None:
-        """A plain file that a program left; None where there is none, or a larger one."""
+        """Read a plain file. Returns None if there is none, or if it is larger."""
 
     def changed(self, folder: str) -> list[str]: ...
     def close(self) -> None: ...
@@ -109,7 +116,7 @@ class Sandbox(Protocol):
 
 
 class Excerpt:
-    """The beginning and the end of an output, whatever its length."""
+    """The beginning and the end of a long output."""
 
     def __init__(self, bytes_max: int) -> None:
         self._half = bytes_max // 2
@@ -133,9 +140,10 @@ class Excerpt:
 
 
 class PlainSandbox(Sandbox):
-    """A folder. Programs see what the caller sees, with bounds on time, output, and the memory and
-    CPU time of each process; the kernel refuses the same calls as in any sandbox. What leaves its
-    process group outlives it, until its CPU time is used up."""
+    """A sandbox without isolation: programs see what the caller sees.
+
+    Time, output, and each process's memory and CPU time are bounded, and the kernel refuses the
+    same calls as in any sandbox. A process that leaves its group lives until its CPU time is up."""
 
     def __init__(self, limits: SandboxLimits, output_bytes_max: int) -> None:
         self._limits = limits
@@ -177,21 +185,21 @@ class PlainSandbox(Sandbox):
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-#: Whom the programs of root run as; no files are theirs.
+#: User of programs that root starts. It owns no files.
 _NOBODY = 65534
-#: A program that its sandbox does not end within its time is ended from here.
+#: After its time and this, a program is ended from outside its sandbox.
 _GRACE_SECONDS = 30.0
 _ANSWER_BYTES_MAX = 16 * MIB
 
 
 class IsolatedSandbox(Sandbox):
-    """In namespaces of its own. Raises IsolationImpossible."""
+    """A sandbox in its own namespaces. Raises IsolationImpossible."""
 
     def __init__(self, limits: SandboxLimits, views: PathRules, output_bytes_max: int) -> None:
         if sys.platform != "linux":
             raise IsolationImpossible(why=f"it needs Linux, and this is {sys.platform}")
         if call_filter(beside_others=False) is None:
-            why = f"no system calls can be refused on the processor {platform.machine()}"
+            why = f"system calls cannot be filtered on the processor {platform.machine()}"
             raise IsolationImpossible(why=why)
         self._output_bytes_max = output_bytes_max
         self._output, output = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -219,7 +227,7 @@ class IsolatedSandbox(Sandbox):
         with _impossible_where_it_fails():
             self._send(opening)
             self._answer("unshared")
-            # Users have the same numbers on both sides; there are no others.
+            # Users have the same numbers on both sides.
             process_folder = Path(f"/proc/{self._process.process.pid}")
             if not root:
                 (process_folder / "setgroups").write_text("deny")
@@ -257,7 +265,7 @@ class IsolatedSandbox(Sandbox):
                 self._await("done", deadline, excerpt)
         finally:
             while self._read_output(excerpt):
-                pass  # what was written before the end
+                pass  # output from before the end
         return ProgramEnd(**ended, output=excerpt.text(), unreachable=relay.unreachable)
 
     def _await(
@@ -303,13 +311,13 @@ class IsolatedSandbox(Sandbox):
         return answer, files
 
     def close(self) -> None:
-        self._process.stop(_GRACE_SECONDS)  # ends whatever runs in it
+        self._process.stop(_GRACE_SECONDS)  # ends all programs in it
         os.close(self._output)
 
 
 @cache
 def check_isolation() -> None:
-    """Once a process: open a sandbox and run a program in it. Raises IsolationImpossible."""
+    """Run a program in a sandbox, once per process. Raises IsolationImpossible."""
     limits, folders = SandboxLimits(1 << 30, 16, 1 << 20), ("cwd", "home", "scratch")
     with IsolatedSandbox(limits, PathRules(), 4096) as sandbox:
         for folder in folders:

@@ -1,1 +1,1 @@
-"""Looks at edited files, at the horizons of rewards and at commits, where no editor does."""
+"""Observes edited files at the horizons of rewards and at commits, in place of an editor."""

@@ -1,10 +1,10 @@
-"""One observer: learns of edits, looks at their files when it is time, and tells what it saw.
+"""The observer: it learns of edits, observes their files when it is time, and sends observations.
 
-What it tells stands in its memory until the service has it; events that are sent twice count once.
+Observations stay in its memory until the service has them. Sending one twice is harmless.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Annotated
@@ -21,15 +21,15 @@ from penstock.ingest.file_import import event_importer
 from penstock.lake.lake import Lake
 from penstock.lake.query.lake_query import OwnQuery
 from penstock_jobs.rewards.history.git_repository import BranchHead
-from penstock_jobs.sessions.observation.looks import (
-    FileLook,
+from penstock_jobs.sessions.observation.watching import (
+    DueObservation,
     MemoryFile,
     ObserverMemory,
     WatchedEdit,
     Windows,
     WorkTree,
-    commit_looks,
-    due_looks,
+    commit_observations,
+    due_observations,
     next_us,
 )
 
@@ -37,9 +37,10 @@ LISTED_MAX = 1_000
 
 
 class EditedFilesRequest(Request):
-    """`folder` is absolute; `since_us` a time in microseconds since 1970, from which on the edits
-    came in, and `edited_since_us` one from which on they were made, without which all files of the
-    lake are looked through; `cursor` is the `next` of the page before."""
+    """Edits below an absolute `folder`, received since `since_us` and made since `edited_since_us`.
+
+    Both are microseconds since 1970. Without `edited_since_us` all segments are read. `cursor` is
+    the `next` of the page before."""
 
     folder: str
     since_us: Annotated[int, Meta(ge=0, le=TS_MAX_US)] = 0
@@ -49,8 +50,8 @@ class EditedFilesRequest(Request):
 
 
 class EditedFile(msgspec.Struct):
-    """An edit. `name` is the path as its session has it, and `path` the absolute one; `event_id` is
-    a digest where the event has none."""
+    """An edit. `name` is the session's path, `path` the absolute one. `event_id` is a digest if the
+    event has none."""
 
     session_id: str
     event_id: str
@@ -63,16 +64,16 @@ class EditedFile(msgspec.Struct):
 
 
 class EditedFilesPage(msgspec.Struct):
-    """`next` is the cursor of the page that follows; null when there is none."""
+    """A page of edits. `next` is the cursor of the next page, null if there is none."""
 
     edits: list[EditedFile]
     next: str | None
 
 
 def list_edited_files(lake: Lake, caller: Caller, asked: EditedFilesRequest) -> EditedFilesPage:
-    folder = asked.folder.rstrip("/")  # of the root nothing is left
+    folder = asked.folder.rstrip("/")  # empty for the root
     if not asked.folder.startswith("/"):
-        raise InvalidInput(what=f"The folder {asked.folder!r}", why="name an absolute one")
+        raise InvalidInput(what=f"The folder {asked.folder!r}", why="it must be absolute")
     after = decode_cursor(asked.cursor, 3) if asked.cursor else ("-1", "", "")
     names = ("after_us", "after_session", "after_event")
     variables = dict(zip(names, after, strict=True)) | {
@@ -101,8 +102,8 @@ EDITED_FILES = Endpoint(
     "GET /v1/edited-files",
     list_edited_files,
     ("read", "ingest"),
-    "Which files below a folder were edited",
-    description="Paths and times of edits, without their texts: what `penstock observe` looks at.",
+    "Edited files below a folder",
+    description="Paths and times of edits, without texts, as `penstock observe` needs them.",
     refused={422: "The answer is over its limit, or took too long."},
     reads_rows=True,
 )
@@ -110,19 +111,19 @@ EDITED_FILES = Endpoint(
 ENDPOINTS: Endpoints = [EDITED_FILES]
 
 
-#: Commits are looked at for younger edits.
+#: Edits are watched for commits until this age.
 WATCHED_SECONDS = 7 * 24 * 3600
 EDITS_MAX = 20_000
-#: What came in earlier may be seen later, where several gateways take events in.
+#: With several gateways, events that came in earlier may become visible later.
 _OVERLAP_US = 120 * SECOND_US
-#: Edits that come in later are not watched, so that a question reads the newest files alone.
+#: Edits that come in later than this are not watched, so a request reads only the newest segments.
 _LATE_US = 24 * 3600 * SECOND_US
 _BODY_BYTES = 4 * 1024 * 1024
 
 
 @dataclass
 class ObservedRound:
-    """Edits that became known, events sent, and files that were left out, by the reason."""
+    """Counts of a round: new edits, sent events, and left-out files by reason."""
 
     edits: int = 0
     sent: int = 0
@@ -149,19 +150,19 @@ class Observer:
         self._memory: ObserverMemory = memory.read()
 
     def round(self) -> ObservedRound:
-        """Raises what asking and sending raise, InvalidInput; the next round makes up for it."""
+        """Make a round. Raises InvalidInput and the service's errors; the next round catches up."""
         done = ObservedRound()
         self._send(done)
         if not self._tree.is_there():
             return done
         head = self._tree.head()
         self._learn(done, head)
-        looks = due_looks(self._memory.edits, self._windows, self._clock.now_us())
+        due = due_observations(self._memory.edits, self._windows, self._clock.now_us())
         commit = head.commit if head is not None else None
         if commit is not None and self._memory.commit not in (None, commit):
-            looks += commit_looks(self._memory.edits, commit)
+            due += commit_observations(self._memory.edits, commit)
         self._memory.commit = commit
-        self._memory.unsent = self._told(looks, head, done)
+        self._memory.unsent = self._observe(due, head, done)
         self._file.write(self._memory)
         self._send(done)
         return done
@@ -196,37 +197,34 @@ class Observer:
             if page.next is None:
                 break
             cursor = page.next
-        # Only now: a question that failed halfway is asked again as a whole.
+        # Only now, so that a request that failed halfway is repeated as a whole.
         memory.since_us, memory.asked_us = since_next_us, now_us
         there = self._tree.look({edit.path for edit in fresh}, ())
         branch = head.branch if head is not None else None
         for edit in fresh:
             memory.edits.append(WatchedEdit(
                 edit.session_id, edit.event_id, edit.edit_id, edit.name, edit.path, edit.project,
-                edit.ts_us, branch, "text" in there[edit.path].seen,
+                edit.ts_us, branch, "text" in there[edit.path].facts,
             ))  # fmt: skip
         done.edits = len(fresh)
         memory.edits = sorted(memory.edits, key=lambda edit: edit.ts_us)[-EDITS_MAX:]
 
-    def _told(
-        self, looks: Iterable[FileLook], head: BranchHead | None, done: ObservedRound
+    def _observe(
+        self, due: Sequence[DueObservation], head: BranchHead | None, done: ObservedRound
     ) -> list[str]:
-        looks = list(looks)
-        were_there = {
-            edit.path for look in looks for edit in look.edits if edit.was_there
-        }  # of the same path, any edit knows it
-        sights = self._tree.look({look.first.path for look in looks}, were_there)
+        were_there = {edit.path for each in due for edit in each.edits if edit.was_there}
+        seen_files = self._tree.look({each.first.path for each in due}, were_there)
         ts_us = self._clock.now_us()
         lines = []
-        for look in looks:
-            sight = sights[look.first.path]
-            if sight.why is not None:
-                done.left_out[sight.why] += 1
+        for each in due:
+            file = seen_files[each.first.path]
+            if file.why is not None:
+                done.left_out[file.why] += 1
                 continue
-            for edit in look.edits:
-                edit.was_there = edit.was_there or "text" in sight.seen
-            changed = head is not None and any(edit.branch != head.branch for edit in look.edits)
-            event = look.event(ts_us, sight.seen, branch_changed=changed)
+            for edit in each.edits:
+                edit.was_there = edit.was_there or "text" in file.facts
+            changed = head is not None and any(edit.branch != head.branch for edit in each.edits)
+            event = each.event(ts_us, file.facts, branch_changed=changed)
             lines.append(msgspec.json.encode(event).decode())
         return lines
 

@@ -1,1 +1,1 @@
-"""The whole loop on simulated users, to be watched: what `penstock demo` is made of."""
+"""`penstock demo`: the whole loop on simulated users."""

@@ -23,28 +23,28 @@ if TYPE_CHECKING:
     from penstock_jobs.simulator.demo.player import DemoFolders
     from penstock_jobs.simulator.demo.story import Chapter
 
-#: Before this process changes it.
+#: PATH before this process changes it.
 _PATH = os.environ.get("PATH", "")
 _WELCOME = """\
-Penstock, from production to the next checkpoint and back, in six cycles. A laptop is enough: the
-users and the model are simulated, everything else is real. The model is a table of 14 numbers
-that says how it works: carefully, hastily, by asking instead … The simulator knows these numbers
-and so the truth: you can compare what Penstock measures with it."""
+Penstock, from production to the next checkpoint and back, in six cycles. A laptop is enough: users
+and model are simulated, everything else is real. The model is a table of 14 numbers for its style:
+careful, hasty, asking instead … The simulator knows the truth about every session, so you can
+compare it with what Penstock measures."""
 
 Data = Annotated[
     Path | None,
     typer.Option(
         parser=options.path,
         metavar="DIR",
-        help="Where to make the lake; the files of the story go to DIR-story beside it."
+        help="Folder of the lake; other files of the demo go to DIR-story beside it."
         "  [default: penstock-demo]",
     ),
 ]
-Sessions = Annotated[int, typer.Option(help="Sessions in each cycle.", min=150)]
+Sessions = Annotated[int, typer.Option(help="Sessions per cycle.", min=150)]
 Seconds = Annotated[
-    float | None, typer.Option(help="Begin no other cycle after so many seconds.", min=0)
+    float | None, typer.Option(help="Start no further cycle after this time.", min=0)
 ]
-Seed = Annotated[int, typer.Option(help="The same seed tells the same story.")]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same story.")]
 
 
 @command()
@@ -53,10 +53,10 @@ def demo(
 ) -> Iterator[object]:
     """Watch the whole loop on simulated production traffic, in six cycles.
 
-    In each cycle users work with a checkpoint, rewards say what it was worth, a trainer makes the
-    next one, the benchmark and the gate judge it, and production changes. A weak model gets good,
+    In each cycle users work with a checkpoint, rewards measure its sessions, a trainer makes the
+    next checkpoint, benchmark and gate judge it, and production changes. A weak model gets good,
     the gate stops a model that exploits a hole in the reward, and a bad checkpoint that slips
-    through is taken back.
+    through is rolled back.
 
     Example: penstock demo
     """
@@ -66,7 +66,7 @@ def demo(
 
     started = time.monotonic()
     folders = make_folders(data, isolated=_can_isolate())
-    # The loop's commands run with the Python that runs this.
+    # The loop's commands use this Python.
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), _PATH])
     say(_WELCOME)
     chapters: list[Chapter] = []
@@ -78,7 +78,7 @@ def demo(
     ):
         say(f"\nThe service runs at {server.url}, with its data in {folders.data}")
         if server.sign_in and to_terminal():
-            say(f"Watch it in the console, by this link once: {server.sign_in}")
+            say(f"Watch it in the console, with this one-time link: {server.sign_in}")
         player = Player(
             lake=lake, server=server, folders=folders, seed=seed, sessions=sessions, tell=say
         )
@@ -111,21 +111,21 @@ def _say_what_next(folders: "DemoFolders", chapters: Sequence["Chapter"]) -> Non
     data = shlex.quote(str(_near(folders.data)))
     learn = shlex.quote(str(_near(folders.loops / "learn.toml")))
     tries = {
-        "channels history production": "who moved the channel, and why",
+        "channels history production": "who changed the channel, and why",
         "loop history": "how long each stage took",
         'query "from outcomes limit 20"': "any SQL: docs/reference/sql.md",
     }
     for chapter in chapters:
         if chapter.act.meant == "refused" and chapter.verdict is not None:
-            tries[f"gate check {chapter.checkpoint}"] = "the whole verdict on the hack"
-    tries["serve"] = "the console at http://127.0.0.1:8787: sessions, rewards, what serves"
-    tries[f"loop run {learn} --once"] = "one more cycle, with what you changed in that folder"
+            tries[f"gate check {chapter.checkpoint}"] = "the complete verdict on the hack"
+    tries["serve"] = "the console at http://127.0.0.1:8787: sessions, rewards, channels"
+    tries[f"loop run {learn} --once"] = "one more cycle, with your changes in that folder"
     for chapter in chapters:
         if chapter.outcome == "failed":
             say(f"Cycle {chapter.number} failed: {chapter.why}")
         elif chapter.outcome != chapter.act.meant:
             meant = chapter.act.meant.replace("_", " ")
-            say(f"Cycle {chapter.number} was meant to end as {meant}. Another --seed may do so.")
+            say(f"Cycle {chapter.number} should have ended as {meant}. Try another --seed.")
     say(f"\nThe loop, its rewards, its gate and its trainer: {_near(folders.loops)}\n\nTry now")
     width = max(map(len, tries)) + len(f" --data {data}")
     for words, why in tries.items():

@@ -1,5 +1,4 @@
-"""Plays the story, in folders of its own: users work with a checkpoint, and a cycle of the loop
-makes the next one."""
+"""Plays the story: users work with a checkpoint, and a cycle of the loop makes the next one."""
 
 import fcntl
 import re
@@ -57,10 +56,10 @@ from penstock_jobs.simulator.truth import SessionTruth
 CHANNEL = "production"
 FIRST = "demo-0000"
 _ACTOR = "demo"
-#: An hour in the lives of users takes six seconds.
+#: An hour of the users takes six seconds.
 _COMPRESSION = 600
 _SPACING_S = 2.0
-#: The horizon of rewards in the lives of users; and after compression, with time to observe.
+#: The horizon of rewards in the users' time, and compressed, with time to observe.
 _HORIZON_S = 600
 _HORIZON_US = 1_050_000
 _BATCH_MAX = 200
@@ -72,9 +71,9 @@ _WEAK = policy_of(
 _DIGEST = re.compile(r"(sha256:[0-9a-f]{8})[0-9a-f]{56}")
 _now_us = SystemClock().now_us
 
-#: Marks a folder that a demonstration made, so that the next one may replace it.
+#: Marks a folder that a demo made, which the next demo may replace.
 _MARK = "MADE-BY-PENSTOCK-DEMO"
-_MARK_TEXT = "`penstock demo` made this. The next one with the same --data replaces it.\n"
+_MARK_TEXT = "`penstock demo` made this folder. The next demo with the same --data replaces it.\n"
 _SETTINGS = """\
 flush_seconds_max = 0.2
 loop_poll_seconds = 0.1
@@ -95,12 +94,12 @@ class DemoFolders:
 
 
 def make_folders(data: Path | None, *, isolated: bool = True) -> DemoFolders:
-    """Empty folders, but for the settings and the files of examples/demo, which a user may change.
+    """Make the demo's folders, with settings and the files of examples/demo for users to change.
 
-    Raises InvalidInput if they hold anything that no demonstration made, or a service uses them."""
+    Raises InvalidInput if they hold other files, or if a service uses them."""
     lake = (data or Path("penstock-demo")).absolute()
     if not lake.name:
-        why = "the folder of the story cannot be beside it"
+        why = "the demo needs a folder beside it"
         raise InvalidInput(what=f"The directory {lake}", why=why)
     folders = DemoFolders(lake)
     try:
@@ -115,7 +114,7 @@ def make_folders(data: Path | None, *, isolated: bool = True) -> DemoFolders:
         source = examples_folder() / "demo"
         shutil.copytree(source, folders.loops, ignore=shutil.ignore_patterns(*LEFT_BEHIND))
         folders.models.mkdir()
-        # The commands use this Python, which has what the trainer needs.
+        # The commands use this Python, which has the trainer's libraries.
         python = shlex.quote(sys.executable).replace("\\", "\\\\").replace('"', '\\"')
         for file in folders.loops.glob("*.toml"):
             text = file.read_text(encoding="utf-8")
@@ -134,20 +133,20 @@ def _check_free(folder: Path) -> None:
         return
     what = f"The directory {folder}"
     if not (folder / _MARK).exists() and (not folder.is_dir() or any(folder.iterdir())):
-        why = "it is not empty and no demo made it: name an empty directory"
+        why = "it is not empty, and no demo made it; name an empty directory"
         raise InvalidInput(what=what, why=why)
     for lock in folder.glob("log/*/writer.lock"):
         with lock.open("rb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                why = "a service uses it: stop the service, or name another directory"
+                why = "a service uses it; stop the service, or name another directory"
                 raise InvalidInput(what=what, why=why) from error
 
 
 @dataclass(frozen=True)
 class TrafficTruth:
-    """What users did in the sessions that began in a period, as the simulator knows it."""
+    """The truth about the sessions that began in a period."""
 
     truths: Sequence[SessionTruth]
     events: int
@@ -184,12 +183,12 @@ class Player:
         weights.write_bytes(_WEAK.to_json())
         whose: Any = {"tenant": TENANT_DEFAULT, "actor": _ACTOR}
         register(database, settings, name=FIRST, uri=weights.as_uri(), digest=None, **whose)
-        whose |= {"channel": CHANNEL, "reason": "what serves before there is a gate"}
+        whose |= {"channel": CHANNEL, "reason": "the first checkpoint, before there is a gate"}
         promotion = Promotion(checkpoint=FIRST, override=True, **whose)
         promote(database, promotion, gate_judge(database, TENANT_DEFAULT))
 
     def play(self, acts: Sequence[Act], *, go_on: Callable[[], bool]) -> Iterator[Chapter]:
-        """A chapter for each act, as it ends; `go_on` is asked between two."""
+        """Play acts and yield a chapter for each, as long as `go_on` agrees."""
         for number, act in enumerate(acts, 1):
             if number > 1 and not go_on():
                 return
@@ -197,7 +196,7 @@ class Player:
             yield self._chapter(number, act)
 
     def end(self) -> StoryEnding:
-        self.tell("\nWhat serves in the end")
+        self.tell("\nThe last checkpoint")
         [serving] = self._serving()[1]
         traffic = self._run_traffic("ending", [serving])
         return StoryEnding(serving.name, *self._compare(traffic, serving.name))
@@ -239,7 +238,7 @@ class Player:
         cycle = runner.run_once()
         if self._state().pinned:
             whose = {"tenant": TENANT_DEFAULT, "channel": CHANNEL, "actor": _ACTOR}
-            release(self.lake.database, reason="the trainer is mended", **whose)
+            release(self.lake.database, reason="the trainer is fixed", **whose)
         return cycle
 
     def _wait(self, seconds: float) -> bool:
@@ -268,7 +267,7 @@ class Player:
         checkpoints: Sequence[Checkpoint],
         serve: Callable[[str], Checkpoint] | None = None,
     ) -> TrafficTruth:
-        """Send the sessions of that name; wait for the horizon of the last edit and the lake."""
+        """Send sessions, then wait for the last edit's horizon and for the lake to store them."""
         from_us = _now_us()
         name = f"demo-{self.seed}-{name}"
         production = Production(
@@ -282,13 +281,13 @@ class Player:
         )
         edits = [at for session in sessions for at, kind, _ in session.lines if kind == "edit"]
         until_us = max(edits, default=lines[-1][0]) + _HORIZON_US
-        # Later observations of files are left out: nobody waits for them in a demonstration.
+        # Later observations are dropped: a demo does not wait for them.
         lines = [line for line in lines if line[0] < until_us]
         with closing(HttpSink(self.server.url, self.server.key)) as sink:
             _send(sink, lines)
         _sleep_until(until_us)
         if not wait_until_stored(self.lake, TENANT_DEFAULT, _STORED_SECONDS_MAX):
-            why = f"it stored no more events for {_STORED_SECONDS_MAX:g} s, and some are missing"
+            why = f"it stored no events for {_STORED_SECONDS_MAX:g} s, though some are missing"
             raise ServerUnreachable(url=self.server.url, why=why)
         return TrafficTruth([session.truth for session in sessions], len(lines), from_us, _now_us())
 
@@ -305,9 +304,9 @@ class Player:
         dissatisfied = percent(measured.dissatisfied, measured.dissatisfied_margin)
         self._tell_stage(
             "production",
-            f"{served} sessions of {checkpoint}: {kept} of its edits were kept (in truth"
-            f" {percent(known.kept)}), {dissatisfied} of its turns left the user dissatisfied (in"
-            f" truth {percent(known.dissatisfied)})",
+            f"{served} sessions of {checkpoint}: users kept {kept} of its edits (truth"
+            f" {percent(known.kept)}) and were dissatisfied after {dissatisfied} of its turns"
+            f" (truth {percent(known.dissatisfied)})",
         )
         return measured, known
 
@@ -321,9 +320,9 @@ class Player:
             elif stage == "bench":
                 scores = self._scores().items()
                 shown = ", ".join(f"{name} {score:.2f}" for name, score in scores)
-                result = f"scores by now: {shown}"
+                result = f"scores: {shown}"
             self._tell_stage(stage, result)
-        elif subject.startswith("cycle") and " " in message:  # how it ends, or what goes wrong
+        elif subject.startswith("cycle") and " " in message:  # its outcome or an error
             self._tell_stage("", message.replace("_", " ", 1))
 
     def _tell_stage(self, stage: str, text: str) -> None:
@@ -351,8 +350,7 @@ class Player:
         return rows
 
     def _serving(self) -> tuple[Mapping[str, str], list[Checkpoint]]:
-        """The channel's document, its checkpoint, and its canary if there is one. Raises
-        AnswerUnusable."""
+        """The channel's document, with its checkpoint and canary. Raises AnswerUnusable."""
         document = self._get(f"channels/{CHANNEL}")
         checkpoints = []
         for name in (document["checkpoint"], document["canary"]):

@@ -1,4 +1,4 @@
-"""A server process that the demo, a test or a measurement starts and ends."""
+"""A server process for the demo, tests and measurements."""
 
 import json
 import os
@@ -21,12 +21,12 @@ _POLL_SECONDS = 0.02
 
 @dataclass
 class Server:
-    """A running `penstock serve`. `key` is the admin key that the first start of a lake made."""
+    """A running `penstock serve`. `key` is the admin key that a lake's first start created."""
 
     url: str
     key: str | None
     process: subprocess.Popen[bytes]
-    #: The address that signs a browser in to its console, once.
+    #: A link that signs one browser in to the console, once.
     sign_in: str | None = None
 
     def client(self, key: str | None = None) -> ServiceClient:
@@ -73,7 +73,7 @@ def start_server(
         except ServerUnreachable:
             time.sleep(_POLL_SECONDS)
     server.kill()
-    raise ServerUnreachable(url=server.url, why="it did not come up")
+    raise ServerUnreachable(url=server.url, why="it did not start")
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The story of the demonstration: its cycles in their order, and how they are told."""
+"""The story of the demo: its cycles and their texts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,20 +6,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Act:
-    """A cycle: its loop file, what the watching person is told before it, and how it should end."""
+    """A cycle of the story: its loop file, its introduction, and the outcome that is meant."""
 
     loop: str
     title: str
     told: str
     meant: str = "promoted"
-    #: What is wrong with the gate, if anything is.
+    #: What is wrong with the gate, if anything.
     gate: str = ""
 
 
 @dataclass(frozen=True)
 class UserReaction:
-    """The shares of edits that users kept, and of turns that left them dissatisfied. The margins
-    are half of the 95 % interval of what was measured, from session to session."""
+    """The shares of kept edits and of turns with a dissatisfied user.
+
+    The margins are half of the 95 % intervals over sessions."""
 
     kept: float | None
     dissatisfied: float | None
@@ -37,7 +38,7 @@ class Chapter:
     measured: UserReaction
     known: UserReaction
     checkpoint: str | None
-    #: At the suite: of the new checkpoint, and of the one that it is compared with.
+    #: Scores of the new checkpoint and the one before it at the suite.
     score: float | None
     score_before: float | None
     verdict: str | None
@@ -55,14 +56,14 @@ class StoryEnding:
 
 LEARN = "learn.toml"
 ACTS = (
-    Act(LEARN, "A weak model serves", "Much of what it writes is thrown away. It learns from it."),
+    Act(LEARN, "A weak model serves", "Users discard much of its work. It learns from that."),
     Act(
         "questions.toml", "A hole in the reward",
-        "Good agents ask, so somebody rewards questions. The trainer learns how well that pays.",
+        "Good agents ask, so somebody rewards questions. The model learns how well that pays.",
         "refused",
     ),
-    Act(LEARN, "The hole is closed", "On with the right reward."),
-    Act(LEARN, "Another cycle", "The next checkpoint learns from what users do now."),
+    Act(LEARN, "The hole is closed", "The loop continues with the right reward."),
+    Act(LEARN, "Another cycle", "The next checkpoint learns from new sessions."),
     Act(
         "careless.toml", "A bad day",
         "The trainer has a bug, the gate was loosened, and half of the users get the result.",
@@ -71,20 +72,20 @@ ACTS = (
     Act(LEARN, "Back to the rules", "The strict gate is back."),
 )  # fmt: skip
 EXPLANATIONS = {
-    "production": "users work with the model, and what both do streams in over HTTP",
-    "rewards": "what users did next shows what each session was worth",
-    "shard": "what a trainer reads: tokens with their rewards and their origin",
-    "train": "a small trainer makes the next checkpoint from the shard and the last one",
-    "register": "the registry verifies the digest of its files",
+    "production": "users work with the model, and all events stream in over HTTP",
+    "rewards": "what users did next shows the value of each session",
+    "shard": "the input of a trainer: tokens with their rewards and origins",
+    "train": "a small trainer makes the next checkpoint from the shard and the last checkpoint",
+    "register": "the registry verifies the digest of the checkpoint's files",
     "bench": "both checkpoints attempt tasks with hidden checks, isolated, without a network",
-    "gate": "is the new one shown to be good enough, and hardly worse? Only PASS goes on",
+    "gate": "is the new checkpoint good enough, and not worse than the old one? Only PASS goes on",
     "promote": "production points at it; the next sessions are sampled from it",
 }
 
 
 COLUMNS = [
     "cycle", "served by", "edits kept: measured", "edits kept: truth", "dissatisfied: measured",
-    "dissatisfied: truth", "made", "benchmark before → after", "gate", "what became of it",
+    "dissatisfied: truth", "trained", "benchmark before → after", "gate", "outcome",
 ]  # fmt: skip
 
 

@@ -10,33 +10,31 @@ from penstock.backends.terminal import options
 from penstock.backends.terminal.output import say, show_json
 from penstock.core.errors import InvalidInput
 
-#: Of trees that somebody ran or opened.
+#: Leftovers of use.
 LEFT_BEHIND = ("__pycache__", "*.pyc", ".DS_Store")
 
 
 def examples_folder() -> Path:
-    """In an installed package they lie beside this module, in a checkout at its top."""
+    """The folder of the examples: beside this module if installed, else at the checkout's top."""
     shipped = Path(__file__).with_name("_files")
     return shipped if shipped.exists() else Path(__file__).parents[4] / "examples"
 
 
 Folder = Annotated[
     Path,
-    typer.Argument(
-        parser=options.path, metavar="[DIR]", help="Where to copy them; it must not exist yet."
-    ),
+    typer.Argument(parser=options.path, metavar="[DIR]", help="New folder for the examples."),
 ]
 
 
 def examples(folder: Folder = Path("examples"), json: options.Json = False) -> None:
     """Copy the examples: sessions, recipes, policies, suites, agents, hooks.
 
-    They are yours to change. The tutorial and the documentation use them.
+    Change them as you like. The tutorial and the documentation use them.
 
     Example: penstock examples
     """
     if folder.exists():
-        why = "it exists; name one that does not"
+        why = "it exists; name a new one"
         raise InvalidInput(what=f"The directory {folder}", why=why)
     try:
         shutil.copytree(examples_folder(), folder, ignore=shutil.ignore_patterns(*LEFT_BEHIND))

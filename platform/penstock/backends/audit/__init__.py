@@ -1,1 +1,1 @@
-"""Who did what: append-only, and chained by hashes."""
+"""The audit: who did what. It is append-only and chained by hashes."""

@@ -56,15 +56,15 @@ _COLUMNS = [audit_entry.c[field.name] for field in fields(AuditEntry)]
 
 
 def append(connection: Connection, *deeds: Deed) -> None:
-    """Within the transaction of the deeds, as its last statements: whoever appends holds the
-    chain."""
+    """Append to the audit, in the transaction of the deeds. Call it last: the tenant's chain is
+    locked until the transaction ends."""
     by_tenant: defaultdict[str, list[Deed]] = defaultdict(list)
     for deed in deeds:
         by_tenant[deed.tenant].append(deed)
     for tenant in sorted(by_tenant):
-        own = audit_chain.c.tenant == tenant
+        of_tenant = audit_chain.c.tenant == tenant
         row = {"tenant": tenant, "number": 0, "hash": NO_HASH, "at": 0}
-        query = sa.select(audit_chain).where(own).with_for_update()
+        query = sa.select(audit_chain).where(of_tenant).with_for_update()
         held = connection.execute(query).first()
         if held is None:
             insert_new(connection, audit_chain, row)
@@ -78,11 +78,12 @@ def append(connection: Connection, *deeds: Deed) -> None:
             head = Head(entry.number, entry.hash)
             entries.append(asdict(entry))
         connection.execute(sa.insert(audit_entry), entries)
-        connection.execute(sa.update(audit_chain).where(own).values(**head._asdict(), at=at))
+        moved = sa.update(audit_chain).where(of_tenant)
+        connection.execute(moved.values(**head._asdict(), at=at))
 
 
 def record(database: Database, *deeds: Deed) -> None:
-    """In a transaction of their own, for deeds that have none. Raises DatabaseUnreachable."""
+    """Append deeds in a transaction of their own. Raises DatabaseUnreachable."""
     if deeds:
         with database.write() as connection:
             append(connection, *deeds)
@@ -98,8 +99,8 @@ def entries_of(
     subject: str | None = None,
     limit: int = 100,
 ) -> list[AuditEntry]:
-    """Tenant by tenant. `before` is the tenant and the number of the last entry of the page
-    before."""
+    """Read entries, tenant by tenant, the newest first. `before` is the tenant and the number of
+    the last entry of the page before."""
     columns = audit_entry.c
     query = sa.select(*_COLUMNS).order_by(columns.tenant, columns.number.desc()).limit(limit)
     if tenant is not None:
@@ -129,7 +130,7 @@ def heads_of(
 def flaws_of(
     database: Database, tenant: str | None, kept: Head | None = None
 ) -> tuple[list[tuple[str, Head]], list[Flaw]]:
-    """The heads of a tenant's chain or of all, and the first flaw of each that has one."""
+    """Check a tenant's chain, or all; returns the heads and the first flaw of each chain."""
     chains, entries = audit_chain.c, audit_entry.c
     ends = sa.select(chains.tenant, chains.number, chains.hash)
     tenants = sa.union(sa.select(chains.tenant), sa.select(entries.tenant).distinct())
@@ -147,7 +148,7 @@ def flaws_of(
     return [(name, heads.get(name, Head(0, NO_HASH))) for name in checked], flaws
 
 
-# What is done too often for an entry each
+# Actions that are too frequent for an entry each
 
 _SUBJECTS_MAX = 10_000
 
@@ -155,7 +156,8 @@ _Place = tuple[str, str, Action, str]
 
 
 class Tally:
-    """What is added up and noted now and then; a kill loses the rest. Safe between threads."""
+    """Counts that are recorded now and then; a kill loses the rest. Safe to share between
+    threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -171,7 +173,7 @@ class Tally:
             self._amounts.setdefault(place, Counter()).update(amounts, times=1)
 
     def flush(self, database: Database) -> None:
-        """Note what was counted. What cannot be noted is kept. Raises DatabaseUnreachable."""
+        """Record the counts, or keep them where that fails. Raises DatabaseUnreachable."""
         with self._lock:
             amounts, self._amounts = self._amounts, {}
         deeds = [
@@ -188,7 +190,8 @@ class Tally:
 
 
 def note_settings(database: Database, settings: Settings, process: str) -> None:
-    """Note what is not at its default, where that changed. Raises DatabaseUnreachable."""
+    """Record the settings that are not at their defaults, if they changed. Raises
+    DatabaseUnreachable."""
     rooms: dict[str, object] = {}
     for room in (settings, *settings.rooms):
         rooms |= {name: getattr(room, name) for name in vars(room)}

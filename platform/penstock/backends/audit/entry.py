@@ -1,5 +1,7 @@
-"""An entry of the audit: one deed of one key or person, sealed by a hash that covers the entry
-before it."""
+"""Entries of the audit, and chains of entries.
+
+In a chain each entry holds the hash of the one before, so an altered entry breaks all that follow:
+the audit, the history of a channel, the journal of a checkpoint."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -16,19 +18,18 @@ Action = Literal[
     "sign_in", "sign_out",
 ]  # fmt: skip
 
-#: The tenant of what concerns the whole service.
+#: The tenant of entries about the whole service.
 NO_TENANT = ""
 #: The actor where nobody is named: whoever runs the machine.
 OPERATOR = "operator"
-#: Of a subject, in bytes; and of facts: the rest is not part of an entry.
 _SUBJECT_CHARS_MAX = 512
 _ACTOR_CHARS_MAX = 128
 
 
 @dataclass(frozen=True, kw_only=True)
 class Deed:
-    """Somebody did something to something. Names of people, sessions and projects do not belong
-    here, nor texts of theirs: what is appended is never erased. `person_digest` is for those."""
+    """An action of somebody, for the audit. Entries are never erased, so names and texts of people,
+    sessions and projects do not belong here: use `person_digest`."""
 
     tenant: str
     actor: str
@@ -85,7 +86,8 @@ def _storable(text: str) -> str:
 
 
 def person_digest(tenant: str, kind: str, name: str) -> str:
-    """What stands for a session, user or project: who knows the name finds its entries."""
+    """Make the digest that stands for a session, user or project. Whoever knows the name can find
+    its entries."""
     text = f"{tenant}\0{kind}\0{name}".encode(errors="surrogatepass")
     return f"{kind} {hashlib.sha256(text).hexdigest()[:32]}"
 
@@ -93,7 +95,8 @@ def person_digest(tenant: str, kind: str, name: str) -> str:
 def first_flaw(
     tenant: str, entries: Iterable[AuditEntry], head: Head, kept: Head | None
 ) -> Flaw | None:
-    """`head` is the newest by the chain's own row, `kept` one that somebody noted earlier."""
+    """Check a chain. `head` is the newest entry by the row of the chain; `kept` is one that
+    somebody noted earlier."""
     chain = ChainReader()
     for entry in entries:
         number = chain.number + 1
@@ -127,7 +130,7 @@ class ChainReader:
     at: int = 0
 
     def follow(self, number: int, entry: Mapping[str, Any]) -> str | None:
-        """Go on to the next entry; or say why it is not as it was written."""
+        """Go on to the next entry, or return why it is not as it was written."""
         if number != self.number + 1:
             return f"after {self.number} comes {number}"
         if entry["previous_hash"] != self.hash:

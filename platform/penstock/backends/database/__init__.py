@@ -1,4 +1,4 @@
-"""The metadata database: tables, transactions, migrations."""
+"""The metadata database: its settings and errors."""
 
 from dataclasses import dataclass
 
@@ -45,7 +45,7 @@ class DatabaseLimits:
     connections_max: int = DatabaseSettings.database_connections_max
 
     def pool(self) -> dict[str, float]:
-        """Arguments of an engine: some connections stay open."""
+        """Make arguments of an engine. Some connections stay open."""
         idle = min(self.connections_max, _KEPT_OPEN)
         sizes = {"pool_size": idle, "max_overflow": self.connections_max - idle}
         return {**sizes, "pool_timeout": self.connect_seconds_max}

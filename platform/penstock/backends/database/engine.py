@@ -57,22 +57,23 @@ class Database:
 
     @contextmanager
     def write(self, *, one_state: bool = False) -> Iterator[Connection]:
-        """A transaction. Each statement sees what others have committed by then; with `one_state`
-        all see what the first one saw. Raises DatabaseUnreachable."""
+        """Open a transaction. Each statement sees what others have committed by then. With
+        `one_state` all see what the first one saw. Raises DatabaseUnreachable."""
         options = self._backend.ONE_STATE if one_state else {}
         with self._connect(options) as connection, connection.begin():
             yield connection
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A transaction that sees one state and changes nothing. Raises DatabaseUnreachable."""
+        """Open a transaction that sees one state and changes nothing. Raises
+        DatabaseUnreachable."""
         read_only = self._backend.READ_ONLY
         with self._connect(read_only) as connection, connection.begin() as transaction:
             yield connection
             transaction.rollback()
 
     def scrub(self) -> None:
-        """Have what was deleted leave the files too. PostgreSQL only gives the room free. Raises
+        """Remove deleted rows from the files too; PostgreSQL only frees their room. Raises
         DatabaseUnreachable."""
         with self._connect({"isolation_level": "AUTOCOMMIT"}) as connection:
             self._backend.scrub(connection)
@@ -105,7 +106,7 @@ class Database:
 
 
 def parse_database_address(url: str) -> sa.URL:
-    """Raises InvalidInput where it is no address of SQLite or PostgreSQL."""
+    """Parse an address of SQLite or PostgreSQL. Raises InvalidInput."""
     what = f"The database address {without_secrets(url)}"
     try:
         parsed = sa.make_url(url)
@@ -119,8 +120,8 @@ def parse_database_address(url: str) -> sa.URL:
 
 
 def lock_table(connection: Connection, table: Table, *, alone: bool) -> None:
-    """Until the transaction ends, nobody locks this table alone while others lock it too. Call it
-    first, so that `one_state` shows what earlier transactions left."""
+    """Lock a table until the transaction ends: shared, or `alone`. Call it first, so that
+    `one_state` shows what earlier transactions left."""
     if connection.dialect.name == "postgresql":
         # Both modes let others read the table, and insert into every other table.
         mode = "SHARE ROW EXCLUSIVE" if alone else "ROW EXCLUSIVE"
@@ -136,8 +137,9 @@ def insert_of(connection: Connection) -> Any:
 
 
 def insert_new(connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:
-    """Whether the row is new. The row count would not say: on PostgreSQL it is -1."""
+    """Insert a row unless its key is there. Returns whether it is new."""
     insert = insert_of(connection)(table).values(**row).on_conflict_do_nothing()
+    # The row count would not say: on PostgreSQL it is -1.
     return connection.execute(insert.returning(*table.primary_key)).first() is not None
 
 
@@ -162,20 +164,20 @@ def put_rows(
 
 
 def portions(values: Iterable[T]) -> Iterator[list[T]]:
-    """As many at a time as one statement may name."""
+    """Divide values into lists that one statement may name."""
     rest = iter(values)
     while portion := list(islice(rest, _VALUES_MAX)):
         yield portion
 
 
 def now_us(seconds_from_now: float = 0) -> ColumnElement[int]:
-    """The database's clock, as an expression: leases are compared with no other."""
+    """Make an expression of the database's clock. Leases are compared with no other."""
     clock = _DatabaseClock()
     return clock + round(seconds_from_now * 1_000_000) if seconds_from_now else clock
 
 
 def clock_us(connection: Connection, seconds_from_now: float = 0) -> int:
-    """The same as a number."""
+    """Read the database's clock."""
     return int(connection.execute(sa.select(now_us(seconds_from_now))).scalar_one())
 
 

@@ -1,6 +1,6 @@
-"""Leases: work that only one process may do at a time, by the database's clock.
+"""Leases on work that only one process may do at a time, by the database's clock.
 
-A process that hangs loses its lease; what it does when it wakes up must be safe by itself."""
+A process that hangs loses its lease. What it does after waking up must be safe without it."""
 
 import threading
 import time
@@ -20,7 +20,7 @@ _LOOK_SECONDS = 0.1
 
 @contextmanager
 def leased(database: Database, name: str, owner: str, lease_s: float) -> Iterator[bool]:
-    """Whether this owner has the lease until the block ends."""
+    """Try to take a lease, and renew it until the block ends. Yields whether the owner has it."""
     with database.write() as connection:
         insert_new(connection, lease, {"name": name, "epoch": 0, "until": 0})
         epoch = connection.execute(
@@ -58,7 +58,7 @@ def leased(database: Database, name: str, owner: str, lease_s: float) -> Iterato
 
 @contextmanager
 def waited_lease(database: Database, name: str, lease_s: float, wait_s: float) -> Iterator[bool]:
-    """Wait so long for a lease; whether this process has it until the block ends."""
+    """Wait up to `wait_s` for a lease. Yields whether this process has it until the block ends."""
     owner, deadline_s = uuid.uuid4().hex, time.monotonic() + wait_s
     while True:
         with leased(database, name, owner, lease_s) as mine:
@@ -87,7 +87,6 @@ def repeating(work: Callable[[], None], pause_s: float, name: str) -> Iterator[N
 
 
 def _warn(event: str, **facts: str) -> None:
-    """Most commands have a lease and nothing to log: its library takes long to load."""
-    import structlog
+    import structlog  # slow to load, and most commands with a lease log nothing
 
     structlog.get_logger().warning(event, **facts)

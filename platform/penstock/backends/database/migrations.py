@@ -1,4 +1,4 @@
-"""The tables of a database: making them, and whether they suit this code."""
+"""Making the tables of a database, and checking that they suit this code."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ def upgrade(database: Database) -> None:
 
 
 def check(database: Database) -> str:
-    """The database's revision. Raises DatabaseOutdated."""
+    """Read the database's revision. Raises DatabaseOutdated."""
     with database.read() as connection:
         found = _revision(connection)
     if found != REVISION:
@@ -40,7 +40,7 @@ def check(database: Database) -> str:
 
 
 def run_schema(connection: Connection) -> None:
-    """By the script: importing Alembic and all rooms takes a second."""
+    """Make the tables by a script: importing Alembic and all rooms takes a second."""
     script = (migrations_folder() / "schema.sql").read_text(encoding="utf-8")
     for statement in script.split(";\n"):
         connection.exec_driver_sql(statement)
@@ -57,8 +57,8 @@ def migrate(connection: Connection) -> None:
 
 @contextmanager
 def exclusive_transaction(database: Database) -> Iterator[Connection]:
-    """A transaction for changing tables, one at a time. It waits for locks no longer than others
-    do: who uses the table waits behind it."""
+    """Open a transaction for changing tables, one at a time. It waits for locks no longer than
+    others do, since users of a table wait behind it."""
     with database.write() as connection:
         if not database.is_sqlite:
             lock_timeout = connection.exec_driver_sql("SHOW lock_timeout").scalar_one()
@@ -70,7 +70,7 @@ def exclusive_transaction(database: Database) -> Iterator[Connection]:
 
 
 def migrations_folder() -> Path:
-    """Beside the code in an installed wheel, at the top of a checkout otherwise."""
+    """Find the migrations: at the top of a checkout, or beside the code in an installed wheel."""
     checkout = Path(__file__).parents[4] / "migrations"
     shipped = Path(__file__).parents[2] / "_migrations"
     return checkout if (checkout / "env.py").exists() else shipped

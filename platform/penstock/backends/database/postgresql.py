@@ -14,14 +14,14 @@ ONE_STATE: dict[str, Any] = {"isolation_level": "REPEATABLE READ"}
 READ_ONLY: dict[str, Any] = ONE_STATE | {"postgresql_readonly": True}
 
 _LOCK_TIMEOUT, _CANCELED = "55P03", "57014"
-#: An earlier error was overlooked.
+#: An earlier error in the transaction was ignored.
 _ABORTED_BEFORE = "25P02"
 #: Tables or columns are missing, or may not be used.
 _TABLES_UNFIT = frozenset({"42501", "42703", "42P01"})
 
 
 def make_engine(url: sa.URL, limits: DatabaseLimits) -> Engine:
-    """Raises ExtraMissing."""
+    """Make the engine. Raises ExtraMissing."""
     statement_ms = _milliseconds(limits.statement_seconds_max)
     timeouts = {
         "lock_timeout": _milliseconds(limits.lock_seconds_max),
@@ -50,7 +50,7 @@ def make_engine(url: sa.URL, limits: DatabaseLimits) -> Engine:
 
 
 def _read_sums_as_integers(connection: Any, _entry: object) -> None:
-    """Sums of BIGINTs are NUMERIC here; no column is."""
+    """Read NUMERIC as integers: sums of BIGINTs have that type, and no column does."""
     from psycopg.types.numeric import IntLoader
 
     connection.adapters.register_loader("numeric", IntLoader)
@@ -61,7 +61,7 @@ def _milliseconds(seconds: float) -> int:
 
 
 def why_unusable(error: exc.DBAPIError, limits: DatabaseLimits) -> str | None:
-    """What is wrong with the database; None when the statement is to blame."""
+    """Say what is wrong with the database; None if the statement is wrong."""
     state = getattr(error.orig, "sqlstate", None)
     if state == _LOCK_TIMEOUT:
         return f"another transaction held a lock for over {limits.lock_seconds_max:g} s"

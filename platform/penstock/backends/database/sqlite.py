@@ -26,8 +26,8 @@ _SCRUB_SECONDS_MAX = 60.0
 
 
 def make_engine(url: sa.URL, limits: DatabaseLimits) -> Engine:
-    """Each connection and transaction looks whether the file is the one that was opened: SQLite
-    would go on in a removed one, where commits are lost, or make an empty one."""
+    """Make an engine that checks, with each connection and transaction, that the file is the same.
+    SQLite would go on in a removed file, where commits are lost, or make an empty one."""
     in_memory = url.database in (None, "", ":memory:") or str(url.database).startswith("file:")
     path = None if in_memory else Path(str(url.database))
     lock_s = limits.lock_seconds_max
@@ -71,7 +71,7 @@ def make_engine(url: sa.URL, limits: DatabaseLimits) -> Engine:
 
 
 def scrub(connection: Connection) -> None:
-    """Waits for who reads an older state: the write-ahead log still has it."""
+    """Wait for readers of older states, which the write-ahead log still has, and empty the log."""
     cursor = connection.connection.cursor()
     try:
         cursor.execute("VACUUM")
@@ -85,14 +85,14 @@ def scrub(connection: Connection) -> None:
 
 
 def why_unusable(error: DBAPIError, _limits: DatabaseLimits) -> str | None:
-    """What is wrong with the database; None when the statement is to blame."""
+    """Say what is wrong with the database; None if the statement is wrong."""
     # A damaged file raises a plain DatabaseError.
     outage = isinstance(error, OperationalError | InternalError) or type(error) is DatabaseError
     return str(error.orig) if outage or error.connection_invalidated else None
 
 
 def _make_private(path: Path) -> None:
-    """SQLite makes the files beside it with the mode of the database's own."""
+    """Make the file private. SQLite gives the files beside it the same mode."""
     with suppress(OSError):  # it is there, or SQLite says why it cannot be made
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, FILE_MODE))
 
@@ -106,7 +106,7 @@ def _identity(path: Path | None) -> tuple[int, int] | None:
 
 
 def _use_wal(cursor: sqlite3.Cursor, lock_seconds_max: float) -> None:
-    """SQLite fails at once when another process does the same to a new file."""
+    """Turn on the write-ahead log; try again while another process does so with a new file."""
     deadline = time.monotonic() + lock_seconds_max
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What the tables of all rooms share, and the leases."""
+"""Helpers that the tables of all rooms share, and the table of leases."""
 
 from typing import Any
 
@@ -35,13 +35,13 @@ def all_tables() -> MetaData:
 
 
 def run_once_made(table: Table, statement: str, dialect: str | None = None) -> None:
-    """Have a statement run when the table is created. A `%` is doubled."""
+    """Run a statement when the table is created. Double each `%`."""
     made = DDL(statement)  # type: ignore[no-untyped-call]  # it has no types
     event.listen(table, "after_create", made.execute_if(dialect=dialect))
 
 
 def keep_rows(table: Table) -> None:
-    """Have the database refuse changes of the rows: they are evidence."""
+    """Make the database refuse changes of the rows: they are evidence."""
     kept = f"rows of {table.name} are evidence and stay"
     sqlite = [
         f"CREATE TRIGGER keep_{table.name}_{change.lower()} BEFORE {change} ON {table.name}"

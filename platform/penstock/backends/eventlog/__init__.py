@@ -1,4 +1,4 @@
-"""Where accepted events are durable before they are Parquet: a local log or Kafka."""
+"""The event log, local or Kafka: accepted events are durable in it before they are Parquet."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from penstock.core.settings import Settings
 
 
 def open_log(settings: Settings) -> EventLog:
-    """Raises SettingInvalid, ExtraMissing, and the errors of the log itself."""
+    """Open the log of `log_url`. Raises SettingInvalid, ExtraMissing, the errors of the log."""
     limits = settings.room(EventLogSettings)
     scheme, _, rest = settings.log_url.partition(":")
     if scheme == "local" and rest:
@@ -23,7 +23,7 @@ def open_log(settings: Settings) -> EventLog:
         )
     if scheme == "kafka":
         try:
-            from penstock.backends.eventlog.kafka.log import KafkaEventLog
+            from penstock.backends.eventlog.kafka_log import KafkaEventLog
         except ModuleNotFoundError as error:
             raise ExtraMissing(extra="kafka", what=f"The event log {settings.log_url}") from error
         return KafkaEventLog(settings.log_url, limits)

@@ -34,11 +34,11 @@ from penstock.core.files import make_directory, open_private, sync_directory
 from penstock.core.settings import MIB
 
 _VERSION = 1
-#: How much later an append by another process is seen.
 #: Read at a time where all is looked at.
 _LOOK_BYTES = 8 * MIB
+#: How late an append by another process may be seen.
 _POLL_SECONDS = 0.02
-#: How old the known free space may be: the disk does not fill faster than the reserve allows for.
+#: How old the measured free space may be. The reserve covers what may be written meanwhile.
 _DISK_FREE_SECONDS = 0.1
 
 
@@ -58,7 +58,7 @@ class LocalEventLog:
         bytes_max: int,
         disk_reserve_bytes: int = 0,
     ) -> None:
-        """Open the log, or make it. Raises LogUnwritable, LogCorrupt, LogShapeChanged."""
+        """Open or make the log. Raises LogUnwritable, LogCorrupt, LogShapeChanged."""
         self._path = path
         self._bytes_max = bytes_max
         self._disk_reserve_bytes = disk_reserve_bytes
@@ -163,7 +163,7 @@ class LocalEventLog:
                 self._lock_file = -1
 
     def _up_to_date(self, number: int) -> LocalPartition:
-        """The partition with what others appended, or are appending now."""
+        """Catch up with what others appended, or are appending now."""
         partition = self._partitions[number]
         if partition.is_behind():
             with self._locked():
@@ -214,7 +214,7 @@ class LocalEventLog:
         return disk.f_bavail * disk.f_frsize
 
     def _bytes_held(self) -> int:
-        """Count afresh, in every partition."""
+        """Count anew, in every partition."""
         for partition in self._partitions:
             partition.catch_up()
             partition.recount()

@@ -31,8 +31,8 @@ def split_offset(offset: int) -> tuple[int, int]:
 
 
 class LocalPartition:
-    """The files of one partition. Where they are intact and on disk ends at one number, so that
-    readers need no lock: what lies beyond may be torn, or taken back."""
+    """The files of one partition. One offset says how far they are intact and on disk, so readers
+    need no lock. What lies beyond it may be torn, or taken back."""
 
     def __init__(self, path: Path, log_id: str, file_bytes_max: int) -> None:
         self._path = path
@@ -85,8 +85,8 @@ class LocalPartition:
         self._durable = make_offset(file, self._written)
 
     def abandon(self) -> None:
-        """Take back a failed write. A later sync of the same descriptor could succeed without the
-        lost pages: appends go on in a new file."""
+        """Take back a failed write and go on in a new file. A later sync of the same descriptor
+        could succeed without the lost pages."""
         file, good = split_offset(self._durable)
         if self._written == good:
             return
@@ -100,8 +100,8 @@ class LocalPartition:
             self.close()  # the next append looks at the disk afresh
 
     def covered(self, before: int, *, roll: bool) -> list[Path]:
-        """The files but the newest that hold nothing at or beyond this offset; `roll` begins a new
-        file if all of them are covered."""
+        """List files, but not the newest, that hold nothing at or beyond this offset. With `roll` a
+        new file begins if all are covered."""
         newest, good = split_offset(self._durable)
         if roll and good and self._durable <= before:
             self._open(newest + 1)
@@ -109,7 +109,7 @@ class LocalPartition:
         return [self._name(f) for f in older if make_offset(f, self._size(f)) <= before]
 
     def roll(self) -> int:
-        """Begin a new file; the end of the one before."""
+        """Begin a new file. Returns the end of the one before."""
         self.catch_up()
         end = self._durable
         newest, good = split_offset(end)
@@ -148,7 +148,7 @@ class LocalPartition:
             self._descriptor = -1
 
     def _open(self, file: int) -> None:
-        """Open this file, which is the newest from now on."""
+        """Open a file, which becomes the newest."""
         descriptor = os.open(self._name(file), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             sync_directory(self._path)  # the process that made the file may have died before
@@ -198,7 +198,7 @@ class LocalPartition:
     # Reading; needs no lock
 
     def is_behind(self) -> bool:
-        """Whether something lies beyond what is known to be durable."""
+        """Whether anything lies beyond the durable part that this process knows."""
         file, good = split_offset(self._durable)
         try:
             size = self._name(file).stat().st_size
@@ -222,7 +222,7 @@ class LocalPartition:
     def _read_file(
         self, file: int, start: int, end: int | None, bytes_max: int
     ) -> tuple[list[Entry], bool]:
-        """Entries from `start` on, and whether they reach the `end`. What is damaged is an entry
+        """Read entries from `start` on, and whether they reach the `end`. A damaged part is an entry
         without values."""
         try:
             descriptor = os.open(self._name(file), os.O_RDONLY)
@@ -286,7 +286,7 @@ HEADER_BYTES = _HEADER.size + _SEAL.size
 
 
 def encode_block(values: Sequence[bytes]) -> bytearray:
-    """A block without its seal, which `LocalPartition.write` adds."""
+    """Encode a block without its seal, which `LocalPartition.write` adds."""
     parts: list[bytes] = [bytes(HEADER_BYTES)]
     for value in values:
         parts += (_LENGTH.pack(len(value)), value)
@@ -301,7 +301,7 @@ def _seal_of(block: memoryview, log: int, offset: int) -> int:
 
 
 def _entries_in(data: bytes, log: int, offset: int) -> Iterator[Entry]:
-    """The blocks in the data that stands at `offset`, up to the last intact one. What is damaged
+    """Read the blocks in data that begins at `offset`, up to the last intact one. A damaged part
     between them is an entry without values."""
     view = memoryview(data)
     start = begin = 0
@@ -324,7 +324,7 @@ def _is_whole(view: memoryview) -> bool:
 
 
 def _entry_at(view: memoryview, start: int, log: int, offset: int) -> Entry | None:
-    """What an intact block at `start` holds, if there is one."""
+    """Read the block at `start`; None if there is no intact one."""
     if len(view) - start < HEADER_BYTES:
         return None
     magic, length, count, checksum = _HEADER.unpack_from(view, start)

@@ -1,4 +1,4 @@
-"""The event log: append-only and partitioned."""
+"""The protocol of an event log, its errors and settings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from penstock.core.settings import GIB, MIB, RoomSettings, setting
 
 
 class Entry(NamedTuple):
-    """Values that became durable together. The next entry begins at `next_offset`. One without
-    values stands for what was damaged."""
+    """Values that became durable together, up to `next_offset`. An entry without values stands for
+    a damaged part."""
 
     offset: int
     next_offset: int
@@ -33,7 +33,7 @@ class DamagedPart(NamedTuple):
 
 
 class Claim(Enum):
-    """Who takes the events of a partition into the lake, as far as the log itself knows."""
+    """The process that takes a partition into the lake, as far as the log itself knows."""
 
     MINE = "this process does, and no other one can until it ends"
     TAKEN = "another process does"
@@ -45,50 +45,52 @@ class EventLog(Protocol):
 
     @property
     def id(self) -> str:
-        """Names this log while it exists; a new log under the same address has another id."""
+        """The id of this log. A new log under the same address has another."""
 
     @property
     def partitions(self) -> int:
-        """How many there were when this process last looked; they never become fewer."""
+        """The number of partitions when this process last looked. It never falls."""
 
     def refresh(self) -> None:
-        """Look for new partitions, which whoever has to see every acknowledged event does first."""
+        """Look for new partitions. Call it before reading every acknowledged event."""
 
     @property
     def value_bytes_max(self) -> int:
-        """A larger value cannot be appended."""
+        """The largest value that can be appended."""
 
     def append(self, values: Mapping[int, Sequence[bytes]]) -> None:
-        """Append durably. Raises Backlogged or LogUnwritable: some may be there then; try again."""
+        """Append durably. Raises Backlogged or LogUnwritable: some values may be in the log then;
+        try again."""
 
     def read(self, partition: int, offset: int, bytes_max: int, wait_s: float = 0) -> list[Entry]:
-        """Durable entries from `offset`, or from the first one, on: about `bytes_max`, or at least
-        one. Waits up to `wait_s` for it."""
+        """Read durable entries from `offset` on, or from the first one: about `bytes_max`, at least
+        one. Waits for it up to `wait_s`."""
 
     @property
     def expires(self) -> bool:
         """Whether the log removes events that nobody trimmed."""
 
     def ends(self) -> list[int]:
-        """The `end` of every partition, in one request."""
+        """Read the `end` of every partition, in one request."""
 
     def bounds(self, partition: int) -> OffsetBounds: ...
 
     def bytes_beyond(self, partition: int, offset: int) -> int:
-        """The number of bytes from this offset on."""
+        """Count the bytes from this offset on."""
 
     def hold(self, partition: int) -> Claim:
         """Try to become the only process that takes this partition into the lake."""
 
     def trim(self, partition: int, before: int) -> None:
-        """The log may remove the events before this offset."""
+        """Allow the log to remove the events before this offset."""
 
     def set_apart(self, partition: int) -> int:
-        """Keep what is there now apart from what comes, so that it can be deleted; its end."""
+        """Separate the present events from later ones, so that they can be deleted. Returns their
+        end."""
 
     def forget(self, partition: int, before: int) -> bool:
-        """Delete the events before this offset, which was set apart. False where their bytes go
-        only later, by the log's own rules."""
+        """Delete the events before an offset of `set_apart`. False where the log deletes their
+        bytes only later, by its own rules."""
 
     def damage(self, *, look: bool = False) -> list[DamagedPart]:
         """What was set aside since it could not be read. With `look` all of the log is read for
@@ -101,7 +103,7 @@ class EventLog(Protocol):
 
 
 class LogUnwritable(Backlogged):
-    """The event log cannot be written: {why}. Nothing of the request was accepted.
+    """The event log cannot be written: {why}. Nothing was accepted.
     Send it again in {retry_after_s} s."""
 
 
@@ -168,10 +170,10 @@ class EventLogSettings(RoomSettings):
 
     @property
     def file_bytes_max(self) -> int:
-        """Less for a small log, so that it has several files."""
+        """Bytes of a file; less for a small log, so that it has several."""
         return min(FILE_BYTES_MAX, self.log_bytes_max // 4)
 
     @property
     def block_bytes_max(self) -> int:
-        """Events that share one fsync and one checksum."""
+        """Bytes of events that share one fsync and one checksum."""
         return min(_BLOCK_BYTES_MAX, self.file_bytes_max // 2)

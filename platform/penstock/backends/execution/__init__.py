@@ -1,4 +1,4 @@
-"""Runs one function over many tasks: here, in processes or on a cluster."""
+"""Execution of one function over many tasks: here, in processes or on a cluster."""
 
 from typing import TYPE_CHECKING
 

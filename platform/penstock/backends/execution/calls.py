@@ -1,4 +1,4 @@
-"""How tasks travel to workers, and the executors of one machine: inline, and with processes."""
+"""Calls that travel to workers, and the executors of one machine: inline, and with processes."""
 
 import os
 import pickle
@@ -38,11 +38,11 @@ class Workers(Protocol):
     def has_room(self) -> bool: ...
     def give(self, number: int, call: bytes) -> None: ...
     def wait(self) -> Iterable[tuple[int, bytes | str]]:
-        """At least one of the calls under way, with its answer. A text is why its worker is gone:
-        then nobody knows how far the call came."""
+        """Yield at least one call that ended, with its answer. A text says why the worker is gone:
+        nobody knows how far the call came."""
 
     def drop(self) -> None:
-        """Give up the calls under way, and let the workers go. May be called again."""
+        """Give up the calls under way and end the workers. May be called again."""
 
 
 @dataclass
@@ -54,7 +54,7 @@ class _PackedCall:
 
 
 class CallExecutor(Executor):
-    """Packs its calls, so that what runs on workers of one kind runs on those of others."""
+    """An executor that pickles its calls, so that a function runs on workers of every kind."""
 
     @abstractmethod
     def make_workers(self) -> Workers: ...
@@ -109,7 +109,7 @@ def _run(workers: Workers, name: str, tasks: Iterable[Any]) -> Iterator[TaskResu
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """`module:name`, by which any worker finds the function. Raises InvalidInput."""
+    """Name a function as `module:name`, by which workers find it. Raises InvalidInput."""
     module = getattr(function, "__module__", None)
     name = getattr(function, "__qualname__", None)
     full_name = f"{module}:{name}"
@@ -139,7 +139,7 @@ def _import(name: str) -> Callable[..., Any] | None:
 
 
 def perform(call: bytes) -> bytes:
-    """On a worker. Returns the pickled result and error, one of them None."""
+    """Do a call on a worker. Returns the pickled result and error, one of them None."""
     name: str = "a function"
     task: object = None
     try:
@@ -167,7 +167,7 @@ class InlineExecutor(CallExecutor):
         return _CallerThread()
 
     def close(self) -> None:
-        """Nothing is under way outside of `run`."""
+        """Do nothing: no call is under way outside `run`."""
 
 
 class _CallerThread:
@@ -217,7 +217,7 @@ class _Worker:
         self.number: int | None = None
 
     def end(self) -> str:
-        """End it, at once where nobody waits for its work, and say how it ended."""
+        """End the process, at once if a call is under way, and say how it ended."""
         status = self.guarded.stop(_END_SECONDS_MAX if self.number is None else 0.0)
         return f"its process ended {describe_status(status)}"
 

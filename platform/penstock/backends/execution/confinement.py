@@ -1,5 +1,5 @@
-"""Limits that the kernel puts on this process, and that nothing in it can lift again: resources on
-every Unix, paths (Landlock) and system calls (seccomp) on Linux."""
+"""Confinement of this process by the kernel, which nothing in it can lift again: resources on every
+Unix, paths (Landlock) and system calls (seccomp) on Linux."""
 
 import ctypes
 import os
@@ -47,7 +47,7 @@ def lower_limits(values: Mapping[int, int]) -> None:
 
 
 def die_with_parent(parent: int | None = None) -> None:
-    """The kernel kills this process with the one that forked it; at once where that is gone."""
+    """Have the kernel kill this process when its parent ends; at once if that is gone."""
     control(_SET_DEATH_SIGNAL, signal.SIGKILL)
     if parent is not None and os.getppid() != parent:
         os._exit(1)
@@ -76,8 +76,8 @@ def libc() -> Any:
 
 
 class CallRule(NamedTuple):
-    """A system call that fails with `error`; where `argument` is named, only if its lower half
-    has any of the bits of `mask`, or is none of `values`."""
+    """A system call that fails with `error`. With `argument` it fails only if the lower half of
+    that argument has a bit of `mask`, or is none of `values`."""
 
     call: str
     error: int
@@ -122,7 +122,8 @@ _SET_SECCOMP, _FILTER = 22, 2
 
 
 def forbid_calls(rules: Iterable[CallRule]) -> bool:
-    """These calls fail in this process and all that it starts. False where the kernel cannot."""
+    """Make these calls fail in this process and all that it starts. False where the kernel
+    cannot."""
     if sys.platform != "linux" or platform.machine() not in _MACHINES:
         return False
     with suppress(OSError):
@@ -140,7 +141,7 @@ def filter_calls(program: bytes) -> None:
 
 
 def filter_program(rules: Iterable[CallRule], machine: str) -> bytes:
-    """The rules as the kernel's filter: blocks that end in a return or fall through to the next."""
+    """Compile the rules to the kernel's filter: blocks that return or fall through to the next."""
     column, architecture = _MACHINES[machine]
     killed = _step(_RETURN, _KILL_PROCESS)
     program = [_step(_LOAD_WORD, 4), _step(_JUMP_EQUAL, architecture, when_true=1), killed]
@@ -176,8 +177,8 @@ def _step(code: int, value: int, *, when_true: int = 0, when_false: int = 0) -> 
 
 #: What the C library starts a thread with. Other children could outlive their work.
 _THREAD_FLAGS = (0x3D0F00, 0x7D0F00)
-#: What no work of a tenant needs that runs alone in a process: other processes, programs, sockets,
-#: files by handle, and ways into the kernel.
+#: Calls that a tenant's work in a process of its own does not need: other processes, programs,
+#: sockets, files by handle, and ways into the kernel.
 ALONE = (
     *(
         CallRule(call, EPERM)
@@ -208,8 +209,8 @@ _RIGHTS_NEWEST = 16
 
 
 def limit_files(readable: Sequence[str], writable: Sequence[str] = ()) -> bool:
-    """From now on this process opens nothing but what lies at or below these paths. Paths that
-    do not exist are left out. False where the kernel cannot."""
+    """Let this process open nothing but what lies at or below these paths. Missing paths are left
+    out. False where the kernel cannot."""
     version = libc().syscall(_CREATE_RULESET, None, 0, 1) if sys.platform == "linux" else 0
     if version < 1:
         return False

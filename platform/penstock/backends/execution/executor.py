@@ -1,4 +1,4 @@
-"""The executor: runs one function over many tasks."""
+"""The protocol of an executor, its errors and settings."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -18,18 +18,20 @@ class TaskResult(Generic[Task, Result]):
 
 
 class Executor(Protocol):
-    """Use it as a context manager: afterwards nothing of it runs on. Functions stand at the top of
-    a module, so that workers can import them; tasks and results can be pickled."""
+    """Runs functions over tasks. Use it as a context manager: nothing runs on after the block.
+
+    Functions stand at the top of a module, so that workers can import them. Tasks and results can
+    be pickled."""
 
     def run(
         self, function: Callable[[Task], Result], tasks: Iterable[Task]
     ) -> Iterator[TaskResult[Task, Result]]:
-        """Each task as it ends, in no order. Tasks are taken as there is room for them.
+        """Yield each task as it ends, in no order. Tasks are taken as there is room for them.
 
-        A task whose worker is lost is done again, so it may run more than once, even at the same
-        time; it is yielded once. The first error ends the run: tasks under way are waited for and
-        yielded, then it is raised: a PenstockError as it was, any other error as TaskFailed.
-        Raises WorkerLost after 3 tries, InvalidInput, ExecutorUnreachable."""
+        A task whose worker is lost is done again: it may run more than once, even at the same time,
+        and is yielded once. The first error ends the run. Tasks under way are awaited and yielded,
+        then it is raised: a PenstockError as it was, any other as TaskFailed. Raises WorkerLost
+        after 3 tries, InvalidInput, ExecutorUnreachable."""
         ...
 
     def close(self) -> None:
@@ -54,8 +56,8 @@ class TaskFailed(PenstockError):
 
 
 class WorkerLost(PenstockError):
-    """The task {task} of {function} was given up: its worker was lost {attempts} times, the last
-    time because {why}. A task that is too large for the memory of a worker ends like this."""
+    """The task {task} of {function} was given up: its worker was lost {attempts} times, at last
+    because {why}. The task may be too large for the memory of a worker."""
 
 
 # Settings

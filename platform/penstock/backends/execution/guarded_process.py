@@ -1,5 +1,5 @@
 """Processes that work for this one and cannot outlive it: a module of ours at the other end of a
-socket, or a command of somebody else. It imports little: a sandbox starts once per attempt."""
+socket, or a command. This module imports little: a sandbox starts once per attempt."""
 
 import json
 import os
@@ -30,10 +30,10 @@ import_module(sys.argv[2]).main(socket(fileno=int(sys.argv[3])), *sys.argv[4:])
 
 
 class GuardedProcess:
-    """A Python module whose `main` gets one end of a socket; `end` is the other one.
+    """A process of a Python module, whose `main` gets one end of a socket; `end` is the other one.
 
-    It has no variables but `environment`, no files but its socket, and ends where its caller has
-    closed that or is gone. What it prints goes to `output`, or to our standard error."""
+    It has no variables but `environment` and no files but its socket. It ends when its caller
+    closes the socket or is gone. What it prints goes to `output`, or to our standard error."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class GuardedProcess:
         return self.process.poll() is not None
 
     def stop(self, seconds: float = 0.0) -> int:
-        """Close the socket, and kill what has not ended after these seconds. Returns its status."""
+        """Close the socket, and kill the process after these seconds. Returns its status."""
         self.end.close()
         try:
             return self.process.wait(seconds)
@@ -81,7 +81,7 @@ def framed(message: bytes) -> tuple[bytes, bytes]:
 
 
 class Channel:
-    """Messages over a socket. Sends from any thread; receives in one."""
+    """Messages over a socket. Any thread may send, one may receive."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
@@ -100,8 +100,8 @@ class Channel:
             self._end.sendall(content)
 
     def receive(self, bytes_max: int | None = None, files: list[int] | None = None) -> bytearray:
-        """The next message; what comes with it is added to `files`. Raises EOFError where the other
-        end is gone, silent for too long, or sends more."""
+        """Receive a message; file descriptors that come with it are added to `files`. Raises
+        EOFError where the other end is gone, silent for too long, or sends too much."""
         (length,) = _LENGTH.unpack(self._read(_LENGTH.size, files))
         if bytes_max is not None and length > bytes_max:
             raise EOFError("the other end sends too much")
@@ -127,7 +127,7 @@ class Channel:
         return content
 
     def end(self) -> None:
-        """Tell whoever sends or receives, on whatever thread, that the other end is gone."""
+        """Make sends and receives on every thread see that the other end is gone."""
         with suppress(OSError):
             self._end.shutdown(socket.SHUT_RDWR)
 
@@ -184,10 +184,10 @@ def run_guarded(
 ) -> ProcessEnd:
     """Run a program, or a command by `sh`, until it ends, its time is over, or `cancelled` says so.
 
-    Its process group ends with this process, also where that is killed. Its output goes to `show`
-    or is appended to `log`. With `grace_seconds` a command that is stopped gets SIGTERM first; with
-    `leaves_processes` what it started may outlive it. A guard holds `open_files`, such as locks,
-    until it has ended."""
+    Its process group ends with this process, even if that is killed. Its output goes to `show` or
+    is appended to `log`. With `grace_seconds` a stopped command gets SIGTERM first. With
+    `leaves_processes` what it started may outlive it. A guard process holds `open_files`, such as
+    locks, until the command has ended."""
     words = ["sh", "-c", command] if isinstance(command, str) else command
     with nullcontext(subprocess.PIPE) if log is None else _opened(log) as sink:
         process = subprocess.Popen(

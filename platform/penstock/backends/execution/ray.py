@@ -1,4 +1,4 @@
-"""The executor of many machines: tasks on a Ray cluster, of which this machine is a node.
+"""The executor of many machines: tasks on a Ray cluster. This machine has to be a node of it.
 
 Ray's own retries are off: attempts are counted as for processes."""
 
@@ -35,8 +35,8 @@ class RayExecutor(CallExecutor):
                 ray.init(address=address, namespace="penstock", **quiet)
             except (OSError, RuntimeError, ValueError) as error:  # Ray has no error for this
                 why = (
-                    f"{one_line(error)}; it is the address of the cluster's head,"
-                    " usually with port 6379, and this machine has to be a node of the cluster"
+                    f"{one_line(error)}; name the cluster's head, usually with port 6379, and run"
+                    " this on a node of the cluster"
                 )
                 raise ExecutorUnreachable(address=f"ray://{address}", why=why) from error
         self._perform = ray.remote(perform).options(

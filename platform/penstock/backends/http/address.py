@@ -1,4 +1,4 @@
-"""The address of an HTTP server, taken apart so that it can be dialled."""
+"""Addresses of HTTP servers, and the policy on which of them this process dials for others."""
 
 import base64
 import http.client
@@ -42,7 +42,7 @@ _METADATA = frozenset(
         ),
     )
 )
-#: Has all of the internet's addresses of IPv6.
+#: All addresses of IPv6 on the internet are in it.
 _UNICAST = ipaddress.IPv6Network("2000::/3")
 #: Ranges for special use that some versions of `ipaddress` take for parts of the internet.
 _SPECIAL = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20")))
@@ -55,7 +55,7 @@ class EgressPolicy:
     """Addresses of the internet, and the networks that the operator allows beside them."""
 
     allowed: tuple[_Network, ...] = ()
-    #: The operator alone named the address: it may be a neighbour, or this machine.
+    #: Whether the operator named the address: it may then be on a private network or this machine.
     of_operator: bool = False
 
     @classmethod
@@ -71,12 +71,13 @@ class EgressPolicy:
 
     @classmethod
     def for_tenants(cls, settings: Settings) -> Self:
-        """For addresses that a tenant names, or its name server. Raises SettingInvalid."""
+        """Make the policy for addresses that a tenant names. Raises SettingInvalid."""
         return cls.of(settings.room(HttpSettings).egress_networks)
 
     @classmethod
     def for_operator(cls, settings: Settings) -> Self:
-        """For addresses in settings and in files of the operator. Raises SettingInvalid."""
+        """Make the policy for addresses in the operator's settings and files. Raises
+        SettingInvalid."""
         return cls.of(settings.room(HttpSettings).egress_networks, of_operator=True)
 
     def permits(self, address: str) -> bool:
@@ -150,7 +151,7 @@ def _carried(ip: _Address) -> _Address:
 
 _CHARS_MAX = 4_000
 _PORTS = {"http": 80, "https": 443}
-#: One customer of a provider commonly has this network.
+#: The network that one customer of a provider commonly has.
 _IPV6_PREFIX_BITS = 64
 _UNLIKE = "it is not http://HOST:PORT or https://HOST:PORT, with or without a path"
 
@@ -170,7 +171,7 @@ class HttpAddress:
 
     @classmethod
     def of(cls, text: str, what: str) -> Self:
-        """`what` names the address in errors, which do not show it for its secrets. Raises
+        """Parse an address. `what` names it in errors, which do not show its secrets. Raises
         InvalidInput."""
         if len(text) > _CHARS_MAX or not text.isascii() or not text.isprintable() or " " in text:
             why = f"an address is at most {_CHARS_MAX} printable ASCII characters, none a blank"
@@ -212,7 +213,7 @@ class HttpAddress:
     def connection(
         self, seconds_max: float, egress: EgressPolicy | None
     ) -> http.client.HTTPConnection:
-        """A connection that is not opened yet; the policy dials."""
+        """Make a connection that is not opened yet; the policy dials."""
         kind = http.client.HTTPSConnection if self.secure else http.client.HTTPConnection
         connection = kind(self.host, self.port, timeout=seconds_max)
         if egress is not None:
@@ -222,7 +223,7 @@ class HttpAddress:
 
 
 def is_loopback(url: str) -> bool:
-    """Whether no network lies before it. Raises InvalidInput."""
+    """Whether the address is on this machine. Raises InvalidInput."""
     host = HttpAddress.of(url, "The address").host
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -231,7 +232,8 @@ def is_loopback(url: str) -> bool:
 
 
 def address_group(address: str) -> str:
-    """Whom an address is counted for: its network in IPv6. What is no address is one group."""
+    """Group addresses for counting: an IPv6 address by its network. All texts that are no address
+    are one group."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""Requests over HTTP that end in time, whatever the other side does."""
+"""HTTP requests that end in time whatever the other side does, and the client of a service."""
 
 import http.client
 import io
@@ -62,12 +62,12 @@ class HttpAnswer:
 
     @property
     def retry_after_s(self) -> float:
-        """How long the server asks to be left alone; a date is by another clock, and not read."""
+        """The pause that the server asks for. A date, which is by another clock, is not read."""
         text = self.headers.get("retry-after", "")
         return float(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0.0
 
     def if_whole(self) -> "HttpAnswer":
-        """An answer of which a part is missing is none."""
+        """Treat an answer with a missing part as none."""
         return replace(self, status=0, headers={}) if self.problem else self
 
     def json(self) -> Any:
@@ -86,7 +86,8 @@ class HttpClient:
         bytes_max: int | None = None,
         keep_alive: bool = False,
     ) -> None:
-        """One byte more than `bytes_max` of an answer is read, which shows that it is too long."""
+        """Read at most `bytes_max + 1` bytes of an answer; the last one shows that it is too
+        long."""
         self._target = address.target
         self._connection = address.connection(seconds_max, egress)
         self._seconds_max = seconds_max
@@ -142,7 +143,7 @@ class HttpClient:
             self._connection.close()
 
     def cut(self) -> None:
-        """Break off what is under way, and send nothing any more."""
+        """Break off the request under way, and send nothing any more."""
         self._is_cut = True
         if (call := self._call) is not None:
             call.end(_CUT)
@@ -172,7 +173,8 @@ class HttpClient:
 
     @contextmanager
     def _current(self, call: "_Call") -> Iterator[None]:
-        """End a call in time: time-outs of sockets count from byte to byte."""
+        """End a call in time. Time-outs of sockets are not enough: they begin anew with each
+        byte."""
         timer = threading.Timer(self._seconds_max, call.end, [self._too_late])
         timer.daemon = True
         timer.start()
@@ -206,7 +208,7 @@ def _described(error: Exception) -> str:
 
 
 class _WholeBody(io.RawIOBase):
-    """A body that raises OSError where it was cut off."""
+    """A body that raises OSError if it is cut off."""
 
     def __init__(self, response: http.client.HTTPResponse) -> None:
         self._response = response
@@ -222,8 +224,8 @@ class _WholeBody(io.RawIOBase):
 
 
 class ServiceClient:
-    """A running Penstock service, by one connection that is opened again when it breaks. Not shared
-    between threads, but for `cut`."""
+    """A client of a running service, over one connection that is opened again when it breaks. Only
+    `cut` may be called from another thread."""
 
     def __init__(
         self, url: str, key: str | None = None, seconds_max: float = _SERVICE_SECONDS_MAX
@@ -231,10 +233,10 @@ class ServiceClient:
         what = f"The address {without_secrets(url)}"
         address = HttpAddress.of(url, what)
         if address.login is not None:
-            why = "a login in it is not sent to the service, which takes a key"
+            why = "it holds a login, and the service takes a key"
             raise InvalidInput(what=what, why=why)
         if address.query or address.fragment:
-            why = "it holds a question, or a fragment, after its path"
+            why = "it holds a query or a fragment after its path"
             raise InvalidInput(what=what, why=why)
         self.url = url
         self._path = address.path.rstrip("/")
@@ -251,7 +253,7 @@ class ServiceClient:
         self._http.close()
 
     def cut(self) -> None:
-        """End from another thread what is under way."""
+        """End the request under way, from another thread."""
         self._http.cut()
 
     def get(self, path: str, **headers: str) -> HttpAnswer:
@@ -264,8 +266,8 @@ class ServiceClient:
         return self._request("DELETE", path, None, headers)
 
     def ask(self, path: str, expected: str, document: object = None) -> dict[str, Any]:
-        """Ask at a path below /v1 for an answer with the field `expected`; a document is posted.
-        Raises ServerUnreachable where trouble passes, else AnswerUnusable."""
+        """Get the answer of a path below /v1, or post a document to it. The answer has to have the
+        field `expected`. Raises ServerUnreachable where trouble passes, else AnswerUnusable."""
         if document is None:
             answer = self.get(f"/v1/{path}")
         else:
@@ -279,8 +281,8 @@ class ServiceClient:
         return fields
 
     def call(self, method: str, path: str, fields: Mapping[str, object], kind: type[T]) -> T:
-        """Ask a call: fields that its path names in braces stand there, the others in the body of
-        a POST or in the query."""
+        """Send a request. Fields that the path names in braces go into the path, the others into
+        the body of a POST or the query."""
         rest = dict(fields)
         target = re.sub(
             r"{(\w+)(?::path)?}", lambda name: quote(str(rest.pop(name[1])), safe=""), path
@@ -305,7 +307,7 @@ class ServiceClient:
     def streaming(
         self, path: str, document: object = None, **headers: str
     ) -> Iterator[tuple[Mapping[str, str], BinaryIO]]:
-        """Yield the headers and the body of an answer, read as it comes; a document is posted.
+        """Yield the headers and the body of an answer, read as it comes. A document is posted.
         Raises what `call` does."""
         body = None if document is None else msgspec.json.encode(document)
         method = "GET" if body is None else "POST"
@@ -330,8 +332,8 @@ class ServiceClient:
         tell: Tell = lambda _text: None,
         **headers: str,
     ) -> dict[str, Any]:
-        """Post events until they are acknowledged; `tell` hears once why that takes longer. Raises
-        ServerUnreachable, and what the service refuses."""
+        """Post events until they are acknowledged. `tell` is called once where that takes longer.
+        Raises ServerUnreachable, and what the service refuses."""
         deadline = time.monotonic() + patience_s
         told = False
         while True:
@@ -371,5 +373,6 @@ def _query_text(value: object) -> object:
 
 
 def service_at(url: str, seconds_max: float = _SERVICE_SECONDS_MAX) -> ServiceClient:
-    """The service of the option --url, with the key that is kept for it. Raises InvalidInput."""
+    """Make a client of the service at a URL, with the key that is kept for it. Raises
+    InvalidInput."""
     return ServiceClient(url, service_key(url), seconds_max)

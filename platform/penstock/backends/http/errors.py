@@ -1,4 +1,4 @@
-"""The errors of asking a server, and of answering one."""
+"""Errors of HTTP, of clients and of the service."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,15 +18,15 @@ class ClientGone(PenstockError, http_status=499):
 
 
 class CutOff(Backlogged):
-    """The service ended before the request was answered. Whether events of it were taken in is
-    not known. Send it again in {retry_after_s} s."""
+    """The service ended before it answered. Whether events of the request were accepted is not
+    known. Send it again in {retry_after_s} s."""
 
     def __init__(self) -> None:
         super().__init__(why="the service ends")
 
 
 class ServerUnreachable(PenstockError, exit_status=3):
-    """No answer from {url}: {why}. `penstock serve` has to run there: check the address."""
+    """{url} does not answer: {why}. Check the address, and that `penstock serve` runs there."""
 
 
 class AnswerUnusable(PenstockError):
@@ -34,18 +34,17 @@ class AnswerUnusable(PenstockError):
 
 
 class AddressForbidden(PenstockError, exit_status=2, http_status=400):
-    """{host} is not dialled: it is not known, or not on the internet. An operator allows networks
-    beside the internet with PENSTOCK_EGRESS_NETWORKS; docs/security.md says how."""
+    """{host} is not dialled: it is unknown, or not on the internet. An operator allows other
+    networks with PENSTOCK_EGRESS_NETWORKS; see docs/security.md."""
 
 
 class KeyNotValid(PenstockError):
     """The key is not valid: {url} does not know it, or it was revoked. `penstock keys list` on the
-    machine of the lake shows those there are; `penstock login` keeps another one."""
+    lake's machine lists the keys; `penstock login` keeps another one."""
 
 
 class KeyMissing(PenstockError):
-    """There is no key to ask {url} with: `penstock login {url}` keeps one, or name it in
-    PENSTOCK_KEY."""
+    """{url} needs a key. Keep one with `penstock login {url}`, or set PENSTOCK_KEY."""
 
 
 #: Without a problem of ours, they come from something before the service, and pass.
@@ -71,7 +70,7 @@ _OF_PROBLEMS = {"title", "status", "detail", "type", "error", "exit_status"}
 
 
 def document_of(body: bytes) -> dict[str, Any]:
-    """The fields of a JSON object; none where it is no object."""
+    """Read the fields of a JSON object; none if it is no object."""
     try:
         return msgspec.json.decode(body, type=dict)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The service that somebody logged in to, and its key: a file that is its owner's alone."""
+"""The login of a person to a service: its address and key, in a private file."""
 
 import os
 from dataclasses import dataclass, field
@@ -19,7 +19,6 @@ class Login:
 
 
 def login_path() -> Path:
-    """In the folder where programs keep the settings of their user."""
     named = os.environ.get("XDG_CONFIG_HOME", "")
     folder = Path(named) if named.startswith("/") else Path.home() / ".config"
     return folder / "penstock" / _NAME
@@ -52,7 +51,7 @@ def keep_login(login: Login) -> Path:
 
 
 def forget_login() -> bool:
-    """False where there was none."""
+    """Remove the login; False if there was none."""
     path = login_path()
     known = path.exists()
     path.unlink(missing_ok=True)
@@ -60,7 +59,7 @@ def forget_login() -> bool:
 
 
 def service_key(url: str) -> str | None:
-    """The key for a service: PENSTOCK_KEY, else that of the login to it. Raises InvalidInput."""
+    """Find the key for a service: PENSTOCK_KEY, else the key of the login. Raises InvalidInput."""
     key = os.environ.get("PENSTOCK_KEY", "").strip()  # files of secrets end with a line break
     if not key.isascii() or not key.isprintable():
         raise InvalidInput(what="PENSTOCK_KEY", why="there are characters in it that no key has")

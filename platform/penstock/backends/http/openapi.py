@@ -1,4 +1,4 @@
-"""The OpenAPI document beyond the types of the routes: bodies, errors, keys."""
+"""The parts of the OpenAPI document that types of routes do not give: bodies, errors, keys."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, is_dataclass
@@ -35,13 +35,13 @@ KEY_NEEDED: list[dict[str, list[str]]] = [{"bearer": []}]
 TEXT = Schema(type=OpenAPIType.STRING)
 _REFUSALS = {
     400: "The request cannot be used; the detail says why. Nothing was changed.",
-    401: "No key, or one that is not known.",
-    403: "The key has another role.",
-    404: "There is nothing of this name.",
+    401: "The key is missing or unknown.",
+    403: "The role of the key does not allow it.",
+    404: "The name is unknown.",
     408: "No more of the body came. Nothing was accepted.",
-    409: "It is in another state than this needs; the detail says in which. Nothing was changed.",
+    409: "The present state does not allow it; the detail says why. Nothing was changed.",
     410: "The lake as it was then can no longer be read.",
-    413: "The body is too large, as sent or after decompression. Nothing was accepted.",
+    413: "The body is too large, as sent or decompressed. Nothing was accepted.",
     415: "A content encoding other than gzip and zstd. Nothing was accepted.",
     422: "The query reached its limit of time, memory or answer.",
     429: "This key has too much under way: send it again after `Retry-After` seconds.",
@@ -55,7 +55,7 @@ def refusals(
     said: Mapping[int, str | None] = MappingProxyType({}),
     kinds: Mapping[int, type[Problem]] | None = None,
 ) -> dict[int, ResponseSpec]:
-    """Answers with these statuses, as problems: `said` has other words, `kinds` more fields."""
+    """Describe refusals with these statuses. `said` replaces texts, `kinds` adds fields."""
     texts = _REFUSALS | {status: text for status, text in said.items() if text is not None}
     types = dict(kinds or {})
     return {
@@ -85,8 +85,8 @@ def operation_taking(
     has_body: bool = True,
     **properties: Schema,
 ) -> type[Operation]:
-    """An operation whose JSON body, or query, are the fields of a document that its path does not
-    name; the route reads them. `properties` are schemas of which the types do not say all."""
+    """Make an operation from the fields of a document. Those that the path does not name are the
+    JSON body or the query. `properties` are schemas that say more than the types."""
     fields = msgspec.structs.fields(document)
     schemas: dict[str, Any] = {field.name: _schema(field.type) for field in fields} | properties
     required = {field.name for field in fields if field.required}
@@ -126,7 +126,8 @@ _TYPES = {
 
 
 def _schema(kind: Any) -> Schema:
-    """A field that may be left out is not null instead, unless the two do not differ."""
+    """Make the schema of a field. One that may be left out may be null only if both mean the
+    same."""
     if kind in _TYPES:
         return Schema(type=_TYPES[kind])
     if is_struct_type(kind) or is_dataclass(kind) or get_origin(kind) is dict:
@@ -161,7 +162,7 @@ _INNER = {"anyOf": "any_of", "oneOf": "one_of", "prefixItems": "prefix_items"}
 
 
 def schema_of(document: Mapping[str, Any]) -> Schema:
-    """A JSON Schema without references, as a part of the OpenAPI document."""
+    """Convert a JSON Schema without references to a part of the OpenAPI document."""
     fields: dict[str, Any] = {
         ours: document[name] for name, ours in _KEYWORDS.items() if name in document
     }

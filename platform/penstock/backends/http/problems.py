@@ -31,13 +31,13 @@ log_line = structlog.get_logger()
 
 @dataclass
 class RequestFacts:
-    """What is known of a request while it is answered."""
+    """Facts about a request while it is answered."""
 
     id: str
     #: The id and the tenant of its key, once it is accepted.
     key: str | None = None
     tenant: str | None = None
-    #: Of a balancer, where one is in front.
+    #: The address of the balancer, if one is in front.
     address: str | None = None
 
 
@@ -49,7 +49,7 @@ def current_request() -> RequestFacts | None:
 
 
 class RequestLog:
-    """Gives requests ids, counts their answers and writes their log lines."""
+    """Middleware that gives requests ids, counts answers and writes log lines."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, which: str) -> None:
         """`which` is the setting `request_log`."""
@@ -94,7 +94,7 @@ class RequestLog:
     def _write(
         self, scope: Any, request: RequestFacts, status: int, size: int, seconds: float
     ) -> None:
-        """The query string is left out: it may hold names of users."""
+        """Write a line without the query string, which may hold names of users."""
         log_line.info(
             "request",
             method=scope["method"],
@@ -119,7 +119,7 @@ PROBLEM = "application/problem+json"
 
 
 class Problem(msgspec.Struct):
-    """Why a request was refused or failed, as RFC 9457 has it; `exit_status` is for commands."""
+    """A refusal or failure, as in RFC 9457. `exit_status` is for commands."""
 
     title: str
     status: int
@@ -143,7 +143,7 @@ def on_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Resp
     headers = error.headers or {}
     detail = error.detail
     if error.status_code == 404:
-        detail = f"There is nothing at {request.url.path}; /openapi.json lists what there is."
+        detail = f"There is nothing at {request.url.path}; /openapi.json lists the paths."
     elif error.status_code == 405:
         allowed = headers.get("allow", "other methods")
         detail = f"{request.url.path} does not take {request.method}, but {allowed}."
@@ -156,7 +156,7 @@ def on_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Resp
 
 def on_unexpected_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     log_line.error("request failed", path=request.url.path, exc_info=error)
-    detail = "This is a fault of the service; it is logged."
+    detail = "The service has a fault; its log says more."
     return _answer(Problem("Unexpected error", 500, detail))
 
 

@@ -1,4 +1,5 @@
-"""Reading the body of a request, of a bounded size and in bounded time."""
+"""Limits on requests: the size and time of bodies, the bytes of unread answers, and the threads of
+slow work, in all and for each tenant."""
 
 import asyncio
 import contextlib
@@ -17,18 +18,18 @@ from litestar.exceptions import HTTPException, InternalServerException
 from litestar.response import Stream
 
 from penstock.backends.http.errors import BodyTooLarge, ClientGone, CutOff
+from penstock.core.endpoint import DOCUMENT_BYTES_MAX
 from penstock.core.errors import InvalidInput, TooManyRequests
+
+T = TypeVar("T")
 
 #: A client that sends nothing for so long is gone, or holds memory for nothing.
 BODY_PAUSE_SECONDS_MAX = 30.0
-DOCUMENT_BYTES_MAX = 1024 * 1024
 PART_BYTES = 1024 * 1024
-
-Document = TypeVar("Document", bound=msgspec.Struct)
 
 
 def media_type(request: Request[Any, Any, Any]) -> str:
-    """The type without parameters; empty where the request does not say."""
+    """Read the media type without parameters; empty if there is none."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
@@ -39,7 +40,7 @@ def content_encoding(request: Request[Any, Any, Any]) -> str:
 async def read_parts(
     request: Request[Any, Any, Any], bytes_max: int, hold: Callable[[int], None]
 ) -> list[bytes]:
-    """Read a body in parts of `PART_BYTES`: one large one would keep others waiting."""
+    """Read a body in parts of `PART_BYTES`. One large part would keep others waiting."""
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > bytes_max:
         raise BodyTooLarge(limit_bytes=bytes_max, measure="as sent")
@@ -62,7 +63,7 @@ async def read_parts(
                     pieces, of_pieces = [], 0
                 pause.reschedule(now_s() + BODY_PAUSE_SECONDS_MAX)
     except TimeoutError:
-        why = f"No more of the body came for {BODY_PAUSE_SECONDS_MAX:g} s. Nothing was accepted."
+        why = f"The body stopped for {BODY_PAUSE_SECONDS_MAX:g} s. Nothing was accepted."
         raise HTTPException(why, status_code=408, headers={"Connection": "close"}) from None
     except InternalServerException:  # what Litestar makes of a disconnect
         raise ClientGone from None
@@ -76,32 +77,26 @@ async def read_body(
     return b"".join(await read_parts(request, bytes_max, hold))
 
 
-async def read_document(request: Request[Any, Any, Any], kind: type[Document]) -> Document:
-    """Read a small body of JSON. Raises InvalidInput, BodyTooLarge."""
-    body = await read_body(request, DOCUMENT_BYTES_MAX, hold=lambda _size: None)
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(what="The request body", why=str(error)) from None
-
-
-async def read_fields(
-    request: Request[Any, Any, Any], bytes_max: int, hold: Callable[[int], None]
-) -> dict[str, Any]:
-    """Read the fields of a JSON object, or none. Raises InvalidInput, BodyTooLarge."""
+async def read_document(
+    request: Request[Any, Any, Any],
+    kind: type[T],
+    bytes_max: int = DOCUMENT_BYTES_MAX,
+    hold: Callable[[int], None] = lambda _size: None,
+) -> T:
+    """Read a body of JSON; an empty one is an empty object. Raises InvalidInput, BodyTooLarge."""
     body = await read_body(request, bytes_max, hold)
     try:
-        return msgspec.json.decode(body or b"{}", type=dict[str, Any])
+        return msgspec.json.decode(body or b"{}", type=kind)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(what="The request body", why=str(error)) from None
 
 
-#: Handed to the connection at once. Smaller answers are not counted: connections are.
+#: Bytes that are handed to the connection at once. Smaller answers are not counted.
 PIECE_BYTES = 256 * 1024
 
 
 class UnreadAnswers:
-    """Bytes of answers, bounded for all tenants together and at half of that for each."""
+    """A bound on the bytes of unread answers: for all tenants together, and half of it for each."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -112,8 +107,8 @@ class UnreadAnswers:
         return self._by_tenant.total()
 
     def hold(self, tenant: str, answer: bytes) -> AsyncIterator[bytes]:
-        """The pieces of an answer, which counts until all are taken or the iterator is gone. Raises
-        TooManyRequests."""
+        """Yield the pieces of an answer. It counts until all are taken or the iterator is gone.
+        Raises TooManyRequests."""
         own = self._by_tenant[tenant]
         if own and own + len(answer) > self._bytes_max // 2:
             raise TooManyRequests(why=f"{own} bytes of earlier answers were not fetched yet")
@@ -154,8 +149,6 @@ def held_answer(
 
 # Threads
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True)
 class _Work:
@@ -167,7 +160,7 @@ class _Work:
 
 
 class RequestSlots:
-    """Threads for slow work, which must not hold those of the event loop."""
+    """Threads for slow work, which must not block the event loop."""
 
     def __init__(
         self, name: str, *, running_max: int, waiting_max: int, retry_after_s: int = 1
@@ -190,8 +183,8 @@ class RequestSlots:
             return self._running.total() + self._waiting_count()
 
     async def run(self, function: Callable[[], T], *, tenant: str) -> T:
-        """Wait for the result of a function. Raises TooManyRequests; CutOff where the request is
-        cancelled, as it is when the service ends."""
+        """Wait for the result of a function. Raises TooManyRequests, and CutOff where the request
+        is cancelled, as when the service ends."""
         work = _Work(tenant, function)
         with self._lock:
             self._refuse_when_full(tenant)
@@ -202,7 +195,7 @@ class RequestSlots:
             return result
 
     def stop(self) -> bool:
-        """Start nothing more. False while something goes on."""
+        """Start nothing more. Returns False while work goes on."""
         with self._lock:
             waiting = [work for queue in self._waiting.values() for work in queue]
             self._waiting.clear()

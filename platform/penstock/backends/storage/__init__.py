@@ -1,4 +1,4 @@
-"""Where immutable files are: a directory or S3."""
+"""The object store: immutable files in a directory or S3."""
 
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -9,7 +9,7 @@ from penstock.core.settings import Settings
 
 
 def open_store(settings: Settings) -> ObjectStore:
-    """Raises SettingInvalid."""
+    """Open the store of `store_url`. Raises SettingInvalid."""
     address = urlsplit(settings.store_url)
     if address.scheme == "file" and address.path and not address.netloc:
         return FileStore(Path(unquote(address.path)))

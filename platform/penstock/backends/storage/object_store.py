@@ -1,4 +1,4 @@
-"""The object store: immutable files by name, and its twin that is a directory."""
+"""The protocol of an object store, immutable files by name, and its twin in a directory."""
 
 import io
 import os
@@ -22,34 +22,36 @@ class StoredObject(NamedTuple):
 
 
 class ObjectStore(Protocol):
-    """Names are relative, with `/` between parts; others raise NameUnsafe. An object is whole or
-    absent. A store that is elsewhere raises StoreUnreachable or StoreRefused."""
+    """Immutable objects by name. An object is whole or absent.
+
+    Names are relative, with `/` between parts; others raise NameUnsafe. A remote store raises
+    StoreUnreachable or StoreRefused."""
 
     @property
     def local(self) -> bool:
         """Whether an address is a path on this machine."""
 
     def check(self) -> None:
-        """Ask whether it can be used."""
+        """Check that the store can be used."""
 
     def create(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """A file to write; it appears, durably, when the block ends well."""
+        """Open a file to write. It appears, durably, when the block ends well."""
 
     def open(self, name: str) -> pa.NativeFile:
-        """Raises FileNotFoundError."""
+        """Open a file to read. Raises FileNotFoundError."""
 
     def list(self, prefix: str = "") -> Iterator[StoredObject]:
-        """What is there, remains of unfinished writes included."""
+        """List objects, and remains of unfinished writes."""
 
     def delete(self, name: str) -> None:
-        """Remove the object, and remains of an unfinished write of it; absent is fine."""
+        """Remove an object, and remains of an unfinished write of it. It may be absent."""
 
     def address(self, name: str) -> str:
-        """Where a query engine finds it; of no name, where the store is."""
+        """The address of an object for a query engine; for an empty name the store's."""
 
 
 class RandomAccess(io.RawIOBase):
-    """A file for others to read, by pieces; each thread has its own place in it."""
+    """A file that is read in pieces. Each thread has its own position."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -78,7 +80,7 @@ class RandomAccess(io.RawIOBase):
         return bytes(self.read_buffer(size))
 
     def read_buffer(self, size: int | None = -1) -> Any:
-        """Without a copy, as Arrow prefers it."""
+        """Read without a copy, as Arrow prefers it."""
         start = self.tell()
         left = max(0, self._size - start)
         content = self.piece(start, left if size is None or size < 0 else min(size, left))
@@ -93,7 +95,7 @@ class FileStore:
         self._root = root
 
     def check(self) -> None:
-        """Directories are made when they are needed."""
+        """Do nothing: directories are made when they are needed."""
 
     @contextmanager
     def create(self, name: str) -> Iterator[BinaryIO]:

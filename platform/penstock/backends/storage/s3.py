@@ -1,7 +1,7 @@
-"""The object store in a bucket of S3, or of a service that speaks its protocol.
+"""The object store in a bucket of S3, or of a service with its protocol.
 
-An object is uploaded from a local file when it is complete: Arrow's output stream, closed or
-dropped, makes an object of the bytes written so far."""
+An object is written to a local file and uploaded when it is complete. Arrow's output stream, even
+when it is dropped, would make an object of the bytes written so far."""
 
 import mmap
 import re
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class S3Address:
-    """Where the objects are; keys come from the usual places of AWS."""
+    """The place of the objects. Keys come from the usual places of AWS."""
 
     bucket: str
     prefix: str = ""
@@ -159,13 +159,13 @@ class S3Store:
         ]
 
     def _refuse_missing_bucket(self) -> None:
-        """A request in a missing bucket says only that the object is missing."""
+        """Raise for a missing bucket: S3 itself only says that the object is missing."""
         bucket = self._request(lambda: self._files.get_file_info(self._address.bucket))
         if bucket.type is fs.FileType.NotFound:
             raise explain("NO_SUCH_BUCKET", self._address)
 
     def _request(self, request: Callable[[], T]) -> T:
-        """The SDK repeats requests that fail for a moment, but not those answered by 429. Raises
+        """Do a request, and repeat it after a 429: the SDK repeats other passing failures. Raises
         FileNotFoundError, StoreUnreachable, StoreRefused."""
         for attempt in count(1):
             try:
@@ -190,12 +190,12 @@ class S3Store:
 
     @cached_property
     def _files(self) -> Any:
-        """Sends a small object in one request."""
+        """The file system that sends a small object in one request."""
         return self._connect(allow_delayed_open=True)
 
     @cached_property
     def _files_for_parts(self) -> Any:
-        """Begins the upload before it writes: if that fails, no object can appear."""
+        """The file system that begins an upload before it writes, so a failure leaves no object."""
         return self._connect(allow_delayed_open=False)
 
     def _connect(self, *, allow_delayed_open: bool) -> Any:
@@ -212,7 +212,7 @@ class S3Store:
 
 
 class _WindowedFile(RandomAccess):
-    """A remote file, read in large pieces: it keeps the last one, and the end."""
+    """A remote file that is read in large pieces. It keeps the last piece and the end."""
 
     def __init__(self, fetch: Callable[[int, int], pa.Buffer], size: int) -> None:
         super().__init__(size)
@@ -242,8 +242,7 @@ _NO_REASON = "No response body"
 
 #: Errors that another try does not mend, and what to do about them.
 _REFUSALS = {
-    "NO_SUCH_BUCKET": "there is no such bucket. Make it, or correct PENSTOCK_STORE_URL; Penstock"
-    " makes no buckets",
+    "NO_SUCH_BUCKET": "there is no such bucket. Make it, or correct PENSTOCK_STORE_URL",
     "INVALID_ACCESS_KEY_ID": "the access key is not known there. Check AWS_ACCESS_KEY_ID",
     "SIGNATURE_DOES_NOT_MATCH": "the secret key does not belong to the access key. Check"
     " AWS_SECRET_ACCESS_KEY",
@@ -269,7 +268,7 @@ _PASSING_STATUS = {"408", "429", "500", "502", "503", "504"}
 
 
 def explain(answer: str, where: object) -> PenstockError:
-    """The error for Arrow's text about a failed request, or for an error code alone."""
+    """Make the error for Arrow's text about a failed request, or for an error code."""
     code, status = _code_and_status(answer)
     name = _NAME.search(answer)
     for key in (name and name["name"], code or answer, status):

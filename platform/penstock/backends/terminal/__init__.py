@@ -1,1 +1,1 @@
-"""What all commands share: options, answers as tables or JSON, progress."""
+"""The terminal: options, answers as tables or JSON, progress, and Ctrl-C."""

@@ -1,10 +1,9 @@
-"""Ctrl-C ends a program within a second, with status 130 and without a traceback.
+"""Signals: Ctrl-C ends a program within a second, with status 130 and without a traceback.
 
 Python handles a signal when the main thread is back in Python. A library may be away for minutes,
-one that is being imported may abort where it is interrupted, and a signal that comes just before a
-wait begins is handled after the wait. So a thread of our own listens too: it asks what runs to
-stop, and ends the program where that does not help. What has to be right after a crash is right
-after this."""
+and one that is being imported may abort where it is interrupted. A signal just before a wait is
+handled after the wait. So a thread listens too: it asks running work to stop, and ends the program
+where that does not help. Data stays right, as after a crash."""
 
 import os
 import signal
@@ -16,15 +15,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 
 INTERRUPTED = 130
-#: After which a library is not waited for.
+#: How long a library is waited for.
 _AWAY_SECONDS_MAX = 0.5
-#: After which nobody waits for what is being given back: processes, leases, unfinished files.
+#: How long the release of processes, leases and unfinished files is waited for.
 _CLEAN_UP_SECONDS_MAX = 10.0
-#: The file name that its frames bear.
+#: The file name in its frames.
 _IMPORT_SYSTEM = "<frozen importlib."
 _SHOW_CURSOR = "\x1b[?25h"
 
-#: What end a command that has an end of its own.
+#: Signals that end a command with an orderly end of its own.
 END_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 _interrupts: list[Callable[[], object]] = []
@@ -33,22 +32,12 @@ _ends: list[Callable[[], object]] = []
 
 @contextmanager
 def interrupted_by_ctrl_c(interrupt: Callable[[], object]) -> Iterator[None]:
-    """Ctrl-C within the block calls `interrupt`, on another thread and at once."""
+    """Call `interrupt` at once, on another thread, when Ctrl-C comes within the block."""
     _interrupts.append(interrupt)
     try:
         yield
     finally:
         _interrupts.remove(interrupt)
-
-
-@contextmanager
-def told_of_end_signals(end: Callable[[], object]) -> Iterator[None]:
-    """SIGTERM and Ctrl-C within the block call `end`, on another thread and at once."""
-    _ends.append(end)
-    try:
-        yield
-    finally:
-        _ends.remove(end)
 
 
 class Interruption:
@@ -110,7 +99,7 @@ def end_now() -> None:
 
 @contextmanager
 def listening_to_ctrl_c() -> Iterator[Interruption]:
-    """Within the block Ctrl-C does what this module says. Only the main thread hears signals."""
+    """Handle Ctrl-C within the block, as this module says. Only the main thread hears signals."""
     interruption = Interruption()
     if threading.current_thread() is not threading.main_thread():
         yield interruption
@@ -135,7 +124,7 @@ def listening_to_ctrl_c() -> Iterator[Interruption]:
 
 @contextmanager
 def ended_as_by_ctrl_c() -> Iterator[None]:
-    """Within the block SIGTERM raises KeyboardInterrupt, so that what is held is given back."""
+    """Raise KeyboardInterrupt for SIGTERM within the block, so that resources are released."""
 
     def interrupt(*_: object) -> None:
         call_off_abort()
@@ -146,16 +135,21 @@ def ended_as_by_ctrl_c() -> Iterator[None]:
 
 
 def call_off_abort() -> None:
-    """To be called by whoever handles SIGTERM. Ray's own handler, which comes first, has the system
-    abort the process 3 s later; an end that gives back what is held may take longer."""
+    """Cancel the alarm of Ray, whose handler of SIGTERM aborts the process 3 s later. Call it in
+    every handler of SIGTERM: an orderly end may take longer."""
     signal.alarm(0)
 
 
 @contextmanager
 def on_end_signal(end: Callable[[], object]) -> Iterator[None]:
-    """Within the block SIGTERM and Ctrl-C call `end`, on another thread; some send them twice."""
-    with told_of_end_signals(end), _handled_by(lambda *_: call_off_abort(), END_SIGNALS):
-        yield
+    """Call `end`, on another thread and at once, for SIGTERM and Ctrl-C within the block. Some send
+    them twice."""
+    _ends.append(end)
+    try:
+        with _handled_by(lambda *_: call_off_abort(), END_SIGNALS):
+            yield
+    finally:
+        _ends.remove(end)
 
 
 @contextmanager

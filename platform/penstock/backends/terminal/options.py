@@ -16,7 +16,7 @@ _AGE_CHARS_MAX = 8
 
 
 def path(text: str | Path) -> Path:
-    """A path that somebody named, or a default: nothing at all is not the current directory."""
+    """Parse a path. An empty one is refused: it is not the current directory."""
     if not str(text).strip():
         raise typer.BadParameter("it is empty")
     return Path(text)
@@ -36,16 +36,16 @@ _DATA = partial(
     metavar="DIR",
     help="Data directory; else PENSTOCK_DATA, else ./penstock-data.",
 )
-#: Of what works on the files of a lake, and so on its own machine alone.
+#: For commands that work on the files of a lake, and so on its machine alone.
 Data = Annotated[Path | None, _DATA(callback=_own_lake)]
-#: Of what can be asked from anywhere, beside Url.
+#: For commands that work from anywhere, beside Url.
 AnyData = Annotated[Path | None, _DATA()]
 Url = Annotated[
     str | None,
     typer.Option(
         "--url",
         metavar="URL",
-        help="Ask this service instead; else PENSTOCK_URL, else that of `penstock login`. "
+        help="Ask this service; else PENSTOCK_URL, else the one of `penstock login`. "
         "PENSTOCK_KEY is the key.",
     ),
 ]
@@ -53,10 +53,11 @@ Json = Annotated[
     bool, typer.Option("--json", help="Answer with one JSON document on standard output.")
 ]
 Limit = Annotated[
-    int | None, typer.Option("--limit", min=1, max=1000, help="So many at most; all by default.")
+    int | None, typer.Option("--limit", min=1, max=1000, help="How many at most; all by default.")
 ]
 Cursor = Annotated[
-    str | None, typer.Option("--cursor", help="Those behind: the cursor that a list before named.")
+    str | None,
+    typer.Option("--cursor", help="Where to go on: the cursor that the page before named."),
 ]
 Tenant = Annotated[str, typer.Option("--tenant", help="Whose events; keys carry a tenant.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why; kept for ever.")]
@@ -69,7 +70,7 @@ CheckpointName = Annotated[
 
 
 def actor(by: str | None) -> str:
-    """The name that the evidence gets."""
+    """Name the person, for the audit."""
     if by is not None:
         return by
     try:
@@ -79,18 +80,19 @@ def actor(by: str | None) -> str:
 
 
 def since_us(text: str, what: str = "--since") -> int:
-    """A time, or an age such as 24h or 7d, in microseconds since 1970. Raises InvalidInput."""
+    """Parse a time, or an age such as 24h or 7d, to microseconds since 1970. Raises
+    InvalidInput."""
     return _moment_us(f"{what} {text}", text, back=True)
 
 
 def expires_us(text: str, what: str = "--expires") -> int:
-    """A time, or how long from now, such as 90d, in microseconds since 1970. Raises
+    """Parse a time, or how long from now, such as 90d, to microseconds since 1970. Raises
     InvalidInput."""
     return _moment_us(f"{what} {text}", text, back=False)
 
 
 def age_seconds(what: str, text: str) -> int:
-    """Of an age such as 90d. Raises InvalidInput."""
+    """Parse an age such as 90d. Raises InvalidInput."""
     if text[-1:] not in _UNITS or not text[:-1].isdecimal() or len(text) > _AGE_CHARS_MAX:
         raise InvalidInput(what=f"{what} {text}", why="it is not an age such as 90d or 24h")
     return round(timedelta(**{_UNITS[text[-1]]: int(text[:-1])}).total_seconds())

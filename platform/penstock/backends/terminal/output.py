@@ -1,8 +1,8 @@
-"""Answers on standard output, for people as tables or for programs as one JSON document;
-everything else on standard error.
+"""Answers on standard output, as tables for people or one JSON document for programs; everything
+else, progress included, on standard error.
 
-Commands write by these functions alone: they show each control character as its number, so that
-no text of others controls a terminal."""
+Commands write by these functions alone. They show control characters as numbers, so that no text
+of others controls a terminal."""
 
 import codecs
 import getpass
@@ -36,20 +36,20 @@ def show_json(value: object) -> None:
 
 
 def show_json_line(value: object) -> None:
-    """A document on a line of its own; the reader of a pipe has it at once."""
+    """Show a document on a line of its own. The reader of a pipe gets it at once."""
     sys.stdout.write(visible_json(encode(value).decode()) + "\n")
     sys.stdout.flush()
 
 
 def show_text(*lines: str) -> None:
-    """Lines of an answer, as wide as they are; the reader of a pipe has them at once."""
+    """Show lines of an answer, unwrapped. The reader of a pipe gets them at once."""
     sys.stdout.write("".join(f"{visible(line)}\n" for line in lines))
     sys.stdout.flush()
 
 
 def show_styled(lines: Iterable[Sequence[tuple[str, str]]]) -> None:
-    """Lines made of texts with their styles, such as `bold` and `green`: in colour on a terminal,
-    as plain text in a pipe."""
+    """Show lines of texts with styles such as `bold` and `green`: coloured on a terminal, plain in
+    a pipe."""
     from rich.console import Console
     from rich.text import Text
 
@@ -74,16 +74,16 @@ def _plain(value: object) -> object:
 
 
 def say_next_page(cursor: str | None) -> None:
-    """Where the next page of a list begins, if there is one."""
+    """Say how to get the next page of a list, if there is one."""
     if cursor is not None:
-        say(f"There are more: --cursor {cursor}")
+        say(f"The next page: --cursor {cursor}")
 
 
 def show_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, nothing: str = "-"
 ) -> None:
-    """A table as wide as the terminal; in a pipe as wide as it needs to be. `nothing` stands for
-    None, and is no empty text: that is a value."""
+    """Show a table as wide as the terminal, or as it needs to be in a pipe. `nothing` stands for
+    None; it is not empty, since an empty text is a value."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -102,15 +102,15 @@ def show_table(
 
 
 def show_rows(rows: Iterable[object], *names: str, **titled: str) -> None:
-    """A table of records: a column for each field that is named, some with titles of their own.
-    Fields such as `created_at` are times."""
+    """Show a table of records with these fields as columns, some with titles of their own. Fields
+    such as `created_at` are times."""
     titles = {name: _title(name) for name in names} | titled
     table = [[_field(row, name) for name in titles] for row in rows]
     show_table([*titles.values()], table)
 
 
 def show_fields(record: Mapping[str, object]) -> None:
-    """A table with a line for each field that is not None."""
+    """Show a table with a line for each field that is not None."""
     show_table(["what", "value"], [pair for pair in record.items() if pair[1] is not None])
 
 
@@ -134,7 +134,7 @@ def _field(row: object, name: str) -> object:
 
 
 def _cell(value: object, nothing: str) -> "Text":
-    """Plain text: marks such as [bold] and :smile: mean nothing in it."""
+    """Make plain text, in which marks such as [bold] and :smile: mean nothing."""
     from rich.text import Text
 
     if value is None:
@@ -161,16 +161,15 @@ def show_error(error: PenstockError) -> None:
 def show_error_document(
     name: str, message: str, exit_status: int, fields: Mapping[str, Any] | None = None
 ) -> None:
-    """What went wrong, for a program: its names are those of an answer over HTTP. A command that
-    gave its answer already, such as a verdict, has said it there."""
+    """Show an error to a program, with the field names of an answer over HTTP. A command that has
+    shown its answer, such as a verdict, has said it there."""
     if not _document_shown.is_set():
         fixed = {"error": name, "detail": message, "exit_status": exit_status}
         show_json_line({**fixed, **(fields or {})})
 
 
 def guard_terminal() -> None:
-    """Errors that nobody expected, and what libraries log, are shown by these functions too.
-    A command begins."""
+    """Prepare a command: unexpected errors and logs of libraries are shown by this module too."""
     _document_shown.clear()
     sys.excepthook = _show_crash
     if logging.lastResort is not None:
@@ -193,9 +192,8 @@ def to_terminal() -> bool:
 
 
 def data_output(*, json: bool = False, raw: bool = False) -> BinaryIO:
-    """Standard output for data that a program asked for: as it is where it goes into a pipe or a
-    file, or somebody asked for it `raw`; with its control characters as numbers where it goes to a
-    terminal. JSON has them as numbers everywhere."""
+    """Open standard output for data. A pipe, a file or a `raw` output gets it as it is; a terminal
+    gets control characters as numbers. JSON has them as numbers everywhere."""
     sys.stdout.flush()
     plain = sys.stdout.buffer
     if raw or not (json or to_terminal()):
@@ -204,8 +202,8 @@ def data_output(*, json: bool = False, raw: bool = False) -> BinaryIO:
 
 
 def passing_on() -> Callable[[bytes], None]:
-    """A function that shows the output of another program on standard error, piece by piece. A
-    progress bar that the program draws over and over becomes lines."""
+    """Make a function that shows the output of another program on standard error, piece by piece. A
+    progress bar that is redrawn becomes lines."""
     decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
 
     def show(piece: bytes) -> None:
@@ -217,8 +215,8 @@ def passing_on() -> Callable[[bytes], None]:
 
 
 class _VisibleOutput:
-    """UTF-8 that passes through with its control characters as numbers. Characters may come in
-    pieces; bytes that are no UTF-8 are shown as numbers too."""
+    """An output that shows control characters, and bytes that are no UTF-8, as numbers. Characters
+    may come in pieces."""
 
     def __init__(self, out: BinaryIO, *, json: bool) -> None:
         self.closed = False
@@ -260,7 +258,8 @@ _LINE_SECONDS = 10.0
 
 @contextmanager
 def progress_of(what: str, clock: Clock | None = None) -> Iterator[Callable[[int, int], None]]:
-    """A function that takes how many are done, and of how many. The block shows it."""
+    """Show progress on standard error: a bar, or a line now and then. Yields a function that takes
+    how many are done, and of how many."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -276,7 +275,7 @@ def progress_of(what: str, clock: Clock | None = None) -> Iterator[Callable[[int
 
 @contextmanager
 def progress_of_bytes(what: str) -> Iterator[Callable[[int], object]]:
-    """A function that takes how many bytes more are done. The block shows how many and how fast."""
+    """Show how many bytes are done and how fast. Yields a function that takes how many more."""
     from rich.console import Console
     from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
 
@@ -299,7 +298,7 @@ def progress_of_bytes(what: str) -> Iterator[Callable[[int], object]]:
 
 @contextmanager
 def spinner_of(what: str, every_s: float = _LINE_SECONDS) -> Iterator[None]:
-    """Shows that something goes on of which nobody knows how much is done."""
+    """Show that work goes on whose progress nobody knows."""
     from rich.console import Console
 
     console = Console(stderr=True)

@@ -30,7 +30,6 @@ from penstock.backends.http.request_limits import (
 from penstock.core.clock import SECOND_US, Clock
 from penstock.core.endpoint import DOCUMENT_BYTES_MAX, Request, is_list
 from penstock.core.errors import InvalidInput, PenstockError
-from penstock.doors.console.oidc import OpenIdProvider
 from penstock.doors.console.page import (
     ConsolePage,
     Content,
@@ -43,6 +42,7 @@ from penstock.doors.console.page import (
 from penstock.doors.console.sign_in import (
     FIELD,
     BrowserSessions,
+    OpenIdProvider,
     SignInLinks,
     SignInNeeded,
     require_own_form,

@@ -26,13 +26,15 @@ from penstock.doors.console.console import (
     set_cookie,
 )
 from penstock.doors.console.figures import url
-from penstock.doors.console.oidc import OpenIdProvider, new_challenge, read_challenge
 from penstock.doors.console.page import ConsolePage, all_pages
 from penstock.doors.console.sign_in import (
     FIELD,
     SESSION_SECONDS_MAX,
+    OpenIdProvider,
     SignInNeeded,
     SignInRefused,
+    new_challenge,
+    read_challenge,
     require_own_form,
 )
 from penstock.doors.console.templates import PageFrame, get_asset

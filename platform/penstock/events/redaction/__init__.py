@@ -1,2 +1,2 @@
-"""Redaction: what secrets and personal data look like, and how they leave a line of events before
-anything of it is kept."""
+"""Redaction: finding secrets and personal data in lines of events, and masking them before the
+lines are kept."""

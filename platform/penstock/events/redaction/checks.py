@@ -1,4 +1,4 @@
-"""Checks: which matches of a rule's pattern count. Each looks at one candidate."""
+"""Checks: functions that decide whether a match of a rule's pattern counts."""
 
 import base64
 import binascii
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class Candidate(NamedTuple):
-    """A match in its text; `value` is what would be masked, from `start` on."""
+    """A match in its text. `value`, from `start` on, would be masked."""
 
     text: str
     match: re.Match[str]
@@ -24,18 +24,18 @@ class Candidate(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of what the value is assigned to, where the pattern knows it."""
+        """The name that the value is assigned to, where the pattern captures it."""
         return self.match.groupdict().get("name") or ""
 
 
 def entropy_bits(value: str) -> float:
-    """Of a character of the value, by how often each occurs in it."""
+    """Measure the entropy of a character, by the frequencies in the value itself."""
     size = len(value)
     return -sum(n / size * math.log2(n / size) for n in Counter(value).values()) if size else 0.0
 
 
 def _known(name: str) -> frozenset[str]:
-    """A list of known_values.toml."""
+    """Read a list of known_values.toml."""
     return frozenset(_KNOWN_VALUES[name])
 
 
@@ -59,7 +59,7 @@ _DISTINCT_MIN = 6
 
 
 def is_no_example(candidate: Candidate) -> bool:
-    """Not what stands in documentation and in tests: words, templates, runs of neighbours."""
+    """Whether it is no value of documentation or tests: words, templates, runs of neighbours."""
     value = candidate.value
     if _EXAMPLE_WORDS.search(value) or _TEMPLATE.search(value):
         return False
@@ -79,7 +79,7 @@ _TOKEN_CHARS_MIN = 16
 
 
 def is_mixed(candidate: Candidate) -> bool:
-    """Letters and digits as nobody writes words."""
+    """Whether letters and digits are mixed as in no word."""
     return _looks_random(candidate.value)
 
 
@@ -126,13 +126,13 @@ _WORDS_ONLY = re.compile(r"[A-Za-z]+(?:[-_. /][A-Za-z]+)*[0-9]{0,3}[!?.:]?")
 
 #: A password of letters alone: words in a row, without a space or with dashes between.
 _JOINED_WORDS = re.compile(r"[a-z]{12,64}|[a-z]{3,16}(?:-[a-z]{3,16}){3,7}")
-#: What stands in names, types and texts of programs that have to do with passwords.
+#: Words in names, types and texts of programs that handle passwords.
 _ABOUT_PASSWORDS = re.compile("|".join(sorted(_known("about_passwords"))))
 
 
 def is_password(candidate: Candidate) -> bool:
-    """Not one of those that everybody uses in examples, and no plain words, unless they are joined
-    as nobody writes them elsewhere."""
+    """Whether it is no password of examples and no plain words. Words that are joined as in a
+    passphrase count."""
     value = candidate.value
     if value.lower().strip("!?.") in _COMMON_PASSWORDS or value.startswith(("/", "./", "~/", "$")):
         return False
@@ -168,12 +168,12 @@ _BEFORE_CHARS = 16
 
 
 def names_no_secret(name: str) -> bool:
-    """It has to do with secrets, and says that it is none."""
+    """Whether a name about secrets says that it holds none, such as `token_count`."""
     return _NO_SECRET_NAME.search(name) is not None
 
 
 def is_assigned(candidate: Candidate) -> bool:
-    """To a name of a secret, and as a value: not as an expression of a program."""
+    """Whether a value, not an expression of a program, is assigned to the name of a secret."""
     name, match = candidate.name, candidate.match
     if names_no_secret(name):
         return False
@@ -193,12 +193,12 @@ def is_assigned(candidate: Candidate) -> bool:
 
 
 _LINE_CHARS_MAX = 160
-#: Of a configuration or of a shell, with what is assigned to a name.
+#: The beginning of a line of a configuration or shell, up to the value.
 _ASSIGNMENT_ALONE = re.compile(
     r"[ \t]{0,32}(?:[-+>][ \t]{1,4}|[+>])?(?:export |set |ENV |-e )?"
     r"[\"']?[A-Za-z0-9_.-]{1,80}[\"']?(?:=|:[ \t]+)"
 )
-#: In the environment of a command.
+#: A variable in the environment of a command.
 _VARIABLE = re.compile(r"(?:^|[ \t])[A-Z][A-Z0-9_]{2,60}=$")
 
 
@@ -217,19 +217,19 @@ _BASE64_LINE = re.compile(r"[A-Za-z0-9+/=]{24,}")
 
 
 def is_key_block(candidate: Candidate) -> bool:
-    """With content, which is no dots and no words. Its first or its last line may be missing."""
+    """Whether a key block has content, not dots or words. Its first or last line may be missing."""
     cut, begin, whole = candidate.value.partition("-----BEGIN")
     body = whole.partition("-----")[2] if begin else cut
     line = _BASE64_LINE.search(body)
     return line is not None and entropy_bits(line[0]) >= _TOKEN_ENTROPY_MIN
 
 
-#: Of the token that explains what such tokens are, everywhere.
+#: Parts of the token by which documentation everywhere explains such tokens.
 _EXAMPLE_JWT_PARTS = ("eyJzdWIiOiIxMjM0NTY3ODkwI", "SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c")
 
 
 def is_jwt(candidate: Candidate) -> bool:
-    """Its header is one."""
+    """Whether its header is the header of a JWT."""
     value = candidate.value
     if any(part in value for part in _EXAMPLE_JWT_PARTS):
         return False
@@ -253,7 +253,7 @@ _FILE_ENDINGS = _known("file_endings")
 
 
 def is_email(candidate: Candidate) -> bool:
-    """Of somebody: no address of a repository, of an example, of a decorator or of an image."""
+    """Whether it is somebody's address: not a repository's, an example, a decorator or an image."""
     mailbox, _, domain = candidate.value.partition("@")
     ending = domain.rpartition(".")[2].lower()
     if ending in _FILE_ENDINGS or mailbox.lower() in _NOBODYS_MAILBOXES:
@@ -302,7 +302,7 @@ def is_card(candidate: Candidate) -> bool:
     return digits.startswith(known[len(digits)]) and _luhn(digits)
 
 
-#: What payment services tell everybody to test with.
+#: Test cards of payment services.
 _EXAMPLE_CARDS = _known("cards")
 
 
@@ -337,7 +337,7 @@ _VERSION_BEFORE = re.compile(
 
 
 def is_ipv4(candidate: Candidate) -> bool:
-    """Of a machine that can be meant: not of documentation, loopback, a mask or a version."""
+    """Whether it may be a real machine: not documentation, loopback, a mask or a version."""
     address = ipaddress.IPv4Address(candidate.value)
     if address.is_loopback or address.is_unspecified or address.is_multicast:
         return False

@@ -1,7 +1,7 @@
-"""Redaction of lines: what of a producer's lines may go on, before anything of them is kept.
+"""Redaction of a producer's lines, before anything of them is kept.
 
-A line in which nothing is found goes on byte for byte; in another one only the texts that hold
-something change. Whatever goes wrong, the line is refused: it never goes on as it was."""
+A line without a match goes on byte for byte. In another one only the texts with a match change.
+Where redaction fails, the line is refused: it never goes on as it was."""
 
 import json
 import re
@@ -64,7 +64,7 @@ log_line = structlog.get_logger()
 
 
 class _Literal(NamedTuple):
-    """A string with its quotes, in a text; `name` is there for a value of a JSON object."""
+    """A string with its quotes, in a text. `name` is the key of a value of a JSON object."""
 
     start: int
     end: int
@@ -74,14 +74,14 @@ class _Literal(NamedTuple):
 
 @dataclass
 class RedactedLines:
-    """As many lines as were given; a refused one is empty."""
+    """The lines in their order; a refused one is empty."""
 
     lines: list[bytes]
-    #: What may be kept of them. They count from 0.
+    #: Refused lines, with what may be kept of them. They count from 0.
     refused: list[Rejection] = field(default_factory=list)
-    #: How often each rule had a match; model calls that lost token ids count as `token_ids`.
+    #: Matches of each rule; model calls that lost token ids count as `token_ids`.
     matches: Counter[SourceRule] = field(default_factory=Counter)
-    #: What may be in the lines; None where nobody looked.
+    #: What the lines may hold; None where nobody looked.
     signs: list[Sign] | None = None
 
     def count(self, line: bytes, counts: Counter[str]) -> None:
@@ -96,7 +96,7 @@ class RedactedLines:
 
 
 class RulesInUse:
-    """The rules of a book, ready for use; without any, nothing is looked at."""
+    """The rules of a book, ready for use. Without rules nothing is scanned."""
 
     def __init__(self, book: RuleBook, key: Callable[[], bytes]) -> None:
         self.modes = book.modes
@@ -104,7 +104,7 @@ class RulesInUse:
         self.mask = TextMask(book.rules, self.screen, key) if self.screen is not None else None
 
     def strictest(self, counts: Counter[str]) -> tuple[Mode, str]:
-        """The strictest mode of the rules that had a match, and the rule."""
+        """Find the strictest mode of the rules that had a match, and the rule."""
         for mode in ("drop", "quarantine"):
             for rule in counts:
                 if self.modes.get(rule) == mode:
@@ -112,13 +112,12 @@ class RulesInUse:
         return "mask", ""
 
 
-#: A tenant's own modes of secrets and personal data, None for the settings'. An error of it keeps
-#: the lines out.
+#: Gives a tenant's own modes; None means the settings. Where it raises, no line is taken in.
 ModesOf = Callable[[str], KindModes | None]
 
 
 class LineRedactor:
-    """Redacts the lines of all tenants that one process takes in."""
+    """Redacts the lines of all tenants of one process."""
 
     def __init__(
         self,
@@ -145,13 +144,13 @@ class LineRedactor:
         return self._default if modes is None else self._own(modes)
 
     def redact(self, lines: Sequence[bytes], tenant: str, line_bytes_max: int) -> RedactedLines:
-        """Redact lines; one that is longer than the limit was cut there."""
+        """Redact lines. One over the limit was cut there by the caller."""
         return outcome(self.redact_in_turns(lines, tenant, line_bytes_max))
 
     def redact_in_turns(
         self, lines: Sequence[bytes], tenant: str, line_bytes_max: int
     ) -> Steps[RedactedLines]:
-        """Redact a step at a time. Raises what asking for the tenant's modes raises."""
+        """Redact step by step. Raises what reading the tenant's modes raises."""
         redacted = RedactedLines(list(lines))
         rules = self._rules_of(tenant)
         if rules.screen is None:
@@ -228,7 +227,7 @@ class LineRedactor:
     def _without_token_ids(
         self, line: bytes, counts: Counter[str], tenant: str, *, masked_before: bool
     ) -> bytes:
-        """Remove a call's ids: they decode to its text, and to what its session said before."""
+        """Remove token ids from a call: they decode to its text and to earlier texts."""
         tokens = has_token_ids(line)
         was_masked = bool(counts) or (
             masked_before and PLACEHOLDER.search(line.decode("latin-1")) is not None
@@ -285,7 +284,7 @@ def _mask_strings(
 
 
 def _named(text: str, literals: Iterator[_Literal]) -> Iterator[_Literal]:
-    """Literals that are long enough to hold something; a value with its name."""
+    """Choose literals that are long enough to hold something, values with their names."""
     name = None
     for literal in literals:
         if literal.end - literal.start >= _LITERAL_CHARS_MIN:
@@ -295,7 +294,7 @@ def _named(text: str, literals: Iterator[_Literal]) -> Iterator[_Literal]:
 
 
 def _together(literals: Iterator[_Literal]) -> Iterator[list[_Literal]]:
-    """Group short literals; a long one is alone."""
+    """Group short literals. A long one is alone."""
     together: list[_Literal] = []
     chars = 0
     for one in literals:
@@ -310,7 +309,7 @@ def _together(literals: Iterator[_Literal]) -> Iterator[list[_Literal]]:
 
 
 def _without_marks(screen: Screen, lines: Sequence[bytes], line_bytes_max: int) -> bool:
-    """Whether one scan shows that nothing is in any of the lines."""
+    """Whether one scan shows that no line holds anything."""
     longest = max(map(len, lines))
     if not screen.takes_lines or longest > line_bytes_max:
         return False
@@ -344,7 +343,7 @@ def is_json(line: bytes) -> bool:
 
 
 def _literals(json_text: str) -> Iterator[_Literal]:
-    """The strings of a JSON document."""
+    """Find the strings of a JSON document."""
     start = json_text.find('"')
     while start >= 0:
         decoded, end = _lenient_decoder.raw_decode(json_text, start)
@@ -353,7 +352,7 @@ def _literals(json_text: str) -> Iterator[_Literal]:
 
 
 def _literals_of_broken(text: str) -> Iterator[_Literal]:
-    """The strings of a text that is no JSON document, up to one without an end."""
+    """Find the strings of a text that is no JSON, up to one without an end."""
     start = text.find('"')
     while start >= 0 and (match := _STRING.match(text, start)):
         try:

@@ -1,7 +1,6 @@
-"""Placeholders: what stands where a secret or somebody's data stood.
+"""Placeholders, which replace secrets and personal data.
 
-The digest is keyed, so that equal secrets stay equal, and nobody who guesses one can check the
-guess by hashing it."""
+The digest is keyed: equal secrets stay equal, and nobody can check a guess by hashing it."""
 
 import hashlib
 import re
@@ -23,9 +22,9 @@ def placeholder(kind: Kind, type_: str, value: str, key: bytes) -> str:
     return f"[{kind.upper()}:{type_}:{digest}]"
 
 
-#: What a model call's `tokens` say where ids were taken out.
+#: The key in `tokens` of a model call whose ids were removed.
 REDACTED_KEY = "redacted"
-#: They are positions of tokens, or decode to text.
+#: Fields that are positions of tokens, or decode to text.
 _DROPPED = frozenset(
     {"prompt_ids", "completion_ids", "logprobs", "policy_version_runs", "routed_experts"}
 )
@@ -52,8 +51,8 @@ def session_of(line: bytes) -> str | None:
 
 
 def without_token_ids(line: bytes) -> bytes:
-    """A model call that keeps its tokenizer and template, and says that the rest was dropped.
-    Another event is not changed. Raises ValueError."""
+    """Remove the token ids of a model call. Its tokenizer and template stay; other events do not
+    change. Raises ValueError."""
     event = _fields.decode(line)
     sent = bytes(event.get("payload", b"{}"))
     kept = payload_without_token_ids(sent)
@@ -64,7 +63,7 @@ def without_token_ids(line: bytes) -> bytes:
 
 
 def payload_without_token_ids(payload: bytes) -> bytes:
-    """The same of a payload. Raises ValueError."""
+    """Remove the token ids from the payload of a model call. Raises ValueError."""
     fields = _fields.decode(payload)
     tokens = fields.get("tokens")
     if tokens is None or not bytes(tokens).startswith(b"{"):

@@ -1,4 +1,4 @@
-"""Masking a text: matches of the rules, also in what it says decoded, become placeholders."""
+"""Masking a text: matches of the rules become placeholders, also in decoded parts."""
 
 import base64
 import re
@@ -42,7 +42,7 @@ from penstock.events.redaction.text_views import (
 
 #: Encodings within encodings; nobody reads by chance what is hidden deeper.
 DEPTH_MAX = 4
-#: Matches of one rule. To look at each of more would keep others waiting.
+#: Matches of one rule in a text. More would keep others waiting.
 MATCHES_MAX = 5_000
 #: A key and a value up to this length are looked at together.
 ASSIGNED_CHARS_MAX = 512
@@ -122,7 +122,7 @@ class TextMask:
         return replaced, matches
 
     def passes(self, texts: Sequence[tuple[str, str | None]], work: LineWork) -> Steps[bool]:
-        """Whether one scan shows that there is nothing in these texts with their names."""
+        """Whether one scan shows that these texts, with their names, hold nothing."""
         content = "\n".join(text for text, _ in texts)
         yield from work.spend(len(content))
         if any(name is not None and self._is_assigned(name, text) for text, name in texts):
@@ -200,8 +200,8 @@ class TextMask:
     def _matches_of_whole_lines(
         self, text: str, marks: Marks, work: LineWork
     ) -> Steps[list[_Replacement]]:
-        """Find what is broken and begins with a line: joined with the line before, it would be part
-        of a longer word."""
+        """Find broken matches that begin a line. Joined with the line before, they would be part of
+        a longer word."""
         spans: list[_Replacement] = []
         for rule in self._joined_rules(marks):
             yield from work.spend(len(text))
@@ -224,7 +224,7 @@ class TextMask:
     def _broken_span(
         self, rule: Rule, text: str, view: View, start: int, last: int
     ) -> _Replacement | None:
-        """Match as few lines as the rule accepts, and those behind them that go on with it."""
+        """Match as few lines as the rule accepts, and the lines that continue the match."""
         first = bisect_right(view.begins, start)
         breaks = view.begins[first : first + _BROKEN_LINES_MAX]
         found, found_end = None, -1
@@ -278,7 +278,7 @@ class TextMask:
     def _in_decoded(
         self, together: list[tuple[re.Match[str], str]], work: LineWork, depth: int
     ) -> Steps[list[_Replacement]]:
-        """Look into decoded texts, of which one scan mostly shows that they hold nothing."""
+        """Mask decoded texts. One scan of all mostly shows that they hold nothing."""
         content = "\n".join(decoded for _, decoded in together)
         if not self.screen.marks(content.encode("utf-8", "surrogateescape")):
             return []
@@ -303,7 +303,7 @@ class TextMask:
         return names
 
     def _assigned(self, name: str, text: str, work: LineWork) -> Steps[list[_Replacement]]:
-        """Find what is a secret by the name that it has."""
+        """Find a secret by the name of the value."""
         opening = f'"{name}": "'
         whole = f'{opening}{text}"'
         marks = self.screen.marks(whole.encode("utf-8", "surrogatepass"))
@@ -336,7 +336,7 @@ def _base64_decoded(token: str) -> str:
 def _encoded_spans(
     match: re.Match[str], decoded: str, inner: list[_Replacement]
 ) -> list[_Replacement]:
-    """Replace the base64 in which decoded texts had matches."""
+    """Replace base64 whose decoded text had matches."""
     if len(match[0]) <= _ENCODED_AGAIN_CHARS_MAX:
         masked, counts = _replace(decoded, inner)
         by = base64.b64encode(masked.encode("utf-8", "surrogateescape")).decode()
@@ -356,8 +356,8 @@ def _bytes_of(text: str) -> int:
 
 
 def _replace(text: str, spans: Iterable[_Replacement]) -> tuple[str, Counter[str]]:
-    """Replace the longest of overlapping spans, grown to hold the others. A match that was seen in
-    several ways counts once."""
+    """Replace the spans. Of overlapping ones the longest is grown to hold the others. A match that
+    was found in several encodings counts once."""
     parts: list[str] = []
     counts: Counter[str] = Counter()
     at = 0

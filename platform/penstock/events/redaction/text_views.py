@@ -1,5 +1,7 @@
-"""Views of a text, with escapes resolved or line breaks taken out, that know where it stands in the
-original."""
+"""Looking at a text: views of it, the pieces of a long one, and the work that this costs.
+
+A view resolves escapes or removes line breaks, and knows the places in the original. Work is
+bounded by the size of a line, and is done in turns, so that nobody waits."""
 
 import html
 import re
@@ -57,7 +59,7 @@ _CONTROL |= dict.fromkeys(("e", "033", "33"), "\x1b")
 
 
 def unescaped(text: str) -> View:
-    """JSON's escapes and those of programs, however many back-slashes are before them."""
+    """Resolve escapes of JSON and of programs, with any number of back-slashes before them."""
 
     def resolve(match: re.Match[str]) -> str:
         code = match[1] or match[2]
@@ -77,14 +79,14 @@ def html_decoded(text: str) -> View:
 
 
 def without_terminal(text: str, by: str = "", by_reset: str = "") -> View:
-    """Without colours and moves of a terminal: a colour may begin a word or stand in it."""
+    """Remove colours and moves of a terminal: a colour may begin a word or stand in it."""
     matches = _TERMINAL.finditer(text)
     replaced = ((m, by_reset if _RESET.fullmatch(m[0]) else by) for m in matches)
     return _replaced(text, ((m.start(), m.end(), instead) for m, instead in replaced))
 
 
 def joined(text: str) -> View:
-    """Without line breaks, and what stands around them."""
+    """Remove line breaks, with the marks around them."""
     breaks = [*_BREAKS.finditer(text), *_SEAMS.finditer(text)]
     breaks.sort(key=re.Match.start)
     return _replaced(text, ((m.start(), m.end(), "") for m in breaks))
@@ -113,8 +115,8 @@ _NAME_WORD_CHARS_MIN, _MIXED_WORD_CHARS_MIN = 2.6, 3.4
 
 
 def goes_on(text: str, joined_view: View, begin: int, end: int) -> bool:
-    """Whether what begins there in the view, behind a break, is a part of what was before it, and
-    not another word: a program says so, or it looks random."""
+    """Whether the word behind a break belongs to the one before it. It does where a program joins
+    them, or where it looks random."""
     piece = bisect_right(joined_view.begins, begin) - 1
     gap_start = joined_view.original(begin - 1, begin)[1]
     if _GOES_ON.match(text, gap_start, joined_view.originals[piece]):
@@ -137,7 +139,7 @@ def without_breaks(base64: str) -> View:
 
 
 def _replaced(text: str, replacements: Iterable[tuple[int, int, str]]) -> View:
-    """Each part of the text by one character or by none."""
+    """Replace parts of a text, each by one character or by none."""
     parts: list[str] = []
     view = View("", [], [], [])
 
@@ -177,18 +179,18 @@ _TEXT_CHARS = 64
 
 
 class LineUnfit(ValueError):
-    """A line that is refused since it cannot be looked through; `why` is for its sender."""
+    """A line is refused because it cannot be scanned. `why` is for its sender."""
 
     why: ClassVar[str]
 
 
 class TooMuchWork(LineUnfit):
-    why = f"it would have to be looked at more than {LOOKS_MAX} times to read all its encodings"
+    why = f"reading all its encodings would take more than {LOOKS_MAX} scans"
 
 
 @dataclass
 class LineWork:
-    """The work on lines, in characters that patterns looked at."""
+    """The work spent on lines, in scanned characters."""
 
     left_chars: int = _ANY_LINE_CHARS
     turn_chars: int = 0
@@ -197,7 +199,7 @@ class LineWork:
         self.left_chars = _ANY_LINE_CHARS + LOOKS_MAX * line_bytes
 
     def spend(self, chars: int) -> Steps[None]:
-        """Count characters, and let others have a turn when it is time. Raises TooMuchWork."""
+        """Count characters, and give others a turn when it is time. Raises TooMuchWork."""
         chars += _TEXT_CHARS
         self.left_chars -= chars
         if self.left_chars < 0:
@@ -209,7 +211,7 @@ class LineWork:
 
 
 def outcome(steps: Steps[_Outcome]) -> _Outcome:
-    """Run a computation that nobody waits for to its end."""
+    """Run a computation to its end, without turns for others."""
     while True:
         try:
             next(steps)
@@ -230,7 +232,7 @@ _NO_BASE64 = re.compile(r"[^A-Za-z0-9+/_=-]")
 
 
 class TextPiece(NamedTuple):
-    """A text from `start` to `end`, for the matches that touch its core."""
+    """A part of a text, for the matches that touch its core."""
 
     start: int
     core_start: int
@@ -252,7 +254,7 @@ def text_pieces(text: str) -> Iterator[TextPiece]:
 
 
 def _cut(text: str, last_cut: int, at: int) -> int:
-    """A place near `at`, a multiple of four behind the start of base64 that may stand there."""
+    """Find a cut near `at` that leaves whole quartets of base64 which may stand there."""
     gap = _NO_BASE64.search(text[last_cut:at][::-1])
     run_start = at - gap.start() if gap else last_cut
     return at - (at - run_start) % 4

@@ -11,7 +11,7 @@ from penstock.lake.lake import Lake
 
 app = typer.Typer(help="Tables of Apache Iceberg over the lake.", no_args_is_help=True)
 
-OneTenant = Annotated[str | None, typer.Option(help="Of this tenant alone.")]
+OneTenant = Annotated[str | None, typer.Option(help="Publish this tenant's table alone.")]
 
 
 @app.command("publish")
@@ -35,7 +35,7 @@ def publish_tables(lake: Lake, tenant: OneTenant = None) -> Iterator[object]:
 @app.command()
 @command()
 def show(lake: Lake) -> Iterator[object]:
-    """List the tables, how far they are, and where engines without a catalog find them.
+    """List the tables, their state, and the metadata that engines without a catalog read.
 
     Example: penstock iceberg show
     """

@@ -1,7 +1,7 @@
-"""The Iceberg table of a tenant's events: a commit of Iceberg for a state of the lake.
+"""The Iceberg table of a tenant's events.
 
-Its data files are the segments themselves. Bounds in manifests are of times alone, so that no
-metadata says what an event does."""
+Its data files are the segments themselves. Manifests hold bounds of times alone, so that no
+metadata quotes an event."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -65,7 +65,7 @@ _PROPERTIES = {
     "write.metadata.metrics.column.ts": "full",
     "write.metadata.metrics.column.received_at": "full",
     "write.metadata.previous-versions-max": "1",
-    # They are small, and whoever looks for a text finds it.
+    # Manifests are small, and a search for a text in them finds it.
     "write.avro.compression-codec": "null",
 }
 _TYPES = {
@@ -119,9 +119,9 @@ def _access(lake: Lake) -> Mapping[str, str]:
 def commit(
     lake: Lake, tenant: str, names: Iterable[str], known: Iterable[str], keep: int = _SNAPSHOTS_KEPT
 ) -> TableChange:
-    """Has the table hold these segments, in one commit. Older snapshots are kept while all their
-    files are `known` to the lake, and no more than `keep` of all. Metadata that nothing names any
-    more is deleted. Raises IcebergBusy where somebody else committed meanwhile."""
+    """Make the table hold these segments, in one commit. At most `keep` snapshots stay, and only
+    while all their files are `known` to the lake. Unused metadata is deleted. Raises IcebergBusy if
+    somebody else committed meanwhile."""
     from pyiceberg.exceptions import CommitFailedException, ValidationException
 
     table = opened(lake, tenant)
@@ -157,7 +157,7 @@ def data_files(table: "Table", snapshot_id: int | None = None) -> "dict[str, Dat
 
 
 def remove_table(lake: Lake, tenant: str) -> bool:
-    """Whether there was one. It needs no library of Iceberg."""
+    """Remove the table, without Iceberg's library. Returns whether there was one."""
     with lake.database.write() as connection:
         removed = connection.execute(sa.delete(iceberg_table).where(_is_of(tenant))).rowcount
     for stored in list(lake.store.list(f"{folder_of(tenant)}/")):
@@ -166,7 +166,7 @@ def remove_table(lake: Lake, tenant: str) -> bool:
 
 
 def metadata_location(lake: Lake, tenant: str) -> str | None:
-    """What engines without a catalog read; None where there is no table."""
+    """Find the metadata that engines without a catalog read; None if there is no table."""
     query = sa.select(iceberg_table.c.metadata_location).where(_is_of(tenant))
     with lake.database.read() as connection:
         location: str | None = connection.scalar(query)
@@ -179,7 +179,7 @@ def _is_of(tenant: str) -> sa.ColumnElement[bool]:
 
 
 def namespaces_elsewhere(lake: Lake) -> set[str]:
-    """Whose table is where the lake was before."""
+    """Find the namespaces whose tables are at an earlier place of the lake."""
     folder = f"{location_of(lake, FOLDER)}/"
     here = iceberg_table.c.metadata_location.startswith(folder, autoescape=True)
     query = sa.select(iceberg_table.c.table_namespace).where(
@@ -190,7 +190,8 @@ def namespaces_elsewhere(lake: Lake) -> set[str]:
 
 
 def _loaded(lake: Lake, tenant: str) -> "Table | None":
-    """None where there is none, or one that is of elsewhere, as after a restored backup."""
+    """Load the table; None if there is none here. One of another place, as after a restored backup,
+    is removed."""
     from pyiceberg.exceptions import NoSuchTableError
 
     with suppress(FileNotFoundError):
@@ -232,7 +233,7 @@ def _replace(table: "Table", added: list[str], removed: "list[DataFile]") -> Non
     from pyiceberg.table.update.snapshot import _OverwriteFiles
 
     class Replacement(_OverwriteFiles):
-        """Whose manifests do not go on to name what was removed."""
+        """A replacement whose manifests do not name the removed files."""
 
         def _deleted_entries(self) -> list[Any]:
             super()._deleted_entries()  # it refuses what is not there
@@ -264,7 +265,8 @@ def _expire(table: "Table", known: set[str], keep: int) -> None:
 
 
 def _delete_unneeded(lake: Lake, tenant: str, table: "Table") -> None:
-    """What neither the present metadata names nor the one before, which a reader may be at."""
+    """Delete metadata that neither the present version names nor the one before, which a reader may
+    use."""
     needed = {table.metadata_location}
     needed |= {entry.metadata_file for entry in table.metadata.metadata_log}
     for snapshot in table.snapshots():
@@ -279,5 +281,4 @@ def _delete_unneeded(lake: Lake, tenant: str, table: "Table") -> None:
 
 
 class IcebergBusy(PenstockError, exit_status=1, http_status=409):
-    """The Iceberg table of {tenant} is being published by another process.
-    It holds what that one found: publish again later."""
+    """The Iceberg table of {tenant} is being published by another process. Publish again later."""

@@ -1,4 +1,4 @@
-"""Publication: each tenant's Iceberg table follows its segments."""
+"""Publication: keeping each tenant's Iceberg table in step with its segments."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,8 +49,8 @@ class PublishedTable:
 
 
 def publish(lake: Lake, tenant: str, *, history: bool = True) -> Publication:
-    """Bring the table of a tenant in step with its live segments; without `history` earlier
-    snapshots go. Raises IcebergBusy, ExtraMissing."""
+    """Bring a tenant's table in step with its live segments. Without `history` earlier snapshots
+    are removed. Raises IcebergBusy, ExtraMissing."""
     with _alone(lake, tenant):
         with lake.database.read() as connection:
             snap = connection.scalar(sa.select(lake_head.c.snap)) or 0
@@ -82,8 +82,8 @@ def withdraw(lake: Lake, tenant: str) -> bool:
 
 
 def tenants_due(lake: Lake) -> list[str]:
-    """Whose live segments are not those that were published, and whose tables are of another place,
-    as after a restored backup."""
+    """List tenants whose live segments are not published, or whose table is at another place, as
+    after a restored backup."""
     live = segment.c.removed_snap.is_(None)
     newest = sa.select(
         segment.c.tenant,
@@ -99,7 +99,7 @@ def tenants_due(lake: Lake) -> list[str]:
     due = {tenant for tenant, (_, files, _) in present.items() if files and tenant not in tables}
     for tenant, table in tables.items():
         changed, files, rows = present.get(tenant, (0, 0, 0))
-        # Where what was removed is collected, or rewritten at its snap, the counts tell.
+        # Removed segments may be collected, or rewritten at the same snap: then the counts differ.
         differs = (files, rows) != (table.files, table.rows)
         if changed > table.snap or differs or namespace_of(tenant) in elsewhere:
             due.add(tenant)
@@ -130,7 +130,7 @@ def publish_due(lake: Lake, _metrics: Metrics) -> str | None:
 
 
 def forget_history(lake: Lake, tenant: str) -> bool:
-    """Publish a tenant's table without its older snapshots, where there is one."""
+    """Publish a tenant's table without its older snapshots. Returns whether there is one."""
     with lake.database.read() as connection:
         mine = sa.select(iceberg_publication.c.tenant).where(iceberg_publication.c.tenant == tenant)
         published = connection.scalar(mine) is not None
@@ -144,8 +144,8 @@ def forget_history(lake: Lake, tenant: str) -> bool:
 
 @contextmanager
 def _alone(lake: Lake, tenant: str) -> Iterator[None]:
-    """Whoever is held up so long that it loses the lease does no harm: the catalog compares and
-    swaps. Raises IcebergBusy."""
+    """Hold the lease on a table. A process that hangs and loses it does no harm: the catalog
+    compares and swaps. Raises IcebergBusy."""
     name, database = f"iceberg {tenant}", lake.database
     with waited_lease(database, name, _LEASE_SECONDS, _WAIT_SECONDS_MAX) as mine:
         if not mine:

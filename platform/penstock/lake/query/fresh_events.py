@@ -1,4 +1,4 @@
-"""Events that are in the log but in no segment yet, as rows that a query can see."""
+"""Fresh events, which are in the log but in no segment yet, as rows for queries."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,19 +22,19 @@ from penstock.lake.rows import EVENT_ROWS, DecodedEvents, RowGroupLimits
 class FreshEvents:
     rows: pa.Table
     consents: dict[tuple[str, str], str]
-    #: The newest events are missing: the log holds more than a query may read.
+    #: Whether the newest events are missing: the log holds more than a query may read.
     cut_off: bool
-    #: The log let go of what the lake took over meanwhile: pin the lake again.
+    #: Whether the log removed events that the lake has by now: pin the lake again.
     overtaken: bool
 
 
-#: What rules had a match in lines of a tenant.
+#: Takes a tenant and its matches of redaction rules.
 CountRedactions = Callable[[str, Mapping[SourceRule, int]], None]
-#: Says which of some decoded events, by their positions, no query may see.
+#: Finds the positions of decoded events that no query may see.
 Withhold = Callable[[LakeParts, DecodedEvents], Collection[int]]
 
 _NO_END = 2**63
-#: Beside its tenant's events a query looks through so many times their bytes in the log.
+#: How many times the bytes of its own events a query may read past in the log.
 _PASSED_OVER_TIMES = 4
 _IN_ONE_PIECE = RowGroupLimits(rows_max=2**62, bytes_max=2**30)
 NOTHING_FRESH = FreshEvents(EVENT_ROWS.empty_table(), {}, cut_off=False, overtaken=False)
@@ -45,8 +45,8 @@ def frame_decoder(
     partitions: int | None = None,
     count: CountRedactions = lambda _tenant, _matches: None,
 ) -> FrameDecoder:
-    """Make what reads the values of the log. What came into it past a gateway is redacted here.
-    Whoever places sessions names the number of partitions that all writers agreed on."""
+    """Make a decoder of the log's values. Lines that came past a gateway are redacted here. A
+    caller that places sessions names the number of partitions that all writers agreed on."""
     bytes_max = lake.settings.room(EventLogSettings).event_bytes_max
 
     def redact(lines: list[bytes], tenant: str) -> tuple[list[bytes], list[Rejection]]:
@@ -59,8 +59,8 @@ def frame_decoder(
 
 
 def without_withheld(lake: LakeParts, decoded: DecodedEvents) -> DecodedEvents:
-    """Leave out what rooms above say that nobody may see, such as erased events that came again:
-    the writer will drop them, but a query may come sooner."""
+    """Leave out events that rooms above withhold, such as erased events that came again. The writer
+    will drop them, but a query may come sooner."""
     withheld = {position for withhold in _withholds() for position in withhold(lake, decoded)}
     if not withheld:
         return decoded
@@ -73,8 +73,8 @@ def _withholds() -> list[Withhold]:
 
 
 def read_fresh(lake: LakeParts, pin: Pin, tenant: str, bytes_max: int) -> FreshEvents:
-    """Read what the log holds of a tenant beyond the pinned lake. A process looks once through what
-    others sent, and reads then where something of the tenant waits."""
+    """Read a tenant's events in the log beyond the pinned lake. A process indexes the log once;
+    later queries read only where the tenant's events wait."""
     log, arrivals, decoded = lake.log, frame_decoder(lake), DecodedEvents()
     left, unread, overtaken = bytes_max, _PASSED_OVER_TIMES * bytes_max, False
     for partition in range(log.partitions):
@@ -124,7 +124,7 @@ def _values_of(log: EventLog, partition: int, runs: Iterable["Run"], start: int)
 def first_frame_of(
     log: EventLog, arrivals: FrameDecoder, tenant: str, partition: int, bounds: OffsetBounds
 ) -> int:
-    """The offset of the first entry in the bounds that holds something of the tenant, else their
+    """Find the offset of the first entry with events of the tenant in the bounds, else their
     end."""
     offset, end = bounds
     while offset < end and (entries := log.read(partition, offset, READ_BYTES)):
@@ -142,8 +142,8 @@ def first_frame_of(
 def start_of(
     log: EventLog, partition: int, next_offsets: Mapping[int, CoveredOffset], tenant: str | None
 ) -> int:
-    """The first offset that the lake does not cover for a tenant, or for all. If the log's `first`
-    is beyond it after reading, the log let go of events that the lake covers by now."""
+    """Find the first offset that the lake does not cover for a tenant, or for all. If the log's
+    `first` is beyond it after reading, the log removed events that the lake covers by now."""
     covered = next_offsets.get(partition)
     if covered is None or covered.log_id != log.id:
         return log.bounds(partition).first

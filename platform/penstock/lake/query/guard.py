@@ -1,7 +1,7 @@
-"""Decides whether a text that a user sent may run as a query.
+"""The guard, which decides whether a user's text may run as a query.
 
 It reads the syntax tree and lets through one SELECT over named relations and known functions. The
-other wall is the connection, which opens nothing but segments of the lake. Each must hold alone.
+second wall is the connection, which opens nothing but segments of the lake. Each must hold alone.
 """
 
 import json
@@ -13,7 +13,6 @@ import duckdb
 
 from penstock.lake.errors import QueryRefused
 
-#: The longest text that is looked at.
 SQL_LENGTH_MAX = 200_000
 
 _Node = dict[str, Any]
@@ -80,8 +79,8 @@ _NOT_A_SELECT = (
 def check_query(
     connection: duckdb.DuckDBPyConnection, sql: str, relations: frozenset[str]
 ) -> frozenset[str]:
-    """The relations that `sql` reads. Raises QueryRefused unless it is one SELECT that reads some
-    of `relations` and nothing else.
+    """Find the relations that `sql` reads. Raises QueryRefused unless it is one SELECT that reads
+    only `relations`.
 
     Pass the idle connection that will run the query: one parser reads the text both times.
     """
@@ -115,12 +114,12 @@ def _parse(connection: duckdb.DuckDBPyConnection, sql: str) -> _Node:
 
 
 def _fold(name: str) -> str:
-    """Lower-case as DuckDB compares names: ASCII letters only."""
+    """Lower the ASCII letters, as DuckDB does to compare names."""
     return "".join(letter.lower() if letter.isascii() else letter for letter in name)
 
 
 class _Walk:
-    """Visits every node of a tree; `ctes` are the names that the place sees as its own."""
+    """Visits every node of a tree. `ctes` are the CTEs that are visible at a node."""
 
     def __init__(self, relations: _Names) -> None:
         self.relations = relations

@@ -1,7 +1,7 @@
-"""Queries by users: read-only SQL over one tenant's rows, with limits on memory and time.
+"""Queries: read-only SQL over one tenant's rows, with limits on memory and time.
 
-Two walls: `query_guard` checks the statement before it runs, and its connection can open no files
-but those of the pinned lake.
+Two walls protect other tenants. `guard` checks a user's statement before it runs, and the
+connection can open no files but the pinned ones of the lake.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -48,9 +48,9 @@ if TYPE_CHECKING:  # a lake makes queries
     import polars
 
 
-#: What a statement may spill, in the memory that it may use.
+#: How many times its memory a statement may spill.
 _SPILL_PER_MEMORY = 4
-#: How often a query pins the lake anew because the log let go of fresh events meanwhile.
+#: How often a query pins the lake anew because the log removed fresh events meanwhile.
 _PINS_MAX = 5
 #: This view alone reads summaries and no events.
 _SESSIONS = "sessions"
@@ -59,8 +59,8 @@ _CONSENT_CHANGES = pa.schema([(n, pa.string()) for n in ("tenant", "session_id",
 
 @dataclass(frozen=True)
 class OwnQuery:
-    """SQL of our own, which is not checked. Where `sessions` are named, segments that hold none of
-    them are not opened."""
+    """SQL of our own, which is not checked. With `sessions`, segments without them are not
+    opened."""
 
     sql: str
     views: frozenset[str]
@@ -71,12 +71,12 @@ class OwnQuery:
     #: Never more than the settings allow; the rest is on disk.
     memory_bytes_max: int | None = None
     sessions: Collection[str] | None = None
-    #: Views of which it reads only what lies below, such as `session_parts`: to create a view costs
-    #: what planning a statement over it does.
+    #: Views whose base relations alone are read, such as `session_parts`: creating a view costs as
+    #: much as planning a statement over it.
     below: frozenset[str] = frozenset()
     #: Statements that have answers of their own.
     others: tuple[str, ...] = ()
-    #: Tables that are made first, by name and SQL, and variables that are worked out behind them.
+    #: Tables that are made first, and variables that are computed next, by name and SQL.
     made: Mapping[str, str] = field(default_factory=dict)
     assigned: Mapping[str, str] = field(default_factory=dict)
 
@@ -87,35 +87,35 @@ class OwnQuery:
 
 class WrittenAnswer(NamedTuple):
     snap: int
-    #: The newest events are missing.
+    #: Whether the newest events are missing.
     cut_off: bool
 
 
 class QueryRows:
-    """The rows of a query, in the form that is asked for. The query runs each time."""
+    """The rows of a query, in several forms. The query runs each time."""
 
     def run(self) -> AbstractContextManager[Answer]:
-        """The answer, readable until the block ends. Raises QueryRefused, QueryFailed,
-        QueryLimitReached, SnapshotUnknown, HistoryRemoved."""
+        """Run the query; the answer is readable until the block ends. Raises QueryRefused,
+        QueryFailed, QueryLimitReached, SnapshotUnknown, HistoryRemoved."""
         raise NotImplementedError
 
     def arrow(self) -> pa.Table:
-        """The rows as a table of Arrow."""
+        """Read the rows as a table of Arrow."""
         with self.run() as answer:
             return answer.batches.read_all()
 
     def df(self) -> "pandas.DataFrame":
-        """The rows as a data frame of pandas. Raises LibraryMissing."""
+        """Read the rows as a data frame of pandas. Raises LibraryMissing."""
         _library("pandas", "df()")
         return self.arrow().to_pandas()
 
     def pl(self) -> "polars.DataFrame":
-        """The rows as a data frame of polars. Raises LibraryMissing."""
+        """Read the rows as a data frame of polars. Raises LibraryMissing."""
         polars = _library("polars", "pl()")
         return polars.from_arrow(self.arrow())
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows, a batch at a time: memory stays bounded whatever their number."""
+        """Read the rows a batch at a time, in bounded memory."""
         with self.run() as answer:
             yield from answer.batches
 
@@ -129,18 +129,18 @@ def _library(name: str, what: str) -> Any:
 
 @dataclass(frozen=True)
 class LakeQuery(QueryRows):
-    """A query of a lake: `arrow()`, `df()`, `pl()` or `batches()` gives its rows."""
+    """A query of a lake. `arrow()`, `df()`, `pl()` or `batches()` returns its rows."""
 
     lake: LakeParts
     sql: str | OwnQuery
     as_of: str | int | None
     tenant: str
-    #: Whether the view `sessions` is merged in pieces, of which each has the time of a query.
+    #: Whether the view `sessions` is merged in pieces, each with the time of a query.
     in_pieces: bool = False
 
     @contextmanager
     def run(self) -> Iterator[Answer]:
-        """The statement runs in this process."""
+        """Run the statement in this process."""
         with ExitStack() as closing:
             limits = self._limits(closing)
             statement = LocalStatement(limits)
@@ -150,8 +150,8 @@ class LakeQuery(QueryRows):
             yield Answer(batches, *answered)
 
     def write(self, form: WireFormat, out: BinaryIO, end: EndSignal) -> WrittenAnswer:
-        """Write the answer, from a process for statements where the lake has them, until `end`.
-        Raises what `run` does, also in the middle of the rows."""
+        """Write the answer, until `end`. The statement runs in a process for statements if the lake
+        has them. Raises what `run` does, also in the middle of the rows."""
         with ExitStack() as closing:
             limits = self._limits(closing)
             processes = self.lake.statements
@@ -167,12 +167,12 @@ class LakeQuery(QueryRows):
             return answered
 
     def table(self) -> pa.Table:
-        """The rows, within the limit of an answer. Raises what `write` does."""
+        """Read the rows, within the limit of an answer. Raises what `write` does."""
         [table] = self.tables()
         return table
 
     def tables(self) -> list[pa.Table]:
-        """The rows of each statement of a query of our own."""
+        """Read the rows of each statement of an OwnQuery."""
         answers, tables = pa.BufferReader(self.written("arrow")[0]), []
         while answers.tell() < answers.size():
             tables.append(pa.ipc.open_stream(answers).read_all())
@@ -231,7 +231,7 @@ class LakeQuery(QueryRows):
     def _pin(
         self, claims: ExitStack, seconds: float, *, with_fresh: bool
     ) -> tuple[Pin, FreshEvents]:
-        """The lake, and what the log holds beyond it, as of one moment."""
+        """Pin the lake, and read the log beyond it, as of one moment."""
         lake = self.lake
         lease_s = max(READER_LEASE_SECONDS, seconds)
         bytes_max = lake.settings.room(LakeSettings).query_memory_bytes_max // 8
@@ -244,8 +244,8 @@ class LakeQuery(QueryRows):
                 return pin, NOTHING_FRESH
             lake.log.refresh()
             fresh = read_fresh(lake, pin, self.tenant, bytes_max)
-            # Where the lake covers no more than before, the log let go of nothing else: an erasure
-            # leaves such a log.
+            # If the lake covers no more than before, the log removed nothing that it covers: an
+            # erasure leaves such a log.
             if not fresh.overtaken or pin.next_offsets == before:
                 return pin, fresh
             before = pin.next_offsets
@@ -294,7 +294,7 @@ class LakeQuery(QueryRows):
 def _asked_about(
     query: OwnQuery, fresh: FreshEvents, consents: Mapping[tuple[str, str], str]
 ) -> tuple[pa.Table, list[dict[str, str]]]:
-    """The fresh events, if any is of the query's sessions, and the changes of consent of these."""
+    """Choose the fresh events, if any is of the query's sessions, and the changes of consent."""
     rows, sessions = fresh.rows, None if query.sessions is None else set(query.sessions)
     if sessions is not None and sessions.isdisjoint(rows["session_id"].unique().to_pylist()):
         rows = rows.slice(0, 0)
@@ -307,7 +307,7 @@ def _asked_about(
 
 
 def _made_whole(preparation: Preparation, number: int, sql: str) -> str:
-    """Read the answer from a table: as it is found it would be planned twice, once for columns."""
+    """Read the answer from a table. A statement would be planned twice, once for its columns."""
     preparation.execute(f"CREATE TABLE answer_{number} AS {sql}")
     return f"FROM answer_{number}"
 

@@ -1,7 +1,7 @@
-"""Files of a store that is elsewhere, as the query engine sees them: the pinned ones, no others.
+"""Files of a remote store for the query engine: the pinned ones, and no others.
 
-DuckDB brings no S3 of its own. It asks this file system, which reads through the object store and
-can open nothing but its names: a wall by construction, beside the list of allowed paths.
+DuckDB has no S3 here. It asks this file system, which reads through the object store and can open
+nothing but its own names. That is a wall beside the list of allowed paths.
 """
 
 import threading
@@ -43,7 +43,7 @@ class FileTail:
 
 @dataclass
 class FileTails:
-    """The ends of files read lately; files never change."""
+    """A cache of the ends of files; files never change."""
 
     bytes_max: int
     _tails: OrderedDict[str, FileTail] = field(default_factory=OrderedDict)
@@ -69,7 +69,7 @@ class FileTails:
 
 @dataclass(frozen=True)
 class _Span:
-    """A piece of a file that was read, or will be."""
+    """A piece of a file that is read or being read."""
 
     name: str
     first: int
@@ -87,17 +87,17 @@ class PinnedFiles:
 
     store: ObjectStore
     tails: FileTails
-    #: What went wrong while it read.
+    #: The last failure of the store.
     failure: PenstockError | None = None
-    #: Those that the engine reads only by asking.
+    #: Remote files, which the engine reads through this one.
     distant: dict[str, "_PinnedFile"] = field(default_factory=dict)
     _spans: deque[_Span] = field(default_factory=lambda: deque(maxlen=_SPANS_MAX))
-    #: Sources that nobody reads now, with what they have learnt.
+    #: Open sources that nobody reads now.
     _idle: deque[tuple[str, pa.NativeFile]] = field(default_factory=lambda: deque(maxlen=_IDLE_MAX))
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def paths(self, names: Collection[str]) -> list[str]:
-        """Where the engine finds these files, which it may read from now on."""
+        """Let the engine read these files. Returns their paths for it."""
         if self.store.local:
             return [self.store.address(name) for name in names]
         self.distant |= {name: _PinnedFile(self, name) for name in names}
@@ -105,7 +105,7 @@ class PinnedFiles:
 
     @contextmanager
     def failures_raised(self) -> Iterator[None]:
-        """Raise a failure of the store as such: the engine passes on its text alone."""
+        """Raise failures of the store as they were: the engine passes on their text alone."""
         try:
             yield
         except QueryFailed as error:
@@ -191,7 +191,7 @@ class _Handle(RandomAccess):
 
 
 def make_filesystem(files: Mapping[str, DistantFile]) -> Any:
-    """A file system with these files and no others. Raises ExtraMissing."""
+    """Make a file system with these files and no others. Raises ExtraMissing."""
     try:
         from fsspec import AbstractFileSystem
     except ImportError:

@@ -39,14 +39,14 @@ T = TypeVar("T")
 
 
 class QueryRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """`as_of` is the name of a snapshot or a time; without it fresh events are included."""
+    """A query. `as_of` names a snapshot or a time; without it fresh events are included."""
 
     sql: str
     as_of: str | None = None
 
 
 class QueryAnswer(msgspec.Struct):
-    """`complete` is false when the log held more fresh events than one query may read."""
+    """The rows. `complete` is false if the log held more fresh events than a query may read."""
 
     columns: list[str]
     rows: list[dict[str, Any]]
@@ -75,7 +75,7 @@ class QueryOperation(operation_taking(QueryRequest, as_of=_AS_OF)):  # type: ign
 @post(
     "/v1/query",
     status_code=200,
-    summary="Ask with SQL",
+    summary="Query with SQL",
     description="Rows as JSON, or as an Arrow stream when `Accept` names "
     f"{ARROW_STREAM}. See docs/reference/sql.md for the views and the limits.",
     operation_class=QueryOperation,
@@ -114,7 +114,7 @@ async def post_query(
 async def _while_connected(
     request: Request[Any, Any, Any], work: Coroutine[Any, Any, T], end: EndSignal
 ) -> T:
-    """The result of the work. It is ended when the client is gone, or the service ends."""
+    """Wait for the work, and end it when the client is gone or the service ends."""
     running = asyncio.create_task(work)
     connected = asyncio.create_task(_until_gone(request))
     try:

@@ -21,7 +21,7 @@ _encoder = msgspec.json.Encoder(enc_hook=str)
 
 
 def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Rows as values that JSON can hold. Raises QueryFailed."""
+    """Convert rows to values that JSON can hold. Raises QueryFailed."""
     try:
         rows: list[dict[str, Any]] = batch.to_pylist(maps_as_pydicts="lossy")
     # Infinity, years before 1 or after 9999, lists as the keys of a map
@@ -31,7 +31,7 @@ def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def encode(value: object) -> bytes:
-    """JSON, with what it has no form for as text. Raises QueryFailed."""
+    """Encode as JSON, values without a form in JSON as text. Raises QueryFailed."""
     try:
         return _encoder.encode(value)
     except (OverflowError, TypeError, ValueError) as error:  # more than 64 bits, keys of no text
@@ -89,7 +89,7 @@ def _write_json(batches: pa.RecordBatchReader, out: BinaryIO) -> int:
 
 
 def _flat(column: pa.Array) -> pa.Array:
-    """Nested values as JSON texts: CSV has no form for them."""
+    """Convert nested values to JSON texts: CSV has no form for them."""
     if not (pa.types.is_nested(column.type) or pa.types.is_decimal(column.type)):
         return column
     texts = [value if value is None else encode(value).decode() for value in column.to_pylist()]
@@ -97,7 +97,7 @@ def _flat(column: pa.Array) -> pa.Array:
 
 
 class AnswerBuffer(io.BytesIO):
-    """Collects an answer up to a limit; raises QueryLimitReached beyond."""
+    """A buffer for an answer, up to a limit. Raises QueryLimitReached beyond it."""
 
     def __init__(self, bytes_max: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Folders for what statements cannot keep in memory, and how fast they may fill them."""
+"""Spilling: folders for data that statements cannot keep in memory, and the rate of writing."""
 
 import fcntl
 import os
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 #: Below the data directory.
 SPILL_FOLDER = "tmp"
-#: The digests of a million sessions fit.
+#: Room for the digests of a million sessions.
 _SORTING_MEMORY = "256MB"
 
 
 @contextmanager
 def spill_folder(data: Path) -> Iterator[Path]:
-    """The name of a folder that a statement may make; a lock says that it is in use."""
+    """Reserve the name of a folder that a statement may make. A lock says that it is in use."""
     above = data / SPILL_FOLDER
     make_directory(above)
     descriptor = os.open(above, os.O_RDONLY)
@@ -41,7 +41,7 @@ def spill_folder(data: Path) -> Iterator[Path]:
 
 @contextmanager
 def sorting_engine(data: Path) -> Iterator["duckdb.DuckDBPyConnection"]:
-    """An engine for work of our own, with little memory; the rest is on disk until it ends."""
+    """Open an engine for work of our own, with little memory. The rest is on disk until the end."""
     import duckdb
 
     with spill_folder(data) as folder:
@@ -56,7 +56,7 @@ def sorting_engine(data: Path) -> Iterator["duckdb.DuckDBPyConnection"]:
 
 
 def remove_left_spill(data: Path) -> int:
-    """Remove what killed processes left; how many folders. While a statement runs they wait."""
+    """Remove the folders of killed processes, unless a statement runs. Returns how many."""
     above = data / SPILL_FOLDER
     if not above.is_dir():
         return 0
@@ -73,16 +73,16 @@ def remove_left_spill(data: Path) -> int:
     return len(left)
 
 
-# How fast a statement may write: acknowledgements wait for the same disk
+# The rate at which a statement may write: acknowledgements wait for the same disk
 
-#: Most statements that do not fit into memory miss by less.
+#: Bytes without a limit. Most statements that do not fit into memory need no more.
 FREE_BYTES = 64 << 20
 LOOK_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
 class SpillRate:
-    """Zero is no limit."""
+    """A limit on writing. Zero bytes per second is no limit."""
 
     bytes_per_second: int
     started_s: float

@@ -1,5 +1,5 @@
 """Statements in processes of their own: the server's end. A statement may end its process, and
-takes nothing else with it."""
+nothing else."""
 
 import os
 import re
@@ -27,7 +27,7 @@ from penstock.lake.query.statements import (
     time_limit_reached,
 )
 
-#: Of an answer in one message.
+#: Bytes of an answer in one message.
 PIECE_BYTES_MAX = 256 << 10
 _REST_BYTES_MAX = 64 << 10
 
@@ -47,7 +47,7 @@ class Prepare(msgspec.Struct, tag=True, frozen=True):
 
 
 class FileContent(msgspec.Struct, tag=True, frozen=True):
-    """A piece of a file; None where it could not be read."""
+    """A piece of a file; None if it could not be read."""
 
     request: int
     content: bytes | None
@@ -62,7 +62,7 @@ class Piece(msgspec.Struct, tag=True, frozen=True):
 
 
 class Finished(msgspec.Struct, tag=True, frozen=True):
-    """The answer is whole."""
+    """The end of a whole answer."""
 
 
 class StatementRefused(msgspec.Struct, tag=True, frozen=True):
@@ -75,7 +75,7 @@ class LimitMet(msgspec.Struct, tag=True, frozen=True):
 
 
 class FileRequest(msgspec.Struct, tag=True, frozen=True):
-    """Send these bytes of a file; without a length, its size as text."""
+    """A request for bytes of a file; without a length, for its size as text."""
 
     request: int
     name: str
@@ -102,7 +102,7 @@ class Connection:
         self._channel.send(self._encoder.encode(message))
 
     def receive(self) -> Any:
-        """Raises EOFError where the other end is gone, or says what it must not."""
+        """Receive a message. Raises EOFError if the other end is gone or breaks the protocol."""
         try:
             return self._decoder.decode(self._channel.receive(self._message_bytes_max))
         except msgspec.MsgspecError as error:
@@ -123,7 +123,7 @@ def decode_table(content: memoryview) -> pa.Table:
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,16}\b")
 _SERVER_MODULE = "penstock.lake.query.statement_server"
 _START_SECONDS_MAX = 60.0
-#: Beyond its time the fork server ends a process. This much later we stop listening ourselves.
+#: The fork server ends a process beyond its time. This much later we stop listening.
 _SILENCE_SECONDS_MAX = 10.0
 #: Pieces of files that one statement waits for at the same time.
 _READS_MAX = 4
@@ -131,7 +131,7 @@ _READS_MAX = 4
 
 class StatementProcesses:
     def __init__(self, *, distant_files: bool = False, log_format: str = "text") -> None:
-        """`distant_files` says that the lake's files are in another store."""
+        """Prepare. `distant_files` says that the lake's files are in a remote store."""
         self._log_format = log_format
         self._preload = ["fsspec"] if distant_files else []
         self._lock = threading.Lock()
@@ -226,7 +226,7 @@ class ProcessStatement:
             raise self._ended()
 
     def _receive(self) -> FromProcess:
-        """The next message that is not about files. Raises what the process says went wrong."""
+        """Receive the next message that is not about files. Raises the failure of the process."""
         while True:
             try:
                 message = self._connection.receive()
@@ -262,8 +262,8 @@ class ProcessStatement:
         if time.monotonic() - self._started_s >= self._limits.seconds:
             return time_limit_reached(self._limits)
         return QueryFailed(
-            why="it ended the process that ran it: it needed more memory than one query may use, "
-            "or met a fault of the query engine. Write it differently"
+            why="its process ended: it needed more memory than a query may use, or met a fault of "
+            "the query engine. Write it differently"
         )
 
     def end(self) -> None:
@@ -275,8 +275,8 @@ class ProcessStatement:
 
 
 def without_inside(text: str, sql: str, paths: Sequence[str]) -> str:
-    """A message of the engine without paths of the service, addresses of its memory and stacks,
-    unless its user wrote them."""
+    """Remove paths of the service, addresses of memory and stacks from a message of the engine,
+    unless the user wrote them."""
     text = text.partition("\n\nStack Trace")[0]
     for path in sorted({*paths, *map(os.path.dirname, paths), sys.prefix}, key=len, reverse=True):
         if path and path not in sql:

@@ -1,8 +1,8 @@
-"""The process of a statement: forked from one that has loaded the engine and nothing else.
+"""The process of a statement, forked from one that has loaded the engine and nothing else.
 
-`main`, the fork server, forks for each socket that it gets, and ends a child at its time limit or
-when nobody listens. The child limits itself by the kernel before it reads what a user wrote, and
-can open no network and no files but those of its preparation.
+`main`, the fork server, forks for each socket that it gets. It ends a child at its time limit or
+when nobody listens. The child confines itself by the kernel before it reads what a user wrote: it
+can open no network, and only the files of its preparation.
 """
 
 import gc
@@ -69,10 +69,10 @@ if TYPE_CHECKING:  # only type checkers know it before Python 3.12
     from typing_extensions import Buffer
 
 _KILL_AGAIN_SECONDS = 0.5
-#: For Arrow, Python and the engine's own structures, beside the engine's memory limit.
+#: Memory for Arrow, Python and the engine's own structures, beside the engine's limit.
 SPARE_BYTES = 512 << 20
 _OPEN_FILES_MAX = 1024
-#: Read by the engine to start the threads that wait for another store.
+#: Files that the engine reads to start the threads for a remote store.
 _OF_ASYNC_READS = ("/proc/self/cgroup", "/sys/devices/system/cpu/online", "/sys/fs/cgroup")
 _NICE = 15  # taking events in comes first
 _WHY_CHARS_MAX = 4000
@@ -113,8 +113,7 @@ class _Children:
         self.poll.register(end, 0)  # hang-ups alone
 
     def kill(self, pid: int) -> None:
-        """It is on the list until it has ended, so its id is not another's by now."""
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)  # it is listed until it is reaped, so the id is its own
         with suppress(KeyError):
             self.poll.unregister(self.running[pid].end)
 
@@ -127,8 +126,8 @@ class _Children:
                 child.end.close()
 
     def wait(self) -> set[int]:
-        """Wait until something happens at files. Ends who is over its time or listened to by
-        nobody, and stops for a while who writes too fast."""
+        """Wait for events at files. Ends children that are over their time or have no listener, and
+        pauses those that write too fast."""
         now_s = time.monotonic()
         first_s = min((child.deadline_s for child in self.running.values()), default=None)
         pause_ms = None
@@ -203,7 +202,7 @@ def _load(modules: Sequence[str]) -> duckdb.DuckDBPyConnection:
 
 
 class _WithoutPandas(MetaPathFinder):
-    """Arrow would load it, where it is installed, to show a time: 30 MB, and other texts."""
+    """Keeps Arrow from loading pandas to show a time: 30 MB, and other texts."""
 
     def find_spec(self, fullname: str, _path: object, _target: object = None) -> None:
         if fullname == "pandas":
@@ -211,8 +210,8 @@ class _WithoutPandas(MetaPathFinder):
 
 
 def _be_alone_with(end: socket.socket, parent: int) -> None:
-    """Keep no file of the fork server, above all no socket of another statement, and be the first
-    to be ended when memory is short."""
+    """Close all files of the fork server, above all sockets of other statements, and be the first
+    to be killed when memory is short."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     nothing = os.open(os.devnull, os.O_RDWR)

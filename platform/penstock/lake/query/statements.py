@@ -1,7 +1,8 @@
-"""Running a user's statement: what it may read is prepared first, and the engine gets that alone.
+"""Running a statement: the data that it may read is prepared first, and the engine gets nothing
+else.
 
-Commands on one's own lake run it in their process; the server has processes for it
-(`statement_processes`), since some statements end the engine or cannot be interrupted.
+Commands run it in their own process. The server has processes for it (`statement_processes`), since
+some statements end the engine or cannot be interrupted.
 """
 
 import threading
@@ -22,7 +23,7 @@ from penstock.lake.query.row_formats import WireFormat, write_rows
 
 BATCH_ROWS = 10_000
 _JOINED_VALUES_MAX = 1_000
-#: Reads of another store that are under way at the same time; those of a disk need no threads.
+#: Concurrent reads of a remote store; reads of a disk need no threads.
 _DISTANT_READS = 8
 _CONFIGURATION: dict[str, str | bool | int | float | list[str]] = {
     # A process is confined thread by thread: the others start later, in `answer`.
@@ -32,7 +33,6 @@ _CONFIGURATION: dict[str, str | bool | int | float | list[str]] = {
     "autoload_known_extensions": False,
     "python_enable_replacements": False,
 }
-#: Named where a statement ends for want of memory.
 MEMORY_SETTING = "PENSTOCK_QUERY_MEMORY_BYTES_MAX"
 ENGINE_FAILED = "the query engine failed inside; write it differently"
 
@@ -54,16 +54,16 @@ class StatementLimits:
 
 
 def open_engine() -> duckdb.DuckDBPyConnection:
-    """Open it without threads, so that the process can fork."""
+    """Open an engine without threads, so that the process can fork."""
     return duckdb.connect(":memory:", config=_CONFIGURATION)
 
 
 @dataclass
 class Preparation:
-    """What a connection is given before a statement runs: tables and statements of our own, in
-    their order, and the only files that it may open."""
+    """The preparation of a connection for a statement: tables and statements of our own, in order,
+    and the only files that it may open."""
 
-    #: In another store.
+    #: Files in a remote store.
     distant: Mapping[str, DistantFile] = field(default_factory=dict)
     steps: list[tuple[str, pa.Table | Sequence[str | Sequence[str]]]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Preparation:
         self.steps.append((sql, parameters))
 
     def apply(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Follow the steps; `shut` comes before a user's statement."""
+        """Do the steps. Call `shut` before a user's statement."""
         if self.distant:
             connection.register_filesystem(make_filesystem(self.distant))
         connection.execute("SET TimeZone = 'UTC'")
@@ -97,7 +97,7 @@ class Preparation:
 
 class StatementRunner(Protocol):
     def views(self, sql: str, names: frozenset[str]) -> frozenset[str]:
-        """Which of these views it reads. Raises QueryRefused."""
+        """Find which of these views a statement reads. Raises QueryRefused."""
         ...
 
     def write(
@@ -108,14 +108,14 @@ class StatementRunner(Protocol):
         ...
 
     def end(self) -> None:
-        """Nobody wants the rows any more; called by another thread."""
+        """End the statement, from another thread: nobody wants the rows any more."""
         ...
 
     def close(self) -> None: ...
 
 
 class EndSignal:
-    """Ends a statement that runs on another thread, or will."""
+    """Ends a statement that runs, or will run, on another thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -145,7 +145,7 @@ class LocalStatement:
     def __init__(
         self, limits: StatementLimits, connection: duckdb.DuckDBPyConnection | None = None
     ) -> None:
-        """`connection` is one that `open_engine` made, and nobody else uses."""
+        """Limit a connection of `open_engine` that nobody else uses."""
         self.limits = limits
         self.connection = connection or open_engine()
         self._limit("memory_limit", f"{limits.memory_bytes // 1024}KiB")
@@ -165,7 +165,7 @@ class LocalStatement:
     def answer(
         self, sql: str, preparation: Preparation, parameters: Mapping[str, object]
     ) -> pa.RecordBatchReader:
-        """Raises QueryFailed and QueryLimitReached, also while the rows are read."""
+        """Run a statement. Raises QueryFailed and QueryLimitReached, also while rows are read."""
         self._timer.start()
         with self._errors():
             self.connection.execute(f"SET threads = {self.limits.threads}")
@@ -232,6 +232,6 @@ def memory_limit_reached(limits: StatementLimits) -> QueryLimitReached:
 
 
 def refuse_equal_names(names: list[str]) -> None:
-    """Rows are shown by name: one of two equal names would be lost."""
+    """Refuse equal names of columns: rows are shown by name, and one would be lost."""
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise QueryFailed(why=f"two columns are named {twice}; give one of them another name")

@@ -1,7 +1,7 @@
-"""The views that queries read: those of the lake, and those that rooms above it bring.
+"""The views that queries read, of the lake and of rooms above it.
 
-The SQL of a view is `views/NAME.sql` in its room's package. A room's function binds what its views
-read, and is imported with the first query of them.
+The SQL of a view is `views/NAME.sql` in its room's package. A function of the room binds the tables
+and files of its views, and is imported with their first query.
 """
 
 import os
@@ -31,7 +31,7 @@ LAKE_VIEWS = frozenset(
     if entry.name.endswith(_SUFFIX)
 )
 _TIME = pa.timestamp("us", tz="UTC")
-#: Views of so few rows take longer to plan than to fill.
+#: Below this size, rows take longer to plan than to copy.
 _FEW_BYTES = 1 << 20
 #: The lines below `-- Columns:` in the SQL of a view.
 _COLUMNS = re.compile(r"^--   (\S+(?:, \S+)*)  +(\S.*)$", re.MULTILINE)
@@ -57,7 +57,7 @@ def view_sql(name: str) -> str:
 
 
 def column_meanings(view: str) -> list[tuple[list[str], str]]:
-    """What the columns of a view mean; those on one line of its SQL share it."""
+    """Read the meanings of a view's columns. Columns on one line of its SQL share one."""
     header = view_sql(view).partition("-- Columns:\n")[2]
     return [(names.split(", "), meaning) for names, meaning in _COLUMNS.findall(header)]
 
@@ -68,7 +68,7 @@ def relation_sql(name: str) -> str:
 
 @dataclass
 class ViewSources:
-    """Binds what views read to the connection that one query will have."""
+    """Binds the tables and files of views to the connection of one query."""
 
     connection: Preparation
     files: PinnedFiles
@@ -98,8 +98,8 @@ class ViewSources:
         *,
         with_paths: bool = False,
     ) -> list[str]:
-        """Make a relation of the rows of these Parquet files, with the columns of `schema` if there
-        are none. `with_paths` gives it the column `filename`, one of the returned paths."""
+        """Make a relation of the rows of Parquet files; without files it has the columns of
+        `schema`. `with_paths` adds the column `filename`, one of the returned paths."""
         if not file_names:
             if with_paths:
                 schema = schema.append(pa.field("filename", pa.string()))
@@ -112,24 +112,24 @@ class ViewSources:
         return paths
 
     def bind_paths(self, name: str, file_names: Sequence[str]) -> list[str]:
-        """Make the variable `NAME_files`, for a statement of our own."""
+        """Make the variable `NAME_files` for a statement of our own."""
         paths = self.files.paths(file_names)
         self.connection.paths += paths
         self.connection.execute(f"SET VARIABLE {name}_files = ?", [paths])
         return paths
 
     def known(self, at: sa.Column[int]) -> sa.ColumnElement[bool]:
-        """Whether a row is not later than the query's moment."""
+        """Make a condition on rows that are not later than the query's moment."""
         return sa.true() if self.moment is None else at <= self.moment
 
     def create_view(self, name: str, sql: str | None = None) -> None:
-        """Create a view by its file or by this SQL, unless it is there."""
+        """Create a view from its file or this SQL, unless it is there."""
         if name not in self._views:
             self._views.add(name)
             self.connection.execute(f'CREATE VIEW "{name}" AS {sql or view_sql(name)}')
 
 
-#: Binds what these views of a room read.
+#: Binds the tables and files of these views of a room.
 BindViews = Callable[[ViewSources, frozenset[str]], None]
 
 
@@ -141,7 +141,7 @@ def bind_room_views(sources: ViewSources, views: frozenset[str]) -> None:
 
 
 def _arrow_type(column: sa.ColumnElement[Any]) -> pa.DataType:
-    """Times are kept in microseconds, in a column named `at` or `…_at`."""
+    """Find the type in Arrow. Times are microseconds, in columns named `at` or `…_at`."""
     match column.type:
         case sa.BigInteger():
             return _TIME if f"_{column.name}".endswith("_at") else pa.int64()
@@ -162,8 +162,8 @@ def bucket_views(
     columns: Mapping[str, Sequence[str]] | None = None,
     where: Mapping[str, str] | None = None,
 ) -> dict[str, pa.Table]:
-    """Views of the lake, but `sessions`, over one tenant's rows, which are whole sessions. What is
-    left out by `columns` and `where`, each by view, costs nothing."""
+    """Compute views of the lake, but `sessions`, over whole sessions of one tenant. `columns` and
+    `where`, by view, save the work for what they leave out."""
     columns, where = columns or {}, where or {}
     few = rows.nbytes <= _FEW_BYTES
     with table_engine() as connection:
@@ -180,14 +180,14 @@ def bucket_views(
             else:
                 views[name] = connection.sql(query).to_arrow_table()
         if not few:
-            # To set it anew makes the engine give back what it keeps: four times the views.
+            # Setting it anew makes the engine free what it keeps: four times the views.
             connection.execute("RESET GLOBAL memory_limit")
     return views
 
 
 def _copied(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
-    """By way of a table it is planned once and not twice: for few rows that takes longer than a
-    copy."""
+    """Copy rows through a table, so that the query is planned once: for few rows planning takes
+    longer."""
     connection.execute(f"CREATE TEMP TABLE answer AS {query}")
     rows = connection.table("answer").to_arrow_table()
     connection.execute("DROP TABLE answer")
@@ -203,7 +203,7 @@ def table_engine() -> Iterator[duckdb.DuckDBPyConnection]:
 
 @cache
 def _process_engine(_pid: int) -> duckdb.DuckDBPyConnection:
-    """Opening one costs more than a statement over a bucket does."""
+    """Open the engine of a process: opening costs more than a statement over a bucket."""
     configuration: dict[str, str | bool | int | float | list[str]] = {
         "threads": 1,
         "enable_external_access": False,

@@ -1,4 +1,4 @@
-"""Where in the log each tenant's events wait, so that a query need not look through all of it."""
+"""An index of the log: where each tenant's events wait, so that a query need not read all."""
 
 import threading
 from dataclasses import dataclass, field
@@ -8,18 +8,17 @@ from penstock.backends.eventlog.log import EventLog
 from penstock.core.settings import MIB
 from penstock.events.frames import tenant_of
 
-#: Read from the log at a time.
 READ_BYTES = 4 * MIB
-#: Of all partitions, some 200 bytes each. Beyond it the log is looked through, as without an index.
+#: Runs of all partitions, some 200 bytes each. Beyond it the log is read without an index.
 _RUNS_MAX = 500_000
 
 
 class Run(NamedTuple):
-    """Neighbouring entries of the log that hold events of a tenant, up to `end`."""
+    """Neighbouring entries of the log with events of a tenant, up to `end`."""
 
     start: int
     end: int
-    #: Of all their values, in bytes.
+    #: Bytes of all their values.
     size: int
 
 
@@ -28,12 +27,12 @@ class _PartitionIndex:
     through: int = 0
     runs: dict[str, list[Run]] = field(default_factory=dict)
     count: int = 0
-    #: Nothing is known of what lies before.
+    #: The index begins here.
     known_from: int = 0
 
 
 class WaitingIndex:
-    """For one process. Safe to share between threads."""
+    """The index of one process. Safe to share between threads."""
 
     def __init__(self, runs_max: int = _RUNS_MAX) -> None:
         self._runs_max = runs_max
@@ -43,9 +42,10 @@ class WaitingIndex:
     def runs(
         self, log: EventLog, partition: int, tenant: str, *, covered: int, unread_max: int
     ) -> tuple[list[Run], int] | None:
-        """Where the tenant's events wait, and how many bytes were looked through to know it: about
-        `unread_max` at most, and then not all is known. None where too much waits, or where a later
-        pin had what was covered meanwhile forgotten."""
+        """Find where the tenant's events wait, and how many bytes were read to know it.
+
+        At about `unread_max` bytes the search stops, and not all is known. None where too much
+        waits, or where the index has forgotten this place for a later pin."""
         with self._lock:
             index = self._partitions.setdefault(partition, _PartitionIndex())
             if covered < index.known_from:

@@ -1,1 +1,1 @@
-"""Keeping the lake in shape: merges, rewrites, checks, backups, and the rounds that run them."""
+"""Upkeep of the lake: merges, rewrites, checks, backups, and the rounds that run them."""

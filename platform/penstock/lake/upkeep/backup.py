@@ -1,8 +1,8 @@
-"""A copy of an embedded lake in a directory or a tar file, and the lake that is made of it again.
+"""Backup of an embedded lake to a directory or a tar file, and its restore.
 
-Its moment is one write transaction of the metadata database: no commit moves an offset meanwhile,
-so the log's files, which are opened then, hold whatever the database does not. Files of the lake
-never change, and no upkeep removes one before it is copied.
+A backup is as of one write transaction of the metadata database. No commit moves an offset
+meanwhile, so the log's files, which are opened then, hold all events that the database lacks. Files
+of the lake never change, and upkeep removes none before it is copied.
 """
 
 import hashlib
@@ -39,12 +39,12 @@ _FORMAT = 1
 _DATABASE, _LOG, _STORE = "penstock.db", "log", "lake"
 _SINGLE_FILES = (FILE_NAME, "secret.key", "signing.key")
 _UNFINISHED = ".unfinished"
-#: What a file system may put into its own root.
+#: Folders that a file system puts into its own root.
 _NOT_OURS = frozenset({"lost+found"})
 _PIECE_BYTES = 1024 * 1024
 _MANIFEST_BYTES_MAX = 1024 * 1024 * 1024
 
-#: Takes how many bytes more are copied.
+#: Takes the number of bytes copied since the last call.
 Progress = Callable[[int], object]
 #: Writes a file by its name and size.
 _Write = Callable[[str, int, BinaryIO], None]
@@ -56,7 +56,7 @@ class BackedUpFile(msgspec.Struct, frozen=True):
 
 
 class Backup(msgspec.Struct):
-    """The manifest. It is written last, so a copy without it is none."""
+    """The manifest. It is written last: a copy without it is unfinished."""
 
     format: int
     penstock: str
@@ -72,14 +72,14 @@ class Backup(msgspec.Struct):
 
 
 def back_up(lake: Lake, target: Path, progress: Progress = lambda _count: None) -> Backup:
-    """Copy the lake into a directory that is not there yet, or a file named *.tar. Raises
-    BackupNotEmbedded, InvalidInput, UpkeepBusy."""
+    """Copy the lake to a new directory, or a new file named *.tar. Raises BackupNotEmbedded,
+    InvalidInput, UpkeepBusy."""
     _require_embedded(lake.settings)
     data = lake.settings.data
     if target.absolute().is_relative_to(data):
-        raise InvalidInput(what=str(target), why="it lies in the lake itself")
+        raise InvalidInput(what=str(target), why="it lies in the lake")
     if target.exists():
-        raise InvalidInput(what=str(target), why="there is something already; name another")
+        raise InvalidInput(what=str(target), why="it exists already; name another")
     unfinished = target.with_name(target.name + _UNFINISHED)
     _remove(unfinished)
     make_directory(target.absolute().parent)
@@ -103,9 +103,9 @@ def back_up(lake: Lake, target: Path, progress: Progress = lambda _count: None) 
 
 
 class _Moment(NamedTuple):
-    #: In a transaction that sees it as it was.
+    #: In a transaction as of the moment.
     database: sqlite3.Connection
-    #: Names of the log's files and how long they were.
+    #: The log's files: name, file and size at the moment.
     log: list[tuple[str, BinaryIO, int]]
     snap: int
 
@@ -155,8 +155,8 @@ def _add_all(lake: Lake, moment: _Moment, add: _Write, beside: Path) -> None:
 
 
 def _lake_files(lake: Lake, database: Path) -> dict[str, bool]:
-    """The files of the store that belong to the copied database, and whether each has to be there.
-    Those outside of the lake's own folders may go at any time."""
+    """List the files that belong to the copied database, and whether each has to be there. Files
+    outside the lake's own folders may vanish at any time."""
     engine = sa.create_engine(f"sqlite:///{database}")
     with engine.connect() as connection:
         known = {*connection.execute(sa.select(segment_intent.c.name)).scalars()}
@@ -199,7 +199,7 @@ class _Reader:
 
 @contextmanager
 def _writer(path: Path, *, as_tar: bool) -> Iterator[_Write]:
-    """Everything is on disk when the block ends well."""
+    """Yield a function that writes a file. All is on disk when the block ends well."""
     if not as_tar:
         yield partial(_write_file, path)
         return
@@ -231,8 +231,8 @@ def _write_file(folder: Path, name: str, _size: int, content: BinaryIO) -> None:
 
 
 def restore(source: Path, data: Path, progress: Progress = lambda _count: None) -> Backup:
-    """Make a lake of a backup, in a directory that is empty or not there, once every file was
-    compared and the whole verified. Raises BackupDamaged, BackupNotEmbedded, InvalidInput."""
+    """Restore a backup into an empty or new directory, once all files are compared and verified.
+    Raises BackupDamaged, BackupNotEmbedded, InvalidInput."""
     data = data.absolute()
     _require_embedded(load_settings(data))
     staging = data / RESTORING

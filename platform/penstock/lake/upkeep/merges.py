@@ -1,7 +1,7 @@
-"""Merging small files of the lake into larger ones: which are worth it, and how it is done.
+"""Merges of small files of the lake into larger ones: the choice of files, and the work.
 
-A merged file is written on a worker; the process that asked puts it in the place of the others in
-one transaction. A file that was written in vain has an intent: collection deletes it.
+A worker writes the merged file. The process that asked replaces the others by it in one
+transaction. A file that is not committed has an intent, by which collection deletes it.
 """
 
 import uuid
@@ -34,11 +34,11 @@ from penstock.lake.upkeep.verification import check_files
 if TYPE_CHECKING:
     from penstock.core.metrics import Metrics
 
-#: Files whose sizes differ by less are merged together, so that a row is rewritten a few times in
-#: its life.
+#: Files whose sizes differ by less are merged together, so that a row is rewritten a few times at
+#: most.
 TIER_FACTOR = 8
 SEGMENTS_MAX = 64
-#: Rows read ahead are this part of a merge's memory: sorting has them three times, beside row
+#: The memory of a merge by that of rows read ahead: sorting has them three times, beside row
 #: groups, summaries, decoders and encoders.
 _MEMORY_TO_AHEAD = 16
 
@@ -50,17 +50,17 @@ class StoredFile(Protocol):
 
 File = TypeVar("File", bound=StoredFile)
 Result = TypeVar("Result", bound=StoredFile)
-#: Why one group was not merged. What would fail for every group is raised instead.
+#: Failures of one group. Other errors would occur for every group, and are raised.
 MergeFailure = LakeDamaged | CompactionConflict | OSError | WorkerLost | TaskFailed
 
 
 @dataclass(frozen=True)
 class Merger(Generic[File, Result]):
-    """How files of one kind are merged, by functions at the top of a module."""
+    """The functions that merge files of one kind. They stand at the top of a module."""
 
-    #: Writes what may replace these. Raises CompactionConflict, LakeDamaged, OSError.
+    #: Writes the merged file. Raises CompactionConflict, LakeDamaged, OSError.
     write: Callable[[Lake, Sequence[File]], Result]
-    #: Puts it in their place. Raises CompactionConflict.
+    #: Replaces the files by the merged one. Raises CompactionConflict.
     replace: Callable[[Connection, Sequence[File], Result], None]
 
 
@@ -86,8 +86,8 @@ def choose_groups(
     files_max: float = inf,
     apart: Callable[[File], Hashable] = lambda _: None,
 ) -> list[list[File]]:
-    """Groups of files of similar size, none above the target together. Larger files are left alone;
-    those that differ in `apart` are never merged."""
+    """Group files of similar size, each group up to the target. Larger files are left alone, and
+    files that differ in `apart` are never merged."""
     tiers: defaultdict[Hashable, list[File]] = defaultdict(list)
     for file in files:
         if size(file) < target / TIER_FACTOR:
@@ -142,8 +142,8 @@ def merge_each(
     groups: Iterable[Sequence[File]],
     executor: Executor | None = None,
 ) -> Iterator[Sequence[File]]:
-    """Merge groups that have no file in common; gives each that was replaced. A group that fails
-    does not keep the others from being merged: the first failure is raised at the end."""
+    """Merge groups without common files; yields each group that was replaced. Other groups are
+    merged when one fails; the first failure is raised at the end."""
     failures: list[MergeFailure] = []
     with closing(_write_each(lake, merger, groups, executor)) as outcomes:
         for group, outcome in outcomes:
@@ -208,17 +208,17 @@ def swap(lake: Lake, merger: Merger[File, Result], group: Sequence[File], merged
 
 
 def merge(lake: Lake, segments: Sequence[Segment]) -> SegmentFile:
-    """Replace these live segments of one partition and tenant by one. Raises CompactionConflict
-    when another merge was faster, LakeDamaged."""
+    """Replace live segments of one partition and tenant by one. Raises CompactionConflict if
+    another merge was faster, LakeDamaged."""
     merged = write_merged(lake, segments)
     swap(lake, SEGMENTS, segments, merged)
     return merged
 
 
 def write_merged(lake: Lake, segments: Sequence[Segment]) -> SegmentFile:
-    """Write the segment that may replace these live ones: the same bytes anywhere. Raises
+    """Write the segment that may replace live ones, with the same bytes on any machine. Raises
     CompactionConflict, LakeDamaged."""
-    # The merged one has a checksum of its own: damage that went through here is never found again.
+    # The merged one has a checksum of its own: later nobody would find damage that is copied here.
     for stored in segments:
         with lake.database.read() as connection:
             live = (segment.c.id == stored.id) & segment.c.removed_snap.is_(None)
@@ -246,7 +246,7 @@ def write_merged(lake: Lake, segments: Sequence[Segment]) -> SegmentFile:
     merged = writer.finished
     expected = sum(stored.rows for stored in segments)
     if merged.rows != expected:
-        raise LakeDamaged(path=name, why=f"{expected} rows were to be merged, {merged.rows} were")
+        raise LakeDamaged(path=name, why=f"{merged.rows} rows were merged instead of {expected}")
     return merged
 
 
@@ -271,7 +271,7 @@ def replace_segments(
         snap,
         kind=COMPACT,
         partition=segments[0].partition,
-        # A number of partitions by which all sessions are in the partition of the segments.
+        # A number of partitions by which all sessions belong to the partition of the segments.
         log_partitions=gcd(*shapes),
         changed_snap=max(stored.changed_snap for stored in segments),
     )

@@ -1,6 +1,6 @@
-"""Rewriting segments without some of their sessions, for erasure and retention.
+"""Rewrites of segments without some of their sessions, for erasure and retention.
 
-A file of the other sessions is announced, written, and put in place in one transaction.
+A file of the other sessions is announced and written, and replaces the old one in one transaction.
 """
 
 import uuid
@@ -46,14 +46,14 @@ from penstock.lake.upkeep.sorted_merge import in_row_groups
 REWRITE = "rewrite"
 _HOUR_US = 3_600_000_000
 _PAGE_ROWS = 200
-#: Says which of these sessions are to go.
+#: Chooses the sessions to remove.
 ChooseSessions = Callable[[Collection[SessionId]], Collection[SessionId]]
 
 
 @dataclass(frozen=True)
 class RewrittenSegment:
     old_name: str
-    #: Of the rows taken out, those that were live: what merges replaced is not counted twice.
+    #: Removed rows that were live: rows of replaced segments are not counted twice.
     events: int
     rows: int
     bytes: int
@@ -62,10 +62,11 @@ class RewrittenSegment:
 def rewrite_segments(
     lake: Lake, prefixes: SessionPrefixes, choose: ChooseSessions, *, live: bool = True
 ) -> Iterator[RewrittenSegment]:
-    """Take sessions out of every segment, also for snapshots and earlier times, or without `live`
-    out of what only these see. `prefixes` are sorted, of all that may be chosen. The old files are
-    left to `delete_replaced`. May be cut off anywhere. Raises LakeDamaged, what the store raises.
-    """
+    """Remove sessions from every segment, also as snapshots and earlier times see it; without
+    `live` only from replaced segments. `prefixes` are sorted, of all sessions that may be chosen.
+
+    The old files are left to `delete_replaced`. May be cut off anywhere. Raises LakeDamaged, what
+    the store raises."""
     rewritten = True
     while rewritten:  # merges go on meanwhile
         rewritten = False
@@ -89,7 +90,7 @@ def segments_older(lake: Lake, tenant: str, until_us: int) -> list[Segment]:
 def retire_sessions(
     lake: Lake, live: Sequence[Segment], choose: ChooseSessions
 ) -> Iterator[RewrittenSegment]:
-    """Take the chosen sessions out of live segments by a new commit: snapshots and earlier times
+    """Remove the chosen sessions from live segments by a new commit. Snapshots and earlier times
     still see them. May be cut off anywhere. Raises LakeDamaged, what the store raises."""
     for stored in live:
         if chosen := _chosen(lake, stored.id, stored.name, choose):
@@ -99,7 +100,7 @@ def retire_sessions(
 
 
 def _candidates(lake: Lake, prefixes: SessionPrefixes, *, live: bool) -> Iterator[sa.Row[Any]]:
-    """Segments whose filters name one of the sessions; a few rows at a time are in memory."""
+    """Find segments whose filters name one of the sessions, a few rows at a time in memory."""
     after = 0
     while True:
         query = sa.select(segment).where(segment.c.id > after).order_by(segment.c.id)
@@ -118,7 +119,8 @@ def _candidates(lake: Lake, prefixes: SessionPrefixes, *, live: bool) -> Iterato
 
 
 def _chosen(lake: Lake, id_: int, name: str, choose: ChooseSessions) -> Collection[SessionId]:
-    """None where the segment was merged and collected meanwhile: its rows are in another one."""
+    """Choose sessions of a segment; none if it was merged and collected meanwhile: its rows are in
+    another one."""
     with lake.database.read() as connection:
         if not connection.scalar(sa.select(sa.exists().where(segment.c.id == id_))):
             return ()
@@ -139,7 +141,7 @@ def _rewrite(
     *,
     live: bool,
 ) -> RewrittenSegment | None:
-    """None where a merge or collection was faster."""
+    """Rewrite a segment; None if a merge or collection was faster."""
     folder, _, _ = stored.name.rpartition("/")
     name = f"{folder}/rewritten-{uuid.uuid4().hex[:12]}.parquet"
     removed: dict[LedgerKey, int] = {}
@@ -164,7 +166,7 @@ def _write_without(
     chosen: Collection[SessionId],
     removed: dict[LedgerKey, int],
 ) -> SegmentFile | None:
-    """Write the rows of the other sessions; None where there are none."""
+    """Write the rows of the other sessions; None if there are none."""
     changed = read_changed(lake.store, [stored])
     announce_files(lake.database, [name], stored.partition, owner=uuid.uuid4().hex)
     rows = in_row_groups(_rows_without(lake, stored.name, chosen, removed), ROW_GROUPS)
@@ -183,7 +185,7 @@ def _write_without(
 def _rows_without(
     lake: Lake, name: str, chosen: Collection[SessionId], removed: dict[LedgerKey, int]
 ) -> Iterator[pa.Table]:
-    """The rows of other sessions, a row group at a time; counts those that go."""
+    """Read the rows of other sessions, a row group at a time, and count the removed ones."""
     with open_events(lake, name) as file:
         for number in range(file.metadata.num_row_groups):
             rows = file.read_row_group(number, use_threads=False)
@@ -213,8 +215,8 @@ def _count(rows: pa.Table, removed: dict[LedgerKey, int]) -> None:
 def _put_in_place(
     connection: Connection, name: str, written: SegmentFile | None, row: sa.Row[Any]
 ) -> None:
-    """The new file stands for the old one from the same commit on, up to the same commit. Raises
-    CompactionConflict where the old one is not as it was read."""
+    """Put the new file in the place of the old one, from the same commit up to the same commit.
+    Raises CompactionConflict if the old one is not as it was read."""
     same = (
         segment.c.name == row.name,
         segment.c.removed_snap.is_not_distinct_from(row.removed_snap),
@@ -240,13 +242,13 @@ def _retire(
     replace_segments(connection, [stored], written)
 
 
-# Old files. They wait as intents that nobody can commit and collection leaves alone for its grace.
+# Old files wait as intents, which nobody can commit and collection keeps for its grace.
 
 REPLACED = "rewritten"
 
 
 def note_replaced(connection: Connection, name: str) -> None:
-    """Call it in the transaction that replaces the file."""
+    """Record a replaced file, in the transaction that replaces it."""
     row = {"name": name, "partition": NO_PARTITION, "owner": REPLACED, "created_at": now_us()}
     connection.execute(sa.insert(segment_intent).values(**row))
 
@@ -257,7 +259,7 @@ def read_replaced(connection: Connection) -> list[str]:
 
 
 def delete_replaced(lake: Lake) -> int:
-    """Delete the old files now, whoever reads them; how many."""
+    """Delete the old files now, even if somebody reads them. Returns how many."""
     with lake.database.write() as connection:
         claim_files(connection, to_collect=True)
         names = read_replaced(connection)

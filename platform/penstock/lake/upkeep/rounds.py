@@ -1,5 +1,6 @@
-"""Upkeep of the lake: rounds of jobs while serving, in one process at a time, and one of them:
-deleting replaced files that nobody needs, and files that can never be committed."""
+"""Rounds of upkeep jobs while serving, in one process at a time, and one of the jobs: collection.
+
+Collection deletes replaced files that nobody needs, and files that can never be committed."""
 
 import os
 import sys
@@ -31,7 +32,7 @@ from penstock.lake.tables import (
     snapshot,
 )
 
-#: A job gives back a line for the log, or nothing when there was nothing to do.
+#: A job returns a line for the log, or None if there was nothing to do.
 UpkeepJob = Callable[[Lake, Metrics], str | None]
 _NICE = 10
 #: How long a person waits for the round of another process.
@@ -45,7 +46,7 @@ def upkeep_jobs() -> dict[str, UpkeepJob]:
 
 
 def upkeep_lease(lake: Lake, wait_s: float = 0) -> AbstractContextManager[bool]:
-    """Whether this process alone does upkeep until the block ends."""
+    """Try to be the only process that does upkeep until the block ends. Yields whether it is."""
     lease_s = lake.settings.room(LakeSettings).lease_seconds
     return waited_lease(lake.database, "upkeep", lease_s, wait_s)
 
@@ -79,7 +80,7 @@ class Upkeep:
         self._stopping.set()
 
     def stop(self) -> bool:
-        """Wait for the job that is running; whether it ended."""
+        """Wait for the running job. Returns whether it ended."""
         self.end_soon()
         if self._thread.is_alive():
             self._thread.join(self._lake.settings.shutdown_seconds_max)
@@ -102,7 +103,7 @@ class Upkeep:
 
     @contextmanager
     def _reported(self, name: str) -> Iterator[None]:
-        """What fails in the block is a problem of this name until the block succeeds."""
+        """Report a failure in the block as a problem until the block succeeds."""
         try:
             yield
             self._problems.pop(name, None)
@@ -138,7 +139,7 @@ def clean_up(lake: Lake, metrics: Metrics) -> str | None:
 
 
 def collect(lake: Lake, grace_s: float | None = None) -> CollectionReport:
-    """Delete what nobody needs. A killed round is finished by the next."""
+    """Delete files that nobody needs. The next round finishes a killed one."""
     if grace_s is None:
         grace_s = lake.settings.room(LakeSettings).collection_grace_seconds
     tables = file_tables()
@@ -150,7 +151,7 @@ def collect(lake: Lake, grace_s: float | None = None) -> CollectionReport:
             folder: _give_up_replaced(connection, table, grace_s)
             for folder, table in tables.items()
         }
-        # Intents whose owner cannot commit any more, or, of a merge, is surely gone.
+        # Intents whose owner cannot commit any more or, for a merge, is surely gone.
         epoch = (
             sa.select(log_partition.c.epoch)
             .where(log_partition.c.partition == segment_intent.c.partition)
@@ -170,7 +171,7 @@ def collect(lake: Lake, grace_s: float | None = None) -> CollectionReport:
 def _give_up_replaced(connection: Connection, table: sa.Table, grace_s: float) -> int:
     removed_snap = table.c.removed_snap
     replaced_at = sa.select(lake_commit.c.committed_at).where(lake_commit.c.snap == removed_snap)
-    in_sight = [
+    is_read = [
         sa.exists(sa.select(snap).where(table.c.added_snap <= snap, removed_snap > snap))
         for snap in (snapshot.c.snap, reader_lease.c.snap)
     ]
@@ -178,7 +179,7 @@ def _give_up_replaced(connection: Connection, table: sa.Table, grace_s: float) -
         sa.select(table.c.id, table.c.name, removed_snap).where(
             removed_snap.is_not(None),
             replaced_at.scalar_subquery() <= now_us(-grace_s),
-            ~sa.or_(*in_sight),
+            ~sa.or_(*is_read),
         )
     ).all()
     if not unneeded:
@@ -194,7 +195,7 @@ def _give_up_replaced(connection: Connection, table: sa.Table, grace_s: float) -
 
 
 def _delete_given_up(lake: Lake, grace_s: float) -> None:
-    """Delete the files at once, and again when grace is over: their owner may have been at it."""
+    """Delete the files at once, and again after the grace: their owner may have been writing."""
     over = (segment_intent.c.claimed_at <= now_us(-grace_s)).label("over")
     claimed = segment_intent.c.claimed_at.is_not(None)
     with lake.database.read() as connection:

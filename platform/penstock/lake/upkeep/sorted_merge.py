@@ -1,8 +1,8 @@
-"""Sorted segments to one sorted stream of their rows, in memory that grows with none of them.
+"""Merge of sorted segments into one sorted stream of rows, in bounded memory.
 
-Each segment is decoded into a file of small pieces. The next pieces of each are read ahead: up to
-the first of their ends all segments are known, and that much is sorted and given out. Segments
-read side by side would hold a row group each; a query engine's sort needs more.
+Each segment is decoded into a file of small pieces, and the next pieces of each are read ahead. Up
+to the first of their ends all rows are known: these are sorted and yielded. Segments that are read
+side by side would hold a row group each, and the sort of a query engine needs even more.
 """
 
 from bisect import bisect_left, bisect_right
@@ -30,9 +30,10 @@ _Key = tuple[str, str, int, int]
 def merge_sorted(
     store: ObjectStore, names: Sequence[str], *, bytes_ahead: int, directory: Path
 ) -> Iterator[pa.Table]:
-    """The rows of these segments, sorted; equal ones in the order of `names`. `bytes_ahead` are
-    read ahead of all together, and given out at once; the rest waits in an unnamed file in
-    `directory`. Raises LakeDamaged, FileNotFoundError, what the store raises."""
+    """Read the rows of these segments, sorted; equal ones in the order of `names`.
+
+    `bytes_ahead` of all segments together are read ahead and yielded at once. The rest waits in an
+    unnamed file in `directory`. Raises LakeDamaged, FileNotFoundError, what the store raises."""
     make_directory(directory)
     with SpooledTemporaryFile(bytes_ahead, dir=str(directory)) as file:
         runs = [_Run(store, name, file, bytes_ahead // len(names)) for name in names]
@@ -42,8 +43,7 @@ def merge_sorted(
 
 
 def in_row_groups(tables: Iterable[pa.Table], limits: RowGroupLimits) -> Iterator[pa.Table]:
-    """The same rows as full row groups, so that the file is the same in whatever portions they
-    come."""
+    """Regroup rows into full row groups, so that the file does not depend on the portions."""
     waiting: pa.Table = EVENT_ROWS.empty_table()
     for table in tables:
         waiting = pa.concat_tables([waiting, table])
@@ -70,7 +70,7 @@ def tenant_pieces(tables: Iterable[pa.Table]) -> Iterator[tuple[str, pa.Table]]:
 
 
 class _Run:
-    """A segment's rows, as far as they were read, and where its other pieces are in the file."""
+    """A segment: the rows that were read, and the places of its other pieces in the file."""
 
     def __init__(self, store: ObjectStore, name: str, file: IO[bytes], bytes_ahead: int) -> None:
         self._file = file
@@ -118,8 +118,8 @@ class _Run:
 
 
 def _take_known(runs: Sequence[_Run]) -> pa.Table:
-    """All rows that sort before each one that was not read yet. Of equal rows those of an earlier
-    run come first, so those of a later one wait while it may have more."""
+    """Take all rows that sort before every unread row. Equal rows of an earlier run come first, so
+    rows of a later run wait while an earlier one may have more."""
     for run in runs:
         run.read_ahead()
     ends = [(run.last(), number) for number, run in enumerate(runs) if run.pieces]

@@ -1,5 +1,5 @@
-"""Checks of the lake: each file against the metadata database, the event log, the database itself,
-and each event against its promise to be there once, where it belongs."""
+"""Verification of the lake: files, event log and database, and each event against the promise that
+it is there once, in its place."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -50,7 +50,7 @@ class VerificationFinding:
 class Verification:
     segments: int
     rows: int
-    #: How many files other rooms keep in the lake, by their table.
+    #: Files of other rooms in the lake, by table.
     others: dict[str, int]
     findings: list[VerificationFinding]
 
@@ -66,7 +66,7 @@ class CheckTask:
 
 
 def verify(lake: Lake, executor: Executor | None = None) -> Verification:
-    """Read every file, while others may write, merge and collect."""
+    """Check every file. Others may write, merge and collect meanwhile."""
     tables = file_tables()
     present = _present(lake, tables)  # each of these was announced before it appeared
     with lake.database.read() as connection:
@@ -138,7 +138,7 @@ def _check_each(
 ) -> list[VerificationFinding]:
     findings: list[VerificationFinding] = []
     for row in rows:
-        if problems := list(check_files(lake, row, going_on=True)):
+        if problems := list(check_files(lake, row, unreadable_is_finding=True)):
             query = sa.select(table.c.id).where(table.c.name == row.name)
             with lake.database.read() as connection:
                 if connection.execute(query).one_or_none() is not None:  # or it was collected
@@ -147,10 +147,10 @@ def _check_each(
 
 
 def check_files(
-    lake: Lake, row: sa.Row[Any], *, going_on: bool = False
+    lake: Lake, row: sa.Row[Any], *, unreadable_is_finding: bool = False
 ) -> Iterator[VerificationFinding]:
-    """Compare a file and its file of sessions with their row in the database. Raises OSError for a
-    file that cannot be read, unless `going_on`: then that is a finding."""
+    """Compare a file and its file of sessions with their row in the database. A file that cannot be
+    read raises OSError, or is a finding with `unreadable_is_finding`."""
     beside = sessions_name(row.name)
     for name, size, sha256, rows in (
         (row.name, row.bytes, row.sha256, row.rows),
@@ -159,7 +159,7 @@ def check_files(
         try:
             problem = _problem_of(lake, name, size, sha256, rows)
         except OSError as error:
-            if not going_on:
+            if not unreadable_is_finding:
                 raise
             problem = f"cannot be read: {error}"
         if problem is not None:
@@ -196,7 +196,7 @@ _FINDINGS_MAX = 100
 
 
 def verify_deep(lake: Lake, executor: Executor) -> list[VerificationFinding]:
-    """Look at every event of the lake as it is now. Raises what the executor raises."""
+    """Check every event of the lake as it is now. Raises what the executor raises."""
     with pinned(lake.database, None, renewed=True) as pin:
         try:
             results = run_over_buckets(lake, executor, pin, check_bucket)
@@ -211,7 +211,8 @@ def verify_deep(lake: Lake, executor: Executor) -> list[VerificationFinding]:
 
 
 def check_bucket(task: BucketTask) -> tuple[list[VerificationFinding], int]:
-    """Look whether each event is there once, and where it belongs; also gives their number."""
+    """Check that each event is there once, in its place. Returns findings and the number of
+    events."""
     findings: list[VerificationFinding] = []
     parts = [_EMPTY.append_column("segment", pa.nulls(0, pa.string()))]
     with Lake(task.settings) as lake:
@@ -241,8 +242,8 @@ def _finding_of(error: LakeDamaged | OSError, name: str) -> VerificationFinding:
 
 
 def _read_unsorted(lake: Lake, bucket: Bucket, name: str) -> tuple[pa.Table, bool]:
-    """Read the bucket's rows in a segment, and whether they are in order: in each group those
-    before the bucket, then its own, sorted, then those behind it."""
+    """Read the bucket's rows in a segment, and whether they are in order: in each row group rows
+    before the bucket, then its own, sorted, then rows behind it."""
     with open_events(lake, name) as file:
         ranges = [sessions for sessions in group_ranges(file.metadata) if sessions is not None]
     in_order = all(a.last <= b.first for a, b in pairwise(ranges))
@@ -268,7 +269,7 @@ def _before(rows: pa.Table, bound: SessionId) -> npt.NDArray[np.bool_]:
 
 
 def _missing_in_filter(lake: Lake, name: str, rows: pa.Table) -> Iterator[VerificationFinding]:
-    """Every search for a session asks the filter first: one that it does not name is lost."""
+    """Find sessions that the filter does not name. Searches ask it first, so these are lost."""
     session_filter = lake.session_filters.of([name])[name]
     groups = rows.group_by(["tenant", "session_id"]).aggregate([])
     columns = (groups[column].to_pylist() for column in ("tenant", "session_id"))

@@ -1,4 +1,4 @@
-"""The overview: whether data flows, what it was worth, what serves, and what needs a person."""
+"""The first page of the console: traffic, rewards, serving checkpoints, and what needs a person."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,15 +19,15 @@ from penstock.registry.channels.endpoints import LIST_CHANNELS, ChannelsRequest
 from penstock_jobs.loop.endpoints import SHOW_LOOPS, CycleAnswer, LoopsRequest
 from penstock_jobs.rewards.pages import chosen_rewards, state_bars
 
-PAGES = PageList("penstock_jobs.sessions.overview:pages/")
+PAGES = PageList("penstock_jobs.sessions:pages/")
 
-#: Events that wait longer are not on their way any more.
+#: Events that wait longer are stuck.
 WAITING_SECONDS_MAX = 60.0
-#: Where more sessions say nothing, rewards rest on the few that are left.
+#: If more sessions have no value, rewards rest on too few.
 SILENT_SHARE_MAX = 0.5
 #: Shares of fewer sessions say little.
 _SESSIONS_MIN = 20
-#: Where more lines are rejected, a producer is broken.
+#: If more lines are rejected, a producer is broken.
 _REJECTED_SHARE_MAX = 0.01
 Tone = Literal["bad", "warn"]
 
@@ -47,7 +47,7 @@ class Facts:
     waiting_since_s: float | None = None
     channels: Sequence[ChannelState] = ()
     cycles: Sequence[CycleAnswer] = ()
-    #: Sessions by how they ended, and those without rewards as an empty name.
+    #: Sessions by outcome; an empty name for those without rewards.
     outcomes: Mapping[str, int] = field(default_factory=dict)
     sessions: int = 0
 
@@ -66,7 +66,7 @@ def _of_ledger(facts: Facts) -> Iterator[Notice]:
     gaps = [gap for gap in ledger.gaps if gap.accepted_at is None]
     if gaps:
         lost = sum(gap.to_offset - gap.from_offset for gap in gaps)
-        sentence = f"{lost} offsets of the log were lost before the lake had them."
+        sentence = f"{lost} offsets of the event log were lost before they were stored."
         yield Notice("bad", sentence, "/health", "Health")
     waited_s = 0.0 if facts.waiting_since_s is None else facts.now_s - facts.waiting_since_s
     if ledger.waiting is not None and waited_s > WAITING_SECONDS_MAX:
@@ -79,7 +79,7 @@ def _of_ledger(facts: Facts) -> Iterator[Notice]:
         sentence = f"{totals.rejected} of {came} lines were rejected."
         yield Notice("warn", sentence, "/health", "Rejected lines")
     if totals.dropped:
-        sentence = f"Recorders had to drop {totals.dropped} events before they were sent."
+        sentence = f"Recorders dropped {totals.dropped} events before sending them."
         yield Notice("warn", sentence, "/health", "Health")
 
 
@@ -87,8 +87,8 @@ def _of_channels(facts: Facts) -> Iterator[Notice]:
     for channel in facts.channels:
         if channel.pinned:
             sentence = (
-                f"{channel.channel} is pinned to {channel.checkpoint}: the loop promotes nothing "
-                "until a person releases it."
+                f"{channel.channel} is pinned to {channel.checkpoint}: nothing is promoted until a "
+                "person releases it."
             )
             yield Notice("warn", sentence, "/checkpoints", "Checkpoints")
 
@@ -100,7 +100,7 @@ def _of_cycles(facts: Facts) -> Iterator[Notice]:
             yield Notice("bad", f"{name} failed: {cycle.why}", "#loops", "The loop")
         elif cycle.outcome is None and any(stage.silent for stage in cycle.stages):
             stages = ", ".join(stage.stage for stage in cycle.stages if stage.silent)
-            sentence = f"{name} stands still: nothing was heard of {stages} for too long."
+            sentence = f"{name} is stuck: no sign of {stages} for too long."
             yield Notice("bad", sentence, "#loops", "The loop")
         elif cycle.outcome is None and cycle.over_budget:
             over_min = ((cycle.took_s or 0) - cycle.budget_s) / 60
@@ -112,15 +112,15 @@ def _of_cycles(facts: Facts) -> Iterator[Notice]:
 def _of_rewards(facts: Facts) -> Iterator[Notice]:
     known = sum(facts.outcomes.values())
     if facts.sessions and not known:
-        sentence = "No run has computed what sessions were worth."
+        sentence = "Rewards were never computed: penstock rewards run."
         yield Notice("warn", sentence, "/rewards", "Rewards")
     ended = known - facts.outcomes.get("pending", 0)
     if ended < _SESSIONS_MIN:
         return
     for kind, why in (
-        ("censored", "nobody looked at what became of them"),
-        ("excluded", "rules leave them out"),
-        ("negative_by_rule", "they broke a rule"),
+        ("censored", "nobody observed what became of their edits"),
+        ("excluded", "a rule excludes them"),
+        ("negative_by_rule", "a rule makes them negative"),
     ):
         count = facts.outcomes.get(kind, 0)
         if count > SILENT_SHARE_MAX * ended:
@@ -196,9 +196,7 @@ def _asked(visitor: Visitor, endpoint: Endpoint[R, A], request: R) -> A | None:
 def _rows(
     visitor: Visitor, file: str, view: str, variables: dict[str, str]
 ) -> list[dict[str, Any]]:
-    return visitor.own_rows(
-        page_sql("penstock_jobs.sessions.overview", file), frozenset({view}), variables
-    )
+    return visitor.own_rows(page_sql("penstock_jobs.sessions", file), frozenset({view}), variables)
 
 
 def _states(
@@ -243,12 +241,12 @@ def _sessions_chart(
     steps: Sequence[dict[str, Any]], since_us: int, now_us: int, step_s: int
 ) -> object:
     if not steps:
-        return line_chart([], title="Sessions a minute")
+        return line_chart([], title="Sessions per minute")
     counts = {round(row["step"].timestamp()): row["sessions"] for row in steps}
     first = since_us // SECOND_US // step_s * step_s + step_s
     times = range(first, now_us // SECOND_US + 1, step_s)
     points = [(float(at), 60 * counts.get(at, 0) / step_s) for at in times]
-    title = "Sessions a minute"
+    title = "Sessions per minute"
     about = f"{sum(counts.values())} sessions, in steps of {duration(step_s)}."
     return line_chart([Series("", points)], title=title, description=about, area=True)
 
@@ -261,15 +259,15 @@ def _events_chart(ledger: LedgerAnswer, since_us: int, now_us: int) -> object:
         accepted[at] += row.accepted
         rejected[at] += row.rejected
     if not accepted:
-        return line_chart([], title="Events a minute")
+        return line_chart([], title="Events per minute")
     first_s = since_us // SECOND_US // _HOUR_S * _HOUR_S
     times = range(first_s, now_us // SECOND_US + 1, _HOUR_S)
     series = [
         Series(name, [(float(at), counts[at] / 60) for at in times])
         for name, counts in (("accepted", accepted), ("rejected", rejected))
     ]
-    about = f"{sum(accepted.values())} accepted, {sum(rejected.values())} rejected, by the hour."
-    return line_chart(series, title="Events a minute", description=about, area=True)
+    about = f"{sum(accepted.values())} accepted, {sum(rejected.values())} rejected, by hour."
+    return line_chart(series, title="Events per minute", description=about, area=True)
 
 
 def _outcomes_chart(outcomes: Sequence[dict[str, Any]]) -> object:
@@ -277,7 +275,7 @@ def _outcomes_chart(outcomes: Sequence[dict[str, Any]]) -> object:
         Bar(row["outcome"].replace("_", " "), row["sessions"], _TONES.get(row["outcome"], "s5"))
         for row in outcomes
     ]
-    return share_bar(shares, title="How sessions ended", with_legend=False)
+    return share_bar(shares, title="Outcomes of sessions", with_legend=False)
 
 
 def _stages_chart(cycle: CycleAnswer) -> object:

@@ -1,5 +1,4 @@
-"""When which edited file is looked at, what an observer keeps between its rounds, and what it may
-read."""
+"""Watched edits and due observations, the observer's memory, and the files that it may read."""
 
 import fcntl
 import os
@@ -27,7 +26,7 @@ from penstock_jobs.rewards.history.git_repository import (
     tracked_paths,
 )
 
-#: By horizon in seconds, from when to when after an edit, in microseconds.
+#: By horizon in seconds, the begin and end of its window after an edit, in microseconds.
 Windows = Mapping[int, tuple[int, int]]
 
 
@@ -40,14 +39,14 @@ class WatchedEdit(Struct):
     project: str | None
     ts_us: int
     branch: str | None = None
-    #: At some time, so that a file that is gone was deleted.
+    #: The file existed once, so if it is missing it was deleted.
     was_there: bool = False
-    #: Horizons that were answered, or that nobody can answer any more.
-    settled: list[int] = field(default_factory=list)
+    #: Horizons that were observed, or are over.
+    answered: list[int] = field(default_factory=list)
 
 
-class FileLook(Struct):
-    """A look at one file, for edits of one session; `why` names it there."""
+class DueObservation(Struct):
+    """A due observation of a file, for edits of one session. `why` distinguishes it there."""
 
     edits: list[WatchedEdit]
     why: str
@@ -56,21 +55,23 @@ class FileLook(Struct):
     def first(self) -> WatchedEdit:
         return self.edits[0]
 
-    def event(self, ts_us: int, seen: Mapping[str, Any], *, branch_changed: bool) -> dict[str, Any]:
+    def event(
+        self, ts_us: int, facts: Mapping[str, Any], *, branch_changed: bool
+    ) -> dict[str, Any]:
         first, keys = self.first, [edit.key for edit in self.edits]
-        told = msgspec.json.encode([first.name, self.why, keys])
-        about: dict[str, Any] = {"path": first.name, **seen}
+        identity = msgspec.json.encode([first.name, self.why, keys])
+        payload: dict[str, Any] = {"path": first.name, **facts}
         if branch_changed:
-            about["branch_changed"] = True
+            payload["branch_changed"] = True
         if ids := [edit.edit_id for edit in self.edits if edit.edit_id]:
-            about["edit_ids"] = ids
+            payload["edit_ids"] = ids
         event = {
             "session_id": first.session_id,
-            "event_id": f"observe:{xxh3_128_hexdigest(told)}",
+            "event_id": f"observe:{xxh3_128_hexdigest(identity)}",
             "source": "observe",
             "ts": ts_us,
             "type": "file_observed",
-            "payload": about,
+            "payload": payload,
         }
         return event | ({"project": first.project} if first.project else {})
 
@@ -85,27 +86,29 @@ def windows_of(definition: Definition) -> Windows:
     return windows
 
 
-def due_looks(edits: Iterable[WatchedEdit], windows: Windows, now_us: int) -> list[FileLook]:
-    looks: dict[tuple[str, str], FileLook] = {}
+def due_observations(
+    edits: Iterable[WatchedEdit], windows: Windows, now_us: int
+) -> list[DueObservation]:
+    due: dict[tuple[str, str], DueObservation] = {}
     for edit in edits:
         for horizon_s, (begin, end) in windows.items():
             age_us = now_us - edit.ts_us
-            if horizon_s in edit.settled or age_us < begin:
+            if horizon_s in edit.answered or age_us < begin:
                 continue
-            edit.settled.append(horizon_s)
+            edit.answered.append(horizon_s)
             if age_us <= end:
-                look = looks.setdefault((edit.session_id, edit.name), FileLook([], "horizons"))
+                look = due.setdefault((edit.session_id, edit.name), DueObservation([], "horizons"))
                 look.edits += [] if edit in look.edits else [edit]
                 look.why += f" {horizon_s}"
-    return [*looks.values()]
+    return [*due.values()]
 
 
-def commit_looks(edits: Iterable[WatchedEdit], commit: str) -> list[FileLook]:
-    looks: dict[tuple[str, str], FileLook] = {}
+def commit_observations(edits: Iterable[WatchedEdit], commit: str) -> list[DueObservation]:
+    due: dict[tuple[str, str], DueObservation] = {}
     for edit in edits:
-        look = looks.setdefault((edit.session_id, edit.name), FileLook([], f"commit {commit}"))
+        look = due.setdefault((edit.session_id, edit.name), DueObservation([], f"commit {commit}"))
         look.edits.append(edit)
-    return [*looks.values()]
+    return [*due.values()]
 
 
 def next_us(edits: Sequence[WatchedEdit], windows: Windows) -> int | None:
@@ -113,17 +116,17 @@ def next_us(edits: Sequence[WatchedEdit], windows: Windows) -> int | None:
         edit.ts_us + begin
         for edit in edits
         for horizon_s, (begin, _end) in windows.items()
-        if horizon_s not in edit.settled
+        if horizon_s not in edit.answered
     )
     return min(times, default=None)
 
 
 class ObserverMemory(Struct):
-    """`unsent` are lines of events that may have been sent, or not: they are sent again."""
+    """The state between rounds. `unsent` events may have arrived already; they are sent again."""
 
     edits: list[WatchedEdit] = field(default_factory=list)
     commit: str | None = None
-    #: From when on edits that came in may be new.
+    #: Edits received since may be new.
     since_us: int = 0
     asked_us: int = 0
     unsent: list[str] = field(default_factory=list)
@@ -151,8 +154,8 @@ class MemoryFile:
 
 @contextmanager
 def kept_memory(folder: Path, lake: str) -> Iterator[MemoryFile]:
-    """Hold the file of a folder and lake for one process. Raises InvalidInput where another has it,
-    or it is unwritable."""
+    """Lock the memory of a folder and lake for this process. Raises InvalidInput if another process
+    has it, or if it cannot be written."""
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     home = Path(state, "penstock", "observe").expanduser()
     path = home / f"{xxh3_64_hexdigest(f'{folder} {lake}'.encode())}.json"
@@ -165,31 +168,33 @@ def kept_memory(folder: Path, lake: str) -> Iterator[MemoryFile]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            why = "another `penstock observe` looks at it"
+            why = "another `penstock observe` watches it"
             raise InvalidInput(what=f"The folder {folder}", why=why) from None
         yield MemoryFile(path)
 
 
 FILE_BYTES_MAX = 512 * 1024
 
-Unseen = Literal["outside of the folder", "ignored by git", "too large", "no text", "unreadable",
+Unseen = Literal["outside of the folder", "ignored by git", "too large", "not text", "unreadable",
                  "never there"]  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Sight:
-    seen: dict[str, Any]
+class SeenFile:
+    """The payload of an observation, or the reason why there is none."""
+
+    facts: dict[str, Any]
     why: Unseen | None = None
 
 
 class WorkTree:
-    """The folder. Whoever may send events may invent names of files: nothing outside of it is read,
-    whatever links say, nor what Git ignores."""
+    """The observed folder. Senders of events may invent names of files, so nothing outside the
+    folder is read, even through links, and nothing that Git ignores."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = Path(os.path.abspath(folder))  # noqa: PTH100  # as sessions name it: with its links
+        self.folder = Path(os.path.abspath(folder))  # noqa: PTH100  # with its links, as in sessions
         if not self.folder.is_dir():
-            raise InvalidInput(what=f"The folder {folder}", why="it is not there")
+            raise InvalidInput(what=f"The folder {folder}", why="it does not exist")
         self._real = self.folder.resolve()
         root = repository_of(str(self._real))
         self._repository = Repository(root) if root is not None else None
@@ -198,11 +203,11 @@ class WorkTree:
         return branch_head(self._repository) if self._repository is not None else None
 
     def is_there(self) -> bool:
-        """A folder that is not mounted has no deleted files."""
+        """Whether the folder exists. Files of an unmounted folder are not deleted."""
         return self._real.is_dir()
 
-    def look(self, paths: Collection[str], were_there: Collection[str]) -> dict[str, Sight]:
-        """Look at files by absolute path; those that were there and are gone are deleted."""
+    def look(self, paths: Collection[str], were_there: Collection[str]) -> dict[str, SeenFile]:
+        """Read files by absolute path. A file of `were_there` that is missing was deleted."""
         places = {path: self._place(path) for path in paths}
         inside = {path: place for path, place in places.items() if place is not None}
         ignored, tracked = set[str](), set[str]()
@@ -210,18 +215,18 @@ class WorkTree:
             names = [str(place) for place in inside.values()]
             ignored = ignored_paths(self._repository, names)
             tracked = tracked_paths(self._repository, names)
-        sights = {}
+        seen_files = {}
         for path, place in places.items():
             if place is None:
-                sights[path] = Sight({}, "outside of the folder")
+                seen_files[path] = SeenFile({}, "outside of the folder")
             elif str(place) in ignored:
-                sights[path] = Sight({}, "ignored by git")
+                seen_files[path] = SeenFile({}, "ignored by git")
             else:
-                sights[path] = _read(place, path in were_there or str(place) in tracked)
-        return sights
+                seen_files[path] = _read(place, path in were_there or str(place) in tracked)
+        return seen_files
 
     def _place(self, path: str) -> Path | None:
-        """Where it is in truth, if that is below the folder and no file of Git's own."""
+        """The real path of a file, if it is below the folder and not one of Git's own."""
         try:
             place = Path(path).parent.resolve() / Path(path).name
             real = place.resolve()
@@ -232,27 +237,27 @@ class WorkTree:
         return None if ".git" in place.parts or place.name in ("", "..") else place
 
 
-def _read(place: Path, was_there: bool) -> Sight:
+def _read(place: Path, was_there: bool) -> SeenFile:
     try:
         file = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
-        return Sight({"deleted": True}) if was_there else Sight({}, "never there")
-    except OSError:  # a link, among others
-        return Sight({}, "unreadable")
+        return SeenFile({"deleted": True}) if was_there else SeenFile({}, "never there")
+    except OSError:  # such as a link
+        return SeenFile({}, "unreadable")
     try:
         status = os.fstat(file)
         if not stat.S_ISREG(status.st_mode):
-            return Sight({}, "unreadable")
+            return SeenFile({}, "unreadable")
         with os.fdopen(file, "rb", closefd=False) as opened:
             content = opened.read(FILE_BYTES_MAX + 1)
     except OSError:
-        return Sight({}, "unreadable")
+        return SeenFile({}, "unreadable")
     finally:
         os.close(file)
     if len(content) > FILE_BYTES_MAX:
-        return Sight({}, "too large")
+        return SeenFile({}, "too large")
     try:
         text = content.decode()
     except UnicodeDecodeError:
-        return Sight({}, "no text")
-    return Sight({}, "no text") if "\0" in text else Sight({"text": text})
+        return SeenFile({}, "not text")
+    return SeenFile({}, "not text") if "\0" in text else SeenFile({"text": text})

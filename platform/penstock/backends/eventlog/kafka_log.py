@@ -1,7 +1,7 @@
 """A topic as an event log.
 
 Offsets are the topic's, and only retention removes events. The database says how far the lake
-covers the log; a group of the topic's name shows it to tools that watch Kafka."""
+covers the log. A consumer group shows that to tools that watch Kafka."""
 
 import threading
 import time
@@ -14,8 +14,13 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError, OffsetOutOfRangeError
 from kafka.structs import OffsetAndMetadata
 
-from penstock.backends.eventlog.kafka import RECORD_BYTES, parse_address
-from penstock.backends.eventlog.kafka.clients import PartitionReaders, TopicProducer, make_consumer
+from penstock.backends.eventlog.kafka_topic import (
+    RECORD_BYTES,
+    PartitionReaders,
+    TopicProducer,
+    make_consumer,
+    parse_address,
+)
 from penstock.backends.eventlog.log import (
     Claim,
     DamagedPart,
@@ -28,7 +33,7 @@ from penstock.backends.eventlog.log import (
 )
 from penstock.events.frames import HEADER_BYTES_MAX
 
-#: Assumed of a record before any was read.
+#: Assumed size of a record before any was read.
 _RECORD_BYTES_GUESS = 64 * 1024
 #: A topic that takes less cannot hold what the gateway packs.
 _VALUE_BYTES_MIN = 256 * 1024
@@ -45,7 +50,7 @@ class KafkaEventLog:
     refresh_s = 5.0
 
     def __init__(self, url: str, limits: EventLogSettings) -> None:
-        """Open the topic, or make it. Raises LogUnreachable, LogUnsuitable."""
+        """Open or make the topic. Raises LogUnreachable, LogUnsuitable."""
         self._address = address = parse_address(url)
         self._request_s = request_s = limits.log_request_seconds_max
         self._mutex = threading.Lock()
@@ -110,7 +115,7 @@ class KafkaEventLog:
         return Claim.UNKNOWN
 
     def trim(self, partition: int, before: int) -> None:
-        """Only tell: retention removes."""
+        """Commit the offset to the consumer group. Removing is up to retention."""
         topic_partition = TopicPartition(self._address.topic, partition)
         try:
             if self._group is None:
@@ -128,8 +133,8 @@ class KafkaEventLog:
         return self.bounds(partition).end
 
     def forget(self, partition: int, before: int) -> bool:
-        """Have the broker hide the records: it deletes them as it rolls their file, by the topic's
-        `segment.ms`, or where clients may not delete, by its retention."""
+        """Make the broker hide the records. It deletes them when it rolls their file (`segment.ms`
+        of the topic), or by retention where clients may not delete."""
         place = TopicPartition(self._address.topic, partition)
         try:
             with self._mutex:
@@ -178,7 +183,7 @@ class KafkaEventLog:
             self.refresh()
 
     def _describe(self) -> bool:
-        """Learn the id and the partitions; False if there is no topic."""
+        """Read the id and the partitions; False if there is no topic."""
         [topic] = self._admin.describe_topics([self._address.topic])
         code = topic["error_code"]
         if code and code != errors.UnknownTopicOrPartitionError.errno:
@@ -230,7 +235,8 @@ def _look_up(
     offsets_of: Callable[[list[TopicPartition]], dict[TopicPartition, int]],
     topic_partitions: list[TopicPartition],
 ) -> list[int]:
-    """Look up offsets. Raises KafkaError, also where the client trips over a new partition."""
+    """Look up offsets. Raises KafkaError, also for a new partition that the client does not
+    know."""
     try:
         offsets = offsets_of(topic_partitions)
     except KeyError as error:

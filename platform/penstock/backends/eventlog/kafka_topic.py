@@ -1,15 +1,96 @@
-"""The clients that write and read a topic: one producer, and consumers for several threads."""
+"""A topic of Apache Kafka: its address, the values in its records, and the clients that write and
+read it: one producer, and consumers for several threads.
 
+Records without the gateway's mark come from other producers: events as JSON, with the tenant in a
+header."""
+
+import logging
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.errors import KafkaError
 
-from penstock.backends.eventlog.kafka import MARK, RECORD_BYTES, TopicAddress, value_of
 from penstock.backends.eventlog.log import Entry, LogUnwritable
+from penstock.core.errors import SettingInvalid
+from penstock.events.event import SCHEMA_VERSION, TENANT_DEFAULT
+from penstock.events.frames import encode_unjudged
+
+# A lost connection raises an error of ours.
+logging.getLogger("kafka").setLevel(logging.CRITICAL)
+
+#: Room around a value in a record, headers included.
+RECORD_BYTES = 1024
+#: The header of records of the gateway.
+MARK: tuple[str, bytes] = ("penstock-value", b"1")
+#: Headers of records of other producers. Without them: version 1 and the default tenant.
+SCHEMA_HEADER = "penstock-schema-version"
+TENANT_HEADER = "penstock-tenant"
+
+#: The options of an address, by the names of Kafka's own clients, with allowed values.
+_OPTIONS = {
+    "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    "sasl_mechanism": ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"),
+    "ssl_cafile": (),
+    "ssl_certfile": (),
+    "ssl_keyfile": (),
+}
+
+
+@dataclass(frozen=True)
+class TopicAddress:
+    """An address such as `kafka://host:9092,other:9092/topic`. `client` is passed to all
+    clients."""
+
+    servers: list[str]
+    topic: str
+    client: dict[str, Any] = field(repr=False)
+
+    def __str__(self) -> str:
+        return f"kafka://{','.join(self.servers)}/{self.topic}"
+
+
+def parse_address(url: str) -> TopicAddress:
+    """Parse the setting `log_url`. Raises SettingInvalid."""
+    parts = urlsplit(url)
+    login, _, hosts = parts.netloc.rpartition("@")
+    servers = [host for host in hosts.split(",") if host]
+    topic = unquote(parts.path.removeprefix("/"))
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    faults = [] if servers and topic and "/" not in topic else ["it is not kafka://HOST:PORT/TOPIC"]
+    for name, value in options.items():
+        if name not in _OPTIONS:
+            faults.append(f"{name} is none of {', '.join(_OPTIONS)}")
+        elif _OPTIONS[name] and value not in _OPTIONS[name]:
+            faults.append(f"{name} is one of {', '.join(_OPTIONS[name])}")
+    if faults:
+        raise SettingInvalid(name="log_url", origin="the settings", why=faults[0])
+    if login:
+        user, _, password = login.partition(":")
+        options = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"} | options
+        options["sasl_plain_username"] = unquote(user)
+        options["sasl_plain_password"] = unquote(password)
+    return TopicAddress(servers, topic, {"bootstrap_servers": servers, **options})
+
+
+def value_of(value: bytes | None, headers: Sequence[tuple[str, bytes]], timestamp_ms: int) -> bytes:
+    """Read the value of the log from a record. It arrived at the time of the record."""
+    if MARK in headers:
+        return value or b""
+    by_name = dict(headers)  # only ours are decoded: any other may be null
+    tenant = by_name.get(TENANT_HEADER, TENANT_DEFAULT.encode()).decode(errors="replace")
+    version = by_name.get(SCHEMA_HEADER, b"%d" % SCHEMA_VERSION).decode(errors="replace").strip()
+    is_number = version.isdecimal() and len(version) < 10
+    schema_version = int(version) if is_number else 2**31 - 1  # no Penstock knows that
+    return encode_unjudged(value or b"", tenant, max(0, timestamp_ms) * 1000, schema_version)
+
+
+# Clients
 
 #: Bodies of JSON shrink to a sixth; level 1 of zstd costs less than the bytes that it saves.
 _COMPRESSION = "zstd"
@@ -23,7 +104,7 @@ _SPARE_MAX = 4
 
 
 class TopicProducer:
-    """One idempotent producer, made anew after a failure. An append is done when all replicas in
+    """An idempotent producer, made anew after a failure. An append is done when all replicas in
     sync have it. Safe to share between threads."""
 
     def __init__(self, address: TopicAddress, request_s: float, value_bytes_max: int) -> None:
@@ -58,8 +139,8 @@ class TopicProducer:
 
     @contextmanager
     def _producer_for(self, partition: int) -> Iterator[KafkaProducer]:
-        """A producer that knows this partition, which may be new. It is dropped where it fails. A
-        value that is sent again is stored once."""
+        """Yield a producer that knows this partition, which may be new. It is dropped where it
+        fails. A value that is sent again is stored once."""
         for _ in range(2):
             with self._mutex:
                 if self._closed:
@@ -113,7 +194,7 @@ def _close(producer: KafkaProducer, timeout_s: float) -> None:
 def make_consumer(
     address: TopicAddress, request_s: float, group: str | None = None
 ) -> KafkaConsumer:
-    """Readers have no group: the database says who reads what."""
+    """Make a consumer. Readers have no group: the database says who reads what."""
     request_ms = round(request_s * 1000)
     return KafkaConsumer(
         **address.client,
@@ -131,7 +212,7 @@ def make_consumer(
 
 
 class PartitionReader:
-    """Reads one partition on from where it stands, for one thread at a time."""
+    """Reads one partition onward, for one thread at a time."""
 
     def __init__(self, address: TopicAddress, partition: int, request_s: float) -> None:
         self.partition = partition
@@ -144,7 +225,7 @@ class PartitionReader:
 
     @property
     def next_offset(self) -> int:
-        """-1 at first."""
+        """The offset that `take` reads next; -1 at first."""
         return self.fetched[0].offset if self.fetched else self._position
 
     def seek(self, offset: int) -> None:
@@ -154,7 +235,7 @@ class PartitionReader:
             self._position = offset
 
     def take(self, bytes_max: int, wait_s: float) -> list[Entry]:
-        """Entries of about so many bytes. Raises OffsetOutOfRangeError, KafkaError."""
+        """Read entries of about `bytes_max`. Raises OffsetOutOfRangeError, KafkaError."""
         if not self.fetched:
             polled = self._consumer.poll(timeout_ms=round(wait_s * 1000))
             for record in polled.get(self._topic_partition, ()):
@@ -169,7 +250,7 @@ class PartitionReader:
         return taken
 
     def skipped_to(self) -> int:
-        """Where the client stands: beyond offsets that a transaction or compaction left empty."""
+        """The client's position, beyond offsets that a transaction or compaction left empty."""
         return int(self._consumer.position(self._topic_partition, timeout_ms=0) or self._position)
 
     def close(self) -> None:
@@ -177,7 +258,7 @@ class PartitionReader:
 
 
 class PartitionReaders:
-    """Readers that nobody uses now. Safe to share between threads."""
+    """A pool of idle readers. Safe to share between threads."""
 
     def __init__(self, address: TopicAddress, request_s: float) -> None:
         self._address = address
@@ -188,7 +269,7 @@ class PartitionReaders:
 
     @contextmanager
     def at(self, partition: int, offset: int, *, partitions: int) -> Iterator[PartitionReader]:
-        """A reader that stands at the offset; one that failed is not used again."""
+        """Yield a reader at the offset. One that failed is not used again."""
         with self._mutex:
             idle = [reader for reader in self._idle if reader.partition == partition]
             exact = [reader for reader in idle if reader.next_offset == offset]
