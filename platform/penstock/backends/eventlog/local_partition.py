@@ -222,7 +222,7 @@ class LocalPartition:
     def _read_file(
         self, file: int, start: int, end: int | None, bytes_max: int
     ) -> tuple[list[Entry], bool]:
-        """Read entries from `start` on, and whether they reach the `end`. A damaged part is an entry
+        """Read entries from `start`, and whether they reach the `end`. A damaged part is an entry
         without values."""
         try:
             descriptor = os.open(self._name(file), os.O_RDONLY)
