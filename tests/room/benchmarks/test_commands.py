@@ -91,7 +91,7 @@ def test_a_new_version_says_whose_scores_do_not_count(bench: Bench, lake: Lake, 
     registered = bench("register", suite).stderr
     for said in (registered, bench("show", "mini").stderr):
         assert "Not scored at it: old at sha256:before" in said
-        assert "name the version under [suites] of the policy" in said
+        assert "name the version that counts under [suites] of the policy" in said
     assert "an older version" in bench("show", "mini").stdout
     [shown] = told(bench("show", "mini", "--json"))
     assert shown["newest_version"] != shown["suite_version"] == "sha256:before"
