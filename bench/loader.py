@@ -17,9 +17,10 @@ from bench.measurement import Measurement, Size
 from penstock.backends.storage.object_store import FileStore
 from penstock.core.settings import MIB
 from penstock.shards.batches import TRAINING_COLUMNS, Ragged, to_numpy
-from penstock.shards.manifest import Counts, Manifest, shard_folder
+from penstock.shards.manifest import Counts, Manifest
 from penstock.shards.reader import ShardReader, read_shard
 from penstock.shards.schema import SHARD_ROWS
+from penstock.shards.shard import shard_folder
 from penstock.shards.writer import PartLimits, PartWriter
 from tests.support.shards.making import publish
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from penstock.backends.execution.calls import InlineExecutor
 from penstock.backends.execution.executor import Executor
-from penstock.shards.files import read_rows
+from penstock.shards.manifest import read_rows
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.shards.build import ShardBuild, build_shard

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from penstock.access.errors import RoleMissing
+from penstock.access.keys import RoleMissing
 from penstock.backends.database import DatabaseOutdated
 from penstock.backends.terminal.output import progress_of, say
 from penstock.core.endpoint import Client

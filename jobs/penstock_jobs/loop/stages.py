@@ -25,7 +25,7 @@ from penstock.registry.channels.channel import channel_state, policy_of
 from penstock.registry.checkpoints.digests import text_digest
 from penstock.registry.checkpoints.registration import find, register
 from penstock.registry.gate.policy import Policy, parse
-from penstock.shards.manifest import shard_folder
+from penstock.shards.shard import shard_folder
 from penstock_jobs.loop import LoopSettings
 from penstock_jobs.loop.cycles import Cycle, CycleOutcome, StageClaim, database_now, encoded_inputs
 from penstock_jobs.loop.loop_file import CycleStart, LoopFile, label_of, token_of

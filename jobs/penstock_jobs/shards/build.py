@@ -29,8 +29,6 @@ from penstock.lake.lake import Lake
 from penstock.lake.session_filters import SessionFilters
 from penstock.lake.settings import LakeSettings
 from penstock.shards.batches import pack
-from penstock.shards.errors import ShardDamaged, ShardMissing
-from penstock.shards.files import check_digest, copy_part, files_of, part_name, routes_name
 from penstock.shards.manifest import (
     GONE_NAME,
     MANIFEST_NAME,
@@ -43,11 +41,15 @@ from penstock.shards.manifest import (
     SnapshotReference,
     StoredShard,
     Tokenizer,
+    check_digest,
+    copy_part,
+    files_of,
+    part_name,
     read_manifest,
-    shard_folder,
-    staging_folder,
+    routes_name,
     write_manifest,
 )
+from penstock.shards.shard import ShardDamaged, ShardMissing, shard_folder, staging_folder
 from penstock.shards.writer import PartLimits
 from penstock_jobs.shards.recipe import Recipe, Tokens
 from penstock_jobs.shards.registration import announce_once, forget, mark_denied, register

@@ -39,8 +39,9 @@ from penstock.lake.lake import Lake
 from penstock.lake.tables import segment_intent
 from penstock.registry.checkpoints.lineage import learners
 from penstock.shards.local_copies import CACHE_FOLDER, LocalCopies
-from penstock.shards.manifest import FOLDER, GoneNote, replace_files_by_note, shard_folder
+from penstock.shards.manifest import GoneNote, replace_files_by_note
 from penstock.shards.registered_shards import list_shards
+from penstock.shards.shard import FOLDER, shard_folder
 from penstock.shards.tables import ERASED, of_shard, shard, shard_file, shard_left_out, shard_mark
 from penstock_jobs.shards.exclusion import spread_denials
 from penstock_jobs.shards.registration import (

@@ -109,7 +109,7 @@ def _show_samples(lake: Lake, caller: Caller, request: SamplesRequest) -> Sample
 
 def _rows(shard: Any, start: int, limit: int) -> Iterator[dict[str, Any]]:
     """Only the row groups that hold them are read. Raises ShardDamaged."""
-    from penstock.shards.files import open_part
+    from penstock.shards.manifest import open_part
 
     for part in shard.manifest.files:
         if start >= part.rows:

@@ -27,8 +27,7 @@ from penstock.core.errors import InvalidInput, PenstockError
 from penstock.core.files import relative_name, sync_directory
 from penstock.core.settings import MIB
 from penstock.core.toml_document import unknown
-from penstock.shards.files import RouteRows, read_part
-from penstock.shards.manifest import Manifest, PartFile, StoredShard
+from penstock.shards.manifest import Manifest, PartFile, RouteRows, StoredShard, read_part
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS, Rows
 from penstock_jobs.shards import exporters
 

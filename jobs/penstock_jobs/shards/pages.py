@@ -6,7 +6,7 @@ from penstock.core.endpoint import Request
 from penstock.doors.console.charts import Bar, bar_chart
 from penstock.doors.console.figures import count
 from penstock.doors.console.page import Content, PageList, Visitor
-from penstock.shards.errors import ShardDamaged, ShardGone, ShardMissing, ShardWithdrawn
+from penstock.shards.shard import ShardDamaged, ShardGone, ShardMissing, ShardWithdrawn
 from penstock_jobs.shards.endpoints import (
     LIST_SHARDS,
     SHOW_SAMPLES,

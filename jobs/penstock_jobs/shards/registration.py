@@ -23,12 +23,10 @@ from penstock.lake.commits import SHARD, next_snap
 from penstock.lake.errors import FileLost
 from penstock.lake.lake import Lake
 from penstock.lake.tables import consent_change, segment_intent
-from penstock.registry.proof.document import ProofSubject
-from penstock.registry.proof.shard_records import shard_record
-from penstock.shards.errors import ShardDamaged, ShardGoing, ShardMissing
-from penstock.shards.files import files_of, read_rows
-from penstock.shards.manifest import StoredShard, shard_folder, stored_shard
+from penstock.registry.proof.document import ProofSubject, shard_record
+from penstock.shards.manifest import StoredShard, files_of, read_rows, stored_shard
 from penstock.shards.registered_shards import marks_of
+from penstock.shards.shard import ShardDamaged, ShardGoing, ShardMissing, shard_folder
 from penstock.shards.tables import (
     DROPPING,
     ERASED,

@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.shards.files import read_rows
-from penstock.shards.manifest import Manifest, StoredShard
+from penstock.shards.manifest import Manifest, StoredShard, read_rows
 
 #: Fields of the manifest that are compared; the others follow from them.
 _FIELDS = ("name", "seed", "snapshot", "rewards", "policy", "tokenizer", "template_sha256",

@@ -1,4 +1,4 @@
-"""Who may do what: keys, tenants and roles."""
+"""Access: keys, tenants, roles, quotas and privacy."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -14,16 +14,22 @@ QUOTAS: tuple[QuotaName, ...] = get_args(QuotaName)
 @dataclass(frozen=True, kw_only=True)
 class AccessSettings(RoomSettings):
     keys_refresh_seconds: float = setting(
-        5.0, "a revoked key may work so long", "Lower it when it has to stop sooner.", minimum=0.1
+        5.0,
+        "seconds that a revoked key may still work",
+        "Lower it when it has to stop sooner.",
+        minimum=0.1,
     )
     tenant_events_per_hour_max: int = setting(
         0,
-        "events that a tenant may send in an hour; 0 is no limit",
-        "Set it when tenants share a service; `penstock quotas set` has one for a single tenant.",
+        "events that a tenant may send in an hour; 0 for no limit",
+        "Set it when tenants share a service; `penstock quotas set` sets one for a single tenant.",
         minimum=0,
     )
     tenant_queries_per_hour_max: int = setting(
-        0, "queries of a tenant in an hour, for each process; 0 is no limit", "The same.", minimum=0
+        0,
+        "queries of a tenant in an hour, for each process; 0 for no limit",
+        "The same.",
+        minimum=0,
     )
     tenant_stored_bytes_max: int = setting(
         0,

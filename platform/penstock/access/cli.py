@@ -9,22 +9,20 @@ from typing import Annotated
 import typer
 
 from penstock.access import QuotaName
-from penstock.access.audit_endpoints import (
-    LIST_ENTRIES,
-    VERIFY_AUDIT,
-    EntriesRequest,
-    VerifyRequest,
-)
 from penstock.access.endpoints import (
     CREATE_KEY,
+    LIST_ENTRIES,
     LIST_KEYS,
     REVOKE_KEY,
     ROTATE_KEY,
     SHOW_GRANT,
+    VERIFY_AUDIT,
     CreatedKey,
+    EntriesRequest,
     GrantRequest,
     KeyRevoked,
     KeysAnswer,
+    VerifyRequest,
 )
 from penstock.backends.audit.entry import Action
 from penstock.backends.terminal import options
@@ -43,7 +41,7 @@ app = typer.Typer(help="Keys for the HTTP service.", no_args_is_help=True)
 @app.command()
 @asks(CREATE_KEY, make=True)
 def create(key: CreatedKey) -> None:
-    """Create a key. Its secret is shown now and never again.
+    """Create a key. Its secret is shown only now.
 
     Example: penstock keys create --role ingest --note "editor fleet" --expires 90d
     """
@@ -53,8 +51,8 @@ def create(key: CreatedKey) -> None:
 @app.command()
 @asks(ROTATE_KEY, tenant=False)
 def rotate(key: CreatedKey) -> None:
-    """Make another key in place of one, which works for a while yet: its clients take the new one
-    meanwhile, and none is refused. The new one is good for as long as the old one was made for.
+    """Replace a key. The old one works for a while yet, so clients can change without a refusal.
+    The new one is valid for as long as the old one was made for.
 
     Example: penstock keys rotate 1f0c2a9b --old-works 7d
     """
@@ -64,14 +62,14 @@ def rotate(key: CreatedKey) -> None:
 def _show_created(key: CreatedKey) -> None:
     at = datetime.fromisoformat(key.expires_at) if key.expires_at else None
     until = f", until {at:%Y-%m-%d %H:%M} UTC" if at else ""
-    say(f"key {key.id}, role {key.role}, tenant {key.tenant}{until}; its secret, shown this once:")
+    say(f"key {key.id}, role {key.role}, tenant {key.tenant}{until}; its secret, shown only now:")
     show_text(key.secret)
 
 
 @app.command("list")
 @asks(LIST_KEYS, tenant=False)
 def list_(page: KeysAnswer) -> None:
-    """All keys, without their secrets.
+    """List all keys, without their secrets.
 
     Example: penstock keys list
     """
@@ -86,7 +84,7 @@ def revoke(answer: KeyRevoked) -> None:
 
     Example: penstock keys revoke 1f0c2a9b
     """
-    say(f"key {answer.revoked} is revoked")
+    say(f"key {answer.revoked} was revoked")
 
 
 quotas_app = typer.Typer(help="What each tenant may use.", no_args_is_help=True)
@@ -95,7 +93,7 @@ quotas_app = typer.Typer(help="What each tenant may use.", no_args_is_help=True)
 @quotas_app.command("list")
 @command()
 def list_quotas(lake: Lake) -> Iterator[object]:
-    """What each tenant has used, and may use. No maximum is no limit.
+    """List what each tenant has used and may use. Without a maximum there is no limit.
 
     Example: penstock quotas list
     """
@@ -113,10 +111,11 @@ def set_(
     tenant: Annotated[str, typer.Argument(help="Whose quota.")],
     name: Annotated[QuotaName, typer.Argument(help="Which quota.")],
     maximum: Annotated[
-        int | None, typer.Argument(help="0 is no limit; left out, that of the settings.", min=0)
+        int | None,
+        typer.Argument(help="0 for no limit; omit it for the default of the settings.", min=0),
     ] = None,
 ) -> Iterator[object]:
-    """Give one tenant a maximum of its own. A running service follows within seconds.
+    """Set a tenant's own maximum. Running services follow within seconds.
 
     Example: penstock quotas set acme events_per_hour 1000000
     """
@@ -130,12 +129,14 @@ def set_(
 
 @command()
 def login(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Such as https://penstock.example.com")],
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="The address, such as https://penstock.example.com")
+    ],
 ) -> Iterator[object]:
-    """Keep the address of a service and a key for it: commands ask it from now on.
+    """Store the address of a service and a key for it. Later commands ask this service.
 
-    The key is that of PENSTOCK_KEY, else it is asked for, or read from a pipe. It is tried, and
-    kept in a file that is yours alone.
+    The key comes from PENSTOCK_KEY, a prompt or a pipe. It is tried first, then stored in a file
+    that only you can read.
 
     Example: penstock login https://penstock.example.com
     """
@@ -151,7 +152,7 @@ def login(
     say(f"Commands ask {url} from now on, by {grant.actor} of the tenant {grant.tenant}{admin}.")
     say(f"The key is in {path}; `penstock logout` removes it.")
     if url.startswith("http://") and not is_loopback(url):
-        say("The key and all rows go there unencrypted: name https:// where the service has it.")
+        say("The key and all data are sent unencrypted: use https:// if the service offers it.")
 
 
 def _asked_key(url: str) -> str:
@@ -159,7 +160,7 @@ def _asked_key(url: str) -> str:
         prompt_secret(f"Key for {url}: ") if sys.stdin.isatty() else sys.stdin.readline(4096)
     ).strip()
     if not key or not key.isascii() or not key.isprintable():
-        why = "there is none" if not key else "there are characters in it that no key has"
+        why = "there is none" if not key else "it contains characters that no key has"
         raise InvalidInput(what="The key", why=why)
     return key
 
@@ -178,7 +179,7 @@ def logout() -> Iterator[object]:
 
 
 audit_app = typer.Typer(
-    help="Who did what, and whether anybody changed that.", no_args_is_help=True
+    help="Who did what, and whether the record was altered.", no_args_is_help=True
 )
 
 
@@ -187,21 +188,24 @@ audit_app = typer.Typer(
 def list_entries(
     client: Client,
     *,
-    action: Annotated[Action | None, typer.Option(help="Only what was done so.")] = None,
+    action: Annotated[Action | None, typer.Option(help="Only this action.")] = None,
     actor: Annotated[
         str | None, typer.Option(help='Only by this key or user, such as "key 1f0c2a9b".')
     ] = None,
     subject: Annotated[
-        str | None, typer.Option(help='Only to this, such as "channel production".')
+        str | None, typer.Option(help='Only this subject, such as "channel production".')
     ] = None,
     session: Annotated[
-        str | None, typer.Option(metavar="ID", help="Only to this session: entries have digests.")
+        str | None,
+        typer.Option(metavar="ID", help="Only this session, which entries name by a digest."),
     ] = None,
-    limit: Annotated[int, typer.Option(help="So many, the newest first.", min=1, max=1000)] = 100,
-    cursor: Annotated[str | None, typer.Option(help="The `next` of a page before.")] = None,
+    limit: Annotated[
+        int, typer.Option(help="The number of entries, the newest first.", min=1, max=1000)
+    ] = 100,
+    cursor: Annotated[str | None, typer.Option(help="The `next` of the previous page.")] = None,
     tenant: options.Tenant = TENANT_DEFAULT,
 ) -> Iterator[object]:
-    """What was done, the newest first, tenant by tenant.
+    """List what was done, the newest first, tenant by tenant.
 
     Example: penstock audit list --action promote
     """
@@ -223,13 +227,16 @@ def verify(
     client: Client,
     head: Annotated[
         str | None,
-        typer.Option(metavar="NUMBER:HASH", help="A head that you noted: it has to be in there."),
+        typer.Option(
+            metavar="NUMBER:HASH",
+            help="A head that you noted earlier; it must still be in the audit.",
+        ),
     ] = None,
 ) -> Iterator[object]:
-    """Whether any entry was changed, removed, put in or moved; exit status 1 if so.
+    """Verify that no entry was changed, removed, added or moved; exit 1 otherwise.
 
-    Whoever can write into the database can also make a whole chain anew. Keep the head that is
-    shown somewhere else, and name it with --head the next time; the service logs it every minute.
+    Whoever can write to the database could also forge a whole new chain. Note the printed head
+    elsewhere, and pass it with --head next time; the service logs it every minute.
 
     Example: penstock audit verify
     """
@@ -238,6 +245,6 @@ def verify(
     for chain in chains:
         name = chain.tenant or "(the service)"
         if chain.flaw is None:
-            say(f"{name}: {chain.number} entries as written; head {chain.number}:{chain.hash}")
+            say(f"{name}: {chain.number} entries, unaltered; head {chain.number}:{chain.hash}")
         else:
-            say(f"{name}: entry {chain.flaw} is not as it was written: {chain.why}")
+            say(f"{name}: entry {chain.flaw} was altered: {chain.why}")

@@ -1,5 +1,5 @@
-"""The routes of endpoints. Each reads the request from its path and its query or body, asks for a
-key with one of the endpoint's roles, and answers with the result of the work."""
+"""The routes of endpoints. Each decodes the request, authorizes its key, runs the work, and answers
+with the result."""
 
 import re
 from collections.abc import Callable
@@ -32,28 +32,28 @@ from penstock.core.errors import InvalidInput
 from penstock.lake.client import perform
 from penstock.lake.lake import Lake
 
-#: A field of the request; one that is a `path` may hold slashes.
+#: A field of the request; a `path` may contain slashes.
 _IN_PATH = re.compile(r"{(\w+)(:path)?}")
 _BYTES = "application/octet-stream"
-#: What any request may be refused for; a body can be too slow or too large as well.
+#: Statuses that any request may get; a body may also be too slow or too large.
 _REFUSED = (400, 401, 403, 429, 503)
 _BODY_REFUSED = (408, 413)
 
 
 class BodyMemory(Protocol):
-    """The memory of bodies that are being read, bounded for each tenant and for all."""
+    """Memory for request bodies, bounded per tenant and in total."""
 
     def holding(self, tenant: str) -> AbstractContextManager[Callable[[int], None]]: ...
 
 
 @dataclass
 class EndpointRoutes:
-    """What the routes of endpoints have in common."""
+    """Shared state of the routes."""
 
     authorizer: Authorizer
     quotas: Quotas
     lake: Lake
-    #: Where work runs; that which reads rows, among the queries.
+    #: Slots for work; work that reads rows uses those of queries.
     calls: RequestSlots
     queries: RequestSlots
     answers: UnreadAnswers
@@ -79,7 +79,7 @@ class EndpointRoutes:
 
 
 def caller_of(grant: Grant) -> Caller:
-    """The key as `penstock keys list` shows it."""
+    """The caller of a granted request, with the key as `penstock keys list` shows it."""
     name, is_admin = f"key {grant.key}", grant.role == "admin"
     return Caller(grant.tenant, name, is_admin, expires_at=grant.expires_at)
 
@@ -97,7 +97,7 @@ def route_of(endpoint: Endpoint[Any, Any]) -> HTTPRouteHandler:
     ) -> Response[Any]:
         return await endpoint_routes.answer(endpoint, request)
 
-    # From it the document of the API has the type of the answer.
+    # The OpenAPI document takes the answer's type from here.
     answer_request.__annotations__["return"] = Response[endpoint.answer]  # type: ignore[name-defined]
     in_path = set(_fields_in(endpoint.path))
     has_body = endpoint.method == "POST"
@@ -108,7 +108,7 @@ def route_of(endpoint: Endpoint[Any, Any]) -> HTTPRouteHandler:
     handler: HTTPRouteHandler = handlers[endpoint.method](
         _IN_PATH.sub(lambda field: f"{{{field[1]}{field[2] or ':str'}}}", endpoint.path),
         status_code=200,
-        # The name of the function would be that of all of them.
+        # By default all ids would be the name of this function.
         operation_id=re.sub(r"\W+", "_", f"{endpoint.method.lower()}{endpoint.path}").strip("_"),
         summary=endpoint.summary,
         description=endpoint.description or None,
@@ -135,7 +135,7 @@ async def _request(
         what, strict = "The request body", True
         fields = await read_document(request, dict[str, Any], endpoint.body_bytes_max, hold)
     if twice := fields.keys() & set(in_path):
-        raise InvalidInput(what=what, why=f"{', '.join(twice)} stands in the path")
+        raise InvalidInput(what=what, why=f"{', '.join(twice)} is already in the path")
     kinds = {field.name: field.type for field in msgspec.structs.fields(endpoint.request)}
     try:
         for name in in_path:
@@ -148,11 +148,11 @@ async def _request(
 
 
 def _query_fields(kind: type[Request], request: HttpRequest[Any, Any, Any]) -> dict[str, Any]:
-    """A field that is no list stands in it once."""
+    """The fields of a query; only lists may be repeated."""
     lists = {field.name for field in msgspec.structs.fields(kind) if is_list(field.type)}
     fields: dict[str, Any] = {}
     for name, values in request.query_params.dict().items():
         if name not in lists and len(values) > 1:
-            raise InvalidInput(what="The query string", why=f"{name} stands in it twice")
+            raise InvalidInput(what="The query string", why=f"it contains {name} twice")
         fields[name] = values if name in lists else values[0]
     return fields

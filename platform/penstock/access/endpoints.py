@@ -1,5 +1,6 @@
-"""What can be asked of keys."""
+"""The endpoints of keys and of the audit."""
 
+import re
 from functools import partial
 from typing import Annotated
 
@@ -7,15 +8,27 @@ import msgspec
 from msgspec import Meta
 
 from penstock.access import Role
+from penstock.backends.audit.entry import Action, AuditEntry, Head
 from penstock.backends.terminal.options import expires_us
-from penstock.backends.terminal.output import facts
-from penstock.core.endpoint import Caller, Endpoint, ListRequest, Page, Request, page_of
+from penstock.backends.terminal.output import facts, time_of
+from penstock.core.endpoint import (
+    Caller,
+    Endpoint,
+    ListRequest,
+    Page,
+    Request,
+    decode_cursor,
+    decode_number,
+    encode_cursor,
+    page_of,
+)
+from penstock.core.errors import InvalidInput
 from penstock.core.room import Endpoints
 from penstock.lake.lake import Lake
 
 
 class GrantAnswer(msgspec.Struct):
-    """What the key of a request is. On the machine of a lake nobody needs one."""
+    """The tenant and role of a request's key. On the lake's machine no key is needed."""
 
     tenant: str
     actor: str
@@ -35,7 +48,7 @@ class KeyAnswer(msgspec.Struct, kw_only=True):
 
 
 class CreatedKey(KeyAnswer, kw_only=True):
-    """The only time that the secret is told."""
+    """A new key with its secret, which is shown only here."""
 
     secret: str
 
@@ -49,19 +62,19 @@ class KeyRevoked(msgspec.Struct):
 
 
 _EXPIRES = Meta(
-    description="In microseconds since 1970; never without it.",
+    description="Expiry in microseconds since 1970; by default never.",
     extra={
         "flag": "--expires",
         "metavar": "TIME",
         "parser": expires_us,
-        "help": "When: 90d from now, or a time; never without it.",
+        "help": "Expiry: an age such as 90d, or a time; by default never.",
     },
 )
 _ID = Meta(description="From `penstock keys list`.", extra={"metavar": "ID"})
 _OLD_UNTIL = Meta(
-    description="Until when the old key works, in microseconds since 1970; a day without it.",
+    description="Until when the old key works, in microseconds since 1970; by default a day.",
     extra={
-        "help": "How long the old key still works: 24h without it.",
+        "help": "How long the old key still works; by default 24h.",
         "flag": "--old-works",
         "metavar": "TIME",
         "parser": partial(expires_us, what="--old-works"),
@@ -70,19 +83,19 @@ _OLD_UNTIL = Meta(
 
 
 class GrantRequest(Request):
-    """Of the key that asks."""
+    pass
 
 
 class CreateKey(Request):
-    """A key of the caller's tenant."""
+    """A new key of the caller's tenant."""
 
-    role: Annotated[Role, Meta(description="What the key allows; admin allows all.")]
-    note: Annotated[str, Meta(description="Who has it, and what for.")] = ""
+    role: Annotated[Role, Meta(description="The role; admin allows everything.")]
+    note: Annotated[str, Meta(description="A note: who has it, and for what.")] = ""
     expires_at: Annotated[int, _EXPIRES] | None = None
 
 
 class KeysRequest(ListRequest):
-    """All of the tenant; on the machine of the lake, those of all."""
+    """The keys of the tenant; on the lake's machine, of all tenants."""
 
 
 class RevokeKey(Request):
@@ -109,7 +122,7 @@ def _create(lake: Lake, caller: Caller, question: CreateKey) -> CreatedKey:
     return msgspec.convert(facts(key) | {"secret": secret}, CreatedKey)
 
 
-def _list(lake: Lake, caller: Caller, request: KeysRequest) -> KeysAnswer:
+def _list_keys(lake: Lake, caller: Caller, request: KeysRequest) -> KeysAnswer:
     from penstock.access.keys import list_keys
 
     keys = list_keys(lake.database, None if caller.is_local else caller.tenant)
@@ -149,18 +162,142 @@ SHOW_GRANT = Endpoint(
     "GET /v1/keys/own",
     _show_grant,
     ("ingest", "read", "serve", "train", "promote"),
-    "What the key of the request is",
+    "The tenant and role of the request's key",
 )
 
-CREATE_KEY = Endpoint("POST /v1/keys", _create, (), "Make a key of the own tenant")
-LIST_KEYS = Endpoint("GET /v1/keys", _list, (), "All keys of the own tenant, without their secrets")
-REVOKE_KEY = Endpoint("POST /v1/keys/{id}/revoke", _revoke, (), "Revoke a key of the own tenant")
+CREATE_KEY = Endpoint("POST /v1/keys", _create, (), "Create a key of the tenant")
+LIST_KEYS = Endpoint(
+    "GET /v1/keys", _list_keys, (), "All keys of the tenant, without their secrets"
+)
+REVOKE_KEY = Endpoint("POST /v1/keys/{id}/revoke", _revoke, (), "Revoke a key of the tenant")
 
 ROTATE_KEY = Endpoint(
     "POST /v1/keys/{id}/rotate",
     _rotate,
     (),
-    "Make a key in place of one of the own tenant, which works for a while yet",
+    "Replace a key of the tenant, which still works for a while",
 )
 
-ENDPOINTS: Endpoints = [SHOW_GRANT, CREATE_KEY, LIST_KEYS, REVOKE_KEY, ROTATE_KEY]
+
+# The audit
+
+_ENTRIES = 100
+_HEAD = re.compile(r"([1-9][0-9]{0,17}):([0-9a-f]{64})", re.ASCII)
+
+
+class EntryAnswer(msgspec.Struct, kw_only=True):
+    """An entry of the audit. Its hash is the SHA-256 of all other fields as JSON with sorted keys
+    and no spaces, with `at` in microseconds since 1970 and `facts` as text."""
+
+    tenant: str
+    number: int
+    at: str
+    at_us: int
+    actor: str
+    action: str
+    subject: str
+    facts: str
+    previous_hash: str
+    hash: str
+
+
+class EntriesAnswer(Page):
+    entries: list[EntryAnswer]
+
+
+class ChainAnswer(msgspec.Struct, kw_only=True):
+    """The length of a tenant's chain, and the hash of its newest entry. `flaw` is the first altered
+    entry, and `why` says how."""
+
+    tenant: str
+    number: int
+    hash: str
+    flaw: int | None = None
+    why: str | None = None
+
+
+class ChainsAnswer(msgspec.Struct):
+    chains: list[ChainAnswer]
+
+
+class EntriesRequest(Request):
+    """The newest entries first. On the lake's machine, entries of all tenants, and of the service
+    itself with an empty tenant."""
+
+    action: Action | None = None
+    actor: str | None = None
+    subject: str | None = None
+    cursor: str | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = _ENTRIES
+
+
+class VerifyRequest(Request):
+    """`head` is NUMBER:HASH as noted earlier. On the lake's machine `tenant` says whose chain it
+    is."""
+
+    head: str | None = None
+
+
+def _list_entries(lake: Lake, caller: Caller, request: EntriesRequest) -> EntriesAnswer:
+    from penstock.backends.audit.chain import entries_of
+
+    before: tuple[str, int] | None = None
+    if request.cursor is not None:
+        number, of_tenant = decode_cursor(request.cursor, 2)
+        before = (of_tenant, decode_number(number))
+    tenant = None if caller.is_local else caller.tenant
+    entries = entries_of(
+        lake.database,
+        tenant,
+        before=before,
+        action=request.action,
+        actor=request.actor,
+        subject=request.subject,
+        limit=request.limit + 1,
+    )
+    shown, last = entries[: request.limit], entries[request.limit :]
+    after = encode_cursor(shown[-1].number, shown[-1].tenant) if last else None
+    return EntriesAnswer([_answer(entry) for entry in shown], next=after)
+
+
+def _answer(entry: AuditEntry) -> EntryAnswer:
+    fields = msgspec.to_builtins(entry)
+    return EntryAnswer(**fields | {"at": time_of(entry.at).isoformat(), "at_us": entry.at})
+
+
+def _verify(lake: Lake, caller: Caller, request: VerifyRequest) -> ChainsAnswer:
+    from penstock.backends.audit.chain import flaws_of
+
+    kept: Head | None = None
+    if request.head is not None:
+        match = _HEAD.fullmatch(request.head)
+        if match is None:
+            why = "it must be NUMBER:HASH, as `penstock audit verify` shows it"
+            raise InvalidInput(what=f"The head {request.head[:100]!r}", why=why)
+        kept = Head(int(match[1]), match[2])
+    tenant = None if caller.is_local and kept is None else caller.tenant
+    heads, flaws = flaws_of(lake.database, tenant, kept)
+    by_tenant = {flaw.tenant: flaw for flaw in flaws}
+    chains = []
+    for name, head in heads:
+        flaw = by_tenant.get(name)
+        chain = ChainAnswer(tenant=name, number=head.number, hash=head.hash)
+        chain.flaw, chain.why = (flaw.number, flaw.why) if flaw else (None, None)
+        chains.append(chain)
+    return ChainsAnswer(chains)
+
+
+LIST_ENTRIES = Endpoint("GET /v1/audit", _list_entries, (), "Who did what in the tenant")
+VERIFY_AUDIT = Endpoint(
+    "GET /v1/audit/verify", _verify, (), "Verify that the audit was not altered"
+)
+
+ENDPOINTS: Endpoints = [
+    SHOW_GRANT,
+    CREATE_KEY,
+    LIST_KEYS,
+    REVOKE_KEY,
+    ROTATE_KEY,
+    LIST_ENTRIES,
+    VERIFY_AUDIT,
+]

@@ -1,4 +1,4 @@
-"""Keys and their roles, and whether the key of a request may do what the request asks for."""
+"""Keys, their roles, and the authorization of requests."""
 
 import asyncio
 import hashlib
@@ -14,7 +14,6 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.access import ROLES, Role
-from penstock.access.errors import KeyExpired, KeyRefused, RoleMissing, TooManyBadKeys
 from penstock.access.tables import api_key
 from penstock.backends.audit.chain import append
 from penstock.backends.audit.entry import OPERATOR, Deed
@@ -22,14 +21,14 @@ from penstock.backends.database.engine import Database, clock_us, lock_table, no
 from penstock.backends.http.address import address_group
 from penstock.backends.http.problems import current_request
 from penstock.core.clock import SECOND_US, Clock
-from penstock.core.errors import InvalidInput
+from penstock.core.errors import InvalidInput, PenstockError
 from penstock.core.metrics import Metrics
 from penstock.events.event import TENANT_DEFAULT, is_tenant
 
 _SECRET_BYTES = 24
-#: The year 9999: calendars know no later one.
+#: The year 9999, the last one of calendars.
 _EXPIRES_MAX_US = 253_370_764_800 * SECOND_US
-#: An unknown key makes the ring read the database, but not more often than this.
+#: The shortest pause between two reads of the database for unknown keys.
 _REFRESH_PAUSE_SECONDS = 1.0
 _KEY = re.compile(rf"bearer\s+pk_({'|'.join(ROLES)})_[\w-]{{32}}\s*", re.ASCII | re.IGNORECASE)
 
@@ -39,7 +38,7 @@ class Grant:
     tenant: str
     role: Role
     key: str = field(default="", compare=False)
-    #: In microseconds since 1970; None is never.
+    #: In microseconds since 1970; None for never.
     expires_at: int | None = field(default=None, compare=False)
 
     def require(self, *roles: Role) -> None:
@@ -74,15 +73,18 @@ def create_key(
     maker_expires_at: int | None = None,
     by: str = OPERATOR,
 ) -> tuple[Key, str]:
-    """Make a key that expires no later than its maker. Its secret is not stored: show it now."""
+    """Create a key that expires no later than its maker. Only its hash is stored, so show it
+    now."""
     if role not in ROLES:
-        raise InvalidInput(what=f"The role {role!r}", why=f"it is one of {', '.join(ROLES)}")
+        raise InvalidInput(what=f"The role {role!r}", why=f"it must be one of {', '.join(ROLES)}")
     if not is_tenant(tenant):
         why = "it is empty, too long or unprintable"
         raise InvalidInput(what=f"The tenant {tenant!r}", why=why)
     if expires_at is not None and not 0 <= expires_at < _EXPIRES_MAX_US:
         what = "The time at which the key expires"
-        raise InvalidInput(what=what, why="it is microseconds since 1970, up to the year 9999")
+        raise InvalidInput(
+            what=what, why="it must be in microseconds since 1970, up to the year 9999"
+        )
     _refuse_outliving(expires_at, maker_expires_at)
     with database.write() as connection:
         lock_table(connection, api_key, alone=False)
@@ -96,12 +98,12 @@ def create_key(
 def _refuse_outliving(expires_at: int | None, maker_expires_at: int | None) -> None:
     if maker_expires_at is not None and (expires_at is None or expires_at > maker_expires_at):
         end = datetime.fromtimestamp(maker_expires_at / 1_000_000, UTC)
-        why = f"the key that makes it expires at {end:%Y-%m-%d %H:%M} UTC, the latest"
+        why = f"the key that creates it expires at {end:%Y-%m-%d %H:%M} UTC"
         raise InvalidInput(what="A key that outlives its maker", why=why)
 
 
 def create_first_key(database: Database, note: str) -> tuple[Key, str] | None:
-    """Make an admin key where there is no key; one of several processes that start does."""
+    """Create an admin key if there is no key. Only one of several starting processes does."""
     with database.write() as connection:
         lock_table(connection, api_key, alone=True)
         if connection.scalar(sa.select(sa.exists().select_from(api_key))):
@@ -130,7 +132,7 @@ def _insert(
 
 
 def list_keys(database: Database, tenant: str | None = None) -> list[Key]:
-    """All keys, or those of a tenant."""
+    """List all keys, or a tenant's."""
     query = sa.select(*_KEY_COLUMNS).order_by(api_key.c.created_at)
     if tenant is not None:
         query = query.where(api_key.c.tenant == tenant)
@@ -149,7 +151,7 @@ def revoke_key(
         revoked = valid.values(revoked_at=now_us()).returning(api_key.c.tenant)
         owner = connection.scalar(revoked)
         if owner is None:
-            why = "there is none, or it is revoked already"
+            why = "it does not exist or is already revoked"
             raise InvalidInput(what=f"The key {key_id!r}", why=why)
         place = {"tenant": owner, "actor": by, "subject": f"key {key_id}"}
         append(connection, Deed(**place, action="revoke"))
@@ -164,8 +166,8 @@ def rotate_key(
     maker_expires_at: int | None = None,
     by: str = OPERATOR,
 ) -> tuple[Key, str]:
-    """Make another key of the same terms, for as long as this one was made for; this one works
-    until `old_until` at most, in microseconds since 1970."""
+    """Create a key with the same terms and lifetime; the old one works at most until `old_until`,
+    in microseconds since 1970."""
     valid = [api_key.c.id == key_id, api_key.c.revoked_at.is_(None)]
     if tenant is not None:
         valid.append(api_key.c.tenant == tenant)
@@ -174,7 +176,7 @@ def rotate_key(
         row, now = connection.execute(query).first(), clock_us(connection)
         old = Key(*row) if row is not None else None
         if old is None or (old.expires_at is not None and old.expires_at <= now):
-            why = "there is none, or it is revoked or has expired"
+            why = "it does not exist, was revoked or has expired"
             raise InvalidInput(what=f"The key {key_id!r}", why=why)
         if old_until < now:
             raise InvalidInput(what="The time until which the old key works", why="it has passed")
@@ -194,7 +196,7 @@ def rotate_key(
 
 
 class KeyRing:
-    """The valid keys, in memory: requests are answered while the database is away."""
+    """The valid keys in memory, so requests are authorized even without the database."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -218,13 +220,13 @@ class KeyRing:
             self._refreshed_s = started_s
 
     def grant(self, authorization: str | None) -> Grant:
-        """What the `Authorization` header allows. Raises KeyRefused, KeyExpired."""
+        """The grant of an `Authorization` header. Raises KeyRefused, KeyExpired."""
         scheme, _, secret = (authorization or "").partition(" ")
         digest = _digest(secret.strip()) if scheme.lower() == "bearer" and secret else ""
         return self._valid(self._grants.get(digest))
 
     def grant_of_key(self, key_id: str) -> Grant:
-        """What a key that was shown before allows. Raises KeyRefused, KeyExpired."""
+        """The present grant of a key that was accepted earlier. Raises KeyRefused, KeyExpired."""
         return self._valid(self._grants_by_id.get(key_id))
 
     def _valid(self, grant: Grant | None) -> Grant:
@@ -236,16 +238,16 @@ class KeyRing:
         return grant
 
     def refreshed_since(self, moment_s: float) -> bool:
-        """Whether the ring has the keys of that moment."""
+        """Whether the keys were read after that moment."""
         return self._refreshed_s >= moment_s
 
     def pause_s(self) -> float:
-        """How long to wait before the next refresh for an unknown key."""
+        """The pause before the next read for an unknown key."""
         return max(0.0, self._tried_s + _REFRESH_PAUSE_SECONDS - self._clock.elapsed_s())
 
 
 def may_be_key(authorization: str | None) -> bool:
-    """Whether it has the form of our keys, so that a refresh may find it."""
+    """Whether a text has the form of a key, so that a refresh may find it."""
     return authorization is not None and _KEY.fullmatch(authorization) is not None
 
 
@@ -287,7 +289,7 @@ class Authorizer:
         return self.keys.grant(authorization)
 
     async def grant_of_key(self, key_id: str) -> Grant:
-        """What a key that was shown before allows. Raises KeyRefused, KeyExpired."""
+        """The present grant of a key that was accepted earlier. Raises KeyRefused, KeyExpired."""
         try:
             grant = self.keys.grant_of_key(key_id)
         except KeyRefused:
@@ -298,7 +300,7 @@ class Authorizer:
         return grant
 
     async def _refresh(self) -> None:
-        """One look serves all that wait: whoever guesses keys waits, and costs little."""
+        """Read the database once for all waiting requests, so guessing keys is slow and cheap."""
         began_s = self._clock.elapsed_s()
         async with self._refreshing:
             if not self.keys.refreshed_since(began_s):
@@ -307,27 +309,27 @@ class Authorizer:
 
 
 def _digest(secret: str) -> str:
-    # The secret is random and long: a plain hash cannot be turned back.
+    # The secret is long and random, so a plain hash is safe.
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 Reason = Literal["missing", "unknown", "expired", "limited"]
 
-#: From one address, in a minute: this saves the database and the log, and shows who tries. Valid
-#: keys work from there all the same: clients behind one balancer do not lock each other out.
+#: Failures per address and minute; more are refused unread, to spare the database and the log.
+#: Valid keys still work from there: clients behind one balancer do not lock each other out.
 _FAILURES_MAX = 30
 _WINDOW_SECONDS = 60.0
-#: Of more addresses, the one that failed least recently is forgotten.
+#: Beyond this the address whose last failure is oldest is forgotten.
 _ADDRESSES_MAX = 4096
 
 
 class FailedKeys:
-    """The failures of one process, within its event loop."""
+    """The failed keys of one process, within its event loop."""
 
     def __init__(self, clock: Clock, metrics: Metrics | None = None) -> None:
         self._clock = clock
         self._metrics = metrics
-        #: By address, when its window began and how many failed in it.
+        #: By address: the start of its window, and the failures in it.
         self._windows: OrderedDict[str, tuple[float, int]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -342,7 +344,7 @@ class FailedKeys:
 
     def count(self, address: str | None, reason: Reason) -> None:
         self._add(reason)
-        if reason != "unknown":  # nobody guesses
+        if reason != "unknown":  # no failures yet
             return
         place, now_s = _place(address), self._clock.elapsed_s()
         began_s, failures = self._windows.pop(place, (now_s, 0))
@@ -359,3 +361,25 @@ class FailedKeys:
 
 def _place(address: str | None) -> str:
     return address_group(address) if address else ""
+
+
+class KeyRefused(PenstockError, http_status=401, http_headers={"WWW-Authenticate": "Bearer"}):
+    """The request has no known key. Send `Authorization: Bearer <key>`; `penstock keys create`
+    makes one."""
+
+
+class KeyExpired(PenstockError, http_status=401, http_headers={"WWW-Authenticate": "Bearer"}):
+    """The key {key} expired at {at}. Create another one with `penstock keys create`."""
+
+
+class TooManyBadKeys(PenstockError, http_status=429):
+    """This address sent {failures} unknown keys within a minute, so the request was not processed.
+    Correct the key and retry in {retry_after_s} s; `penstock keys list` shows all keys."""
+
+    def __init__(self, *, failures: int, retry_after_s: int) -> None:
+        super().__init__(failures=failures, retry_after_s=retry_after_s)
+        self.http_headers = {"Retry-After": str(retry_after_s)}
+
+
+class RoleMissing(PenstockError, http_status=403):
+    """The key is valid, but this needs the role {role}."""

@@ -1,23 +1,24 @@
-"""Quotas: how much each tenant may send, ask and have stored.
+"""Quotas: how much each tenant may send, query and store.
 
-A process learns from the ledger what others took: a tenant may go over by what it sends meanwhile.
+A process learns from the ledger what others accepted, so a tenant may exceed a quota by what it
+sends meanwhile.
 """
 
 import threading
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import sqlalchemy as sa
 
 from penstock.access import QUOTAS, AccessSettings, QuotaName
-from penstock.access.errors import QuotaUsedUp
 from penstock.access.tables import tenant_quota
 from penstock.backends.audit.chain import append
 from penstock.backends.audit.entry import OPERATOR, Deed
 from penstock.backends.database.engine import Database, insert_of
 from penstock.core.clock import Clock
-from penstock.core.errors import InvalidInput
+from penstock.core.errors import InvalidInput, PenstockError
 from penstock.core.settings import Settings
 from penstock.events.event import is_tenant
 from penstock.lake.tables import ledger
@@ -27,8 +28,8 @@ HOUR_US = 3_600_000_000
 
 @dataclass(frozen=True)
 class QuotaUse:
-    """What a tenant has used and may use: `used` is None for queries, which each process counts
-    alone, and a `maximum` of None is no limit."""
+    """The use of a quota. `used` is None for queries, which each process counts alone; a `maximum`
+    of None means no limit."""
 
     tenant: str
     name: QuotaName
@@ -50,7 +51,7 @@ class Quotas:
         self._ledger: dict[tuple[str, str], int] = {}
 
     def refresh(self) -> None:
-        """Read what tenants may use, and what all processes took. Raises DatabaseUnreachable."""
+        """Read the maxima, and the use by all processes. Raises DatabaseUnreachable."""
         own = own_quotas(self._database)
         now_us = self._clock.now_us()
         used = read_use(self._database, now_us)
@@ -59,7 +60,8 @@ class Quotas:
             self._own, self._ledger = own, used
 
     def require(self, tenant: str, *names: QuotaName) -> None:
-        """Raises QuotaUsedUp. What goes over a quota is taken once: nobody knows before."""
+        """Require room in a quota; the request that exceeds it is still accepted. Raises
+        QuotaUsedUp."""
         now_us = self._clock.now_us()
         with self._lock:
             self._begin_hour(now_us)
@@ -88,7 +90,7 @@ class Quotas:
 
 
 def default_quotas(settings: Settings) -> dict[QuotaName, int]:
-    """The quotas of tenants without their own; 0 is no limit."""
+    """The quotas of tenants without their own; 0 means no limit."""
     room = settings.room(AccessSettings)
     return {
         "events_per_hour": room.tenant_events_per_hour_max,
@@ -98,7 +100,7 @@ def default_quotas(settings: Settings) -> dict[QuotaName, int]:
 
 
 def read_use(database: Database, now_us: int) -> dict[tuple[str, str], int]:
-    """What the ledger says of each tenant: events of this hour, and all bytes."""
+    """The use by tenant from the ledger: events of this hour, and all bytes."""
     columns = ledger.c
     this_hour = columns.hour == now_us - now_us % HOUR_US
     events = sa.func.sum(sa.case((this_hour, columns.accepted), else_=0))
@@ -121,9 +123,9 @@ def own_quotas(database: Database) -> dict[tuple[str, str], int]:
 def set_quota(
     database: Database, tenant: str, name: str, maximum: int | None, *, by: str = OPERATOR
 ) -> None:
-    """Set a maximum, or with None go back to the one for all. Raises InvalidInput."""
+    """Set a maximum; None restores the default. Raises InvalidInput."""
     if name not in QUOTAS:
-        raise InvalidInput(what=f"The quota {name!r}", why=f"it is one of {', '.join(QUOTAS)}")
+        raise InvalidInput(what=f"The quota {name!r}", why=f"it must be one of {', '.join(QUOTAS)}")
     if not is_tenant(tenant):
         why = "it is empty, too long or unprintable"
         raise InvalidInput(what=f"The tenant {tenant!r}", why=why)
@@ -143,7 +145,7 @@ def set_quota(
 
 
 def survey_quotas(database: Database, settings: Settings, clock: Clock) -> list[QuotaUse]:
-    """The quotas of all tenants that the ledger or a quota of their own names."""
+    """The quotas of all tenants with data or a quota of their own."""
     used = read_use(database, clock.now_us())
     own = own_quotas(database)
     defaults = default_quotas(settings)
@@ -153,3 +155,17 @@ def survey_quotas(database: Database, settings: Settings, clock: Clock) -> list[
             maximum = own.get((tenant, name), defaults[name]) or None
             rows.append(QuotaUse(tenant, name, used.get((tenant, name)), maximum))
     return rows
+
+
+class QuotaUsedUp(PenstockError, http_status=429):
+    """The tenant's quota {quota} of {maximum} is used up {how_long}. Nothing of the request was
+    accepted. An operator can raise it with `penstock quotas set`."""
+
+    def __init__(self, *, quota: str, maximum: int, until: str | None, retry_after_s: int) -> None:
+        super().__init__(quota=quota, maximum=maximum, until=until, retry_after_s=retry_after_s)
+        self.facts["how_long"] = f"until {until}" if until else "until some of it is removed"
+        self.http_headers = {"Retry-After": str(retry_after_s)}
+
+    @property
+    def http_fields(self) -> dict[str, Any]:
+        return {name: self.facts[name] for name in ("quota", "maximum", "until")}

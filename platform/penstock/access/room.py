@@ -1,4 +1,4 @@
-"""What access and privacy bring."""
+"""The access room, privacy included."""
 
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -12,13 +12,12 @@ if TYPE_CHECKING:
 def commands() -> Commands:
     from penstock.access import cli
     from penstock.access.cli import audit_app, login, logout, quotas_app
-    from penstock.access.privacy import redaction_cli
-    from penstock.access.privacy.cli import erase, retention_app
+    from penstock.access.privacy.cli import erase, redaction_app, retention_app
 
     return {
         "erase": erase,
         "retention": retention_app,
-        "redaction": redaction_cli.app,
+        "redaction": redaction_app,
         "keys": cli.app,
         "audit": audit_app,
         "login": login,
@@ -29,9 +28,8 @@ def commands() -> Commands:
 
 def tables() -> list[ModuleType]:
     from penstock.access import tables
-    from penstock.access.privacy import tables as privacy_tables
 
-    return [tables, privacy_tables]
+    return [tables]
 
 
 def settings() -> "list[type[RoomSettings]]":
@@ -41,10 +39,10 @@ def settings() -> "list[type[RoomSettings]]":
 
 
 def endpoints() -> Endpoints:
-    from penstock.access import audit_endpoints, endpoints
+    from penstock.access import endpoints
     from penstock.access.privacy import endpoints as privacy_endpoints
 
-    return [*endpoints.ENDPOINTS, *audit_endpoints.ENDPOINTS, *privacy_endpoints.ENDPOINTS]
+    return [*endpoints.ENDPOINTS, *privacy_endpoints.ENDPOINTS]
 
 
 def upkeep() -> Parts:
@@ -54,7 +52,7 @@ def upkeep() -> Parts:
 
 
 def erasure() -> Parts:
-    from penstock.access.privacy.lake_content import EVENTS, FILES, ICEBERG, RECORDS
+    from penstock.access.privacy.erasure import EVENTS, FILES, ICEBERG, RECORDS
 
     return {"events": EVENTS, "iceberg": ICEBERG, "records": RECORDS, "files": FILES}
 
@@ -75,12 +73,12 @@ def withheld() -> list[Any]:
 ROOM = Room(
     package="penstock.access",
     summaries={
-        "erase": "Erase a user, session, project or tenant, with all that was made of it.",
-        "retention": "How long what is kept.",
-        "redaction": "What is masked in events before they are kept.",
+        "erase": "Erase a user, session, project or tenant, with everything made from it.",
+        "retention": "How long data are kept.",
+        "redaction": "Masking of secrets in events before they are stored.",
         "keys": "Keys for the HTTP service.",
-        "audit": "Who did what, and whether anybody changed that.",
-        "login": "Keep the address of a service and a key for it: commands ask it from now on.",
+        "audit": "Who did what, and whether the record was altered.",
+        "login": "Store the address of a service and a key for it.",
         "logout": "Forget the service of `penstock login`, and its key.",
         "quotas": "What each tenant may use.",
     },

@@ -1,1 +1,1 @@
-"""From requests to the event log, and from the log to segments."""
+"""Ingest: from requests to the event log, and from the log to segments."""

@@ -47,7 +47,7 @@ def ledger(
         str | None, typer.Option(help="A time, or an age such as 24h or 7d; all by default.")
     ] = None,
     accept_gap: Annotated[
-        int | None, typer.Option(help="The number of a gap that somebody has looked into.")
+        int | None, typer.Option(help="The number of a gap that was investigated.")
     ] = None,
     reason: Annotated[
         str, typer.Option(help="Why the gap is acceptable; it is stored with the gap.")
@@ -55,9 +55,10 @@ def ledger(
     limit: options.Limit = None,
     cursor: options.Cursor = None,
 ) -> Iterator[object]:
-    """What came in, per source and hour, and what became of it. Exit 1 when it does not add up.
+    """Show what arrived per source and hour, and what became of it. Exit 1 if it does not add up.
 
-    A gap is what the event log lost before the lake had it. It counts until it is accepted.
+    A gap is a part of the event log that was lost before the lake stored it. It counts until it is
+    accepted.
 
     Example: penstock ledger --since 24h
     """
@@ -94,7 +95,7 @@ def _show_ledger(report: LedgerAnswer) -> None:
         say(f"{waiting} since {oldest:%Y-%m-%d %H:%M:%S} UTC: {report.waiting.why}.")
     if dropped := report.totals.dropped:
         say(
-            f"{dropped} events never came here: recorders had no room for them while the service "
+            f"{dropped} events never arrived: recorders had no room for them while the service "
             "was away. The events of type x_recorder_dropped say of which sessions."
         )
     if not report.discrepancies:
@@ -102,7 +103,7 @@ def _show_ledger(report: LedgerAnswer) -> None:
 
 
 def _accept_gap(client: Client, gap: int, reason: str) -> None:
-    """Of all tenants, so that none of them does it."""
+    """Accept a gap. It concerns all tenants, so no single one may do it."""
     from penstock.lake.commits import accept_gap
 
     what = f"--accept-gap {gap}"
@@ -111,18 +112,18 @@ def _accept_gap(client: Client, gap: int, reason: str) -> None:
     if not reason.strip():
         raise InvalidInput(what=what, why="it needs --reason, which is stored")
     if not accept_gap(client.lake.database, gap, reason):
-        raise InvalidInput(what=what, why="there is no such gap")
+        raise InvalidInput(what=what, why="it does not exist")
 
 
 rejected_app = typer.Typer(
-    help="Rejected lines: why, and sending them again.", no_args_is_help=True
+    help="Rejected lines: their reasons, and replaying them.", no_args_is_help=True
 )
 
 
 @rejected_app.command("list")
 @asks(LIST_REJECTED, tenant=False)
 def list_(page: RejectedAnswer) -> None:
-    """The rejected lines with their reasons.
+    """List rejected lines with their reasons.
 
     Example: penstock rejected list --limit 20
     """
@@ -138,11 +139,11 @@ def show(
         int, typer.Argument(metavar="ID", min=1, max=ID_MAX, help="From `penstock rejected list`.")
     ],
     raw: Annotated[
-        bool, typer.Option("--raw", help="The bytes of the line as they came, on a terminal too.")
+        bool, typer.Option("--raw", help="Print the original bytes, even on a terminal.")
     ] = False,
 ) -> Iterator[object]:
-    """One rejected line, whole. A terminal gets its control characters as numbers, a pipe or a
-    file the bytes as they came.
+    """Show a whole rejected line. On a terminal control characters are shown as numbers; pipes and
+    files get the original bytes.
 
     Example: penstock rejected show 17
     """
@@ -166,10 +167,12 @@ def replay(
     client: Client,
     ids: Annotated[
         list[int] | None,
-        typer.Argument(metavar="[ID]…", min=1, max=ID_MAX, help="All that wait, by default."),
+        typer.Argument(
+            metavar="[ID]…", min=1, max=ID_MAX, help="The lines to replay; by default all."
+        ),
     ] = None,
 ) -> Iterator[object]:
-    """Check rejected lines again, and take those that are accepted now. Exit 1 when any is not.
+    """Check rejected lines again, and accept those that are valid now. Exit 1 if any is not.
 
     Example: penstock rejected replay 17 18
     """
@@ -183,8 +186,8 @@ def replay(
 @rejected_app.command()
 @asks(LIST_FUSES, tenant=False)
 def fuses(page: FusesAnswer) -> None:
-    """Sources most of whose lines were rejected: the lines are counted, and the first of each kind
-    is stored, until the fuse is released. All other lines are stored as ever.
+    """List sources with mostly rejected lines. Until its fuse is released, only the first line of
+    each kind is stored and the others are counted. Valid lines are stored as usual.
 
     Example: penstock rejected fuses
     """
@@ -197,9 +200,9 @@ def fuses(page: FusesAnswer) -> None:
 def release(
     client: Client,
     owner: Annotated[str, typer.Argument(metavar="TENANT", help="The tenant of the source.")],
-    source: Annotated[str, typer.Argument(help="The source; '' is lines that name none.")],
+    source: Annotated[str, typer.Argument(help="The source; '' for lines without one.")],
 ) -> Iterator[object]:
-    """Store each rejected line of a source again, after somebody has looked.
+    """Store each rejected line of a source again, after its cause was examined.
 
     Example: penstock rejected release acme vscode
     """
@@ -207,22 +210,22 @@ def release(
     say(f"Rejected lines of {source or '(no source)'} of {owner} are stored again.")
 
 
-events_app = typer.Typer(help="What an event is.", no_args_is_help=True)
+events_app = typer.Typer(help="The format of events.", no_args_is_help=True)
 
 
 @events_app.callback()
 def _about_events() -> None:
-    """One command stands below the name still."""
+    """Keeps `schema` a subcommand, though it is the only one."""
 
 
 @events_app.command()
 @command()
 def schema(
     kind: Annotated[
-        str, typer.Argument(metavar="[TYPE]", help="Of this type alone, such as edit.")
+        str, typer.Argument(metavar="[TYPE]", help="Only this type of event, such as edit.")
     ] = "",
 ) -> Iterator[object]:
-    """The JSON Schema of events, with its version in $id. It says what is accepted.
+    """Print the JSON Schema of accepted events, with its version in $id.
 
     Example: penstock events schema model_call
     """

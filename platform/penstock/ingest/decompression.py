@@ -1,4 +1,4 @@
-"""Decompression in bounded pieces and bounded memory: what comes in was compressed by others."""
+"""Decompression of untrusted input, in bounded pieces and memory."""
 
 import sys
 import zlib
@@ -21,15 +21,15 @@ class BodyUnreadable(PenstockError, exit_status=2, http_status=400):
 class EncodingUnknown(
     PenstockError, exit_status=2, http_status=415, http_headers={"Accept-Encoding": "gzip, zstd"}
 ):
-    """The content encoding {encoding} is not known; send gzip, zstd or none."""
+    """The content encoding {encoding} is unknown; send gzip, zstd or none."""
 
 
-#: Decompressed at once, so that other requests get their turn in between.
+#: Decompressed at a time, so that other requests get their turn.
 PIECE_BYTES = 256 * 1024
 _CODECS: dict[str, Callable[[], Any]] = {
-    # 8 MiB, as every decoder must allow: a stream that asks for more asks for our memory.
+    # 8 MiB, which every decoder must allow; more would use too much memory.
     "zstd": lambda: ZstdDecompressor(options={DecompressionParameter.window_log_max: 23}),
-    # 16 stands for the header and the checksum of gzip.
+    # 16 selects the header and checksum of gzip.
     "gzip": lambda: zlib.decompressobj(zlib.MAX_WBITS + 16),
 }
 _CODECS["x-gzip"] = _CODECS["gzip"]
@@ -40,7 +40,7 @@ def decompressed(parts: Iterable[bytes], codec: str) -> Iterator[bytes]:
     stream, full = None, False
     for part in parts:
         left = part
-        # Output that did not fit into a piece comes without more input.
+        # Output beyond a piece comes without more input.
         while left or full:
             if stream is None or stream.eof:
                 stream = _CODECS[codec]()  # a file may hold several streams

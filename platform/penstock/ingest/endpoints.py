@@ -1,5 +1,5 @@
-"""What can be asked of what came in: the ledger, and rejected lines. Whoever asks over HTTP is told
-of the own tenant alone."""
+"""The endpoints of ingest: the ledger, and rejected lines. Over HTTP only the key's tenant is
+shown."""
 
 from typing import Annotated
 
@@ -21,7 +21,7 @@ from penstock.core.errors import InvalidInput
 from penstock.core.room import Endpoints
 from penstock.lake.lake import Lake
 
-#: The largest number that the database has room for.
+#: The largest integer of the database.
 ID_MAX = 2**63 - 1
 _LINES_MAX = 10_000
 
@@ -35,7 +35,7 @@ class LedgerTotals(msgspec.Struct, kw_only=True):
     rejected: int
     waiting: int
     erased: int = 0
-    #: Not among the accepted: recorders had no room for them.
+    #: Dropped by recorders without room; not among the accepted.
     dropped: int = 0
 
 
@@ -46,7 +46,7 @@ class LedgerLine(LedgerTotals, kw_only=True):
 
 
 class GapAnswer(msgspec.Struct):
-    """Offsets that were lost to the log before the lake had them."""
+    """Offsets of the log that were lost before the lake stored them."""
 
     id: int
     partition: int
@@ -60,7 +60,7 @@ class GapAnswer(msgspec.Struct):
 
 
 class WaitingAnswer(msgspec.Struct):
-    """Events that only the event log has, since when, and why."""
+    """Events that are only in the event log, since when, and why."""
 
     events: int
     since_at: str
@@ -68,8 +68,8 @@ class WaitingAnswer(msgspec.Struct):
 
 
 class LedgerAnswer(Page):
-    """`discrepancies` are sentences, one for each thing that does not add up. They and `totals` are
-    of all pages."""
+    """`discrepancies` are sentences, one for each thing that does not add up. They and `totals`
+    cover all pages."""
 
     rows: list[LedgerLine]
     totals: LedgerTotals
@@ -79,7 +79,7 @@ class LedgerAnswer(Page):
 
 
 class RejectedLineAnswer(msgspec.Struct, kw_only=True):
-    """`raw` is the line as text; `lines` says for how many of its kind it stands."""
+    """`raw` is the line as text; `lines` counts the lines of its kind that it represents."""
 
     tenant: str
     source: str
@@ -95,27 +95,27 @@ class RejectedLineAnswer(msgspec.Struct, kw_only=True):
 
 
 class RejectedAnswer(Page):
-    """The newest first."""
+    """A page of rejected lines, the newest first."""
 
     lines: list[RejectedLineAnswer]
 
 
 class RejectedBytes(msgspec.Struct):
-    """A line, and its bytes in base64."""
+    """A line with its bytes in base64."""
 
     entry: RejectedLineAnswer
     content: bytes
 
 
 class ReplayAnswer(msgspec.Struct):
-    """`refused` says by id why a line was rejected again."""
+    """`refused` gives by id the reason that a line was rejected again."""
 
     accepted: int
     refused: dict[int, str]
 
 
 class FuseAnswer(msgspec.Struct):
-    """A source most of whose lines were rejected when its fuse tripped."""
+    """A source whose lines were mostly rejected when its fuse tripped."""
 
     tenant: str
     source: str
@@ -135,13 +135,13 @@ class FuseReleased(msgspec.Struct):
 
 
 class LedgerRequest(ListRequest):
-    """From the hour of `since` on, in microseconds since 1970."""
+    """`since` is in microseconds since 1970, and counts from its hour on."""
 
     since: Annotated[int, Meta(ge=0, le=ID_MAX)] = 0
 
 
-_LIMIT = Meta(ge=1, le=_LINES_MAX, description="How many, the newest first.")
-_ALL = Meta(description="Also those that were sent again meanwhile.", extra={"flag": "--all"})
+_LIMIT = Meta(ge=1, le=_LINES_MAX, description="The number of lines, the newest first.")
+_ALL = Meta(description="Include lines that were replayed.", extra={"flag": "--all"})
 
 
 class RejectedRequest(ListRequest):
@@ -154,13 +154,13 @@ class RejectedLineRequest(Request):
 
 
 class ReplayRequest(Request):
-    """These lines; all that wait without any."""
+    """Lines to replay; by default all."""
 
     ids: list[LineId] = []  # noqa: RUF012  # msgspec copies it
 
 
 class FusesRequest(ListRequest):
-    """All that have tripped."""
+    pass
 
 
 class ReleaseFuseRequest(Request):
@@ -169,7 +169,7 @@ class ReleaseFuseRequest(Request):
 
 
 def _tenant_of(caller: Caller) -> str | None:
-    """Whose lines are meant: at the lake itself, those of all."""
+    """The tenant whose lines are meant; on the lake's machine, all tenants."""
     return None if caller.is_local else caller.tenant
 
 
@@ -230,7 +230,9 @@ def _release(lake: Lake, caller: Caller, request: ReleaseFuseRequest) -> FuseRel
     from penstock.ingest.rejected_lines import release_fuse
 
     if _tenant_of(caller) not in (None, request.tenant):
-        raise InvalidInput(what=f"The tenant {request.tenant!r}", why="the key is of another one")
+        raise InvalidInput(
+            what=f"The tenant {request.tenant!r}", why="the key belongs to another one"
+        )
     release_fuse(lake.database, request.tenant, request.source)
     return FuseReleased(request.tenant, request.source)
 
@@ -239,7 +241,7 @@ READ_LEDGER = Endpoint(
     "GET /v1/ledger",
     _ledger,
     ("read", "ingest"),
-    "What came in, per source and hour, and what became of it",
+    "What arrived per source and hour, and what became of it",
     reads_rows=True,
 )
 LIST_REJECTED = Endpoint(
@@ -250,13 +252,13 @@ LIST_REJECTED = Endpoint(
     reads_rows=True,
 )
 SHOW_REJECTED = Endpoint(
-    "GET /v1/rejected/{id}", _show, ("read", "ingest"), "A rejected line, whole", reads_rows=True
+    "GET /v1/rejected/{id}", _show, ("read", "ingest"), "A whole rejected line", reads_rows=True
 )
 REPLAY_REJECTED = Endpoint(
     "POST /v1/rejected/replay",
     _replay,
     (),
-    "Check rejected lines again, and take those that are accepted now",
+    "Check rejected lines again, and accept those that are valid now",
     audited_as="replay",
     reads_rows=True,
 )
@@ -264,7 +266,7 @@ LIST_FUSES = Endpoint(
     "GET /v1/rejected/fuses",
     _list_fuses,
     ("read", "ingest"),
-    "Sources most of whose lines were rejected",
+    "Sources with mostly rejected lines",
 )
 RELEASE_FUSE = Endpoint(
     "POST /v1/rejected/release",

@@ -1,4 +1,4 @@
-"""What arrives, erased: events that wait in the event log, and rejected lines."""
+"""Ingest's steps of an erasure: events that wait in the event log, and rejected lines."""
 
 import json
 import re
@@ -41,7 +41,7 @@ from penstock.lake.lake import Lake
 from penstock.lake.segments import new_name
 from penstock.lake.tables import ledger, redaction_count
 
-#: How long storing what the log holds may make no progress, beyond what a flush may wait.
+#: How long storing the log may make no progress, beyond the time of a flush.
 _STORE_SECONDS_MAX = 120.0
 _PAGE = 500
 _BROKER_KEEPS = (
@@ -51,7 +51,7 @@ _BROKER_KEEPS = (
 
 
 def _erase_from_log(order: ErasureOrder) -> Iterator[ErasedPart]:
-    """Store all that waits without the erased, then delete what the log held."""
+    """Store waiting events except the erased ones, then empty the log."""
     lake = order.lake
     lake.log.refresh()
     ends = {number: lake.log.set_apart(number) for number in range(lake.log.partitions)}
@@ -69,20 +69,20 @@ def _erase_from_log(order: ErasureOrder) -> Iterator[ErasedPart]:
 
 
 def _left_to_cover(lake: Lake, ends: dict[int, int]) -> int:
-    """Count the offsets before these ends that the lake does not cover."""
+    """Count the offsets before these ends that the lake does not cover yet."""
     with lake.database.read() as connection:
         covered = read_next_offsets(connection)
     known = {number: covered[number].next_offset if number in covered else 0 for number in ends}
     return sum(max(0, end - known[number]) for number, end in ends.items())
 
 
-# Rejected lines. What is no event may still name a session, or whoever is erased.
+# Rejected lines, which may name a session or an erased user although they are no events.
 
 _SESSION = re.compile(rb'"session_id"\s*:\s*"((?:[^"\\]|\\.)*)"')
 
 
 def _erase_rejected(order: ErasureOrder) -> Iterator[ErasedPart]:
-    """Remove lines that name the erased anywhere, and all of a tenant."""
+    """Remove lines that name the erased anywhere, and all lines of an erased tenant."""
     lake, tenant, after = order.lake, order.scope.tenant, 0
     query = sa.select(rejected).where(rejected.c.tenant == tenant).order_by(rejected.c.id)
     meant: set[int] = set()
@@ -102,7 +102,7 @@ def _erase_rejected(order: ErasureOrder) -> Iterator[ErasedPart]:
     for name in sorted(files):
         _rewrite_file(order, name, meant)
     with lake.database.write() as connection:
-        # The reason of a fuse quotes a line, and nobody knows whose.
+        # The reason of a fuse quotes a line of an unknown session.
         fuses = rejection_fuse.c.tenant == tenant
         if order.scope.kind == TENANT:
             connection.execute(sa.delete(rejection_fuse).where(fuses))
@@ -131,7 +131,7 @@ def _sessions_in(raw: bytes) -> Iterator[str]:
 
 
 def _rewrite_file(order: ErasureOrder, name: str, meant: set[int]) -> None:
-    """Move the lines of this file that stay into a new one."""
+    """Move the remaining lines of a file into a new one."""
     lake = order.lake
     query = sa.select(rejected).where(rejected.c.file == name).order_by(rejected.c.start)
     with lake.database.read() as connection:
@@ -159,11 +159,11 @@ def _rewrite_file(order: ErasureOrder, name: str, meant: set[int]) -> None:
     lake.store.delete(name)
 
 
-# Names of sources, beside counts: a session's or a user's cannot be told from others'.
+# Names of sources, whose counts cannot be split by session or user.
 
 
 def _erase_sources(order: ErasureOrder) -> Iterator[ErasedPart]:
-    """Count all that a tenant sent as of no source, in the ledger and of redaction."""
+    """Move a tenant's counts in the ledger and of redaction to no source."""
     merged = 0
     if order.scope.kind == TENANT:
         with order.lake.database.write() as connection:
@@ -173,7 +173,7 @@ def _erase_sources(order: ErasureOrder) -> Iterator[ErasedPart]:
 
 
 def _without_sources(connection: Connection, table: sa.Table, scope: ErasureScope) -> int:
-    """Delete the rows and add up what they held anew: what is counted meanwhile is not lost."""
+    """Delete the rows and add up their counts, without losing what is counted meanwhile."""
     mine = (table.c.tenant == scope.tenant, table.c.source != "", table.c.hour <= scope.until_us)
     named = sa.delete(table).where(*mine).returning(*table.columns)
     keys = [column.name for column in table.primary_key.columns]
@@ -195,5 +195,5 @@ def _without_sources(connection: Connection, table: sa.Table, scope: ErasureScop
 
 LOG_PART = ErasureStep(LOG, _erase_from_log)
 REJECTED_PART = ErasureStep(CONTENT, _erase_rejected)
-#: Runs when all that is taken out of segments was counted by its source.
+#: Runs when everything removed from segments was counted by its source.
 SOURCES_PART = ErasureStep(LINEAGE, _erase_sources)

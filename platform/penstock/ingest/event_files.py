@@ -1,7 +1,7 @@
-"""Files of events that somebody names: which there are, and their content in bounded bodies.
+"""Files of events that somebody names: finding them, and reading them in bounded bodies.
 
-Whoever can write into a named folder may put anything there: only regular files are opened, and no
-link on the way to one is followed at that moment."""
+A named folder may contain anything: only regular files are opened, and no symbolic links are
+followed at that moment."""
 
 import os
 import re
@@ -16,15 +16,15 @@ import msgspec
 from penstock.core.errors import InvalidInput
 from penstock.ingest.decompression import PIECE_BYTES, decompressed
 
-#: The least size of a body, except the last.
+#: The smallest size of a body, except the last.
 BODY_BYTES = 8 * 1024 * 1024
 LINE_BYTES_MAX = 64 * 1024 * 1024
-#: An array is in memory as a whole.
+#: Arrays are held in memory as a whole.
 ARRAY_BYTES_MAX = 256 * 1024 * 1024
 
 _SUFFIXES = (".jsonl", ".ndjson", ".json")
 CODECS_BY_SUFFIX = {".gz": "gzip", ".zst": "zstd"}
-#: Their files are regular ones that hold environments, keys and memory.
+#: Their regular files contain environments, keys and memory.
 _SYSTEM_FOLDERS = ("/proc", "/sys")
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _ARRAY_BEGINS = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*+\[")
@@ -32,9 +32,9 @@ _ARRAY_BEGINS = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*+\[")
 
 @dataclass(frozen=True)
 class EventFile:
-    #: As somebody named it, or as it was found below a named folder.
+    #: The named path, or its path below a named folder.
     path: Path
-    #: Where it lies, without links; it must not leave `folder`.
+    #: Its folder without links, which it must not leave.
     folder: Path
     names: tuple[str, ...]
 
@@ -45,7 +45,7 @@ class LeftOut(NamedTuple):
 
 
 class FileBody(NamedTuple):
-    """Whole lines, or the one array that the file is; how far the file was read, and its size."""
+    """Whole lines, or one array; how far the file was read, and its size."""
 
     content: bytes
     is_array: bool
@@ -57,13 +57,13 @@ class FileBody(NamedTuple):
 
 
 def find_files(paths: list[Path]) -> tuple[list[EventFile], list[LeftOut]]:
-    """Find these files and those with events in these folders. Raises InvalidInput."""
+    """Find these files, and files of events in these folders. Raises InvalidInput."""
     files: list[EventFile] = []
     left_out: list[LeftOut] = []
     for path in paths:
         try:
             real = path.resolve(strict=True)
-        except (OSError, RuntimeError) as error:  # a link that leads to itself
+        except (OSError, RuntimeError) as error:  # a circular link
             why = "it does not exist" if isinstance(error, FileNotFoundError) else str(error)
             raise InvalidInput(what=f"The file {path}", why=why) from error
         if not real.is_dir():
@@ -74,7 +74,7 @@ def find_files(paths: list[Path]) -> tuple[list[EventFile], list[LeftOut]]:
         inside, others = _files_below(path, real)
         if not inside:
             kinds = ", ".join(_SUFFIXES)
-            why = f"it holds no file of {kinds}"
+            why = f"it contains no file of {kinds}"
             if others:
                 why += f" but {others[0].path.name}, and {others[0].why}"
             raise InvalidInput(what=f"The folder {path}", why=why)
@@ -84,7 +84,7 @@ def find_files(paths: list[Path]) -> tuple[list[EventFile], list[LeftOut]]:
 
 
 def _files_below(path: Path, root: Path) -> tuple[list[EventFile], list[LeftOut]]:
-    """Find each file once, however many links lead to it."""
+    """Find each file once, even if several links lead to it."""
     files: dict[tuple[str, ...], EventFile] = {}
     left_out: list[LeftOut] = []
     for file in sorted(root.rglob("*")):
@@ -112,10 +112,10 @@ def named_as_events(path: Path) -> bool:
 
 
 def unfit(facts: os.stat_result) -> str | None:
-    """Why nothing is read from a file, if so."""
+    """The reason not to read a file, or None."""
     if not stat.S_ISREG(facts.st_mode):
         kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
-        return f"it is {kinds.get(stat.S_IFMT(facts.st_mode), 'a device')}, and no regular file"
+        return f"it is {kinds.get(stat.S_IFMT(facts.st_mode), 'a device')}, not a regular file"
     for folder in _SYSTEM_FOLDERS:
         if os.path.ismount(folder) and facts.st_dev == os.stat(folder).st_dev:  # noqa: PTH116
             return f"it lies in {folder}, which shows the system itself"
@@ -134,7 +134,8 @@ def read_bodies(file: EventFile) -> Iterator[FileBody]:
 
 
 def problem_of(file: EventFile) -> str | None:
-    """Why a file cannot hold events, by how it begins. Raises InvalidInput for what is no text."""
+    """The reason that a file holds no events, judged by its beginning. Raises InvalidInput for
+    binary content."""
     try:
         with open_unbuffered(file) as opened:
             piece = next(_pieces(file.path, opened), b"")
@@ -145,14 +146,14 @@ def problem_of(file: EventFile) -> str | None:
 
 
 def open_unbuffered(file: EventFile) -> BinaryIO:
-    """Open a regular file by way of no link. Raises InvalidInput, OSError."""
+    """Open a regular file without following links. Raises InvalidInput, OSError."""
     folder = os.open(file.folder, _OPEN_FLAGS | os.O_DIRECTORY)
     try:
         for name in file.names[:-1]:
             below = os.open(name, _OPEN_FLAGS | os.O_DIRECTORY, dir_fd=folder)
             os.close(folder)
             folder = below
-        # A pipe in its place would otherwise wait for somebody who writes.
+        # Opening a pipe would otherwise wait for a writer.
         opened = os.open(file.names[-1], _OPEN_FLAGS | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=folder)
     finally:
         os.close(folder)
@@ -165,7 +166,7 @@ def open_unbuffered(file: EventFile) -> BinaryIO:
 def _bodies(path: Path, file: BinaryIO) -> Iterator[FileBody]:
     size = os.fstat(file.fileno()).st_size
     rest = bytearray()
-    lines_end, line = 0, 1  # the whole lines of `rest` end there; the number of its first line
+    lines_end, line = 0, 1  # the end of the whole lines of `rest`; the number of its first line
     is_array: bool | None = None
     for piece in _pieces(path, file):
         if is_array is None:
@@ -208,24 +209,24 @@ def _too_large(path: Path, part: str, bytes_max: int, hint: str) -> InvalidInput
     return _refusal(path, f"{part} is longer than {bytes_max // 2**20} MiB; {hint}")
 
 
-# What is no text
+# Binary content
 
-#: How much is looked at closely.
+#: The size of the beginning that is examined.
 _LOOK_BYTES = 64 * 1024
-#: Broken lines are rejected one by one; with more strange bytes than this there are no lines.
+#: The largest share of strange bytes in text; above it the file is refused, not each line.
 _STRANGE_SHARE_MAX = 0.05
 _STRANGE_BYTES_MAX = 16
 _find_strange = re.compile("[\x00\udc80-\udcff]")
-#: How files of other kinds begin, where a name helps.
+#: The first bytes of other kinds of files, to name these.
 _BEGINNINGS = {
     b"\x89PNG": "a picture (PNG)",
     b"PK\x03\x04": "a zip archive",
     b"SQLite format 3\x00": "an SQLite database",
     b"PAR1": "a Parquet file",
-    b"\x1f\x8b": "compressed by gzip; its name has to end in .gz",
-    b"\x28\xb5\x2f\xfd": "compressed by zstd; its name has to end in .zst",
-    b"\xff\xfe": "text in UTF-16; it has to be UTF-8",
-    b"\xfe\xff": "text in UTF-16; it has to be UTF-8",
+    b"\x1f\x8b": "compressed by gzip; its name must end in .gz",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd; its name must end in .zst",
+    b"\xff\xfe": "text in UTF-16; it must be UTF-8",
+    b"\xfe\xff": "text in UTF-16; it must be UTF-8",
 }
 
 
@@ -236,18 +237,18 @@ def _check_text(path: Path, piece: bytes) -> None:
     look = piece[:_LOOK_BYTES]
     strange = len(_find_strange.findall(look.decode(errors="surrogateescape")))
     if strange > max(_STRANGE_BYTES_MAX, _STRANGE_SHARE_MAX * len(look)):
-        why = f"{strange} of its first {len(look)} bytes are no text in UTF-8"
+        why = f"{strange} of its first {len(look)} bytes are not UTF-8 text"
         raise _refusal(path, f"it holds no events: {why}")
 
 
-#: What each event has.
+#: A key of every event.
 _MARK = b'"session_id"'
 _LINES_MAX = 20
 _FORM = (
-    "An event is a JSON object with session_id, ts, type and payload, one a line: docs/events.md"
+    "An event is a JSON object with session_id, ts, type and payload, one per line: docs/events.md"
 )
 _IMPORT_AS = "`penstock import FILE --format {}` reads such sessions"
-#: Keys by which lines of others are known.
+#: Keys that identify lines of other formats.
 _KNOWN_ROWS: tuple[tuple[frozenset[str], str, str], ...] = (
     (frozenset({"sessionId", "uuid"}), "sessions of Claude Code", _IMPORT_AS.format("claude-code")),
     (frozenset({"timestamp", "type", "payload"}), "sessions of Codex", _IMPORT_AS.format("codex")),
@@ -257,7 +258,8 @@ _KNOWN_ROWS: tuple[tuple[frozenset[str], str, str], ...] = (
 
 
 def unlike_events(content: bytes) -> str | None:
-    """Why a text file that begins so holds no events, and what to do; None where it may."""
+    """The reason that text which begins like this holds no events, with a remedy; None if it
+    may."""
     look = content.removeprefix(b"\xef\xbb\xbf").strip()
     if not look:
         return "it is empty"

@@ -1,4 +1,4 @@
-"""Importing files of events: past HTTP, but through the same log and writer."""
+"""Import of files of events, without HTTP but through the same log and writer."""
 
 import sys
 import time
@@ -35,13 +35,14 @@ from penstock.lake.query.lake_query import OwnQuery
 
 #: How long a running server may take to make room in the log.
 _ROOM_SECONDS_MAX = 120
-#: How long storing may make no progress, beyond the age at which a flush is due.
+#: How long storing may make no progress, beyond the age of a due flush.
 _STORE_SECONDS_MAX = 10
 
 
 @dataclass
 class ImportSummary:
-    """What an import did. While a server has yet to store events nobody knows which are new."""
+    """The result of an import. Until a server has stored the events, the number of new ones is
+    unknown."""
 
     files: int = 0
     accepted: int = 0
@@ -50,7 +51,7 @@ class ImportSummary:
     duplicate: int = 0
     by_server: bool = False
     waiting: bool = False
-    #: Keys of accepted events that are nearly known ones: which, and which are known.
+    #: Unknown keys of accepted events, with the similar known ones.
     near_misses: dict[str, str] = field(default_factory=dict)
     #: Matches of each redaction rule.
     redacted: Counter[str] = field(default_factory=Counter)
@@ -92,7 +93,7 @@ class EventImporter(ABC):
 
 
 class ServiceImporter(EventImporter):
-    """Sends events to a service, as an editor would, redacted before they leave the machine."""
+    """Sends events to a service, redacted before they leave the machine."""
 
     def __init__(self, service: ServiceClient, redactor: LineRedactor) -> None:
         super().__init__()
@@ -101,7 +102,7 @@ class ServiceImporter(EventImporter):
         self.summary.by_server = True
 
     def take_body(self, content: bytes, first_line: int = 1, *, ndjson: bool = True) -> None:
-        """Raises also ServerUnreachable, and what the service refuses."""
+        """Send a body. Also raises ServerUnreachable, and refusals of the service."""
         lines = [
             line
             for _, chunk in split_body([content], len(content), ndjson=ndjson)
@@ -127,7 +128,7 @@ class ServiceImporter(EventImporter):
 
 
 class FileImporter(EventImporter):
-    """Takes files into the log of a lake on this machine."""
+    """Writes files into the log of a lake on this machine."""
 
     def __init__(self, lake: Lake, tenant: str, *, by: str = OPERATOR) -> None:
         super().__init__()
@@ -137,7 +138,7 @@ class FileImporter(EventImporter):
         self._tenant = tenant
         self._acceptor = Acceptor(tenant, lake.settings, lake.log, lake.redactor)
         self._writer = Writer(WriterParts(lake, self._clock, self._metrics))
-        #: When events came in: what a running server stored of them has these times.
+        #: Arrival times, which identify these events after a running server stored them.
         self._received_us: list[int] = []
 
     def take_body(self, content: bytes, first_line: int = 1, *, ndjson: bool = True) -> None:
@@ -147,7 +148,7 @@ class FileImporter(EventImporter):
             self._append(piece)
 
     def finish(self) -> ImportSummary:
-        """Store the events in the log, or wait for a running server that does."""
+        """Store the events of the log, or wait for a running server that does."""
         summary, metrics = self.summary, self._metrics
         self._lake.tally.flush(self._lake.database)
         self._lake.redaction_tally.flush(self._lake.database)
@@ -166,7 +167,7 @@ class FileImporter(EventImporter):
         return summary
 
     def _stored_by_server(self) -> int:
-        """Count by the time at which events came in: known events kept their first one."""
+        """Count new events by arrival time: duplicates keep their first one."""
         if not self._received_us:
             return 0
         first, last = self._received_us[0], self._received_us[-1]
@@ -186,7 +187,7 @@ class FileImporter(EventImporter):
                 break
             except Backlogged as full:
                 if drained or waited_s > _ROOM_SECONDS_MAX:
-                    raise  # storing made no room
+                    raise  # storing freed no room
                 drained = self._writer.drain()
                 if not drained:  # a running server stores them
                     time.sleep(full.retry_after_s)
@@ -203,14 +204,14 @@ class FileImporter(EventImporter):
 
 
 def wait_until_stored(lake: Lake, tenant: str, patience_s: float) -> bool:
-    """Wait until another process stored the tenant's events that the log holds now. False once it
-    made no progress for so long."""
+    """Wait until another process stored the tenant's events that are in the log now. False after
+    this long without progress."""
     ends = lake.log.ends()
     return wait_while(lambda: _unstored(lake, tenant, ends), patience_s)
 
 
 def _unstored(lake: Lake, tenant: str, ends: list[int]) -> list[int]:
-    """The places of each partition's end beyond the tenant's first event that only the log has."""
+    """The end of each partition that holds unstored events of the tenant."""
     lake.log.refresh()
     arrivals = frame_decoder(lake)
     with lake.database.read() as connection:
@@ -222,12 +223,12 @@ def _unstored(lake: Lake, tenant: str, ends: list[int]) -> list[int]:
     return left if any(left) else []
 
 
-#: The file beside the login.
+#: The file of the redaction key, next to the login.
 _KEY_NAME = "redaction.key"
 
 
 def own_redactor() -> LineRedactor:
-    """By the settings here, with a key of this user. Raises RedactionRulesInvalid."""
+    """A redactor with the local settings and this user's key. Raises RedactionRulesInvalid."""
     settings = load_settings()
     seal = SecretSeal(login_path().with_name(_KEY_NAME))
     if settings.secret_key_file:

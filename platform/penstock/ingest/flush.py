@@ -1,4 +1,4 @@
-"""One flush, decided: whose turn it is, and from frames of the log to the change of the lake."""
+"""One flush, decided: whose turn it is, and how frames of the log become a change of the lake."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
@@ -19,38 +19,39 @@ from penstock.lake.duplicates import NewEvents, SessionMemory, find_new
 from penstock.lake.rows import DecodedEvents, Pause, RowGroupLimits, no_pause
 from penstock.lake.segments import Summariser
 
-#: What the bytes of a line may raise. An outage of a disk or a network raises none of these.
+#: Errors that the bytes of a line may cause; outages raise none of these.
 UNFIT = (
     ArithmeticError,
     RecursionError,
-    ValueError,  # msgspec's errors are, too
+    ValueError,  # includes msgspec's errors
     duckdb.DataError,
     duckdb.ProgrammingError,
     pa.ArrowException,
 )
 _ONE_ROW = RowGroupLimits(rows_max=1, bytes_max=1)
-#: Files of one commit: while they are written, the lease has to hold.
+#: Files per commit; the lease must last while they are written.
 FILES_PER_COMMIT_MAX = 256
-#: How much is read beyond the oldest event that waits: the log keeps it, and queries read it.
+#: Bytes read beyond the oldest waiting event; the log keeps them, and queries read them.
 BEHIND_BYTES_MAX = 512 * MIB
 
-#: When memory is full, tenants with less than this part of a flush are let go of, and read again.
+#: When memory is full, the frames of tenants with less than this share of a flush are dropped and
+#: read again later.
 _WORTH_A_FILE = 1 / 64
-#: With so much of it, it is the tenant's turn.
+#: With this share of a flush a tenant is due.
 _OVERGROWN = 1 / 4
 
 
 @dataclass
 class WaitingFrames:
-    """Frames of one tenant that were read and are not committed yet."""
+    """Frames of one tenant that were read but not committed yet."""
 
     #: The first offset in the log.
     offset: int
     since_s: float
-    #: How much had been read of the partition before.
+    #: Bytes read of the partition before.
     read_before: int = 0
     frames: list[Frame] = field(default_factory=list)
-    #: The frames, and those that came since, are in the log alone.
+    #: Whether the frames, and later ones, are only in the log.
     let_go: bool = False
     rows: int = 0
     size: int = 0
@@ -58,15 +59,15 @@ class WaitingFrames:
 
 @dataclass
 class Waiting:
-    """What waits of a partition, by tenant, in the order in which each began to wait."""
+    """The waiting frames of a partition by tenant, in the order in which each began to wait."""
 
     tenants: dict[str, WaitingFrames] = field(default_factory=dict)
     #: In memory.
     rows: int = 0
     size: int = 0
-    #: The tenant that has grown most since its frames were let go of.
+    #: The tenant that has grown most since its frames were dropped.
     grown: str | None = None
-    #: How much was read of the partition so far.
+    #: Bytes read of the partition so far.
     read: int = 0
 
     def add(self, frame: Frame, offset: int, now_s: float) -> None:
@@ -94,7 +95,7 @@ class Waiting:
                 self.size -= waiting.size
 
     def free_memory(self) -> None:
-        """Let go of all frames; the log has them."""
+        """Drop all frames from memory; the log has them."""
         for waiting in self.tenants.values():
             waiting.frames, waiting.let_go = [], True
         self.rows = self.size = 0
@@ -104,7 +105,7 @@ class Waiting:
 
 
 def wait_seconds(limits: IngestSettings, tenants: int, partitions: int = 1) -> float:
-    """How long a tenant may wait: the more tenants, the longer, to bound the files they write."""
+    """The longest wait of a tenant: longer with more tenants, to limit the number of files."""
     files_per_second = limits.flush_files_per_second_max / partitions
     return max(limits.flush_seconds_max, 2 * tenants / files_per_second)
 
@@ -112,7 +113,7 @@ def wait_seconds(limits: IngestSettings, tenants: int, partitions: int = 1) -> f
 def choose_due(
     waiting: Waiting, limits: IngestSettings, now_s: float, partitions: int = 1
 ) -> list[str]:
-    """The tenants to write now."""
+    """Choose the tenants to write now."""
     first = waiting.first()
     if first is None:
         return []
@@ -123,7 +124,7 @@ def choose_due(
         return [grown]
     wait_s = wait_seconds(limits, len(waiting.tenants), partitions)
     if now_s - first.since_s >= wait_s:
-        # One commit also takes those whose turn would come next.
+        # Add tenants that would be due next to the same commit.
         together_s = 0.0 if wait_s <= limits.flush_seconds_max else wait_s / 2
         of_age = takewhile(
             lambda tenant: now_s - waiting.tenants[tenant].since_s >= together_s, waiting.tenants
@@ -135,7 +136,7 @@ def choose_due(
 
 
 def choose_oldest(waiting: Waiting, limits: IngestSettings, tenants: Iterable[str]) -> list[str]:
-    """The first of these tenants, as far as they are one flush; there is one at least."""
+    """The first of these tenants that fit into one flush; at least one."""
     chosen: list[str] = []
     rows = size = 0
     for tenant in islice(tenants, FILES_PER_COMMIT_MAX):
@@ -148,13 +149,13 @@ def choose_oldest(waiting: Waiting, limits: IngestSettings, tenants: Iterable[st
 
 
 def fills(waiting: Waiting | WaitingFrames, limits: IngestSettings, part: float = 1) -> bool:
-    """Whether it is at least this part of what one flush may be."""
+    """Whether its size is at least this share of a flush."""
     full = waiting.rows >= part * limits.flush_rows_max
     return full or waiting.size >= part * limits.flush_bytes_max
 
 
 def _largest(waiting: Waiting, limits: IngestSettings) -> list[str]:
-    """The fewest tenants that are worth a file and leave at most half of the memory taken."""
+    """The fewest tenants that are worth a file and leave at most half of the memory in use."""
     rows, size = waiting.rows, waiting.size
     chosen = []
     worth_it = [
@@ -178,7 +179,7 @@ _ERASED = "what it names was erased"
 
 @dataclass
 class FlushInput:
-    """The frames of a flush, decoded, and what the ledger gets."""
+    """The decoded frames of a flush, and its entries for the ledger."""
 
     decoded: DecodedEvents = field(default_factory=DecodedEvents)
     rejected: list[RejectedRow] = field(default_factory=list)
@@ -217,7 +218,7 @@ class FlushInput:
             self.rejected[at] = replace(self.rejected[at], raw=b"", reason=_ERASED)
 
     def find_new(self, memories: dict[str, SessionMemory]) -> NewEvents:
-        """Separate new events from repeated ones, and add the new ones to the memories."""
+        """Separate new events from duplicates, and add the new ones to the memories."""
         decoded = self.decoded
         fresh = find_new(decoded, memories)
         self._count("stored", fresh.new)
@@ -232,7 +233,7 @@ class FlushInput:
         return fresh
 
     def _count(self, fate: str, positions: Sequence[int]) -> None:
-        """Counts by exact time first: that leaves few times to turn into hours."""
+        """Count by exact time first, which leaves few times to convert to hours."""
         tenants, events, times = self.decoded.tenants, self.decoded.events, self.decoded.received_us
         exact = Counter((tenants[i], events[i].source or "", times[i]) for i in positions)
         for (tenant, source, received_us), count in exact.items():
@@ -243,7 +244,7 @@ class FlushInput:
 def decode_frames(
     frames: Iterable[Frame], sifted_by: Summariser | None = None, pause: Pause = no_pause
 ) -> FlushInput:
-    """Reject lines that cannot be read; with `sifted_by` also those that cannot be stored."""
+    """Reject unreadable lines; with `sifted_by` also lines that cannot be stored."""
     flush = FlushInput()
     for frame in frames:
         pause()
@@ -267,7 +268,7 @@ def decode_frames(
         for source, count in counts.items():
             of_source = flush.counts[LedgerKey(header.tenant, source, hour_of(header.received_us))]
             of_source.accepted += count
-            # The bytes of a frame with several sources are shared out.
+            # Divide the bytes of a frame among its sources.
             of_source.bytes += len(frame.body) * count // total
     return flush
 
@@ -277,12 +278,12 @@ def hour_of(us: int) -> int:
 
 
 def _storable(text: str) -> str:
-    """Make a text that every database takes: a bad line's own source may hold anything."""
+    """Make text that every database accepts: the source of a bad line may contain anything."""
     return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
 def _sift(frame: Frame, summariser: Summariser) -> tuple[Frame, list[RejectedLine]]:
-    """Split off the lines that cannot be stored: a flush is stored as a whole or not at all."""
+    """Split off lines that cannot be stored, since a flush is stored as a whole or not at all."""
     fit: list[bytes] = []
     unfit: list[RejectedLine] = []
     for number, line in enumerate(frame.body.split(b"\n"), 1):

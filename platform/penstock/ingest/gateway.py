@@ -1,4 +1,4 @@
-"""The gateway: from a request body to values of the event log, durable before the answer."""
+"""The gateway: from a request body to durable values of the event log."""
 
 import asyncio
 import sys
@@ -22,20 +22,20 @@ from penstock.events.redaction.rules import SourceRule
 from penstock.events.validation import Rejection, ValidatedLines, validate_parts
 from penstock.ingest.decompression import BodyUnreadable
 
-#: Validated at once, so that other requests get their turn in between.
+#: Validated at a time, so that other requests get their turn.
 CHUNK_BYTES = 256 * 1024
-#: A body with more lines that are no events is something else, and the answer would list them all.
+#: A body with more invalid lines is something else, and the answer would list them all.
 REJECTED_LINES_MAX = 100_000
-#: Written before others have a turn, but for a larger value.
+#: Written at a time, unless a single value is larger.
 APPEND_BYTES_MAX = 512 * 1024
-#: How long a failed append counts as the log's state: balancers send nothing to a gateway that is
-#: not ready, and no request would show that the log is back.
+#: How long a failed append marks the log as failed. Balancers send nothing to an unready gateway,
+#: so no request would show that the log is back.
 _FAILURE_SECONDS = 5.0
 
 
 @dataclass
 class Acceptance:
-    """What became of a piece of a body, or of several pieces together."""
+    """The result of a piece of a body, or of several pieces."""
 
     accepted: int = 0
     rejections: list[Rejection] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Acceptance:
 
 
 class Acceptor:
-    """Turns bodies of one tenant into values of this log, as it is now."""
+    """Turns bodies of one tenant into values of this log."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Acceptor:
         self._partitions, self._value_bytes_max = log.partitions, log.value_bytes_max
         bytes_max = log.value_bytes_max - HEADER_BYTES_MAX
         self._event_bytes_max = min(settings.room(EventLogSettings).event_bytes_max, bytes_max)
-        # Rejected lines are stored as JSON, where they take more room.
+        # Rejected lines are stored as JSON, which needs more room.
         self._rejected_line_bytes_max = min(REJECTED_LINE_BYTES_MAX, bytes_max // 2)
 
     def accept(
@@ -81,7 +81,7 @@ class Acceptor:
         ndjson: bool = False,
         array_bytes_max: int = sys.maxsize,
     ) -> Iterator[Acceptance]:
-        """Take a body in, a piece at a time, so that the caller may do something else between."""
+        """Accept a body one piece at a time, so that the caller may yield in between."""
         place = (self._tenant, received_us, self._partitions, self._rejected_line_bytes_max)
         rejected = 0
         chunks = split_body(
@@ -97,7 +97,7 @@ class Acceptor:
             validated, misses = ValidatedLines([], [], [], []), NearMisses()
             for part in validate_parts(redacted.lines, number, self._event_bytes_max):
                 if validated.rejections:
-                    yield Acceptance()  # a turn for others: to look at each line takes long
+                    yield Acceptance()  # let others run: checking each line takes long
                 validated.lines.extend(part.lines)
                 validated.sessions.extend(part.sessions)
                 validated.sources.extend(part.sources)
@@ -107,7 +107,7 @@ class Acceptor:
                 if rejected > REJECTED_LINES_MAX:
                     last = part.rejections[-1]
                     raise BodyUnreadable(
-                        why=f"more than {REJECTED_LINES_MAX} of its lines are no events; "
+                        why=f"more than {REJECTED_LINES_MAX} of its lines are not events; "
                         f"line {last.line}: {last.reason}"
                     )
             validated.rejections.extend(
@@ -131,11 +131,11 @@ class Acceptor:
             except StopIteration as end:
                 redacted: RedactedLines = end.value
                 return redacted
-            yield Acceptance()  # a turn for others
+            yield Acceptance()  # let others run
 
 
 class InflightBytes:
-    """The bytes that requests hold in memory, bounded for all and for each tenant."""
+    """Bytes that requests hold in memory, bounded in total and per tenant."""
 
     def __init__(self, bytes_max: int, tenant_bytes_max: int, metrics: Metrics) -> None:
         self._bytes_max = bytes_max
@@ -147,7 +147,7 @@ class InflightBytes:
     @contextmanager
     def holding(self, tenant: str) -> Iterator[Callable[[int], None]]:
         """Yield a function that holds more bytes until the block ends. It raises Backlogged or
-        TooManyRequests, and then holds no more than before."""
+        TooManyRequests, and then holds nothing more."""
         held = 0
 
         def hold(size: int) -> None:
@@ -184,9 +184,9 @@ class _PendingAppend:
 
 
 class GroupCommit:
-    """Appends to the log on a thread of its own: many requests, one sync.
+    """Appends to the log on its own thread: many requests share one sync.
 
-    What arrives while the disk is busy is written together next; the callers bound the memory."""
+    Whatever arrives while the disk is busy is written together next. Callers bound the memory."""
 
     def __init__(self, log: EventLog, block_bytes_max: int, metrics: Metrics) -> None:
         self._log = log
@@ -200,7 +200,8 @@ class GroupCommit:
         self._thread.start()
 
     async def append(self, values: Values) -> None:
-        """Return once the values are on disk. Raises what the log raises; then some may be."""
+        """Return once the values are on disk. Raises the errors of the log, after which some may
+        be."""
         for part in _appends_of(values):
             await self._append_part(part)
 
@@ -221,7 +222,7 @@ class GroupCommit:
         return public_cause(failure[0])
 
     def close(self) -> None:
-        """Write what is pending, and end."""
+        """Write what is pending, then end."""
         with self._changed:
             self._closing = True
             self._changed.notify()
@@ -265,7 +266,7 @@ class GroupCommit:
 
 
 def _appends_of(values: Values) -> Iterator[Values]:
-    """Cut an append, so that a large body does not keep small ones waiting."""
+    """Split an append, so that a large body does not delay small ones."""
     part: defaultdict[int, list[bytes]] = defaultdict(list)
     size = 0
     for partition, of_partition in values.items():

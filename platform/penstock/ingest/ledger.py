@@ -1,4 +1,4 @@
-"""The ledger: what came in and what became of it, and whether that adds up."""
+"""The ledger: what arrived, what became of it, and whether it adds up."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _READ_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True)
 class LedgerRow:
-    """Counts of one tenant's source in one hour; `waiting` events are only in the log so far."""
+    """Counts of a tenant's source in one hour; `waiting` events are only in the log so far."""
 
     tenant: str
     source: str
@@ -35,16 +35,16 @@ class LedgerRow:
     rejected: int
     waiting: int
     erased: int = 0
-    #: Not among the accepted: recorders had no room for them.
+    #: Dropped by recorders without room; not among the accepted.
     dropped: int = 0
 
 
 @dataclass(frozen=True)
 class WaitingEvents:
-    """Events that only the log has."""
+    """Events that are only in the log."""
 
     events: int
-    #: When the oldest came in, in microseconds.
+    #: Arrival of the oldest, in microseconds.
     since_at: int
     why: str
 
@@ -52,9 +52,9 @@ class WaitingEvents:
 @dataclass(frozen=True)
 class LedgerReport:
     rows: list[LedgerRow]
-    #: Sentences, one for each thing that does not add up.
+    #: One sentence for each thing that does not add up.
     discrepancies: list[str]
-    #: Also those that somebody accepted.
+    #: Including accepted gaps.
     gaps: list[LogGap]
     waiting: WaitingEvents | None = None
 
@@ -71,7 +71,7 @@ def read_ledger(lake: Lake, since_us: int = 0, *, tenant: str | None = None) -> 
     while overtaken:
         sums, live_rows, gaps, next_offsets = _read_stored(lake)
         if next_offsets == before:
-            break  # the writer did not take the events over: a gap that is not entered yet
+            break  # a gap that the writer has not entered yet
         arrivals = _count_log(lake.log, decoder, next_offsets)
         overtaken = arrivals.overtaken
         before = next_offsets
@@ -96,7 +96,7 @@ def read_ledger(lake: Lake, since_us: int = 0, *, tenant: str | None = None) -> 
     ]
     if whole != live_rows:
         differ = f"{whole} events were stored, but the segments hold {live_rows} rows"
-        # A tenant is not told how many events others have.
+        # A tenant must not see the number of others' events.
         several = "the segments do not hold as many rows as events were stored"
         discrepancies.append(differ if tenant is None else several)
     for gap in gaps:
@@ -116,7 +116,7 @@ def read_ledger(lake: Lake, since_us: int = 0, *, tenant: str | None = None) -> 
     return LedgerReport(rows, discrepancies, gaps, held_up)
 
 
-#: A healthy writer is no later than this.
+#: A healthy writer is never later than this.
 _LATE_SECONDS = 10
 
 
@@ -129,10 +129,10 @@ def _why(lake: Lake, since_us: int, tenants: int) -> str:
         writers = connection.execute(holds).scalar_one()
         age_s = (clock_us(connection) - since_us) / 1_000_000
     if not writers:
-        return "no writer runs: `penstock serve` stores them, and so does the next import"
+        return "no writer is running: `penstock serve` or the next import stores them"
     if age_s < flush_s + _LATE_SECONDS:
         return f"a writer gathers events for up to {flush_s:g} s before it stores them"
-    return "a writer runs, but has stored nothing of them: /readyz and its log say what is wrong"
+    return "a writer is running, but stored none of them: see /readyz and its log"
 
 
 def _read_stored(
@@ -150,13 +150,13 @@ def _read_stored(
 
 @dataclass
 class _Arrivals:
-    """What the log has beyond the lake."""
+    """Events of the log that the lake does not cover."""
 
     events: Counter[_Key] = field(default_factory=Counter)
     rejected: Counter[_Key] = field(default_factory=Counter)
-    #: When the oldest events of each tenant came in.
+    #: Arrival of each tenant's oldest events.
     oldest_us: dict[str, int] = field(default_factory=dict)
-    #: The log let go of some meanwhile.
+    #: Whether the log deleted some meanwhile.
     overtaken: bool = False
 
     def add(self, header: FrameHeader) -> None:

@@ -1,5 +1,5 @@
-"""Sessions in which something was masked: later model calls lose their token ids, which would
-decode to it. The writer of a session's partition does this, whatever gateway an event came by."""
+"""Sessions with masked content: their later model calls lose their token ids, which would reveal
+it. The writer of a session's partition removes them, whatever gateway an event came from."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from penstock.lake.buckets import SessionId
 from penstock.lake.rows import DecodedEvents
 from penstock.lake.tables import masked_session
 
-#: A session that goes on from a masked one repeats what was said there from its first event on.
+#: A session that continues a masked one repeats its content from its first event on.
 _FROM_THE_START = 0
 _LINK = b'"parent_session"'
 _start_decoder = msgspec.json.Decoder(SessionStart)
@@ -31,7 +31,7 @@ _start_decoder = msgspec.json.Decoder(SessionStart)
 
 @dataclass
 class MaskSigns:
-    """What the lines of a flush may hold: without a sign nobody looks at each line."""
+    """Possible content of a flush's lines. Without signs no line is examined."""
 
     placeholders: bool = False
     token_ids: bool = False
@@ -48,13 +48,13 @@ class MaskSigns:
 
 @dataclass(frozen=True)
 class MaskedSessions:
-    #: Sessions that are masked anew, or from an earlier moment on.
+    #: Sessions that are newly masked, or from an earlier time on.
     fresh: Mapping[SessionId, int] = field(default_factory=dict)
     #: Calls that lost their token ids.
     calls: int = 0
 
     def settle(self, connection: Connection) -> None:
-        """Note the sessions in the transaction that stores the events."""
+        """Record the sessions in the transaction that stores the events."""
         if self.fresh:
             insert = insert_of(connection)(masked_session)
             earlier = sa.case(
@@ -113,7 +113,7 @@ def _is_masked(payload: bytes) -> bool:
 
 
 def _follow(parents: Mapping[SessionId, SessionId], since: dict[SessionId, int]) -> None:
-    """Pass masks on to sessions that go on from masked ones, to any depth within the flush."""
+    """Pass masks on to sessions that continue masked ones, to any depth within the flush."""
     below = {session for session, parent in parents.items() if parent in since}
     while below:
         since.update(dict.fromkeys(below, _FROM_THE_START))

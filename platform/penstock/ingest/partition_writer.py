@@ -1,4 +1,4 @@
-"""One partition's way from the log into the lake: read, plan, write, commit."""
+"""The way of one partition from the log into the lake: read, plan, write, commit."""
 
 import math
 import time
@@ -63,36 +63,36 @@ from penstock.lake.settings import LakeSettings
 from penstock.lake.upkeep.sorted_merge import tenant_pieces
 
 _READ_BYTES = 1024 * 1024
-#: How long a partition of another process is left alone.
+#: How long another process's partition is left alone.
 _CLAIM_SECONDS = 0.5
 
 log_line = structlog.get_logger()
 
 
 class LogTruncated(PenstockError):
-    """Partition {partition} of the event log ends at {end}, but the lake covers it up to
-    {covered}: the log was cut or replaced by an older one. Restore it, or move the log
-    directory away, so that a new log is started."""
+    """Partition {partition} of the event log ends at {end}, but the lake covers it up to {covered}:
+    the log was truncated or replaced by an older one. Restore it, or move the log directory away to
+    start a new log."""
 
 
 class LogExpired(PenstockError):
-    """Partition {partition} of the event log begins at {first} now, but the lake covers it only
-    up to {covered}: its retention ran ahead of the writer. The events between are lost; the
-    ledger has the gap. Give the topic a longer retention, or start more writers."""
+    """Partition {partition} of the event log now begins at {first}, but the lake covers it only up
+    to {covered}: the log's retention overtook the writer. The events between are lost; the ledger
+    shows the gap. Give the topic a longer retention, or start more writers."""
 
 
 @dataclass(frozen=True)
 class WriterParts:
-    """What the partitions of a writer share, so that limits hold for the process.
+    """Parts shared by the partitions of a writer, so that limits hold for the process.
 
-    `crash_point` is called at the steps of the protocol, for tests that end the process there."""
+    `crash_point` is called at the steps of the protocol; tests end the process there."""
 
     lake: Lake
     clock: Clock
     metrics: Metrics
     crash_point: Callable[[str], None] = lambda _point: None
     owner: str = field(default_factory=lambda: uuid.uuid4().hex)
-    #: Shared with the requests that the process answers.
+    #: Shared with the requests of the process.
     right_of_way: RightOfWay = field(default_factory=RightOfWay)
 
     @cached_property
@@ -114,7 +114,7 @@ class WriterParts:
 
 
 class PartitionWriter:
-    """Owns one partition while it can. Not shared between threads."""
+    """Owns one partition while it can. Not thread-safe."""
 
     def __init__(self, parts: WriterParts, partition: int, log: LogShape) -> None:
         self._parts = parts
@@ -123,7 +123,7 @@ class PartitionWriter:
         self._known = parts.known
         self._decoder = frame_decoder(parts.lake, log.partitions, self._count_redactions)
         self._limits = parts.lake.settings.room(IngestSettings)
-        #: There is probably more to read.
+        #: Whether there is probably more to read.
         self.behind = False
         #: False when the partition is another writer's share.
         self.in_share = True
@@ -133,13 +133,13 @@ class PartitionWriter:
         self._try_again_s = -math.inf
         self._renewed_s = 0.0
         self._covered: int | None = None
-        #: What was read up to the position, and is not committed yet.
+        #: Frames up to the position that are not committed yet.
         self._waiting = Waiting()
         self._position = 0
         self._moved_s = 0.0
 
     def _count_redactions(self, tenant: str, matches: Mapping[SourceRule, int]) -> None:
-        """Counts lines that came past a gateway, which would have counted them."""
+        """Count redactions in lines that came past a gateway, which would have counted them."""
         if matches:
             now_us = self._parts.clock.now_us()
             self._parts.lake.redaction_tally.count(tenant, now_us, matches)
@@ -154,7 +154,7 @@ class PartitionWriter:
         return self._claim is None or self._position == self._claim.next_offset
 
     def step(self, *, drain: bool = False, hurried: bool = False, end: int | None = None) -> bool:
-        """Read new values, and flush when it is time.
+        """Read new values, and flush when due.
 
         `drain` flushes once there is no more to read, `hurried` even before."""
         claim = self._claim or self._try_claim()
@@ -168,7 +168,7 @@ class PartitionWriter:
             due = choose_oldest(self._waiting, self._limits, self._waiting.tenants)
         if not due and fills(self._waiting, self._limits):
             self._waiting.free_memory()
-        # Values that nobody waits for have to be passed, too.
+        # Values without waiting tenants must also be passed.
         passed = at_once or now_s - self._moved_s >= self._limits.flush_seconds_max
         past = passed and not self._waiting.tenants
         if due or (past and not self.idle):
@@ -182,7 +182,7 @@ class PartitionWriter:
         return moved
 
     def start_over(self) -> None:
-        """Forget what is in memory: the database says where to go on."""
+        """Forget what is in memory; the database says where to resume."""
         self._claim = None
         self.behind = False
         self._try_again_s = -math.inf
@@ -191,7 +191,7 @@ class PartitionWriter:
         self._waiting = Waiting()
 
     def release(self) -> None:
-        """Leave the partition to another writer, which reads again what is not committed."""
+        """Leave the partition to another writer, which reads uncommitted values again."""
         if self._claim is not None:
             commits.release_claim(self._parts.lake.database, self._claim)
             self._claim = None
@@ -228,7 +228,7 @@ class PartitionWriter:
         covered = max(claim.next_offset, *claim.ahead.values(), 0)
         if bounds.end < covered:
             raise LogTruncated(partition=number, end=bounds.end, covered=covered)
-        self._known.forget()  # another writer may have committed since this one last did
+        self._known.forget()  # another writer may have committed meanwhile
         self._known.cover(number, self._log.partitions)
         log.trim(number, claim.next_offset)  # the last owner may not have done it
         self._go_on_with(claim)
@@ -266,15 +266,15 @@ class PartitionWriter:
             for value in entry.values:
                 for partition, frame in self._decoder.placed(value, self._partition):
                     if entry.offset < claim.ahead.get(frame.header.tenant, 0):
-                        continue  # stored, or sent on, before this writer began to read here
+                        continue  # stored or forwarded before this writer began to read here
                     if partition == self._partition:
                         waiting.add(frame, entry.offset, now_s)
                     else:
                         strays[partition] += encode_values(frame, log.value_bytes_max)
             waiting.read += sum(map(len, entry.values))
         if strays:
-            # Only the owner of a session's partition knows which of its events are new. What is
-            # sent on twice, after a failure, it finds to be duplicates.
+            # Only the owner of a session's partition knows which of its events are new. Events
+            # forwarded twice, after a failure, are duplicates there.
             log.append(strays)
             self._parts.metrics.add("values_forwarded_total", sum(map(len, strays.values())))
         self._position = entries[-1].next_offset
@@ -291,7 +291,7 @@ class PartitionWriter:
             self._store(claim, tenants, sifted, pause)
 
     def _frames_of(self, tenants: Sequence[str]) -> list[Frame]:
-        """Frames in memory, and those that are read again. Raises LogExpired."""
+        """Frames from memory, or read again. Raises LogExpired."""
         waiting = [self._waiting.tenants[tenant] for tenant in tenants]
         frames = [frame for of_tenant in waiting for frame in of_tenant.frames]
         let_go = {tenant: of for tenant, of in zip(tenants, waiting, strict=True) if of.let_go}
@@ -386,9 +386,9 @@ class PartitionWriter:
         sources: Mapping[Source, SourceLines],
         settle: Callable[[Connection], bool],
     ) -> Callable[[Connection], bool]:
-        """Write rejected lines to files; the answer enters them in the commit.
+        """Write rejected lines to files; returns a function that enters them in the commit.
 
-        It refuses where more was erased meanwhile."""
+        It refuses if more was erased meanwhile."""
         if not rows:
             return settle
         of_tenant: defaultdict[str, list[RejectedRow]] = defaultdict(list)
@@ -415,14 +415,14 @@ class PartitionWriter:
     def _write_segments(
         self, claim: PartitionClaim, decoded: DecodedEvents, fresh: NewEvents, pause: Pause
     ) -> list[CoveredSegment]:
-        """One segment for each tenant with new events."""
+        """Write one segment per tenant with new events."""
         parts, summariser = self._parts, self._parts.lake.summariser
         tenants = {decoded.tenants[at] for at in fresh.new}
         names = self._announce(claim, sorted(tenants))
         tables: Iterable[pa.Table] = decoded.to_tables(fresh.new, fresh.consents, ROW_GROUPS, pause)
         summaries: dict[str, pa.Table] = {}
         if len(names) > 1:
-            # To summarise many small files one by one would cost more than to write them.
+            # Summarizing many small files one by one would cost more than writing them.
             tables = list(tables)
             summaries = dict(tenant_pieces([summariser.summarise(pa.concat_tables(tables))]))
         segments: list[CoveredSegment] = []
@@ -447,7 +447,7 @@ class PartitionWriter:
     def _announce(
         self, claim: PartitionClaim, tenants: Sequence[str], *kind: str
     ) -> dict[str, str]:
-        """Name one file a tenant that is about to be written."""
+        """Name the files that are about to be written, one per tenant."""
         label = f"{self._position:016x}-{claim.epoch}"
         names = {tenant: new_name(tenant, self._partition, label, *kind) for tenant in tenants}
         database, owner = self._parts.lake.database, self._parts.owner
@@ -455,7 +455,7 @@ class PartitionWriter:
         return names
 
     def _covered_without(self, tenants: Sequence[str]) -> int:
-        """Find the offset up to which nobody's events wait once these tenants' are stored."""
+        """Find the offset up to which no events wait once these tenants' are stored."""
         stored = set(tenants)
         left = (frames for tenant, frames in self._waiting.tenants.items() if tenant not in stored)
         return min((frames.offset for frames in islice(left, 1)), default=self._position)

@@ -1,4 +1,4 @@
-"""Rejected lines: storing them in files of the store, reading them, sending them again."""
+"""Rejected lines: storing them in files of the store, reading them, and replaying them."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,11 +41,11 @@ SUFFIX = ".lines"
 
 @dataclass(frozen=True, kw_only=True)
 class RejectedEntry(RejectedRow):
-    """A stored row; `raw` is all of its lines where they were acknowledged."""
+    """A stored row. `raw` holds all of its lines if they had been acknowledged."""
 
     id: int
     replayed_at: int | None
-    #: How many lines of this kind the row stands for.
+    #: The number of lines that the row represents.
     lines: int
 
 
@@ -55,13 +55,13 @@ _COLUMNS = [column.name for column in fields(RejectedEntry) if column.name != "r
 @dataclass(frozen=True)
 class ReplayOutcome:
     accepted: int
-    #: id → why the line was rejected again.
+    #: By id, why the line was rejected again.
     refused: dict[int, str]
 
 
 @dataclass(frozen=True)
 class TrippedFuse:
-    """A source most of whose lines were rejected when it tripped."""
+    """A source whose lines were mostly rejected when its fuse tripped."""
 
     tenant: str
     source: str
@@ -100,7 +100,7 @@ def write_rejected(store: ObjectStore, name: str, plan: RejectionPlan) -> None:
 
 
 def enter_rejected(connection: Connection, name: str, plan: RejectionPlan) -> None:
-    """Insert the rows of a plan whose lines are in the file of this name."""
+    """Insert the rows of a plan whose lines are in the named file."""
     rows: list[dict[str, object]] = []
     start = 0
     for lines in plan.stored:
@@ -131,7 +131,7 @@ def trip_fuses(connection: Connection, trips: Mapping[Source, SourceLines]) -> N
 
 
 def remove_old_lines(lake: Lake, _metrics: Metrics) -> str | None:
-    """Remove lines that are too old, and files without lines: an upkeep job."""
+    """Remove old lines, and files without lines: an upkeep job."""
     removed = _remove_lines(lake, rejected.c.received_at < now_us(-DAYS_MAX * _DAY_SECONDS))
     return f"removed {removed} rejected lines older than {DAYS_MAX} days" if removed else None
 
@@ -164,7 +164,7 @@ def _remove_aged(lake: Lake, scope: RetentionScope) -> RetentionCount:
 AGED_LINES = RetentionPart(_count_aged, _remove_aged)
 
 
-# Fuses, by a person
+# Fuses
 
 
 def list_fuses(database: Database) -> list[TrippedFuse]:
@@ -174,23 +174,23 @@ def list_fuses(database: Database) -> list[TrippedFuse]:
 
 
 def fuse_warnings(database: Database) -> list[str]:
-    """Warn everybody, and so name no tenant."""
+    """Warnings for everybody, which must not name a tenant."""
     query = sa.select(sa.func.count()).select_from(rejection_fuse)
     with database.read() as connection:
         count = connection.execute(query).scalar_one()
     sources = "1 source" if count == 1 else f"{count} sources"
-    hint = "nothing else waits for them; see penstock rejected fuses"
+    hint = "other lines are stored as usual; see `penstock rejected fuses`"
     return [f"Most lines of {sources} are rejected; {hint}"] if count else []
 
 
 def release_fuse(database: Database, tenant: str, source: str) -> None:
-    """Store its rejected lines again. Raises InvalidInput."""
+    """Store a source's rejected lines again. Raises InvalidInput."""
     columns = rejection_fuse.c
     fuse = sa.delete(rejection_fuse).where(columns.tenant == tenant, columns.source == source)
     with database.write() as connection:
         if not connection.execute(fuse).rowcount:
             what = f"The fuse of the source {source!r} of {tenant}"
-            raise InvalidInput(what=what, why="it has not tripped; see penstock rejected fuses")
+            raise InvalidInput(what=what, why="it has not tripped; see `penstock rejected fuses`")
 
 
 # Reading
@@ -204,7 +204,8 @@ def list_rejected(
     tenant: str | None = None,
     before: int | None = None,
 ) -> list[RejectedEntry]:
-    """The newest first, of all tenants or of one; with `replayed` also those sent again."""
+    """List rejected lines, the newest first, of all tenants or one; with `replayed` also replayed
+    ones."""
     query = _of(tenant).order_by(rejected.c.id.desc()).limit(limit)
     if not replayed:
         query = query.where(rejected.c.replayed_at.is_(None))
@@ -247,7 +248,7 @@ def contents_of(store: ObjectStore, rows: Sequence[sa.RowMapping]) -> Iterator[t
 
 
 def find_damage(lake: Lake) -> Iterator[VerificationFinding]:
-    """Rows of rejected lines whose file does not hold them."""
+    """Find rows of rejected lines whose file does not hold them."""
     query = sa.select(rejected).order_by(rejected.c.file, rejected.c.start)
     with lake.database.read() as connection:
         rows = connection.execute(query).mappings().all()
@@ -264,15 +265,15 @@ def find_damage(lake: Lake) -> Iterator[VerificationFinding]:
                 yield VerificationFinding(name, problem)
 
 
-# Sending again
+# Replaying
 
 
 def replay_rejected(
     lake: Lake, clock: Clock, ids: list[int] | None = None, *, tenant: str | None = None
 ) -> ReplayOutcome:
-    """Append those of these lines, or of all that wait, that are accepted now.
+    """Append those lines, or all waiting ones, that are accepted now.
 
-    After a kill it may be run again: a line that is appended twice is one event."""
+    After a kill it can be repeated: a line that is appended twice is one event."""
     for entry_id in ids or ():
         read_rejected(lake, entry_id, tenant=tenant)
     query = _of(tenant).where(rejected.c.replayed_at.is_(None))
@@ -303,9 +304,9 @@ def replay_rejected(
 def _accept_again(
     lake: Lake, clock: Clock, entry: RejectedEntry, values: defaultdict[int, list[bytes]]
 ) -> int:
-    """Append all lines of an entry, or none; the answer counts them."""
+    """Append all lines of an entry or none; the answer counts them."""
     if entry.truncated:
-        raise EventInvalid("only its beginning was kept")
+        raise EventInvalid("only its beginning was stored")
     if entry.lines > 1 and not entry.acknowledged:
         raise EventInvalid(f"it stands for {entry.lines} lines, of which only this one was kept")
     lines = entry.raw.split(b"\n") if entry.acknowledged else [entry.raw]

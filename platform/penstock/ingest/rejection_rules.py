@@ -1,8 +1,8 @@
-"""What becomes of rejected lines, decided: which are stored, which are counted, which fuse trips.
+"""Decisions on rejected lines: which are stored, which are counted, and which fuse trips.
 
-A line that the gateway refused is stored while its tenant has room; beyond that the first of each
-kind is, and the others are counted. Acknowledged lines that cannot be stored are always kept whole.
-Nothing that a tenant sends stops the writer."""
+A refused line is stored while its tenant has room; beyond that only the first of each kind is, and
+the others are counted. Acknowledged lines that cannot be stored are always kept whole. Nothing that
+a tenant sends stops the writer."""
 
 import re
 from collections import Counter, OrderedDict
@@ -13,15 +13,15 @@ from typing import NamedTuple
 from penstock.core.settings import MIB
 from penstock.lake.commits import LedgerCounts, LedgerKey
 
-#: Bounds on one tenant's rejected lines that were not sent again.
+#: The limit of a tenant's rejected lines that were not replayed.
 ROWS_MAX = 2_000
 BYTES_MAX = 16 * MIB
-#: Kinds of which a line is stored beyond that.
+#: Kinds that still get a stored line beyond that.
 KINDS_MAX = 200
-#: Older rejected lines are removed.
+#: The age at which rejected lines are removed.
 DAYS_MAX = 30
 WINDOW_LINES = 10_000
-#: Sources with rejected lines that a process watches; the least recent one is forgotten.
+#: Sources with rejected lines that a process tracks; the least recent one is forgotten.
 SOURCES_MAX = 4_096
 KIND_CHARS_MAX = 120
 
@@ -36,13 +36,13 @@ class Source(NamedTuple):
 
 class RejectionKind(NamedTuple):
     source: str
-    #: The reason without what differs from line to line.
+    #: The reason without its variable parts.
     kind: str
 
 
 @dataclass(frozen=True)
 class RejectedRow:
-    """A rejected line. `line` is its position in the request that brought it."""
+    """A rejected line. `line` is its position in its request."""
 
     tenant: str
     source: str
@@ -60,7 +60,7 @@ class RejectedRow:
 
 @dataclass
 class RejectedLines:
-    """A row to store: its first line, and how many lines it stands for."""
+    """A row to store: its first line, and how many lines it represents."""
 
     first: RejectedRow
     kind: RejectionKind
@@ -74,13 +74,13 @@ class RejectedLines:
 
 @dataclass
 class StoredRejections:
-    """What is stored of one tenant."""
+    """The stored rejected lines of one tenant."""
 
     rows: int = 0
     bytes: int = 0
-    #: The newest row of each kind: an id where it is stored already.
+    #: The newest row of each kind: its id, once it is stored.
     newest: dict[RejectionKind, int | RejectedLines] = field(default_factory=dict)
-    #: Sources whose fuse has tripped: their lines are only counted.
+    #: Sources with a tripped fuse, whose lines are only counted.
     tripped: set[str] = field(default_factory=set)
 
     def has_room_for(self, row: RejectedRow) -> bool:
@@ -90,15 +90,15 @@ class StoredRejections:
 
 @dataclass
 class RejectionPlan:
-    """What one flush stores of its rejected lines."""
+    """The rejected lines that one flush stores."""
 
     stored: list[RejectedLines] = field(default_factory=list)
-    #: How many lines more the rows with these ids stand for.
+    #: Additional lines that the rows with these ids represent.
     counted: Counter[int] = field(default_factory=Counter)
 
 
 def plan_rejections(rows: Iterable[RejectedRow], stored: StoredRejections) -> RejectionPlan:
-    """Plan the rows of one tenant, and change `stored` to what it is afterwards."""
+    """Plan the rows of one tenant, and update `stored` accordingly."""
     plan = RejectionPlan()
     set_aside: dict[RejectionKind, RejectedLines] = {}
     for row in rows:
@@ -110,7 +110,7 @@ def plan_rejections(rows: Iterable[RejectedRow], stored: StoredRejections) -> Re
             set_aside[kind].lines += 1
             set_aside[kind].contents.append(row.raw)
             continue
-        nothing_new = not row.raw and kind in stored.newest  # nothing of the line is kept
+        nothing_new = not row.raw and kind in stored.newest  # the line is not stored
         if nothing_new or not stored.has_room_for(row):
             if kind not in stored.newest and len(stored.newest) >= KINDS_MAX:
                 kind = RejectionKind("", _OTHER_KIND)
@@ -134,11 +134,11 @@ def plan_rejections(rows: Iterable[RejectedRow], stored: StoredRejections) -> Re
 
 @dataclass(frozen=True)
 class SourceLines:
-    """The lines of one source, in a flush or over time."""
+    """Line counts of one source, in a flush or over time."""
 
     seen: float
     rejected: float
-    #: Why the last one was rejected.
+    #: The last reason of a rejection.
     reason: str = ""
 
 
@@ -154,18 +154,18 @@ class RejectionFuses:
         self._windows: OrderedDict[Source, SourceLines] = OrderedDict()
 
     def trips(self, flush: Mapping[Source, SourceLines]) -> dict[Source, SourceLines]:
-        """Sources over the limit with this flush. Changes nothing: a flush may be tried again."""
+        """Sources over the limit with this flush. Changes nothing, since a flush may be retried."""
         trips = {}
         for source, lines in flush.items():
             total = self._with(source, lines)
-            # A share of the whole window, so that a few bad lines on a quiet day trip nothing.
+            # A share of the whole window, so that a few bad lines on a quiet day trip no fuse.
             limit = self._ratio_max * max(total.seen, self._window_lines)
             if lines.rejected and total.rejected > limit:
                 trips[source] = total
         return trips
 
     def add(self, flush: Mapping[Source, SourceLines]) -> None:
-        """Count a committed flush. A tripped fuse begins anew once somebody releases it."""
+        """Count a committed flush. A tripped fuse starts anew once it is released."""
         trips = self.trips(flush)
         for source, lines in flush.items():
             if not lines.rejected and source not in self._windows:

@@ -1,4 +1,4 @@
-"""What ingest brings."""
+"""The ingest room."""
 
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -60,9 +60,9 @@ def checks() -> list[Any]:
 ROOM = Room(
     package="penstock.ingest",
     summaries={
-        "ledger": "What came in, per source and hour, and what became of it.",
-        "rejected": "Rejected lines: why, and sending them again.",
-        "events": "What an event is.",
+        "ledger": "Show what arrived per source and hour, and what became of it.",
+        "rejected": "Rejected lines: their reasons, and replaying them.",
+        "events": "The format of events.",
     },
     commands=commands,
     tables=tables,

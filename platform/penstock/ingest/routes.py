@@ -1,4 +1,4 @@
-"""`POST /v1/events`, as docs/reference/http.md describes it."""
+"""`POST /v1/events`, as described in docs/reference/http.md."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -34,13 +34,13 @@ from penstock.lake.lake import Lake
 
 _NDJSON = "application/x-ndjson"
 _WARNINGS_MAX = 20
-#: An array is in memory as a whole: a larger one would keep others waiting.
+#: Arrays are held in memory as a whole, and larger ones would delay others.
 ARRAY_BYTES_MAX = 16 * MIB
 
 
 @dataclass
 class Gateway:
-    """What takes events in."""
+    """The parts that accept events."""
 
     settings: Settings
     authorizer: Authorizer
@@ -68,7 +68,7 @@ class Refused(msgspec.Struct):
 
 
 class KeyWarning(msgspec.Struct):
-    """A key that nothing reads; `known` was probably meant. `line` is the first that has it."""
+    """A key that nothing reads; `known` was probably meant. `line` is the first one with it."""
 
     key: str
     known: str
@@ -77,7 +77,7 @@ class KeyWarning(msgspec.Struct):
 
 
 class Accepted(msgspec.Struct):
-    """What became of a body; the accepted lines are on disk."""
+    """The result of a body; its accepted lines are on disk."""
 
     accepted: int
     rejected: list[Refused]
@@ -86,11 +86,11 @@ class Accepted(msgspec.Struct):
 
 @dataclass
 class EventsOperation(RefusableOperation):
-    """`POST /v1/events`, whose body is read as it comes and not by a type."""
+    """`POST /v1/events`, whose body is a stream without a type."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        lines = Schema(type=OpenAPIType.STRING, description="An event a line.")
+        lines = Schema(type=OpenAPIType.STRING, description="One event per line.")
         event = schema_of(inlined(event_schema()))
         array = Schema(type=OpenAPIType.ARRAY, items=event)
         forms = {_NDJSON: lines, "application/json": array}
@@ -149,7 +149,7 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepte
                         whole.add(piece)
                         await turns.give()
                 except ArrayTooLarge:
-                    measure = "for an array after decompression, where events a line may have more"
+                    measure = "for an array after decompression; one event per line may be larger"
                     raise BodyTooLarge(limit_bytes=ARRAY_BYTES_MAX, measure=measure) from None
             del held, pieces
             await make_durable(whole, gateway, grant)
@@ -160,7 +160,7 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepte
 
 
 async def sender_of(authorization: str | None, gateway: Gateway) -> Grant:
-    """Who sends: the key may, and the tenant has room left."""
+    """The sender of a request, if its key may send and its tenant has room left."""
     grant = await gateway.authorizer.authorize(authorization, "ingest")
     if gateway.commits is None:
         raise InvalidInput(what="This process", why="it was started without the gateway role")
@@ -169,7 +169,7 @@ async def sender_of(authorization: str | None, gateway: Gateway) -> Grant:
 
 
 async def make_durable(whole: Acceptance, gateway: Gateway, grant: Grant) -> None:
-    """Append what was accepted to the log, and count it."""
+    """Append accepted values to the log, and count them."""
     assert gateway.commits is not None
     if whole.values:
         await gateway.commits.append(whole.values)
@@ -198,7 +198,8 @@ def _warnings(misses: NearMisses) -> list[KeyWarning]:
 def held_parts(
     parts: Iterator[bytes], sent_size: int, hold: Callable[[int], None]
 ) -> Iterator[bytes]:
-    """Hold the larger of the two forms: any body within the limits fits when no other is there."""
+    """Hold memory for the larger of the two forms, so that any allowed body fits if no other is
+    there."""
     size = 0
     for part in parts:
         before = max(size, sent_size)

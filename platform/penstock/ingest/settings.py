@@ -31,7 +31,7 @@ class IngestSettings(RoomSettings):
     )
     tenant_inflight_bytes_max: int = setting(
         64 * MIB,
-        "the same for one tenant",
+        "bodies and events of one tenant not yet on disk",
         "Lower it when one tenant crowds out the others.",
         minimum=1,
         at_most="inflight_bytes_max",
@@ -57,14 +57,14 @@ class IngestSettings(RoomSettings):
     )
     flush_files_per_second_max: float = setting(
         5.0,
-        "new segments a second, where so many tenants send that each would write a small one",
-        "Raise it when thousands of tenants' events have to be in segments sooner; lower it for"
+        "new segments a second, when many tenants send and each would write a small one",
+        "Raise it when thousands of tenants' events must be in segments sooner; lower it for"
         " fewer, larger segments.",
         minimum=0.01,
     )
     rejected_ratio_max: float = setting(
         0.5,
         "share of rejected lines that trips the fuse of a source",
-        "Raise it when you cannot mend a bad client and need each of its lines.",
+        "Raise it when a bad client cannot be fixed and each of its lines is needed.",
         minimum=0,
     )

@@ -1,10 +1,10 @@
-"""Tables of rejected lines. The lines themselves lie in files of the store."""
+"""The tables of rejected lines. The lines themselves are in files of the store."""
 
 from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, String, Table, Text
 
 from penstock.backends.database.tables import Number, metadata
 
-#: Lines that were refused, with the reason, for a person to look at and send again.
+#: Rejected lines with their reasons, to examine and replay.
 rejected = Table(
     "rejected",
     metadata,
@@ -14,16 +14,16 @@ rejected = Table(
     Column("received_at", BigInteger, nullable=False),
     Column("line", BigInteger, nullable=False),
     Column("reason", Text, nullable=False),
-    #: Only the beginning was kept: such a line cannot be sent again.
+    #: Only the beginning was stored, so it cannot be replayed.
     Column("truncated", Boolean, nullable=False),
     Column("replayed_at", BigInteger),
-    #: The reason without what differs from line to line.
+    #: The reason without its variable parts.
     Column("kind", String(128), nullable=False),
-    #: How many lines of this kind the row stands for.
+    #: The number of lines that the row represents.
     Column("lines", BigInteger, nullable=False),
-    #: They had been acknowledged: the file holds all of them, and not just the first.
+    #: Whether they had been acknowledged: then the file holds all of them, not only the first.
     Column("acknowledged", Boolean, nullable=False),
-    #: The file of the store, and which of its bytes.
+    #: The file of the store, and the range of bytes.
     Column("file", String(255), nullable=False),
     Column("start", BigInteger, nullable=False),
     Column("length", Integer, nullable=False),
@@ -32,7 +32,7 @@ rejected = Table(
     Index("ix_rejected_file", "file"),
 )
 
-#: Sources most of whose lines were rejected, until somebody has looked.
+#: Tripped fuses of sources with mostly rejected lines.
 rejection_fuse = Table(
     "rejection_fuse",
     metadata,

@@ -1,4 +1,4 @@
-"""Who works on the event loop, and when: one tenant's large bodies never keep another's waiting."""
+"""Fair turns on the event loop: one tenant's large bodies never delay another's."""
 
 import asyncio
 import math
@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Self
 
-#: Others wait this long at most for one body, but for a single step that takes longer.
+#: The longest time that others wait for one body, unless a single step takes longer.
 TURN_SECONDS = 0.002
-#: A tenant whose bodies took more than this of the last second or so works much.
+#: A tenant is busy if its bodies took more than this of about the last second.
 _MUCH_SECONDS = 0.25
 _RECENT_SECONDS = 1.0
-#: How often in a row a body of such a tenant stands back for others.
+#: How often in a row a busy tenant's body yields to others.
 _STEPS_BACK_MAX = 20
 
 
@@ -23,9 +23,9 @@ _STEPS_BACK_MAX = 20
 class _TenantWork:
     recent_s: float = 0.0
     changed_s: float = 0.0
-    #: Its bodies that others stand back for.
+    #: Its bodies that others yield to.
     under_way: int = 0
-    #: Held by the one body that is worked on while the tenant works much.
+    #: Held by the one body in progress while the tenant is busy.
     alone: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def add(self, worked_s: float, now_s: float) -> None:
@@ -35,9 +35,9 @@ class _TenantWork:
 
 
 class WorkTurns:
-    """The turns of all bodies: one body at a time of a tenant that works much.
+    """The turns of all bodies: a busy tenant has only one body in progress.
 
-    Others get as much time as that takes, and whatever of theirs is under way goes first."""
+    Others get as much time as that takes, and their bodies go first."""
 
     def __init__(self) -> None:
         self._tenants: defaultdict[str, _TenantWork] = defaultdict(_TenantWork)
@@ -50,7 +50,7 @@ class WorkTurns:
 
 
 class BodyTurns:
-    """The turns of one body, measured by what its thread computes, however busy the machine is."""
+    """The turns of one body, measured by the CPU time of its thread."""
 
     def __init__(self, tenant: _TenantWork, turns: WorkTurns) -> None:
         self._tenant = tenant
@@ -72,13 +72,13 @@ class BodyTurns:
             self._tenant.under_way -= 1
 
     async def give(self) -> None:
-        """Let others have a turn when it is time for one."""
+        """Yield to others if the turn is over."""
         worked_s = time.thread_time() - self._begun_s
         if worked_s < TURN_SECONDS:
             return
         now_s = time.monotonic()
         self._tenant.add(worked_s, now_s)
-        self._begun_s += worked_s  # nothing is counted twice if waiting is cancelled
+        self._begun_s += worked_s  # so that nothing counts twice if waiting is cancelled
         if self._tenant.recent_s > _MUCH_SECONDS:
             await self._stand_back(worked_s, now_s)
         else:
@@ -100,15 +100,15 @@ class BodyTurns:
             await asyncio.sleep(worked_s)
 
 
-#: How long the writer lets requests go first at one place, and in one flush.
+#: How long a flush pauses for requests at one point, and in total.
 _BREAK_SECONDS_MAX = 0.03
 _FLUSH_BREAKS_SECONDS_MAX = 0.25
-#: A writer with little rest between flushes must not fall behind by its breaks.
+#: The share of the rest between flushes that pauses may use, so a busy writer does not fall behind.
 _SHARE_OF_REST = 0.5
 
 
 class RightOfWay:
-    """Who works in this process: requests, or one flush at a time on the writer's thread."""
+    """Gives requests precedence over the flush on the writer's thread."""
 
     def __init__(self) -> None:
         self._requests = 0
@@ -118,7 +118,7 @@ class RightOfWay:
 
     @contextmanager
     def of_request(self) -> Iterator[None]:
-        """While the block runs, a flush takes breaks."""
+        """Let flushes pause while the block runs."""
         self._requests += 1
         self._nobody.clear()
         try:
@@ -143,7 +143,7 @@ class Breaks:
         self.left_s = seconds_max
 
     def take(self) -> None:
-        """Wait until no request is worked on; where there is always one, take no more breaks."""
+        """Wait until no request is in progress. If there is always one, pause no more."""
         if self.left_s <= 0 or self._nobody.is_set():
             return
         begun_s = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The writer: takes every partition that it can get into the lake, and survives outages."""
+"""The writer: stores all partitions that it can get in the lake, and survives outages."""
 
 import math
 import threading
@@ -22,20 +22,20 @@ from penstock.lake.errors import FencedOff
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 
-#: How often the writer looks for new events.
+#: The pause between two looks for new events.
 _POLL_SECONDS = 0.05
-#: Held by whoever waits for what the log holds.
+#: Held by whoever waits for events of the log to be stored.
 _HURRY_LEASE = "hurry"
 _HURRY_LOOK_SECONDS = 1.0
 
 log_line = structlog.get_logger()
 
-#: Errors that another try does not mend: a person has to look first.
+#: Errors that retrying does not solve: a person must look first.
 _NEEDS_A_PERSON = (LogCorrupt, LogTruncated)
 _RETRY_SECONDS_MIN = 0.1
-#: The longest wait between tries when something is down.
+#: The longest pause between retries during an outage.
 RETRY_SECONDS_MAX = 5.0
-#: How often a stopped writer reports its lag.
+#: The pause between two lag reports of a stopped writer.
 _LAG_SECONDS = 1.0
 _SURVEYS_A_LEASE = 6
 
@@ -46,19 +46,19 @@ class Writer:
     def __init__(self, parts: WriterParts) -> None:
         self._parts = parts
         self.owner = parts.owner
-        #: Opened here: two threads that open the log at once would have two.
+        #: Opened here, because two threads might open it twice.
         self._log = parts.lake.log
         self._log_followed: tuple[str, int] | None = None
         self._shape: LogShape | None = None
         self._partitions: list[PartitionWriter] = []
-        #: Whether other writers may know of this one.
+        #: Whether other writers may exist.
         self._shares, self._surveyed_s = False, -math.inf
-        #: Whether somebody waits for what the log holds.
+        #: Whether somebody waits for the log to be stored.
         self._hurried, self._looked_s = False, -math.inf
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._progress_s = parts.clock.elapsed_s()
-        #: Why nothing is stored.
+        #: The reason that nothing is stored.
         self.problem: str | None = None
 
     def start(self) -> None:
@@ -70,20 +70,20 @@ class Writer:
         self._stopping.set()
 
     def stop(self) -> bool:
-        """Store what the log holds, as far as that goes in time. False while the thread still runs:
-        it uses the lake, and the process should just exit."""
+        """Store what the log holds, within a time limit. False while the thread still runs: it uses
+        the lake, so the process should simply exit."""
         self.end_soon()
         if self._thread.is_alive():
             self._thread.join(self._parts.lake.settings.shutdown_seconds_max)
         return not self._thread.is_alive()
 
     def progress_age_s(self) -> float:
-        """Since the last round that went well."""
+        """Seconds since the last successful round."""
         return self._parts.clock.elapsed_s() - self._progress_s
 
     def drain(self, seconds_max: float = math.inf) -> bool:
-        """Without the thread: store all that the log holds, as far as that goes in time. False
-        where another process owns a partition and does it."""
+        """Store all that the log holds, within a time limit, without the thread. False if another
+        process owns a partition and stores it."""
         until_s = self._parts.clock.elapsed_s() + seconds_max
         try:
             self._follow_log()
@@ -97,7 +97,7 @@ class Writer:
         return all(partition.owned for partition in self._partitions)
 
     def round(self) -> None:
-        """Without the thread: take one step of each partition."""
+        """Take one step of each partition, without the thread."""
         ends = self._log.ends()
         self._follow_log()
         self._share()
@@ -116,11 +116,11 @@ class Writer:
         return self._hurried
 
     def finish(self) -> None:
-        """Store what the log holds, as far as that goes in time, and leave the rest to others."""
+        """Store what the log holds, within a time limit, and leave the rest to others."""
         try:
             for partition in self._partitions:
                 partition.in_share = partition.claimed
-            # Half of the time, because the last flush begun in it has to end in time too.
+            # Half of the time, because the last flush must also end in time.
             self.drain(self._parts.lake.settings.shutdown_seconds_max / 2)
             if self._shares:
                 commits.remove_writer(self._parts.lake.database, self.owner)
@@ -136,7 +136,7 @@ class Writer:
                     log_line.info("writer goes on")
                 self.problem = None
                 self._progress_s = self._parts.clock.elapsed_s()
-                # Events that come within a pause cost one read of the log together.
+                # Events within a pause share one read of the log.
                 behind = any(partition.behind for partition in self._partitions)
                 pause_s = 0.0 if behind else _POLL_SECONDS
             except _NEEDS_A_PERSON as error:
@@ -151,7 +151,7 @@ class Writer:
         self.finish()
 
     def _follow_log(self) -> None:
-        """Take over the log as it is now: it may have grown, or be another."""
+        """Use the present log: it may have grown, or be another one."""
         present = (self._log.id, self._log.partitions)
         if present == self._log_followed:
             return
@@ -165,7 +165,7 @@ class Writer:
         self._log_followed = present
 
     def _share(self) -> None:
-        """Take a fair share of the partitions of a log that several may read."""
+        """Take a fair share of the partitions of a shared log."""
         if self._log.hold(0) is not Claim.UNKNOWN:
             return
         self._shares = True
@@ -179,18 +179,18 @@ class Writer:
         for number, partition in enumerate(self._partitions):
             if number in release:
                 partition.release()
-            # A writer that started over is still entered as the owner of what it had.
+            # After a restart the database still names this writer as owner.
             own = owners.get(number) == self.owner and number not in release
             partition.in_share = partition.claimed or number in claim or own
 
     def _fail(self, error: Exception, pause_s: float) -> float:
-        """Start over, after a pause that grows while the errors go on."""
+        """Start over after a pause, which grows with repeated errors."""
         problem = public_cause(error)
-        if not isinstance(error, PenstockError):  # its own text may be empty, or a mere number
+        if not isinstance(error, PenstockError):  # its text alone may be empty or a mere number
             problem = f"The writer failed and tries again: {problem}"
         if not isinstance(error, FencedOff) or self.problem is None:
             unexpected = not isinstance(error, (PenstockError, OSError))
-            is_new = unexpected and problem != self.problem  # one traceback is enough
+            is_new = unexpected and problem != self.problem  # one traceback suffices
             log_line.warning("writer tries again", why=str(error), exc_info=is_new)
         self.problem = problem
         self._parts.metrics.add("writer_failures_total")
@@ -204,7 +204,7 @@ class Writer:
             partition.start_over()
 
     def _report_lag(self) -> None:
-        """Never fails: other metrics report that the log is away."""
+        """Report the lag. Never fails: other metrics report an unreachable log."""
         with suppress(PenstockError, OSError):
             for partition in self._partitions:
                 partition.report_lag()
@@ -212,15 +212,15 @@ class Writer:
 
 @contextmanager
 def hurried_writers(lake: Lake) -> Iterator[None]:
-    """Have writers store at once what they read, while the block runs: where thousands of tenants
-    send, each waits for minutes."""
+    """Let writers store immediately while the block runs: with thousands of tenants each would
+    otherwise wait for minutes."""
     lease_s = lake.settings.room(LakeSettings).lease_seconds
     with leased(lake.database, _HURRY_LEASE, uuid.uuid4().hex, lease_s):
         yield
 
 
 def wait_while(left: Callable[[], object], patience_s: float) -> bool:
-    """Wait until nothing is left. False once that has not changed for so long."""
+    """Wait until nothing is left. False after this long without a change."""
     before, until_s = left(), time.monotonic() + patience_s
     while before and time.monotonic() < until_s:
         time.sleep(_POLL_SECONDS)
@@ -232,13 +232,13 @@ def wait_while(left: Callable[[], object], patience_s: float) -> bool:
 def divide(
     writers: Sequence[str], owners: Mapping[int, str], mine: str, partitions: int
 ) -> tuple[set[int], set[int]]:
-    """The partitions that a writer may claim, and those that it should release. Each has as many as
-    any other or one more, and decides for itself from the same facts."""
+    """Divide partitions among writers: those to claim, and those to release. Shares differ by at
+    most one, and each writer decides alone from the same facts."""
     ranked = sorted({*writers, mine})
     rank = ranked.index(mine)
     quota = partitions // len(ranked) + (rank < partitions % len(ranked))
     held = sorted(p for p, owner in owners.items() if owner == mine and p < partitions)
     free = [p for p in range(partitions) if p not in owners]
-    start = rank * len(free) // len(ranked)  # so that the writers try for different ones
+    start = rank * len(free) // len(ranked)  # so that writers claim different ones
     claim = (free[start:] + free[:start])[: max(0, quota - len(held))]
     return set(claim), set(held[quota:])

@@ -1,1 +1,1 @@
-"""Which model may serve, which one does, and who is told."""
+"""The registry: checkpoints, the gate, channels, fleets and proofs."""

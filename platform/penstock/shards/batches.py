@@ -1,6 +1,6 @@
-"""Batches: columns as numpy, divided among ranks and packed.
+"""Batches: columns as numpy arrays, divided among ranks, and packed.
 
-Arrays are views of what Arrow decoded wherever numpy allows it. A missing text is None, a missing
+Arrays are views of Arrow's memory wherever numpy allows it. A missing text is None, a missing
 number NaN or -1, and a missing list is empty.
 """
 
@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from penstock.core.errors import InvalidInput
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 
-#: From this length on attention costs as much as everything else, in a model of usual width.
+#: From this length on attention costs as much as the rest of a model of usual width.
 QUADRATIC_TOKENS = 49_152
 
 
 @dataclass(frozen=True)
 class BatchBudget:
-    """The most that a global batch holds over all ranks. A larger group is a batch of its own."""
+    """The largest size of a global batch over all ranks. A larger group is a batch of its own."""
 
     samples: int | None = None
     tokens: int | None = None
@@ -41,7 +41,7 @@ class BatchBudget:
         return self.samples or self.tokens or 0
 
     def sizes(self, samples: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-        """How much of the budget groups take."""
+        """The share of the budget that each group takes."""
         return samples if self.samples else tokens
 
 
@@ -53,7 +53,7 @@ def cost(tokens: np.ndarray) -> np.ndarray:
 def divide(
     tokens: np.ndarray, groups: np.ndarray, budget: BatchBudget, world: int
 ) -> list[np.ndarray]:
-    """Give each rank its samples of a batch: the costliest first, to the rank with the least.
+    """Divide a batch among ranks: the costliest samples first, each to the rank with the least.
 
     A group stays on one rank unless it is larger than a rank's part of the budget."""
     if world == 1:
@@ -75,21 +75,21 @@ def divide(
 
 
 def pack(lengths: Sequence[int] | NDArray[np.int64], length: int) -> list[list[int]]:
-    """Rows of at most `length` tokens, by first fit, the longest samples first. Of equal lengths
-    the earlier is packed first. Raises InvalidInput for a sample that no row holds."""
+    """Pack samples into rows of at most `length` tokens, first fit, the longest first. Equal
+    lengths keep their order. Raises InvalidInput if a sample is too long."""
     counts = np.asarray(lengths, np.int64)
     if len(counts) and not 0 < counts.min() <= counts.max() <= length:
         worst = int(counts.max()) if counts.max() > length else int(counts.min())
-        why = f"a row has 1 to {length} tokens"
+        why = f"a row takes 1 to {length} tokens"
         raise InvalidInput(what=f"A sample of {worst} tokens", why=why)
     rows: list[list[int]] = []
-    # A tree in an array: the free tokens of each row, and the most of each half above them. There
-    # are as many rows as samples, so that one with room is always there.
+    # A tree in an array: the free tokens of each row, and above them the largest of each half.
+    # There are as many rows as samples, so one always has room.
     leaves = 1 << max(len(counts) - 1, 0).bit_length()
     free = [length] * (2 * leaves)
     order = np.argsort(-counts, kind="stable")
     sizes, starts = np.unique(-counts[order], return_index=True)
-    # Samples of one length are placed together: as many as the first row with room takes.
+    # Place samples of one length together: as many as the first row with room takes.
     for size, same in zip((-sizes).tolist(), np.split(order, starts)[1:], strict=True):
         places, taken = same.tolist(), 0
         while taken < len(places):
@@ -125,9 +125,9 @@ ROUTE_COLUMNS = tuple(name for name in ROUTE_ROWS.names if name not in SHARD_ROW
 
 @dataclass(eq=False, repr=False)
 class Ragged:
-    """A list for each row: `lengths[i]` values from `starts[i]` on of the buffer `which[i]`.
+    """A list per row: `lengths[i]` values from `starts[i]` on of the buffer `which[i]`.
 
-    `[row]` is a view; `values` are copied where rows do not lie side by side."""
+    `[row]` is a view; `values` are copied unless the rows are adjacent."""
 
     buffers: Sequence[np.ndarray]
     which: np.ndarray
@@ -183,7 +183,7 @@ class Ragged:
         pieces: list[np.ndarray] = [self.buffers[at][start:end] for at, start, end in runs]
         if len(pieces) == 1:
             return pieces[0]
-        # Arrow's pool keeps what was given back: fresh pages cost as much as the copy.
+        # Arrow's pool reuses memory: fresh pages cost as much as the copy.
         count, kind = sum(map(len, pieces)), pieces[0].dtype
         values: np.ndarray = np.frombuffer(pa.allocate_buffer(count * kind.itemsize), kind)
         return np.concatenate(pieces, out=values)
@@ -201,9 +201,9 @@ def _joined(parts: Sequence[np.ndarray | Ragged]) -> np.ndarray | Ragged:
 
 @dataclass(frozen=True)
 class Batch:
-    """One rank's part of a global batch, with records as `turn_spans.start` and the like.
+    """One rank's part of a global batch. Records are columns like `turn_spans.start`.
 
-    A rank without a part gets one row of padding, whose loss weight is 0."""
+    A rank without a part gets one row of padding with a loss weight of 0."""
 
     columns: Columns
     rows: int
@@ -217,7 +217,7 @@ class Batch:
         return self.rows
 
     def pack(self, length: int) -> list[list[int]]:
-        """Its rows, put together in rows of at most so many tokens. Raises InvalidInput."""
+        """Pack its rows into rows of at most this many tokens. Raises InvalidInput."""
         return pack(np.diff(self["input_ids"].offsets), length)
 
 
@@ -231,10 +231,10 @@ def check_columns(names: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def to_numpy(name: str, column: pa.ChunkedArray) -> dict[str, np.ndarray | Ragged]:
-    """Give one column, or several where it holds records."""
-    # Putting chunks together copies a single one, too.
+    """Convert a column, or several for a column of records."""
+    # Combining chunks copies even a single one.
     array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):  # none: a column without rows
+    if isinstance(array, pa.ChunkedArray):  # a column without rows
         array = array.chunk(0) if array.num_chunks else pa.array([], column.type)
     kind = array.type
     if pa.types.is_large_binary(kind):
@@ -260,7 +260,7 @@ def _plain(array: pa.Array) -> np.ndarray:
 
 
 class DecodedChunk(NamedTuple):
-    """`starts` says where groups begin among the rows of the chunk."""
+    """A chunk of rows. `starts` are the rows where groups begin."""
 
     columns: Columns
     tokens: np.ndarray
@@ -269,7 +269,7 @@ class DecodedChunk(NamedTuple):
 
 @dataclass(frozen=True)
 class Window:
-    """Decoded chunks. Rows are numbered through all; groups stand in the order they are drawn."""
+    """Decoded chunks with rows numbered through all. Groups are in drawing order."""
 
     columns: Columns
     tokens: np.ndarray
@@ -279,7 +279,7 @@ class Window:
 
     @classmethod
     def of(cls, chunks: Sequence[DecodedChunk], order_of: Callable[[int], np.ndarray]) -> Self:
-        """`order_of` a count of groups is how they are drawn, by their places in the chunks."""
+        """Build a window. `order_of` a count of groups is their drawing order."""
         firsts = np.cumsum([0, *(len(chunk.tokens) for chunk in chunks[:-1])])
         tokens = np.concatenate([chunk.tokens for chunk in chunks]).astype(np.int64)
         starts = np.concatenate(
@@ -297,7 +297,7 @@ class Window:
 
 
 class DrawnGroups(NamedTuple):
-    """Groups that were drawn in a row: where each begins, and how many samples it has."""
+    """Groups drawn in a row: where each begins, and its number of samples."""
 
     window: Window
     firsts: np.ndarray
@@ -311,7 +311,7 @@ def make_batch(
     world: int,
     state: Mapping[str, Any],
 ) -> Batch:
-    # One piece of rows for each stretch of groups from the same window.
+    # One piece of rows per stretch of groups from one window.
     pieces: list[tuple[Window, np.ndarray]] = []
     for _, stretch in groupby(groups, lambda drawn: id(drawn.window)):
         drawn = list(stretch)

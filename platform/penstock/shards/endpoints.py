@@ -1,4 +1,4 @@
-"""What can be asked of the files of shards, and that they go."""
+"""The endpoints of shards: their files, and dropping them."""
 
 from typing import Annotated
 
@@ -10,14 +10,14 @@ from penstock.core.settings import MIB
 from penstock.lake.lake import Lake
 from penstock.shards.shard import ShardDropped
 
-#: Of a file that one answer holds.
+#: Bytes of a file in one answer.
 PIECE_BYTES_MAX = 8 * MIB
 _OFFSET_MAX = 2**62
 
 
 class ShardFileRequest(Request):
-    """Bytes of the file `name` of a shard, `manifest.json` or one that stands in it. Fewer come at
-    its end, and none behind it."""
+    """Bytes of a shard's file: `manifest.json`, or a file that it names. Fewer at the end, none
+    beyond it."""
 
     shard: str
     name: str
@@ -27,15 +27,15 @@ class ShardFileRequest(Request):
 
 def _read(lake: Lake, caller: Caller, request: ShardFileRequest) -> bytes:
     from penstock.core.files import relative_name
-    from penstock.shards.errors import ShardFileUnknown
     from penstock.shards.manifest import read_manifest
     from penstock.shards.registered_shards import check_withdrawn, find_shard
+    from penstock.shards.shard import ShardFileUnknown
 
     shard = find_shard(lake.database, caller.tenant, request.shard)
     check_withdrawn(lake.database, lake.settings, caller.tenant, shard.id)
     name = relative_name(request.name)
     if shard.gone is not None:
-        read_manifest(lake.store, shard.folder, shard.id)  # says what happened to it
+        read_manifest(lake.store, shard.folder, shard.id)  # raises what happened to it
     try:
         with lake.store.open(f"{shard.folder}/{name}") as file:
             start = min(request.start, file.size())
@@ -50,10 +50,10 @@ READ_SHARD_FILE = Endpoint(
     "GET /v1/shards/{shard}/files/{name}",
     _read,
     ("read", "train"),
-    "A part of a file of a shard",
+    "A part of a shard's file",
     refused={
-        403: "Consent was withdrawn for some of it, and the operator refuses it.",
-        404: "There is no such shard, or file of it.",
+        403: "Some sessions lost their consent, and the operator refuses such shards.",
+        404: "The shard or the file does not exist.",
         410: "Its files are gone.",
     },
 )
@@ -61,8 +61,8 @@ READ_SHARD_FILE = Endpoint(
 
 _SHARD = "The shard's id, the beginning of it, or its name."
 ShardName = Annotated[str, Meta(description=_SHARD, extra={"metavar": "ID"})]
-_REASON = Meta(max_length=1_000, description="Why; readers of the shard are told.")
-_FORCE = Meta(description="Also where a channel or a run still needs it.")
+_REASON = Meta(max_length=1_000, description="The reason, which readers of the shard see.")
+_FORCE = Meta(description="Drop it even if a channel or a run still needs it.")
 
 
 class DropShard(Request):
@@ -82,8 +82,8 @@ DROP_SHARD = Endpoint(
     "DELETE /v1/shards/{shard}",
     _drop,
     (),
-    "Delete the files of a shard, and keep what it was",
-    refused={404: "There is no such shard.", 409: "It is still needed."},
+    "Delete the files of a shard, and keep its record",
+    refused={404: "The shard does not exist.", 409: "It is still needed."},
 )
 
 ENDPOINTS: Endpoints = [READ_SHARD_FILE, DROP_SHARD]

@@ -1,10 +1,10 @@
 """Local copies of a shard's files, copies of columns, and files that are kept open.
 
-Copies lie in a directory, within a bound, shared by processes. Putting lists together from Parquet
-takes several times as long as reading what they become, so a copy of columns holds those of each
-row group as IPC messages, not compressed. An index at its end says where each lies, with its
-checksum. A copy is made from the Parquet file and named by its digest. A damaged copy is never an
-error: it is deleted, and Parquet is read.
+Copies are in a directory of bounded size, shared by processes. Assembling lists from Parquet takes
+several times as long as reading the result. So a copy of columns holds each row group as
+uncompressed IPC messages, with an index at its end that holds positions and checksums. It is named
+by the digest of its Parquet file. A damaged copy is never an error: it is deleted, and Parquet is
+read.
 """
 
 import fcntl
@@ -23,22 +23,24 @@ import xxhash
 from penstock.backends.storage.object_store import FileStore, ObjectStore
 from penstock.core.files import make_directory, open_private, sha256_digits
 from penstock.shards.batches import TRAINING_COLUMNS
-from penstock.shards.errors import ShardDamaged
-from penstock.shards.files import (
+from penstock.shards.manifest import (
+    PartFile,
     ReadableStore,
+    ShardFile,
+    StoredShard,
     check_digest,
     copy_part,
     open_part,
     reporting_damage,
 )
-from penstock.shards.manifest import PartFile, ShardFile, StoredShard
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
+from penstock.shards.shard import ShardDamaged
 
 _PARQUET, _COLUMNS = ".parquet", ".arrow"
 CACHE_FOLDER = "cache/shards"
 _OPEN_FILES_MAX = 16
 _ALIGNMENT = 64
-#: The length of the index and its checksum.
+#: The length of the index, and its checksum.
 _FOOTER_BYTES = 16
 
 
@@ -51,18 +53,18 @@ class LocalCopies:
         self._copies = FileStore(directory)
 
     def find(self, store: ReadableStore, path: str, part: ShardFile) -> tuple[ObjectStore, str]:
-        """Make the copy where there is none. Raises ShardDamaged, and what the store raises."""
+        """Find a copy, or make it. Raises ShardDamaged, and errors of the store."""
         copy = self.path(part, _PARQUET)
         if not _is_whole(copy, part):
             make_directory(self.directory)
             with self.locked(part):
-                if not _is_whole(copy, part):  # another process may have been quicker
+                if not _is_whole(copy, part):  # another process may have been faster
                     self.make_room(part.bytes)
                     copy_part(store, path, self._copies, copy.name, part)
         return self._copies, copy.name
 
     def drop(self, part: ShardFile) -> None:
-        """Delete a copy that turned out to be damaged, unless another has fetched it again."""
+        """Delete a damaged copy, unless it was fetched again meanwhile."""
         name = self.path(part, _PARQUET).name
         with self.locked(part):
             try:
@@ -71,7 +73,7 @@ class LocalCopies:
                 self._copies.delete(name)
 
     def forget(self) -> int:
-        """Delete all copies, those that are being written too; how many."""
+        """Delete all copies, unfinished ones included; returns their number."""
         copies = list(self._all("*"))
         for path in copies:
             path.unlink(missing_ok=True)
@@ -80,7 +82,7 @@ class LocalCopies:
     def make_room(self, needed: int) -> None:
         copies = []
         for path in self._all():
-            with suppress(FileNotFoundError):  # another process clears up too
+            with suppress(FileNotFoundError):  # another process also deletes
                 status = path.stat()
                 copies.append((status.st_mtime_ns, status.st_size, path))
         room = self._bytes_max - needed - sum(size for _, size, _ in copies)
@@ -95,7 +97,7 @@ class LocalCopies:
 
     @contextmanager
     def locked(self, part: ShardFile, what: str = "") -> Iterator[None]:
-        """`what` is made of the part: a copy of columns is made from one of Parquet."""
+        """Lock the making of `what` from the part: copies of columns are made from Parquet ones."""
         with open_private(self.path(part, f"{what}.lock"), "a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
@@ -108,7 +110,7 @@ class LocalCopies:
 def _is_whole(path: Path, part: ShardFile) -> bool:
     with suppress(FileNotFoundError):
         if path.stat().st_size == part.bytes:
-            os.utime(path)  # it is used
+            os.utime(path)  # recently used
             return True
     return False
 
@@ -117,7 +119,7 @@ def _is_whole(path: Path, part: ShardFile) -> bool:
 
 
 class _Piece(msgspec.Struct, array_like=True, gc=False):
-    """Columns of a row group: where their message lies, and the checksum of it."""
+    """Columns of a row group: the place of their message, and its checksum."""
 
     start: int
     length: int
@@ -125,20 +127,20 @@ class _Piece(msgspec.Struct, array_like=True, gc=False):
 
 
 class _CopyIndex(msgspec.Struct):
-    #: Serialized: which columns each piece of a row group has.
+    #: Serialized schemas: the columns of each piece of a row group.
     schemas: list[bytes]
     pieces: list[list[_Piece]]
 
 
 class ColumnCopies:
-    """Copies of columns below a directory. `making` makes one of each part that is read."""
+    """Copies of columns below a directory. `making` creates one for each part that is read."""
 
     def __init__(self, copies: LocalCopies, *, making: bool) -> None:
         self._copies = copies
         self._making = making
 
     def find(self, part: ShardFile, tables: Iterable[pa.Table]) -> "ColumnCopy | None":
-        """Open the copy of a part, made of its row groups if need be. Raises what these raise."""
+        """Open the copy of a part, or make it from row groups. Raises errors of these."""
         path = self._copies.path(part, _COLUMNS)
         with suppress(FileNotFoundError, ShardDamaged):
             return ColumnCopy(path)
@@ -147,8 +149,8 @@ class ColumnCopies:
         make_directory(self._copies.directory)
         with self._copies.locked(part, ".columns"):
             with suppress(FileNotFoundError, ShardDamaged):
-                return ColumnCopy(path)  # another process was quicker
-            with suppress(OSError):  # such as a full disk: Parquet is read
+                return ColumnCopy(path)  # another process was faster
+            with suppress(OSError):  # for example a full disk: Parquet is read
                 self._write(path, tables)
                 return ColumnCopy(path)
         return None
@@ -157,7 +159,7 @@ class ColumnCopies:
         self._copies.path(part, _COLUMNS).unlink(missing_ok=True)
 
     def _write(self, path: Path, tables: Iterable[pa.Table]) -> None:
-        """Nothing appears at the path unless all of it is there."""
+        """Write a copy; it appears at the path only when complete."""
         draft = path.with_suffix(f"{_COLUMNS}.tmp-{os.getpid()}")
         index = _CopyIndex([], [])
         try:
@@ -186,13 +188,13 @@ class ColumnCopies:
 
 
 class ColumnCopy:
-    """A copy whose index is in memory. It is read, not mapped: pages of a mapped file would count
-    as memory of the reader."""
+    """A copy whose index is in memory. It is read, not mapped: mapped pages count as memory of the
+    reader."""
 
     def __init__(self, path: Path) -> None:
         """Raises FileNotFoundError, ShardDamaged."""
         self._path = path
-        os.utime(path)  # it is used
+        os.utime(path)  # recently used
         end = path.stat().st_size - _FOOTER_BYTES
         footer = self._read(max(end, 0), _FOOTER_BYTES).to_pybytes()
         length, digest = (int.from_bytes(part, "little") for part in (footer[:8], footer[8:]))
@@ -229,11 +231,11 @@ class ColumnCopy:
     def _checked(self, start: int, length: int, digest: int, what: str) -> pa.Buffer:
         content = self._read(start, length)
         if xxhash.xxh3_64_intdigest(content) != digest:
-            raise ShardDamaged(path=str(self._path), why=f"the checksum of {what} is another")
+            raise ShardDamaged(path=str(self._path), why=f"the checksum of {what} is wrong")
         return content
 
     def _read(self, start: int, length: int) -> pa.Buffer:
-        # In memory of Arrow's pool, which keeps what was given back, as batches are.
+        # Memory of Arrow's pool is reused, as for batches.
         content = pa.allocate_buffer(length)
         with self._path.open("rb", buffering=0) as file:
             os.preadv(file.fileno(), [memoryview(content)], start)
@@ -241,8 +243,8 @@ class ColumnCopy:
 
 
 def _schemas(columns: pa.Schema) -> list[pa.Schema]:
-    """Say what is read together: the short columns of training, since a message takes as long as
-    they do; and each other column by itself."""
+    """Choose the columns to read together: the short ones of training, since each message has a
+    cost. All others are read alone."""
     short = [name for name in TRAINING_COLUMNS if name in columns.names]
     short = [name for name in short if not pa.types.is_nested(columns.field(name).type)]
     others = [[name] for name in columns.names if name not in short]
@@ -260,8 +262,8 @@ class _OpenFile(NamedTuple):
 
 
 class OpenFiles:
-    """Reads row groups, from any number of threads. Files stay open: reading the index of one takes
-    as long as decoding a row group."""
+    """Reads row groups from any number of threads. Files stay open: reading a footer takes as long
+    as decoding a row group."""
 
     def __init__(
         self, shard: StoredShard, copies: LocalCopies | None, columns: ColumnCopies | None = None
@@ -270,7 +272,7 @@ class OpenFiles:
         self._copies = copies
         self._column_copies = columns
         self._lock = Lock()
-        #: The last used come last. A thread takes a file out while it reads.
+        #: The last used are last. A thread takes a file out while it reads.
         self._idle: list[_OpenFile] = []
         self._open_columns: dict[str, ColumnCopy | None] = {}
 
@@ -278,7 +280,8 @@ class OpenFiles:
         return self._shard.path(part)
 
     def read(self, part: ShardFile, row_groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
-        """Raises ShardDamaged, and what the store raises. A damaged copy is fetched again."""
+        """Read a row group; a damaged copy is fetched again. Raises ShardDamaged, and errors of the
+        store."""
         if self._column_copies is not None:
             copy = self._opened_columns(part, self._column_copies)
             try:
@@ -328,7 +331,7 @@ class OpenFiles:
         return rows
 
     def close(self) -> None:
-        """Files are opened again when they are needed again."""
+        """Close all files; they are reopened when needed."""
         self._close([*self._idle])
         self._open_columns.clear()
 

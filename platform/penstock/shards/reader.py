@@ -1,7 +1,7 @@
 """Reading shards for training: the same samples in the same order on every machine.
 
-The shard, the seed and the epoch decide the order and the global batches. The number of ranks, of
-threads and of batches made ahead does not.
+Only the shard, the seed and the epoch decide the order and the global batches. The number of ranks,
+threads and prefetched batches does not.
 """
 
 from collections import deque
@@ -17,9 +17,8 @@ import msgspec
 from penstock.core.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.shards.batches import Batch, BatchBudget, check_columns, make_batch
-from penstock.shards.errors import PositionRefused
 from penstock.shards.local_copies import CACHE_FOLDER, ColumnCopies, LocalCopies
-from penstock.shards.settings import ShardSettings
+from penstock.shards.shard import PositionRefused, ShardSettings
 from penstock.shards.shard_places import shard_place
 from penstock.shards.sources import (
     Exhausted,
@@ -35,7 +34,7 @@ _STATE_FORMAT = 1
 
 
 class ReadingOptions(TypedDict, total=False):
-    """What a caller may choose; docs/shards.md says what each option does."""
+    """The options of a reader; docs/shards.md describes them."""
 
     rank: int
     world: int
@@ -72,15 +71,15 @@ DEFAULTS: ReadingOptions = {
 
 
 def read_shard(data: str | Path, shard_id: str, **options: Unpack[ReadingOptions]) -> "ShardReader":
-    """A reader of a shard in a data directory, in a store named by its URL, or of a service at its
-    URL. `shard_id` is its id, or the beginning of it; in a data directory and at a service also the
-    name of the shard, and then the newest of it.
+    """Read a shard from a data directory, a store's URL, or a service's URL. `shard_id` is its id
+    or the beginning of it; in a data directory and at a service also a name, which means the newest
+    shard of it.
 
-    A global batch has at most `batch_samples` samples or `batch_tokens` tokens, over all `world`
-    ranks; 64 samples when neither is given. `columns` are those of docs/shards.md. `cache` says
-    where copies of files from elsewhere are kept, or whether any are. `tenant` says whose it is
-    in a data directory or a store; to a service its `key` says that, else the one of PENSTOCK_KEY
-    or of `penstock login`. Raises ShardUnknown, ShardMissing, LakeMissing.
+    A global batch has at most `batch_samples` samples or `batch_tokens` tokens over all `world`
+    ranks; the default is 64 samples. `columns` are listed in docs/shards.md. `cache` is the
+    directory of local copies, or whether to keep any. `tenant` is the owner in a data directory or
+    store; at a service the `key` decides, else PENSTOCK_KEY or `penstock login`. Raises
+    ShardUnknown, ShardMissing, LakeMissing.
     """
     return read_mixture(data, [(shard_id, 1.0)], exhausted="stop", **options)
 
@@ -92,19 +91,19 @@ def read_mixture(
     exhausted: Exhausted,
     **options: Unpack[ReadingOptions],
 ) -> "ShardReader":
-    """Like `read_shard` over several shards with weights: each batch has samples of them in that
-    proportion. `exhausted` says what happens when one is read to its end: `stop`, `drop` it and go
-    on with the others, or `repeat` it until all were read once."""
+    """Read several shards with weights: each batch has samples in that proportion. `exhausted` says
+    what happens at the end of one: `stop`, `drop` it and go on with the others, or `repeat` it
+    until all were read once."""
     mixture = Mixture(tuple(float(weight) for _, weight in shards), exhausted)
     if strange := options.keys() - DEFAULTS.keys():
         raise TypeError(f"a reader has no option {min(strange)!r}")
     plan: ReadingOptions = DEFAULTS | options
     if not 0 <= plan["rank"] < plan["world"]:
-        why = f"of {plan['world']} ranks the first is 0 and the last {plan['world'] - 1}"
+        why = f"it must be from 0 to {plan['world'] - 1}"
         raise InvalidInput(what=f"The rank {plan['rank']}", why=why)
     for name, number in (("prefetch", plan["prefetch"]), ("threads", plan["threads"])):
         if number is not None and number < 1:
-            raise InvalidInput(what=f"{name}={number}", why="it is at least 1")
+            raise InvalidInput(what=f"{name}={number}", why="it must be at least 1")
     samples, tokens = plan["batch_samples"], plan["batch_tokens"]
     budget = BatchBudget(64 if samples is tokens is None else samples, tokens)
     columns, cache = check_columns(plan["columns"]), plan["cache"]
@@ -116,7 +115,7 @@ def read_mixture(
     if cache is not False and not (place.store.local and is_own):
         copies = local
     if copies is None and not place.random_access:
-        why = "files of a service are read from copies: name a directory for them, or leave it out"
+        why = "files of a service need copies: name a directory for them, or omit it"
         raise InvalidInput(what="cache=False", why=why)
     ready, making = None, plan["column_copies"]
     if making or (making is None and cache is not False):
@@ -126,8 +125,8 @@ def read_mixture(
 
 
 class ShardReader:
-    """An iterable of batches. A loop over it is an epoch, or what is left of one; the next loop is
-    the next epoch. One loop at a time: a second one ends the first."""
+    """An iterable of batches. A loop over it is an epoch, or the rest of one; the next loop is the
+    next epoch. Only one loop runs at a time: a second one ends the first."""
 
     def __init__(
         self,
@@ -156,16 +155,16 @@ class ShardReader:
 
     @property
     def epoch(self) -> int:
-        """Of the first source."""
+        """The epoch of the first source."""
         return self._positions[0].epoch
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the reader stands, after the batch that it gave out last; fit for JSON."""
+        """The position after the last batch, as JSON values."""
         return self._state(self._positions)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there, with any number of ranks, and batches of any size. Raises
-        PositionRefused for a state of other shards, another seed or another mixture."""
+        """Resume from a position, with any number of ranks and any batch size. Raises
+        PositionRefused for other shards, another seed or another mixture."""
         try:
             if state["format"] != _STATE_FORMAT:
                 raise PositionRefused(why=f"it has the format {state['format']!r}")
@@ -176,20 +175,20 @@ class ShardReader:
                 pairs += [(name, theirs[name], ours[name]) for name in ("shard", "weight")]
             for name, theirs, ours in pairs:
                 if theirs != ours:
-                    raise PositionRefused(why=f"its {name} is {theirs}, and the reader's {ours}")
+                    raise PositionRefused(why=f"its {name} is {theirs}, the reader's is {ours}")
             positions = msgspec.convert(state["sources"], list[ShardPosition])
         except (KeyError, TypeError, msgspec.ValidationError) as error:
-            raise PositionRefused(why=f"it is no state of a reader: {error!r}") from error
+            raise PositionRefused(why=f"it is not a state of a reader: {error!r}") from error
         for shard, position in zip(self._shards, positions, strict=True):
             rows = shard.manifest.rows
             if not 0 <= position.samples_consumed <= rows or position.epoch < 0:
                 why = f"sample {position.samples_consumed} of epoch {position.epoch}, of {rows}"
-                raise PositionRefused(why=f"there is no such place: {why}")
+                raise PositionRefused(why=f"the position does not exist: {why}")
         self.close()
         self._positions = positions
 
     def close(self) -> None:
-        """End the threads. A later loop goes on where the last one stopped."""
+        """End the threads. A later loop resumes where the last one stopped."""
         if self._batches is not None:
             self._batches.close()
             self._batches = None
@@ -239,7 +238,7 @@ class ShardReader:
 
 
 class BatchPrefetch(Iterator[Batch]):
-    """Batches that a thread makes ahead. `close` ends the thread; who then waits for a batch gets
+    """Batches that a thread makes ahead. `close` ends the thread; whoever waits gets
     InvalidInput."""
 
     def __init__(self, batches: Generator[Batch], count: int) -> None:

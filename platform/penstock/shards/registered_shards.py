@@ -1,13 +1,14 @@
-"""The shards that the metadata database knows: finding them, the marks on them, dropping them.
+"""Shards in the metadata database: finding them, marks on their sessions, and dropping them.
 
-Dropping deletes a shard's files, and keeps its row, its manifest in a note, and its lineage. The
-row says `dropping` before anything is deleted, and `dropped` afterwards. One that was cut off is
-ended by the next, or by upkeep.
+Dropping deletes a shard's files but keeps its row, its lineage, and its manifest in a note. The row
+says `dropping` before anything is deleted, and `dropped` afterwards. An interrupted drop is
+finished by the next one, or by upkeep.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 
+import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
@@ -20,10 +21,19 @@ from penstock.core.metrics import Metrics
 from penstock.core.room import rooms
 from penstock.core.settings import Settings
 from penstock.lake.lake import Lake
-from penstock.shards.errors import ShardNeeded, ShardUnknown, ShardWithdrawn
-from penstock.shards.manifest import GoneNote, kept_manifest, replace_files_by_note, shard_folder
-from penstock.shards.settings import REFUSE, ShardSettings
-from penstock.shards.shard import RegisteredShard, ShardDropped
+from penstock.lake.query.view_sources import ViewSources
+from penstock.shards.manifest import GoneNote, kept_manifest, replace_files_by_note
+from penstock.shards.schema import SHARD_ROWS
+from penstock.shards.shard import (
+    REFUSE,
+    RegisteredShard,
+    ShardDropped,
+    ShardNeeded,
+    ShardSettings,
+    ShardUnknown,
+    ShardWithdrawn,
+    shard_folder,
+)
 from penstock.shards.tables import (
     DROPPED,
     DROPPING,
@@ -47,12 +57,13 @@ def _shards(database: Database, condition: sa.ColumnElement[bool]) -> list[Regis
 
 
 def list_shards(database: Database, tenant: str) -> list[RegisteredShard]:
-    """The newest comes last."""
+    """List shards; the newest comes last."""
     return _shards(database, shard.c.tenant == tenant)
 
 
 def find_shard(database: Database, tenant: str, text: str) -> RegisteredShard:
-    """Find one by its id, the beginning of it, or a name: then the newest. Raises ShardUnknown."""
+    """Find a shard by its id, the beginning of it, or a name: then the newest. Raises
+    ShardUnknown."""
     known = list_shards(database, tenant)
     digits = text.removeprefix("sha256:")
     matches = [each for each in known if each.id == text]
@@ -60,23 +71,25 @@ def find_shard(database: Database, tenant: str, text: str) -> RegisteredShard:
     start = f"sha256:{digits}"
     matches = matches or [each for each in known if digits and each.id.startswith(start)]
     if len(matches) != 1:
-        raise ShardUnknown(shard=text, why="several begin so" if matches else "there is none")
+        raise ShardUnknown(
+            shard=text, why="several ids begin like this" if matches else "it does not exist"
+        )
     return matches[0]
 
 
 def find_by_id(database: Database, tenant: str, shard_id: str) -> RegisteredShard | None:
-    """Find one by the beginning of its id, of any tenant; of several the one of `tenant`."""
+    """Find a shard by the beginning of its id, of any tenant; preferably of `tenant`."""
     known = _shards(database, shard.c.id.startswith(shard_id, autoescape=True))
     return min(known, key=lambda each: (each.tenant != tenant, each.id), default=None)
 
 
 def marks_of(database: Database, tenant: str, shard_id: str) -> list[tuple[str, str]]:
-    """Its sessions that should be in it no more, with reasons."""
+    """Sessions of a shard that were erased or lost their consent, with reasons."""
     return sorted(_sessions(database, shard_mark, tenant, shard_id))
 
 
 def left_out_of(database: Database, tenant: str, shard_id: str) -> list[tuple[str, str]]:
-    """Examples of sessions that it does not hold, by their reasons."""
+    """Example sessions that were left out, by reason."""
     found = _sessions(database, shard_left_out, tenant, shard_id)
     return sorted(found, key=lambda each: each[::-1])
 
@@ -89,11 +102,11 @@ def _sessions(
         return [(row.session_id, row.reason) for row in connection.execute(query)]
 
 
-# Consent that was withdrawn
+# Withdrawn consent
 
 
 def check_withdrawn(database: Database, settings: Settings, tenant: str, shard_id: str) -> int:
-    """Count those of its sessions that may not be trained on any more. Raises ShardWithdrawn."""
+    """Count sessions that must no longer be trained on. Raises ShardWithdrawn."""
     query = sa.select(sa.func.count()).where(of_shard(shard_mark, tenant, shard_id))
     with database.read() as connection:
         count = connection.scalar(query.where(shard_mark.c.reason == NO_TRAIN)) or 0
@@ -104,14 +117,14 @@ def check_withdrawn(database: Database, settings: Settings, tenant: str, shard_i
 
 # Dropping
 
-#: A room's reasons why a tenant's shard is still needed, one sentence each.
+#: A room's reasons to keep a tenant's shard, one sentence each.
 ShardUses = Callable[[Connection, str, str], Iterable[str]]
 
 
 def drop_shard(
     lake: Lake, tenant: str, text: str, *, by: str, reason: str = "", force: bool = False
 ) -> ShardDropped:
-    """Drop one by its id, the beginning of it, or its name. What is gone stays gone. Raises
+    """Drop a shard by its id, the beginning of it, or its name. Dropping is final. Raises
     ShardUnknown, ShardNeeded."""
     known = find_shard(lake.database, tenant, text)
     mine = of_shard(shard, tenant, known.id)
@@ -126,7 +139,7 @@ def drop_shard(
                 raise ShardNeeded(shard=known.id, why="; ".join(needed))
             going = {"gone": DROPPING, "gone_at": now_us(), "gone_why": reason}
             connection.execute(sa.update(shard).where(mine).values(**going))
-            # Queries that begin now do not look for its rows.
+            # New queries no longer look for its rows.
             files = of_shard(shard_file, tenant, known.id)
             connection.execute(sa.delete(shard_file).where(files))
             facts: dict[str, str | int | None] = {"name": known.name, "samples": known.samples}
@@ -151,9 +164,52 @@ def _finish(lake: Lake, tenant: str, shard_id: str) -> int:
 
 
 def finish_drops(lake: Lake, _metrics: Metrics) -> str | None:
-    """An upkeep job: end what was cut off."""
+    """Finish interrupted drops: an upkeep job."""
     query = sa.select(shard.c.tenant, shard.c.id).where(shard.c.gone == DROPPING)
     with lake.database.read() as connection:
         dropping = connection.execute(query).all()
     files = sum(_finish(lake, row.tenant, row.id) for row in dropping)
     return f"deleted {files} files of {len(dropping)} dropped shards" if dropping else None
+
+
+_COLUMNS = [
+    *("id", "name", "snapshot", "snap", "samples", "tokens", "trainable", "bytes", "created_at"),
+    "gone",
+]
+_SAMPLE_COLUMNS = [
+    *("sample_id", "session_id", "rollout_id", "group_id", "task_id", "branch_index", "chain_pos"),
+    *("n_tokens", "n_trainable", "min_policy_version", "max_policy_version", "reward", "advantage"),
+    *("loss_weight", "status", "token_source", "tokenizer_id", "checkpoint_id", "license"),
+    *("split", "consent", "created_at"),
+]
+#: The empty table that `samples` reads without shards.
+_SAMPLE_ROWS = pa.schema([SHARD_ROWS.field(name).with_nullable(True) for name in _SAMPLE_COLUMNS])
+
+
+def bind_views(sources: ViewSources, views: frozenset[str]) -> None:
+    visible = (shard.c.tenant == sources.tenant) & (shard.c.added_snap <= sources.snap)
+    if "shards" in views:
+        marks = (
+            sa.select(sa.func.count(sa.distinct(shard_mark.c.session_id)))
+            .where(shard_mark.c.tenant == shard.c.tenant, shard_mark.c.shard == shard.c.id)
+            .scalar_subquery()
+        )
+        columns = [shard.c[name] for name in _COLUMNS]
+        marked = sa.type_coerce(marks, sa.BigInteger).label("marked_sessions")
+        query = sa.select(*columns, marked).where(visible)
+        sources.bind_query("shard_list", query.order_by(shard.c.created_at, shard.c.id))
+    if "samples" in views:
+        files = (
+            sa.select(shard_file.c.name, shard_file.c.shard)
+            .join(
+                shard, (shard.c.id == shard_file.c.shard) & (shard.c.tenant == shard_file.c.tenant)
+            )
+            .where(visible)
+            .order_by(shard_file.c.name)
+        )
+        with sources.database.read() as connection:
+            shards = {row.name: row.shard for row in connection.execute(files)}
+        paths = sources.bind_files("stored_samples", list(shards), _SAMPLE_ROWS, with_paths=True)
+        columns = [pa.array(values, pa.string()) for values in (paths, shards.values())]
+        shard_paths = pa.Table.from_arrays(columns, names=["filename", "shard"])
+        sources.connection.register("shard_paths", shard_paths)

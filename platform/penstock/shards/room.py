@@ -1,4 +1,4 @@
-"""What the files of shards bring."""
+"""The shards room: the format, readers and views."""
 
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ def tables() -> list[ModuleType]:
 
 
 def settings() -> "list[type[RoomSettings]]":
-    from penstock.shards.settings import ShardSettings
+    from penstock.shards.shard import ShardSettings
 
     return [ShardSettings]
 
@@ -28,7 +28,7 @@ def endpoints() -> Endpoints:
 
 
 def bind_views() -> Any:
-    from penstock.shards.views import bind_views
+    from penstock.shards.registered_shards import bind_views
 
     return bind_views
 

@@ -1,6 +1,7 @@
-"""The rules that each row of a shard keeps by itself. Pure, and over many rows at once.
+"""Rules for single rows of a shard. Pure, and vectorized over rows.
 
-A rule yields the first row that breaks it, and how. `RULES` rely on `SHAPES`, checked before.
+A rule yields the first row that breaks it, and why. `RULES` rely on `SHAPES`, which are checked
+before.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ def first_broken(rows: Rows) -> BrokenRule | None:
 
 
 def _first(bad: np.ndarray, of_row: np.ndarray | None = None) -> Iterator[int]:
-    """Find the first bad row; `of_row` says of which row each mark is."""
+    """Find the first bad row; `of_row` maps each mark to its row."""
     if bad.any():
         first = int(bad.argmax())
         yield first if of_row is None else int(of_row[first])
@@ -73,7 +74,7 @@ def lengths(rows: Rows) -> Broken:
     for name in ("input_ids", "loss_mask", "rollout_logprobs"):
         lists = rows.lists(name)
         for row in _first(lists.valid & (lists.lengths != rows.tokens)):
-            yield row, f"{name} has {lists.lengths[row]} values, and n_tokens is {rows.tokens[row]}"
+            yield row, f"{name} has {lists.lengths[row]} values, but n_tokens is {rows.tokens[row]}"
 
 
 def mask_values(rows: Rows) -> Broken:
@@ -84,12 +85,12 @@ def mask_values(rows: Rows) -> Broken:
 def n_trainable(rows: Rows) -> Broken:
     stated = rows.numbers("n_trainable")
     for row in _first(stated != rows.trained):
-        yield row, f"n_trainable is {stated[row]}, and the mask has {rows.trained[row]}"
+        yield row, f"n_trainable is {stated[row]}, but the mask has {rows.trained[row]}"
 
 
 def something_trained(rows: Rows) -> Broken:
     masked = _equal(rows, "status", "masked") | (rows.numbers("loss_weight") == 0)
-    why = "nothing of it is trained, and it is not marked as masked"
+    why = "none of its tokens is trained, but it is not marked as masked"
     yield from _check((rows.trained == 0) & ~masked, why)
 
 
@@ -97,7 +98,7 @@ def prompt_len(rows: Rows) -> Broken:
     stated = rows.numbers("prompt_len")
     for row in _first((stated < 0) | (stated > rows.first_trained)):
         first = rows.first_trained[row]
-        yield row, f"prompt_len is {stated[row]}, and the first trained token is {first}"
+        yield row, f"prompt_len is {stated[row]}, but the first trained token is {first}"
 
 
 def logprobs(rows: Rows) -> Broken:
@@ -110,7 +111,7 @@ def logprobs(rows: Rows) -> Broken:
         mask = mask[np.repeat(lists.valid, rows.tokens)]
     for why, bad in (
         ("a log-probability is not finite", ~np.isfinite(values)),
-        ("a log-probability is over 0", values > 0),
+        ("a log-probability is above 0", values > 0),
         ("a log-probability off the mask is not 0", (values != 0) > mask),
     ):
         if bad.any():
@@ -131,12 +132,12 @@ def spans(rows: Rows) -> Broken:
     yield from _check(outside, "a turn's span is empty or not inside the sequence", of_row)
     behind = (of_row[1:] == of_row[:-1]) & (start[1:] < end[:-1])
     yield from _check(behind, "turn spans overlap or are not in order", of_row[1:])
-    yield from _check((role < 0) | (role >= len(ROLES)), "a turn's role is not known", of_row)
+    yield from _check((role < 0) | (role >= len(ROLES)), "a turn's role is unknown", of_row)
 
 
 def mask_on_sampled(rows: Rows) -> Broken:
     inside = np.bincount(rows.spans.rows, weights=rows.trained_in_spans, minlength=rows.count)
-    yield from _check(inside != rows.trained, "a token is trained that is in no sampled span")
+    yield from _check(inside != rows.trained, "a trained token is in no sampled span")
 
 
 def version_runs(rows: Rows) -> Broken:
@@ -151,7 +152,7 @@ def version_runs(rows: Rows) -> Broken:
         true = np.full(rows.count, -1, np.int64)
         if filled.any():
             true[filled] = reduce.reduceat(version, runs.offsets[:-1][filled])
-        yield from _check(stated != true, f"{name} is not that of the runs")
+        yield from _check(stated != true, f"{name} differs from the runs")
 
 
 def temperature_runs(rows: Rows) -> Broken:
@@ -160,7 +161,7 @@ def temperature_runs(rows: Rows) -> Broken:
     yield from _covering(rows, runs, "a run of temperatures")
     stated = np.nan_to_num(rows.numbers("temperature"), nan=-1.0)[runs.rows]
     other = (stated >= 0) & (stated != runs.numbers("temperature"))
-    yield from _check(other, "temperature is not that of the runs", runs.rows)
+    yield from _check(other, "temperature differs from the runs", runs.rows)
 
 
 def token_rewards(rows: Rows) -> Broken:
@@ -172,7 +173,7 @@ def _ascending(rows: Rows, records: ListColumn, field: str, what: str) -> Broken
     outside = (place < 0) | (place >= rows.tokens[of_row])
     yield from _check(outside, f"{what} is outside the sequence", of_row)
     behind = (of_row[1:] == of_row[:-1]) & (place[1:] <= place[:-1])
-    yield from _check(behind, f"{what} is not behind the one before", of_row[1:])
+    yield from _check(behind, f"{what} does not follow the one before", of_row[1:])
 
 
 def _covering(rows: Rows, runs: ListColumn, what: str) -> Broken:

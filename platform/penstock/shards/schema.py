@@ -12,7 +12,7 @@ FORMAT = 2
 Status = Literal["completed", "truncated", "aborted", "failed", "masked"]
 TokenSource = Literal["engine", "renderer"]
 Split = Literal["train", "eval"]
-#: What `role` of a turn's span counts: 0 is system.
+#: The values of a turn span's `role`: 0 is system.
 ROLES = ("system", "user", "assistant", "tool")
 
 
@@ -21,12 +21,12 @@ def _needed(name: str, kind: pa.DataType) -> pa.Field:
 
 
 def _columns(kind: pa.DataType, *names: str, nullable: bool = False) -> list[pa.Field]:
-    """Columns of one type, next to each other."""
+    """Adjacent columns of one type."""
     return [pa.field(name, kind, nullable=nullable) for name in names]
 
 
 def _numbers(kind: pa.DataType) -> pa.DataType:
-    """Without room for nulls among them, which makes reading a third faster."""
+    """A list of numbers without nulls, which makes reading a third faster."""
     return pa.large_list(_needed("element", kind))
 
 
@@ -82,8 +82,8 @@ SHARD_ROWS = pa.schema(
     metadata={"penstock.shard": str(FORMAT)},
 )
 
-#: A file beside a part, with a row for each of its rows: experts of mixture models are a hundred
-#: times the bytes of all other columns, and few trainers read them.
+#: A side file with one row per row of its part: routed experts are a hundred times larger than all
+#: other columns, and few trainers read them.
 ROUTE_ROWS = pa.schema(
     [
         _needed("sample_id", _TEXT),
@@ -99,7 +99,7 @@ SORTED_BY = ("group_id", "rollout_id", "chain_pos", "branch_index")
 
 
 class ListColumn(NamedTuple):
-    """A column of lists. `offsets` are into `values`; a missing list is an empty one."""
+    """A column of lists. `offsets` point into `values`; a missing list is empty."""
 
     values: pa.Array
     offsets: np.ndarray
@@ -111,7 +111,7 @@ class ListColumn(NamedTuple):
 
     @property
     def rows(self) -> np.ndarray:
-        """Of which row each value is."""
+        """The row of each value."""
         return np.asarray(np.repeat(np.arange(len(self.valid)), self.lengths))
 
     def numbers(self, field: str | None = None) -> np.ndarray:
@@ -160,12 +160,12 @@ class Rows:
 
     @cached_property
     def trained(self) -> np.ndarray:
-        """How many tokens of each row are trained."""
+        """The number of trained tokens per row."""
         return np.asarray(np.diff(np.searchsorted(self.trained_places, self.offsets)))
 
     @cached_property
     def first_trained(self) -> np.ndarray:
-        """The place of the first trained token in each row, or the row's length."""
+        """The position of the first trained token per row, or the row's length."""
         at = np.searchsorted(self.trained_places, self.offsets[:-1])
         first = np.append(self.trained_places, self.offsets[-1])[at]
         return np.asarray(np.minimum(first, self.offsets[1:]) - self.offsets[:-1])
@@ -176,7 +176,7 @@ class Rows:
 
     @cached_property
     def trained_in_spans(self) -> np.ndarray:
-        """How many tokens of each turn's span are trained, if it was sampled."""
+        """The number of trained tokens per turn span, if it was sampled."""
         spans = self.spans
         base = self.offsets[spans.rows]
         start, end = (
@@ -190,7 +190,7 @@ class Rows:
 
 
 def group_starts(groups: pa.ChunkedArray, before: str | None = None) -> np.ndarray:
-    """For each row whether a group begins there; `before` is the group of the row above all."""
+    """Whether a group begins at each row; `before` is the group of the previous row."""
     names = groups.to_numpy()
     starts = np.ones(len(names), dtype=bool)
     if len(names):

@@ -1,4 +1,4 @@
-"""Where a reader finds shards: in a data directory, in a store, or at a service."""
+"""Places to read shards from: a data directory, a store, or a service."""
 
 import io
 import os
@@ -23,20 +23,18 @@ from penstock.lake.client import LocalClient, open_client
 from penstock.lake.errors import LakeMissing
 from penstock.lake.lake import check_lake
 from penstock.shards.endpoints import PIECE_BYTES_MAX, READ_SHARD_FILE, ShardFileRequest
-from penstock.shards.files import copy_part, files_of
 from penstock.shards.manifest import (
-    FOLDER,
     MANIFEST_NAME,
     StoredShard,
+    copy_part,
     decoded_manifest,
-    is_shard_id,
-    shard_folder,
+    files_of,
     stored_shard,
 )
 from penstock.shards.registered_shards import check_withdrawn, find_by_id, find_shard
-from penstock.shards.settings import WARN, ShardSettings
+from penstock.shards.shard import FOLDER, WARN, ShardSettings, is_shard_id, shard_folder
 
-if TYPE_CHECKING:  # only type checkers know it before Python 3.12
+if TYPE_CHECKING:  # type checkers only, before Python 3.12
     from typing_extensions import Buffer
 
 
@@ -44,9 +42,9 @@ if TYPE_CHECKING:  # only type checkers know it before Python 3.12
 class ShardPlace:
     store: Any
     settings: Settings
-    #: A shard, by what names one there.
+    #: Finds a shard by its name at this place.
     stored: Callable[[str], StoredShard]
-    #: Whether files can be read at any place of them.
+    #: Whether files allow random access.
     random_access: bool = True
 
 
@@ -66,7 +64,7 @@ def shard_place(data: str | Path, *, tenant: str, key: str | None) -> ShardPlace
 
 
 def _directory_place(settings: Settings, tenant: str) -> ShardPlace:
-    """Raises SettingInvalid. Whoever names a shard by its id may do without the database."""
+    """A data directory; without its database only ids are found. Raises SettingInvalid."""
     database = Database.of(settings)
     store = open_store(settings)
 
@@ -74,7 +72,7 @@ def _directory_place(settings: Settings, tenant: str) -> ShardPlace:
         """Raises ShardUnknown, ShardMissing, ShardDamaged, ShardWithdrawn, LakeMissing."""
         try:
             check_lake(settings)
-            # Whoever has the directory may name any tenant's shard by its id, also one that the
+            # Whoever has the directory may read any tenant's shard by its id, even one that the
             # lake does not know.
             find = find_by_id if is_shard_id(text) else find_shard
             known = find(database, tenant, text)
@@ -83,7 +81,7 @@ def _directory_place(settings: Settings, tenant: str) -> ShardPlace:
             withdrawn = check_withdrawn(database, settings, known.tenant, known.id)
             found = stored_shard(store, known.folder, known.id)
         except (LakeMissing, DatabaseUnreachable) as error:
-            # A warning is not worth the end of a training run, a refusal is.
+            # Only a refusal ends a training run, never a failed warning.
             refuses = settings.room(ShardSettings).withdrawn_shards != WARN
             if not is_shard_id(text) or (isinstance(error, DatabaseUnreachable) and refuses):
                 raise
@@ -92,8 +90,8 @@ def _directory_place(settings: Settings, tenant: str) -> ShardPlace:
             database.close()
         if withdrawn:
             warnings.warn(
-                f"{known.id} holds {withdrawn} sessions of which consent was withdrawn: build it"
-                " anew before training on it",
+                f"{known.id} holds {withdrawn} sessions without consent: rebuild it"
+                " before training on it",
                 stacklevel=4,
             )
         return found
@@ -110,7 +108,7 @@ def _user_cache() -> Path:
 
 
 class _FilePieces(io.RawIOBase):
-    """A file of a shard, from its beginning to its end."""
+    """A file of a shard, read from beginning to end."""
 
     def __init__(self, client: Client, shard: str, name: str) -> None:
         self._client, self._shard, self._name = client, shard, name
@@ -143,7 +141,7 @@ class _FilePieces(io.RawIOBase):
 @dataclass(frozen=True)
 class ServiceStore:
     """The part of an ObjectStore that reads shards over HTTP, each file from beginning to end. The
-    folder of a shard is its id. Threads cannot share a file's client."""
+    folder of a shard is its id. A file's client is not thread-safe."""
 
     client: Callable[[], AbstractContextManager[Client]]
     local = False
@@ -154,7 +152,7 @@ class ServiceStore:
         return pa.PythonFile(self._file(shard, file), mode="r")
 
     def stored(self, shard: str) -> StoredShard:
-        """Find one by its id, the beginning of it, or its name. Raises ShardUnknown,
+        """Find a shard by its id, the beginning of it, or its name. Raises ShardUnknown,
         ShardDamaged."""
         with self._file(shard, MANIFEST_NAME) as file:
             manifest = decoded_manifest(file.read(), MANIFEST_NAME)
@@ -173,7 +171,7 @@ class ServiceStore:
 
 @contextmanager
 def shard_at_hand(client: Client, shard: str, folder: Path) -> Iterator[StoredShard]:
-    """Give a shard while the block runs: the lake's, or copies below `folder`. Raises ShardUnknown,
+    """Provide a shard for the block: the lake's, or copies below `folder`. Raises ShardUnknown,
     ShardMissing, ShardDamaged."""
     if isinstance(client, LocalClient):
         lake, tenant = client.lake, client.caller.tenant

@@ -1,8 +1,8 @@
-"""The sources of a reader: the order of their epochs, open shards, cursors, and their mixture.
+"""The sources of a reader: the order of epochs, open shards, cursors, and mixtures.
 
-A chunk is a row group, or several where a group goes on from one into the next. The chunks of an
+A chunk is a row group, or several if a group continues from one into the next. The chunks of an
 epoch are permuted. Each `WINDOW_CHUNKS` of them are a window, whose groups are permuted among
-themselves: so each row group is decoded once, and few are in memory.
+themselves. So each row group is decoded once, and few are in memory.
 """
 
 import hashlib
@@ -26,19 +26,19 @@ from penstock.shards.batches import (
     Window,
     to_numpy,
 )
-from penstock.shards.errors import ShardDamaged
 from penstock.shards.local_copies import ColumnCopies, LocalCopies, OpenFiles
 from penstock.shards.manifest import Manifest, StoredShard
 from penstock.shards.schema import group_starts
+from penstock.shards.shard import ShardDamaged
 
-#: How many chunks a window mixes. A part of the order: another number is another order.
+#: Chunks per window. It is part of the order: another number is another order.
 WINDOW_CHUNKS = 4
 _ROUNDS = 8
 
 
 def permute(count: int, key: bytes) -> np.ndarray:
-    """Permute range(count): a Feistel network over the next power of four, walked until it is back
-    within range."""
+    """Permute range(count): a Feistel network over the next power of four, repeated until the
+    result is in range."""
     if count <= 1:
         return np.zeros(count, np.int64)
     half = np.uint64(max(1, ((count - 1).bit_length() + 1) // 2))
@@ -55,7 +55,7 @@ def permute(count: int, key: bytes) -> np.ndarray:
 
 
 def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Mix 64 bits: each bit that comes out depends on all that go in."""
+    """Mix 64 bits, so that each output bit depends on all input bits."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
@@ -88,7 +88,7 @@ def chunks_of(manifest: Manifest) -> list[Chunk]:
 
 @dataclass(frozen=True)
 class Order:
-    """The order of one epoch; that of the files where it is not `shuffled`."""
+    """The order of one epoch; unless `shuffled`, the order of the files."""
 
     shard_id: str
     chunks: Sequence[Chunk]
@@ -105,16 +105,16 @@ class Order:
         return -(-len(self.chunks) // WINDOW_CHUNKS)
 
     def window(self, number: int) -> list[int]:
-        """The chunks of a window, by their places in `chunks`."""
+        """The positions in `chunks` of a window's chunks."""
         first = number * WINDOW_CHUNKS
         return [int(chunk) for chunk in self._permuted[first : first + WINDOW_CHUNKS]]
 
     def units(self, window: int, count: int) -> np.ndarray:
-        """The order of a window's groups, of which the files hold `count`."""
+        """The order of a window's `count` groups."""
         return self._permutation(f"window {window}", count)
 
     def find(self, sample: int) -> tuple[int, int]:
-        """Find the window with this sample, and how many of its samples stand before."""
+        """Find the window of a sample, and the number of its samples before it."""
         window = int(np.searchsorted(self._rows_before, sample, side="right")) - 1
         return window, sample - int(self._rows_before[window])
 
@@ -135,8 +135,8 @@ class Order:
         return permute(count, f"{self.shard_id} {self.seed} {self.epoch} {subject}".encode())
 
 
-#: What happens when a source ends: the mixture ends too (`stop`), goes on without it until all have
-#: ended (`drop`), or begins its next epoch, until each source was read at least once (`repeat`).
+#: At the end of a source the mixture ends (`stop`), goes on without it (`drop`), or repeats it
+#: until all sources were read once (`repeat`).
 Exhausted = Literal["stop", "drop", "repeat"]
 
 
@@ -152,14 +152,16 @@ class Mixture:
             raise InvalidInput(what="The mixture", why="it has no source")
         for weight in self.weights:
             if not 0 < weight < float("inf"):
-                raise InvalidInput(what=f"The weight {weight!r}", why="a weight is a number over 0")
+                raise InvalidInput(
+                    what=f"The weight {weight!r}", why="a weight must be a number above 0"
+                )
         if self.exhausted not in get_args(Exhausted):
-            why = f"it is one of {', '.join(get_args(Exhausted))}"
+            why = f"it must be one of {', '.join(get_args(Exhausted))}"
             raise InvalidInput(what=f"exhausted={self.exhausted!r}", why=why)
 
 
 class OpenShard:
-    """Decodes chunks. Any number of threads may do so at once."""
+    """Decodes chunks; thread-safe."""
 
     def __init__(
         self,
@@ -179,10 +181,10 @@ class OpenShard:
             raise InvalidInput(what=what, why=f"the shard {self.id} has no routed experts")
 
     def decode(self, number: int) -> DecodedChunk:
-        """Raises ShardDamaged, and what the store raises."""
+        """Decode a chunk. Raises ShardDamaged, and errors of the store."""
         chunk = self.chunks[number]
         part = self.manifest.files[chunk.file]
-        # Batches are made by two columns, whether the reader gives them out or not.
+        # Batching needs two columns, whether they are returned or not.
         names = dict.fromkeys(("group_id", "n_tokens", *self._columns))
         rows = self.files.read(part, chunk.row_groups, [*names])
         if rows.num_rows != chunk.rows:
@@ -192,7 +194,7 @@ class OpenShard:
         for name in self._columns:
             columns |= to_numpy(name, rows[name])
         if self._route_columns and part.routes:
-            # The side file has row groups of its own: those with rows of the chunk are read.
+            # The side file has its own row groups: read those with rows of the chunk.
             counts, last_row = part.routes.row_groups, chunk.first_row + chunk.rows
             places = list(zip(accumulate(counts, initial=0), accumulate(counts), strict=False))
             overlaps = [begin < last_row and end > chunk.first_row for begin, end in places]
@@ -207,8 +209,8 @@ class OpenShard:
 
 @dataclass
 class ShardPosition:
-    """Where a source stands. `drawn` are samples since the mixture began, `finished` its epochs
-    that ended since."""
+    """The position in a source. `drawn` counts samples since the mixture began, `finished` the
+    epochs that ended since."""
 
     epoch: int
     samples_consumed: int
@@ -216,13 +218,13 @@ class ShardPosition:
     finished: int
 
 
-#: Decoded while one is in use. With one alone, threads would wait for each other at its end.
+#: Windows decoded ahead; with only one, threads would wait for each other at its end.
 _WINDOWS_AHEAD = 2
 
 
 @dataclass
 class ShardCursor:
-    """Draws groups from one source. The windows after the one in use are decoded meanwhile."""
+    """Draws groups from one source, and decodes the next windows meanwhile."""
 
     shard: OpenShard
     order_of: Callable[[int], Order]
@@ -235,7 +237,7 @@ class ShardCursor:
         self._begin_epoch()
 
     def ended(self) -> bool:
-        """Whether all of the epoch is drawn. If not, there is a group in the window in use."""
+        """Whether the epoch is fully drawn. Otherwise the present window has a group."""
         while self._next + 1 >= len(self._ends):
             if self._number + 1 >= self._order.windows:
                 return True
@@ -248,7 +250,7 @@ class ShardCursor:
         return max(0, end - self._next)
 
     def take(self, count: int) -> tuple[DrawnGroups, int]:
-        """The next groups of the window, and how much of the budget they take."""
+        """Draw the next groups of the window; returns them and their share of the budget."""
         own = slice(self._next, self._next + count)
         groups = DrawnGroups(self._window, self._firsts[own], self._samples[own])
         samples = int(groups.samples.sum())
@@ -258,8 +260,8 @@ class ShardCursor:
         return groups, int(self._ends[own.stop] - self._ends[own.start])
 
     def look_ahead(self) -> None:
-        """Have the next windows decoded. The first of a loop comes alone, since whoever resumes
-        waits for a batch of it."""
+        """Decode the next windows. At the start of a loop only one, since whoever resumes waits for
+        it."""
         for ahead in range(self._number + 1, self._number + 1 + _WINDOWS_AHEAD):
             self._decode(ahead)
 
@@ -279,12 +281,12 @@ class ShardCursor:
             self._enter(*self._order.find(self.position.samples_consumed))
 
     def _enter(self, number: int, skipped: int) -> None:
-        """Go on in this window, behind so many of its samples."""
+        """Continue in this window, after this many of its samples."""
         self._decode(number)
         chunks = [future.result() for future in self._decoding.pop(number)]
         window = Window.of(chunks, partial(self._order.units, number))
         firsts, samples, tokens = window.group_first, window.group_samples, window.group_tokens
-        if skipped:  # of a group in the middle, its rest is one
+        if skipped:  # a group continued in the middle counts its rest
             ends = np.cumsum(samples)
             group = int(np.searchsorted(ends, skipped, side="right"))
             firsts, samples, tokens = (each[group:].copy() for each in (firsts, samples, tokens))
@@ -293,7 +295,7 @@ class ShardCursor:
             firsts[0] += gone
             samples[0] -= gone
         self._window, self._firsts, self._samples = window, firsts, samples
-        #: How much of the budget the groups before each take, and all of them.
+        #: The budget used by the groups before each, and by all.
         self._ends = np.append(0, np.cumsum(self.budget.sizes(samples, tokens)))
         self._number = number
         self._next = 0
@@ -316,7 +318,7 @@ def global_batches(
             yield taken
             taken, room = [], room_max
             continue
-        # One by one where the next cursor may be another.
+        # One by one, if the next cursor may be another.
         groups, size = cursor.take(count if count and len(cursors) == 1 else 1)
         taken.append(groups)
         room -= size
@@ -325,9 +327,9 @@ def global_batches(
 
 
 def _next_cursor(cursors: Sequence[ShardCursor], mixture: Mixture) -> ShardCursor | None:
-    """Choose the one furthest behind its share; None at the end of the loop."""
+    """Choose the source furthest behind its share; None at the end of the loop."""
     exhausted = mixture.exhausted
-    # Which may be the next one, or the one that ends the loop.
+    # Sources that may be next, or end the loop.
     behind = [
         (cursor.position.drawn / weight, number)
         for number, (cursor, weight) in enumerate(zip(cursors, mixture.weights, strict=True))

@@ -1,8 +1,8 @@
-"""Shards as a dataset of PyTorch. Importing this imports torch; nothing else does.
+"""Shards as a PyTorch dataset. Only this module imports torch.
 
 dataset = ShardDataset(partial(read_shard, "penstock-data", "sha256:…", rank=0, world=8))
 for batch in DataLoader(dataset, batch_size=None):
-    …  # batch["state"] is where to go on
+    …  # batch["state"] is where to resume
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,15 +18,16 @@ try:
     from torch import from_numpy
     from torch.utils.data import IterableDataset, get_worker_info
 except ImportError as error:
-    raise InvalidInput(what="PyTorch", why="it is not here: pip install torch") from error
+    raise InvalidInput(what="PyTorch", why="it is not installed: pip install torch") from error
 
 
 class ShardDataset(IterableDataset):  # type: ignore[misc]  # torch may be absent, and is Any then
-    """Gives out batches of a reader as dictionaries of tensors; use it with batch_size=None.
+    """Yields batches of a reader as dictionaries of tensors; use it with batch_size=None.
 
-    `open_reader` makes the reader in each worker. Worker w of n gives out every n-th batch, so the
-    sequence is the same for any number of them. Each decodes everything: more than one only helps
-    where work on batches is slow. To go on after a batch, `load_state_dict(batch["state"])`.
+    `open_reader` opens the reader in each worker. Worker w of n yields every n-th batch, so the
+    sequence is the same for any number of workers. Each decodes everything: more than one only
+    helps if processing batches is slow. To resume after a batch, call
+    `load_state_dict(batch["state"])`.
     """
 
     def __init__(self, open_reader: Callable[[], ShardReader]) -> None:
@@ -35,9 +36,9 @@ class ShardDataset(IterableDataset):  # type: ignore[misc]  # torch may be absen
         self._state: Mapping[str, Any] | None = None
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next loop goes on from there, with any number of workers and ranks."""
+        """Let the next loop resume here, with any number of workers and ranks."""
         with self._open_reader() as reader:
-            reader.load_state_dict(state)  # refused here, not in a worker
+            reader.load_state_dict(state)  # fail here, not in a worker
         self._state = dict(state)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -52,7 +53,8 @@ class ShardDataset(IterableDataset):  # type: ignore[misc]  # torch may be absen
 
 
 def as_tensors(batch: Batch) -> dict[str, Any]:
-    """Texts are lists; lists of numbers are their values, and `NAME.offsets` where each begins."""
+    """Convert a batch. Texts are lists; lists of numbers become their values, and
+    `NAME.offsets`."""
     tensors: dict[str, Any] = {"state": dict(batch.state), "padding": batch.padding}
     for name, column in batch.columns.items():
         if isinstance(column, Ragged):

@@ -1,4 +1,4 @@
-"""Validation: whether a shard keeps the rules of single rows and those among rows."""
+"""Validation of shards: the rules of single rows, and those among rows."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -10,11 +10,10 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from penstock.shards.errors import ShardDamaged, ShardInvalid
-from penstock.shards.files import RouteRows, check_digest, files_of, read_part
-from penstock.shards.manifest import StoredShard
+from penstock.shards.manifest import RouteRows, StoredShard, check_digest, files_of, read_part
 from penstock.shards.rules import BrokenRule, first_broken
 from penstock.shards.schema import SHARD_ROWS, SORTED_BY, Rows, group_starts
+from penstock.shards.shard import ShardDamaged, ShardInvalid
 from penstock.shards.writer import count_rows
 
 
@@ -24,14 +23,14 @@ def digests_of(rows: Rows, name: str) -> np.ndarray:
 
 
 class DigestSet:
-    """Two texts of ten million have the same digest once in 400,000 times."""
+    """A set of text digests. Two of ten million texts collide once in 400,000 times."""
 
     def __init__(self) -> None:
-        #: Sorted, each at least twice as long as the next.
+        #: Sorted arrays, each at least twice as long as the next.
         self._levels: list[np.ndarray] = []
 
     def add(self, digests: np.ndarray) -> int | None:
-        """Say which is the first that was there already, if any."""
+        """Add digests; returns the first that was already there, if any."""
         ordered = np.argsort(digests, kind="stable")
         own = digests[ordered]
         again = np.zeros(len(own), bool)
@@ -48,12 +47,12 @@ class DigestSet:
 
 
 _ROUTE_TYPES = ("uint8", "int16", "uint16", "int32")
-#: The columns of a row that the next one is compared with.
+#: Columns of a row that are compared with the next row.
 _CARRIED = [*SORTED_BY, "session_id", "is_last_step", "n_branches"]
 
 
 class ShardValidator:
-    """Checks all rows of a shard in order, as many at a time as is convenient."""
+    """Checks the rows of a shard in order, in pieces of any size."""
 
     def __init__(self) -> None:
         self._file = ""
@@ -63,12 +62,12 @@ class ShardValidator:
         self._trained = DigestSet()
 
     def begin_file(self, name: str) -> None:
-        """Say that the next rows are of this file. No group goes on into it."""
+        """Begin a file. No group continues into it."""
         self._file = name
         self._rows_before = 0
 
     def check(self, table: pa.Table, routes: pa.Table | None = None) -> None:
-        """`routes` are those of the same rows. Raises ShardInvalid for the first broken row."""
+        """Check rows with their `routes`. Raises ShardInvalid for the first broken row."""
         if (broken := self._first_broken(table, routes)) is not None:
             schema = broken.rule == "schema"
             raise ShardInvalid(
@@ -105,32 +104,32 @@ class ShardValidator:
         told, first = (carried, 1) if last is None else ([last, *carried], 0)
         for row, (before, own) in enumerate(pairwise(told), first):
             if [own[name] for name in SORTED_BY] < [before[name] for name in SORTED_BY]:
-                yield BrokenRule(row, "order", f"rows are sorted by {', '.join(SORTED_BY)}")
+                yield BrokenRule(row, "order", f"rows must be sorted by {', '.join(SORTED_BY)}")
             if before["rollout_id"] == own["rollout_id"] and before["is_last_step"]:
                 yield BrokenRule(row, "last_step", "it follows the last step of its rollout")
             same_session = before["session_id"] == own["session_id"]
             if same_session and before["n_branches"] != own["n_branches"]:
-                why = "rows of its session have another number of branches"
+                why = "other rows of its session have another number of branches"
                 yield BrokenRule(row, "branch_count", why)
         began_before = last is not None and carried[0]["group_id"] == last["group_id"]
         if began_before and not self._rows_before:
             yield BrokenRule(0, "groups_in_one_file", "its group began in the file before")
 
     def _repeated(self, rows: Rows) -> Iterator[BrokenRule]:
-        """Find what may occur only once in a shard."""
+        """Find repetitions of what must be unique in a shard."""
         if (row := self._samples.add(digests_of(rows, "sample_id"))) is not None:
             yield BrokenRule(row, "sample_unique", "another sample has the same id")
         before = self._last["rollout_id"] if self._last else None
         begins = np.flatnonzero(group_starts(rows.table["rollout_id"], before))
         if (at := self._rollouts.add(digests_of(rows, "rollout_id")[begins])) is not None:
-            why = "rows of its rollout stand elsewhere too"
+            why = "its rollout has rows elsewhere too"
             yield BrokenRule(int(begins[at]), "siblings", why)
         sessions = digests_of(rows, "session_id")
         index = rows.numbers("branch_index").astype(np.uint64)
         if (row := self._branches.add(_mixed(sessions, index))) is not None:
-            yield BrokenRule(row, "branch_unique", "its session has another row for this branch")
-        # What a turn wrote is trained in one sample: elsewhere it is context. A turn is known by
-        # its event in the session, or else by its number in the trajectory.
+            yield BrokenRule(row, "branch_unique", "its session already has a row for this branch")
+        # The output of a turn is trained in one sample; elsewhere it is context. A turn is
+        # identified by its event in the session, or by its number in the trajectory.
         spans = rows.spans
         of_row = spans.rows
         trained = rows.trained_in_spans > 0
@@ -144,7 +143,7 @@ class ShardValidator:
         _, first = np.unique(pairs, axis=1, return_index=True)
         first.sort()
         if (at := self._trained.add(keys[first])) is not None:
-            why = "a turn of it is trained in another sample too"
+            why = "one of its turns is also trained in another sample"
             yield BrokenRule(int(own_rows[first[at]]), "trained_once", why)
 
 
@@ -155,14 +154,15 @@ def _mixed(digests: np.ndarray, numbers: np.ndarray) -> np.ndarray:
 
 
 def _broken_routes(rows: Rows, routes: pa.Table | None) -> Iterator[BrokenRule]:
-    """Routed experts are as many as the tokens, or one less: the last was never read."""
+    """Find wrong counts of routed experts: one per token, or one less, since the last token was
+    never read."""
     counts = rows.column("routed_rows").to_pylist()
     if routes is None:
         for row in np.flatnonzero(rows.present("routed_rows"))[:1].tolist():
-            yield BrokenRule(row, "routes", "there is no side file with its routed experts")
+            yield BrokenRule(row, "routes", "the side file with its routed experts is missing")
         return
     if routes["sample_id"].to_pylist() != rows.column("sample_id").to_pylist():
-        yield BrokenRule(0, "routes", "the side file has other rows")
+        yield BrokenRule(0, "routes", "the side file belongs to other rows")
         return
     all_facts = routes.drop_columns("routed_experts").to_pylist()
     pairs = zip(routes["routed_experts"], all_facts, strict=True)
@@ -182,20 +182,20 @@ def _broken_route(
         return f"its experts are {layers} × {topk} of {kind}"
     buffer = content.as_buffer()
     if buffer.size != count * layers * topk * np.dtype(kind).itemsize:
-        return f"its experts have {buffer.size} bytes, which are not {count} rows"
+        return f"its experts have {buffer.size} bytes, which do not make {count} rows"
     if count + (start or 0) not in (tokens, tokens - 1):
-        return f"its experts have {count} rows, and it has {tokens} tokens"
+        return f"its experts have {count} rows, but it has {tokens} tokens"
     experts = np.frombuffer(buffer, kind).reshape(-1, topk)
     if experts.size and experts.min() < 0:
         return "an expert is below 0"
     in_order = np.sort(experts, axis=1)
     twice = (in_order[:, 1:] == in_order[:, :-1]).any()
-    return "an expert is chosen twice for a token" if twice else None
+    return "a token chooses an expert twice" if twice else None
 
 
 def validate_shard(shard: StoredShard) -> dict[str, Any]:
-    """Read and count all rows. Raises ShardInvalid for the first that breaks a rule, ShardDamaged
-    where a file is not what the manifest says."""
+    """Read and count all rows. Raises ShardInvalid for the first broken row, ShardDamaged if a file
+    differs from the manifest."""
     validator = ShardValidator()
     statuses: Counter[str] = Counter()
     sessions: set[str] = set()
@@ -226,7 +226,7 @@ def validate_shard(shard: StoredShard) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ShardProof:
-    """`problems` is empty where the shard is what its manifest says."""
+    """The result of verification; `problems` is empty if the shard matches its manifest."""
 
     files: int
     samples: int

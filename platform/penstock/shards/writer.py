@@ -1,4 +1,4 @@
-"""Writing the parts of a shard: Parquet, the same bytes for the same rows and version of Arrow.
+"""Writing the parts of a shard as Parquet: equal rows and an equal Arrow version give equal bytes.
 
 A part ends where a group ends. So does a row group, unless a single group is larger than one.
 """
@@ -17,19 +17,18 @@ import pyarrow.parquet as pq
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import MIB
 from penstock.lake.segments import DigestingFile
-from penstock.shards.files import part_name, routes_name
-from penstock.shards.manifest import PartFile, RoutesFile
+from penstock.shards.manifest import PartFile, RoutesFile, part_name, routes_name
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS, SORTED_BY, group_starts
 
 ZSTD_LEVEL = 3
 _ROW_BYTES = 256
 
-#: Four streams of bytes each: a seventh smaller, and quicker to read than plain numbers.
+#: Split into four byte streams: a seventh smaller, and faster to read than plain numbers.
 _SPLIT = {
     "input_ids.list.element": "BYTE_STREAM_SPLIT",
     "rollout_logprobs.list.element": "BYTE_STREAM_SPLIT",
 }
-#: Few distinct values a row group: worth a dictionary.
+#: Few distinct values per row group, so worth a dictionary.
 _DICTIONARY = [
     *("group_id", "rollout_id", "session_id", "task_id", "link_kind", "status", "stop_reason"),
     *("mask_reason", "error_kind", "token_source", "tokenizer_sha256", "tokenizer_id"),
@@ -44,16 +43,16 @@ _DICTIONARY = [
 
 @dataclass(frozen=True)
 class PartLimits:
-    """In bytes before compression. The first group that begins over a target begins a new part."""
+    """Limits in bytes before compression. The first group beyond a target begins a new part."""
 
     part_bytes_target: int = 512 * MIB
     part_rows_target: int = 200_000
-    #: Readers of nested columns fail over 64 MiB, and the loader holds several in memory.
+    #: Readers of nested columns fail above 64 MiB, and the loader holds several in memory.
     row_group_bytes_max: int = 4 * MIB
 
 
 def row_bytes(rows: pa.Table) -> np.ndarray:
-    """Estimate what each row takes before compression, by the row alone."""
+    """Estimate the size of each row before compression, from the row alone."""
     tokens = rows["n_tokens"].to_numpy().astype(np.int64)
     logprobs = np.where(rows["rollout_logprobs"].is_valid().to_numpy(zero_copy_only=False), 4, 0)
     texts = _binary_lengths(rows["messages"]) + _binary_lengths(rows["tools"])
@@ -61,7 +60,7 @@ def row_bytes(rows: pa.Table) -> np.ndarray:
 
 
 def count_rows(rows: pa.Table, starts: np.ndarray) -> dict[str, int]:
-    """Count what the manifest does; `starts` says which rows begin a group."""
+    """Count what the manifest counts; `starts` are the rows where groups begin."""
     sums = {name: pc.sum(rows[f"n_{name}"]).as_py() or 0 for name in ("tokens", "trainable")}
     return {"rows": rows.num_rows, "groups": int(starts.sum()), **sums}
 
@@ -80,7 +79,7 @@ class FileCreator(Protocol):
 @dataclass
 class PartWriter:
     """Writes sorted rows into the parts of a shard, `routed` also their routes. `files` is complete
-    when the block ended well."""
+    when the block ends without an error."""
 
     store: FileCreator
     folder: str
@@ -103,13 +102,13 @@ class PartWriter:
             self._part.give_up(kind, *error)
 
     def write(self, rows: pa.Table, routes: pa.Table | None = None) -> None:
-        """Write rows that sort behind those before; a group may go on in the next call."""
+        """Write rows that sort after the earlier ones; a group may continue in the next call."""
         if not rows.num_rows:
             return
         rows = rows.select(SHARD_ROWS.names).cast(SHARD_ROWS)
         if self.routed:
             if routes is None or not routes["sample_id"].equals(rows["sample_id"]):
-                why = "they are not those of the same rows"
+                why = "they belong to other rows"
                 raise InvalidInput(what="The routed experts", why=why)
             routes = routes.select(ROUTE_ROWS.names).cast(ROUTE_ROWS)
         starts, sizes = group_starts(rows["group_id"], self._group), row_bytes(rows)
@@ -145,7 +144,7 @@ class PartWriter:
 
 
 class _OpenPart:
-    """One part that is being written. Its rows wait until a row group is full."""
+    """A part in progress. Rows wait until a row group is full."""
 
     def __init__(self, store: FileCreator, path: str, limits: PartLimits, *, routed: bool) -> None:
         self.counts: Counter[str] = Counter()
@@ -155,7 +154,7 @@ class _OpenPart:
         self._first = self._last = ""
         self._continued: list[int] = []
         self._continues = False
-        #: Where among the waiting rows the newest group begins, and the bytes before it.
+        #: The start of the newest group among the waiting rows, and the bytes before it.
         self._group = 0, 0
         self._routes: _ParquetFile | None = None
         with ExitStack() as stack:
@@ -184,7 +183,7 @@ class _OpenPart:
             if file.waiting_bytes and file.waiting_bytes + size > self._bytes_max:
                 file.wait(rows[begun:row])
                 begun = row
-                if self._group[0]:  # the row group ends before the group
+                if self._group[0]:  # end the row group before the group
                     self._write_group(*self._group)
                     self._group, self._continues = (0, 0), False
                 if file.waiting_rows and file.waiting_bytes + size > self._bytes_max:
@@ -215,8 +214,8 @@ class _OpenPart:
 
 
 def _compared(field: pa.Field) -> list[str]:
-    """Give the paths of columns whose bounds stand in the index of each page. Long texts have none:
-    nobody looks for a conversation between two others."""
+    """Paths of columns with page bounds. Long texts have none: nobody searches for ranges of
+    conversations."""
     kind, inside = field.type, f"{field.name}.list.element"
     if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
         return []
@@ -228,7 +227,7 @@ def _compared(field: pa.Field) -> list[str]:
 
 
 class _ParquetFile:
-    """A Parquet file that is being written, and the rows that wait; the stack closes it."""
+    """A Parquet file in progress, and its waiting rows; the stack closes it."""
 
     def __init__(self, stack: ExitStack, sink: Sink, schema: pa.Schema) -> None:
         self.row_groups: list[int] = []
@@ -258,7 +257,8 @@ class _ParquetFile:
             self.waiting_rows += rows.num_rows
 
     def write(self, count: int, bytes_: int) -> None:
-        """Make a row group of the first waiting rows. In one piece, since pages end with pieces."""
+        """Write a row group of the first waiting rows. In one piece, since pages end with
+        pieces."""
         waiting = pa.concat_tables(self._waiting)
         self._file.write_table(waiting[:count].combine_chunks(), row_group_size=count)
         self.row_groups.append(count)
@@ -267,6 +267,6 @@ class _ParquetFile:
         self.waiting_bytes -= bytes_
 
     def facts(self) -> dict[str, Any]:
-        """Say what the manifest does of it, once it is closed."""
+        """The facts of a closed file for the manifest."""
         sha256 = self._sink.digest.hexdigest()
         return {"sha256": sha256, "bytes": self._sink.size, "row_groups": self.row_groups}

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.access.errors import KeyRefused, TooManyBadKeys
 from penstock.access.keys import (
     _ADDRESSES_MAX,
     _FAILURES_MAX,
     Authorizer,
     FailedKeys,
+    KeyRefused,
     KeyRing,
+    TooManyBadKeys,
     create_key,
 )
 from penstock.backends.http import problems

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from penstock.access import ROLES
-from penstock.access.errors import KeyExpired, KeyRefused, RoleMissing
 from penstock.access.keys import (
+    KeyExpired,
+    KeyRefused,
     KeyRing,
+    RoleMissing,
     create_first_key,
     create_key,
     list_keys,
@@ -94,7 +96,7 @@ def test_revoked_key_is_refused_after_the_next_refresh(database: Database) -> No
         ring.grant(bearer(secret))
     [listed] = list_keys(database)
     assert listed.revoked_at is not None
-    with pytest.raises(InvalidInput, match="there is none, or it is revoked already"):
+    with pytest.raises(InvalidInput, match="does not exist or is already revoked"):
         revoke_key(database, made.id)
 
 

@@ -4,8 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from penstock.access.errors import QuotaUsedUp
-from penstock.access.quotas import HOUR_US, Quotas, own_quotas, set_quota, survey_quotas
+from penstock.access.quotas import (
+    HOUR_US,
+    Quotas,
+    QuotaUsedUp,
+    own_quotas,
+    set_quota,
+    survey_quotas,
+)
 from penstock.core.errors import InvalidInput
 from tests.support.lakes import HandLake, body_of, hand_lake, make_event
 

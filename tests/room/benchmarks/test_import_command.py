@@ -135,7 +135,7 @@ def test_as_a_person_types_it(tmp_path: Path) -> None:
     failed = {"task": "a", "attempt": 1, "error": _NO_REWARD, "where": "job/a__2"}
     assert json.loads(out)["failed"] == [failed]
     status, out, said = run(checkpoint="ckpt-2")
-    assert (status, "There is no checkpoint 'ckpt-2'" in said) == (2, True)
+    assert (status, "The checkpoint 'ckpt-2' does not exist" in said) == (2, True)
     with open_or_make(load_settings(data)) as lake:
         place = AttemptScope(TENANT, "core", "imported", "ckpt-1")
         results = [one.result for one in attempts_of(lake.database, place)]

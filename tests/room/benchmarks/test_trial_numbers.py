@@ -70,7 +70,7 @@ def test_another_trial_with_the_same_result_is_no_copy(registry: Registry, tmp_p
         trial = tb_trial(run, "a", agent_started_at=None, agent_ended_at=None)
         tb_run(tmp_path / run, run, [trial])
     assert registry.take(tmp_path / FIRST).new == 1
-    with pytest.raises(AttemptConflict, match="was another trial"):
+    with pytest.raises(AttemptConflict, match="another result or trial"):
         registry.take(tmp_path / SECOND)
     assert registry.take(tmp_path / SECOND, first_attempt=1).new == 1
 

@@ -102,21 +102,21 @@ ATTEMPT = "attempt 0 at t-07 of one on core "
     ("statement", "said"),
     [
         (f"UPDATE benchmark_attempt SET score = 0 WHERE {OF_ONE}",
-         ATTEMPT + "was edited: its score is 0.0, and 1.0 was recorded"),
+         ATTEMPT + "was edited: its score is 0.0; 1.0 was recorded"),
         (f"UPDATE benchmark_attempt SET cost_usd = 0.125 WHERE {OF_ONE}",
          ATTEMPT + "was edited: its cost_usd is 0.125"),
         (f"DELETE FROM benchmark_attempt WHERE {OF_ONE}", ATTEMPT + "was removed"),
-        (COPY, "attempt 9 at t-07 of one on core was added past Penstock"),
+        (COPY, "attempt 9 at t-07 of one on core was added without Penstock"),
         ("""UPDATE benchmark_run SET conditions = '{"isolated":false}' WHERE checkpoint = 'one'""",
-         "of one on core was edited: its conditions are not those that were recorded"),
-        (STRANGE_RUN, "the run forged of one on core was added past Penstock"),
+         "of one on core was edited: its conditions differ from the record"),
+        (STRANGE_RUN, "the run forged of one on core was added without Penstock"),
         ("UPDATE suite_version SET tasks = '[]'", "the version v1 of core was edited: its tasks"),
-        (NEWER, "the version v0 of core was added past Penstock"),
+        (NEWER, "the version v0 of core was added without Penstock"),
         ("UPDATE benchmark_journal SET document = replace(document, '1.0', '0.0')"
          " WHERE checkpoint = 'one' AND number = 2",
-         "one on core: entry 2 of its journal is not as written: its hash"),
+         "one on core: entry 2 of its journal was altered: its hash"),
         ("DELETE FROM benchmark_journal WHERE checkpoint = 'one' AND number = 2",
-         "one on core: entry 2 of its journal is not as written: after 1"),
+         "one on core: entry 2 of its journal was altered: after 1"),
     ],
 )  # fmt: skip
 def test_what_is_done_by_hand_is_noticed_and_named(
@@ -147,7 +147,7 @@ def notices(ready: Database, statement: str, said: str) -> None:
     assert said in misfit.why or "was edited" in misfit.why or "was removed" in misfit.why
     scope = AttemptScope(TENANT, "core", "v1", "one")
     if "journal" in said:
-        with pytest.raises(InvalidInput, match="restore a copy"), ready.write() as connection:
+        with pytest.raises(InvalidInput, match="restore a backup"), ready.write() as connection:
             restore(connection, scope)
     elif "version v" not in said:
         with ready.write() as connection:
@@ -163,7 +163,7 @@ def test_a_fail_does_not_become_a_pass(ready: Database) -> None:
     verdict = asked(ready, "two")
     assert verdict.outcome == "ERROR"
     assert verdict.document["why"][0].startswith("attempt 0 at t-00 of two on core was edited")
-    assert verdict.document["why"][-1] == "and 37 more rows are not as they were recorded"
+    assert verdict.document["why"][-1] == "and 37 more rows differ from the record"
 
 
 def test_a_journal_that_was_cut_off_is_noticed_by_the_verdict(ready: Database) -> None:
@@ -172,7 +172,7 @@ def test_a_journal_that_was_cut_off_is_noticed_by_the_verdict(ready: Database) -
             connection.exec_driver_sql(f"DELETE FROM {table} WHERE checkpoint = 'one'")
     misfit = verify_history(ready, TENANT, "production")
     assert misfit is not None
-    assert misfit.why == "the journal of one on core is not the one that its verdict read"
+    assert misfit.why == "the journal of one on core was changed since its verdict read it"
 
 
 def test_the_journal_refuses_to_be_changed(ready: Database) -> None:

@@ -52,7 +52,7 @@ def test_another_canary_takes_the_place_of_one(embedded: Database) -> None:
 @pytest.mark.parametrize("share", [0, 1, -0.1, 1.5, float("nan"), float("inf")])
 def test_a_share_lies_between_none_and_all(embedded: Database, share: float) -> None:
     add(embedded, "a", "b")
-    with pytest.raises(InvalidInput, match="promote one to all first"):
+    with pytest.raises(InvalidInput, match="promote one first"):
         promote(embedded, "a", share=0.1)
     promote(embedded, "a")
     with pytest.raises(InvalidInput, match="between 0 and 1"):

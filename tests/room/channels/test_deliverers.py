@@ -195,7 +195,7 @@ def test_commands(run: Run, database: Database, receiver: Receiver) -> None:
     assert run("remove", made["id"]) == (0, {"removed": made["id"]})
     status, said = run("remove", made["id"])
     assert status == 2
-    assert "There is no webhook" in said["detail"]
+    assert "The webhook" in said["detail"]
 
 
 @pytest.mark.parametrize("host", ["169.254.169.254", "[::1]", "167772161"])

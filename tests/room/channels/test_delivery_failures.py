@@ -135,9 +135,9 @@ def test_metrics_and_warnings_name_who_fails(
         assert metrics.value("notice_target_failing", **target) == 1
         assert metrics.value("notice_failures_total") == 1
         [said] = telling.problems()
-        assert said == f"{made.target} waits to be told of 2 changes: it answered 500"
+        assert said == f"2 changes are undelivered to {made.target}: it answered 500"
         [said] = telling.warnings()
-        assert said.startswith(f"{made.target} waits to be told of 2 changes: `penstock webhooks")
+        assert said == f"2 changes are undelivered to {made.target}: see `penstock webhooks list`"
         telling.tell_now()
         assert metrics.value("notices_waiting", **target) == 0
         assert metrics.value("notice_target_failing", **target) == 0

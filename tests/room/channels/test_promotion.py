@@ -61,7 +61,7 @@ def test_a_checkpoint_is_named_by_its_digest_as_well(embedded: Database) -> None
 @pytest.mark.parametrize("outcome", ["FAIL", "INCONCLUSIVE", "ERROR"])
 def test_only_pass_opens_the_gate(embedded: Database, outcome: Any) -> None:
     add(embedded, "a")
-    with pytest.raises(GateRefused, match=f"The gate says {outcome} of a") as refused:
+    with pytest.raises(GateRefused, match="The gate's verdict on a") as refused:
         promote(embedded, "a", says(outcome))
     assert refused.value.facts["verdict"] == says(outcome)("production", "a")
     assert list_channels(embedded, TENANT) == []
@@ -84,7 +84,7 @@ def test_who_overrides_is_marked_for_ever(database: Database) -> None:
 
 def test_a_verdict_on_something_else_is_no_verdict(embedded: Database) -> None:
     add(embedded, "a")
-    with pytest.raises(PenstockError, match="came instead"):
+    with pytest.raises(PenstockError, match="instead of one on"):
         promote(embedded, "a", lambda _channel, _name: PASS("production", "b"))
     assert versions(embedded) == 0
 
@@ -97,9 +97,9 @@ def test_what_is_expected_and_what_is_found_are_told(embedded: Database) -> None
     with pytest.raises(PromotionConflict) as early:
         promote(embedded, "a", expect="b")
     assert (early.value.facts["expected"], early.value.facts["found"]) == ("b", None)
-    assert "and is at no checkpoint" in str(early.value)
+    assert "but is at no checkpoint" in str(early.value)
     promote(embedded, "a")
-    with pytest.raises(PromotionConflict, match="expected at no checkpoint, and is at a"):
+    with pytest.raises(PromotionConflict, match="expected at no checkpoint, but is at a"):
         promote(embedded, "b", expect=None)
     assert at(embedded).checkpoint == "a"
 
@@ -138,7 +138,7 @@ def test_a_rollback_wins_over_a_promotion_that_is_under_way(open_database: OpenD
             rollback(mine)
             return PASS(channel, checkpoint)
 
-        with pytest.raises(PromotionConflict, match="expected at b, and is at a"):
+        with pytest.raises(PromotionConflict, match="expected at b, but is at a"):
             promote(other, "c", judge)
 
     automatic()

@@ -12,6 +12,7 @@ from penstock.backends.terminal.output import time_text
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import Settings
 from penstock.registry.channels.change import ChannelUnknown
+from penstock.registry.channels.tables import replica
 from penstock.registry.fleet import replicas
 from penstock.registry.fleet.fleet_status import (
     ReplicaGroup,
@@ -29,7 +30,6 @@ from penstock.registry.fleet.replicas import (
     record_report,
 )
 from penstock.registry.fleet.settings import FleetSettings
-from penstock.registry.fleet.tables import replica
 from tests.support.checkpoint_factory import TENANT, add, digest_of, promote, rollback
 
 SETTINGS = Settings(data=Path("/nonexistent"))
@@ -51,7 +51,7 @@ def of(*groups: ReplicaGroup, wanted: str | None = "new") -> StandingAnswer:
 @pytest.mark.parametrize(
     ("groups", "whole", "mixed", "said"),
     [
-        ([], False, False, "is unknown: no replica was heard"),
+        ([], False, False, "is unknown: no replica reported"),
         ([group("new", replicas=3)], True, False, "is whole: 3 replicas have new"),
         ([group("old", replicas=3)], False, False, "3 of 3 replicas have not loaded new"),
         ([group("new"), group("old")], False, True, "1 replica has new, 1 replica has old"),

@@ -57,7 +57,7 @@ def test_without_the_key_it_is_said_what_to_do_and_the_webhook_can_be_removed(
     assert "PENSTOCK_SECRET_KEY_FILE" in problem
     assert not key.exists()
     [listed] = list_webhooks(embedded, settings, TENANT)
-    assert "a key that is not here" in listed.shown
+    assert "a missing key" in listed.shown
     add_webhook(embedded, settings, TENANT, receiver.url)  # with a new key
     tell_now(embedded, settings)
     [_, second] = list_webhooks(embedded, settings, TENANT)

@@ -17,7 +17,7 @@ from penstock.backends.database.migrations import upgrade
 from penstock.core.errors import TooManyRequests
 from penstock.registry.channels.change import ChangeAnswer, ChannelNews, ChannelUnknown
 from penstock.registry.channels.channel_watcher import ChannelWatcher, WatchOutcome
-from penstock.registry.channels.notices import NOTICES_AT_ONCE
+from penstock.registry.channels.history import NOTICES_AT_ONCE
 from tests.support.checkpoint_factory import TENANT, add, promote, release, rollback, set_policy
 
 KEY = (TENANT, "production")

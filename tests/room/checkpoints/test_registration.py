@@ -32,7 +32,7 @@ from penstock.registry.checkpoints.checkpoint import (
 from penstock.registry.checkpoints.lineage import learners, lineage
 from penstock.registry.checkpoints.registration import find, list_checkpoints, register, withdraw
 from penstock.registry.checkpoints.tables import checkpoint
-from penstock.shards.errors import ShardUnknown
+from penstock.shards.shard import ShardUnknown
 from penstock.shards.tables import shard, shard_mark
 from tests.support.checkpoint_factory import NOWHERE, TENANT, add, digest_of, promote
 from tests.support.servers.s3 import S3Server
@@ -99,8 +99,8 @@ def test_names_can_be_read(embedded: Database, name: str) -> None:
         ("", "printable"),
         ("models/a", "absolute"),
         ("file://elsewhere/models/a", "followed by a path"),
-        ("https://ann:secret@models.test/a", "keys do not belong"),
-        ("https://models.test/a?token=secret", "keys do not belong"),
+        ("https://ann:secret@models.test/a", "must not contain keys"),
+        ("https://models.test/a?token=secret", "must not contain keys"),
         ("http://[::1", "Invalid IPv6"),
         ("s3://", "name of a bucket"),
         ("s3://bucket/a?zone=1", "not one of its options"),
@@ -113,11 +113,11 @@ def test_addresses_that_are_none(embedded: Database, uri: str, words: str) -> No
 
 
 def test_a_delta_needs_a_chain_down_to_a_whole_one(embedded: Database) -> None:
-    with pytest.raises(InvalidInput, match="needs the parent"):
+    with pytest.raises(InvalidInput, match="needs a parent"):
         add(embedded, "a", form="delta")
     with pytest.raises(InvalidInput, match="`whole` or `delta`"):
         add(embedded, "a", form="lora")
-    with pytest.raises(CheckpointUnknown, match="no checkpoint 'root'"):
+    with pytest.raises(CheckpointUnknown, match="checkpoint 'root' does not exist"):
         add(embedded, "a", form="delta", parent="root")
     add(embedded, "root")
     add(embedded, "a", form="delta", parent="root")
@@ -158,7 +158,7 @@ def test_states_move_along_their_edges_alone() -> None:
         ("retired", "withdrawn"), ("rolled_back", "withdrawn"),
     }  # fmt: skip
     for one, other in product(STATES, STATES):
-        said = f"is {one}, and cannot become {other}"
+        said = f"is {one} and cannot become {other}"
         with nullcontext() if (one, other) in allowed else pytest.raises(StateRefused, match=said):
             check_edge("a", one, other)
 
@@ -231,7 +231,7 @@ def test_what_can_be_no_checkpoint(embedded: Database, tmp_path: Path) -> None:
     (linked / "up").symlink_to(tmp_path)
     os.mkfifo(pipe)
     for path, words in (
-        (empty, "holds no files"),
+        (empty, "contains no files"),
         (linked, "link to a folder"),
         (pipe, "not a regular file"),
         ("/dev/zero", "not a regular file"),
@@ -330,10 +330,10 @@ def test_shards_are_named_as_elsewhere(embedded: Database) -> None:
     made = add(embedded, "a", shards=["one", "2222", shard_id("1")])
     assert made.shards == (shard_id("1"), shard_id("2"))
     for text, words in (
-        ("nobody", "there is none"),
-        ("", "there is none"),
-        ("%", "there is none"),
-        ("\ud800", "none"),
+        ("nobody", "does not exist"),
+        ("", "does not exist"),
+        ("%", "does not exist"),
+        ("\ud800", "does not exist"),
     ):
         with pytest.raises(ShardUnknown, match=words):
             add(embedded, "b", shards=[text])

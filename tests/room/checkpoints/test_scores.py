@@ -92,7 +92,7 @@ def test_another_result_for_the_same_attempt_is_refused_and_nothing_is_kept(
     keep(database, SOLVED)
     with pytest.raises(
         AttemptConflict,
-        match=r"the task t-1 of core is known with another\sresult, from the run r1",
+        match=r"the task t-1 of core is already\srecorded",
     ):
         keep(database, BROKEN, replace(SOLVED, score=0.0), run="r2")
     assert [one.result for one in attempts_of(database, PLACE)] == [SOLVED]
@@ -108,7 +108,7 @@ def test_another_result_for_the_same_attempt_is_refused_and_nothing_is_kept(
         ({"error": "and a score"}, "either a score or an error"),
         ({"task": ""}, "a task's name"),
         ({"task": "a\nb"}, "a task's name"),
-        ({"attempt": -1}, "attempts count from 0"),
+        ({"attempt": -1}, "must be 0 or more"),
         ({"cost_usd": float("inf")}, "cost_usd is inf"),
         ({"completion_tokens": -5}, "completion_tokens is -5"),
     ],

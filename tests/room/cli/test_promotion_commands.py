@@ -63,7 +63,7 @@ def test_register_says_what_the_digest_is_and_whether_the_files_have_it(
     wrong = run("checkpoints", "register", "b", "--uri", "b/weights", "--digest", other)
     assert (wrong.status, "not sha256:" in wrong.err) == (2, True)
     away = run("checkpoints", "register", "b", "--uri", "/no/b", "--digest", "sha256:" + "0" * 64)
-    assert "cannot be reached from here" in away.err
+    assert "unreachable from here" in away.err
     assert "cannot be read" in run("checkpoints", "register", "c", "--uri", "/no/c").err
     assert run("checkpoints", "digest", "/no/c").status == 2
     assert [one["name"] for one in run("checkpoints", "list", "--json").json()] == ["a", "b"]
@@ -106,7 +106,7 @@ def test_the_history_tells_the_story(registry: Run) -> None:
     promote(registry, "c", "--share", "0.05")
     told = registry("channels", "history", "production")
     assert told.status == 0
-    assert "the history fits: 6 changes" in told.err
+    assert "the history is unaltered: 6 changes" in told.err
     lines = [" ".join(line.split()) for line in told.out.splitlines()]
     assert lines[0] == "version when (UTC) what gate marks who why"
     for line, words in zip(
@@ -141,7 +141,7 @@ def test_a_history_that_was_changed_says_where_and_exits_with_1(registry: Run, d
         database.commit()
     told = registry("channels", "history", "production", "--last", "1")
     assert told.status == 1
-    assert "does not fit at version 3" in told.err
+    assert "is damaged at version 3" in told.err
     as_json = registry("channels", "history", "production", "--json")
     assert as_json.status == 1
     assert json.loads(as_json.out)["misfit"]["version"] == 3
@@ -154,16 +154,16 @@ def test_an_override_takes_an_admin_key_once_there_are_keys(
     admin = registry("keys", "create", "--role", "admin", "--json").json()
     other = registry("keys", "create", "--role", "admin", "--tenant", "t", "--json").json()
     for key, words in (
-        ((), "name one with --key or PENSTOCK_KEY"),
-        (("--key", "pk_admin_none"), "not known here"),
-        (("--key", promoter), "the key is promote"),
+        ((), "pass an admin key with --key or PENSTOCK_KEY"),
+        (("--key", "pk_admin_none"), "unknown or was revoked"),
+        (("--key", promoter), "the key has the role promote"),
         (("--key", other["secret"]), "of the tenant t"),
     ):
         refused = promote(registry, "b", "--override", *key)
         assert (refused.status, words in refused.err) == (1, True), refused.err
     monkeypatch.setenv("PENSTOCK_KEY", admin["secret"])
     done = promote(registry, "b", "--override")
-    assert (done.status, "marked so for ever" in done.err) == (0, True)
+    assert (done.status, "overrode the gate" in done.err) == (0, True)
     assert promote(registry, "a", "--override", "--reason", "").status == 2
     registry("keys", "revoke", admin["id"])
     assert promote(registry, "a", "--override").status == 1

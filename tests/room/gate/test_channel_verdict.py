@@ -87,7 +87,7 @@ def test_without_a_policy_or_results_there_is_no_verdict_but_error(embedded: Dat
     add(embedded, "one")
     assert "has no policy" in asked(embedded, "one").document["why"][0]
     set_policy(embedded, POLICY)
-    assert asked(embedded, "one").document["why"] == ["there is no suite core"]
+    assert asked(embedded, "one").document["why"] == ["the suite core does not exist"]
     suite(embedded)
     assert asked(embedded, "one").document["why"] == ["one has no results on core"]
     with pytest.raises(CheckpointUnknown):
@@ -101,15 +101,15 @@ def test_a_suite_that_changed_has_to_be_run_anew_or_named(embedded: Database) ->
     score(embedded, "two", version="v2")
     why = asked(embedded, "two").document["why"]
     assert why == [
-        "one was scored on another version of core (v1), and v2 counts: score it there, or name the"
-        " version that counts under [suites] of the policy"
+        "one was scored on another version of core (v1), but v2 counts: score it there, or name"
+        " another version under [suites] of the policy"
     ]
     notes = asked(embedded, "two").document["notes"]
-    assert "core: scores of two at v1 do not count, those at v2 do." in notes
+    assert "core: scores of two at v1 do not count; only v2 counts." in notes
     set_policy(embedded, POLICY + '[suites]\ncore = "v1"\n')
     assert asked(embedded, "two").outcome == "PASS"
     set_policy(embedded, POLICY + '[suites]\ncore = "v9"\n')
-    assert "no version v9" in asked(embedded, "two").document["why"][0]
+    assert "the version v9 of core" in asked(embedded, "two").document["why"][0]
 
 
 def test_a_version_of_which_nobody_knows_the_tasks_takes_no_ones_place(embedded: Database) -> None:
@@ -134,9 +134,9 @@ def test_the_newest_look_at_this_canary_counts(database: Database) -> None:
     assert judge(database, TENANT, "production", "two", full=False, share=0.9).outcome != "PASS"
     assert judge(database, TENANT, "production", "two", full=False, share=0.5).outcome == "PASS"
     started = promote(database, "two", lambda _, name: asked(database, name, full=False), share=0.1)
-    assert "nobody has looked" in asked(database, "two").document["why"][0]
+    assert "the canary has no look yet" in asked(database, "two").document["why"][0]
     _look(database, started.version - 1, "pass")  # of an earlier canary
-    assert "nobody has looked" in asked(database, "two").document["why"][0]
+    assert "the canary has no look yet" in asked(database, "two").document["why"][0]
     _look(database, started.version, "pass")
     assert asked(database, "two").outcome == "PASS"
     _look(database, started.version, "breach")

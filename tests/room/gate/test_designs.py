@@ -125,7 +125,7 @@ def test_the_gate_is_as_strict_as_the_look() -> None:
     assert late.outcome == "PASS"
     none = judged(replace(side(even(attempts=1, tasks=TASKS[:50])), design=design), before)
     assert none.outcome == "INCONCLUSIVE"
-    assert "has not come to its first look" in none.document["why"][0]
+    assert "has not reached its first look" in none.document["why"][0]
 
 
 def test_it_gives_up_where_the_noise_is_not_its_own() -> None:
@@ -159,5 +159,5 @@ def test_a_design_is_kept_once_and_before_all_else(database: Database) -> None:
     other = replace(place, checkpoint="tried")
     with database.write() as connection:
         record_attempts(connection, other, "r", made([("t-0", 0)]))
-    with pytest.raises(InvalidInput, match="before the first attempt"):
+    with pytest.raises(InvalidInput, match="precede the first attempt"):
         keep_design(database, other, first)

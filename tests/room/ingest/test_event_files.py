@@ -48,9 +48,11 @@ def test_pipes_sockets_and_devices_are_refused_by_name(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind(str(tmp_path / "socket.jsonl"))
         for name, kind in [("pipe.jsonl", "a pipe"), ("socket.jsonl", "a socket")]:
-            with pytest.raises(InvalidInput, match=f"{name}.*it is {kind}, and no regular file"):
+            with pytest.raises(InvalidInput, match=f"{name}.*it is {kind}, not a regular file"):
                 find_files([tmp_path / name])
-        with pytest.raises(InvalidInput, match=r"holds no file of .* but pipe\.jsonl, and it is"):
+        with pytest.raises(
+            InvalidInput, match=r"contains no file of .* but pipe\.jsonl, and it is"
+        ):
             find_files([tmp_path])
     with pytest.raises(InvalidInput, match="it is a device"):
         find_files([Path("/dev/zero")])
@@ -112,11 +114,11 @@ def test_what_is_no_text_is_refused_and_named(tmp_path: Path, suffix: str) -> No
         "an SQLite database": b"SQLite format 3\x00" + bytes(100),
         "a Parquet file": b"PAR1" + bytes(100),
         "a zip archive": b"PK\x03\x04" + bytes(100),
-        r"compressed by gzip; its name has to end in \.gz": gzip.compress(EVENTS),
-        r"compressed by zstd; its name has to end in \.zst": zstd.compress(EVENTS),
+        r"compressed by gzip; its name must end in \.gz": gzip.compress(EVENTS),
+        r"compressed by zstd; its name must end in \.zst": zstd.compress(EVENTS),
         "text in UTF-16": EVENTS.decode().encode("utf-16"),
-        "no text in UTF-8": EVENTS.decode().encode("utf-16-le"),
-        "are no text in UTF-8": os.urandom(1000),
+        "not UTF-8 text": EVENTS.decode().encode("utf-16-le"),
+        "are not UTF-8 text": os.urandom(1000),
     }
     for kind, content in kinds.items():
         path = tmp_path / f"some.jsonl{suffix}"

@@ -72,7 +72,7 @@ def test_folders_are_searched_and_files_of_other_kinds_left_alone(tmp_path: Path
 def test_a_path_that_holds_nothing_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"gone\.jsonl.*does not exist"):
         find_files([tmp_path / "gone.jsonl"])
-    with pytest.raises(InvalidInput, match=r"it holds no file of \.jsonl"):
+    with pytest.raises(InvalidInput, match=r"it contains no file of \.jsonl"):
         find_files([tmp_path])
 
 

@@ -151,7 +151,7 @@ def test_what_waits_is_told_with_since_when_and_why(tmp_path: Path) -> None:
         waiting = read_ledger(lake.lake, tenant="default").waiting
         assert waiting is not None
         assert (waiting.events, waiting.since_at) == (3, since)
-        assert waiting.why.startswith("no writer runs")
+        assert waiting.why.startswith("no writer is running")
         assert read_ledger(lake.lake, tenant="umbrella").waiting is None
         held = sa.update(log_partition).values(owner="w", lease_until=2**62)
         with lake.lake.database.write() as connection:

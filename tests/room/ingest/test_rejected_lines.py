@@ -79,7 +79,7 @@ def test_of_a_long_line_only_the_beginning_is_kept_and_it_is_not_sent_again(
         [entry] = list_rejected(lake.lake, limit=10)
         assert (len(entry.raw), entry.truncated) == (100, True)
         assert replay_rejected(lake.lake, lake.clock).refused == {
-            entry.id: "only its beginning was kept"
+            entry.id: "only its beginning was stored"
         }
 
 

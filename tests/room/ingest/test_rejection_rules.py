@@ -250,6 +250,6 @@ def test_the_service_stays_ready_and_says_it(tmp_path: Path) -> None:
         service = Service(lake.lake.settings)
         service._refresh_warnings()
         [warning] = service.warnings()
-        assert warning.startswith("Most lines of 1 source are rejected; nothing else waits")
+        assert warning.startswith("Most lines of 1 source are rejected; other lines")
         assert list(service.problems()) == []
         service.stop()

@@ -87,7 +87,7 @@ def test_what_needs_a_person_stops_the_writer_and_is_said(tmp_path: Path) -> Non
     with running(tmp_path, point) as lake:
         lake.send([make_event("s", 1)])
         eventually(lambda: lake.metrics.value("writer_stopped") == 1)
-        assert "the log was cut" in str(state(lake))
+        assert "the log was truncated" in str(state(lake))
         assert lake.stored() == {}
         lake.send([make_event("s", 2)])  # what comes is still taken
     with hand_lake(tmp_path) as lake:

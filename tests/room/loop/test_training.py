@@ -139,7 +139,7 @@ def test_it_answers_what_it_made(twin: Twin) -> None:
         (answer(score=1), "unknown field `score`"),
         (answer(form="half"), "Invalid enum value 'half'"),
         (answer(digest="md5:1"), "64 hexadecimal digits"),
-        (answer(uri="weights"), "a path is absolute"),
+        (answer(uri="weights"), "a path must be absolute"),
         (answer(uri="https://user:secret@x/1"), "keys do not belong"),
         ("x" * (ANSWER_BYTES_MAX + 1), f"longer than {ANSWER_BYTES_MAX} bytes"),
     ],

@@ -107,4 +107,4 @@ def test_json_in_a_text_may_nest_as_deep_as_it_likes(depth: int) -> None:
         values = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": text,
                   "gen_ai.output.messages": text}  # fmt: skip
         [each] = converted(traces([span(1, values)]))
-        assert each.events or each.why == "what it says nests too deep"
+        assert each.events or each.why == "it is nested too deep"

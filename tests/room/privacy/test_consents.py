@@ -11,14 +11,14 @@ import penstock
 from penstock.access.privacy.consents import decided_consents
 from penstock.access.privacy.erasure import carry_out, order_erasure
 from penstock.access.privacy.orders import ErasureScope
-from penstock.access.privacy.tables import consent_decision
+from penstock.access.tables import consent_decision
 from penstock.core.endpoint import Caller
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.client import open_client, perform
 from penstock.lake.tables import lake_head
 from penstock.shards.endpoints import READ_SHARD_FILE, ShardFileRequest
-from penstock.shards.errors import ShardWithdrawn
 from penstock.shards.registered_shards import check_withdrawn, marks_of
+from penstock.shards.shard import ShardWithdrawn
 from penstock.shards.shard_places import shard_at_hand
 from penstock_jobs.shards.consents import (
     DECIDE_CONSENT,
@@ -148,7 +148,7 @@ def test_a_shard_with_withdrawn_sessions_is_read_with_a_warning(
     shard = built(lake, recipe).manifest.id
     decide(lake, "user", "u-3")
     for name in (shard, "engine"):
-        with pytest.warns(UserWarning, match="1 sessions of which consent was withdrawn"):
+        with pytest.warns(UserWarning, match="1 sessions without consent"):
             penstock.read_shard(tmp_path / "data", name).close()
     assert check_withdrawn(lake.lake.database, lake.lake.settings, TENANT_DEFAULT, shard) == 1
 

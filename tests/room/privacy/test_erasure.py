@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.access.privacy import lake_content
+from penstock.access.privacy import erasure
 from penstock.access.privacy.erasure import (
     carry_out,
     count_reach,
@@ -258,7 +258,7 @@ def test_a_query_that_began_before_an_erasure_is_waited_for(tmp_path: Path) -> N
 def test_a_query_that_takes_longer_than_an_erasure_waits_says_what_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lake_content, "READERS_SECONDS_MAX", 0)
+    monkeypatch.setattr(erasure, "READERS_SECONDS_MAX", 0)
     with hand_lake(tmp_path) as lake:
         fill_for_readers(lake)
         with lake.lake.query("select * from events").run() as answer:

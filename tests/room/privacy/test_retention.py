@@ -21,7 +21,7 @@ from penstock.access.privacy.retention import (
     run_rules,
     set_rule,
 )
-from penstock.access.privacy.tables import erasure_session, retention_run
+from penstock.access.tables import erasure_session, retention_run
 from penstock.backends.audit.chain import entries_of
 from penstock.core.errors import InvalidInput
 from penstock.core.metrics import Metrics
@@ -198,7 +198,7 @@ def test_sessions_that_may_not_be_trained_on_go_at_once(tmp_path: Path) -> None:
         lake.store([*said, make_event("named", 1, user="u-1"), make_event("named", 2)])
         decide_consent(lake.lake.database, "default", "user", "u-1", "no_train", reason="", by="t")
         assert run(lake, dry=True)["default", "no_train"].sessions == 2
-        assert keep_to_rules(lake.lake, Metrics()) == "let go of 4 rows by retention"
+        assert keep_to_rules(lake.lake, Metrics()) == "removed 4 rows by retention"
         assert sessions(lake) == ["kept"]
         lake.store([make_event("said", 3)])  # it is as old as what went
         assert keep_to_rules(lake.lake, Metrics()) is None
@@ -243,7 +243,7 @@ def test_upkeep_runs_a_rule_once_a_day(tmp_path: Path) -> None:
     with hand_lake(tmp_path) as lake:
         lake.store([old_event("a", 1)])
         keep(lake, DAYS)
-        assert keep_to_rules(lake.lake, Metrics()) == "let go of 1 rows by retention"
+        assert keep_to_rules(lake.lake, Metrics()) == "removed 1 rows by retention"
         lake.store([old_event("b", 1)])
         assert keep_to_rules(lake.lake, Metrics()) is None
         assert len(lake.stored()) == 1

@@ -5,7 +5,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from penstock.access.privacy.tables import erasure
+from penstock.access.tables import erasure
 from penstock.backends.audit.chain import entries_of
 from penstock.core.lake_keys import SigningKey, canonical
 from penstock.registry.channels.tables import channel_change
@@ -72,7 +72,7 @@ def test_a_lineage_that_is_broken_and_a_history_that_was_edited_are_named(
     document = proven.proof()
     assert ("parents", "ckpt-2") in gaps_of(document)
     whys = [gap["why"] for gap in document["gaps"] if gap["part"] == "promotions"]
-    assert any("not as it was written" in why for why in whys)
+    assert any("was altered" in why for why in whys)
 
 
 def test_files_of_a_shard_that_are_gone_or_changed_are_named(proven: ProvenLake) -> None:
@@ -85,7 +85,7 @@ def test_files_of_a_shard_that_are_gone_or_changed_are_named(proven: ProvenLake)
     assert shard["state"] == "damaged"
     assert "checksum" in shard["problems"][0]
     file.unlink()
-    assert proven.proof()["shards"][0]["problems"] == [f"{file.name} is not there"]
+    assert proven.proof()["shards"][0]["problems"] == [f"{file.name} is missing"]
 
 
 def test_what_was_erased_since_is_told_and_the_digests_stay(proven: ProvenLake) -> None:

@@ -145,18 +145,18 @@ def test_what_is_otherwise_now_is_said(proven: ProvenLake) -> None:
     file.write_bytes(content[:-1])
     found = "\n".join(differences(document, proven.proof()))
     shard = proven.shard.manifest.id
-    assert "parents: state of ckpt-1 was serving, now it is retired" in found
-    assert "promotions: production 3 came since" in found
-    assert "replicas: production engine-b came since" in found
-    assert f"shards: problems of {shard} was [], now it is ['{file.name} has" in found
+    assert "parents: state of ckpt-1 was serving, and is now retired" in found
+    assert "promotions: production 3 is new" in found
+    assert "replicas: production engine-b is new" in found
+    assert f"shards: problems of {shard} was [], and is now ['{file.name} has" in found
     file.write_bytes(content)
     report = proven.erase("s03")
     found = "\n".join(differences(document, proven.proof()))
-    assert f"erasures: {report['erasure']} came since" in found
-    assert f"shards: state of {shard} was there, now it is erased" in found
+    assert f"erasures: {report['erasure']} is new" in found
+    assert f"shards: state of {shard} was there, and is now erased" in found
     # What was in it before and is not now, the other way round.
     lost = "\n".join(differences(proven.proof(), document))
-    assert "promotions: production 3 is not there any more" in lost
+    assert "promotions: production 3 no longer exists" in lost
 
 
 def test_the_command_writes_and_verifies(proven: ProvenLake, tmp_path: Path) -> None:

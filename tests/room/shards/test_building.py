@@ -14,8 +14,8 @@ from penstock.lake.catalog import create_snapshot, list_snapshots
 from penstock.lake.errors import QueryRefused, SnapshotUnknown
 from penstock.lake.upkeep.rounds import collect
 from penstock.lake.upkeep.verification import verify
-from penstock.shards.errors import ShardUnknown
 from penstock.shards.registered_shards import find_shard, marks_of
+from penstock.shards.shard import ShardUnknown
 from penstock.shards.validation import verify_shard
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run

@@ -10,11 +10,10 @@ import pytest
 from penstock.backends.storage import open_store
 from penstock.backends.storage.object_store import FileStore, ObjectStore, StoreUnreachable
 from penstock.core.settings import Settings
-from penstock.shards.errors import ShardDamaged
-from penstock.shards.files import part_name
 from penstock.shards.local_copies import LocalCopies
-from penstock.shards.manifest import Manifest
+from penstock.shards.manifest import Manifest, part_name
 from penstock.shards.reader import ShardReader, read_shard
+from penstock.shards.shard import ShardDamaged
 from tests.support.servers.s3 import S3Server
 from tests.support.shards.making import make_groups, make_shard, own_folder
 from tests.support.shards.reading import sequence

@@ -81,7 +81,7 @@ def test_export_writes_what_another_stack_reads(data: Path, tmp_path: Path) -> N
 
 def test_what_is_wrong_is_said(data: Path) -> None:
     for arguments, why in (
-        (["show", "nothing"], "was not found: there is none"),
+        (["show", "nothing"], "was not found: it does not exist"),
         (["build", str(RECIPES / "realtime-rl.toml")], "no_engine_tokens 14"),
         (["export", "sft-persistent", "--to", "trl-sfd", "--out", "x"], "did you mean trl-sft"),
     ):

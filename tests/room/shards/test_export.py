@@ -9,8 +9,8 @@ import pytest
 
 from penstock.backends.storage.object_store import FileStore
 from penstock.core.errors import InvalidInput
-from penstock.shards.errors import ShardDamaged
 from penstock.shards.manifest import Manifest
+from penstock.shards.shard import ShardDamaged
 from penstock_jobs.shards import export as outputs
 from penstock_jobs.shards.export import EXPORT_NAME, all_exporters, export_shard
 from tests.support.export_rows import Row, in_order, stored, talked

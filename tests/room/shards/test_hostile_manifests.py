@@ -10,10 +10,10 @@ import pytest
 
 from penstock.backends.storage.object_store import FileStore, ObjectStore
 from penstock.core.files import NameUnsafe
-from penstock.shards.errors import ShardDamaged
 from penstock.shards.local_copies import LocalCopies
 from penstock.shards.manifest import MANIFEST_NAME, Manifest, PartFile, read_manifest
 from penstock.shards.reader import read_shard
+from penstock.shards.shard import ShardDamaged
 from penstock_jobs.shards.export import ExportOutput, export_shard
 from tests.support.shards.making import make_groups, make_shard, own_folder, stored_in
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.backends.execution.calls import InlineExecutor
-from penstock.shards.files import read_rows
+from penstock.shards.manifest import read_rows
 from penstock.shards.validation import ShardValidator, verify_shard
 from penstock_jobs.shards.build import build_shard
 from penstock_jobs.shards.recipe import Tokens, load_recipe

@@ -13,10 +13,9 @@ import pytest
 
 from penstock.backends.storage.object_store import FileStore
 from penstock.core.errors import InvalidInput
-from penstock.shards.errors import PositionRefused, ShardDamaged
-from penstock.shards.files import part_name
-from penstock.shards.manifest import Manifest
+from penstock.shards.manifest import Manifest, part_name
 from penstock.shards.reader import ShardReader, read_shard
+from penstock.shards.shard import PositionRefused, ShardDamaged
 from penstock.shards.writer import PartLimits
 from tests.support.shards.making import (
     make_groups,
@@ -202,11 +201,11 @@ def test_the_end_of_an_epoch_and_the_next(made: Made, expected: list[str]) -> No
         ({"shuffled": False}, {}, "its shuffled is False"),
         ({"exhausted": "drop"}, {}, "its exhausted is drop"),
         ({"sources": []}, {}, "its number of shards is 0"),
-        ({"sources": None}, {}, "no state of a reader"),
+        ({"sources": None}, {}, "not a state of a reader"),
         ({}, {"shard": "sha256:00"}, "its shard is sha256:00"),
-        ({}, {"samples_consumed": SAMPLES + 1}, "no such place"),
-        ({}, {"samples_consumed": -1}, "no such place"),
-        ({}, {"epoch": None}, "no state of a reader"),
+        ({}, {"samples_consumed": SAMPLES + 1}, "the position does not exist"),
+        ({}, {"samples_consumed": -1}, "the position does not exist"),
+        ({}, {"epoch": None}, "not a state of a reader"),
     ],
 )
 def test_a_state_of_something_else_is_refused(
@@ -217,7 +216,7 @@ def test_a_state_of_something_else_is_refused(
     state["sources"][0] |= source
     with pytest.raises(PositionRefused, match=why):
         reader.load_state_dict(state | change)
-    with pytest.raises(PositionRefused, match="no state"):
+    with pytest.raises(PositionRefused, match="resume from this state"):
         reader.load_state_dict({})
 
 

@@ -22,8 +22,8 @@ from penstock.registry.channels.tables import channel, channel_change
 from penstock.registry.checkpoints.lineage import learners
 from penstock.registry.checkpoints.tables import checkpoint, checkpoint_shard
 from penstock.shards.endpoints import DROP_SHARD, READ_SHARD_FILE, DropShard, ShardFileRequest
-from penstock.shards.errors import ShardGoing, ShardGone, ShardNeeded, ShardUnknown
 from penstock.shards.registered_shards import drop_shard, find_shard, finish_drops, marks_of
+from penstock.shards.shard import ShardGoing, ShardGone, ShardNeeded, ShardUnknown
 from penstock_jobs.loop.tables import loop_cycle, loop_stage
 from penstock_jobs.shards.build import ShardBuild
 from penstock_jobs.shards.endpoints import SHOW_SHARD, ShardRequest

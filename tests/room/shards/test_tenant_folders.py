@@ -17,9 +17,9 @@ from penstock.core.files import tenant_folder
 from penstock.lake.buckets import SessionId
 from penstock.lake.catalog import current, name_snap
 from penstock.lake.upkeep.verification import verify
-from penstock.shards.errors import ShardGone, ShardMissing
 from penstock.shards.manifest import StoredShard, stored_shard
 from penstock.shards.registered_shards import drop_shard, find_shard, list_shards, marks_of
+from penstock.shards.shard import ShardGone, ShardMissing
 from penstock.shards.tables import shard_file
 from penstock.shards.validation import verify_shard
 from penstock_jobs.rewards.definition import find_definition

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.backends.storage.object_store import FileStore
-from penstock.shards.errors import ShardDamaged, ShardInvalid
 from penstock.shards.manifest import Counts, Manifest, PartFile
 from penstock.shards.rules import RULES, SHAPES
 from penstock.shards.schema import SHARD_ROWS
+from penstock.shards.shard import ShardDamaged, ShardInvalid
 from penstock.shards.validation import DigestSet, ShardValidator, validate_shard
 from penstock.shards.writer import PartLimits, PartWriter
 from tests.support.shards.making import (
@@ -297,7 +297,7 @@ def test_routes_that_keep_the_rules_pass() -> None:
         ("bytes", {"routed_experts": b"\0\1" * 23}),
         ("of float8", {"dtype": "float8"}),
         ("below 0", {"routed_experts": b"\0\xff" * 48, "dtype": "int16"}),
-        ("twice for a token", {"routed_experts": b"\1\1" * 24}),
+        ("chooses an expert twice", {"routed_experts": b"\1\1" * 24}),
         ("tokens", {"start": 2}),
     ],
 )

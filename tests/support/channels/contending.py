@@ -21,8 +21,12 @@ from penstock.registry.channels.change import (
     PromotionConflict,
 )
 from penstock.registry.channels.channel import channel_state
-from penstock.registry.channels.history import channel_changes, verify_history
-from penstock.registry.channels.notices import NOTICES_AT_ONCE, notices_after
+from penstock.registry.channels.history import (
+    NOTICES_AT_ONCE,
+    channel_changes,
+    notices_after,
+    verify_history,
+)
 from penstock.registry.gate.verdict import Verdict
 from tests.support.checkpoint_factory import (
     PASS,

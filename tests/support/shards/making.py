@@ -9,9 +9,16 @@ import pyarrow as pa
 
 from penstock.backends.storage.object_store import ObjectStore
 from penstock.events.event import TENANT_DEFAULT
-from penstock.shards.files import copy_part, files_of
-from penstock.shards.manifest import Counts, Manifest, StoredShard, shard_folder, write_manifest
+from penstock.shards.manifest import (
+    Counts,
+    Manifest,
+    StoredShard,
+    copy_part,
+    files_of,
+    write_manifest,
+)
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS, SORTED_BY
+from penstock.shards.shard import shard_folder
 from penstock.shards.writer import PartLimits, PartWriter
 
 SMALL = PartLimits(part_bytes_target=60_000, part_rows_target=60, row_group_bytes_max=12_000)

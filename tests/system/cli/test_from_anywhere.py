@@ -23,8 +23,8 @@ from penstock.core.settings import load_settings
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.errors import QueryFailed
 from penstock.lake.lake import open_or_make
-from penstock.shards.errors import ShardUnknown
 from penstock.shards.reader import ReadingOptions
+from penstock.shards.shard import ShardUnknown
 from penstock_jobs.loop.tables import loop_cycle, loop_stage
 from penstock_jobs.simulator.demo.server import Server, running_server
 from tests.support.checkpoint_factory import add_scores
@@ -226,7 +226,7 @@ def test_a_command_is_refused_to_the_roles_that_its_route_refuses(world: World, 
         assert "needs the role" not in done.stderr
     elif name not in wrong:
         assert (done.returncode, done.stdout) == (1, "")
-        assert "penstock: The key is known, but this needs the role " in done.stderr
+        assert "penstock: The key is valid, but this needs the role " in done.stderr
 
 
 # What changes something
@@ -243,12 +243,12 @@ def test_a_promotion_from_afar_goes_through_the_gate_and_names_the_key(world: Wo
     stopped = world.afar("promote", "b", *channel, key="promote")
     assert stopped.returncode == 1
     assert stopped.stdout.startswith("FAIL: b for afar, as its first checkpoint")
-    assert "The gate says FAIL of b for afar" in stopped.stderr
+    assert "The gate's verdict on b for afar is FAIL" in stopped.stderr
     first = world.afar("promote", "a", *channel, key="promote")
     assert (first.returncode, first.stderr) == (0, "afar version 2: a is the first\n")
     conflict = world.afar("promote", "c", *channel, "--expect", "b", key="promote")
     assert conflict.returncode == 1
-    assert "The channel afar was expected at b, and is at a (version 2" in conflict.stderr
+    assert "The channel afar was expected at b, but is at a (version 2" in conflict.stderr
     second = world.afar("promote", "c", *channel, "--expect", "a", "--json", key="promote")
     change = json.loads(second.stdout)
     assert (change["version"], change["previous"]) == (3, "a")
@@ -336,7 +336,7 @@ def test_rejected_lines_are_replayed_and_fuses_released_from_afar(world: World) 
     assert "needs the role admin" in world.afar("rejected", "replay", "1", key="ingest").stderr
     replayed = world.afar("rejected", "replay", "1")
     assert (replayed.returncode, "1 rejected again" in replayed.stderr) == (1, True)
-    for tenant, why in ((TENANT_DEFAULT, "it has not tripped"), ("acme", "of another one")):
+    for tenant, why in ((TENANT_DEFAULT, "it has not tripped"), ("acme", "belongs to another one")):
         done = world.afar("rejected", "release", tenant, "by-hand")
         assert (done.returncode, why in done.stderr) == (2, True)
     gap = world.afar("ledger", "--accept-gap", "1", "--reason", "known")

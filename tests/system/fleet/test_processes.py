@@ -155,8 +155,8 @@ def test_people_read_it_too(fleet: Fleet, run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["fleet", "nope"], "There is no channel 'nope'"),
-        (["follow", "nope", "--exec", "true"], "There is no channel 'nope'"),
+        (["fleet", "nope"], "The channel 'nope' does not exist"),
+        (["follow", "nope", "--exec", "true"], "The channel 'nope' does not exist"),
         (["follow", "production", "--exec", "true", "--replica", ""], "The name of a replica"),
         (["follow", "production", "--exec", " "], "--exec cannot be used"),
         (["follow", "production", "--exec", "true", "--check", ""], "--check cannot be used"),

@@ -179,7 +179,7 @@ def test_an_answer_is_the_address_and_the_digest(
 ) -> None:
     folder = tmp_path / "a b"
     folder.mkdir()
-    with pytest.raises(InvalidInput, match="holds no files"):
+    with pytest.raises(InvalidInput, match="contains no files"):
         penstock.trained(folder)
     with pytest.raises(InvalidInput, match="What was trained"):
         penstock.trained(tmp_path / "nothing")

@@ -146,7 +146,7 @@ def test_ndjson_is_what_its_type_says(service: Any) -> None:
 
 def test_unknown_encoding_is_415_and_names_what_is_known(service: Any) -> None:
     reply = service.post("/v1/events", event("x"), Content_Encoding="br")
-    assert problem(reply, 415) == ("The content encoding br is not known; send gzip, zstd or none.")
+    assert problem(reply, 415) == ("The content encoding br is unknown; send gzip, zstd or none.")
     assert reply.headers["accept-encoding"] == "gzip, zstd"
     assert service.post("/v1/events", b"", Content_Encoding="gzip, zstd").status == 415
 
@@ -164,7 +164,7 @@ def test_damaged_compression_is_400_and_nothing_of_it_is_accepted(
 
 def test_body_of_junk_is_400_and_not_an_endless_list(service: Any) -> None:
     reply = service.post("/v1/events", b"1\n" * 200_000)
-    assert "more than 100000 of its lines are no events" in problem(reply, 400)
+    assert "more than 100000 of its lines are not events" in problem(reply, 400)
 
 
 def test_bomb_is_413_at_flat_memory(service: Any) -> None:
@@ -194,7 +194,7 @@ def test_array_over_the_limit_is_413_and_says_what_may_be_larger(service: Any) -
     array = b"[" + b"1," * (ARRAY_BYTES_MAX // 2) + b"1]"
     detail = problem(service.post("/v1/events", gzip.compress(array), Content_Encoding="gzip"), 413)
     limit = f"over the limit of {ARRAY_BYTES_MAX} bytes for an array after decompression"
-    assert detail.startswith(f"The request body is {limit}, where events a line may have more.")
+    assert detail.startswith(f"The request body is {limit}; one event per line may be larger.")
 
 
 def test_body_over_the_limit_is_413_and_the_connection_lives_on(service: Any) -> None:

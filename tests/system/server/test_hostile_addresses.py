@@ -141,7 +141,7 @@ def test_webhooks_do_not_reach_this_machine(scene: Scene) -> None:
 
         eventually(lambda: len(warnings()) == 4)
         assert receiver.asked == []
-        assert all(warning.endswith("`penstock webhooks list` says why") for warning in warnings())
+        assert all(warning.endswith("see `penstock webhooks list`") for warning in warnings())
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,7 @@ def test_many_attempts_at_one_task_hide_no_errors_at_others() -> None:
     ours += side({TASKS[50]: [1.0] * 5_000}).attempts[2:]
     verdict = judged(SideEvidence(ours), even(), POLICY + "[evidence]\nmax_error_share = 0.05\n")
     assert verdict.outcome == "ERROR"
-    assert "10.0% of a task's on average" in verdict.document["why"][0]
+    assert "10.0% per task on average" in verdict.document["why"][0]
 
 
 def scored(score: float | None) -> SideEvidence:
@@ -189,7 +189,10 @@ def test_without_a_policy_that_can_be_read_nothing_passes() -> None:
 
 def test_an_unknown_suite_and_who_is_there_already_or_withdrawn_do_not_pass() -> None:
     verdict = decide(evidence(suite(SideEvidence(), SideEvidence(), version=None)))
-    assert (verdict.outcome, verdict.document["why"]) == ("ERROR", ["there is no suite core"])
+    assert (verdict.outcome, verdict.document["why"]) == (
+        "ERROR",
+        ["the suite core does not exist"],
+    )
     ours = suite(side(even()), side(even()))
     assert decide(evidence(ours, candidate=checkpoint("old"))).outcome == "ERROR"
     gone = checkpoint("new", "withdrawn")
@@ -228,7 +231,7 @@ def test_a_first_checkpoint_needs_no_incumbent_but_a_minimum() -> None:
     both = MINIMUM + "margin = 0.05\n"
     verdict = judged(even(), None, both)
     assert verdict.outcome == "PASS"
-    assert "minimums alone" in verdict.document["notes"][0]
+    assert "only minimums" in verdict.document["notes"][0]
     assert judged(even(), None).outcome == "INCONCLUSIVE"
 
 

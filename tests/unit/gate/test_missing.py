@@ -211,7 +211,7 @@ def test_a_metric_without_an_end_needs_one_where_it_is_missing() -> None:
     verdict = judged(crashed, whole, TOKENS + "most = 90\n")
     assert verdict.outcome == "ERROR"
     assert (
-        "has 100 completion_tokens, and the policy says that none has more than 90"
+        "has 100 completion_tokens, but the policy sets `most` to 90"
         in (verdict.document["why"][0])
     )
     dear = side(even(), completion_tokens=300)
@@ -225,7 +225,7 @@ def test_a_share_of_tool_calls_needs_the_most_calls() -> None:
     policy = WIDE + '[[guard]]\nsuite = "core"\nmetric = "invalid_tool_calls"\nmax = 0.2\n'
     verdict = judged(crashed, whole, policy)
     assert verdict.outcome == "INCONCLUSIVE"
-    assert "the `most` that an attempt makes" in verdict.document["why"][0]
+    assert "the most that an attempt makes" in verdict.document["why"][0]
     verdict = judged(crashed, whole, policy + "most = 50\n")
     assert verdict.outcome == "PASS"
     shown = verdict.document["guards"][0]

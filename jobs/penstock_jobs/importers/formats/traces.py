@@ -20,11 +20,11 @@ from typing import Any
 import msgspec
 
 from penstock.events.messages import answer_of, count_of, json_of, messages_of, present, usage_of
-from penstock.ingest.otlp.attributes import with_lists
 from penstock.ingest.otlp.conversion import TelemetryBatch
-from penstock.ingest.otlp.dialects.tracers import openinference_message
 from penstock.ingest.otlp.json_form import logs_of, spans_of
 from penstock.ingest.otlp.log_batch import FullSessions
+from penstock.ingest.otlp.records import with_lists
+from penstock.ingest.otlp.tracers import openinference_message
 from penstock_jobs.importers import fields
 from penstock_jobs.importers.fields import Row, digest_of, milliseconds
 from penstock_jobs.importers.importer import ImportedEvent, Importer, RecentEntries

@@ -1,1 +1,1 @@
-"""Whose data it is: erasure, its tombstones, and what is kept how long."""
+"""Privacy: consent, erasure with tombstones, and retention."""

@@ -1,9 +1,9 @@
-"""Sessions whose last event is older than a rule allows: found by the summaries of segments, and
-taken out by the steps of an erasure that rewrite files.
+"""Retention of sessions: those whose last event is too old are found by summaries of segments, and
+removed by the erasure steps that rewrite files.
 
-By default snapshots and older times go on to see them, and collection deletes the old files when
-nothing needs them. A run may be cut off: lists of the sessions that were found, that are no longer
-live, and that are in no file are kept.
+By default snapshots and older times still see them; collection deletes the old files when nothing
+needs them. A run may be interrupted: it keeps lists of the sessions that were found, that are no
+longer live, and that are in no file.
 """
 
 import hashlib
@@ -22,8 +22,8 @@ import sqlalchemy as sa
 from penstock.access.privacy.consents import decided_consents
 from penstock.access.privacy.orders import ErasureOrder, ErasureScope, ErasureStep, erasure_steps
 from penstock.access.privacy.retention import RetentionCount, RetentionPart, RetentionScope
-from penstock.access.privacy.tables import erasure_session
 from penstock.access.privacy.tombstones import RETENTION, SESSION, TombstoneKey, bury
+from penstock.access.tables import erasure_session
 from penstock.backends.database.engine import insert_of, portions
 from penstock.core.lake_keys import SecretSeal
 from penstock.events.event import session_key
@@ -43,12 +43,12 @@ from penstock.lake.upkeep.rewrites import segments_older
 _FOUND, _LEFT, _GONE = "found", "left", "gone"
 _SAID_NO_TRAIN = "SELECT session_id FROM sessions WHERE consent = 'no_train'"
 
-#: Lists the sessions that a rule means.
+#: Lists the sessions that a rule selects.
 _Finder = Callable[[ErasureOrder], None]
 
 
 def _count(lake: Lake, scope: RetentionScope, find: _Finder) -> RetentionCount:
-    counted = _order(lake, scope, uuid.uuid4().hex[:12])  # a run may go on beside it
+    counted = _order(lake, scope, uuid.uuid4().hex[:12])  # another run may go on meanwhile
     try:
         find(counted)
         return replace(_sum(counted), held=_held(lake, scope))
@@ -72,7 +72,7 @@ def _run(lake: Lake, scope: RetentionScope, find: _Finder) -> RetentionCount:
 
 
 def _order(lake: Lake, scope: RetentionScope, list_: str) -> ErasureOrder:
-    """An order whose list of sessions is the tenant's own."""
+    """An order whose sessions are the tenant's own list."""
     whose = hashlib.sha256(scope.tenant.encode()).hexdigest()[:12]
     aged = ErasureScope(scope.tenant, "age", "", scope.until_us)
     breaks = scope.breaks_snapshots
@@ -85,11 +85,12 @@ def _steps(aged: str, *, breaks_snapshots: bool) -> Iterator[ErasureStep]:
             yield step
 
 
-# Finding
+# Find
 
 
 def _find_aged(order: ErasureOrder) -> None:
-    """List the sessions that are older in some segment, less those with a later event elsewhere."""
+    """List sessions that are too old in some segment, without those that have a later event
+    elsewhere."""
     lake, tenant, until_us = order.lake, order.scope.tenant, order.scope.until_us
     _forget(order)
     for stored in segments_older(lake, tenant, until_us):
@@ -110,7 +111,7 @@ def _find_aged(order: ErasureOrder) -> None:
 
 
 def _find_refused(order: ErasureOrder) -> None:
-    """List the aged sessions that may not be trained on."""
+    """List aged sessions that must not be trained on."""
     lake, tenant = order.lake, order.scope.tenant
     _find_aged(order)
     said = lake.query(OwnQuery(_SAID_NO_TRAIN, frozenset({"sessions"})), tenant=tenant).arrow()
@@ -133,7 +134,7 @@ def _sessions(tenant: str, rows: pa.Table) -> list[SessionId]:
 
 
 def _sum(order: ErasureOrder) -> RetentionCount:
-    """Count; the bytes are the share of their segments."""
+    """Count sessions; bytes are their share of the segments."""
     sessions, rows, size = set[str](), 0, 0
     for stored in segments_older(order.lake, order.scope.tenant, order.scope.until_us):
         table = _summaries(order.lake, stored.name)
@@ -148,7 +149,7 @@ def _sum(order: ErasureOrder) -> RetentionCount:
 
 
 def _held(lake: Lake, scope: RetentionScope) -> dict[str, int]:
-    """Bytes of files with events that old which a snapshot keeps."""
+    """Bytes of files with such old events that a snapshot keeps."""
     if scope.breaks_snapshots:
         return {}
     sees = (segment.c.added_snap <= snapshot.c.snap) & (segment.c.removed_snap > snapshot.c.snap)
@@ -159,7 +160,7 @@ def _held(lake: Lake, scope: RetentionScope) -> dict[str, int]:
         return {name: int(size) for name, size in connection.execute(query)}
 
 
-# Letting go
+# Remove
 
 
 def _bury(order: ErasureOrder) -> None:
@@ -170,7 +171,7 @@ def _bury(order: ErasureOrder) -> None:
 
 
 def _clear_records(left: ErasureOrder, gone: ErasureOrder) -> None:
-    """Delete what tables say of sessions of which no file is left."""
+    """Delete records of sessions that are in no file any more."""
     held = _filters(left.lake, left.scope.tenant)
     for page in left.sessions():
         there = may_hold(held, session_prefixes(session_key(*session) for session in page))
@@ -184,14 +185,14 @@ def _clear_records(left: ErasureOrder, gone: ErasureOrder) -> None:
 
 
 def _filters(lake: Lake, tenant: str) -> SessionPrefixes:
-    """The session filters of all segments that are still there, live or not."""
+    """The session filters of all existing segments, live or not."""
     mine = segment.c.tenant == tenant
     with lake.database.read() as connection:
         stored = connection.scalars(sa.select(segment.c.session_filter).where(mine)).all()
     return np.unique(np.concatenate([np.empty(0, np.uint32), *map(read_filter, stored)]))
 
 
-# The lists of sessions
+# Lists of sessions
 
 
 def _add(order: ErasureOrder, sessions: Sequence[SessionId]) -> None:

@@ -1,16 +1,38 @@
-"""`penstock erase`."""
+"""`penstock erase` and `penstock retention`."""
 
+import sys
+from collections import Counter
 from collections.abc import Iterator
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.access.privacy.endpoints import (
+    COUNT_REDACTIONS,
+    LIST_REDACTIONS,
+    SET_REDACTION,
+    CountsAnswer,
+    RedactionAnswer,
+    RedactionsAnswer,
+)
 from penstock.backends.terminal import options
-from penstock.backends.terminal.output import facts, say, show_table, time_of
+from penstock.backends.terminal.output import (
+    data_output,
+    facts,
+    say,
+    show_rows,
+    show_table,
+    time_of,
+)
 from penstock.core.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.commands import Outcome, command
+from penstock.lake.commands import Outcome, asks, command
 from penstock.lake.lake import Lake
+
+if TYPE_CHECKING:
+    from penstock.events.redaction.line_redaction import LineRedactor
+    from penstock.events.redaction.rules import RuleBook
 
 
 @command()
@@ -23,22 +45,24 @@ def erase(
         str | None, typer.Option(metavar="P", help="All sessions of a project.")
     ] = None,
     tenant: Annotated[
-        str | None, typer.Option(metavar="T", help="Whose events; alone, all that the tenant sent.")
+        str | None, typer.Option(metavar="T", help="The tenant; alone, all of its data.")
     ] = None,
-    reason: Annotated[str, typer.Option(help="Why; stands in the report.")] = "",
+    reason: Annotated[str, typer.Option(help="The reason, which the report contains.")] = "",
     by: options.By = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count; change nothing.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="End what was cut off.")] = False,
-    list_: Annotated[bool, typer.Option("--list", help="The reports of all erasures.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume interrupted erasures.")] = False,
+    list_: Annotated[
+        bool, typer.Option("--list", help="Show the reports of all erasures.")
+    ] = False,
     verify: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Whether a report is as it was written.")
+        str | None, typer.Option(metavar="FILE", help="Verify that a report was not altered.")
     ] = None,
 ) -> Iterator[object]:
-    """Erase a user, session, project or tenant, with all that was made of it.
+    """Erase a user, session, project or tenant, with everything made from it.
 
-    Nothing of it comes back: not by an import, a retry or a replay. Events that come while it runs
-    are stored as ever. It may be cut off and taken up again. It ends with a signed report.
+    No import, retry or replay brings it back. Events that arrive meanwhile are stored as usual. An
+    interrupted erasure can be resumed. It ends with a signed report.
 
     Example: penstock erase --user u-77 --reason "asked for on 12 May"
     """
@@ -54,7 +78,7 @@ def erase(
         for report in reports:
             _show(report)
         if not reports:
-            say("No erasure was cut off.")
+            say("No erasure was interrupted.")
     else:
         scope = _scope(lake, user=user, session=session, project=project, tenant=tenant)
         reached = count_reach(lake, scope)
@@ -78,7 +102,7 @@ def _scope(lake: Lake, **given: str | None) -> Any:
     tenant = given.pop("tenant")
     named = [(kind, value) for kind, value in given.items() if value is not None]
     if len(named) > 1 or not (named or tenant):
-        why = "it erases one of --user, --session, --project, or all of a --tenant"
+        why = "give one of --user, --session, --project, or --tenant alone"
         raise InvalidInput(what="penstock erase", why=why)
     kind, value = named[0] if named else ("tenant", str(tenant))
     if not value:
@@ -93,7 +117,7 @@ def _show(report: dict[str, Any]) -> None:
     rows += [[what, count] for what, count in report["removed"].items()]
     show_table(["erased", "count"], rows)
     for what, names in report["seen_by"].items():
-        say(f"{what} that had seen it: {', '.join(names)}")
+        say(f"{what} that contained it: {', '.join(names)}")
     for note in report["notes"]:
         say(note)
     say(f"erasure {report['erasure']}; its signed report: penstock erase --list --json")
@@ -115,7 +139,7 @@ def _tell_all(lake: Lake) -> Iterator[object]:
 
 
 def _verify(lake: Lake, name: str) -> Iterator[object]:
-    """Raises InvalidInput. Exit 1 where it is not genuine."""
+    """Exit 1 unless the report is genuine. Raises InvalidInput."""
     from pathlib import Path
 
     from penstock.core.lake_keys import SigningKey, signed_document
@@ -126,15 +150,15 @@ def _verify(lake: Lake, name: str) -> Iterator[object]:
         raise InvalidInput(what=name, why=error.strerror or str(error)) from error
     genuine = SigningKey.of(lake.settings).public.has_signed(report)
     yield Outcome({"genuine": genuine}, failed=not genuine)
-    text = "is as this lake wrote it" if genuine else "is not what this lake wrote"
+    text = "is genuine" if genuine else "was altered, or another lake wrote it"
     say(f"The report {text}.")
 
 
-retention_app = typer.Typer(help="How long what is kept.", no_args_is_help=True)
+retention_app = typer.Typer(help="How long data are kept.", no_args_is_help=True)
 
 _FOR_EVER = "never"
 Tenant = Annotated[
-    str, typer.Option(help="Whose; without it, of all that have no rule of their own.")
+    str, typer.Option(help="The tenant; by default all tenants without their own rule.")
 ]
 
 
@@ -142,19 +166,23 @@ Tenant = Annotated[
 @command()
 def set_(
     lake: Lake,
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="What; a wrong one lists them.")],
-    age: Annotated[str, typer.Argument(metavar="AGE", help="90d; `never` keeps it for ever.")],
+    kind: Annotated[
+        str, typer.Argument(metavar="KIND", help="The kind of data; a wrong one lists all kinds.")
+    ],
+    age: Annotated[
+        str, typer.Argument(metavar="AGE", help="An age such as 90d; `never` keeps it for ever.")
+    ],
     tenant: Tenant = "",
     *,
     break_snapshots: Annotated[
-        bool, typer.Option("--break-snapshots", help="Also what snapshots see.")
+        bool, typer.Option("--break-snapshots", help="Also remove what snapshots see.")
     ] = False,
     by: options.By = None,
 ) -> Iterator[object]:
-    """Say how long a kind of data is kept. The service lets go of what is older once a day.
+    """Set how long a kind of data is kept. The service removes older data once a day.
 
-    A session goes as a whole, when its last event is older. By default what a snapshot sees stays
-    until the snapshot is dropped.
+    A session is removed as a whole, once its last event is too old. By default what a snapshot sees
+    stays until the snapshot is dropped.
 
     Example: penstock retention set events 90d
     """
@@ -164,14 +192,14 @@ def set_(
     who = options.actor(by)
     set_rule(lake, kind, age_s, tenant=tenant, breaks_snapshots=break_snapshots, by=who)
     yield {"kind": kind, "tenant": tenant, "age_s": age_s}
-    whose = f"of {tenant}" if tenant else "of all tenants without a rule of their own"
+    whose = f"of {tenant}" if tenant else "of all tenants without their own rule"
     say(f"{kind} {whose}: kept {'for ever' if age_s is None else age}")
 
 
 @retention_app.command("list")
 @command()
 def list_(lake: Lake) -> Iterator[object]:
-    """All rules.
+    """List all rules.
 
     Example: penstock retention list
     """
@@ -195,7 +223,7 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count; change nothing.")] = False,
     by: options.By = None,
 ) -> Iterator[object]:
-    """Let go of what is too old by the rules, now.
+    """Remove now what is too old by the rules.
 
     Example: penstock retention run --dry-run
     """
@@ -213,3 +241,130 @@ def run(
     for outcome in outcomes:
         for name, size in outcome.count.held.items():
             say(f"the snapshot {name} keeps {size} bytes of {outcome.kind} that old")
+
+
+redaction_app = typer.Typer(
+    help="Masking of secrets in events before they are stored.", no_args_is_help=True
+)
+
+_TEXT_BYTES_MAX = 64 * 1024 * 1024
+
+
+@redaction_app.command("rules")
+@command()
+def list_rules(data: options.Data = None) -> Iterator[object]:
+    """List the rules, and what happens to events that match each.
+
+    Example: penstock redaction rules
+    """
+    everything, used = _books(data)
+    rows = [
+        {
+            "rule": rule.id,
+            "kind": rule.kind,
+            "placeholder": rule.type,
+            "mode": used.modes.get(rule.id, "off"),
+        }
+        for rule in everything.rules
+    ]
+    yield {"rules": rows}
+    show_table(["rule", "kind", "placeholder", "mode"], [list(row.values()) for row in rows])
+
+
+@redaction_app.command("modes")
+@asks(LIST_REDACTIONS)
+def list_modes(answer: RedactionsAnswer) -> None:
+    """List the redaction modes of tenants that have their own.
+
+    Example: penstock redaction modes
+    """
+    rows: list[list[object]] = [
+        [row.tenant, row.secrets, row.personal, ", ".join(row.own) or None]
+        for row in answer.tenants
+    ]
+    show_table(["tenant", "secrets", "personal", "own"], rows)
+
+
+@redaction_app.command("set")
+@asks(SET_REDACTION, by=True)
+def set_modes(answer: RedactionAnswer) -> None:
+    """Set a tenant's redaction modes. Running services follow within seconds.
+
+    With --url it is the key's tenant, and redaction can only become stricter.
+
+    Example: penstock redaction set --tenant acme --personal mask
+    """
+    say(f"{answer.tenant}: secrets {answer.secrets}, personal data {answer.personal}")
+
+
+@redaction_app.command("counts")
+@asks(COUNT_REDACTIONS, tenant=False)
+def show_counts(page: CountsAnswer) -> None:
+    """Show the matches of each rule, by source and hour of arrival.
+
+    Example: penstock redaction counts --since 24h
+    """
+    show_rows(page.counts, "tenant", "source", "hour", "rule", "matches")
+
+
+@redaction_app.command("test")
+@command()
+def try_rules(
+    file: Annotated[Path, typer.Argument(help="A file of events or text; - for standard input.")],
+    data: options.Data = None,
+    *,
+    all_rules: Annotated[
+        bool, typer.Option("--all", help="Also use rules whose mode is off.")
+    ] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Write the text as it would be stored.")
+    ] = False,
+) -> Iterator[object]:
+    """Show what would be redacted, by rule. Stores nothing.
+
+    Example: penstock redaction test events.ndjson --all
+    """
+    from penstock.core.toml_document import read_bounded
+    from penstock.events.redaction.line_redaction import LineRedactor
+
+    everything, used = _books(data)
+    if str(file) == "-":
+        content = sys.stdin.buffer.read(_TEXT_BYTES_MAX)
+    else:
+        content = read_bounded(file, _TEXT_BYTES_MAX, str(file))
+    # Nothing is stored, so any key will do.
+    redactor = LineRedactor(everything if all_rules else used, lambda: b"test")
+    masked, counts = _mask(redactor, content)
+    if show:
+        data_output().write(masked)
+        return
+    yield {"matches": [{"rule": rule, "count": n} for rule, n in sorted(counts.items())]}
+    show_table(["rule", "matches"], [[rule, n] for rule, n in sorted(counts.items())])
+
+
+def _books(data: Path | None) -> "tuple[RuleBook, RuleBook]":
+    """All rules, and those in use."""
+    from dataclasses import replace
+
+    from penstock.core.settings import load_settings
+    from penstock.events.redaction.rules import RedactionSettings
+
+    settings = load_settings(data).room(RedactionSettings)
+    everything = replace(settings, redact_secrets="mask", redact_personal="mask")
+    return everything.rule_book(), settings.rule_book()
+
+
+def _mask(redactor: "LineRedactor", content: bytes) -> tuple[bytes, Counter[str]]:
+    """Mask one event per line, or one text, where a secret may span lines."""
+    from penstock.events.redaction.line_redaction import is_json
+
+    lines = content.split(b"\n")
+    if not all(is_json(line) for line in lines if line.strip()):
+        return redactor.mask_line(content)
+    counts: Counter[str] = Counter()
+    masked: list[bytes] = []
+    for line in lines:
+        text, of_line = redactor.mask_line(line)
+        masked.append(text)
+        counts += of_line
+    return b"\n".join(masked), counts

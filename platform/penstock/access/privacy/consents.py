@@ -1,8 +1,8 @@
-"""Consent by user, project and session: what was decided, and what holds for sessions.
+"""Consent by user, project and session: decisions, and what holds for sessions.
 
-The newest decision on a subject holds, beside what a session says itself when it starts: of all
-these the strictest counts. Events do not have decisions in them, so that one that is taken back
-holds no more, also for what was stored before.
+The newest decision on a subject counts, beside what a session itself says at its start; the
+strictest of these holds. Decisions are not written into events, so a withdrawn one also stops
+counting for stored events.
 """
 
 from bisect import bisect_left, bisect_right
@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.access.privacy.tables import consent_decision
 from penstock.access.privacy.tombstones import PROJECT, SESSION, USER
+from penstock.access.tables import consent_decision
 from penstock.backends.audit.chain import append
 from penstock.backends.audit.entry import Deed, person_digest
 from penstock.backends.database.engine import Database, clock_us, portions
@@ -36,7 +36,7 @@ NO_TRAIN: Final = "no_train"
 
 @dataclass(frozen=True)
 class ConsentDecision:
-    """What somebody decided on a subject."""
+    """A decision on the consent of a subject."""
 
     id: int
     tenant: str
@@ -75,7 +75,7 @@ def decide_consent(
 
 
 def list_decisions(database: Database, tenant: str) -> list[ConsentDecision]:
-    """All decisions that were ever made, the newest last."""
+    """All decisions ever made, the newest last."""
     columns = [consent_decision.c[name] for name in ConsentDecision.__dataclass_fields__]
     query = sa.select(*columns).where(consent_decision.c.tenant == tenant).order_by("id")
     with database.read() as connection:
@@ -91,7 +91,7 @@ class DecidedSubject(NamedTuple):
 
 
 def decisions_after(database: Database, number: int) -> tuple[int, set[DecidedSubject]]:
-    """On whom something was decided after this decision, and the number of the newest."""
+    """The subjects decided on after this decision, and the number of the newest."""
     columns = consent_decision.c
     query = sa.select(columns.id, columns.tenant, columns.kind, columns.subject)
     with database.read() as connection:
@@ -106,13 +106,13 @@ def newest_decision(database: Database) -> int:
         return connection.scalar(sa.select(sa.func.max(consent_decision.c.id))) or 0
 
 
-# What holds
+# Present consent
 
 
 def standing_decisions(
     connection: Connection, tenant: str, kind: DecisionKind, subjects: Iterable[str] | None = None
 ) -> dict[str, str]:
-    """What holds now, by subject: of these or of all."""
+    """The present decisions, by subject: of these subjects or of all."""
     columns = consent_decision.c
     mine = sa.select(sa.func.max(columns.id)).where(columns.tenant == tenant, columns.kind == kind)
     standing: dict[str, str] = {}
@@ -126,9 +126,9 @@ def standing_decisions(
 
 @dataclass(frozen=True)
 class DecidedConsents:
-    """What decisions say of sessions; where they say nothing a session is in neither."""
+    """Sessions whose consent decisions deny or allow; all others are in neither."""
 
-    #: By session, whose decision denies it: the most particular one.
+    #: By session, the most specific kind of decision that denies it.
     denied: Mapping[str, DecisionKind] = field(default_factory=dict)
     allowed: Collection[str] = frozenset()
 
@@ -148,8 +148,8 @@ class SessionDecisions:
             self._judged = rows.sort_by("session_id").combine_chunks()
 
     def of(self, sessions: Collection[str]) -> DecidedConsents:
-        """One denial of a user or project is enough, and all have to allow; what sessions
-        themselves refused since the snap counts too."""
+        """Decide a session. One denial of a user or project suffices, and all must allow. Refusals
+        by the session itself since the snap count too."""
         rows: list[dict[str, object]] = []
         if self._judged is not None:
             rows = rows_of_sessions(self._judged, sessions).to_pylist()
@@ -157,7 +157,7 @@ class SessionDecisions:
 
 
 def rows_of_sessions(rows: pa.Table, sessions: Collection[str]) -> pa.Table:
-    """Choose the rows of these sessions among rows sorted by session_id."""
+    """Select the rows of these sessions among rows sorted by session_id."""
     if not sessions:
         return rows.slice(0, 0)
     ids = rows["session_id"]
@@ -175,7 +175,7 @@ def decided_consents(
 
 
 def decided_in(database: Database, tenant: str, events: pa.Table) -> DecidedConsents:
-    """Decide on sessions all of whose events are at hand."""
+    """Decide sessions whose events are all at hand."""
     asked = events.select(["session_id"]).group_by("session_id").aggregate([])
     labels = _labels_decided(database, tenant)
     rows: list[dict[str, object]] = []
@@ -188,7 +188,7 @@ def decided_in(database: Database, tenant: str, events: pa.Table) -> DecidedCons
 
 
 def _labels_decided(database: Database, tenant: str) -> dict[str, object]:
-    """Users and projects on whom something was decided: parameters of decided_sessions.sql."""
+    """Decided users and projects: parameters of decided_sessions.sql."""
     labels: dict[str, object] = {}
     with database.read() as connection:
         for name, kind in _LABELS.items():
@@ -206,7 +206,7 @@ def _decided(
     sessions: Collection[str],
     judged: Iterable[Mapping[str, object]],
 ) -> DecidedConsents:
-    """`judged` are rows of decided_sessions.sql."""
+    """Decide sessions. `judged` are rows of decided_sessions.sql."""
     with database.read() as connection:
         own = standing_decisions(connection, tenant, SESSION, sessions)
         refused = _refused_since(connection, tenant, sessions)
@@ -230,7 +230,7 @@ def _sql() -> str:
 
 
 def _refused_since(connection: Connection, tenant: str, sessions: Iterable[str]) -> set[str]:
-    """Sessions that said `no_train` at any time, also after a snap."""
+    """Sessions that ever said `no_train`, also after a snap."""
     refused = (consent_change.c.tenant == tenant, consent_change.c.consent == NO_TRAIN)
     query = sa.select(consent_change.c.session_id).where(*refused)
     found: set[str] = set()

@@ -1,5 +1,4 @@
-"""What can be asked of redaction: what becomes of a tenant's events with secrets or personal data,
-and to have it otherwise."""
+"""The endpoints of redaction: its modes by tenant, and counts of its matches."""
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -29,7 +28,7 @@ GivenMode = Literal["off", "mask", "drop", "quarantine", "default"]
 
 
 class RedactionAnswer(msgspec.Struct):
-    """`secrets` and `personal` are what holds; `own` names those that are not the settings'."""
+    """`secrets` and `personal` are the present modes; `own` names those set by the tenant."""
 
     tenant: str
     secrets: Mode
@@ -38,25 +37,30 @@ class RedactionAnswer(msgspec.Struct):
 
 
 class RedactionsAnswer(msgspec.Struct):
-    """Of the own tenant; on the machine of the lake, of all that have something of their own."""
+    """The tenant's modes; on the lake's machine, of all tenants with modes of their own."""
 
     tenants: list[RedactionAnswer]
 
 
 class RedactionRequest(Request):
-    """What holds."""
+    pass
 
 
 class SetRedaction(Request):
-    """What is left out stays. A key may only make it stricter: `off`, `mask`, `quarantine`,
-    `drop`."""
+    """Modes to set: `off`, `mask`, `quarantine`, `drop`; missing ones stay. A key may only make
+    them stricter."""
 
-    secrets: Annotated[GivenMode, Meta(description="`default`: by the settings.")] | None = None
-    personal: Annotated[GivenMode, Meta(description="The same for personal data.")] | None = None
+    secrets: (
+        Annotated[
+            GivenMode, Meta(description="The mode for secrets; `default` follows the settings.")
+        ]
+        | None
+    ) = None
+    personal: Annotated[GivenMode, Meta(description="The mode for personal data.")] | None = None
 
 
 class CountAnswer(msgspec.Struct):
-    """Matches of a rule in lines of a source that came in within an hour."""
+    """Matches of a rule in a source's lines that arrived within an hour."""
 
     tenant: str
     source: str
@@ -66,7 +70,7 @@ class CountAnswer(msgspec.Struct):
 
 
 class CountsAnswer(Page):
-    """The oldest first."""
+    """A page of counts, the oldest first."""
 
     counts: list[CountAnswer]
 
@@ -74,12 +78,12 @@ class CountsAnswer(Page):
 _SINCE = Meta(
     ge=0,
     le=TS_MAX_US,
-    description="From this hour on, in microseconds since 1970.",
+    description="The first hour, in microseconds since 1970.",
     extra={
         "flag": "--since",
         "metavar": "SINCE",
         "parser": since_us,
-        "help": "From this hour on: a time, or an age such as 24h.",
+        "help": "The first hour: a time, or an age such as 24h.",
     },
 )
 
@@ -136,21 +140,21 @@ LIST_REDACTIONS = Endpoint(
     "GET /v1/redaction",
     _list,
     ("read", "ingest"),
-    "What becomes of events with secrets or personal data",
+    "The redaction modes of the tenant",
 )
 SET_REDACTION = Endpoint(
     "POST /v1/redaction",
     _set,
     (),
-    "Make redaction of the own tenant stricter",
-    refused={403: "it would become milder"},
+    "Make redaction of the tenant stricter",
+    refused={403: "it would be less strict"},
 )
 
 COUNT_REDACTIONS = Endpoint(
     "GET /v1/redaction/counts",
     _count,
     ("read", "ingest"),
-    "How often each redaction rule had a match, by source and hour",
+    "Matches of each redaction rule, by source and hour",
 )
 
 ENDPOINTS: Endpoints = [LIST_REDACTIONS, SET_REDACTION, COUNT_REDACTIONS]

@@ -1,31 +1,34 @@
-"""Erasing: an order is kept first, then done step by step, and ends with a signed report.
+"""Erasure: an order is stored first, then carried out step by step, and ends with a signed report.
 
-Tombstones are set with the order, and writers look for them as they store events: from then on
-nothing of it is stored, and what is found afterwards is all. A step that was cut off is done again.
+The order sets tombstones, and writers check them as they store events. From then on nothing of it
+is stored, so what is found later is complete. An interrupted step is repeated.
 """
 
 import hashlib
 import json
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any
 
 import sqlalchemy as sa
 
 from penstock.access.privacy.orders import (
+    CONTENT,
+    LINEAGE,
     ErasedPart,
     ErasureBusy,
     ErasureOrder,
     ErasureScope,
+    ErasureStep,
     ErasureUnknown,
     erasure_steps,
     find_below,
     find_sessions,
 )
-from penstock.access.privacy.tables import DONE, OPEN, erasure, erasure_session
 from penstock.access.privacy.tombstones import (
     SESSION,
     TENANT,
@@ -34,17 +37,28 @@ from penstock.access.privacy.tombstones import (
     bury_sessions,
     keep_sessions,
 )
+from penstock.access.tables import DONE, OPEN, consent_decision, erasure, erasure_session
 from penstock.backends.audit.chain import append
 from penstock.backends.audit.entry import Deed, person_digest
 from penstock.backends.database.engine import clock_us, now_us
 from penstock.backends.database.leases import leased
 from penstock.core.lake_keys import SecretSeal, SigningKey
 from penstock.lake.buckets import SessionId
+from penstock.lake.iceberg.publication import forget_history
 from penstock.lake.lake import Lake
+from penstock.lake.query.spill import remove_left_spill
 from penstock.lake.settings import LakeSettings
+from penstock.lake.tables import consent_change, masked_session, reader_lease, session_link
+from penstock.lake.upkeep.rewrites import (
+    RewrittenSegment,
+    delete_replaced,
+    retire_sessions,
+    rewrite_segments,
+    segments_older,
+)
 
 _LEASE = "erasure"
-#: How long one that was killed keeps others out, beyond a lease.
+#: How long a killed erasure keeps others out, beyond a lease.
 _BUSY_SECONDS_MAX = 10.0
 _LOOK_SECONDS = 0.2
 
@@ -67,7 +81,7 @@ class Erasure:
 
 
 def count_reach(lake: Lake, scope: ErasureScope) -> int:
-    """Count the sessions that it would reach; changes nothing."""
+    """Count the sessions that an erasure would reach; changes nothing."""
     reached: set[SessionId] = set()
     with closing(find_sessions(lake, scope)) as found:
         for sessions in found:
@@ -76,9 +90,9 @@ def count_reach(lake: Lake, scope: ErasureScope) -> int:
 
 
 def order_erasure(lake: Lake, scope: ErasureScope, *, reason: str, by: str) -> str:
-    """Keep the order, and let nothing of it in from now on. Raises SecretKeyUnfit,
+    """Store an order; from now on nothing of it is stored. Raises SecretKeyUnfit,
     SigningKeyUnfit."""
-    _ = SigningKey.of(lake.settings).public  # without it there is no report at the end
+    _ = SigningKey.of(lake.settings).public  # fail early: the report needs it
     key = TombstoneKey.of(SecretSeal.of(lake.settings))
     id_ = uuid.uuid4().hex[:12]
     digest = key.digest(scope.tenant, scope.kind, scope.value)
@@ -99,8 +113,8 @@ def order_erasure(lake: Lake, scope: ErasureScope, *, reason: str, by: str) -> s
 
 
 def carry_out(lake: Lake, id_: str, follow: Follow = lambda _doing: None) -> dict[str, Any]:
-    """Do what is not done of an erasure, and report. Raises ErasureUnknown, ErasureBusy, and what
-    the steps raise: then the erasure stays open."""
+    """Do the remaining steps of an erasure, and sign its report. Raises ErasureUnknown,
+    ErasureBusy, and errors of steps, after which the erasure stays open."""
     lease_s = lake.settings.room(LakeSettings).lease_seconds
     patience_s = lease_s + _BUSY_SECONDS_MAX
     deadline = time.monotonic() + patience_s
@@ -145,7 +159,7 @@ def _reach(order: ErasureOrder) -> None:
 
     def enter(sessions: list[SessionId]) -> None:
         with lake.database.write() as connection:
-            if scope.kind == TENANT:  # its own tombstone is enough
+            if scope.kind == TENANT:  # its own tombstone suffices
                 keep_sessions(connection, order.id, sessions)
             else:
                 bury_sessions(connection, key, order.id, sessions)
@@ -204,7 +218,7 @@ def _finish(order: ErasureOrder, parts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _close(lake: Lake, id_: str) -> None:
-    """Scrub the database, whose files still hold what was deleted."""
+    """Close the erasure, and scrub deleted content from the database's files."""
     lake.database.scrub()
     with lake.database.write() as connection:
         connection.execute(sa.update(erasure).where(erasure.c.id == id_).values(state=DONE))
@@ -220,7 +234,85 @@ def list_erasures(lake: Lake) -> list[Erasure]:
 
 
 def open_erasures(lake: Lake) -> list[str]:
-    """The erasures that were cut off."""
+    """Interrupted erasures."""
     query = sa.select(erasure.c.id).where(erasure.c.state == OPEN).order_by(erasure.c.started_at)
     with lake.database.read() as connection:
         return list(connection.scalars(query))
+
+
+#: How long readers of replaced files may go on; then they fail and can restart.
+READERS_SECONDS_MAX = 120.0
+_LOOK_SECONDS = 0.2
+_BACKUPS = (
+    "Backups are out of reach: delete those made before the end of this erasure, or restore one"
+    " only together with penstock erase of the same."
+)
+_BUCKET = (
+    "What the bucket keeps beside its objects is out of reach: older versions, copies in other"
+    " regions, and parts of uploads that were cut off. Its lifecycle rules end them."
+)
+
+
+def _erase_events(order: ErasureOrder) -> Iterator[ErasedPart]:
+    lake, parts = order.lake, list[Iterator[RewrittenSegment]]()
+    if order.is_aged:
+        older = segments_older(lake, order.scope.tenant, order.scope.until_us)
+        parts.append(retire_sessions(lake, older, order.chosen))
+    if order.breaks_snapshots:
+        live = not order.is_aged
+        parts.append(rewrite_segments(lake, order.prefixes(), order.chosen, live=live))
+    for done in chain.from_iterable(parts):
+        yield ErasedPart({"events": done.events, "segments rewritten": 1})
+
+
+def _erase_iceberg(order: ErasureOrder) -> Iterator[ErasedPart]:
+    """Remove replaced files from Iceberg's snapshots and metadata before they are deleted."""
+    published = forget_history(order.lake, order.scope.tenant)
+    yield ErasedPart({"Iceberg tables published anew": 1}) if published else ErasedPart()
+
+
+def _erase_records(order: ErasureOrder) -> Iterator[ErasedPart]:
+    links = order.delete_rows(session_link) + order.delete_rows(session_link, "parent_session")
+    consents = order.delete_rows(consent_change) + _forget_decisions(order)
+    order.delete_rows(masked_session)
+    yield ErasedPart({"session links": links, "consents": consents})
+
+
+def _forget_decisions(order: ErasureOrder) -> int:
+    """Delete decisions on consent, which name their subjects."""
+    scope, columns = order.scope, consent_decision.c
+    about = [columns.tenant == scope.tenant]
+    if scope.kind != TENANT:
+        about += [columns.kind == scope.kind, columns.subject == scope.value]
+    with order.lake.database.write() as connection:
+        deleted = connection.execute(sa.delete(consent_decision).where(*about)).rowcount
+    of_sessions = columns.kind == SESSION
+    return int(deleted) + order.delete_rows(consent_decision, "subject", of_sessions)
+
+
+def _erase_files(order: ErasureOrder) -> Iterator[ErasedPart]:
+    """Delete replaced files once nobody reads them."""
+    wait_for_readers(order.lake, READERS_SECONDS_MAX)
+    deleted = delete_replaced(order.lake)
+    remove_left_spill(order.lake.settings.data)
+    notes = [_BACKUPS] if order.lake.store.local else [_BACKUPS, _BUCKET]
+    yield ErasedPart({"files deleted": 2 * deleted}, notes=notes)
+
+
+def wait_for_readers(lake: Lake, seconds_max: float) -> bool:
+    """Wait for all present readers; False if some have not finished."""
+    alive = reader_lease.c.until >= now_us()
+    with lake.database.read() as connection:
+        reading = set(connection.scalars(sa.select(reader_lease.c.id).where(alive)))
+    deadline = time.monotonic() + seconds_max
+    while reading and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+        with lake.database.read() as connection:
+            reading &= set(connection.scalars(sa.select(reader_lease.c.id).where(alive)))
+    return not reading
+
+
+EVENTS = ErasureStep(CONTENT, _erase_events, aged="files")
+ICEBERG = ErasureStep(CONTENT, _erase_iceberg, aged="replaced")
+RECORDS = ErasureStep(CONTENT, _erase_records, aged="records")
+FILES = ErasureStep(LINEAGE, _erase_files, aged="replaced")

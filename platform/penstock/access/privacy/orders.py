@@ -1,6 +1,6 @@
-"""An erasure as rooms see it: the order, and what each removed.
+"""An erasure as rooms see it: the order, and what each room removed.
 
-A room that holds content brings a step. A step that was cut off is done again.
+A room that stores content brings a step. An interrupted step is repeated.
 """
 
 from collections import Counter
@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
-from penstock.access.privacy.tables import erasure_session
 from penstock.access.privacy.tombstones import PROJECT, SESSION, TENANT, USER
+from penstock.access.tables import erasure_session
 from penstock.backends.database.engine import portions
 from penstock.core.errors import PenstockError
 from penstock.core.room import rooms
@@ -29,28 +29,28 @@ from penstock.lake.tables import session_link
 
 
 class ErasureUnknown(PenstockError, exit_status=2):
-    """There is no erasure {erasure}: see penstock erase --list."""
+    """The erasure {erasure} does not exist. `penstock erase --list` shows all erasures."""
 
 
 class ErasureBusy(PenstockError, exit_status=1):
-    """Another process erases at this moment, and is at it for over {seconds} s. What was asked for
-    is kept: run penstock erase --resume when it is done."""
+    """Another process has been erasing for over {seconds} s. The order was stored: run `penstock
+    erase --resume` when the other one is done."""
 
 
 class LogNotCovered(PenstockError, exit_status=1):
-    """The event log still holds events that the lake has not taken over after {seconds} s, and
-    events of the erased may be among them. Look at /readyz for why the writer waits, then run
-    penstock erase --resume."""
+    """The event log still holds events after {seconds} s that the lake has not stored, and these
+    may be among the erased. See /readyz for why the writer waits, then run `penstock erase
+    --resume`."""
 
 
 _PAGE = 10_000
-#: The order of the parts: the log first, since writers fill the others from it.
+#: The order of the steps: the log first, since writers fill the rest from it.
 LOG, CONTENT, LINEAGE = range(3)
 
 
 @dataclass(frozen=True)
 class ErasureScope:
-    """Whose data is meant, and up to when."""
+    """A user, session, project or tenant to erase, up to a time."""
 
     tenant: str
     kind: str
@@ -58,7 +58,7 @@ class ErasureScope:
     until_us: int
 
     def names(self, *, session_id: str, user: str | None, project: str | None) -> bool:
-        """Whether an event with these fields is meant, whenever it was."""
+        """Whether the scope names an event with these fields, whatever its time."""
         return {
             SESSION: session_id == self.value,
             USER: user == self.value,
@@ -69,20 +69,20 @@ class ErasureScope:
 
 @dataclass(frozen=True)
 class ErasureOrder:
-    """An erasure under way; its sessions are in the database, for there may be millions."""
+    """An erasure in progress. Its sessions are in the database, since there may be millions."""
 
     lake: Lake
     id: str
     scope: ErasureScope
-    #: Told what is being done.
+    #: Called with a description of the present work.
     follow: Callable[[str], None] = lambda _doing: None
-    #: Set by retention, which knows sessions alone: some of them may go on meanwhile.
+    #: Set by retention, which knows only sessions, and whose sessions may go on meanwhile.
     is_aged: bool = False
-    #: Without it snapshots and older times go on to see what they saw.
+    #: If false, snapshots and older times still see what they saw.
     breaks_snapshots: bool = True
 
     def sessions(self) -> Iterator[Sequence[SessionId]]:
-        """All sessions, some thousand at a time, sorted."""
+        """All sessions in sorted batches of some thousand."""
         mine = erasure_session.c.erasure == self.id
         columns = (erasure_session.c.tenant, erasure_session.c.session_id)
         query = sa.select(*columns).where(mine).order_by(*columns).limit(_PAGE)
@@ -97,7 +97,7 @@ class ErasureOrder:
             last = rows[-1]
 
     def chosen(self, sessions: Collection[SessionId]) -> set[SessionId]:
-        """Which of these sessions are to be erased."""
+        """The sessions to erase among these."""
         chosen: set[SessionId] = set()
         columns = (erasure_session.c.tenant, erasure_session.c.session_id)
         mine = sa.select(*columns).where(erasure_session.c.erasure == self.id)
@@ -110,7 +110,7 @@ class ErasureOrder:
         return chosen
 
     def prefixes(self) -> SessionPrefixes:
-        """What filters of files are compared with, sorted."""
+        """Sorted prefixes to compare with filters of files."""
         pages = [
             session_prefixes(session_key(*session) for session in page) for page in self.sessions()
         ]
@@ -119,7 +119,7 @@ class ErasureOrder:
     def delete_rows(
         self, table: sa.Table, session: str = "session_id", *more: sa.ColumnElement[bool]
     ) -> int:
-        """Delete the rows of these sessions for which `more` holds, and count them."""
+        """Delete these sessions' rows for which `more` holds, and count them."""
         deleted = 0
         for page in self.sessions():
             with self.lake.database.write() as connection:
@@ -132,16 +132,16 @@ class ErasureOrder:
 
 @dataclass(frozen=True)
 class ErasedPart:
-    """What a room has done: how much is gone, and what had seen it."""
+    """The work of a room: how much was removed, and who had seen it."""
 
     removed: Mapping[str, int] = field(default_factory=dict)
-    #: Names of things that were made of it and are still there.
+    #: Names of remaining things that were made from it.
     seen_by: Mapping[str, Sequence[str]] = field(default_factory=dict)
     #: Sentences on what is out of reach.
     notes: Sequence[str] = ()
 
     def plus(self, other: "ErasedPart") -> "ErasedPart":
-        """Add up: a part that was cut off has removed some of it before."""
+        """Add up: an interrupted step has removed a part before."""
         removed = Counter(self.removed)
         removed.update(other.removed)
         seen = {
@@ -154,17 +154,17 @@ class ErasedPart:
 
 @dataclass(frozen=True)
 class ErasureStep:
-    """A room's part; `run` yields each piece of its work as soon as it is done."""
+    """A room's step; `run` yields each piece of its work when done."""
 
     phase: int
     run: Callable[[ErasureOrder], Iterator[ErasedPart]]
-    #: What it does for retention: with files of sessions, with what was replaced, or with tables'
-    #: records of sessions that are in no file any more.
+    #: What it does for retention: with files of sessions, with replaced files, or with records of
+    #: sessions that are in no file any more.
     aged: Literal["files", "replaced", "records"] | None = None
 
 
 def erasure_steps() -> dict[str, ErasureStep]:
-    """The parts of all rooms, in the order in which they are done."""
+    """The steps of all rooms, in order."""
     steps = {name: step for room in rooms() for name, step in room.erasure().items()}
     return dict(sorted(steps.items(), key=lambda item: (item[1].phase, item[0])))
 
@@ -173,12 +173,12 @@ _COLUMN = {USER: "user", PROJECT: "project"}
 
 
 def find_sessions(lake: Lake, scope: ErasureScope) -> Generator[list[SessionId]]:
-    """Yield the sessions of each segment that are meant, as a whole: what a user wrote is in the
-    answers too, and tools' events often name nobody. Raises LakeDamaged."""
+    """Yield the selected sessions of each segment, as a whole: answers quote the user, and tool
+    events often name nobody. Raises LakeDamaged."""
     if scope.kind == SESSION:
         yield [SessionId(scope.tenant, scope.value)]
         return
-    # One that was killed here is a reader for whom its `--resume` waits, but not for long.
+    # A killed erasure counts as a reader for which `--resume` waits, so keep the lease short.
     lease_s = lake.settings.room(LakeSettings).lease_seconds
     with pinned(lake.database, None, lease_s, renewed=True) as pin:
         for stored in pin.segments:
@@ -200,7 +200,7 @@ def _all_of(lake: Lake, name: str, scope: ErasureScope) -> list[str]:
 
 
 def _naming(lake: Lake, name: str, scope: ErasureScope) -> list[str]:
-    """Sessions whose events name a user or a project: summaries name the newest one alone."""
+    """Sessions whose events name a user or project, since summaries hold only the newest one."""
     label = _COLUMN[scope.kind]
     ids: set[str] = set()
     with open_events(lake, name) as file:
@@ -227,7 +227,7 @@ def _may_hold(group: pq.RowGroupMetaData, label: str, value: str) -> bool:
 
 
 def find_below(lake: Lake, sessions: Sequence[SessionId]) -> list[SessionId]:
-    """Sessions that go on with these or repeat them, to any depth."""
+    """Sessions that continue or repeat these, to any depth."""
     below: set[SessionId] = set()
     above = set(sessions)
     while above:

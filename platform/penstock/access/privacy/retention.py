@@ -1,6 +1,6 @@
-"""Retention: how long what is kept, by kind and tenant, and the runs that let go of what is older.
+"""Retention: how long data are kept, by kind and tenant, and the runs that remove older data.
 
-Rooms bring the kinds. Upkeep runs each rule once a day, and ends a run that was cut off.
+Rooms bring the kinds. Upkeep runs each rule once a day, and resumes interrupted runs.
 """
 
 import json
@@ -10,8 +10,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from penstock.access.privacy.tables import DONE, erasure, retention_rule, retention_run
 from penstock.access.privacy.tombstones import lift_aged
+from penstock.access.tables import DONE, erasure, retention_rule, retention_run
 from penstock.backends.audit.chain import append, audit_chain
 from penstock.backends.audit.entry import OPERATOR, Deed
 from penstock.backends.database.engine import clock_us, insert_of
@@ -22,18 +22,18 @@ from penstock.core.room import rooms
 from penstock.lake.lake import Lake
 from penstock.lake.tables import ledger, segment
 
-#: The tenant of a rule for all that have none of their own.
+#: The tenant of a rule for all tenants without their own.
 EVERY_TENANT = ""
-#: Kinds of sessions: they leave tombstones.
+#: Kinds that remove sessions, and leave tombstones.
 _EVENTS, _NO_TRAIN = "events", "no_train"
 DAY_SECONDS = 86_400
-#: No calendar reaches further.
+#: The longest age that calendars allow.
 _AGE_SECONDS_MAX = 100 * 366 * DAY_SECONDS
 
 
 @dataclass(frozen=True)
 class RetentionScope:
-    """All of a tenant up to a time."""
+    """All data of a tenant up to a time."""
 
     tenant: str
     until_us: int
@@ -42,7 +42,7 @@ class RetentionScope:
 
 @dataclass(frozen=True)
 class RetentionCount:
-    """What goes, or went; `held` are bytes that a snapshot keeps, by its name."""
+    """The removed data; `held` are bytes kept by snapshots, by name."""
 
     sessions: int = 0
     rows: int = 0
@@ -52,7 +52,7 @@ class RetentionCount:
 
 @dataclass(frozen=True)
 class RetentionPart:
-    """A room's kind of data: how much is too old, and how it goes."""
+    """A room's kind of data: how to count and remove what is too old."""
 
     count: Callable[[Lake, RetentionScope], RetentionCount]
     run: Callable[[Lake, RetentionScope], RetentionCount]
@@ -70,7 +70,7 @@ def retention_parts() -> dict[str, RetentionPart]:
 class RetentionRule:
     tenant: str
     kind: str
-    #: None is for ever.
+    #: None for ever.
     age_s: int | None
     breaks_snapshots: bool
     set_by: str
@@ -82,7 +82,7 @@ def set_rule(
 ) -> None:
     kinds = retention_parts()
     if kind not in kinds:
-        raise InvalidInput(what=f"The kind {kind}", why=f"it is one of {', '.join(kinds)}")
+        raise InvalidInput(what=f"The kind {kind}", why=f"it must be one of {', '.join(kinds)}")
     least_s = 0 if kind == _NO_TRAIN else DAY_SECONDS
     if age_s is not None and not least_s <= age_s <= _AGE_SECONDS_MAX:
         why = f"it is a day at least, or 0d of {_NO_TRAIN}, and 100 years at most"
@@ -110,7 +110,7 @@ def list_rules(lake: Lake) -> list[RetentionRule]:
 
 
 def rules_of_tenants(lake: Lake) -> Iterator[RetentionRule]:
-    """Each rule for each tenant that it holds for."""
+    """Each rule with each tenant that it applies to."""
     rules = {(rule.tenant, rule.kind): rule for rule in list_rules(lake)}
     tenants = _tenants(lake) | {tenant for tenant, _ in rules if tenant != EVERY_TENANT}
     for tenant in sorted(tenants):
@@ -141,8 +141,8 @@ class RetentionOutcome:
 def run_rules(
     lake: Lake, *, dry: bool = False, by: str = OPERATOR, due_only: bool = False
 ) -> Iterator[RetentionOutcome]:
-    """Let go of what is too old, or with `dry` count it; with `due_only`, by rules that had no run
-    for a day, or for their age where that is less."""
+    """Remove what is too old, or with `dry` count it. `due_only` skips rules that ran within a day,
+    or within their age if shorter."""
     parts = retention_parts()
     for rule in list(rules_of_tenants(lake)):
         if rule.kind not in parts or rule.age_s is None:
@@ -185,13 +185,13 @@ def _note_run(lake: Lake, rule: RetentionRule, count: RetentionCount, by: str) -
 
 
 def keep_to_rules(lake: Lake, _metrics: Metrics) -> str | None:
-    """Run what is due of all rules: an upkeep job."""
+    """Run all rules that are due: an upkeep job."""
     outcomes = list(run_rules(lake, due_only=True))
     rows = sum(outcome.count.rows for outcome in outcomes)
-    return f"let go of {rows} rows by retention" if rows else None
+    return f"removed {rows} rows by retention" if rows else None
 
 
-# Finished erasures: their reports name those who asked. Tombstones stay.
+# Finished erasures, since their reports name who asked. Tombstones stay.
 
 
 def _finished(scope: RetentionScope) -> sa.ColumnElement[bool]:

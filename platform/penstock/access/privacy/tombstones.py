@@ -1,8 +1,8 @@
-"""Tombstones: what was erased does not come back by an import, a retry or a replay.
+"""Tombstones: erased data do not come back by an import, a retry or a replay.
 
-A tombstone holds a keyed digest, never a name. One of a session drops all of its events. Others
-drop events that name the erased and are older than the order: whoever goes on is recorded again,
-and a name in one event takes no other event with it.
+A tombstone holds a keyed digest, never a name. A session's drops all of its events. Others drop
+events that name the erased and are older than the order: later ones are stored, and a name in one
+event affects no other.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.access.privacy.tables import OPEN, erasure, erasure_session, tombstone
+from penstock.access.tables import OPEN, erasure, erasure_session, tombstone
 from penstock.backends.database.engine import Database, insert_of, portions
 from penstock.core.lake_keys import SecretSeal
 from penstock.lake.lake import Lake
@@ -48,22 +48,22 @@ class TombstoneKey:
 
 @dataclass(frozen=True)
 class ErasedEvents:
-    """Positions of erased events and rejected lines, as of the newest tombstone that was read."""
+    """Positions of erased events and rejected lines, as of the newest tombstone read."""
 
     positions: frozenset[int]
-    #: Of rejected lines.
+    #: Positions of rejected lines.
     lines: frozenset[int]
     newest: int
 
     def settle(self, connection: Connection) -> bool:
-        """Whether there are no more tombstones in the transaction that stores the others."""
-        # From here to the end of the transaction nobody else commits.
+        """Whether no tombstone was added since, checked in the transaction that stores the rest."""
+        # From here on nobody else commits until this transaction ends.
         connection.execute(sa.select(lake_head.c.snap).with_for_update())
         return _newest(connection) == self.newest
 
 
 class _Names(NamedTuple):
-    """Whom an event or a line is about, and when it was; None where that is not known."""
+    """The subjects and the time of an event or a line; None where unknown."""
 
     tenant: str
     session: str | None
@@ -173,7 +173,7 @@ def _buried(
             .where(tombstone.c.kind == kind, tombstone.c.digest.in_(batch))
             .order_by(tombstone.c.id)
         ).all()
-        for row in rows:  # the newest reaches furthest, but for one of all events
+        for row in rows:  # the newest reaches furthest, except for those of all events
             named = digests[row.digest]
             if named not in graves or graves[named].until_us is not None:
                 graves[named] = _Grave(row.until_us, row.erasure)
@@ -193,7 +193,8 @@ def bury(
     *,
     until_us: int | None = None,
 ) -> None:
-    """Set tombstones for (tenant, value)s, each once for an erasure; a later age replaces one."""
+    """Set tombstones for (tenant, value) pairs, once per erasure; a later age replaces an earlier
+    one."""
     rows = [
         {
             "tenant": tenant,
@@ -211,12 +212,12 @@ def bury(
         connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=later), rows)
 
 
-#: Stands for the erasure of sessions that retention let go.
+#: The erasure id of sessions removed by retention.
 RETENTION = "retention"
 
 
 def lift_aged(connection: Connection, tenants: Collection[str]) -> None:
-    """Let come back what was let go by an age that holds no more."""
+    """Remove tombstones of an age that no longer applies."""
     for batch in portions(sorted(tenants)):
         mine = (tombstone.c.erasure == RETENTION) & tombstone.c.tenant.in_(batch)
         connection.execute(sa.delete(tombstone).where(mine))
@@ -225,7 +226,7 @@ def lift_aged(connection: Connection, tenants: Collection[str]) -> None:
 def bury_sessions(
     connection: Connection, key: TombstoneKey, erasure_id: str, sessions: Sequence[tuple[str, str]]
 ) -> None:
-    """Erase these sessions too: by the erasure, while it is open, and for ever."""
+    """Erase these sessions too: with the open erasure, and for ever."""
     bury(connection, key, erasure_id, SESSION, sessions)
     keep_sessions(connection, erasure_id, sessions)
 
@@ -233,7 +234,7 @@ def bury_sessions(
 def keep_sessions(
     connection: Connection, erasure_id: str, sessions: Sequence[tuple[str, str]]
 ) -> None:
-    """Have the erasure, while it is open, reach these sessions."""
+    """Add these sessions to an open erasure."""
     is_open = sa.exists().where(erasure.c.id == erasure_id, erasure.c.state == OPEN)
     rows = [{"erasure": erasure_id, "tenant": t, "session_id": s} for t, s in sessions]
     if rows and connection.scalar(sa.select(is_open)):

@@ -18,8 +18,7 @@ from litestar import MediaType, Response
 from litestar import Request as HttpRequest
 
 from penstock.access.endpoint_routes import BodyMemory
-from penstock.access.errors import KeyExpired, KeyRefused
-from penstock.access.keys import Authorizer, Grant
+from penstock.access.keys import Authorizer, Grant, KeyExpired, KeyRefused
 from penstock.access.quotas import Quotas
 from penstock.backends.http.request_limits import (
     RequestSlots,

@@ -9,8 +9,7 @@ from typing import Any, Generic, Literal, TypeVar, get_type_hints
 
 from penstock.access import Role
 from penstock.access.endpoint_routes import caller_of
-from penstock.access.errors import RoleMissing
-from penstock.access.keys import Grant
+from penstock.access.keys import Grant, RoleMissing
 from penstock.access.quotas import Quotas
 from penstock.core.clock import Clock
 from penstock.core.endpoint import A, Caller, Endpoint, R

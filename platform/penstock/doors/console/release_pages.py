@@ -45,7 +45,7 @@ from penstock.registry.checkpoints.endpoints import (
     CheckpointRequest,
     CheckpointsRequest,
 )
-from penstock.registry.fleet.endpoints import SHOW_FLEET, FleetRequest
+from penstock.registry.fleet.replicas import SHOW_FLEET, FleetRequest
 from penstock.registry.gate.frontier import FrontierPicture, FrontierPoint
 from penstock.registry.gate.verdict import GateRefused
 

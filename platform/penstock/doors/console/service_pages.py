@@ -6,19 +6,17 @@ import msgspec
 from markupsafe import Markup
 
 from penstock.access import ROLES, Role
-from penstock.access.audit_endpoints import (
-    LIST_ENTRIES,
-    VERIFY_AUDIT,
-    EntriesRequest,
-    VerifyRequest,
-)
 from penstock.access.endpoints import (
     CREATE_KEY,
+    LIST_ENTRIES,
     LIST_KEYS,
     REVOKE_KEY,
+    VERIFY_AUDIT,
     CreateKey,
+    EntriesRequest,
     KeysRequest,
     RevokeKey,
+    VerifyRequest,
 )
 from penstock.backends.audit.entry import Action
 from penstock.core.endpoint import Request

@@ -1,12 +1,11 @@
-"""A batch of spans or records as events: which dialect reads each, and the batch's lines."""
+"""Conversion of a batch of spans or records to event lines: which dialect reads each."""
 
 from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import Struct, field
 from xxhash import xxh3_128_hexdigest
 
-from penstock.ingest.otlp.attributes import count, microseconds, text
-from penstock.ingest.otlp.dialects import claude_code, genai, tracers
+from penstock.ingest.otlp import claude_code, genai, tracers
 from penstock.ingest.otlp.events import (
     Event,
     ModelCallReading,
@@ -28,9 +27,12 @@ from penstock.ingest.otlp.records import (
     Malformed,
     Origin,
     Span,
+    count,
+    microseconds,
+    text,
 )
 
-#: The first that knows a span reads it.
+#: The first dialect that recognizes a span reads it.
 _OF_SPANS: tuple[Callable[[Span, Origin], Reading | None], ...] = (
     claude_code.read_span,
     tracers.read_openinference,
@@ -42,14 +44,14 @@ _OF_SPANS: tuple[Callable[[Span, Origin], Reading | None], ...] = (
     tracers.read_traceloop,
 )
 _ERROR_CHARS_MAX = 10_000
-TOO_DEEP = "what it says nests too deep"
-#: Names stand in each event: they may not make more of a body than it is.
+TOO_DEEP = "it is nested too deep"
+#: Names are repeated in each event, so they must be short.
 _NAME_CHARS_MAX = 200
 
 
 class Converted(Struct):
-    """What became of the span or record with this number in its batch. One that is not known is of
-    no agent; one with `why` is broken."""
+    """The result for a span or record of a batch. `is_known` is false if it is not from an agent;
+    `why` says that it is broken."""
 
     place: int
     events: list[Event]
@@ -58,7 +60,7 @@ class Converted(Struct):
 
 
 class TelemetryBatch:
-    """Turns what one request brings into events, each once."""
+    """Converts one request to events, each once."""
 
     def __init__(
         self, received_us: int, tenant: str = "", full_sessions: FullSessions | None = None
@@ -131,7 +133,7 @@ class TelemetryBatch:
 
     def _of_record(self, known: LogReading) -> Converted:
         record, owner, reading = known.record, known.owner, known.told.reading
-        if reading is None:  # another record of the batch tells it
+        if reading is None:  # another record of the batch reports it
             return Converted(known.place, [])
         at = microseconds(record.time_ns) or microseconds(record.observed_ns) or self._received_us
         otel = _otel(record.trace_id, record.span_id, known.origin)
@@ -141,7 +143,7 @@ class TelemetryBatch:
         return Converted(known.place, events)
 
     def _start(self, owner: Owner, ts_us: int) -> Iterator[Event]:
-        """Once in a batch for a session's facts; the lake keeps the first of several batches."""
+        """Report a session's facts once per batch; the lake removes duplicates between batches."""
         if owner.start:
             start = start_of(owner, ts_us)
             name = owner.session_id, start["event_id"]
@@ -198,12 +200,12 @@ def _record_key(record: LogRecord) -> str:
     return f"log:{xxh3_128_hexdigest(content.encode('utf-8', 'replace'))}"
 
 
-# Values that were sent in parts: in events of a span, or in records of one batch
+# Values sent in parts: in events of a span, or in records of one batch
 
 _PART_NAMES = ("chunkContextId", "chunkKey", "chunkIndex", "totalChunks", "chunk")
-#: A record whose text was sent in parts has it under this name.
+#: The name of the value in records with text in parts.
 _BODY = "body"
-#: A record, its number in the batch, and who made it.
+#: A record, its number in the batch, and its origin.
 _Placed = tuple[int, LogRecord, Origin]
 
 
@@ -221,13 +223,13 @@ class Parts(Struct):
 
 
 def parts_of(held: Attributes) -> Parts | None:
-    """Empty, of the value that these attributes have a part of."""
+    """The parts of a value in these attributes; empty without any."""
     key, total = text(held, "chunkKey"), count(held, "totalChunks")
     return Parts(key, total) if key and total and text(held, "chunk") is not None else None
 
 
 def join_span(span: Span) -> None:
-    """Puts together what events of the span have in parts."""
+    """Join values that the span's events hold in parts."""
     by_key: dict[str, Parts] = {}
     for event in span.events:
         begun = parts_of(event.attributes)
@@ -238,13 +240,13 @@ def join_span(span: Span) -> None:
 
 
 class ChunkedRecords:
-    """Records of one batch that came in parts."""
+    """Records of one batch that were sent in parts."""
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[str, str], tuple[Parts, _Placed]] = {}
 
     def take(self, place: int, record: LogRecord, origin: Origin) -> LogRecord | None:
-        """The record that is whole now: this one, or the first of its parts."""
+        """Take a record; returns it, or the first part of a value that is now complete."""
         begun = parts_of(record.attributes)
         if begun is None:
             return record

@@ -1,8 +1,8 @@
-"""From what was read out of a span or a record to events.
+"""Conversion of readings of spans and records to events.
 
-Each span and record stands for itself: its events are the same whichever others come with it, and
-in whichever order. So a call of a model tells of its history only what is new in it, which is what
-stands behind the model's last message; and ids are made of the span's own, or of what is said."""
+Each span and record is converted independently: its events are the same in any batch and order. So
+a model call reports only what is new in its history, which follows the model's last message. Event
+ids derive from the span's ids or from the content."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,8 +13,7 @@ from xxhash import xxh3_128_hexdigest
 
 from penstock.events.event import ID_CHARS_MAX
 from penstock.events.messages import Message, ToolOutput, as_text, present
-from penstock.ingest.otlp.attributes import structured
-from penstock.ingest.otlp.records import Attributes, Origin
+from penstock.ingest.otlp.records import Attributes, Origin, structured
 
 _SOURCE_CHARS_MAX = 128
 
@@ -33,7 +32,7 @@ _USER = (
 _PROJECT = ("penstock.project",)
 _CHECKPOINT = ("penstock.checkpoint",)
 _CONSENTS = ("train", "no_train", "unknown")
-#: Facts of `session_start`, by the attribute that tells each.
+#: Facts of `session_start`, by attribute.
 _START = {
     "client": ("service.name",),
     "client_version": ("service.version", "app.version"),
@@ -57,7 +56,7 @@ class Owner(Struct):
 
 
 def owner_of(attributes: Attributes, origin: Origin, trace_id: str) -> Owner | None:
-    """None for what belongs to no session: a record without one and without a trace."""
+    """The session of a record. None for a record without a session and without a trace."""
     session = _fact(_SESSION, attributes, origin.resource) or trace_id
     if not session:
         return None
@@ -80,7 +79,7 @@ def _fact(names: tuple[str, ...], *places: Attributes) -> str | None:
         for name in names:
             value = place.get(name)
             if isinstance(value, str) and value.startswith('"'):
-                value = structured(value)  # MLflow's are JSON, each by itself
+                value = structured(value)  # MLflow encodes each as JSON
             if value is None or value == "" or isinstance(value, bool | list | dict):
                 continue
             return bounded_id(str(value))
@@ -88,7 +87,7 @@ def _fact(names: tuple[str, ...], *places: Attributes) -> str | None:
 
 
 def bounded_id(name: str) -> str:
-    """An id as events may have it. Those of others may be longer, or hold a NUL."""
+    """An id that events may have: others' may be too long, or contain NUL."""
     name = name.replace("\0", "")
     if not name:
         return "?"
@@ -96,8 +95,8 @@ def bounded_id(name: str) -> str:
 
 
 class ModelCallReading(Struct):
-    """A call of a model. `messages` is what it was sent: of the history at least the model's last
-    answer, and so many messages of it were left out."""
+    """A model call. `messages` is its input: of the history at least the model's last answer, with
+    the number of omitted messages."""
 
     messages: list[Message] = field(default_factory=list)
     left_out: int = 0
@@ -107,7 +106,7 @@ class ModelCallReading(Struct):
     facts: dict[str, Any] = field(default_factory=dict)
     cut: list[str] = field(default_factory=list)
     error: str | None = None
-    #: Another record tells the answer: this one has what the model was sent.
+    #: Another record has the answer; this one has the input.
     asks_only: bool = False
 
 
@@ -123,8 +122,8 @@ class ToolReading(Struct):
 
 
 class StepReading(Struct):
-    """Any other step of an agent: its run, a chain, a search. What it was given and gave is told by
-    the calls below it."""
+    """Another step of an agent: its run, a chain, a search. The calls below it report its input and
+    output."""
 
     kind: str
     facts: dict[str, Any] = field(default_factory=dict)
@@ -134,7 +133,7 @@ class StepReading(Struct):
 class EventReading(Struct):
     type: str
     payload: dict[str, Any]
-    #: Names the event in its session, where the record has an id for it.
+    #: The id of the event in its session, if the record has one.
     key: str | None = None
 
 
@@ -142,22 +141,22 @@ Reading = ModelCallReading | ToolReading | StepReading | EventReading
 
 
 class RecordReading(Struct):
-    """What a log record of an agent tells; None: nothing, or another record tells it."""
+    """The content of an agent's log record. None if it has none, or another record has it."""
 
     reading: Reading | None
     key: str | None = None
     name: str = ""
-    #: Whether the rest of a batch decides what becomes of it.
+    #: Whether its use depends on the rest of the batch.
     waits: bool = False
-    #: Which content its session tells in full, as it shows.
+    #: Content that its session evidently reports in full.
     full: str | None = None
-    #: It is the lesser of two where its session tells this in full.
+    #: Redundant if its session reports this in full.
     lesser_than: str | None = None
 
 
 Event = dict[str, Any]
 
-#: A step of an agent that is neither a call of a model nor of a tool.
+#: A step of an agent that is neither a model call nor a tool call.
 STEP_TYPE = "x_span"
 
 
@@ -166,7 +165,7 @@ class Moment(Struct):
     began_us: int
     ended_us: int
     trace_id: str = ""
-    #: Where the record came from, kept in each payload of its own.
+    #: The origin of the record, for its payloads.
     otel: dict[str, Any] = field(default_factory=dict)
 
 
@@ -177,8 +176,7 @@ def events_of(reading: Reading, owner: Owner, moment: Moment) -> Iterator[Event]
         if reading.call_id:
             yield _of_tool(reading, owner, moment)
         else:
-            # A run that does not say which call it answers is no result of one: the next call of
-            # the model tells that.
+            # A run without the id of its call is not a result; the next model call has the result.
             told = {"tool": reading.name, "arguments": reading.arguments, "output": reading.output}
             step = StepReading("tool", present(told | reading.facts), reading.error)
             yield _of_step(step, owner, moment)
@@ -190,8 +188,8 @@ def events_of(reading: Reading, owner: Owner, moment: Moment) -> Iterator[Event]
 
 
 def start_of(owner: Owner, ts_us: int, **more: Any) -> Event:
-    """What is known of the session. It is told with each request, under the same id for the same
-    facts."""
+    """The known facts of the session. They are sent with each request, with the same id for the
+    same facts."""
     payload = owner.start | more
     digest = xxh3_128_hexdigest(msgspec.json.encode(payload, order="deterministic"))
     return _event(owner, "session_start", ts_us, f"start:{digest}", payload)
@@ -231,8 +229,9 @@ def _of_call(call: ModelCallReading, owner: Owner, moment: Moment) -> Iterator[E
 
 
 def _user_key(call: ModelCallReading, place: int, last: int, trace_id: str) -> str:
-    """The same words at the same place behind the same answer are the same message, which a retry
-    sends again. Without an answer before them, they may begin another conversation."""
+    """The id of a user message: equal words at the same place after the same answer are one
+    message, which a retry sends again. Without an earlier answer they may begin another
+    conversation."""
     before: list[Any] = [trace_id]
     if last >= 0:
         answer = call.messages[last]
@@ -252,9 +251,9 @@ def _model_call(
         "tool_calls": [_named_call(each, moment, at) for at, each in enumerate(answer.calls)]
         or None,
         "finish_reason": answer.finish_reason,
-        # A record has one time alone.
+        # A record has only one time.
         "latency_ms": (moment.ended_us - moment.began_us) / 1000 or None,
-        # Those of the calls that go on are the same: the first says them.
+        # Later calls repeat it, so only the first reports it.
         "system": call.system if begins else None,
         "tools": call.tools if begins else None,
         **call.facts,
@@ -277,8 +276,8 @@ def _named_call(call: dict[str, Any], moment: Moment, at: int) -> dict[str, Any]
 
 
 def _of_output(output: ToolOutput, owner: Owner, moment: Moment, ts_us: int, place: int) -> Event:
-    """A tool's result as the model was told it; the span of the tool's run, where there is one, is
-    the same event."""
+    """A tool's result as the model received it; the span of the tool's run, if any, is the same
+    event."""
     key = f"tool:{output.call_id}" if output.call_id else f"{moment.key}:result:{place}"
     told = output.output
     payload = {

@@ -1,6 +1,6 @@
-"""OTLP's JSON encoding: 64-bit numbers as texts or numbers; ids in hexadecimal, or base64 where a
-plain protobuf library wrote them. Raises ValueError for a body that is none; a broken record
-becomes Malformed."""
+"""The JSON encoding of OTLP. 64-bit numbers are texts or numbers; ids are hexadecimal, or base64
+from plain protobuf libraries. Raises ValueError for an invalid body; a broken record becomes
+Malformed."""
 
 import base64
 import binascii
@@ -23,14 +23,14 @@ from penstock.ingest.otlp.records import (
 Record = TypeVar("Record")
 _Object = Mapping[str, Any]
 
-#: Each value takes this in memory once it is read, whatever it takes as text: `{}` is two bytes.
+#: Memory of each decoded value, however short its text: `{}` has two bytes.
 VALUE_BYTES = 100
 _STATUS_CODES = {"STATUS_CODE_UNSET": 0, "STATUS_CODE_OK": 1, "STATUS_CODE_ERROR": 2}
 
 
 def memory_bytes(body: bytes) -> int:
-    """At most what the values of a body take when it is read as a whole, beside its texts: none
-    begins without one of these characters before it."""
+    """An upper bound of the memory of a decoded body, besides its texts: every value follows one of
+    these characters."""
     return VALUE_BYTES * (1 + body.count(b",") + body.count(b"[") + body.count(b"{"))
 
 

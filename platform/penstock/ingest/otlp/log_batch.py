@@ -1,5 +1,5 @@
-"""The log records of one request. Some wait for its end, because another record of the batch may
-tell the same more fully."""
+"""The log records of one request. Some wait for its end, because another record may report the same
+more fully."""
 
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.events.messages import present
-from penstock.ingest.otlp.dialects import claude_code, codex, genai
+from penstock.ingest.otlp import claude_code, codex, genai
 from penstock.ingest.otlp.events import (
     EventReading,
     ModelCallReading,
@@ -23,9 +23,9 @@ _TENANTS_MAX = 1_000
 
 
 class FullSessions:
-    """The newest sessions of each tenant alone: memory is bounded, and no tenant has another's
-    forgotten. A session that is, or whose records come by another process, has its lesser records
-    counted as well until a fuller one comes."""
+    """Sessions with full reports, the newest per tenant, to bound memory without letting tenants
+    affect each other. In a forgotten session, or one with records in several processes, less
+    complete records count too until a full one comes."""
 
     def __init__(self, sessions_max: int = 4_000) -> None:
         self._sessions_max = sessions_max
@@ -45,7 +45,7 @@ class FullSessions:
         return (session, kind) in self._tenants.get(tenant, ())
 
 
-#: So many records of a batch wait at most, and so much of what they say, to bound memory.
+#: Limits of waiting records and their content per batch, to bound memory.
 _WAITING_MAX = 10_000
 _WAITING_CHARS_MAX = 4 * 1024 * 1024
 
@@ -66,7 +66,7 @@ class LogBatch:
         self._waiting_chars = 0
 
     def take(self, place: int, record: LogRecord, origin: Origin) -> list[LogReading] | None:
-        """What can be told now; None for a record of no agent."""
+        """Take a record; returns what can be reported now, or None if it is not from an agent."""
         owner = owner_of(record.attributes, origin, record.trace_id)
         found = (dialect.read_log(record, origin) for dialect in (claude_code, codex, genai))
         told = next((each for each in found if each is not None), None)
@@ -112,7 +112,7 @@ def _merge(waiting: list[LogReading]) -> None:
         if whole is not None and whole is not told and _add_answer(whole, told):
             told.reading = None
     for told in (known.told for known in waiting):
-        # The text of a call may come in another batch: it has the call's name.
+        # The text of a call may come in another batch, under the call's name.
         if told.key and told.name in ("api_request", "tool_result"):
             told.key += ":usage" if told.name == "api_request" else ":run"
 

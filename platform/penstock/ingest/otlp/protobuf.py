@@ -1,8 +1,7 @@
-"""OTLP's protobuf encoding, read a span at a time by Google's library: what is not looked at yet
-takes no memory.
+"""The protobuf encoding of OTLP, decoded one span at a time by Google's library to save memory.
 
-Raises ValueError for a body whose frame is broken; a single span or record that is broken becomes
-Malformed."""
+Raises ValueError for a body with a broken frame; a single broken span or record becomes Malformed.
+"""
 
 import base64
 from collections.abc import Callable, Iterator
@@ -41,8 +40,8 @@ _LATER = {"resource_spans", "scope_spans", "spans", "resource_logs", "scope_logs
 
 @cache
 def _kind(name: str) -> Any:
-    """A message of OTLP. What is read later is bytes in it, and so are texts: exporters cut them in
-    the middle of a character."""
+    """Build a message type of OTLP. Lazily read parts are bytes, and so are texts: exporters cut
+    them within characters."""
     return message_factory.GetMessageClass(
         _pool().FindMessageTypeByName(f"opentelemetry.proto.{name}")
     )
@@ -161,13 +160,13 @@ def _text(content: bytes) -> str:
 
 
 def encode_partial_success(rejected: int, why: str) -> bytes:
-    """For spans and log records alike; empty when all is well."""
+    """The answer for spans or log records; empty if all is well."""
     told = ExportTracePartialSuccess(rejected_spans=rejected, error_message=why)
     answer = ExportTraceServiceResponse(partial_success=told) if rejected else None
     return bytes(answer.SerializeToString()) if answer is not None else b""
 
 
 def encode_status(code: int, message: str) -> bytes:
-    """google.rpc.Status, with which OTLP refuses a request: it has the same fields."""
+    """Encode google.rpc.Status, by which OTLP refuses requests. It has the same fields."""
     told = ExportTracePartialSuccess(rejected_spans=code, error_message=message)
     return bytes(told.SerializeToString())

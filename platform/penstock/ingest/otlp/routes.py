@@ -1,4 +1,4 @@
-"""`POST /v1/traces` and `POST /v1/logs`, as OTLP/HTTP and docs/connect.md describe them."""
+"""`POST /v1/traces` and `POST /v1/logs`, as in OTLP/HTTP and docs/connect.md."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -41,8 +41,8 @@ class FormUnknown(
     http_status=415,
     http_headers={"Accept-Post": "application/x-protobuf, application/json"},
 ):
-    """OTLP is not taken as {form}; send application/x-protobuf or application/json, as an exporter
-    does with OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf or http/json."""
+    """OTLP is not accepted as {form}; send application/x-protobuf or application/json, for example
+    with OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf or http/json."""
 
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
@@ -55,14 +55,14 @@ Signal = Literal["spans", "log records"]
 
 
 class Status(msgspec.Struct):
-    """Why a request was refused, as OTLP has it."""
+    """The reason of a refused request, in OTLP's form."""
 
     code: int
     message: str
 
 
 class PartialSuccess(msgspec.Struct, rename="camel", omit_defaults=True):
-    """How many were refused, as a text because JSON has no 64-bit numbers, and why."""
+    """The number of refused items, as text because JSON has no 64-bit numbers, and why."""
 
     rejected_spans: str | None = None
     rejected_log_records: str | None = None
@@ -70,7 +70,7 @@ class PartialSuccess(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class ExportAnswer(msgspec.Struct, rename="camel", omit_defaults=True):
-    """What came is on disk, but for what `partialSuccess` says."""
+    """Everything is on disk, except for what `partialSuccess` names."""
 
     partial_success: PartialSuccess | None = None
 
@@ -243,7 +243,7 @@ def _converted(
         else:
             yield from batch.logs(reader.read_logs(body))
     except ValueError as error:
-        raise BodyUnreadable(why=f"it is no OTLP: {error}") from None
+        raise BodyUnreadable(why=f"it is not OTLP: {error}") from None
 
 
 class _Lines:
@@ -255,7 +255,7 @@ class _Lines:
         self._received_us = received_us
         self._outcome = outcome
         self._lines: list[bytes] = []
-        #: By line: the number of the span or record that it was made of.
+        #: By line: the number of its span or record.
         self._places: list[int] = []
         self._refused: set[int] = set()
         self._waiting_bytes = 0

@@ -1,1 +1,1 @@
-"""Recording of a live agent: it imports the standard library alone, and never stops the agent."""
+"""Recording of a live agent. It imports only the standard library, and never stops the agent."""

@@ -1,5 +1,4 @@
-"""The recorder: what an agent says goes to memory at once, from there to disk, and from there to
-the service, by two threads of its own."""
+"""The recorder: events go to memory at once, then to disk, then to the service, by two threads."""
 
 import atexit
 import json
@@ -32,11 +31,10 @@ from penstock.ingest.recorder.spool import (
 _log = logging.getLogger("penstock.recorder")
 
 _MIB = 1024 * 1024
-#: A batch is written when it has so many bytes, or when its first event is so old. A kill of the
-#: process costs the events of that time.
+#: A batch is written at this size or age. A kill of the process loses the events of that time.
 _BATCH_BYTES = _MIB
 _GATHER_SECONDS = 0.2
-#: Sessions of which it is known how many events were dropped; of more, only together.
+#: Sessions with their own count of dropped events; beyond it they share one.
 _DROPPED_SESSIONS_MAX = 1_000
 _EXIT_SECONDS = 2.0
 _FLUSH_SECONDS = 10.0
@@ -47,7 +45,7 @@ Mask = Callable[[list[bytes]], list[bytes]]
 
 class RecorderCounts(NamedTuple):
     recorded: int
-    #: The service has them. Some may be of processes that ended before they had sent them.
+    #: Received by the service, including events of ended processes.
     sent: int
     rejected: int
     dropped: int
@@ -62,11 +60,10 @@ class _Line(NamedTuple):
 class Recorder:
     """Records what an agent does, for a Penstock service.
 
-    No method waits for the network or the disk but `flush` and `close`, and none raises. What comes
-    in while the service is away waits on disk; what finds no room is dropped and counted: the log
-    `penstock.recorder` says so, and the ledger of the service. At the end of the process it sends
-    what it has for two seconds; the next process sends the rest. It may be used by several
-    threads, and goes on in a process that was forked."""
+    Only `flush` and `close` wait for the network or the disk, and no method raises. While the
+    service is away, events wait on disk. Events without room are dropped and counted: the log
+    `penstock.recorder` and the ledger of the service say so. At exit it sends for two seconds; the
+    next process sends the rest. It is thread-safe, and goes on in forked processes."""
 
     def __init__(
         self,
@@ -79,9 +76,8 @@ class Recorder:
         spool_bytes_max: int = 256 * _MIB,
         mask: bool = True,
     ) -> None:
-        """`mask`: secrets are masked before anything is written to disk, where the whole of
-        Penstock is installed, by this machine's settings of redaction. The service masks them in
-        any case."""
+        """`mask` masks secrets before anything is written to disk, by this machine's redaction
+        settings. It needs a full installation of Penstock. The service masks them in any case."""
         self._url, self._key = url, key
         self._folder = Path(spool) if spool is not None else default_folder()
         self._memory_bytes_max, self._spool_bytes_max = memory_bytes_max, spool_bytes_max
@@ -106,7 +102,7 @@ class Recorder:
         project: str | None = None,
         **start: Any,
     ) -> RecordedSession:
-        """A session to speak of. Further fields, such as `client` and `consent`, are those of its
+        """Open a session. Further fields, such as `client` and `consent`, go into its
         `session_start`."""
         fields = {"checkpoint": checkpoint, "user": user, "project": project}
         common = {name: value for name, value in fields.items() if value is not None}
@@ -117,9 +113,10 @@ class Recorder:
         session_id: str,
         kind: str,
         payload: Mapping[str, Any],
-        common: Mapping[str, Any] = {},  # nobody changes it
+        common: Mapping[str, Any] = {},  # never changed
     ) -> None:
-        """An event. `common` has its fields beside the payload: `checkpoint`, `user`, `project`."""
+        """Record an event. `common` holds fields beside the payload: `checkpoint`, `user`,
+        `project`."""
         line, refusal = None, ""
         try:
             line = _Line(session_id, self._lines.line(session_id, kind, payload, common))
@@ -133,7 +130,7 @@ class Recorder:
             elif line and self._pending_bytes + len(line.content) > self._memory_bytes_max:
                 refusal = "memory_full"
             if line is None or refusal:
-                self._written += 1  # nothing of it is waited for
+                self._written += 1  # nothing to wait for
                 self._drop(session_id, refusal)
             else:
                 self._pending.append(line)
@@ -144,7 +141,8 @@ class Recorder:
                 self._start()
 
     def flush(self, seconds: float = _FLUSH_SECONDS) -> bool:
-        """Waits until the service has all that was recorded before; whether it has."""
+        """Wait until the service has all earlier events. False if it does not, or some were
+        dropped."""
         until_s = time.monotonic() + seconds
         with self._changed:
             dropped, target = self._dropped.total(), self._recorded
@@ -159,7 +157,7 @@ class Recorder:
             return self._dropped.total() == dropped
 
     def close(self, seconds: float = _EXIT_SECONDS) -> None:
-        """Sends what it can in that time. The next recorder sends what is left then."""
+        """Send what is possible in this time. The next recorder sends the rest."""
         with self._changed:
             if self._closed:
                 return
@@ -168,12 +166,12 @@ class Recorder:
             self._changed.notify_all()
         until_s = time.monotonic() + seconds
         for thread in self._threads:
-            with suppress(RuntimeError):  # of this very thread
+            with suppress(RuntimeError):  # called from this thread
                 thread.join(max(0.0, until_s - time.monotonic()))
-        self._write(self._take())  # what its thread had no time for
+        self._write(self._take())  # what the thread had no time for
         self._spool.close()
         if waiting := self._spool.events:
-            _log.warning("%d events are not sent yet; the next recorder sends them", waiting)
+            _log.warning("%d events are unsent; the next recorder sends them", waiting)
         _recorders.discard(self)
 
     def _begin_in_child(self) -> None:
@@ -190,7 +188,7 @@ class Recorder:
     def _begin(self) -> None:
         self._lines = EventLines(self._source)
         self._spool = Spool(self._folder, self._spool_bytes_max)
-        # An agent may record within a handler of a signal, while it is in here.
+        # Reentrant, because a signal handler may record meanwhile.
         self._changed = threading.Condition(threading.RLock())
         self._pending: deque[_Line] = deque()
         self._pending_bytes = 0
@@ -206,7 +204,7 @@ class Recorder:
         works = {"recorder-spool": self._run_writer, "recorder-send": self._run_sender}
         for name, work in works.items():
             thread = threading.Thread(target=work, name=name, daemon=True)
-            with suppress(RuntimeError):  # the interpreter ends, or has no more threads
+            with suppress(RuntimeError):  # the interpreter is ending, or has no more threads
                 thread.start()
                 self._threads.append(thread)
 
@@ -223,7 +221,7 @@ class Recorder:
         self._spool.adopt()
         while lines := self._next_lines():
             self._write(lines)
-        self._write([])  # what was dropped since
+        self._write([])  # the counts of dropped events
         with self._changed:
             self._writer_done = True
             self._changed.notify_all()
@@ -292,7 +290,7 @@ class Recorder:
                 if attempts == 0:
                     answer = reply.status or "no answer,"
                     _log.warning("events wait for the service: %s %s", answer, reply.problem)
-                self._hurry = False  # whoever flushes had an attempt
+                self._hurry = False  # a flush had its attempt
                 pause_s = pause_seconds(attempts, reply, any_chance())
                 attempts += 1
                 if self._closed:
@@ -326,7 +324,7 @@ class Recorder:
                     return
                 for line in lines_of(batch):
                     self._drop(json.loads(line)["session_id"], result.value)
-            except (OSError, EOFError, ValueError):  # its file is gone or broken
+            except (OSError, EOFError, ValueError):  # its file is missing or damaged
                 self._drop(f"recorder-{os.getpid()}", "spool_lost", batch.events)
             self._spool.remove(batch)
 
@@ -340,8 +338,8 @@ def _reply_to(delivery: Delivery, batch: SpooledBatch) -> Reply:
 
 
 def machine_mask() -> Mask | None:
-    """By the settings of redaction of this machine; None where Penstock's other parts are not
-    installed."""
+    """A mask by the redaction settings of this machine. None without a full installation of
+    Penstock."""
     try:
         from penstock.core.errors import PenstockError
         from penstock.ingest.file_import import own_redactor
@@ -366,7 +364,7 @@ def _close_all() -> None:
 def _begin_all() -> None:
     for recorder in list(_recorders):
         recorder._begin_in_child()
-    # Processes of multiprocessing end without what is registered for the end of a process.
+    # Processes of multiprocessing skip functions registered for exit.
     if (util := sys.modules.get("multiprocessing.util")) is not None:
         util.register_after_fork(
             Recorder, lambda _: util.Finalize(None, _close_all, exitpriority=0)
@@ -377,25 +375,26 @@ atexit.register(_close_all)
 os.register_at_fork(after_in_child=_begin_all)
 
 
-#: Says how many events of its session a recorder had no room for. The ledger counts them by it.
+#: Reports a session's dropped events to the ledger.
 DROPPED_TYPE = "x_recorder_dropped"
 
 Payload = Mapping[str, Any]
 
 
 class EventLines:
-    """Lines of one process. Each has an `event_id`, so that sending it again adds nothing, and a
-    later time than the one before, so that they have an order."""
+    """The lines of one process. Each has an `event_id`, so repetitions add nothing, and a later
+    time than the one before, so the order is kept."""
 
     def __init__(self, source: str) -> None:
         self._source = source
         self._process = os.urandom(8).hex()
         self._count = 0
         self._last_us = 0
-        self._lock = threading.RLock()  # a handler of a signal may record, too
+        self._lock = threading.RLock()  # signal handlers may record too
 
     def line(self, session_id: str, kind: str, payload: Payload, common: Payload) -> bytes:
-        """Raises ValueError, TypeError, RecursionError where JSON cannot say it."""
+        """Encode an event. Raises ValueError, TypeError, RecursionError if JSON cannot express
+        it."""
         with self._lock:
             self._count += 1
             self._last_us = ts = max(time.time_ns() // 1000, self._last_us + 1)
@@ -410,5 +409,5 @@ class EventLines:
             "payload": payload,
         }
         text = json.dumps(event, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-        # JSON has no lone surrogates, and file names of agents sometimes do.
+        # JSON has no lone surrogates, but file names may contain them.
         return text.encode("utf-8", "replace") + b"\n"

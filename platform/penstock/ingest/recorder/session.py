@@ -1,4 +1,4 @@
-"""What an agent says of one session."""
+"""The events of one recorded session."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -9,11 +9,11 @@ Say = Callable[[str, str, Mapping[str, Any], Mapping[str, Any]], None]
 
 
 class RecordedSession:
-    """A session of an agent. No method waits, or raises what the agent would have to catch.
+    """A session of an agent. No method waits, or raises anything that the agent must catch.
 
-    Fields that an event has beside those named here are given by keyword:
-    `s.model_call("done", model="ours", usage={"prompt": 812})`. As a context manager it begins with
-    `session_start` and ends with `session_end`."""
+    Further fields of an event are keyword arguments: `s.model_call("done", model="ours",
+    usage={"prompt": 812})`. As a context manager it begins with `session_start` and ends with
+    `session_end`."""
 
     def __init__(
         self, session_id: str, say: Say, common: Mapping[str, Any], start: Mapping[str, Any]
@@ -38,13 +38,13 @@ class RecordedSession:
         self.end("user_stop" if stopped else "crash" if crashed else "completed")
 
     def event(self, kind: str, /, **payload: Any) -> None:
-        """An event of any type of docs/events.md, or of one of your own, `x_…`. What is None is
-        left out."""
+        """Record an event of any type of docs/events.md, or of your own type `x_…`. None values are
+        omitted."""
         given = {name: value for name, value in payload.items() if value is not None}
         self._say(self.session_id, kind, given, self._common)
 
     def end(self, reason: str = "completed") -> None:
-        """`completed`, `user_stop`, `timeout` or `crash`."""
+        """End with `completed`, `user_stop`, `timeout` or `crash`."""
         self.event("session_end", reason=reason)
 
     def user_message(self, text: str, **more: Any) -> None:
@@ -58,7 +58,7 @@ class RecordedSession:
         tool_calls: Sequence[Mapping[str, Any]] | None = None,
         **more: Any,
     ) -> str:
-        """The `call_id`, a new one where none is given."""
+        """Record a model call; returns its `call_id`, a new one by default."""
         call_id = call_id or _new_id("call")
         self.event("model_call", call_id=call_id, text=text, tool_calls=tool_calls, **more)
         return call_id
@@ -66,14 +66,14 @@ class RecordedSession:
     def tool_result(
         self, call_id: str, *, tool: str, ok: bool, output: str | None = None, **more: Any
     ) -> None:
-        """`call_id` is that of the tool call which it answers."""
+        """Record the result of the tool call with this `call_id`."""
         self.event("tool_result", call_id=call_id, tool=tool, ok=ok, output=output, **more)
 
     def edit(
         self, path: str, *, before: str, after: str, edit_id: str | None = None, **more: Any
     ) -> str:
-        """The `edit_id`, a new one where none is given. The texts are of the file, or of the part
-        that changed."""
+        """Record an edit; returns its `edit_id`, a new one by default. The texts are those before
+        and after, of the file or the changed part."""
         edit_id = edit_id or _new_id("edit")
         self.event("edit", edit_id=edit_id, path=path, before=before, after=after, **more)
         return edit_id
@@ -81,7 +81,7 @@ class RecordedSession:
     def file_observed(
         self, path: str, text: str | None = None, *, deleted: bool | None = None, **more: Any
     ) -> None:
-        """What the file holds now; persistence of edits is computed from it."""
+        """Record the present content of a file, from which the persistence of edits is computed."""
         self.event("file_observed", path=path, text=text, deleted=deleted, **more)
 
     def feedback(

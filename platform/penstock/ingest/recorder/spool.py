@@ -1,7 +1,6 @@
 """The spool: batches of events on disk, until the service has them.
 
-Each process has a folder of its own, which it holds by a lock. The folders of processes that ended
-are taken over by the next one."""
+Each process locks a folder of its own. The next process takes over the folders of ended ones."""
 
 import enum
 import fcntl
@@ -29,7 +28,7 @@ _FAST = 1
 
 
 class SpooledBatch(NamedTuple):
-    """Packed lines: in a file, or in memory where the disk does not take them."""
+    """Packed lines in a file, or in memory if the disk refuses them."""
 
     events: int
     size: int
@@ -37,7 +36,7 @@ class SpooledBatch(NamedTuple):
     packed: bytes = b""
 
     def body(self) -> bytes:
-        """Raises OSError."""
+        """The packed lines. Raises OSError."""
         return self.packed if self.path is None else self.path.read_bytes()
 
 
@@ -47,7 +46,7 @@ def default_folder() -> Path:
 
 
 class Spool:
-    """The batches of one process, the oldest first. For several threads."""
+    """The batches of one process, the oldest first. Thread-safe."""
 
     def __init__(self, folder: Path, bytes_max: int) -> None:
         self._folder = folder
@@ -59,7 +58,7 @@ class Spool:
         self._adopted: dict[Path, int] = {}
         self._files = 0
         self.bytes = 0
-        #: Events that are here, and all that ever were.
+        #: Events that are here now, and all events so far.
         self.events = 0
         self.given = 0
 
@@ -68,7 +67,7 @@ class Spool:
         return self.given - self.events
 
     def put(self, lines: list[bytes]) -> bool:
-        """Whether there was room for them."""
+        """Store a batch; False without room."""
         packed = _packed(lines)
         with self._lock:
             if self.bytes + len(packed) > self._bytes_max:
@@ -82,7 +81,7 @@ class Spool:
             return self._batches[0] if self._batches else None
 
     def remove(self, batch: SpooledBatch) -> None:
-        """The first one, which somebody is done with."""
+        """Remove the first batch."""
         with self._lock:
             self._batches.remove(batch)
             self.bytes -= batch.size
@@ -92,7 +91,7 @@ class Spool:
                     batch.path.unlink(missing_ok=True)
 
     def halve(self, batch: SpooledBatch) -> None:
-        """The first one becomes two, since the service does not take it as it is. Raises OSError,
+        """Split the first batch in two, because the service refused its size. Raises OSError,
         EOFError."""
         lines = lines_of(batch)
         middle = len(lines) // 2
@@ -105,7 +104,7 @@ class Spool:
                 self._add(half, first=True)
 
     def adopt(self) -> None:
-        """Take over the batches of processes that ended before these were sent."""
+        """Take over unsent batches of ended processes."""
         with self._lock, suppress(OSError):
             for folder in sorted(self._folder.iterdir()):
                 if folder == self._own or (lock := _locked(folder)) is None:
@@ -116,7 +115,7 @@ class Spool:
                     self.given += batch.events
 
     def close(self) -> None:
-        """What is still here is taken over by the next process."""
+        """Leave the remaining batches to the next process."""
         with self._lock:
             waiting = {batch.path.parent for batch in self._batches if batch.path is not None}
             for folder in {*self._adopted, *([self._own] if self._own else [])} - waiting:
@@ -124,7 +123,7 @@ class Spool:
             self.forget()
 
     def forget(self) -> None:
-        """In a child process: the batches and the locks are its parent's."""
+        """Forget the batches and locks, which belong to the parent of this process."""
         for lock in [*self._adopted.values(), self._own_lock]:
             if lock is not None:
                 with suppress(OSError):
@@ -162,7 +161,7 @@ class Spool:
 
 
 def lines_of(batch: SpooledBatch) -> list[bytes]:
-    """Raises OSError, EOFError where its file is broken or gone."""
+    """The lines of a batch. Raises OSError, EOFError if its file is missing or damaged."""
     return gzip.decompress(batch.body()).splitlines(keepends=True)
 
 
@@ -201,22 +200,22 @@ def _batches_in(folder: Path) -> Iterator[SpooledBatch]:
             yield SpooledBatch(int(events), path.stat().st_size, path)
 
 
-#: For connecting, and for each wait within an answer.
+#: Timeout of connecting, and of each wait within an answer.
 _ANSWER_SECONDS_MAX = 30.0
 _ANSWER_BYTES_MAX = 1024 * 1024
 _PAUSE_SECONDS_MIN, _PAUSE_SECONDS_MAX = 0.5, 60.0
-#: A service that asks for more is not listened to.
+#: The longest pause that a service may ask for.
 _RETRY_AFTER_SECONDS_MAX = 300.0
 
 
 class Outcome(enum.Enum):
     TAKEN = "taken"
     TOO_LARGE = "too_large"
-    #: It will never be taken.
+    #: It will never be accepted.
     REFUSED = "refused"
-    #: The service is away, or full.
+    #: The service is unreachable or full.
     LATER = "later"
-    #: The address or the key is wrong: somebody has to mend it.
+    #: The address or the key is wrong and must be corrected.
     UNUSABLE = "unusable"
 
 
@@ -239,8 +238,8 @@ def outcome(reply: Reply) -> Outcome:
 
 
 def pause_seconds(attempts: int, reply: Reply, chance: float) -> float:
-    """Before the next attempt after so many in vain. `chance`, from 0 to 1, spreads the recorders
-    of a team, so that a service that is back is not overrun by all at once."""
+    """The pause after this many failed attempts. `chance`, from 0 to 1, spreads many recorders, so
+    that they do not overrun a service that is back."""
     if reply.retry_after_s:
         asked = min(reply.retry_after_s, _RETRY_AFTER_SECONDS_MAX)
         return asked * (1 + chance / 4)
@@ -249,7 +248,7 @@ def pause_seconds(attempts: int, reply: Reply, chance: float) -> float:
 
 
 class Delivery:
-    """One connection to a service. For one thread."""
+    """One connection to a service. Not thread-safe."""
 
     def __init__(self, url: str, key: str | None) -> None:
         self.url = url
@@ -262,7 +261,7 @@ class Delivery:
             headers["Authorization"] = f"Bearer {self.key}"
         reused = self._connection is not None
         reply = self._attempt(packed, headers)
-        if reply.status == 0 and reused:  # servers close connections that were idle
+        if reply.status == 0 and reused:  # servers close idle connections
             reply = self._attempt(packed, headers)
         return reply
 
@@ -273,7 +272,7 @@ class Delivery:
             self._connection = None
 
     def _attempt(self, packed: bytes, headers: dict[str, str]) -> Reply:
-        # Half of what importing the recorder would take, in the thread that sends.
+        # Imported late: it takes half of the recorder's import time.
         from http.client import HTTPException
         from urllib.parse import urlsplit
 
@@ -298,7 +297,7 @@ class Delivery:
 
 
 def any_chance() -> float:
-    """From 0 to 1."""
+    """A random number from 0 to 1."""
     return os.urandom(1)[0] / 255
 
 

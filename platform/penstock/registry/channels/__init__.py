@@ -1,1 +1,1 @@
-"""Where production points: promotion, rollback, their history, and everybody who is told."""
+"""Channels: promotion, rollback, their history, and the notices of each change."""

@@ -1,4 +1,4 @@
-"""Channels and their changes, as the history keeps them and as everybody is told of them: pure.
+"""Channels and their changes, as the history keeps them and as answers show them. Pure.
 
 A change holds the whole state of its channel after it, and the hash of the change before."""
 
@@ -16,11 +16,11 @@ _SHORT_CHARS = len("sha256:") + 12
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelPointer:
-    """Where a channel points, at one of its versions."""
+    """One version of a channel: the checkpoint it points at, its canary and its policy."""
 
     channel: str
     tenant: str
-    #: 1, 2, 3 without a gap; 0 is a channel that nobody has used yet.
+    #: Counts 1, 2, 3 without a gap; 0 is a channel that nobody has used yet.
     version: int
     checkpoint: str | None = None
     digest: str | None = None
@@ -28,7 +28,7 @@ class ChannelPointer:
     previous: str | None = None
     canary: str | None = None
     canary_share: float | None = None
-    #: Rolled back: nothing is promoted until a person releases the channel.
+    #: A rollback pins the channel: nothing is promoted until a person releases it.
     pinned: bool = False
     policy: str | None = None
     hash: str = ""
@@ -38,7 +38,7 @@ class ChannelPointer:
 class ChangeRecord(ChannelPointer):
     action: Action
     verdict: str | None = None
-    #: Made without a PASS, or though the channel was pinned.
+    #: Made without a PASS, or while the channel was pinned.
     overridden: bool = False
     actor: str
     reason: str
@@ -50,7 +50,7 @@ class Change(ChangeRecord):
     at: int
 
     def pointed_at(self, checkpoint: str, digest: str) -> "Change":
-        """With all traffic on a checkpoint, and no canary."""
+        """Point all traffic at a checkpoint, and end the canary."""
         return replace(
             self,
             checkpoint=checkpoint,
@@ -66,7 +66,7 @@ class Change(ChangeRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeAnswer(ChangeRecord):
-    """A change as everybody is told of it, with where the files of both checkpoints lie."""
+    """A change as it is shown to clients, with the locations of both checkpoints."""
 
     at: str
     uri: str | None
@@ -76,7 +76,7 @@ class ChangeAnswer(ChangeRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelState(ChannelPointer):
-    """A channel now. Before its first promotion it has a policy at most."""
+    """The present state of a channel. Before its first promotion it has at most a policy."""
 
     uri: str | None
     canary_digest: str | None
@@ -87,7 +87,7 @@ class ChannelState(ChannelPointer):
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelNews(ChannelState):
-    """The next changes after a version, and what to pass as `after` in order to miss none."""
+    """The next changes after a version. `next` is the `after` that misses none."""
 
     changes: list[ChangeAnswer] | None = None
     next: int | None = None
@@ -100,23 +100,23 @@ def unused_channel(tenant: str, channel: str) -> Change:
 
 
 def describe_change(change: ChangeRecord, before: ChangeRecord | None = None) -> str:
-    """In a few words. `before` is the change before it, where that is known."""
+    """Describe a change in a few words. `before` is the previous change, if known."""
     match change.action:
         case "promote" if change.previous is None:
-            return f"{change.checkpoint} is the first"
+            return f"{change.checkpoint} is the first checkpoint"
         case "promote":
             return f"{change.previous} → {change.checkpoint}"
         case "canary":
             share = f"{100 * (change.canary_share or 0):.12g} %"
-            return f"{change.canary} on {share} of the traffic, beside {change.checkpoint}"
+            return f"canary {change.canary} on {share} of the traffic, beside {change.checkpoint}"
         case "rollback":
-            if before is None:  # it left another one, or a canary
+            if before is None:  # what it left is unknown
                 return f"back to {change.checkpoint}"
             if before.checkpoint == change.checkpoint:
                 return f"back to {change.checkpoint} alone, without {before.canary}"
             return f"{before.checkpoint} → back to {change.checkpoint}"
         case "release":
-            return f"released, at {change.checkpoint or 'nothing yet'}"
+            return f"released, at {change.checkpoint or 'no checkpoint yet'}"
         case "policy":
             return f"policy {short_digest(change.policy)}"
 
@@ -148,14 +148,13 @@ def first_misfit(changes: Iterable[Change], head: tuple[int, str] | None = None)
 
 
 class ChannelUnknown(PenstockError, exit_status=2, http_status=404):
-    """There is no channel {name!r}; `penstock channels list` shows those there are. The first
-    promotion to a channel, or a policy for it, makes it."""
+    """The channel {name!r} does not exist. `penstock channels list` shows all channels. The first
+    promotion or policy of a channel creates it."""
 
 
 class PromotionConflict(PenstockError, http_status=409):
-    """The channel {channel} was expected at {expected}, and is at {found} (version {version},
-    {since}). Nothing was changed. Look what happened with `penstock channels history`, and decide
-    anew."""
+    """The channel {channel} was expected at {expected}, but is at {found} (version {version},
+    {since}). Nothing was changed. See `penstock channels history`, then decide again."""
 
     @property
     def http_fields(self) -> dict[str, Any]:
@@ -169,34 +168,34 @@ class PromotionConflict(PenstockError, http_status=409):
 
 class ChannelPinned(PenstockError, http_status=409):
     """The channel {channel} is pinned since {actor} rolled it back: {reason}. Nothing was changed.
-    Once the cause is known, `penstock channels release` lets it be promoted again."""
+    `penstock channels release` allows promotions again."""
 
 
 class NotPinned(PenstockError, http_status=409):
-    """The channel {channel} is not pinned: there is nothing to release."""
+    """The channel {channel} is not pinned, so there is nothing to release."""
 
 
 class OverrideRefused(PenstockError, http_status=403):
-    """Only an admin may go past the gate: {why}. Nothing was changed."""
+    """Only an admin may override the gate: {why}. Nothing was changed."""
 
 
 class AlreadyServing(PenstockError, http_status=409):
-    """The channel {channel} is at {checkpoint} already{how}. Nothing was changed."""
+    """The channel {channel} already points at {checkpoint}{how}. Nothing was changed."""
 
 
 class NothingToRollBackTo(PenstockError, http_status=409):
-    """The channel {channel} cannot go back: {why}. Nothing was changed. `--to` names a checkpoint
-    that served on it, or a parent of the present one."""
+    """The channel {channel} cannot be rolled back: {why}. Nothing was changed. `--to` names a
+    checkpoint that served on it, or a parent of the present one."""
 
 
 class HistoryDamaged(PenstockError):
-    """The history of the channel {channel} does not fit at version {version}: {why}. Somebody
-    changed the database by hand. Compare with a copy of it, and with the notices that were sent:
-    each carries the hash of its change."""
+    """The history of the channel {channel} is damaged at version {version}: {why}. Somebody changed
+    the database by hand. Compare it with a backup and with the notices that were sent: each notice
+    carries the hash of its change."""
 
 
 class WebhookUnknown(PenstockError, exit_status=2, http_status=404):
-    """There is no webhook {id!r}; `penstock webhooks list` shows those there are."""
+    """The webhook {id!r} does not exist. `penstock webhooks list` shows all webhooks."""
 
 
 class NothingServed(PenstockError, http_status=409):

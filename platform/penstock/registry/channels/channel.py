@@ -1,7 +1,7 @@
-"""A channel: where it points now, a change of it, and which checkpoint serves a key.
+"""A channel: its present state, a change of it, and which checkpoint serves a key.
 
-A change is one transaction. It holds the channel's row, and then the rows of checkpoints by their
-names, so that no two transactions wait for each other."""
+A change is one transaction. It locks the channel's row, then the rows of checkpoints in the order
+of their names, so transactions never deadlock."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -33,17 +33,17 @@ from penstock.registry.channels.change import (
 from penstock.registry.channels.history import (
     CHANGE_COLUMNS,
     change_of,
+    checkpoint_places,
     first_version_since,
     newest_change,
 )
-from penstock.registry.channels.notices import checkpoint_places
 from penstock.registry.channels.tables import channel, channel_change
 from penstock.registry.checkpoints.digests import text_digest
 from penstock.registry.checkpoints.registration import check_chain, find_in, move_state
 from penstock.registry.gate import tables
 from penstock.registry.gate.verdict import Verdict
 
-#: Which part of a channel's traffic: all but the canary's share, or that share.
+#: A part of a channel's traffic: the canary's share, or all the rest.
 Arm = Literal["current", "canary"]
 
 
@@ -67,7 +67,7 @@ def list_channels(database: Database, tenant: str) -> list[ChannelState]:
 
 
 def policy_of(database: Database, state: ChannelState) -> str | None:
-    """As it was written; None where the channel has none. Raises HistoryDamaged."""
+    """The text of a channel's policy, or None without one. Raises HistoryDamaged."""
     if state.policy is None:
         return None
     policy = tables.gate_policy.c
@@ -77,7 +77,7 @@ def policy_of(database: Database, state: ChannelState) -> str | None:
     with database.read() as connection:
         text = connection.scalar(query)
     if text is None or text_digest(text) != state.policy:
-        why = f"its policy {state.policy} is not there as it was written"
+        why = f"the text of its policy {state.policy} is missing or changed"
         raise HistoryDamaged(channel=state.channel, version=state.version, why=why)
     return str(text)
 
@@ -129,15 +129,15 @@ def _state_of(connection: Connection, change: Change) -> ChannelState:
     )
 
 
-#: The checkpoint that a channel is expected at: its name or digest, or None for none. ANY is
-#: whichever it is at when the call begins.
+#: The checkpoint that a channel must point at: a name, a digest, or None for no checkpoint. ANY
+#: accepts the present one.
 Expected = str | UnsetType | None
 ANY = UNSET
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelRequest:
-    """At another version of the channel than `expect_version` nothing is done."""
+    """A request to change a channel. It fails unless the channel is at `expect_version`."""
 
     tenant: str
     channel: str
@@ -153,7 +153,7 @@ class HeldChannel:
     before: Change
 
     def next_change(self, action: Action, *, actor: str, reason: str) -> Change:
-        """The channel as it is, in the next version; the caller replaces what changes."""
+        """The next version with the present values; the caller replaces what changes."""
         at = int(self.connection.execute(sa.select(now_us())).scalar_one())
         return replace(
             self.before,
@@ -163,13 +163,13 @@ class HeldChannel:
             overridden=False,
             actor=actor,
             reason=reason,
-            # A clock that was set back does not turn the history round.
+            # The times of a history never go back, even if the clock does.
             at=max(at, self.before.at),
             previous_hash=self.before.hash or NO_HASH,
         )
 
     def keep_verdict(self, verdict: Verdict) -> str:
-        """Keep a verdict as evidence; its id."""
+        """Store a verdict as evidence, and return its id."""
         row = {
             "tenant": self.before.tenant,
             "id": verdict.id,
@@ -183,7 +183,7 @@ class HeldChannel:
         return verdict.id
 
     def apply(self, after: Change, left: Literal["retired", "rolled_back"] = "retired") -> Change:
-        """`left` is the state of a checkpoint that the channel leaves."""
+        """Commit a change. A checkpoint that the channel leaves gets the state `left`."""
         connection, tenant = self.connection, after.tenant
         serving = {after.checkpoint, after.canary}
         changed = serving ^ {self.before.checkpoint, self.before.canary}
@@ -214,8 +214,9 @@ class HeldChannel:
 def hold_channel(
     database: Database, tenant: str, name: str, *, make: bool = False
 ) -> Iterator[HeldChannel]:
-    """Hold a channel until the block ends, and commit. `make` makes one. Raises ChannelUnknown."""
-    if not name.isprintable():  # nobody's name, and some databases do not even take it
+    """Lock a channel until the block ends, then commit. `make` creates it. Raises
+    ChannelUnknown."""
+    if not name.isprintable():  # no channel has such a name, and some databases refuse it
         raise ChannelUnknown(name=name)
     query = sa.select(channel.c.version).where(channel.c.tenant == tenant, channel.c.name == name)
     with database.write() as connection:
@@ -229,7 +230,7 @@ def hold_channel(
 
 
 def refuse_unexpected(request: ChannelRequest, before: Change) -> None:
-    """Raises PromotionConflict where a channel is not where the request expects it."""
+    """Raises PromotionConflict unless the channel is where the request expects it."""
     if request.expect_version not in (None, before.version):
         raise conflict(f"version {request.expect_version}", before)
     if request.expect is not ANY and request.expect not in (before.checkpoint, before.digest):
@@ -261,31 +262,32 @@ class _TrafficSplit(msgspec.Struct):
 def choose_arm(
     channel: str, key: str, *, current: str, canary: str | None, share: float
 ) -> Assignment:
-    """A key that is in the canary stays there as its share grows; each canary draws anew."""
+    """Choose the arm of a key. A key stays in a canary as its share grows; each canary draws
+    anew."""
     if canary is not None:
         digest = hashlib.sha256(f"{channel}\0{canary}\0{key}".encode()).digest()
-        # A place between 0 and 1: the same for ever, everywhere.
+        # A number between 0 and 1, the same for ever and on every machine.
         if int.from_bytes(digest[:8], "big") % _PARTS / _PARTS < share:
             return Assignment(canary, "canary")
     return Assignment(current, "current")
 
 
 def assign(channel: ChannelState | Mapping[str, Any], key: str) -> Assignment:
-    """Which checkpoint serves a key: a user, a session, whatever should stay with one model.
-    `channel` is what `Lake.channel` gives, or the JSON of `GET /v1/channels/{name}`."""
+    """The checkpoint that serves a key: a user, a session, anything that should stay with one
+    model. `channel` is what `Lake.channel` gives, or the JSON of `GET /v1/channels/{name}`."""
     try:
         split = msgspec.convert(channel, _TrafficSplit, from_attributes=True)
     except msgspec.ValidationError as error:
-        why = f"it is not the whole answer to GET /v1/channels/NAME: {error}"
+        why = f"it is not a complete answer of GET /v1/channels/NAME: {error}"
         raise InvalidInput(what="The channel", why=why) from None
     if split.checkpoint is None:
         raise NothingServed(channel=split.channel)
-    if not isinstance(key, str):  # else all users of whom nobody knows the name would be one user
-        why = f"it is a text, as of a user or a session, and not {key!r}"
+    if not isinstance(key, str):  # otherwise all users without a name would count as one
+        why = f"it must be a text, such as the id of a user or a session, not {key!r}"
         raise InvalidInput(what="The key", why=why)
     try:
         key.encode()
     except UnicodeEncodeError as error:
-        raise InvalidInput(what=f"The key {key!r}", why="it is no Unicode text") from error
+        raise InvalidInput(what=f"The key {key!r}", why="it is not Unicode text") from error
     current, share = split.checkpoint, split.canary_share or 0.0
     return choose_arm(split.channel, key, current=current, canary=split.canary, share=share)

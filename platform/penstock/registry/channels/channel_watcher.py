@@ -1,5 +1,7 @@
-"""Waiting for changes of channels: one thread looks for all requests that wait in a process; who
-has the database follows it there, and everybody else asks a service."""
+"""Waiting for changes of channels.
+
+One thread polls for all waiting requests of a process. Whoever has the database follows it there;
+everybody else asks a service."""
 
 import asyncio
 import threading
@@ -25,14 +27,14 @@ from penstock.registry.channels.change import (
     ChannelUnknown,
 )
 from penstock.registry.channels.channel import channel_state, channel_state_in
-from penstock.registry.channels.notices import notices_after, notices_in
+from penstock.registry.channels.history import notices_after, notices_in
 from penstock.registry.channels.tables import channel
 
 POLL_SECONDS = 0.02
-#: The longest wait of a request for a change: proxies give up a connection that is silent longer.
+#: The longest wait of a request: proxies close connections that are silent longer.
 _WAIT_SECONDS_MAX = 60.0
 _SERVICE_WAIT_SECONDS = 30.0
-#: Pauses before a service that is away is asked again; the last one from then on.
+#: Pauses before an unreachable service is asked again; the last one repeats.
 _PAUSES_SECONDS = (0.2, 1.0, 5.0)
 _RETRY_SECONDS = 0.5
 _JOIN_SECONDS_MAX = 10.0
@@ -42,7 +44,7 @@ ChannelKey = tuple[str, str]
 log_line = structlog.get_logger()
 
 
-#: The answer to a waiter: the channel, an error, or None when nobody looks any more.
+#: The answer to a waiter: the channel, an error, or None when the watcher ends.
 WatchOutcome = ChannelNews | ChannelUnknown | None
 
 
@@ -54,8 +56,8 @@ class _Waiter:
 
 
 class ChannelWatcher:
-    """Answers waiters from a thread of its own, which asks the database only while somebody
-    waits. Safe to share between threads."""
+    """Answers waiters from one thread, which polls the database only while somebody waits.
+    Thread-safe."""
 
     def __init__(
         self, database: Database, *, waiters_max: int, poll_s: float = POLL_SECONDS
@@ -66,7 +68,7 @@ class ChannelWatcher:
         self._waiters: set[_Waiter] = set()
         self._changed = threading.Condition()
         self._closed = False
-        #: No more than a flag, so that a signal may set it whatever the threads do.
+        #: A plain flag, so a signal handler may set it at any time.
         self._ending = False
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
 
@@ -78,11 +80,11 @@ class ChannelWatcher:
         self._thread.start()
 
     def end_soon(self) -> None:
-        """Let nobody wait from now on: who waits is answered at the next look."""
+        """Answer all waiters at the next poll, and accept no new ones."""
         self._ending = True
 
     def stop(self) -> bool:
-        """True if it ended; it ends as soon as the database has answered."""
+        """Stop the thread once the database has answered. True if it ended."""
         self.end_soon()
         with self._changed:
             self._closed = True
@@ -97,12 +99,12 @@ class ChannelWatcher:
     async def change(
         self, key: ChannelKey, after: int, wait_s: float, disconnect: Awaitable[None]
     ) -> ChannelNews:
-        """The changes after a version as soon as there are any, or when the time is over."""
+        """Wait for the changes after a version, or until the time is over."""
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[WatchOutcome] = loop.create_future()
 
         def tell(result: WatchOutcome) -> None:
-            with suppress(RuntimeError):  # the loop has ended: nobody waits
+            with suppress(RuntimeError):  # the loop has ended, so nobody waits
                 loop.call_soon_threadsafe(outcome.set_result, result)
 
         leaving = asyncio.ensure_future(disconnect)
@@ -124,16 +126,16 @@ class ChannelWatcher:
     def telling(
         self, key: ChannelKey, after: int, tell: Callable[[WatchOutcome], None]
     ) -> Iterator[None]:
-        """`tell` is called within the block, once at most, by another thread. Raises
+        """Register a waiter for the block. Another thread calls `tell` at most once. Raises
         TooManyRequests."""
         waiter = _Waiter(key, after, tell)
         with self._changed:
             own = sum(each.key[0] == key[0] for each in self._waiters)
             if own >= max(1, self._waiters_max // 2):
-                why = f"{own} requests of yours wait for changes of channels already"
+                why = f"{own} of your requests already wait for changes of channels"
                 raise TooManyRequests(why=why)
             if self.waiting >= self._waiters_max:
-                why = f"{self.waiting} requests wait for changes of channels already"
+                why = f"{self.waiting} requests already wait for changes of channels"
                 raise TooManyRequests(why=why)
             self._waiters.add(waiter)
             self._changed.notify()
@@ -210,7 +212,8 @@ class ChannelWatcher:
 def follow(
     database: Database, tenant: str, name: str, after: int, *, poll_s: float = POLL_SECONDS
 ) -> Iterator[ChangeAnswer]:
-    """Each change after a version, for ever. Raises ChannelUnknown, DatabaseUnreachable."""
+    """Yield each change after a version, without end. Raises ChannelUnknown,
+    DatabaseUnreachable."""
     channel_state(database, tenant, name)
     while True:
         for notice in notices_after(database, tenant, name, after):
@@ -220,15 +223,15 @@ def follow(
 
 
 def channel_path(name: str) -> str:
-    """Below /v1."""
+    """The path of a channel below /v1."""
     return f"channels/{quote(name, safe='')}"
 
 
 def channel_answers(
     service: ServiceClient, name: str, after: int | None, tell: Tell, ended: threading.Event
 ) -> Iterator[dict[str, Any]]:
-    """The answers of a service about a channel: with the changes after a version, whenever there
-    are new ones, until `ended`; without a version the first is the channel as it is."""
+    """Yield a service's answers about a channel with new changes, until `ended`. Without `after`
+    the first answer is the present state."""
     failures = 0
     while not ended.is_set():
         query = f"?after={after}&wait={_SERVICE_WAIT_SECONDS:g}" if after is not None else ""
@@ -238,7 +241,7 @@ def channel_answers(
             if ended.is_set():
                 return
             pause_s = _PAUSES_SECONDS[min(failures, len(_PAUSES_SECONDS) - 1)]
-            tell(f"{error} It is tried again in {pause_s:g} s.")
+            tell(f"{error} Retrying in {pause_s:g} s.")
             ended.wait(pause_s)
             failures += 1
             continue

@@ -1,9 +1,9 @@
-"""`penstock channels`: where channels point, their history, their policy, and watching
-them."""
+"""`penstock channels`: list and show channels, their history and policy, and watch them."""
 
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -14,19 +14,22 @@ import typer
 
 from penstock.backends.database import DatabaseUnreachable
 from penstock.backends.terminal import options
+from penstock.backends.terminal.interruption import on_end_signal
 from penstock.backends.terminal.output import (
+    facts,
     say,
     say_next_page,
     show_fields,
     show_json_line,
+    show_rows,
     show_table,
     show_text,
 )
-from penstock.core.endpoint import Client
+from penstock.core.endpoint import Client, ListRequest, page_of
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.client import service_url
 from penstock.lake.commands import Outcome, asks, command
-from penstock.lake.lake import open_existing
+from penstock.lake.lake import Lake, open_existing
 from penstock.registry.channels.change import ChangeAnswer, ChannelState
 from penstock.registry.channels.endpoints import (
     AUDIT_CHANNEL,
@@ -43,7 +46,7 @@ from penstock.registry.channels.endpoints import (
 from penstock.registry.channels.promotion_cli import show_change
 
 app = typer.Typer(
-    help="What the serving fleet watches: each channel points at one checkpoint.",
+    help="Channels of the serving fleet: each points at one checkpoint.",
     no_args_is_help=True,
 )
 
@@ -55,7 +58,7 @@ _OUTAGE_PAUSE_SECONDS = 5.0
 @app.command("list")
 @asks(LIST_CHANNELS)
 def list_channels(page: ChannelsAnswer) -> None:
-    """All channels, and where each points.
+    """List all channels and the checkpoint of each.
 
     Example: penstock channels list
     """
@@ -71,7 +74,7 @@ def list_channels(page: ChannelsAnswer) -> None:
 @app.command()
 @asks(SHOW_CHANNEL)
 def show(channel: ChannelState) -> None:
-    """Where a channel points, and where the files of that lie.
+    """Show the checkpoint of a channel, and the location of its files.
 
     Example: penstock channels show production
     """
@@ -94,16 +97,17 @@ def show_history(
     name: Name,
     *,
     last: Annotated[
-        int | None, typer.Option(help="Show so many changes, the newest; all by default.", min=1)
+        int | None,
+        typer.Option(help="Show this many of the newest changes; by default all.", min=1),
     ] = None,
     cursor: options.Cursor = None,
 ) -> Iterator[object]:
-    """What happened to a channel: who changed it, when, why, and what the gate said. Exit 1 where
-    the history is not as it was written.
+    """Show the changes of a channel: who, when, why, and the gate's verdict. Exit 1 if the history
+    was altered.
 
-    The whole history is checked, also where a part is shown: each change holds the hash of the
-    one before, verdicts are named by their digests, and the attempts that they read have to be
-    there as they were recorded.
+    The whole history is checked, even if only a part is shown. Each change holds the hash of the
+    one before, verdicts are named by their digests, and the attempts that they read must be
+    unchanged.
 
     Example: penstock channels history production
     """
@@ -126,7 +130,7 @@ def show_history(
     if misfit is None:
         newest = changes[-1] if changes and cursor is None else None
         upto = f": {newest.version} changes, up to the hash {newest.hash}" if newest else ""
-        say(f"the history fits{upto}")
+        say(f"the history is unaltered{upto}")
 
 
 @app.command()
@@ -137,11 +141,11 @@ def policy(
     *,
     file: Annotated[
         Path | None,
-        typer.Option("--set", parser=options.path, metavar="POLICY.toml", help="The new one."),
+        typer.Option("--set", parser=options.path, metavar="POLICY.toml", help="The new policy."),
     ] = None,
-    reason: Annotated[str, typer.Option("--reason", help="Why; kept for ever.")] = "",
+    reason: Annotated[str, typer.Option("--reason", help="The reason; kept for ever.")] = "",
 ) -> Iterator[object]:
-    """The gate policy of a channel, or a new one for it. Setting one makes the channel.
+    """Show the gate policy of a channel, or set a new one. Setting one creates the channel.
 
     Example: penstock channels policy production --set examples/policies/production.toml
     """
@@ -152,7 +156,7 @@ def policy(
         policy = client.call(SHOW_POLICY, ChannelRequest(name=name))
         yield policy
         if policy.text is None:
-            say(f"{name} has no policy: nothing can be promoted to it without an override")
+            say(f"{name} has no policy: promotions to it need an override")
         else:
             show_text(policy.text.rstrip("\n"))
         return
@@ -162,7 +166,7 @@ def policy(
     change = client.call(SET_POLICY, question)
     for suite in change.unknown_suites:
         hint = f" ({unknown(suite, change.known_suites)})" if change.known_suites else ""
-        say(f"no suite {suite} is known yet{hint}: until it is, the gate says ERROR")
+        say(f"there is no suite {suite} yet{hint}: until it is registered, the gate says ERROR")
     yield change
     show_change(change)
 
@@ -170,7 +174,7 @@ def policy(
 @app.command()
 @asks(RELEASE, by=True)
 def release(change: ChangeAnswer) -> None:
-    """Let a channel that was rolled back be promoted again.
+    """Allow promotions to a channel again after a rollback.
 
     Example: penstock channels release production --reason "found it: a bad shard, and withdrew it"
     """
@@ -183,18 +187,18 @@ def watch(
     *,
     after: Annotated[
         int | None,
-        typer.Option(min=0, help="Begin after this version; without it, with the newest change."),
+        typer.Option(min=0, help="Start after this version; by default with the newest change."),
     ] = None,
     changes: Annotated[
-        int | None, typer.Option("--changes", min=1, help="End after so many changes.")
+        int | None, typer.Option("--changes", min=1, help="Stop after this many changes.")
     ] = None,
     url: options.Url = None,
     data: options.AnyData = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
-    """Show each change of a channel as it comes, in order and none left out, until Ctrl-C. With
-    --json, a JSON document a line.
+    """Show each change of a channel as it comes, in order and without gaps, until Ctrl-C. With
+    --json, print one JSON document per line.
 
     Example: penstock channels watch production --json
     """
@@ -225,7 +229,7 @@ def _from_database(
                     after = notice.version
                     yield notice
             except DatabaseUnreachable as error:
-                say(f"{error} It is tried again.")
+                say(f"{error} Retrying.")
                 time.sleep(_OUTAGE_PAUSE_SECONDS)
 
 
@@ -244,9 +248,121 @@ def _from_service(url: str, name: str, after: int | None) -> "Iterator[ChangeAns
 
 
 def _watch_line(change: "ChangeAnswer") -> str:
-    """A change for a person."""
     from penstock.registry.channels.change import change_marks, describe_change
 
     marks = f" [{change_marks(change)}]" if change_marks(change) else ""
     text = f"{describe_change(change)}{marks}  ({change.actor}: {change.reason})"
     return " ".join(f"{change.at}  {change.channel} {change.version}  {text}".split("\n"))
+
+
+webhooks_app = typer.Typer(
+    help="Addresses that receive the changes of channels.", no_args_is_help=True
+)
+
+
+@webhooks_app.command("add")
+@command()
+def add_webhook(
+    lake: Lake,
+    url: Annotated[str, typer.Argument(metavar="URL", help="The address that receives messages.")],
+    channel: Annotated[
+        str | None, typer.Option(help="Send only this channel's changes; by default all.")
+    ] = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+) -> Iterator[object]:
+    """Send each change from now on to an address. The secret of the signatures is shown only now.
+
+    Example: penstock webhooks add https://fleet.example.com/hooks/penstock --channel production
+    """
+    from penstock.registry.channels.webhooks import add_webhook, check_webhook
+
+    check_webhook(url, lake.settings)
+    by = options.actor(None)
+    hook, secret = add_webhook(lake.database, lake.settings, tenant, url, channel, by=by)
+    yield {"id": hook.id, "url": hook.shown, "channel": hook.channel, "secret": secret}
+    say(f"webhook {hook.id} for {hook.shown}; the secret of its signatures, shown only now:")
+    show_text(secret)
+
+
+@webhooks_app.command("list")
+@command()
+def list_webhooks(
+    lake: Lake,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    limit: options.Limit = None,
+    cursor: options.Cursor = None,
+) -> Iterator[object]:
+    """List all webhooks with their undelivered changes and the last problem.
+
+    Example: penstock webhooks list
+    """
+    from penstock.registry.channels.notice_delivery import target_statuses
+
+    known = target_statuses(lake.database, lake.settings, tenant)
+    page = ListRequest(limit=limit, cursor=cursor)
+    targets, after = page_of(known, page, lambda target: target.id)
+    say_next_page(after)
+    yield [facts(target) for target in targets]
+    rows = [replace(target, channel=target.channel or "all") for target in targets]
+    titles = {"attempts": "tries", "try_at": "next try (UTC)", "problem": "problem"}
+    show_rows(rows, "id", "channel", "address", "waiting", **titles)
+
+
+@webhooks_app.command("remove")
+@command()
+def remove_webhook(
+    lake: Lake,
+    webhook_id: Annotated[str, typer.Argument(metavar="ID", help="From `penstock webhooks list`.")],
+    tenant: options.Tenant = TENANT_DEFAULT,
+) -> Iterator[object]:
+    """Remove a webhook and its undelivered changes.
+
+    Example: penstock webhooks remove 1f0c2a9b77d04e12
+    """
+    from penstock.registry.channels.webhooks import remove_webhook
+
+    remove_webhook(lake.database, tenant, webhook_id, by=options.actor(None))
+    yield {"removed": webhook_id}
+    say(f"webhook {webhook_id} was removed")
+
+
+@webhooks_app.command()
+@command()
+def deliver(
+    lake: Lake,
+    once: Annotated[
+        bool,
+        typer.Option("--once", help="Try everything once, then end; exit 1 if anything is left."),
+    ] = False,
+) -> Iterator[object]:
+    """Deliver notices of all tenants until SIGTERM or Ctrl-C. `penstock serve` does it too; only
+    one process at a time delivers to an address.
+
+    Example: penstock webhooks deliver --once
+    """
+    from penstock.core.logs import configure_logs
+    from penstock.core.metrics import Metrics
+    from penstock.registry.channels.notice_delivery import Deliverer
+
+    configure_logs(lake.settings.log_format)
+    metrics = Metrics()
+    deliverer = Deliverer(lake.database, lake.settings, metrics)
+    ended = threading.Event()
+    try:
+        if once:
+            deliverer.tell_now()
+        else:
+            with on_end_signal(ended.set):
+                deliverer.start()
+                say("delivering until Ctrl-C")
+                ended.wait()
+    finally:
+        deliverer.stop()
+    left = deliverer.survey()
+    told_count = int(metrics.value("notices_told_total"))
+    waiting = sum(pending.count for pending in left)
+    document = {"told": told_count, "waiting": waiting, "problems": deliverer.problems()}
+    yield Outcome(document, failed=once and bool(left))
+    say(f"{told_count} told, {waiting} waiting")
+    for problem in deliverer.problems():
+        say(problem)

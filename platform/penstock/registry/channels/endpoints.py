@@ -1,4 +1,4 @@
-"""What can be asked of channels: where they point, how they got there, what they demand."""
+"""The endpoints of channels: their state, history, policy and key assignment."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -38,7 +38,7 @@ class ChannelsAnswer(Page):
 
 
 class PolicyAnswer(msgspec.Struct):
-    """`policy` is the digest of the text; both are null where the channel has no policy."""
+    """A channel's policy. `policy` is the digest of `text`; both are null without a policy."""
 
     channel: str
     policy: str | None
@@ -47,7 +47,7 @@ class PolicyAnswer(msgspec.Struct):
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyChangeAnswer(ChangeAnswer):
-    """`unknown_suites` are those that the policy names and nobody has registered yet."""
+    """`unknown_suites` are named by the policy but not registered yet."""
 
     unknown_suites: list[str]
     known_suites: list[str]
@@ -55,16 +55,15 @@ class PolicyChangeAnswer(ChangeAnswer):
 
 @dataclass(frozen=True, kw_only=True)
 class AuditedChange(ChangeRecord):
-    """A change as the history holds it, and the outcome of its verdict."""
+    """A change of the history, with the outcome of its verdict."""
 
     at: str
     outcome: str | None
 
 
 class AuditAnswer(Page):
-    """The whole history is checked: `misfit` is the first version that is not as it was written.
-    `before` is the change before those that are shown, `left_out` the tasks that policies left
-    out, by verdict."""
+    """A checked history. `damage` is the first altered version, `before` the change before those
+    shown, and `left_out` the tasks that policies left out, by verdict."""
 
     channel: str
     changes: list[AuditedChange]
@@ -74,7 +73,7 @@ class AuditAnswer(Page):
 
 
 class HistoryAnswer(msgspec.Struct):
-    """`next` is what to pass as `after` for those that follow; null when there are none."""
+    """`next` is the `after` of the next page, or null at the end."""
 
     channel: str
     changes: list[ChangeAnswer]
@@ -97,12 +96,12 @@ class AssignmentAnswer(msgspec.Struct):
 
 
 class ChannelsRequest(ListRequest):
-    """All of them."""
+    pass
 
 
 ChannelName = Annotated[str, Meta(description="The channel.", extra={"metavar": "NAME"})]
-_LAST = "Show so many changes, the newest; all by default."
-_BEFORE = "Those before: the cursor that a list before named."
+_LAST = "Show this many of the newest changes; by default all."
+_BEFORE = "Show older changes: the cursor of the previous page."
 
 
 class ChannelRequest(Request):
@@ -116,13 +115,11 @@ class AuditRequest(Request):
 
 
 class HistoryRequest(Request):
-    """Databases count no further."""
-
     name: ChannelName
     after: Annotated[int, Meta(ge=0, le=2**63 - 1, description="Changes after this version.")] = 0
 
 
-_KEY = "A user, a session, whatever should stay with one model."
+_KEY = "A user, a session, anything that should stay with one model."
 
 
 class AssignmentRequest(Request):
@@ -162,7 +159,7 @@ def _audit(lake: Lake, caller: Caller, request: AuditRequest) -> AuditAnswer:
     from penstock.registry.channels import history
 
     of_channel = lake.database, caller.tenant, request.name
-    # One more, to tell of each what was before it.
+    # One more, for `before`.
     limit = request.last + 1 if request.last is not None else None
     end = decode_number(request.cursor) if request.cursor is not None else None
     changes = history.channel_changes(*of_channel, limit=limit, latest=True, before=end)
@@ -184,7 +181,7 @@ def _audit(lake: Lake, caller: Caller, request: AuditRequest) -> AuditAnswer:
 
 def _history(lake: Lake, caller: Caller, request: HistoryRequest) -> HistoryAnswer:
     from penstock.registry.channels.channel import channel_state
-    from penstock.registry.channels.notices import notices_after
+    from penstock.registry.channels.history import notices_after
 
     place = lake.database, caller.tenant, request.name
     newest = channel_state(*place).version
@@ -234,8 +231,8 @@ def _release(lake: Lake, caller: Caller, request: ReleaseRequest) -> ChangeAnswe
 
 
 def committed(database: "Database", change: Change) -> ChangeAnswer:
-    """A change as everybody is told of it."""
-    from penstock.registry.channels.notices import notices_after
+    """The answer for a change that was just committed."""
+    from penstock.registry.channels.history import notices_after
 
     place = (change.tenant, change.channel, change.version - 1)
     [notice] = notices_after(database, *place, up_to=change.version)
@@ -254,7 +251,7 @@ AUDIT_CHANNEL = Endpoint(
     "GET /v1/channels/{name}/audit",
     _audit,
     ("read", "promote"),
-    "The history of a channel, checked",
+    "The checked history of a channel",
 )
 CHANNEL_HISTORY = Endpoint(
     "GET /v1/channels/{name}/history", _history, ("read", "promote"), "The changes of a channel"
@@ -270,20 +267,20 @@ SHOW_POLICY = Endpoint(
     "GET /v1/channels/{name}/policy",
     _show_policy,
     ("read", "promote"),
-    "What the gate demands for a channel",
-    refused={500: "The policy is not there as it was written."},
+    "The gate policy of a channel",
+    refused={500: "The stored policy is missing or changed."},
 )
 SET_POLICY = Endpoint(
     "POST /v1/channels/{name}/policy",
     _set_policy,
     (),
-    "Give a channel a policy; one that is not there yet is made",
+    "Set the policy of a channel; creates the channel",
 )
 RELEASE = Endpoint(
     "POST /v1/channels/{name}/release",
     _release,
     ("promote",),
-    "Let a channel be promoted again after a rollback",
+    "Allow promotions to a channel again after a rollback",
     refused={409: None},
 )
 

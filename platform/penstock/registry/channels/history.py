@@ -1,16 +1,24 @@
-"""The history of a channel in the database: its changes are read here, and proved to be as they
-were written."""
+"""The history of a channel in the database: read its changes, and verify that none was altered."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.backends.database.engine import Database
+from penstock.backends.terminal.output import time_text
 from penstock.lake.query.view_sources import ViewSources
-from penstock.registry.channels.change import Action, Change, ChannelUnknown, Misfit, first_misfit
+from penstock.registry.channels.change import (
+    Action,
+    Change,
+    ChangeAnswer,
+    ChannelUnknown,
+    Misfit,
+    first_misfit,
+)
 from penstock.registry.channels.tables import channel, channel_change
 from penstock.registry.checkpoints.digests import text_digest
 from penstock.registry.checkpoints.integrity import read_bound_attempts, read_bound_suite
@@ -21,7 +29,7 @@ from penstock.registry.checkpoints.journal import (
     JournalHead,
 )
 from penstock.registry.checkpoints.suites import suite_scope
-from penstock.registry.checkpoints.tables import benchmark_run, checkpoint_shard
+from penstock.registry.checkpoints.tables import benchmark_run, checkpoint, checkpoint_shard
 from penstock.registry.gate.tables import gate_policy, verdict
 from penstock.registry.gate.verdict import Outcome
 
@@ -38,8 +46,8 @@ def channel_changes(
     latest: bool = False,
     before: int | None = None,
 ) -> list[Change]:
-    """The oldest first; of more than `limit` the first ones, or the `latest`. Raises
-    ChannelUnknown."""
+    """Changes of a channel, the oldest first. `latest` keeps the last `limit` instead of the first.
+    Raises ChannelUnknown."""
     columns = channel_change.c
     query = sa.select(*CHANGE_COLUMNS).where(columns.tenant == tenant, columns.channel == name)
     query = query.where(columns.version > after).limit(limit)
@@ -54,7 +62,7 @@ def channel_changes(
 
 
 def changes_of_checkpoint(database: Database, tenant: str, checkpoint: str) -> list[Change]:
-    """Those that pointed at a checkpoint or left it; channel by channel, the oldest first."""
+    """Changes to or from a checkpoint, by channel, the oldest first."""
     columns = channel_change.c
     named = sa.or_(
         columns.checkpoint == checkpoint,
@@ -68,8 +76,8 @@ def changes_of_checkpoint(database: Database, tenant: str, checkpoint: str) -> l
 
 
 def verify_history(database: Database, tenant: str, name: str) -> Misfit | None:
-    """The first version of a channel that is not as it was written, be it the change itself, the
-    verdict or the policy that it rests on, or what the verdict read. Raises ChannelUnknown."""
+    """Find the first altered version of a channel, or None. Checks the changes, their verdicts and
+    policies, and what the verdicts read. Raises ChannelUnknown."""
     query = sa.select(channel.c.version, channel.c.hash).where(
         channel.c.tenant == tenant, channel.c.name == name
     )
@@ -90,7 +98,7 @@ def verify_history(database: Database, tenant: str, name: str) -> Misfit | None:
 def verdicts_of(
     database: Database, tenant: str, name: str
 ) -> tuple[dict[str, Outcome], dict[str, dict[str, list[str]]]]:
-    """By the ids of verdicts: the outcomes, and the tasks that policies left out of suites."""
+    """The outcomes of a channel's verdicts, and the tasks that policies left out, by verdict id."""
     columns = verdict.c
     query = sa.select(columns.id, columns.outcome, columns.document)
     query = query.where(columns.tenant == tenant, columns.channel == name)
@@ -111,7 +119,7 @@ def verdicts_of(
 def newest_change(
     connection: Connection, tenant: str, name: str, *, action: Action | None = None
 ) -> Change | None:
-    if not name.isprintable():  # nobody's name, and some databases do not even take it
+    if not name.isprintable():  # no channel has such a name, and some databases refuse it
         return None
     columns = channel_change.c
     query = sa.select(*CHANGE_COLUMNS).where(columns.tenant == tenant, columns.channel == name)
@@ -123,6 +131,49 @@ def newest_change(
 
 def change_of(row: sa.Row[tuple[object, ...]]) -> Change:
     return Change(**row._mapping)
+
+
+#: Notices in one answer.
+NOTICES_AT_ONCE = 100
+
+
+def notice_of(connection: Connection, change: Change) -> ChangeAnswer:
+    facts = vars(change) | {"at": time_text(change.at)}
+    return ChangeAnswer(**facts, **checkpoint_places(connection, change))
+
+
+def checkpoint_places(connection: Connection, change: Change) -> dict[str, Any]:
+    names = [change.checkpoint or "", change.canary or ""]
+    query = sa.select(checkpoint.c.name, checkpoint.c.digest, checkpoint.c.uri).where(
+        checkpoint.c.tenant == change.tenant, checkpoint.c.name.in_(names)
+    )
+    places = {name: (digest, uri) for name, digest, uri in connection.execute(query)}
+    (_, uri), (canary_digest, canary_uri) = (places.get(name, (None, None)) for name in names)
+    return {"uri": uri, "canary_digest": canary_digest, "canary_uri": canary_uri}
+
+
+def notices_after(
+    database: Database, tenant: str, channel: str, version: int, *, up_to: int | None = None
+) -> list[ChangeAnswer]:
+    """The next notices in order, at most NOTICES_AT_ONCE."""
+    with database.read() as connection:
+        return notices_in(connection, tenant, channel, version, up_to=up_to)
+
+
+def notices_in(
+    connection: Connection, tenant: str, channel: str, version: int, *, up_to: int | None = None
+) -> list[ChangeAnswer]:
+    query = select_changes(tenant, channel, version).limit(NOTICES_AT_ONCE)
+    if up_to is not None:
+        query = query.where(channel_change.c.version <= up_to)
+    changes = [change_of(row) for row in connection.execute(query)]
+    return [notice_of(connection, change) for change in changes]
+
+
+def select_changes(tenant: str, channel: str, after: int) -> sa.Select[Any]:
+    of = channel_change.c
+    place = of.tenant == tenant, of.channel == channel, of.version > after
+    return sa.select(*CHANGE_COLUMNS).where(*place).order_by(of.version)
 
 
 class _VerdictSide(msgspec.Struct):
@@ -141,12 +192,12 @@ class _VerdictDocument(msgspec.Struct):
     suites: dict[str, _VerdictSuite] = {}
 
 
-#: The version of a verdict, and the journal up to an entry that it rests on.
+#: The version of a change, and the journal up to an entry that its verdict read.
 _Rest = tuple[int, AttemptScope, JournalHead]
 
 
 def _evidence_misfits(connection: Connection, tenant: str, name: str) -> Iterator[Misfit]:
-    """Verdicts and policies, which are named by their digests, and what the verdicts read."""
+    """Check the stored verdicts and policies by their digests, and what the verdicts read."""
     rests: list[_Rest] = []
     changes = channel_change.c
     for kind, digest, text in (
@@ -160,7 +211,7 @@ def _evidence_misfits(connection: Connection, tenant: str, name: str) -> Iterato
         query = query.group_by(used, text).order_by(version)
         for first, named, kept in connection.execute(query.execution_options(yield_per=50)):
             if kept is None or text_digest(kept) != named:
-                yield Misfit(first, f"its {kind} {named} is not there as it was written")
+                yield Misfit(first, f"its {kind} {named} is missing or changed")
                 break
             if kind == "verdict":
                 rests += _rests(tenant, first, kept)
@@ -177,7 +228,7 @@ def _rests(tenant: str, version: int, text: str) -> Iterator[_Rest]:
 
 
 def _bound_misfits(connection: Connection, rests: Sequence[_Rest]) -> Iterator[Misfit]:
-    """What verdicts read and is not there any more as it was recorded. A journal is read once."""
+    """Find altered evidence of verdicts. Each journal is read once."""
     journals: dict[AttemptScope, tuple[Journal, Sequence[str]]] = {}
     for version, scope, head in rests:
         if scope not in journals and scope.checkpoint:
@@ -187,14 +238,14 @@ def _bound_misfits(connection: Connection, rests: Sequence[_Rest]) -> Iterator[M
             journals[scope] = read_bound_suite(connection, scope.tenant, scope.suite)
         journal, alterations = journals[scope]
         if alterations:
-            yield Misfit(version, f"what its verdict rests on was changed: {alterations[0]}")
+            yield Misfit(version, f"the evidence of its verdict was changed: {alterations[0]}")
         elif journal.head_at(head.entries) != head:
             whose = f"{scope.checkpoint} on {scope.suite}" if scope.checkpoint else scope.suite
-            yield Misfit(version, f"the journal of {whose} is not the one that its verdict read")
+            yield Misfit(version, f"the journal of {whose} was changed since its verdict read it")
 
 
 def first_version_since(connection: Connection, change: Change, *names: str) -> int:
-    """The first of the latest changes that have the same values as this one in these columns."""
+    """The version since which a channel has the values of this change in these columns."""
     columns = channel_change.c
     other = (
         sa.select(columns.version)
@@ -214,7 +265,7 @@ def last_rollback_at(connection: Connection, tenant: str, name: str) -> int:
 
 
 def shard_uses(connection: Connection, tenant: str, shard: str) -> Iterator[str]:
-    """Why a shard is still needed: channels point at checkpoints that were trained on it itself."""
+    """Reasons to keep a shard: channels and runs that use checkpoints trained on it."""
     columns = checkpoint_shard.c
     trained = sa.select(columns.checkpoint).where(columns.tenant == tenant, columns.shard == shard)
     names = set(connection.scalars(trained))

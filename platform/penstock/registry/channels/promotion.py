@@ -1,5 +1,6 @@
-"""Promotion through the gate: a compare-and-swap on the version of a channel, and one row of its
-history; and rollback, which asks no gate."""
+"""Promotion through the gate, and rollback without it.
+
+Both compare and swap the version of a channel, and add one row to its history."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -45,13 +46,13 @@ from penstock.registry.gate.evidence import Evidence, GatedChannel, gather_evide
 from penstock.registry.gate.tables import gate_policy
 from penstock.registry.gate.verdict import GateRefused, Verdict
 
-#: Says of a channel and a checkpoint whether it may go there.
+#: Gives the verdict on a checkpoint for a channel.
 Judge = Callable[[str, str], Verdict]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Promotion(ChannelRequest):
-    """`share` makes a canary. Whether the actor may `override` is the caller's to check."""
+    """`share` makes a canary. The caller checks whether the actor may `override`."""
 
     checkpoint: str
     share: float | None = None
@@ -62,7 +63,7 @@ def promote(database: Database, promotion: Promotion, judge: Judge) -> Change:
     check_channel_name(promotion.channel)
     actor, reason = check_name("Who does it", promotion.actor), check_reason(promotion.reason)
     if promotion.share is not None and not 0 < promotion.share < 1:
-        why = f"it lies between 0 and 1, and is {promotion.share}; without one it gets all"
+        why = f"it must be between 0 and 1, not {promotion.share}; omit it for all traffic"
         raise InvalidInput(what="The share of a canary", why=why)
     with database.read() as connection:
         newest = newest_change(connection, promotion.tenant, promotion.channel)
@@ -70,7 +71,7 @@ def promote(database: Database, promotion: Promotion, judge: Judge) -> Change:
         candidate = _check_candidate(connection, promotion, before)
     verdict = judge(promotion.channel, candidate.name)
     if (verdict.channel, verdict.checkpoint) != (promotion.channel, candidate.name):
-        came = f"a verdict on {verdict.checkpoint} for {verdict.channel} came instead of one on"
+        came = f"got a verdict on {verdict.checkpoint} for {verdict.channel} instead of one on"
         raise PenstockError(what=f"{came} {candidate.name} for {promotion.channel}")
     if verdict.outcome != "PASS" and not promotion.override:
         place = {"checkpoint": candidate.name, "channel": promotion.channel}
@@ -91,7 +92,7 @@ def promote(database: Database, promotion: Promotion, judge: Judge) -> Change:
 
 
 def release(database: Database, *, tenant: str, channel: str, reason: str, actor: str) -> Change:
-    """Let a channel that was rolled back be promoted again. Raises NotPinned, ChannelUnknown."""
+    """Allow promotions again after a rollback. Raises NotPinned, ChannelUnknown."""
     actor, reason = check_name("Who releases it", actor), check_reason(reason)
     with hold_channel(database, tenant, channel) as held:
         if not held.before.pinned:
@@ -103,7 +104,8 @@ def release(database: Database, *, tenant: str, channel: str, reason: str, actor
 def set_policy(
     database: Database, *, tenant: str, channel: str, text: str, reason: str, actor: str
 ) -> Change:
-    """The same policy again is no change. Raises InvalidInput where the text is no policy."""
+    """Set a channel's policy. An unchanged policy makes no change. Raises InvalidInput for an
+    invalid one."""
     check_channel_name(channel)
     actor, reason = check_name("Who sets the policy", actor), check_reason(reason)
     policy.parse(text, "the policy")
@@ -118,7 +120,7 @@ def set_policy(
 
 
 class GateQuestion(TypedDict, total=False):
-    """`full` and a `share` over the policy's last step ask for live metrics too."""
+    """`full`, or a `share` above the policy's last step, needs live metrics too."""
 
     full: bool
     share: float | None
@@ -128,7 +130,7 @@ class GateQuestion(TypedDict, total=False):
 def channel_evidence(
     database: Database, tenant: str, channel: str, checkpoint: str, **question: Unpack[GateQuestion]
 ) -> Evidence:
-    """The facts that a verdict rests on, at one moment. Raises CheckpointUnknown."""
+    """The evidence for a verdict, read at one moment. Raises CheckpointUnknown."""
     with database.read() as connection:
         change = newest_change(connection, tenant, channel) or unused_channel(tenant, channel)
         since = 0
@@ -155,12 +157,12 @@ def judge(
 
 
 def gate_judge(database: Database, tenant: str, share: float | None = None) -> Judge:
-    """Judges for a tenant, as `promote` asks it. Without a `share` all traffic is asked for."""
+    """The judge that `promote` asks. Without a `share` it judges for all traffic."""
     return partial(judge, database, tenant, full=share is None, share=share)
 
 
 def _check_candidate(connection: Connection, promotion: Promotion, before: Change) -> Checkpoint:
-    """The checkpoint, if all but the gate lets the channel be promoted to it."""
+    """The checkpoint, if everything but the gate allows the promotion."""
     candidate = find_in(connection, promotion.tenant, promotion.checkpoint)
     if candidate.state != "serving":
         check_edge(candidate.name, candidate.state, "serving")
@@ -178,20 +180,20 @@ def _check_candidate(connection: Connection, promotion: Promotion, before: Chang
         by = rollback or before
         raise ChannelPinned(channel=before.channel, actor=by.actor, reason=by.reason)
     if promotion.share is not None and before.checkpoint is None:
-        why = f"{promotion.channel} has no checkpoint to compare it with; promote one to all first"
+        why = f"{promotion.channel} has no checkpoint to compare with; promote one first"
         raise InvalidInput(what="A canary", why=why)
     return candidate
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rollback(ChannelRequest):
-    """`to` names the checkpoint to go back to."""
+    """`to` names the checkpoint to roll back to."""
 
     to: str | None = None
 
 
 def roll_back(database: Database, rollback: Rollback) -> Change:
-    """Take a channel back, and pin it. A promotion that is not committed yet fails."""
+    """Roll a channel back and pin it. A promotion in progress then fails."""
     actor, reason = check_name("Who does it", rollback.actor), check_reason(rollback.reason)
     with hold_channel(database, rollback.tenant, rollback.channel) as held:
         refuse_unexpected(rollback, held.before)
@@ -202,7 +204,7 @@ def roll_back(database: Database, rollback: Rollback) -> Change:
 
 
 def rollback_candidates(steps: Sequence[tuple[str, str | None]]) -> list[str]:
-    """Those that served last first, without those that it was rolled back from since."""
+    """Former checkpoints, the latest first, without those that were rolled back since."""
     bad: set[str] = set()
     good: list[str] = []
     for action, name in steps:
@@ -219,7 +221,7 @@ def rollback_candidates(steps: Sequence[tuple[str, str | None]]) -> list[str]:
 def _target(held: HeldChannel, to: str | None) -> Checkpoint:
     connection, before = held.connection, held.before
     if before.checkpoint is None:
-        raise NothingToRollBackTo(channel=before.channel, why="nothing was promoted to it yet")
+        raise NothingToRollBackTo(channel=before.channel, why="it has no checkpoint yet")
     present = find_in(connection, before.tenant, before.checkpoint)
     if to is not None:
         target = find_in(connection, before.tenant, to)
@@ -229,7 +231,7 @@ def _target(held: HeldChannel, to: str | None) -> Checkpoint:
             return target
         parents = {parent.name for parent in ancestors(connection, present)}
         if target.name not in {name for _, name in _steps(held)} | parents:
-            why = f"{target.name} never served on it and is no parent of {present.name}"
+            why = f"{target.name} never served on it and is not a parent of {present.name}"
             raise NothingToRollBackTo(channel=before.channel, why=why)
         return target
     if before.canary is not None:
@@ -242,7 +244,7 @@ def _target(held: HeldChannel, to: str | None) -> Checkpoint:
     for name in rollback_candidates(_steps(held)):
         if name in names:
             return find_in(connection, before.tenant, name)
-    why = f"no checkpoint before {present.name} is good"
+    why = f"no usable checkpoint served before {present.name}"
     raise NothingToRollBackTo(channel=before.channel, why=why)
 
 

@@ -1,5 +1,5 @@
-"""`penstock promote`, `penstock rollback`, `penstock gate check`, which tries a promotion, and
-`penstock checkpoints lineage`, which also says what a checkpoint serves."""
+"""`penstock promote`, `penstock rollback`, `penstock gate check` and `approve`, and `penstock
+checkpoints lineage`."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 CHANNEL_DEFAULT = "production"
 
-Channel = Annotated[str, typer.Option("--channel", help="What the serving fleet watches.")]
+Channel = Annotated[str, typer.Option("--channel", help="The channel.")]
 _Key = Annotated[
     str | None, typer.Option("--key", envvar="PENSTOCK_KEY", show_envvar=True, help="An admin key.")
 ]
@@ -40,23 +40,25 @@ def promote(
         str | None,
         typer.Option(
             metavar="CURRENT",
-            help="Only if the channel points at this checkpoint; `none`: at nothing yet. By "
-            "default the one it points at when the command begins.",
+            help="Promote only if the channel points at this checkpoint; `none`: at no checkpoint. "
+            "By default the one that it points at when the command starts.",
         ),
     ] = None,
     share: Annotated[
         float | None,
-        typer.Option(help="Try it as a canary on this part of the traffic, such as 0.05."),
+        typer.Option(help="Make it a canary with this share of the traffic, such as 0.05."),
     ] = None,
     override: Annotated[
         bool,
-        typer.Option("--override", help="Without a PASS; takes an admin key, is marked for ever."),
+        typer.Option(
+            "--override", help="Promote without a PASS. Needs an admin key; the history shows it."
+        ),
     ] = False,
     key: _Key = None,
 ) -> Iterator[object]:
-    """Point a channel at a checkpoint that passes the gate. Exit 1 where it does not.
+    """Point a channel at a checkpoint that passes the gate. Exit 1 if it does not pass.
 
-    The gate is asked anew each time. A channel that changed meanwhile is left as it is.
+    The gate decides anew each time. If the channel changes meanwhile, nothing is promoted.
 
     Example: penstock promote ckpt-0012 --expect ckpt-0011 --reason "better on core, as cheap"
     """
@@ -94,8 +96,8 @@ def rollback(
         str | None,
         typer.Option(
             metavar="CHECKPOINT",
-            help="One that served on the channel, or a parent of the present one. By default the "
-            "last good one, or the present one without its canary.",
+            help="A checkpoint that served on the channel, or a parent of the present one. By "
+            "default the last good one, or the present one without its canary.",
         ),
     ] = None,
     expect: Annotated[
@@ -103,10 +105,9 @@ def rollback(
         typer.Option(metavar="CURRENT", help="Only if the channel points at this checkpoint."),
     ] = None,
 ) -> Iterator[object]:
-    """Take a channel back to the last good checkpoint, and pin it there. The gate is not asked.
+    """Roll a channel back to the last good checkpoint, and pin it there. The gate is not asked.
 
-    A promotion that is under way fails, and so do later ones until a person releases the channel:
-    `penstock channels release`.
+    Promotions fail until a person runs `penstock channels release`, including one in progress.
 
     Example: penstock rollback --reason "it undoes edits that nobody asked about"
     """
@@ -117,7 +118,7 @@ def rollback(
     change = client.call(ROLL_BACK, question)
     yield change
     show_change(change, replace(change, checkpoint=change.left, canary=change.left_canary))
-    say(f"{channel} is pinned: `penstock channels release {channel}` lets it be promoted again")
+    say(f"{channel} is pinned: `penstock channels release {channel}` allows promotions again")
 
 
 @command()
@@ -125,14 +126,16 @@ def check(
     client: Client,
     checkpoint: CheckpointName,
     *,
-    channel: Annotated[str, typer.Option(help="Whose policy and incumbent.")] = CHANNEL_DEFAULT,
+    channel: Annotated[
+        str, typer.Option(help="The channel whose policy and incumbent count.")
+    ] = CHANNEL_DEFAULT,
     canary: Annotated[
-        bool, typer.Option("--canary", help="For a part of the traffic: live metrics come later.")
+        bool, typer.Option("--canary", help="Judge it as a canary, without live metrics.")
     ] = False,
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", parser=options.path, metavar="FILE", help="Keep the document here, as JSON."
+            "--out", parser=options.path, metavar="FILE", help="Write the verdict here, as JSON."
         ),
     ] = None,
     plot: Annotated[
@@ -145,7 +148,7 @@ def check(
         ),
     ] = None,
 ) -> Iterator[object]:
-    """What the gate says of a checkpoint, with its evidence. Exit 0 on PASS alone, else 1.
+    """Show the gate's verdict on a checkpoint, with its evidence. Exit 0 only on PASS.
 
     Example: penstock gate check ckpt-0013 --channel production
     """
@@ -170,7 +173,7 @@ def check(
 def approve(
     client: Client, checkpoint: CheckpointName, reason: Reason, channel: Channel = CHANNEL_DEFAULT
 ) -> Iterator[object]:
-    """Say that a checkpoint may serve, where the channel's policy asks for people ([approval]).
+    """Approve a checkpoint, if the channel's policy requires approvals ([approval]).
 
     Example: penstock gate approve ckpt-0013 --reason "read twenty of its sessions"
     """
@@ -180,13 +183,13 @@ def approve(
     question = ApproveRequest(name=channel, checkpoint=checkpoint, reason=reason)
     given = client.call(APPROVE, question)
     yield given
-    say(f"{given.actor} approves of {given.checkpoint} for {given.channel}")
+    say(f"{given.actor} approved {given.checkpoint} for {given.channel}")
 
 
 @command()
 def lineage(client: Client, name: CheckpointName) -> Iterator[object]:
-    """What a checkpoint came from and what came of it: parents, children, the shards that trained
-    it and its parents, and the sessions in them that should not be there any more.
+    """Show the parents and children of a checkpoint, the shards it was trained on, and sessions in
+    them that were erased or lost their consent.
 
     Example: penstock checkpoints lineage ckpt-0012
     """
@@ -198,7 +201,7 @@ def lineage(client: Client, name: CheckpointName) -> Iterator[object]:
     if line.marks:
         sessions = len({mark.session_id for mark in line.marks})
         shards = len({mark.shard for mark in line.marks})
-        say(f"trained on {sessions} sessions, in {shards} shards, that should be there no more")
+        say(f"trained on {sessions} sessions, in {shards} shards, erased or without consent since")
 
 
 def _expected(text: str | None) -> "Expected":
@@ -217,7 +220,7 @@ def show_change(change: ChangeAnswer, before: ChangeAnswer | None = None) -> Non
     text = describe_change(change, before)
     say(f"{change.channel} version {change.version}: {text}")
     if change.overridden:
-        say("it went past the gate, and is marked so for ever")
+        say("it overrode the gate; the history shows it")
 
 
 def _write(path: Path, content: str) -> None:

@@ -1,5 +1,4 @@
-"""What can be asked of promotions: to make one, to take one back, what the gate says of it, and
-where a checkpoint came from and serves."""
+"""The endpoints of promotions: promote, roll back, approve, the gate's verdict, and lineage."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RollbackAnswer(ChangeAnswer):
-    """`left` is the checkpoint that the channel was at, `left_canary` its canary."""
+    """`left` is the former checkpoint, `left_canary` its canary."""
 
     left: str | None
     left_canary: str | None
@@ -53,7 +52,7 @@ class VerdictAnswer(msgspec.Struct):
 
 @dataclass(frozen=True, kw_only=True)
 class LineageAnswer(Lineage):
-    """`parents` begin with the nearest; `shards` and `marks` include those of the parents."""
+    """`parents` start with the nearest; `shards` and `marks` include the parents'."""
 
     channels: list[ServingChannel]
 
@@ -65,8 +64,8 @@ _SHARE = Meta(extra_json_schema={"exclusiveMinimum": 0, "exclusiveMaximum": 1})
 
 
 class PromoteRequest(Request):
-    """`expect` is the checkpoint that the channel is at, by name or digest, and null where it has
-    none; without it, whichever it is at when the call begins. `share` makes a canary."""
+    """`expect` is the checkpoint that the channel must point at: a name, a digest, or null for
+    none. Without it, any. `share` makes a canary."""
 
     name: ChannelName
     checkpoint: CheckpointName
@@ -78,7 +77,7 @@ class PromoteRequest(Request):
 
 
 class ApproveRequest(Request):
-    """That a checkpoint, by its name or digest, may serve on the channel."""
+    """An approval of a checkpoint for a channel."""
 
     name: ChannelName
     checkpoint: CheckpointName
@@ -86,7 +85,7 @@ class ApproveRequest(Request):
 
 
 class RollbackRequest(Request):
-    """Without `to`, to the last good one; `expect` as in a promotion."""
+    """`to` defaults to the last good checkpoint; `expect` as in a promotion."""
 
     name: ChannelName
     reason: Reason
@@ -96,7 +95,7 @@ class RollbackRequest(Request):
 
 
 class VerdictRequest(Request):
-    """`canary` asks for a part of the traffic: live metrics come later."""
+    """`canary` judges for a share of the traffic, without live metrics."""
 
     name: ChannelName
     checkpoint: CheckpointName
@@ -176,10 +175,9 @@ def _trace(lake: Lake, caller: Caller, request: CheckpointRequest) -> LineageAns
 
 
 def _check_override(database: "Database", caller: Caller) -> None:
-    """An override takes an admin key of the tenant, also on the machine of the lake. While there is
-    no key at all, whoever has the database is the admin. Raises RoleMissing, OverrideRefused."""
-    from penstock.access.errors import KeyRefused, RoleMissing
-    from penstock.access.keys import KeyRing, list_keys
+    """Check that an admin key of the tenant allows an override, even on the lake's machine. Without
+    any key, whoever has the database is admin. Raises RoleMissing, OverrideRefused."""
+    from penstock.access.keys import KeyRefused, KeyRing, RoleMissing, list_keys
     from penstock.core.clock import SystemClock
     from penstock.registry.channels.change import OverrideRefused
 
@@ -188,15 +186,15 @@ def _check_override(database: "Database", caller: Caller) -> None:
     if not caller.is_local or not list_keys(database):
         return
     if not caller.key:
-        raise OverrideRefused(why="name one with --key or PENSTOCK_KEY")
+        raise OverrideRefused(why="pass an admin key with --key or PENSTOCK_KEY")
     ring = KeyRing(database, SystemClock())
     ring.refresh()
     try:
         grant = ring.grant(f"Bearer {caller.key}")
     except KeyRefused as error:
-        raise OverrideRefused(why="the key is not known here, or was revoked") from error
+        raise OverrideRefused(why="the key is unknown or was revoked") from error
     if grant.role != "admin" or grant.tenant != caller.tenant:
-        raise OverrideRefused(why=f"the key is {grant.role} of the tenant {grant.tenant}")
+        raise OverrideRefused(why=f"the key has the role {grant.role} of the tenant {grant.tenant}")
 
 
 # Calls
@@ -213,22 +211,22 @@ PROMOTE = Endpoint(
     _promote,
     ("promote",),
     "Promote a checkpoint",
-    description="Through the gate, if the channel is where it is expected.",
-    refused={422: "The gate does not say PASS, and `verdict` is what it says."},
+    description="Asks the gate. Fails if the channel is not where it is expected.",
+    refused={422: "The gate does not say PASS; `verdict` is its verdict."},
     problems=_change_problems,
 )
 APPROVE = Endpoint(
     "POST /v1/channels/{name}/approve",
     _approve,
     ("promote",),
-    "Approve of a checkpoint, where the channel's policy asks for people",
+    "Approve a checkpoint, if the channel's policy requires approvals",
 )
 ROLL_BACK = Endpoint(
     "POST /v1/channels/{name}/rollback",
     _roll_back,
     ("promote",),
     "Roll a channel back",
-    description="Without the gate. The channel is pinned until somebody releases it.",
+    description="The gate is not asked. The channel stays pinned until somebody releases it.",
     refused={409: None},
     problems=lambda: {409: _change_problems()[409]},
 )
@@ -236,13 +234,13 @@ ASK_GATE = Endpoint(
     "GET /v1/channels/{name}/verdict",
     _judge,
     ("read", "promote"),
-    "What the gate says of a checkpoint for a channel; nothing is changed",
+    "The gate's verdict on a checkpoint for a channel; changes nothing",
 )
 TRACE_CHECKPOINT = Endpoint(
     "GET /v1/checkpoints/{name}/lineage",
     _trace,
     ("read", "promote"),
-    "What a checkpoint came from, and what came of it",
+    "The lineage of a checkpoint",
     refused={409: None},
 )
 

@@ -1,4 +1,4 @@
-"""What channels bring."""
+"""The channels room."""
 
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def commands() -> Commands:
-    from penstock.registry.channels import cli, webhooks_cli
+    from penstock.registry.channels import cli
     from penstock.registry.channels.promotion_cli import approve, check, lineage, promote, rollback
 
     return {
@@ -20,7 +20,7 @@ def commands() -> Commands:
         "promote": promote,
         "rollback": rollback,
         "channels": cli.app,
-        "webhooks": webhooks_cli.app,
+        "webhooks": cli.webhooks_app,
     }
 
 
@@ -58,9 +58,9 @@ ROOM = Room(
     package="penstock.registry.channels",
     summaries={
         "promote": "Point a channel at a checkpoint that passes the gate.",
-        "rollback": "Take a channel back to the last good checkpoint, and pin it there.",
-        "channels": "What the serving fleet watches: each channel points at one checkpoint.",
-        "webhooks": "Addresses that are told of changes of channels.",
+        "rollback": "Roll a channel back to the last good checkpoint, and pin it there.",
+        "channels": "Channels of the serving fleet: each points at one checkpoint.",
+        "webhooks": "Addresses that receive the changes of channels.",
     },
     joined=("checkpoints.lineage", "gate.check", "gate.approve"),
     commands=commands,

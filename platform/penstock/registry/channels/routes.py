@@ -1,5 +1,5 @@
-"""What of the registry is no plain call: a channel that is waited for, and the registration of
-checkpoints, which reads files. docs/reference/http.md and docs/promote.md describe them."""
+"""The routes that are more than a call: waiting for a channel, and registering a checkpoint, which
+reads files. docs/reference/http.md and docs/promote.md describe them."""
 
 from functools import partial
 from typing import Annotated, Any
@@ -44,11 +44,12 @@ Name = Annotated[str, Parameter(description="The channel.")]
 After = Annotated[
     int | None, Parameter(ge=0, le=_VERSION_MAX, description="Changes after this version.")
 ]
-Wait = Annotated[float, Parameter(ge=0, description="Wait so many seconds for one, with `after`.")]
+Wait = Annotated[float, Parameter(ge=0, description="Seconds to wait for a change; needs `after`.")]
 
 
 class Registry:
-    """Registrations read the files of checkpoints, for minutes: nothing else waits behind them."""
+    """Shared state of the routes. Registrations read files for minutes, so they have their own
+    slots."""
 
     def __init__(self, database: Database, settings: Settings, authorizer: Authorizer) -> None:
         """Raises SettingInvalid."""
@@ -63,7 +64,7 @@ class Registry:
 
 
 class ConflictProblem(Problem, kw_only=True):
-    """Where a compare-and-swap found something else: which checkpoint, at which version."""
+    """A failed compare-and-swap: the checkpoint and version that were found."""
 
     expected: str | None = None
     found: str | None = None
@@ -80,7 +81,7 @@ class GateProblem(Problem, kw_only=True):
     "/v1/checkpoints",
     status_code=200,
     summary=REGISTER_CHECKPOINT.summary,
-    description="The same facts again change nothing.",
+    description="Repeating a registration changes nothing.",
     operation_class=operation_taking(RegisterRequest),
     responses=refusals(
         *(400, 401, 403, 404, 408, 409, 413, 422, 429, 503),
@@ -94,7 +95,7 @@ async def post_checkpoint(request: HttpRequest, registry: Registry) -> Checkpoin
     body = await read_document(request, RegisterRequest)
     who = {"tenant": grant.tenant, "actor": caller_of(grant).actor}
     fields = msgspec.structs.asdict(body) | who
-    # No role but the operator's own, on the machine itself, looks anywhere else.
+    # Only the operator, on the machine itself, may read files elsewhere.
     fields["roots"] = registry.artifact_roots.of_tenant(grant.tenant)
     register = partial(registration.register, registry.database, registry.settings, **fields)
     return await registry.registrations.run(register, tenant=grant.tenant)
@@ -103,10 +104,10 @@ async def post_checkpoint(request: HttpRequest, registry: Registry) -> Checkpoin
 @get(
     "/v1/channels/{name:str}",
     summary="A channel, or its next change",
-    description="With `after` and `wait` it answers as soon as the channel is at another version.",
+    description="With `after` and `wait` it answers as soon as the channel changes.",
     operation_class=RefusableOperation,
     responses=refusals(400, 401, 403, 404, 429, 503)
-    | {304: ResponseSpec(None, description="As `If-None-Match` says that it is known.")},
+    | {304: ResponseSpec(None, description="The version named by `If-None-Match` is current.")},
     security=KEY_NEEDED,
 )
 async def get_channel(
@@ -124,7 +125,7 @@ async def get_channel(
     key = (grant.tenant, name)
     if after is None:
         if wait:
-            raise InvalidInput(what="wait", why="it needs `after`, the version that you know")
+            raise InvalidInput(what="wait", why="it needs `after`, the version you know")
         answer = ChannelNews(**vars(await watcher.channel(key)))
     else:
         with cut_off_when_cancelled():

@@ -11,7 +11,7 @@ class ChannelSettings(RoomSettings):
 
     channel_waiters_max: int = setting(
         2_000,
-        "requests of a process that wait for changes of channels, half of them of one tenant",
+        "requests of a process that may wait for changes of channels; one tenant gets half",
         "Raise it when more engines follow through one process.",
         minimum=0,
     )

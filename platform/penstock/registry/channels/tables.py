@@ -1,10 +1,10 @@
-"""The tables of channels: where each points, its history, and who is told of it."""
+"""The tables of channels: the newest version of each, their history, webhooks and deliveries."""
 
 from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, String, Table, Text
 
 from penstock.backends.database.tables import keep_rows, metadata, name_columns
 
-#: A name that the serving fleet watches: the newest row of its history, to be read at once.
+#: A channel, with its newest version, for quick reads.
 channel = Table(
     "channel",
     metadata,
@@ -13,8 +13,8 @@ channel = Table(
     Column("hash", String(64), nullable=False),
 )
 
-#: The history of channels. Each row holds the channel's whole state after a change, and the hash of
-#: the row before.
+#: The history of channels. Each row holds the channel's state after a change, and the hash of the
+#: row before.
 channel_change = Table(
     "channel_change",
     metadata,
@@ -38,7 +38,7 @@ channel_change = Table(
 )
 keep_rows(channel_change)
 
-#: An address that is told of each change, of one channel or of all.
+#: An address that receives each change of one channel, or of all.
 webhook = Table(
     "webhook",
     metadata,
@@ -51,7 +51,7 @@ webhook = Table(
     Column("removed_at", BigInteger),
 )
 
-#: How far somebody has been told of a channel's changes.
+#: How far a target has received a channel's changes.
 delivery = Table(
     "delivery",
     metadata,
@@ -61,4 +61,29 @@ delivery = Table(
     Column("attempts", Integer, nullable=False),
     Column("try_at", BigInteger, nullable=False),
     Column("problem", Text),
+)
+
+
+#: The replicas of channels, with their latest reports.
+replica = Table(
+    "replica",
+    metadata,
+    *name_columns("tenant", "channel", "replica", primary_key=True),
+    #: `main` or `canary`: the checkpoint of the channel that it serves.
+    Column("part", String(16), nullable=False),
+    #: waiting, fetching, loading, loaded or failed.
+    Column("state", String(16), nullable=False),
+    #: The checkpoint that it should load, at this version of the channel.
+    Column("wanted", String(128)),
+    Column("version", BigInteger, nullable=False),
+    #: The checkpoint that it has loaded; null if unknown, as after a failed command.
+    Column("loaded", String(128)),
+    Column("digest", String(80)),
+    Column("problem", Text),
+    #: The id of the reporting sidecar: two with one name are a mistake.
+    Column("sidecar", String(32), nullable=False),
+    #: When it loaded the checkpoint, when its state began, and when it last reported.
+    Column("loaded_at", BigInteger),
+    Column("since", BigInteger, nullable=False),
+    Column("heard_at", BigInteger, nullable=False),
 )

@@ -1,4 +1,4 @@
-"""Webhooks: the addresses that get each change, what is sent to them, and how it is signed."""
+"""Webhooks: addresses that receive each change, and the signatures of their messages."""
 
 import base64
 import hashlib
@@ -19,20 +19,21 @@ from penstock.core.errors import one_line
 from penstock.core.lake_keys import SecretKeyUnfit, SecretSeal
 from penstock.core.settings import Settings, without_secrets
 from penstock.registry.channels.change import ChangeAnswer, WebhookUnknown
-from penstock.registry.channels.notices import WEBHOOK_PREFIX
 from penstock.registry.channels.tables import channel, delivery, webhook
 
+#: Targets are called `webhook:ID`.
+WEBHOOK_PREFIX = "webhook:"
 _SECRET_PREFIX = "whsec_"
 _SECRET_BYTES = 32
 _GONE = 410
-#: An answer is read so far, out of courtesy; nothing in it matters.
+#: Answers are read up to this size and ignored.
 _ANSWER_BYTES_MAX = 64 * 1024
-_UNREADABLE = "(encrypted with a key that is not here)"
+_UNREADABLE = "(encrypted with a missing key)"
 
 
 @dataclass(frozen=True)
 class Webhook:
-    """`channel` is None for one that is told of all channels of its tenant."""
+    """`channel` is None for a webhook of all the tenant's channels."""
 
     id: str
     tenant: str
@@ -46,7 +47,7 @@ class Webhook:
 
     @property
     def shown(self) -> str:
-        """The address as it may be shown: many services put a secret into it."""
+        """The address without its secrets: many services put one into it."""
         return without_secrets(self.url) if self.url is not None else _UNREADABLE
 
 
@@ -62,7 +63,7 @@ def add_webhook(
     *,
     by: str = OPERATOR,
 ) -> tuple[Webhook, str]:
-    """The webhook, and the secret of its signatures: show it now or never."""
+    """Add a webhook. Returns it with the secret of its signatures, which is shown only once."""
     _address_of(url)
     webhook_id = secrets.token_hex(8)
     secret = _SECRET_PREFIX + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
@@ -73,7 +74,7 @@ def add_webhook(
         inserted = sa.insert(webhook).values(**row, created_at=now_us())
         created_at = connection.execute(inserted.returning(webhook.c.created_at)).scalar_one()
         added = Webhook(webhook_id, tenant, name, url, created_at)
-        # A channel that nobody sees yet in here is told of from its first change on.
+        # A channel that is created later is delivered from its first change on.
         position = {
             "target": sa.literal(added.target),
             "tenant": channel.c.tenant,
@@ -98,7 +99,8 @@ def check_webhook(url: str, settings: Settings) -> None:
 
 
 def list_webhooks(database: Database, settings: Settings, tenant: str) -> list[Webhook]:
-    """The newest last. The address is None where the key is missing that it was encrypted with."""
+    """A tenant's webhooks, the newest last. The address is None if its encryption key is
+    missing."""
     query = (
         sa.select(*_COLUMNS)
         .where(webhook.c.tenant == tenant, webhook.c.removed_at.is_(None))
@@ -124,7 +126,7 @@ def _place(webhook_id: str, column: str) -> str:
 
 
 def remove_webhook(database: Database, tenant: str, webhook_id: str, *, by: str = OPERATOR) -> None:
-    """It is told nothing any more, and nothing that waits for it. Raises WebhookUnknown."""
+    """Remove a webhook and its pending notices. Raises WebhookUnknown."""
     hook = webhook.c.tenant == tenant, webhook.c.id == webhook_id, webhook.c.removed_at.is_(None)
     with database.write() as connection:
         update = sa.update(webhook).where(*hook).values(removed_at=now_us())
@@ -135,7 +137,7 @@ def remove_webhook(database: Database, tenant: str, webhook_id: str, *, by: str 
 
 
 def signed(secret: str, body: bytes, at_s: int) -> dict[str, str]:
-    """The id is the same for each try: receivers know by it what they have already."""
+    """The signature headers. The id is the same for each try, so receivers can drop repetitions."""
     message_id = f"msg_{hashlib.sha256(body).hexdigest()[:32]}"
     key = base64.b64decode(secret.removeprefix(_SECRET_PREFIX))
     signature = hmac.digest(key, f"{message_id}.{at_s}.".encode() + body, "sha256")
@@ -148,7 +150,7 @@ def signed(secret: str, body: bytes, at_s: int) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class DeliveryFailure:
-    """Why a target did not take a notice."""
+    """The reason that a target did not take a notice, and how long to pause."""
 
     problem: str
     pause_s: float = 0
@@ -164,9 +166,9 @@ class WebhookTarget:
         )
 
     def send(self, notice: ChangeAnswer) -> DeliveryFailure | None:
-        """None once the receiver took the notice."""
+        """Send a notice. None if the receiver took it."""
         body = msgspec.json.encode(notice)
-        # The receiver's clock tells how old a message is: the machine's here, not the database's.
+        # Receivers judge the age of a message by the clock of this machine, not the database's.
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "penstock",
@@ -180,9 +182,9 @@ class WebhookTarget:
             return None
         problem = f"it answered {status}" if status else answer.problem
         if status == _GONE:
-            problem += ": it is gone for good; remove it, or bring it back"
+            problem += ": it is gone for good; remove the webhook or restore the address"
         elif 300 <= status < 400:
-            problem += ": messages are not sent on to other addresses"
+            problem += ": redirects are not followed"
         return DeliveryFailure(problem, answer.retry_after_s, gone=status == _GONE)
 
     def cut(self) -> None:
@@ -196,7 +198,7 @@ def open_webhook(
     seconds_max: float,
     egress: EgressPolicy,
 ) -> WebhookTarget | DeliveryFailure | None:
-    """None once it was removed; a failure where the key of its secret is not here."""
+    """Open a webhook. None if it was removed; a failure if its encryption key is missing."""
     query = sa.select(webhook.c.url, webhook.c.secret).where(
         webhook.c.id == webhook_id, webhook.c.removed_at.is_(None)
     )

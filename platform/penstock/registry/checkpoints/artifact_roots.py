@@ -1,7 +1,7 @@
-"""Where the service looks at files for a tenant: folders and prefixes of stores that its operator
-named, and nowhere else. A digest, or that a file is there, tells of what others have.
+"""Folders and store prefixes in which the service reads files for a tenant.
 
-What was opened says itself where it lies, so that it is inside, whoever changes links meanwhile."""
+Its operator names them. Elsewhere nothing is read: even a digest would tell of others' files. An
+opened file's real path is checked, so links changed meanwhile do no harm."""
 
 import os
 import stat
@@ -28,8 +28,8 @@ class CheckpointSettings(RoomSettings):
 
     artifact_roots: str = setting(
         "",
-        "folders and s3:// prefixes, with commas, whose files are compared with the digest of a "
-        "checkpoint that is registered over HTTP; {tenant} is the name of the key's tenant",
+        "folders and s3:// prefixes, separated by commas, whose files are compared with the digest "
+        "of a checkpoint registered over HTTP; {tenant} is the name of the key's tenant",
         "Set it, as /models/{tenant}, when tenants register files that the service can read.",
     )
 
@@ -42,7 +42,7 @@ class ArtifactRoots:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """For no tenant yet. Raises SettingInvalid."""
+        """Read the roots from the settings, before a tenant is known. Raises SettingInvalid."""
         texts = settings.room(CheckpointSettings).artifact_roots.split(",")
         roots = [text.strip() for text in texts if text.strip()]
         prefixes = tuple(_prefix(text, settings) for text in roots if text.startswith("s3://"))
@@ -58,7 +58,7 @@ class ArtifactRoots:
                 prefixes=tuple(each for each in self.prefixes if _TENANT not in each.path("")),
             )
         folders = (replace(each, tenant=tenant) for each in self.folders)
-        # A tenant may be called as the data directory is.
+        # A tenant's name may lead into the data directory.
         apart = tuple(each for each in folders if not _overlap(each.own_path, self.data))
         prefixes = []
         for each in self.prefixes:
@@ -67,7 +67,7 @@ class ArtifactRoots:
         return replace(self, folders=apart, prefixes=tuple(prefixes))
 
     def hold(self, uri: str) -> bool:
-        """Whether an address is below one of them. Nothing is asked for."""
+        """Whether an address is below one of the roots. Reads nothing."""
         try:
             if urlsplit(uri).scheme == "s3":
                 return self._holds_object(uri)
@@ -108,10 +108,10 @@ class ArtifactFolder:
 
     @contextmanager
     def open(self, path: str) -> Iterator[int]:
-        """The descriptor of a file or folder inside. Raises InvalidInput, OSError."""
+        """Open a file or folder inside, and yield the descriptor. Raises InvalidInput, OSError."""
         before, named, _ = self.path.partition(_TENANT)
         trusted = before.rpartition("/")[0] or "/" if named else self.own_path
-        # Links in front of the tenant's name are the operator's; none is followed from there on.
+        # Links before the tenant's name are the operator's; later ones are not followed.
         root = Path(os.path.realpath(trusted)) / Path(self.own_path).relative_to(trusted)
         inner = Path(self.own_path, path.lstrip("/"))
         try:
@@ -130,7 +130,7 @@ class ArtifactFolder:
             os.close(descriptor)
 
     def files(self, path: str) -> Iterator[str]:
-        """The paths of all files below a folder inside. Raises OSError, InvalidInput."""
+        """Yield the paths of all files below a folder inside. Raises OSError, InvalidInput."""
         folders = [""]
         while folders:
             folder = folders.pop()
@@ -155,7 +155,7 @@ def _check_plain(status: os.stat_result, shown: str) -> None:
 
 
 def _absent(path: str) -> OSError:
-    return FileNotFoundError(2, "it is not there, or leads out of its root", path)
+    return FileNotFoundError(2, "it does not exist, or leads out of its root", path)
 
 
 def _path(uri: str) -> str:
@@ -166,7 +166,7 @@ def _path(uri: str) -> str:
 
 
 def _below(path: str, root: str) -> str | None:
-    """The rest of a path from a root on; None outside, and for one that goes up anywhere."""
+    """The path relative to a root. None outside of it, and for paths with `..`."""
     parts, root_parts = path.rstrip("/").split("/"), root.split("/")
     unlike = "\0" in path or any(part in ("", ".", "..") for part in parts[1:])
     if unlike or parts[: len(root_parts)] != root_parts:
@@ -188,11 +188,11 @@ def _invalid(root: str, why: str) -> SettingInvalid:
 def _folder(text: str, data: str) -> str:
     folder = _path(text).rstrip("/")
     if _below(folder, "") is None or not folder:
-        raise _invalid(text, "it is neither an absolute path, nor s3://BUCKET/PREFIX")
+        raise _invalid(text, "it must be an absolute path or s3://BUCKET/PREFIX")
     before, named, _ = folder.partition(_TENANT)
     fixed = before.rpartition("/")[0] if named else folder
     if Path(os.path.realpath(fixed)).is_relative_to(data) or (not named and _overlap(folder, data)):
-        raise _invalid(text, "it shares files with the data directory, which is the service's own")
+        raise _invalid(text, "it overlaps with the data directory of the service")
     return folder
 
 
@@ -208,5 +208,5 @@ def _prefix(text: str, settings: Settings) -> "S3Address":
         lake, fixed = S3Address.of(store), root.path("").partition(_TENANT)[0]
         inside = f"{lake.path('')}/".startswith(fixed) or fixed.startswith(f"{lake.path('')}/")
         if inside and root.endpoint == lake.endpoint and (_TENANT not in root.path("")):
-            raise _invalid(text, "it shares objects with the lake, which is the service's own")
+            raise _invalid(text, "it overlaps with the lake of the service")
     return root

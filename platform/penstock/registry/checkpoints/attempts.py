@@ -1,4 +1,4 @@
-"""Attempts: the results of checkpoints at the tasks of suites, and the runs that made them."""
+"""Attempts: results of checkpoints at the tasks of suites, and the runs that made them."""
 
 import hashlib
 import uuid
@@ -24,7 +24,7 @@ _ROWS_A_STATEMENT = 500
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """A result. With `error` it says nothing about the model, and has no score."""
+    """A result. With an `error` it has no score and says nothing about the model."""
 
     task: str
     attempt: int
@@ -40,7 +40,7 @@ class Attempt:
     edited: bool | None = None
     asked: bool | None = None
     retries: int = 0
-    #: What tells it from every other one, whatever its number; None where nothing does.
+    #: The id of the trial, whatever its number; None if unknown.
     trial: str | None = field(default=None, compare=False)
 
     @property
@@ -48,7 +48,7 @@ class Attempt:
         return "scored" if self.error is None else "error"
 
     def is_not(self, other: "Attempt") -> bool:
-        """Whether their ids say that they are two trials."""
+        """Whether the ids show two different trials."""
         return None not in (self.trial, other.trial) and self.trial != other.trial
 
     @property
@@ -68,7 +68,7 @@ class ErrorGroup:
 
 
 def error_groups(attempts: Iterable[Attempt]) -> tuple[ErrorGroup, ...]:
-    """What went wrong, and at which tasks; the most frequent first."""
+    """Group errors with their tasks, the most frequent first."""
     tasks: dict[str, list[str]] = {}
     for attempt in attempts:
         if attempt.error is not None:
@@ -82,7 +82,7 @@ def error_kind(error: str) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """The first three of them."""
+    """The first three names, and how many more there are."""
     known = sorted(names)
     return ", ".join(known[:3]) + (f" and {len(known) - 3} more" if len(known) > 3 else "")
 
@@ -100,16 +100,16 @@ class RecordedAttempt:
 
 
 def check_attempt(attempt: Attempt) -> None:
-    """Raises InvalidInput for a result that no attempt can have."""
+    """Raises InvalidInput for an impossible result."""
     why = ""
     if not 0 < len(attempt.task) <= 255 or not attempt.task.isprintable():
-        why = "a task's name is a printable text of at most 255 characters"
+        why = "a task's name must be printable text of at most 255 characters"
     elif not 0 <= attempt.attempt < 2**31:
-        why = "attempts count from 0"
+        why = "the number of an attempt must be 0 or more"
     elif (attempt.score is None) == (attempt.error is None):
-        why = "it has either a score or an error"
+        why = "it must have either a score or an error"
     elif attempt.score is not None and not 0 <= attempt.score <= 1:  # NaN neither
-        why = f"its score is {attempt.score}, and scores lie between 0 and 1"
+        why = f"its score is {attempt.score}; scores lie between 0 and 1"
     else:
         for name in RESULT_FIELDS[4:]:
             value = getattr(attempt, name)
@@ -124,8 +124,8 @@ def check_attempt(attempt: Attempt) -> None:
 def record_attempts(
     connection: Connection, scope: AttemptScope, run: str, attempts: Iterable[Attempt]
 ) -> list[Attempt]:
-    """The new ones. A score replaces an error, an error no score. Raises InvalidInput,
-    AttemptConflict."""
+    """Record attempts, and return the new ones. A score replaces an error, never the reverse.
+    Raises InvalidInput, AttemptConflict."""
     by_place = {attempt.place: attempt for attempt in attempts}
     for attempt in by_place.values():
         check_attempt(attempt)
@@ -157,7 +157,8 @@ def record_attempts(
 def new_attempts(
     connection: Connection, scope: AttemptScope, attempts: Sequence[Attempt]
 ) -> list[Attempt]:
-    """What `record_attempts` would keep; no two have the same place. Raises AttemptConflict."""
+    """The attempts that `record_attempts` would keep; their places are distinct. Raises
+    AttemptConflict."""
     recorded = {each.result.place: each for each in read_attempts(connection, scope)}
     new = []
     for attempt in attempts:
@@ -190,7 +191,7 @@ def read_attempts(connection: Connection, scope: AttemptScope) -> list[RecordedA
 
 
 def versions_tried(database: Database, tenant: str, suite: str, checkpoint: str) -> list[str]:
-    """The versions of a suite at which a checkpoint was tried, the latest last."""
+    """The versions of a suite with attempts of a checkpoint, the latest last."""
     columns = benchmark_attempt.c
     query = (
         sa.select(columns.suite_version)
@@ -231,7 +232,7 @@ def begin_run(
 
 
 def record_run(connection: Connection, scope: AttemptScope, run: BenchmarkRun) -> None:
-    """A run that is known already stays as it is."""
+    """Record a run, unless it is already known."""
     facts = {field.name: getattr(run, field.name) for field in fields(run)}
     encoded = {name: _json(facts[name]) for name in ("conditions", "problems")}
     if insert_new(connection, benchmark_run, asdict(scope) | facts | encoded):
@@ -241,9 +242,9 @@ def record_run(connection: Connection, scope: AttemptScope, run: BenchmarkRun) -
 def note_problem(
     connection: Connection, scope: AttemptScope, run: str, problem: Mapping[str, Any]
 ) -> None:
-    """Recorded in the transaction of the attempt that it is about; its output by the digest."""
+    """Record a problem in the transaction of its attempt, with its output as a digest."""
     problem = set_output_apart(connection, scope.tenant, problem)
-    own = benchmark_run.c.id == run  # read and written by the process of the run alone
+    own = benchmark_run.c.id == run  # only the run's own process reads and writes it
     known = connection.scalar(sa.select(benchmark_run.c.problems).where(own)) or "[]"
     problems = _json([*msgspec.json.decode(known), problem])
     connection.execute(sa.update(benchmark_run).where(own).values(problems=problems))
@@ -283,8 +284,8 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-# What failed attempts wrote. The journal holds its digest alone, so that the text can go when it is
-# old, and the journal stays as it was.
+# Outputs of failed attempts. The journal holds only their digests, so old texts can be deleted
+# without changing it.
 
 _FIELD = "output"
 _DIGEST = "sha256:"
@@ -294,7 +295,7 @@ _DIGEST_CHARS = len(_DIGEST) + 64
 def set_output_apart(
     connection: Connection, tenant: str, problem: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The problem with the digest of its output, and the text kept beside it."""
+    """Store the output of a problem, and put its digest in its place."""
     text = problem.get(_FIELD)
     if not isinstance(text, str) or not text:
         return dict(problem)
@@ -304,13 +305,13 @@ def set_output_apart(
     row = {"tenant": tenant, "digest": digest, "text": storable, "recorded_at": at}
     insert = insert_of(connection)(attempt_output).values(**row)
     keys = attempt_output.primary_key.columns
-    # The same output again is as young as the last attempt that wrote it.
+    # A repeated output is as recent as its last attempt.
     connection.execute(insert.on_conflict_do_update(index_elements=keys, set_={"recorded_at": at}))
     return {**problem, _FIELD: digest}
 
 
 def with_outputs(connection: Connection, tenant: str, problems: Iterable[Any]) -> list[Any]:
-    """Problems with their outputs in place of the digests, as far as those are still kept."""
+    """Put stored outputs back in place of their digests."""
     problems = list(problems)
     digests = {each[_FIELD] for each in problems if _has_digest(each)}
     columns = attempt_output.c

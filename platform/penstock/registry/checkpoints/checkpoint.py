@@ -1,5 +1,4 @@
-"""A checkpoint: a model version, its state, and the states that may follow. And the checks of what
-people write of checkpoints and channels: names, digests, reasons."""
+"""A checkpoint: a model version, its states, and the checks of names, digests and reasons."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -8,7 +7,7 @@ from penstock.core.errors import InvalidInput, PenstockError
 from penstock.core.files import DIGEST_PREFIX, sha256_digest
 
 Form = Literal["whole", "delta"]
-#: Whether somebody compared the files of a checkpoint with its digest.
+#: Whether the files of a checkpoint were compared with its digest.
 FilesCheck = Literal["verified", "unreachable", "not_looked"]
 State = Literal["registered", "serving", "retired", "rolled_back", "withdrawn"]
 STATES: tuple[State, ...] = get_args(State)
@@ -24,14 +23,14 @@ EDGES: dict[State, frozenset[State]] = {
 }
 
 _REASONS = {
-    "withdrawn": "a withdrawn checkpoint stays so; register the files under another name",
+    "withdrawn": "withdrawing is final; register the files under another name",
     "serving": "a channel points at it; promote another one or roll back first",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """`shards` are those that it was trained on, beyond those of its parents."""
+    """`shards` does not include the shards of its parents."""
 
     name: str
     digest: str
@@ -50,7 +49,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class StateMove:
-    """The first one has no state before it."""
+    """A change of state. The first one has no former state."""
 
     from_state: str | None
     to_state: str
@@ -75,22 +74,24 @@ def check_edge(name: str, state: State, next_state: State) -> None:
 
 
 def check_name(what: str, name: str) -> str:
-    """Of a checkpoint or a channel, or of who did something. Raises InvalidInput."""
+    """Check the name of a checkpoint, a channel or an actor. Raises InvalidInput."""
     if not 0 < len(name) <= NAME_CHARS_MAX or not name.isprintable() or name != name.strip():
-        why = f"it is a printable text of at most {NAME_CHARS_MAX} characters, not {name[:200]!r}"
+        why = (
+            f"it must be printable text of at most {NAME_CHARS_MAX} characters, not {name[:200]!r}"
+        )
         raise InvalidInput(what=what, why=why)
     if name == "none":  # as in --expect none
-        raise InvalidInput(what=f"{what} {name!r}", why="commands say so where there is none")
+        raise InvalidInput(what=f"{what} {name!r}", why="commands use it for no checkpoint")
     if name.startswith(DIGEST_PREFIX):
-        raise InvalidInput(what=f"{what} {name!r}", why="only a digest begins so")
+        raise InvalidInput(what=f"{what} {name!r}", why="only a digest may begin like this")
     return name
 
 
 def check_channel_name(name: str) -> str:
-    """It stands in addresses, as /v1/channels/NAME. Raises InvalidInput."""
+    """Check a channel's name, which is part of addresses. Raises InvalidInput."""
     check_name("The name of a channel", name)
     if "/" in name or name in (".", ".."):
-        why = "it stands in addresses, and there it would lead elsewhere"
+        why = "it is part of addresses, where it would lead elsewhere"
         raise InvalidInput(what=f"The name of a channel {name!r}", why=why)
     return name
 
@@ -99,46 +100,47 @@ def check_text(what: str, text: str) -> str:
     if len(text) > TEXT_CHARS_MAX:
         raise InvalidInput(what=what, why=f"it is longer than {TEXT_CHARS_MAX} characters")
     if not all(line.isprintable() for line in text.replace("\t", " ").split("\n")):
-        raise InvalidInput(what=what, why="it holds characters that cannot be shown")
+        raise InvalidInput(what=what, why="it contains unprintable characters")
     return text.strip()
 
 
 def check_reason(text: str) -> str:
     if reason := check_text("The reason", text):
         return reason
-    why = "it is empty, and is kept with the change: say why, with --reason"
+    why = "it is empty; give one with --reason, it is kept with the change"
     raise InvalidInput(what="The reason", why=why)
 
 
 def check_digest(digest: str) -> str:
-    """`sha256:` and 64 hexadecimal digits; in lower case. Raises InvalidInput."""
+    """Check `sha256:` and 64 hexadecimal digits; returns them in lower case. Raises
+    InvalidInput."""
     return sha256_digest(digest.lower())
 
 
 class CheckpointUnknown(PenstockError, exit_status=2, http_status=404):
-    """There is no checkpoint {name!r}; `penstock checkpoints list` shows those there are."""
+    """The checkpoint {name!r} does not exist. `penstock checkpoints list` shows all checkpoints."""
 
 
 class AttemptConflict(PenstockError, http_status=409):
-    """Attempt {attempt} of {checkpoint} at the task {task} of {suite} is known with another
-    result, from the run {run}, or was another trial. Nothing was kept: scores never change. Import
-    further attempts under numbers of their own, with --first-attempt."""
+    """Attempt {attempt} of {checkpoint} at the task {task} of {suite} is already recorded with
+    another result or trial, from the run {run}. Nothing was recorded: scores never change. Import
+    further attempts under other numbers with --first-attempt."""
 
 
 class CheckpointConflict(PenstockError, http_status=409):
     """The checkpoint {name} cannot be registered: {why}. Nothing was changed. A name and a digest
-    mean one checkpoint for ever; another one takes another name."""
+    belong to one checkpoint for ever; choose another name."""
 
 
 class DigestMismatch(PenstockError, exit_status=2, http_status=422):
     """The files at {uri} have the digest {found}, not {digest}. Nothing was registered: they are
-    not the checkpoint that was meant, or are not complete."""
+    another checkpoint or incomplete."""
 
 
 class LineageBroken(PenstockError, http_status=409):
-    """The checkpoint {name} cannot be put together: {why}. A delta needs each of its parents, down
-    to a whole checkpoint."""
+    """The checkpoint {name} cannot be assembled: {why}. A delta needs all its parents, down to a
+    whole checkpoint."""
 
 
 class StateRefused(PenstockError, http_status=409):
-    """The checkpoint {name} is {state}, and cannot become {wanted}: {why}."""
+    """The checkpoint {name} is {state} and cannot become {wanted}: {why}."""

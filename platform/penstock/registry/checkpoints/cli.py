@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from penstock.registry.checkpoints.digests import FilesDigest
 
 app = typer.Typer(
-    help="Model versions: their digests, where they lie, what they came from.", no_args_is_help=True
+    help="Model versions: their digests, locations and lineage.", no_args_is_help=True
 )
 _UNCHECKED = {
-    "unreachable": "its files cannot be reached from here: nobody compared them with the digest",
-    "not_looked": "nobody compared its files with the digest",
+    "unreachable": "its files are unreachable from here and were not compared with the digest",
+    "not_looked": "its files were not compared with the digest",
 }
 
 
@@ -45,37 +45,37 @@ _UNCHECKED = {
 @command(by=True, make=True)
 def register(
     client: Client,
-    name: Annotated[str, typer.Argument(help="What it is called from now on.")],
+    name: Annotated[str, typer.Argument(help="The name of the checkpoint.")],
     *,
-    uri: Annotated[str, typer.Option(help="Where its files lie: a path, s3://…, https://…")],
+    uri: Annotated[str, typer.Option(help="The location of its files: a path, s3://…, https://…")],
     digest: Annotated[
         str | None,
-        typer.Option(metavar="sha256:…", help="Of its files; taken from them when left out."),
+        typer.Option(metavar="sha256:…", help="The digest of its files; computed by default."),
     ] = None,
     parent: Annotated[str | None, typer.Option(help="The checkpoint it was trained from.")] = None,
     delta: Annotated[
-        bool, typer.Option("--delta", help="Its files are what differs from the parent.")
+        bool, typer.Option("--delta", help="Its files hold only the difference from the parent.")
     ] = False,
     shards: Annotated[
         list[str] | None,
-        typer.Option(metavar="ID,…", help="What it was trained on, beyond its parents."),
+        typer.Option(metavar="ID,…", help="Shards it was trained on, beyond those of its parents."),
     ] = None,
     look: Annotated[
         bool, typer.Option("--look/--no-look", help="Compare the files with the digest.")
     ] = True,
-    note: Annotated[str, typer.Option(help="What it is.")] = "",
+    note: Annotated[str, typer.Option(help="A note about it.")] = "",
     data: options.AnyData = None,
 ) -> Iterator[object]:
-    """Make a checkpoint known. The same again changes nothing.
+    """Register a checkpoint. Repeating a registration changes nothing.
 
-    Files in a folder or in S3 are read and compared with the digest; `penstock checkpoints digest`
-    says what that is.
+    Files in a folder or in S3 are read and compared with the digest. `penstock checkpoints digest`
+    prints it.
 
     Example: penstock checkpoints register ckpt-0012 --uri /models/0012 --parent ckpt-0011
     """
     uri = _absolute(uri)
     if digest is None and not isinstance(client, LocalClient):
-        digest = _digest(uri, data).digest  # the service has not the files
+        digest = _digest(uri, data).digest  # the service does not have the files
     question = RegisterRequest(
         name=name,
         uri=uri,
@@ -99,7 +99,7 @@ def digest(
     uri: Annotated[str, typer.Argument(help="A file, a folder, or s3://…")],
     data: options.AnyData = None,
 ) -> Iterator[object]:
-    """The digest of files, as `register` takes it.
+    """Compute the digest of files, as `register` takes it.
 
     Example: penstock checkpoints digest /models/0012
     """
@@ -112,7 +112,7 @@ def digest(
 @app.command("list")
 @asks(LIST_CHECKPOINTS)
 def list_(page: CheckpointsAnswer) -> None:
-    """All checkpoints; the newest comes last.
+    """List all checkpoints; the newest comes last.
 
     Example: penstock checkpoints list --state serving
     """
@@ -123,7 +123,7 @@ def list_(page: CheckpointsAnswer) -> None:
 @app.command()
 @asks(SHOW_MOVES)
 def show(checkpoint: CheckpointMoves) -> None:
-    """One checkpoint, and how it came to its state.
+    """Show a checkpoint and the history of its states.
 
     Example: penstock checkpoints show ckpt-0012
     """
@@ -137,11 +137,11 @@ def show(checkpoint: CheckpointMoves) -> None:
 @app.command()
 @asks(WITHDRAW_CHECKPOINT, by=True)
 def withdraw(checkpoint: Checkpoint) -> None:
-    """Take a checkpoint out of use for ever. Not while a channel is at it.
+    """Take a checkpoint out of use for ever. Refused while a channel points at it.
 
     Example: penstock checkpoints withdraw ckpt-0012 --reason "trained on sessions that were erased"
     """
-    say(f"{checkpoint.name} is withdrawn")
+    say(f"{checkpoint.name} was withdrawn")
 
 
 def _digest(uri: str, data: Path | None) -> "FilesDigest":
@@ -157,5 +157,5 @@ def _digest(uri: str, data: Path | None) -> "FilesDigest":
 
 
 def _absolute(uri: str) -> str:
-    """What somebody names on the command line may be relative to where they are."""
+    """Make a path of the command line absolute."""
     return uri if ":" in uri.split("/", 1)[0] else str(Path(uri).absolute())

@@ -1,7 +1,7 @@
-"""Digests of checkpoints, taken from the files at an address.
+"""Digests of checkpoints, computed from the files at an address.
 
-A folder's is the SHA-256 of a list of its files, sorted by their paths as bytes, a line each: path,
-size and SHA-256, separated by zero bytes."""
+The digest of a folder is the SHA-256 of a list of its files, sorted by their paths as bytes. Each
+line holds path, size and SHA-256, separated by zero bytes."""
 
 import hashlib
 import os
@@ -28,7 +28,7 @@ ReadProgress = Callable[[int], object]
 
 _BLOCK_BYTES = 4 * 1024 * 1024
 _URI_CHARS_MAX = 4_000
-#: The schemes of addresses whose files can be read from here.
+#: Schemes of addresses whose files can be read.
 _LOCAL, _BUCKET = ("", "file"), "s3"
 
 
@@ -44,7 +44,7 @@ class Readable(Protocol):
 
 @dataclass(frozen=True)
 class SourceFile:
-    """`path` is where it stands, or goes, within a folder."""
+    """A file to read. `path` is its place within a folder."""
 
     path: str
     size: int
@@ -70,24 +70,24 @@ def folder_digest(files: Iterable[CheckpointFile]) -> str:
 
 
 def check_uri(uri: str) -> str:
-    """Raises InvalidInput where it can be no address of a checkpoint, or holds a password."""
+    """Check the address of a checkpoint, which must hold no password. Raises InvalidInput."""
     if not 0 < len(uri) <= _URI_CHARS_MAX or not uri.isprintable() or uri != uri.strip():
-        why = f"an address is a printable text of at most {_URI_CHARS_MAX} characters"
+        why = f"an address must be printable text of at most {_URI_CHARS_MAX} characters"
         raise InvalidInput(what="The address of the checkpoint", why=why)
     if without_secrets(uri) != uri:
-        why = "keys do not belong into an address: everybody who watches the channel sees it"
+        why = "an address must not contain keys: everybody who watches the channel sees it"
         raise InvalidInput(what=f"The address {without_secrets(uri)}", why=why)
     try:
         address = urlsplit(uri)
     except ValueError as error:
         raise InvalidInput(what=f"The address {uri}", why=str(error)) from error
     if "\0" in unquote(address.path):
-        raise InvalidInput(what=f"The address {uri}", why="no file has a zero byte in its name")
+        raise InvalidInput(what=f"The address {uri}", why="file names cannot contain a zero byte")
     if address.scheme in _LOCAL and not path_of(uri).is_absolute():
-        why = "a path is absolute, or it means another place elsewhere"
+        why = "a path must be absolute"
         raise InvalidInput(what=f"The address {uri}", why=why)
     if address.scheme == "file" and address.netloc not in ("", "localhost"):
-        raise InvalidInput(what=f"The address {uri}", why="file:// is followed by a path")
+        raise InvalidInput(what=f"The address {uri}", why="file:// must be followed by a path")
     return uri
 
 
@@ -96,7 +96,7 @@ def can_read_files(uri: str) -> bool:
 
 
 def is_path(uri: str) -> bool:
-    """Whether it is a place of this machine, if it is anywhere."""
+    """Whether an address is a path of this machine."""
     return urlsplit(uri).scheme in _LOCAL
 
 
@@ -111,10 +111,11 @@ def digest_files(
     progress: ReadProgress = lambda _bytes: None,
     roots: ArtifactRoots | None = None,
 ) -> FilesDigest:
-    """Inside of the roots, or where this process may. Raises InvalidInput."""
+    """Compute the digest of files: within the roots, or wherever this process may read. Raises
+    InvalidInput."""
     scheme = urlsplit(uri).scheme
     if roots is not None and not roots.hold(uri):
-        return FilesDigest(why="nobody looks there")
+        return FilesDigest(why="it is outside of the artifact roots")
     if not can_read_files(uri):
         return FilesDigest(why=f"files at {scheme}: addresses are not read")
     try:
@@ -152,7 +153,7 @@ def source_files(uri: str, settings: Settings) -> tuple[list[SourceFile], bool]:
 
 
 def _in_bucket(uri: str, settings: Settings) -> tuple[list[SourceFile], bool]:
-    """A folder is what has objects below it; else it is an object."""
+    """The files below a prefix, or the single object of that name."""
     from penstock.backends.storage import open_store
 
     folder = open_store(replace(settings, store_url=uri))
@@ -170,7 +171,7 @@ def _in_bucket(uri: str, settings: Settings) -> tuple[list[SourceFile], bool]:
         with store.open(name) as file:
             size = file.size()
     except FileNotFoundError:
-        raise FileNotFoundError(2, "there is nothing", uri) from None
+        raise FileNotFoundError(2, "nothing is there", uri) from None
     return [SourceFile(name, size, partial(store.open, name))], False
 
 
@@ -189,7 +190,7 @@ def _digest_inside(folder: ArtifactFolder, path: str, progress: ReadProgress) ->
 
 def _digest_of(files: list[CheckpointFile], is_folder: bool, shown: object) -> FilesDigest:
     if not files:
-        raise InvalidInput(what=f"The folder {shown}", why="it holds no files")
+        raise InvalidInput(what=f"The folder {shown}", why="it contains no files")
     digest = folder_digest(files) if is_folder else DIGEST_PREFIX + files[0].sha256
     return FilesDigest(digest, sum(file.size for file in files))
 
@@ -210,7 +211,7 @@ def files_below(folder: Path) -> Iterator[Path]:
 def digest_of(
     content: Readable, progress: ReadProgress, target: BinaryIO | None = None
 ) -> tuple[int, str]:
-    """The size and SHA-256 of a file, which is copied to the target."""
+    """Compute the size and SHA-256 of a file, and copy it to the target."""
     size, sha256 = 0, hashlib.sha256()
     while block := content.read(_BLOCK_BYTES):
         progress(len(block))
@@ -229,7 +230,7 @@ def trained(
     uri: str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The answer of a trainer, for what it made: a complete file, folder or s3://… address."""
+    """Write a trainer's answer for a complete file, folder or s3://… address."""
     environment = os.environ if environment is None else environment
     text = os.fspath(made)
     where = check_uri(text if "://" in text else Path(text).absolute().as_uri())

@@ -1,4 +1,4 @@
-"""What can be asked of checkpoints."""
+"""The endpoints of checkpoints."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -13,20 +13,20 @@ from penstock.registry.checkpoints.checkpoint import Checkpoint, Form, State, St
 
 
 class CheckpointsAnswer(Page):
-    """The newest comes last."""
+    """A page of checkpoints; the newest comes last."""
 
     checkpoints: list[Checkpoint]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointMoves(Checkpoint):
-    """A checkpoint, and how it came to its state."""
+    """A checkpoint with the history of its states."""
 
     moves: tuple[StateMove, ...]
 
 
 class RegisterRequest(Request):
-    """`look` compares the files with the digest where they are in an artifact root."""
+    """`look` compares the files with the digest, if they are in an artifact root."""
 
     name: str
     uri: str
@@ -39,12 +39,12 @@ class RegisterRequest(Request):
 
 
 class CheckpointsRequest(ListRequest):
-    state: Annotated[State, Meta(description="Only those in this state.")] | None = None
+    state: Annotated[State, Meta(description="Only checkpoints in this state.")] | None = None
 
 
-_NAME = "By its name, or its digest."
+_NAME = "The name or digest of a checkpoint."
 CheckpointName = Annotated[str, Meta(description=_NAME, extra={"metavar": "CHECKPOINT"})]
-Reason = Annotated[str, Meta(description="Why; kept for ever.")]
+Reason = Annotated[str, Meta(description="The reason; kept for ever.")]
 
 
 class CheckpointRequest(Request):
@@ -57,8 +57,8 @@ class WithdrawRequest(Request):
 
 
 def _register(lake: Lake, caller: Caller, request: RegisterRequest) -> Checkpoint:
-    """On the machine of the lake, where files may lie anywhere: the route looks in artifact roots
-    alone."""
+    """Register on the lake's machine, where files may lie anywhere. The route reads only artifact
+    roots."""
     from penstock.backends.terminal.output import progress_of_bytes
     from penstock.registry.checkpoints.registration import register
 
@@ -97,7 +97,7 @@ def _withdraw(lake: Lake, caller: Caller, request: WithdrawRequest) -> Checkpoin
     return withdraw(lake.database, tenant=caller.tenant, **order)
 
 
-#: Its route is one of its own: see `channels/routes.py`.
+#: It has its own route: see `channels/routes.py`.
 REGISTER_CHECKPOINT = Endpoint(
     "POST /v1/checkpoints", _register, ("train", "promote"), "Register a checkpoint"
 )
@@ -114,7 +114,7 @@ SHOW_MOVES = Endpoint(
     "GET /v1/checkpoints/{name}/moves",
     _show_moves,
     ("read", "promote"),
-    "A checkpoint, and how it came to its state",
+    "A checkpoint, with the history of its states",
     refused={409: None},
 )
 WITHDRAW_CHECKPOINT = Endpoint(

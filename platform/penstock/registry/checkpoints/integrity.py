@@ -1,4 +1,4 @@
-"""Whether attempts, runs and versions of suites are as the journal says that they were recorded."""
+"""Comparison of attempts, runs and versions of suites with what the journal recorded."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -35,7 +35,7 @@ Recorded = AttemptRow | dict[str, Any]
 
 @dataclass(frozen=True)
 class BoundAttempts:
-    """`alterations` say which rows are not as they were recorded."""
+    """Attempts, their journal, and `alterations`: which rows differ from it."""
 
     attempts: Sequence[RecordedAttempt]
     journal: Journal
@@ -51,7 +51,7 @@ def read_bound_attempts(connection: Connection, scope: AttemptScope) -> BoundAtt
 def read_bound_suite(
     connection: Connection, tenant: str, suite: str
 ) -> tuple[Journal, Sequence[str]]:
-    """The journal of a suite's versions, and which rows are not as they were recorded."""
+    """Read the journal of a suite's versions, and which rows differ from it."""
     journal = read_journal(connection, suite_scope(tenant, suite))
     columns = suite_version.c
     query = sa.select(columns.version, columns.tasks, columns.content, columns.created_at)
@@ -76,11 +76,11 @@ def recorded_scopes(
 
 
 def restore(connection: Connection, scope: AttemptScope) -> Sequence[str]:
-    """Put attempts and runs back as the journal has them; what was altered. Raises InvalidInput."""
+    """Restore attempts and runs from the journal; returns what was altered. Raises InvalidInput."""
     journal = read_journal(connection, scope)
     attempts, runs = _attempts(connection, scope), _runs(connection, scope)
     if journal.damage is not None:
-        why = f"{journal.damage}: restore a copy of the database"
+        why = f"{journal.damage}: restore a backup of the database"
         raise InvalidInput(what=f"{scope.checkpoint} on {scope.suite}", why=why)
     columns = benchmark_attempt.c
     for place, _ in _changes(journal.attempts, attempts):
@@ -111,7 +111,7 @@ def _attempts(connection: Connection, scope: AttemptScope) -> dict[Place, Attemp
 
 
 def _runs(connection: Connection, scope: AttemptScope) -> dict[str, dict[str, Any]]:
-    """As the journal has them. A text that is no JSON any more stays a text."""
+    """Read runs as the journal has them. Text that is not JSON stays text."""
     columns = benchmark_run.c
     query = sa.select(*(columns[name] for name in _RUN_COLUMNS))
     runs = {}
@@ -149,7 +149,7 @@ def _changes(
     for key in sorted(recorded.keys() | present.keys()):
         before, after = recorded.get(key), present.get(key)
         if before is None:
-            yield key, "was added past Penstock"
+            yield key, "was added without Penstock"
         elif after is None:
             yield key, "was removed"
         elif before != after:
@@ -160,9 +160,9 @@ def _edit(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     names = [name for name in before if before[name] != after[name]]
     name = "score" if "score" in names else names[0]
     if any(isinstance(each[name], (list, dict)) for each in (before, after)):
-        return f"was edited: its {name} are not those that were recorded"
+        return f"was edited: its {name} differ from the record"
     now, then = _shown(after[name]), _shown(before[name])
-    return f"was edited: its {name} is {now}, and {then} was recorded"
+    return f"was edited: its {name} is {now}; {then} was recorded"
 
 
 def _named(row: Recorded) -> dict[str, Any]:
@@ -182,5 +182,5 @@ def _recorded(row: AttemptRow) -> RecordedAttempt:
 
 def _first(alterations: Iterable[str]) -> Sequence[str]:
     known = list(alterations)
-    more = [f"and {len(known) - _NAMED} more rows are not as they were recorded"]
+    more = [f"and {len(known) - _NAMED} more rows differ from the record"]
     return tuple(known[:_NAMED] + (more if len(known) > _NAMED else []))

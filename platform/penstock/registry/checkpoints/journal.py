@@ -1,5 +1,5 @@
-"""The journal of evidence: what was recorded of a checkpoint at a version of a suite, or of a
-suite's versions, in order. Each entry's hash holds the hash of the one before."""
+"""The journal of evidence: all records of a checkpoint at a version of a suite, or of a suite's
+versions, in order. Each entry's hash covers the hash of the one before."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -16,7 +16,7 @@ from penstock.registry.checkpoints.tables import benchmark_attempt, benchmark_jo
 
 @dataclass(frozen=True)
 class AttemptScope:
-    """Whose attempts: of a checkpoint at one version of a suite."""
+    """A checkpoint at one version of a suite."""
 
     tenant: str
     suite: str
@@ -27,17 +27,17 @@ class AttemptScope:
         return sa.and_(*(table.c[name] == value for name, value in asdict(self).items()))
 
 
-#: `attempts`: new ones, or scores in the place of errors. `run`, `problem`, `end`: of a run.
-#: `version`: of the suite. `design`: the plan of attempts.
+#: `attempts`: new ones, or scores that replace errors. `run`, `problem`, `end`: parts of a run.
+#: `version`: a version of the suite. `design`: the plan of attempts.
 EntryKind = Literal["attempts", "run", "problem", "end", "version", "design"]
 
-#: What an attempt's row says, beyond whose it is.
+#: The columns of an attempt beyond its scope.
 ATTEMPT_COLUMNS = tuple(
     str(column.name)
     for column in benchmark_attempt.c
     if column.name not in ("tenant", "suite", "suite_version", "checkpoint")
 )
-#: How many attempts one entry holds: databases bound the length of a text.
+#: Attempts per entry: databases limit the length of a text.
 ROWS_AN_ENTRY = 5_000
 
 Place = tuple[str, int]
@@ -46,7 +46,7 @@ AttemptRow = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class JournalHead:
-    """A journal up to an entry: whoever knows both notices any change of what came before."""
+    """A journal up to an entry. With both fields any change of earlier entries is noticed."""
 
     entries: int = 0
     hash: str = NO_HASH
@@ -57,7 +57,7 @@ NOTHING_RECORDED = JournalHead()
 
 @dataclass
 class Journal:
-    """A journal, and what it says the tables hold. `damage` says which entry is not as it was."""
+    """A journal, and the rows that it records. `damage` names the first altered entry."""
 
     hashes: list[str] = field(default_factory=list)
     attempts: dict[Place, AttemptRow] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class Journal:
         return self.head_at(len(self.hashes))
 
     def head_at(self, entries: int) -> JournalHead:
-        """Nothing fits to more entries than there are."""
+        """The head at an entry, or NOTHING_RECORDED if there is none."""
         if not 0 < entries <= len(self.hashes):
             return NOTHING_RECORDED
         return JournalHead(entries, self.hashes[entries - 1])
@@ -80,11 +80,11 @@ class Journal:
 def append_entry(
     connection: Connection, scope: AttemptScope, kind: EntryKind, document: Mapping[str, Any]
 ) -> None:
-    """Write down what the same transaction does to the tables."""
+    """Record what the same transaction does to the tables."""
     text = msgspec.json.encode(document).decode()
     columns, whose = benchmark_journal.c, asdict(scope)
     newest = sa.select(columns.number, columns.hash).where(scope.condition(benchmark_journal))
-    while True:  # another transaction may have written this number meanwhile
+    while True:  # another transaction may have used this number meanwhile
         last = connection.execute(newest.order_by(columns.number.desc()).limit(1)).first()
         number, before = (last.number + 1, last.hash) if last is not None else (1, NO_HASH)
         row = whose | {"number": number, "kind": kind, "document": text}
@@ -96,7 +96,7 @@ def append_entry(
 def append_attempts(
     connection: Connection, scope: AttemptScope, rows: Sequence[Mapping[str, Any]]
 ) -> None:
-    """`rows` are those of the table; all of one run and moment."""
+    """Record rows of the table, all of one run and moment."""
     fields = [name for name in ATTEMPT_COLUMNS if name not in ("run", "scored_at")]
     for start in range(0, len(rows), ROWS_AN_ENTRY):
         part = rows[start : start + ROWS_AN_ENTRY]
@@ -113,7 +113,7 @@ def read_journal(connection: Connection, scope: AttemptScope) -> Journal:
     for row in connection.execute(query):
         entry = whose | row._asdict() | {"previous_hash": chain.hash}
         if why := chain.follow(row.number, entry):
-            journal.damage = f"entry {chain.number + 1} of its journal is not as written: {why}"
+            journal.damage = f"entry {chain.number + 1} of its journal was altered: {why}"
             break
         journal.hashes.append(row.hash)
         _follow(journal, row.kind, msgspec.json.decode(row.document))

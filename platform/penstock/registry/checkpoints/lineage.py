@@ -1,4 +1,5 @@
-"""What a checkpoint came from, what was trained from it, and which marked sessions it learned."""
+"""The lineage of a checkpoint: parents, children, shards, and marked sessions that it learned
+from."""
 
 from collections import Counter
 from dataclasses import dataclass, fields
@@ -16,7 +17,7 @@ from penstock.shards.tables import ERASED, shard, shard_mark
 
 @dataclass(frozen=True)
 class TrainingShard:
-    """`name` is None where the shard is no longer registered."""
+    """A shard that trained a checkpoint. `name` is None if it is no longer registered."""
 
     checkpoint: str
     shard: str
@@ -34,8 +35,7 @@ class ShardMark:
 
 @dataclass(frozen=True)
 class MarkedTraining:
-    """How many sessions were learned and erased since, or lost their consent, and from which
-    shards."""
+    """Counts of learned sessions that were erased or lost their consent, and their shards."""
 
     erased: int = 0
     withdrawn: int = 0
@@ -44,7 +44,7 @@ class MarkedTraining:
 
 @dataclass(frozen=True)
 class Lineage:
-    """`parents` begin with the nearest; `shards` and `marks` include those of the parents."""
+    """`parents` start with the nearest; `shards` and `marks` include the parents'."""
 
     checkpoint: Checkpoint
     parents: tuple[Checkpoint, ...]
@@ -55,7 +55,7 @@ class Lineage:
 
 
 def lineage(database: Database, tenant: str, text: str) -> Lineage:
-    """Of a checkpoint, by its name or digest. Raises CheckpointUnknown, LineageBroken."""
+    """The lineage of a checkpoint by name or digest. Raises CheckpointUnknown, LineageBroken."""
     with database.read() as connection:
         subject = find_in(connection, tenant, text)
         parents = ancestors(connection, subject)
@@ -100,7 +100,7 @@ def lineage(database: Database, tenant: str, text: str) -> Lineage:
 
 
 def marked_training(connection: sa.Connection, subject: Checkpoint) -> MarkedTraining:
-    """Of a checkpoint and its parents, as far as these are known."""
+    """Marked sessions in the shards of a checkpoint and its known parents."""
     try:
         ancestry = [subject, *ancestors(connection, subject)]
     except LineageBroken:
@@ -133,7 +133,7 @@ def learners(database: Database, tenant: str, shard_id: str) -> list[Learner]:
         trained = set(connection.scalars(named))
         rows = connection.execute(every).all()
     by_name: dict[str, Learner] = {}
-    for row in rows:  # a parent was registered before its children
+    for row in rows:  # parents are registered before their children
         if row.name in trained:
             by_name[row.name] = Learner(row.name, row.state, None)
         elif row.parent in by_name:

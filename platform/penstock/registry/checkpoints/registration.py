@@ -1,4 +1,4 @@
-"""The registry of checkpoints: register, find, list and withdraw them, and check their deltas."""
+"""The registry of checkpoints: register, find, list and withdraw them, and check deltas."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ from penstock.registry.checkpoints.tables import checkpoint, checkpoint_move, ch
 from penstock.shards.registered_shards import find_shard
 
 _COLUMNS = [checkpoint.c[field.name] for field in fields(Checkpoint) if field.name != "shards"]
-#: Two registrations with the same values are the same; the rest is who, when, and a note.
+#: Fields that make two registrations the same; the rest is who, when, and a note.
 _IDENTITY = ("name", "digest", "uri", "form", "parent", "shards")
 
 
@@ -59,7 +59,8 @@ def register(
     roots: ArtifactRoots | None = None,
     progress: ReadProgress = lambda _bytes: None,
 ) -> Checkpoint:
-    """The same registration again changes nothing. `look` compares files with the digest."""
+    """Register a checkpoint; a repetition changes nothing. `look` compares files with the
+    digest."""
     check_name("The name of a checkpoint", name)
     uri, files = digests.check_uri(uri), None
     if digest is None:
@@ -68,9 +69,9 @@ def register(
             raise InvalidInput(what="No digest", why=f"the files cannot be read: {files.why}")
         digest = files.digest
     if form not in get_args(Form):
-        raise InvalidInput(what=f"The form {form!r}", why="it is `whole` or `delta`")
+        raise InvalidInput(what=f"The form {form!r}", why="it must be `whole` or `delta`")
     if form == "delta" and parent is None:
-        raise InvalidInput(what="A delta", why="it needs the parent that it is a delta on")
+        raise InvalidInput(what="A delta", why="it needs a parent")
     candidate = Checkpoint(
         tenant=tenant,
         name=name,
@@ -82,7 +83,7 @@ def register(
         registered_by=check_name("Who registers it", actor),
     )
     if parent is not None and parent in (name, candidate.digest):
-        raise InvalidInput(what=f"The parent {parent}", why="nothing is its own parent")
+        raise InvalidInput(what=f"The parent {parent}", why="a checkpoint cannot be its own parent")
     with database.read() as connection:
         parent = find_in(connection, tenant, parent).name if parent else None
         ids = {find_shard(database, tenant, text).id for text in shards}
@@ -106,7 +107,7 @@ def _insert(database: Database, candidate: Checkpoint) -> Checkpoint:
     del row["shards"]
     with database.write() as connection:
         if candidate.parent is not None:
-            # Nobody withdraws it before its new child is there.
+            # Locked, so that nobody withdraws it before its new child exists.
             find_in(connection, candidate.tenant, candidate.parent, lock=True)
         check_chain(connection, candidate)
         if insert_new(connection, checkpoint, row):
@@ -125,7 +126,8 @@ def _insert(database: Database, candidate: Checkpoint) -> Checkpoint:
 
 
 def _registered(connection: Connection, candidate: Checkpoint) -> Checkpoint | None:
-    """Raises CheckpointConflict where another has its name or its digest."""
+    """The checkpoint, if it is already registered. Raises CheckpointConflict if its name or digest
+    is taken."""
     own = (checkpoint.c.name == candidate.name) | (checkpoint.c.digest == candidate.digest)
     known = _read(connection, candidate.tenant, own)
     if not known:
@@ -141,16 +143,16 @@ def _registered(connection: Connection, candidate: Checkpoint) -> Checkpoint | N
 
 
 def find(database: Database, tenant: str, text: str) -> Checkpoint:
-    """By its name, or its digest. Raises CheckpointUnknown."""
+    """Find a checkpoint by name or digest. Raises CheckpointUnknown."""
     with database.read() as connection:
         return find_in(connection, tenant, text)
 
 
 def find_in(connection: Connection, tenant: str, text: str, *, lock: bool = False) -> Checkpoint:
-    """`lock` keeps others out. Raises CheckpointUnknown."""
+    """Find a checkpoint by name or digest; `lock` locks its row. Raises CheckpointUnknown."""
     digest = text.lower() if text.lower().startswith(DIGEST_PREFIX) else text
     own = (checkpoint.c.name == text) | (checkpoint.c.digest == digest)
-    # Some databases do not even take a text that cannot be printed; no checkpoint has such a name.
+    # No checkpoint has an unprintable name, and some databases refuse such a text.
     known = _read(connection, tenant, own, lock=lock) if text.isprintable() else []
     if not known:
         raise CheckpointUnknown(name=text)
@@ -189,7 +191,7 @@ def _read(
 
 
 def withdraw(database: Database, *, tenant: str, name: str, reason: str, actor: str) -> Checkpoint:
-    """For ever: it cannot be promoted, and nothing can be built on it."""
+    """Withdraw a checkpoint for ever: it cannot be promoted or built on."""
     actor, reason = check_name("Who withdraws it", actor), check_reason(reason)
     with database.write() as connection:
         known = find_in(connection, tenant, name, lock=True)
@@ -204,7 +206,7 @@ def withdraw(database: Database, *, tenant: str, name: str, reason: str, actor: 
             .limit(1)
         )
         if child is not None:
-            why = f"{child} is a delta on it; withdraw that first"
+            why = f"{child} is a delta on it; withdraw it first"
             facts = {"name": known.name, "state": known.state, "wanted": "withdrawn"}
             raise StateRefused(**facts, why=why)
         move_state(connection, known, "withdrawn", actor=actor, reason=reason)
@@ -214,7 +216,7 @@ def withdraw(database: Database, *, tenant: str, name: str, reason: str, actor: 
 def move_state(
     connection: Connection, known: Checkpoint, state: State, *, actor: str, reason: str
 ) -> None:
-    """Move a checkpoint, whose row the caller has locked, to another state. Raises StateRefused."""
+    """Change the state of a checkpoint whose row is locked. Raises StateRefused."""
     check_edge(known.name, known.state, state)
     connection.execute(
         sa.update(checkpoint)
@@ -233,7 +235,7 @@ def _record_move(
 
 
 def ancestors(connection: Connection, known: Checkpoint) -> list[Checkpoint]:
-    """From its parent on. Raises LineageBroken where one is missing, or in a circle."""
+    """The ancestors, the parent first. Raises LineageBroken for a gap or a circle."""
     chain: list[Checkpoint] = []
     names, child = {known.name}, known
     while child.parent is not None:
@@ -242,7 +244,7 @@ def ancestors(connection: Connection, known: Checkpoint) -> list[Checkpoint]:
         try:
             child = find_in(connection, known.tenant, child.parent)
         except CheckpointUnknown as error:
-            why = f"its ancestor {child.parent} is not there"
+            why = f"its ancestor {child.parent} does not exist"
             raise LineageBroken(name=known.name, why=why) from error
         names.add(child.name)
         chain.append(child)
@@ -250,7 +252,8 @@ def ancestors(connection: Connection, known: Checkpoint) -> list[Checkpoint]:
 
 
 def check_chain(connection: Connection, known: Checkpoint) -> None:
-    """A delta needs each parent down to a whole one, none withdrawn. Raises LineageBroken."""
+    """Check that a delta's parents exist down to a whole one, none withdrawn. Raises
+    LineageBroken."""
     if known.form == "whole":
         return
     for parent in ancestors(connection, known):

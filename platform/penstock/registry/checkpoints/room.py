@@ -1,4 +1,4 @@
-"""What checkpoints bring."""
+"""The checkpoints room."""
 
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -47,9 +47,7 @@ def retention() -> Parts:
 
 ROOM = Room(
     package="penstock.registry.checkpoints",
-    summaries={
-        "checkpoints": "Model versions: their digests, where they lie, what they came from."
-    },
+    summaries={"checkpoints": "Model versions: their digests, locations and lineage."},
     commands=commands,
     tables=tables,
     settings=settings,

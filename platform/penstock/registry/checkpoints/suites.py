@@ -1,4 +1,4 @@
-"""Versions of suites: which tasks they have, and by what these are known in sessions."""
+"""Versions of suites: their tasks, and the content that identifies these in sessions."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,9 +21,9 @@ class SuiteTask:
 
 @dataclass(frozen=True)
 class SuiteContent:
-    """What identifies tasks in sessions: shards leave out those that hold them."""
+    """The content of tasks. Shards leave out sessions that contain it."""
 
-    #: By task: what it asks, and what answers it.
+    #: By task: its question and its answer.
     texts: tuple[tuple[str, str], ...] = ()
     sessions: tuple[str, ...] = ()
     repos: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class SuiteVersion:
 
 
 def add_suite(database: Database, tenant: str, suite: SuiteVersion) -> bool:
-    """False when it was there already. A version never changes."""
+    """Add a version. False if it already exists; versions never change."""
     row: dict[str, Any] = {"tenant": tenant, "suite": suite.suite, "version": suite.version}
     for name, part in (("tasks", suite.tasks), ("content", suite.content)):
         row[name] = msgspec.json.encode(part).decode()
@@ -59,7 +59,7 @@ def suite_scope(tenant: str, suite: str) -> AttemptScope:
 
 
 def version_entry(version: str, tasks: str, content: str, created_at: int) -> dict[str, Any]:
-    """A version as the journal keeps it: texts of tasks may be large, so it keeps their digests."""
+    """The journal's entry of a version. It keeps digests, since the texts of tasks may be large."""
     digests = {"tasks": text_digest(tasks), "content": text_digest(content)}
     return {"version": version, "created_at": created_at} | digests
 

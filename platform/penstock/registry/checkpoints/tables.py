@@ -1,4 +1,4 @@
-"""The tables of checkpoints: model versions, their states, suites, and what they scored."""
+"""The tables of checkpoints: model versions, their states, suites, and their scores."""
 
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ checkpoint = Table(
     Column("form", String(16), nullable=False),
     Column("parent", String(128)),
     Column("state", String(16), nullable=False),
-    #: Whether its files had the digest: `verified`, or why nobody could look.
+    #: Whether its files had the digest: `verified`, or why they were not read.
     Column("checked", String(16), nullable=False),
     Column("bytes", BigInteger),
     Column("note", Text, nullable=False),
@@ -60,7 +60,7 @@ suite_version = Table(
     Column("version", String(80), primary_key=True),
     #: Its tasks with their tags, as JSON.
     Column("tasks", Text, nullable=False),
-    #: By what its tasks are known in sessions, as JSON.
+    #: The content that identifies its tasks in sessions, as JSON.
     Column("content", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
 )
@@ -74,11 +74,11 @@ benchmark_run = Table(
     Column("suite_version", String(80), nullable=False),
     Column("checkpoint", String(128), nullable=False),
     Column("kind", String(32), nullable=False),
-    #: Where an import came from, or the agent's command.
+    #: The source of an import, or the agent's command.
     Column("source", Text, nullable=False),
-    #: How attempts were run, as JSON: what they could see and reach, and the limits of trying.
+    #: The conditions of attempts, as JSON: isolation, network, and limits.
     Column("conditions", Text),
-    #: What was found and could not be taken, or is to be said of attempts, as JSON.
+    #: Problems with results or attempts, as JSON.
     Column("problems", Text, nullable=False),
     Column("started_at", BigInteger, nullable=False),
     Column("finished_at", BigInteger),
@@ -95,7 +95,7 @@ benchmark_attempt = Table(
     Column("task", String(255), primary_key=True),
     Column("attempt", Integer, primary_key=True, autoincrement=False),
     Column("run", String(64), nullable=False),
-    #: `scored`, or `error`: it says nothing about the model.
+    #: `scored`, or `error`, which says nothing about the model.
     Column("status", String(16), nullable=False),
     Column("score", Float),
     Column("error", Text),
@@ -104,13 +104,13 @@ benchmark_attempt = Table(
     *(Column(name, BigInteger) for name in ("steps", "tool_calls", "invalid_tool_calls")),
     Column("edited", Boolean),
     Column("asked", Boolean),
-    #: How often it was tried again for reasons outside the model.
+    #: How often it was retried for reasons outside of the model.
     Column("retries", Integer, nullable=False),
     Column("scored_at", BigInteger, nullable=False),
     Column("trial", String(64)),
 )
 
-#: What was recorded, entry by entry; with an empty version and checkpoint, of the suite itself.
+#: The journal. Entries of a suite itself have an empty version and checkpoint.
 benchmark_journal = Table(
     "benchmark_journal",
     metadata,
@@ -124,7 +124,7 @@ benchmark_journal = Table(
 )
 keep_rows(benchmark_journal)
 
-#: What failed attempts wrote, by its digest, which runs and the journal hold.
+#: Outputs of failed attempts, by the digests in runs and the journal.
 attempt_output = Table(
     "attempt_output",
     metadata,
@@ -136,7 +136,7 @@ attempt_output = Table(
 
 
 def bind_views(sources: "ViewSources", views: frozenset[str]) -> None:
-    """The views `checkpoints` and `benchmark_scores`, as of the moment of a query."""
+    """Bind the views `checkpoints` and `benchmark_scores`, as of the time of a query."""
     if "checkpoints" in views:
         moves = checkpoint_move.c
         moved_to = (

@@ -1,1 +1,1 @@
-"""The engines that follow a channel, and what each of them has loaded."""
+"""Fleets: the engines that follow a channel, and what each has loaded."""

@@ -39,12 +39,16 @@ _LOOK_SECONDS = 0.5
 
 
 _Execute = Annotated[
-    str, typer.Option("--exec", metavar="COMMAND", help="Loads a checkpoint into the engine.")
+    str,
+    typer.Option(
+        "--exec", metavar="COMMAND", help="A command that loads a checkpoint into the engine."
+    ),
 ]
 _Check = Annotated[
     str | None,
     typer.Option(
-        metavar="COMMAND", help="Ends with 0 while the engine has it; else it is loaded again."
+        metavar="COMMAND",
+        help="Exits with 0 while the engine has the checkpoint; otherwise it is reloaded.",
     ),
 ]
 _Replica = Annotated[
@@ -52,23 +56,27 @@ _Replica = Annotated[
     typer.Option(
         default_factory=socket.gethostname,
         show_default="the host's name",
-        help="What this engine is called; each has a name of its own.",
+        help="The name of this engine, unique within the channel.",
     ),
 ]
-_Part = Annotated[PartName, typer.Option(help="Follow the canary's checkpoint while there is one.")]
+_Part = Annotated[
+    PartName, typer.Option(help="Follow the main checkpoint, or the canary while there is one.")
+]
 _Into = Annotated[
     Path | None,
     typer.Option(
         parser=options.path,
         metavar="DIR",
-        help="Where copies are kept; else serving/NAME in the data directory.",
+        help="The directory of copies; by default serving/NAME in the data directory.",
     ),
 ]
-_Once = Annotated[bool, typer.Option("--once", help="Load what the channel is at, and end.")]
+_Once = Annotated[
+    bool, typer.Option("--once", help="Load the channel's checkpoint once, then end.")
+]
 _AssumeLoaded = Annotated[
     bool,
     typer.Option(
-        "--assume-loaded", help="At the start the engine has what was loaded into it last."
+        "--assume-loaded", help="Assume at the start that the engine still has its last checkpoint."
     ),
 ]
 
@@ -88,11 +96,11 @@ def follow(
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
-    """Fetch and verify what a channel points at, have a command load it, and report that, until
-    SIGTERM or Ctrl-C. With --json, a JSON document a line.
+    """Fetch, verify and load each checkpoint of a channel, and report it, until SIGTERM or Ctrl-C.
+    With --json, print one JSON document per line.
 
-    The command is told PENSTOCK_FOLDER, PENSTOCK_CHECKPOINT and more (docs/serving.md), and is
-    tried again where it does not end with 0.
+    The command gets PENSTOCK_FOLDER, PENSTOCK_CHECKPOINT and other variables (docs/serving.md). It
+    is retried unless it exits with 0.
 
     Example: penstock channels follow production --url http://penstock:8787 --exec ./load.sh
     """
@@ -102,7 +110,7 @@ def follow(
 
     for option, given in (("--exec", execute), ("--check", check)):
         if given is not None and not given.strip():
-            raise InvalidInput(what=option, why="it names no command")
+            raise InvalidInput(what=option, why="it is empty")
     settings = load_settings(data)
     plan = SidecarPlan(
         channel=check_channel_name(name),
@@ -129,18 +137,18 @@ def _source(
 ) -> "Iterator[RegistrySource]":
     from penstock.registry.fleet.registry_source import lake_source, service_source
 
-    # A sidecar's directory may be named beside the service.
+    # With --url, --data is the sidecar's own directory.
     if (url := service_url(None if url else data, url)) is not None:
         yield service_source(url, name, part)
         return
     with open_existing(data) as lake:
         source = lake_source(lake, tenant, name, part)
-        source.target()  # a name with a mistake in it is said at once
+        source.target()  # fail early if the channel does not exist
         yield source
 
 
 def _event_lines(channel: str, *, json: bool) -> "TellEvent":
-    """Lines on standard output, whichever thread has something to say."""
+    """Print events from any thread to standard output."""
     lock = Lock()
 
     def tell(kind: str, text: str, facts: dict[str, Any]) -> None:
@@ -152,7 +160,10 @@ def _event_lines(channel: str, *, json: bool) -> "TellEvent":
             version = f" {facts['version']}" if "version" in facts else ""
             line = f"{at:%Y-%m-%d %H:%M:%S}  {channel}{version}  {' '.join(text.split())}"
             show = partial(show_text, line)
-        with lock, suppress(BrokenPipeError):  # nobody reads it; the engine is served
+        with (
+            lock,
+            suppress(BrokenPipeError),
+        ):  # nobody reads the output, but the engine is still served
             show()
 
     return tell
@@ -164,17 +175,20 @@ def fleet(
     name: Name,
     *,
     wait: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="Wait so long until the fleet is whole.")
+        float,
+        typer.Option(
+            metavar="SECONDS", min=0, help="Wait up to this long until the fleet is whole."
+        ),
     ] = 0.0,
     limit: options.Limit = None,
     cursor: options.Cursor = None,
 ) -> Iterator[object]:
-    """Who serves a channel, and what each replica has loaded. Exit 1 unless all of them have loaded
-    what the channel is at.
+    """Show the replicas of a channel and what each has loaded. Exit 1 unless all have loaded the
+    channel's checkpoint.
 
     Example: penstock channels fleet production --wait 600
     """
-    from penstock.registry.fleet.endpoints import SHOW_FLEET, FleetRequest
+    from penstock.registry.fleet.replicas import SHOW_FLEET, FleetRequest
 
     until = time.monotonic() + wait
     question = FleetRequest(name=name, limit=limit, cursor=cursor)
@@ -214,4 +228,4 @@ def _sentences(name: str, answer: "FleetAnswer") -> Iterator[str]:
         yield say_standing(name, part) + since
     canary = answer.canary
     if canary is not None and "canary" not in {part.part for part in answer.parts}:
-        yield f"nobody serves the canary {canary}: no replica follows with --part canary"
+        yield f"no replica serves the canary {canary}: none follows with --part canary"

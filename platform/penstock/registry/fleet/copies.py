@@ -1,4 +1,4 @@
-"""Copies of checkpoints in a folder: fetched, verified, used again, and removed."""
+"""A cache of checkpoints in a folder: fetched, verified, reused, and removed."""
 
 import fcntl
 import os
@@ -36,41 +36,41 @@ from penstock.registry.fleet.settings import FleetSettings
 _FETCHING = "fetching-"
 _REMOVING = "removing-"
 _LOCK = "lock"
-#: A sidecar that was killed holds the lock until its command has ended too.
+#: A killed sidecar holds the lock until its command has ended too.
 _LOCK_SECONDS_MAX = 5.0
 _LOOK_SECONDS = 0.05
 _COPY_NAME = re.compile(rf"(?:{_FETCHING})?([0-9a-f]{{64}})")
 
 Progress = Callable[[int], object]
-#: Name, size, time of the last change and inode of each file.
+#: Name, size, modification time and inode of each file.
 _Marks = tuple[tuple[str, int, int, int], ...]
 
 
 class FetchFailed(PenstockError, exit_status=3):
-    """The checkpoint {checkpoint} was not fetched from {uri}: {why}."""
+    """The checkpoint {checkpoint} could not be fetched from {uri}: {why}."""
 
 
 class CopyMismatch(PenstockError):
-    """The files of {checkpoint} at {uri} have the digest {found}, not {digest}: they are not what
-    was registered. They were not loaded."""
+    """The files of {checkpoint} at {uri} have the digest {found}, not the registered {digest}. They
+    were not loaded."""
 
 
 class FolderTaken(PenstockError, exit_status=2):
-    """Another sidecar works in {folder}. Give each its own with --into."""
+    """Another sidecar uses {folder}. Give each its own folder with --into."""
 
 
 def files_of(link: ChainLink, settings: Settings) -> list[SourceFile]:
-    """Raises FetchFailed, OSError."""
+    """The files of a checkpoint. Raises FetchFailed, OSError."""
     scheme = urlsplit(link.uri).scheme
     if scheme not in ("", "file", "s3"):
-        raise _failed(link, f"{scheme}: is not fetched; a path, file:// and s3:// are")
+        raise _failed(link, f"{scheme}: is not supported; use a path, file:// or s3://")
     try:
         files, _ = source_files(link.uri, settings)
     except PenstockError as error:
         raise _failed(link, one_line(error)) from error
     for file in files:
         if not is_relative_name(file.path):
-            raise _failed(link, f"its file {file.path!r} cannot be written into a folder")
+            raise _failed(link, f"its file {file.path!r} has an unusable name")
     if not files:
         raise _failed(link, "there are no files")
     return files
@@ -82,7 +82,7 @@ def _failed(link: ChainLink, why: str) -> FetchFailed:
 
 @dataclass(frozen=True)
 class ProvidedCopy:
-    """Whether it had to be fetched, since there was none, or a damaged one."""
+    """A copy in the cache. `fetched` says that it was missing or `damaged`."""
 
     bytes: int
     fetched: bool
@@ -90,7 +90,7 @@ class ProvidedCopy:
 
 
 class Copies:
-    """Not shared between threads."""
+    """Not thread-safe."""
 
     def __init__(self, directory: Path, settings: Settings) -> None:
         self.directory = directory
@@ -102,11 +102,11 @@ class Copies:
         return self.directory / sha256_digest(link.digest).removeprefix(DIGEST_PREFIX)
 
     def keep(self, links: Iterable[ChainLink]) -> None:
-        """These are not removed from now on, and others may be."""
+        """Protect these checkpoints from removal, and no others."""
         self._kept = {link.digest.removeprefix(DIGEST_PREFIX) for link in links}
 
     def provide(self, link: ChainLink, progress: Progress) -> ProvidedCopy:
-        """Raises FetchFailed, CopyMismatch, and what `progress` raises."""
+        """Provide a verified copy. Raises FetchFailed, CopyMismatch, and what `progress` raises."""
         path = self.path(link)
         exists = path.exists()
         try:
@@ -120,11 +120,11 @@ class Copies:
         return ProvidedCopy(size, fetched, damaged=fetched and exists)
 
     def remove_old(self, most: int | None = None) -> list[str]:
-        """Remove copies that are not kept beyond `most`, the least recently used first; their
+        """Remove unprotected copies beyond `most`, the least recently used first; returns their
         digests."""
         if most is None:
             most = self._settings.room(FleetSettings).follow_copies_max
-        for remains in self.directory.glob(f"{_REMOVING}*"):  # a sidecar was killed meanwhile
+        for remains in self.directory.glob(f"{_REMOVING}*"):  # left by a killed sidecar
             shutil.rmtree(remains)
         others = []
         for path in self.directory.iterdir():
@@ -149,10 +149,10 @@ class Copies:
                 files, _ = source_files(str(path), self._settings)
                 if _copy(files, path, link.digest, progress) != link.digest:
                     return False
-        except InvalidInput:  # a link to a folder, which no copy has
+        except InvalidInput:  # a link to a folder, which no copy contains
             return False
         self._verified[link.digest] = marks
-        os.utime(path)  # used just now
+        os.utime(path)  # recently used
         return True
 
     def _fetch(self, link: ChainLink, path: Path, progress: Progress) -> None:
@@ -160,13 +160,15 @@ class Copies:
         files = files_of(link, self._settings)
         used = _used_bytes(staging, files)
         needed = sum(file.size for file in files) - used
-        if needed > shutil.disk_usage(self.directory).free:  # a reason to keep fewer copies
+        if needed > shutil.disk_usage(self.directory).free:  # make room
             self.remove_old(0)
         free = shutil.disk_usage(self.directory).free
         if needed > free:
-            raise _failed(link, f"it needs {needed} bytes, and {self.directory} has {free} free")
+            raise _failed(
+                link, f"it needs {needed} bytes, but {self.directory} has only {free} free"
+            )
         digest = _copy(files, staging, link.digest, progress)
-        if digest != link.digest and used:  # remains of an earlier try may be what is wrong
+        if digest != link.digest and used:  # the remains of an earlier try may be damaged
             _remove(staging)
             digest = _copy(files, staging, link.digest, progress)
         if digest != link.digest:
@@ -182,7 +184,7 @@ class Copies:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[int]:
-    """Work alone in a folder. Raises FolderTaken, InvalidInput."""
+    """Lock a folder until the block ends. Raises FolderTaken, InvalidInput."""
     try:
         make_directory(directory)
         lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, FILE_MODE)
@@ -205,7 +207,7 @@ def locked(directory: Path) -> Iterator[int]:
 
 
 def _remove(path: Path) -> None:
-    """Out of the way first: what is half removed is no copy, and no beginning of one."""
+    """Remove a copy. It is renamed first, so a half removed one is never taken for a copy."""
     aside = path.with_name(_REMOVING + path.name)
     if aside.exists():
         shutil.rmtree(aside)
@@ -235,7 +237,8 @@ def _used_bytes(staging: Path, files: list[SourceFile]) -> int:
 
 
 def _copy(files: list[SourceFile], folder: Path, expected: str, progress: Progress) -> str:
-    """The digest of all: of the only file, where that is the expected one, or of the folder."""
+    """Copy files; returns the digest of the folder, or of the only file if it is the expected
+    one."""
     make_directory(folder)
     parts = []
     for file in files:

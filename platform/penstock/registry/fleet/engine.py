@@ -21,11 +21,11 @@ _KEY = f"{ENVIRONMENT_PREFIX}KEY"
 
 
 class LoadFailed(PenstockError):
-    """The command that loads {checkpoint} {how}. The end of what it said: {output}"""
+    """The command that loads {checkpoint} {how}. Its last output: {output}"""
 
 
 class LoadedCheckpoint(msgspec.Struct, frozen=True):
-    """The checkpoint that an engine has, and the digests of its chain."""
+    """The checkpoint of an engine, and the digests of its chain."""
 
     checkpoint: str
     digest: str
@@ -38,14 +38,14 @@ class LoadedCheckpoint(msgspec.Struct, frozen=True):
 
 
 class SidecarMemory(msgspec.Struct, frozen=True):
-    """`loaded` is null where nobody knows what the engine has, as while a command runs."""
+    """`loaded` is null while it is unknown what the engine has, as during a command."""
 
     sidecar: str
     loaded: LoadedCheckpoint | None = None
 
 
 def read_memory(directory: Path) -> SidecarMemory:
-    """A new one where none can be read."""
+    """Read the memory of a sidecar, or make a new one."""
     try:
         return msgspec.json.decode((directory / MEMORY_NAME).read_bytes(), type=SidecarMemory)
     except (FileNotFoundError, ValueError):
@@ -53,7 +53,7 @@ def read_memory(directory: Path) -> SidecarMemory:
 
 
 def write_memory(directory: Path, memory: SidecarMemory) -> None:
-    """All of it, or what was there before stays. Raises InvalidInput."""
+    """Write the memory atomically. Raises InvalidInput."""
     try:
         with FileStore(directory).create(MEMORY_NAME) as file:
             file.write(msgspec.json.encode(memory) + b"\n")
@@ -64,7 +64,8 @@ def write_memory(directory: Path, memory: SidecarMemory) -> None:
 
 @dataclass(frozen=True)
 class CommandEnd:
-    """How a command ended: nothing after a 0. `given_up` says that nobody wanted it any more."""
+    """The end of a command. `how` is empty after status 0; `given_up` says that it was
+    cancelled."""
 
     how: str
     output: str
@@ -79,7 +80,7 @@ def run_command(
     lock: int,
     given_up: Callable[[], bool],
 ) -> CommandEnd:
-    """Run the command by `sh` with `facts` in its environment, without the sidecar's key."""
+    """Run a command with `sh`, with `facts` in its environment and without the sidecar's key."""
     own = {name: value for name, value in os.environ.items() if name != _KEY}
     end = run_guarded(
         command,

@@ -1,4 +1,4 @@
-"""The status of a fleet: do its replicas serve one checkpoint, by their reports?"""
+"""The status of a fleet, computed from its replicas' reports."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ STATES: tuple[State, ...] = get_args(State)
 
 @dataclass(frozen=True)
 class PartTarget:
-    """What a part of a channel is to serve since that version, if anything."""
+    """The checkpoint that a part of a channel should serve since a version."""
 
     version: int
     checkpoint: str | None
@@ -28,7 +28,7 @@ class PartTarget:
 
 
 def part_target(channel: "ChannelState", part: str) -> PartTarget:
-    """The canary part serves the canary while there is one, else the main checkpoint."""
+    """The target of a part. The canary part serves the main checkpoint while there is no canary."""
     if part == "canary" and channel.canary is not None:
         return PartTarget(channel.version, channel.canary, channel.canary_digest)
     return PartTarget(channel.version, channel.checkpoint, channel.digest)
@@ -36,7 +36,7 @@ def part_target(channel: "ChannelState", part: str) -> PartTarget:
 
 @dataclass(frozen=True)
 class ReplicaGroup:
-    """Replicas that said the same, and when the first and the last of them had loaded that."""
+    """Replicas with equal reports, and when the first and last of them had loaded it."""
 
     part: str
     state: str
@@ -48,27 +48,27 @@ class ReplicaGroup:
 
 
 class StandingAnswer(msgspec.Struct, kw_only=True):
-    """How a part of a fleet stands; silent replicas count in `silent` and `unsure` alone."""
+    """The status of a part of a fleet. Silent replicas count only in `silent` and `unsure`."""
 
     part: str
     wanted: str | None
-    #: All were heard and have loaded that.
+    #: All replicas have loaded the wanted checkpoint.
     whole: bool
     mixed: bool
-    #: Since when it is whole, or at least mixed.
+    #: Since when it is whole or mixed.
     since: str | None
     loaded: dict[str, int]
     replicas: int
-    #: How many have not loaded what is wanted, and how many failed at that.
+    #: Replicas without the wanted checkpoint, and those that failed to load it.
     behind: int
     failed: int
     silent: int
-    #: Silent ones that may still serve another checkpoint.
+    #: Silent replicas that may still serve another checkpoint.
     unsure: int
 
 
 def standings(channel: "ChannelState", groups: Sequence[ReplicaGroup]) -> list[StandingAnswer]:
-    """One for each part that has replicas; of the main one in any case."""
+    """The status of each part with replicas, and always of the main one."""
     by_part = {part: [group for group in groups if group.part == part] for part in PARTS}
     return [
         standing(part, part_target(channel, part).checkpoint, of_part)
@@ -81,7 +81,7 @@ def standing(part: str, wanted: str | None, groups: Sequence[ReplicaGroup]) -> S
     heard = [group for group in groups if not group.silent]
     silent = [group for group in groups if group.silent]
     loaded: Counter[str] = Counter()
-    #: When the first replica of each checkpoint was heard to have it.
+    #: When the first replica of each checkpoint had loaded it.
     firsts: dict[str, int] = {}
     for group in heard:
         if group.loaded is not None and group.loaded_first is not None:
@@ -94,7 +94,7 @@ def standing(part: str, wanted: str | None, groups: Sequence[ReplicaGroup]) -> S
     mixed = len(loaded) > 1
     whole = wanted is not None and replicas == ready > 0 and unsure == 0
     since: int | None = None
-    if mixed and len(firsts) > 1:  # once the second was loaded two were there at any time
+    if mixed and len(firsts) > 1:  # mixed since the second checkpoint was loaded
         since = sorted(firsts.values())[1]
     elif whole:
         times = (group.loaded_last for group in heard if group.loaded_last is not None)
@@ -120,9 +120,9 @@ def say_standing(channel: str, part: StandingAnswer) -> str:
     failed = f"; {_replicas(part.failed, 'failed', 'failed')} to load it" if part.failed else ""
     silent = f"; {_replicas(part.silent, 'is', 'are')} silent" if part.silent else ""
     if part.unsure:
-        silent += f", {part.unsure} of which may serve another checkpoint"
+        silent += f" ({part.unsure} may serve another checkpoint)"
     if not part.replicas:
-        return f"{fleet} is unknown: no replica was heard{silent}"
+        return f"{fleet} is unknown: no replica reported{silent}"
     if part.mixed:
         loaded = part.loaded.items()
         counts = ", ".join(f"{_replicas(count, 'has', 'have')} {name}" for name, count in loaded)

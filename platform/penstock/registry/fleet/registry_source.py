@@ -1,4 +1,4 @@
-"""The registry as a sidecar asks it, over HTTP or in the database, and reports to it."""
+"""The registry as a sidecar sees it: over HTTP or in the database. Also the sidecar's reports."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -23,14 +23,13 @@ from penstock.registry.channels.channel_watcher import channel_answers
 from penstock.registry.channels.endpoints import SHOW_CHANNEL, ChannelRequest
 from penstock.registry.checkpoints.checkpoint import LineageBroken, check_name
 from penstock.registry.checkpoints.endpoints import SHOW_CHECKPOINT, CheckpointRequest
-from penstock.registry.fleet.endpoints import REPORT_REPLICA
 from penstock.registry.fleet.fleet_status import (
     PartTarget,
     StandingAnswer,
     part_target,
     say_standing,
 )
-from penstock.registry.fleet.replicas import Report
+from penstock.registry.fleet.replicas import REPORT_REPLICA, Report
 
 _ANSWER_SECONDS_MAX = 15.0
 _OUTAGE_PAUSE_SECONDS = 5.0
@@ -52,7 +51,7 @@ class ChainLink:
 
 
 class RegistrySource:
-    """The registry, for a part of one channel. Raises InvalidInput for an answer that is none."""
+    """The registry, for one part of a channel. Raises InvalidInput for an invalid answer."""
 
     def __init__(
         self,
@@ -62,7 +61,7 @@ class RegistrySource:
         answers: Callable[[Tell, threading.Event], Iterator[ChannelState]],
         cut: Callable[[], None] = lambda: None,
     ) -> None:
-        """One client asks, and the other reports, from another thread."""
+        """The second client reports, from another thread."""
         self._asking, self._reporting = clients
         self._channel = channel
         self._part = part
@@ -71,7 +70,7 @@ class RegistrySource:
         self._closed = threading.Event()
 
     def close(self) -> None:
-        """From any thread: nobody waits for a change any longer."""
+        """End all waiting for changes, from any thread."""
         self._closed.set()
         self._cut()
 
@@ -79,7 +78,7 @@ class RegistrySource:
         return self._target_of(self._asking.call(SHOW_CHANNEL, ChannelRequest(name=self._channel)))
 
     def targets(self, tell: Tell) -> Iterator[PartTarget]:
-        """The target at each change, until `close`; outages are told and outlasted."""
+        """Yield the target at each change until `close`. Outages are reported and outlasted."""
         known: int | None = None
         for answer in self._answers(tell, self._closed):
             if answer.version != known:
@@ -87,7 +86,7 @@ class RegistrySource:
                 yield self._target_of(answer)
 
     def chain(self, checkpoint: str) -> Sequence[ChainLink]:
-        """After all that it is a delta on, a whole one first. Raises CheckpointUnknown,
+        """The checkpoint and what it is a delta on, the whole one first. Raises CheckpointUnknown,
         LineageBroken."""
         chain: list[ChainLink] = []
         while not chain or chain[-1].form == "delta":
@@ -139,7 +138,7 @@ def _looks(
         try:
             answer = client.call(SHOW_CHANNEL, ChannelRequest(name=channel))
         except DatabaseUnreachable as error:
-            tell(f"{error} It is tried again.")
+            tell(f"{error} Retrying.")
             pause_s = _OUTAGE_PAUSE_SECONDS
             continue
         yield answer
@@ -149,7 +148,7 @@ TellEvent = Callable[[str, str, dict[str, Any]], None]
 
 
 class Reporter:
-    """Reports from a thread of its own, so that an outage of the registry holds up no loading."""
+    """Reports from its own thread, so that an outage of the registry delays no loading."""
 
     def __init__(
         self, source: RegistrySource, channel: str, first: Report, every_s: float, tell: TellEvent
@@ -173,7 +172,7 @@ class Reporter:
         self._news.put(None)
 
     def stop(self, *, leave: bool) -> None:
-        """Say the last thing, or that the replica leaves the fleet."""
+        """Send the last report, or that the replica leaves the fleet."""
         if leave:
             self._newest = replace(self._newest, state="left")
         self._ended = True
@@ -198,15 +197,14 @@ class Reporter:
             parts = self._source.report(report)
         except PenstockError as error:
             if not self._in_trouble:
-                self._tell("unreported", f"the report was not taken: {one_line(error)}", {})
+                self._tell("unreported", f"the report failed: {one_line(error)}", {})
             self._in_trouble = True
             return
         self._in_trouble = False
         for part in parts:
             if part.part != report.part or report.state == "left":
                 continue
-            # A fleet that is being rolled out is mixed once and whole once; what is neither, as
-            # one that is all behind, is no news.
+            # A rollout is reported once as mixed and once as whole. Other states are no news.
             if (part.mixed or part.whole) and part.mixed is not self._was_mixed:
                 self._was_mixed = part.mixed
                 facts = {"loaded": part.loaded, "wanted": part.wanted, "replicas": part.replicas}

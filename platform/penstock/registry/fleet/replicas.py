@@ -1,4 +1,4 @@
-"""The replicas of channels, and what they reported."""
+"""The replicas of channels and their reports."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -11,11 +11,14 @@ from sqlalchemy import Connection
 
 from penstock.backends.database.engine import Database, insert_of, now_us
 from penstock.backends.terminal.output import time_text
-from penstock.core.endpoint import Page, Request
+from penstock.core.endpoint import Caller, Endpoint, ListRequest, Page, Request, page_of
 from penstock.core.errors import PenstockError
 from penstock.core.metrics import Metrics
+from penstock.core.room import Endpoints
 from penstock.core.settings import Settings
+from penstock.lake.lake import Lake
 from penstock.registry.channels.channel import channel_state_in
+from penstock.registry.channels.tables import replica
 from penstock.registry.checkpoints.checkpoint import TEXT_CHARS_MAX, check_digest, check_name
 from penstock.registry.fleet.fleet_status import (
     STATES,
@@ -25,7 +28,6 @@ from penstock.registry.fleet.fleet_status import (
     standings,
 )
 from penstock.registry.fleet.settings import FleetSettings
-from penstock.registry.fleet.tables import replica
 
 FORGET_SECONDS = 3_600.0
 REPLICAS_MAX = 2_000
@@ -34,16 +36,16 @@ FleetKey = tuple[str, str]
 
 
 class ReplicaTaken(PenstockError, http_status=409):
-    """Another sidecar reports as the replica {replica} of {channel}. Give each replica a name of
-    its own with --replica; one that ended without a word is silent before long."""
+    """Another sidecar already reports as the replica {replica} of {channel}. Give each replica its
+    own name with --replica. A sidecar that was killed counts as silent soon."""
 
 
 class ReplicasFull(PenstockError, http_status=409):
-    """The channel {channel} has {limit} replicas already. No more are taken."""
+    """The channel {channel} already has {limit} replicas. No more are accepted."""
 
 
 class Report(Request):
-    """A replica that `left` is forgotten; `loaded` is null where nobody knows."""
+    """A replica with the state `left` is forgotten. `loaded` is null if unknown."""
 
     name: str
     replica: str
@@ -73,7 +75,7 @@ class ReplicaAnswer(msgspec.Struct):
 
 
 class FleetAnswer(Page):
-    """`replicas` alone come in pages."""
+    """The status of a fleet. Only `replicas` come in pages."""
 
     channel: str
     version: int
@@ -88,7 +90,7 @@ class FleetAnswer(Page):
 def record_report(
     database: Database, settings: Settings, tenant: str, report: Report
 ) -> list[StandingAnswer]:
-    """Raises ChannelUnknown, ReplicaTaken, ReplicasFull, InvalidInput."""
+    """Record a report. Raises ChannelUnknown, ReplicaTaken, ReplicasFull, InvalidInput."""
     check_name("The name of a replica", report.replica)
     for name in filter(None, (report.wanted, report.loaded)):
         check_name("The name of a checkpoint", name)
@@ -101,7 +103,7 @@ def record_report(
         moments = _moments(connection, settings)
         known = connection.execute(sa.select(replica.c.sidecar, replica.c.heard_at).where(same))
         other = known.first()
-        if other is not None:  # two sidecars of one name would hide each other
+        if other is not None:  # two sidecars with one name would hide each other
             if other.sidecar != report.sidecar and other.heard_at >= moments.silent:
                 raise ReplicaTaken(replica=report.replica, channel=channel)
         elif report.state != "left":
@@ -118,7 +120,7 @@ def record_report(
 
 
 def fleet(database: Database, settings: Settings, tenant: str, channel: str) -> FleetAnswer:
-    """All that serve a channel. Raises ChannelUnknown."""
+    """The fleet of a channel. Raises ChannelUnknown."""
     key = (tenant, channel)
     with database.read() as connection:
         state = channel_state_in(connection, tenant, channel)
@@ -145,7 +147,7 @@ def fleet(database: Database, settings: Settings, tenant: str, channel: str) -> 
 def replicas_of(
     database: Database, settings: Settings, tenant: str, checkpoint: str
 ) -> list[tuple[str, ReplicaAnswer]]:
-    """Each replica that has loaded a checkpoint, with its channel, by their names."""
+    """Replicas that have loaded a checkpoint, with their channels, sorted by name."""
     with database.read() as connection:
         moments = _moments(connection, settings)
         query = (
@@ -174,7 +176,7 @@ def fleets(
 
 
 class _Moments(NamedTuple):
-    """By the database's clock. A replica that was not heard since `silent` is silent."""
+    """Times by the database's clock. Replicas not heard since `silent` are silent."""
 
     now: int
     silent: int
@@ -191,7 +193,7 @@ def _moments(connection: Connection, settings: Settings) -> _Moments:
 def _keep(connection: Connection, key: FleetKey, report: Report, now: int) -> None:
     row = msgspec.structs.asdict(report) | {"heard_at": now}
     del row["name"]
-    if report.problem is not None:  # the output of a command may hold anything; its end is kept
+    if report.problem is not None:  # command output may hold anything; only its end is kept
         shown = (c if c.isprintable() or c == "\n" else " " for c in report.problem)
         row["problem"] = "".join(shown)[-TEXT_CHARS_MAX:]
     place = {"tenant": key[0], "channel": key[1], "replica": row.pop("replica")}
@@ -224,7 +226,7 @@ def _groups(
     query = query.where(columns.heard_at >= moments.forgotten)
     if key is not None:
         query = query.where(_of_fleet(key))
-    reports = query.subquery()  # or the moments in it would be others where it is grouped by
+    reports = query.subquery()  # a subquery, so that grouping uses the same times
     *shared, loaded_at = reports.c
     counts = sa.func.count(), sa.func.min(loaded_at), sa.func.max(loaded_at)
     groups: defaultdict[FleetKey, list[ReplicaGroup]] = defaultdict(list)
@@ -247,7 +249,7 @@ class FleetGauges:
         self._shown: set[tuple[str, str, str]] = set()
 
     def refresh(self) -> None:
-        """Raises DatabaseUnreachable."""
+        """Update the metrics of fleets. Raises DatabaseUnreachable."""
         mixed: Counter[tuple[str, str, str]] = Counter()
         behind: Counter[tuple[str, str, str]] = Counter()
         states: Counter[tuple[str, ...]] = Counter()
@@ -265,3 +267,43 @@ class FleetGauges:
             self._metrics.set("replicas_behind", behind[place], **names)
             for state in (*STATES, "silent"):
                 self._metrics.set("replicas", states[(*place, state)], **names, state=state)
+
+
+class FleetRequest(ListRequest, kw_only=True):
+    name: str
+
+
+class ReportAnswer(msgspec.Struct):
+    """The status of the fleet, this report included."""
+
+    channel: str
+    parts: list[StandingAnswer]
+
+
+def _fleet(lake: Lake, caller: Caller, request: FleetRequest) -> FleetAnswer:
+    whole = fleet(lake.database, lake.settings, caller.tenant, request.name)
+    page, after = page_of(whole.replicas, request, lambda replica: replica.replica)
+    return msgspec.structs.replace(whole, replicas=list(page), next=after)
+
+
+def _report(lake: Lake, caller: Caller, report: Report) -> ReportAnswer:
+    parts = record_report(lake.database, lake.settings, caller.tenant, report)
+    return ReportAnswer(report.name, parts)
+
+
+SHOW_FLEET = Endpoint(
+    "GET /v1/channels/{name}/replicas",
+    _fleet,
+    ("read", "serve", "promote"),
+    "The replicas of a channel, and what each has loaded",
+)
+REPORT_REPLICA = Endpoint(
+    "POST /v1/channels/{name}/replicas",
+    _report,
+    ("serve",),
+    "Report what a replica has loaded",
+    description="A sidecar reports each change, and repeats its report regularly.",
+    refused={409: None},
+)
+
+ENDPOINTS: Endpoints = [SHOW_FLEET, REPORT_REPLICA]

@@ -1,6 +1,5 @@
-"""What the fleet brings."""
+"""The fleet room."""
 
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from penstock.core.room import Commands, Endpoints, Room
@@ -15,12 +14,6 @@ def commands() -> Commands:
     return {"channels.follow": follow, "channels.fleet": fleet}
 
 
-def tables() -> list[ModuleType]:
-    from penstock.registry.fleet import tables
-
-    return [tables]
-
-
 def settings() -> "list[type[RoomSettings]]":
     from penstock.registry.fleet.settings import FleetSettings
 
@@ -28,16 +21,15 @@ def settings() -> "list[type[RoomSettings]]":
 
 
 def endpoints() -> Endpoints:
-    from penstock.registry.fleet import endpoints
+    from penstock.registry.fleet.replicas import ENDPOINTS
 
-    return endpoints.ENDPOINTS
+    return ENDPOINTS
 
 
 ROOM = Room(
     package="penstock.registry.fleet",
     joined=("channels.follow", "channels.fleet"),
     commands=commands,
-    tables=tables,
     settings=settings,
     endpoints=endpoints,
 )

@@ -17,7 +17,7 @@ class FleetSettings(RoomSettings):
 
     follow_command_seconds_max: float = setting(
         1_800.0,
-        "time of the command that loads a checkpoint",
+        "longest run of the command that loads a checkpoint, in seconds",
         "Raise it for large checkpoints.",
         minimum=0.1,
     )
@@ -29,13 +29,13 @@ class FleetSettings(RoomSettings):
     )
     replica_silent_seconds: float = setting(
         60.0,
-        "after so long without a report a replica is silent; it reports six times as often",
-        "Lower it to see sooner who is gone.",
+        "seconds without a report until a replica counts as silent; it reports six times as often",
+        "Lower it to notice lost replicas sooner.",
         minimum=0.01,
     )
 
     @property
     def replica_report_seconds(self) -> float:
-        """The time between two reports of a sidecar, and two counts of a service: several reports
-        may be lost before a replica counts as silent."""
+        """Seconds between two reports of a sidecar, so that several may be lost before it is
+        silent."""
         return self.replica_silent_seconds / 6

@@ -1,4 +1,4 @@
-"""The sidecar: what a channel points at is fetched, verified, loaded and reported."""
+"""The sidecar: fetches, verifies, loads and reports the checkpoint of a channel."""
 
 import threading
 import time
@@ -30,11 +30,11 @@ from penstock.registry.fleet.replicas import Report
 from penstock.registry.fleet.settings import FleetSettings
 
 _JOIN_SECONDS_MAX = 0.5
-#: How often an engine is asked whether it still has what was loaded.
+#: Seconds between two checks that the engine still has its checkpoint.
 CHECK_SECONDS = 30.0
-#: The longest pause before a checkpoint that was not loaded is tried again.
+#: The longest pause before a failed checkpoint is retried.
 RETRY_SECONDS_MAX = 300.0
-#: Pauses are doubled so often; beyond it floats overflow.
+#: Pauses double at most this often, so that floats do not overflow.
 _DOUBLINGS_MAX = 60
 
 
@@ -45,18 +45,18 @@ class SidecarPlan:
     replica: str
     directory: Path
     execute: str
-    #: Asks the engine whether it still has what was loaded.
+    #: A command that checks whether the engine still has its checkpoint.
     check: str | None = None
-    #: Load what the channel is at now, and end.
+    #: Load the present checkpoint, then end.
     once: bool = False
-    #: The engine has what was loaded last, also before this process.
+    #: Assume that the engine has its last checkpoint, loaded before this process.
     assume_loaded: bool = False
-    #: The first pause before another try; each further one is twice as long.
+    #: The pause before the first retry; it doubles with each further one.
     retry_seconds: float = 2.0
 
 
 class Superseded(Exception):
-    """The channel is at something else by now, or the sidecar is to end."""
+    """The channel changed meanwhile, or the sidecar is ending."""
 
 
 class Sidecar:
@@ -80,16 +80,16 @@ class Sidecar:
         self._tell = tell
         self._copies = Copies(plan.directory, settings)
         self._memory = read_memory(plan.directory)
-        #: The checkpoint that the engine has; None where nobody knows.
+        #: The checkpoint of the engine; None if unknown.
         self._loaded = self._memory.loaded if plan.assume_loaded else None
         self._target: PartTarget | None = None
-        #: The digest that could not be loaded, how often in a row, and when it is tried again.
+        #: The digest that failed to load, how often in a row, and when it is retried.
         self._failed: str | None = None
         self._failures = 0
         self._retry_s = 0.0
         self._check_s = time.monotonic()
         self._trouble: BaseException | None = None
-        #: A queue, since a signal may put into one whatever the thread does.
+        #: A queue, because signal handlers may put into it at any time.
         self._news: SimpleQueue[None] = SimpleQueue()
         self._report = Report(
             name=plan.channel,
@@ -104,13 +104,13 @@ class Sidecar:
         self._reporter = Reporter(source, plan.channel, self._report, report_s, tell)
 
     def end_soon(self) -> None:
-        """May be called from a signal."""
+        """End the sidecar; safe in signal handlers."""
         self._ended = True
         self._news.put(None)
 
     def run(self) -> bool:
-        """True if the engine has what the channel is at. Raises ChannelUnknown, AnswerUnusable,
-        InvalidInput; once also what stopped the loading."""
+        """Run until the end; True if the engine has the channel's checkpoint. Raises
+        ChannelUnknown, AnswerUnusable, InvalidInput; with `once` also a failure to load."""
         write_memory(self._plan.directory, self._memory)
         if self._memory.loaded is not None:
             self._copies.keep(_links(self._memory.loaded))
@@ -147,11 +147,11 @@ class Sidecar:
         finally:
             self._source.close()
             watching.join(_JOIN_SECONDS_MAX)
-        self._tell("ended", "the sidecar ends; the engine is left as it is", {})
+        self._tell("ended", "the sidecar ends; the engine keeps its checkpoint", {})
         return True
 
     def _step(self, target: PartTarget | None) -> None:
-        """Do what has to be done next, or wait."""
+        """Do the next thing, or wait."""
         if target is None:
             self._wait(None)
         elif target.digest is None:
@@ -193,7 +193,7 @@ class Sidecar:
             self._check(self._plan.check, target)
 
     def _check(self, command: str, target: PartTarget) -> None:
-        """An engine that was restarted has what it was started with."""
+        """Ask the engine. A restarted one has what it was started with."""
         loaded = self._loaded
         assert loaded is not None
         had = PartTarget(loaded.version, loaded.checkpoint, loaded.digest)
@@ -201,7 +201,7 @@ class Sidecar:
         self._check_s = time.monotonic() + CHECK_SECONDS
         if end.how and not end.given_up:
             self._remember(None)
-            text = f"the engine has not {target.checkpoint} any more: {end.output}"
+            text = f"the engine no longer has {target.checkpoint}: {end.output}"
             self._tell_of("lost", target, text)
 
     def _try_to_load(self, target: PartTarget) -> None:
@@ -214,7 +214,7 @@ class Sidecar:
             self._load(target)
         except Superseded:
             if not self._ended:
-                text = f"{target.checkpoint} is wanted no more, since the channel changed"
+                text = f"{target.checkpoint} is no longer wanted: the channel changed"
                 self._tell_of("superseded", target, text)
         except PenstockError as error:
             self._failed = target.digest
@@ -223,11 +223,11 @@ class Sidecar:
             pause_s = min(RETRY_SECONDS_MAX, self._plan.retry_seconds * 2.0**doublings)
             self._retry_s = time.monotonic() + pause_s
             problem = self._report_failed(target, error)
-            text = f"{problem} It is tried again in {pause_s:g} s."
+            text = f"{problem} Retrying in {pause_s:g} s."
             self._tell_of("failed", target, text, problem=problem, again_in_s=pause_s)
 
     def _wait(self, until_s: float | None) -> None:
-        """Until something happens, or that moment."""
+        """Wait for news, or until a time."""
         within = max(0.0, until_s - time.monotonic()) if until_s is not None else None
         with suppress(Empty):
             self._news.get(timeout=within)
@@ -278,7 +278,7 @@ class Sidecar:
             "damaged": copy.damaged,
             "seconds": round(time.monotonic() - began_s, 3),
         }
-        damaged = "; the copy that was there was damaged" if copy.damaged else ""
+        damaged = "; the former copy was damaged" if copy.damaged else ""
         text = f"fetched {link.name} from {link.uri}, {copy.bytes} bytes, verified{damaged}"
         self._tell("fetched", text, facts)
 
@@ -288,7 +288,7 @@ class Sidecar:
             raise Superseded
 
     def _facts(self, target: PartTarget, chain: Sequence[ChainLink]) -> dict[str, str]:
-        """The variables of the command."""
+        """The environment variables of the command."""
         paths = [str(self._copies.path(link)) for link in chain]
         digests = [link.digest for link in chain]
         loaded = self._loaded
@@ -311,7 +311,7 @@ class Sidecar:
         return {f"{ENVIRONMENT_PREFIX}{name.upper()}": value for name, value in facts.items()}
 
     def _remember(self, loaded: LoadedCheckpoint | None) -> None:
-        """None where nobody knows any more what the engine has."""
+        """Store what the engine has; None if unknown."""
         self._loaded = loaded
         write_memory(self._plan.directory, SidecarMemory(self._memory.sidecar, loaded))
 
@@ -332,7 +332,7 @@ class Sidecar:
 
     def _report_waiting(self, target: PartTarget) -> None:
         if self._report.version != target.version:
-            text = "the channel is at no checkpoint yet"
+            text = "the channel has no checkpoint yet"
             self._tell("waiting", text, {"version": target.version})
         self._report_state("waiting", target, self._report.problem)
 
@@ -343,7 +343,7 @@ class Sidecar:
             self._tell_of("loaded", target, f"loaded {target.checkpoint}", **facts)
 
     def _report_failed(self, target: PartTarget, error: PenstockError) -> str:
-        """The problem as it was reported."""
+        """Report a failure; returns its text."""
         problem = one_line(error)
         self._report_state("failed", target, problem)
         return problem
@@ -353,5 +353,5 @@ class Sidecar:
 
 
 def _links(loaded: LoadedCheckpoint) -> list[ChainLink]:
-    """With what finds their copies: the registry may be away."""
+    """Links with only what finds their copies, since the registry may be unreachable."""
     return [ChainLink(loaded.checkpoint, digest, "", "", None) for digest in loaded.chain]

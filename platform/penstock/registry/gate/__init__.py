@@ -1,1 +1,1 @@
-"""What a checkpoint has to show before a channel may point at it."""
+"""The gate: decides whether a channel may point at a checkpoint."""

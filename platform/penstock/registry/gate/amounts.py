@@ -1,6 +1,6 @@
-"""A metric by task: what was observed, what is missing, and in which range each value lies then.
+"""A metric by task: observed amounts, missing ones, and the range of each task's value.
 
-An attempt that has no score or lacks the metric is missing, as is one that was never made."""
+An attempt is missing if it has no score, lacks the metric, or was never made."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -17,14 +17,14 @@ from penstock.registry.gate.results import SideResults, SuiteResults
 from penstock.registry.gate.statistics import Ranges, Values
 from penstock.registry.gate.verdict import Outcome, worst_of
 
-#: By task, for each attempt: an amount, and what it is a share of.
+#: Per task, for each attempt: an amount, and the whole that it is a share of.
 Amounts = dict[str, list[tuple[float, float]]]
 ROLES = ("candidate", "incumbent")
 
 
 @dataclass(frozen=True)
 class SideAmounts:
-    """`missing` are the tasks that lack attempts with the metric, and how many."""
+    """`missing` counts missing attempts per task."""
 
     amounts: Amounts
     missing: Mapping[str, int] = field(default_factory=dict)
@@ -37,30 +37,31 @@ class SideAmounts:
 
 @dataclass(frozen=True)
 class MetricAmounts:
-    """Of the candidate, and of the incumbent if there is one. With a `gap` nothing is decided."""
+    """Amounts of the candidate, and of the incumbent if there is one. A `gap` prevents any
+    decision."""
 
     metric: Metric
     tasks: Sequence[str]
     sides: Sequence[SideAmounts]
-    #: The most that an attempt can have, infinite where nobody knows.
+    #: The largest amount of an attempt; infinite if unknown.
     most: float
     gap: tuple[Outcome, str] | None = None
 
     @property
     def missing(self) -> list[str]:
-        """The tasks that lack something on either side."""
+        """Tasks with missing attempts on either side."""
         lacking: set[str] = set().union(*(side.missing for side in self.sides))
         return [task for task in self.tasks if task in lacking]
 
     @property
     def scored(self) -> list[str]:
-        """The tasks of which all sides have something."""
+        """Tasks with amounts on all sides."""
         if not self.sides:
             return []
         return [task for task in self.tasks if all(task in side.amounts for side in self.sides)]
 
     def ranges(self, side: SideAmounts) -> tuple[float, Ranges]:
-        """The mean over the tasks of which all sides have something, and each task's range."""
+        """The mean over the tasks with amounts on all sides, and each task's range."""
         mean, _ = task_values(side.amounts, self.scored)
         is_ratio = self.metric == "invalid_tool_calls"
         return mean, value_ranges(side, self.tasks, self.most, is_ratio=is_ratio)
@@ -93,7 +94,7 @@ class MetricAmounts:
             end, most = "an attempt may make any number of tool calls", "makes"
         else:
             end, most = f"{self.metric} has no upper end", "can have"
-        return f"{end}, and {missing}: name in the policy the `most` that an attempt {most}"
+        return f"{end}, and {missing}: set `most` in the policy to the most that an attempt {most}"
 
 
 def metric_amounts(
@@ -104,7 +105,7 @@ def metric_amounts(
         gaps["; ".join(results.problems)] = "ERROR"
     elif results.design is not None and results.look == 0:
         plan = f"the plan of {results.sides[0].name} on {results.suite}"
-        gaps[f"{plan} has not come to its first look"] = "INCONCLUSIVE"
+        gaps[f"{plan} has not reached its first look"] = "INCONCLUSIVE"
     sides = []
     for side in results.sides:
         amounts = amounts_by_task(side.scored, metric)
@@ -126,7 +127,7 @@ def metric_amounts(
 
 
 def amounts_by_task(scored: Sequence[RecordedAttempt], metric: Metric) -> Amounts:
-    """Attempts without the metric are left out: a missing value is no 0."""
+    """Amounts of attempts by task, without attempts that lack the metric."""
     amounts: Amounts = defaultdict(list)
     for recorded in scored:
         attempt = recorded.result
@@ -142,7 +143,7 @@ def plain_amounts(amounts: Amounts) -> dict[str, list[float]]:
 
 
 def task_values(amounts: Amounts, tasks: Sequence[str]) -> tuple[float, Values]:
-    """The mean over tasks, and what each adds to it. A ratio is linear around its mean."""
+    """The mean over tasks, and each task's contribution. A ratio is linearized around its mean."""
     if not tasks:
         return nan, np.zeros(0)
     means = np.array([np.sort(np.array(amounts[task]), axis=0).mean(axis=0) for task in tasks])
@@ -158,7 +159,7 @@ def task_values(amounts: Amounts, tasks: Sequence[str]) -> tuple[float, Values]:
 def value_ranges(
     side: SideAmounts, tasks: Sequence[str], most: float, *, is_ratio: bool = False
 ) -> Ranges:
-    """Between which ends the value of each task lies, however what is missing is filled in."""
+    """Bounds of each task's value over all completions of what is missing."""
     scored = [task for task in tasks if task in side.amounts]
     observed = dict(zip(scored, task_values(side.amounts, scored)[1], strict=True))
     seen = np.array([observed.get(task, nan) for task in tasks])
@@ -177,18 +178,18 @@ def value_ranges(
 
 
 def _ratio_ends(side: SideAmounts, tasks: Sequence[str], most: float) -> tuple[Values, Values]:
-    """Missing attempts make up to `most` calls, of which any number may count; they move the
-    ratio."""
+    """Bounds of a ratio's values. Missing attempts make up to `most` calls, any number of them
+    invalid."""
     fewest, ends = [], []
     for task in tasks:
         known, missing = side.amounts.get(task, []), side.missing.get(task, 0)
         amount, whole = (sum(sorted(pair[at] for pair in known)) for at in (0, 1))
         more, count = missing * most if missing else 0.0, missing + len(known)
-        # No call, good ones alone, bad ones alone.
+        # Missing attempts make no call, only valid calls, or only invalid ones.
         ends.append([(amount / count, whole / count), (amount / count, (whole + more) / count)])
         ends[-1].append(((amount + more) / count, (whole + more) / count))
         fewest.append(whole / count)
-    places = np.array(ends)  # by task, end, and amount or whole
+    places = np.array(ends)  # axes: task, end, and amount or whole
     calls = float(np.mean(fewest)), float(places[:, 2, 1].mean())
     if calls[0] <= 0 or not np.isfinite(places).all():
         return np.full(len(tasks), -np.inf), np.full(len(tasks), np.inf)
@@ -204,7 +205,7 @@ def _ratio_ends(side: SideAmounts, tasks: Sequence[str], most: float) -> tuple[V
 def _problem(
     results: SuiteResults, side: SideResults, amounts: SideAmounts, metric: Metric
 ) -> str | None:
-    """Why a side's results of a metric cannot be judged."""
+    """The reason that a side's results of a metric cannot be judged, or None."""
     where = f"{side.name} on {results.suite}"
     if not amounts.amounts:
         return f"no result of {where} has the metric {metric}"
@@ -233,13 +234,13 @@ def _over(
                 what = "tool calls" if at else metric
                 return (
                     f"an attempt at {task} of {side.name} on {results.suite} has {top:g} {what},"
-                    f" and the policy says that none has more than {most:g}: raise `most`"
+                    f" but the policy sets `most` to {most:g}: raise it"
                 )
     return None
 
 
 def _why_impossible(attempt: Attempt, metric: Metric) -> str | None:
-    """Why no scored attempt can have these values; it may lack the metric."""
+    """The reason that no scored attempt can have these values, or None."""
     if attempt.score is None:
         return "is scored and has no score"
     amount, calls = getattr(attempt, metric), attempt.tool_calls

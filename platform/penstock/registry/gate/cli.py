@@ -1,4 +1,4 @@
-"""`penstock gate plan`, and how verdicts and plans are shown to people on standard output.
+"""`penstock gate plan`, and the display of verdicts and plans on standard output.
 
 `penstock gate check` needs a channel: see `channels/promotion_cli.py`."""
 
@@ -20,15 +20,15 @@ _COLUMNS = ["outcome", "candidate", "incumbent"]
 
 _Errors = Annotated[
     float | None,
-    typer.Option(min=0, max=1, help="The share of attempts that are errors, on each side."),
+    typer.Option(min=0, max=1, help="The share of attempts with errors, on each side."),
 ]
 _Unscored = Annotated[
     float | None,
-    typer.Option(min=0, max=1, help="The share of tasks of which one side has no score."),
+    typer.Option(min=0, max=1, help="The share of tasks without a score on one side."),
 ]
 
 app = typer.Typer(
-    help="What a checkpoint has to show before a channel may point at it. Changes nothing.",
+    help="Decide whether a channel may point at a checkpoint. Changes nothing.",
     no_args_is_help=True,
 )
 
@@ -45,31 +45,31 @@ def plan(
     ],
     checkpoint: Annotated[
         list[str] | None,
-        typer.Option(help="Whose recorded attempts to learn from; one or two may be named."),
+        typer.Option(help="Learn the variance from attempts of this checkpoint; one or two."),
     ] = None,
     attempts: Annotated[
-        list[int] | None, typer.Option(min=1, max=64, help="At each task; repeatable.")
+        list[int] | None, typer.Option(min=1, max=64, help="Attempts per task; repeatable.")
     ] = None,
     tasks: Annotated[
-        list[int] | None, typer.Option(min=10, max=2_000, help="How many tasks; repeatable.")
+        list[int] | None, typer.Option(min=10, max=2_000, help="Number of tasks; repeatable.")
     ] = None,
     difference: Annotated[
-        float, typer.Option(help="How much better the candidate is in truth; 0 is an equal one.")
+        float, typer.Option(help="The true advantage of the candidate; 0 is an equal one.")
     ] = 0.0,
     errors: _Errors = None,
     unscored: _Unscored = None,
 ) -> Iterator[object]:
-    """How likely a candidate passes, before anyone spends on it, and what 80 % would take.
+    """Show how likely a candidate passes a policy, and how many tasks a power of 80 % needs.
 
-    The variance comes from recorded attempts of the named checkpoints, else of those with the most
-    attempts on the suite. Without any attempts it is assumed, and the plan says so. Errors and
-    tasks without a score are as many as there were, and count at their worst.
+    The variance comes from recorded attempts of the named checkpoints, or of those with the most
+    attempts on the suite. Without attempts it is assumed, and the plan says so. Errors and tasks
+    without a score are as frequent as recorded, and count at their worst.
 
     Example: penstock gate plan core --policy policy.toml --attempts 4
     """
     from penstock.core.toml_document import read_text
-    from penstock.registry.gate.endpoints import PLAN_POWER, PlanRequest
     from penstock.registry.gate.policy import parse
+    from penstock.registry.gate.power import PLAN_POWER, PlanRequest
 
     text = read_text(policy)
     parse(text, str(policy))
@@ -96,7 +96,7 @@ def _show_plan(plan: "PowerPlan") -> None:
         f"{plan.suite}: a margin of {plan.margin:g} at alpha {plan.alpha:g}, a candidate that"
         f" is {better}",
         f"  variance from {plan.source}",
-        f"  at a task, one attempt of each: {plan.spread.within:.4g}; between tasks:"
+        f"  within a task, for one attempt of each: {plan.spread.within:.4g}; between tasks:"
         f" {plan.spread.between:.4g}",
         f"  missing: {plan.missing.errors:.1%} of attempts are errors, {plan.missing.unscored:.1%}"
         " of tasks have no score on one side; both count at their worst",
@@ -116,7 +116,7 @@ def _show_plan(plan: "PowerPlan") -> None:
 
 
 def show_verdict(outcome: str, verdict_id: str, document: Mapping[str, Any]) -> None:
-    """The outcome first, then why, then the numbers."""
+    """Show the outcome, then the reasons, then the numbers."""
     incumbent = document.get("incumbent")
     against = f", after {incumbent['name']}" if incumbent else ", as its first checkpoint"
     candidate, channel = document["candidate"]["name"], document["channel"]
@@ -140,7 +140,7 @@ def show_verdict(outcome: str, verdict_id: str, document: Mapping[str, Any]) -> 
     for name, suite in (document.get("suites") or {}).items():
         left_out = len(suite.get("left_out", ()))
         note = f", {_counted(left_out, 'task')} left out" if left_out else ""
-        version = suite["version"] or "is not known: no such suite, or no such version of it"
+        version = suite["version"] or "is unknown: no such suite or version"
         show_text(f"suite    {name} {version}{note}")
         for side in (suite[role] for role in ("candidate", "incumbent") if suite.get(role)):
             attempts = f"{side['scored']} attempts of {side['checkpoint']}"
@@ -201,7 +201,7 @@ def _means(part: Mapping[str, Any]) -> list[str]:
 
 
 def _change(part: Mapping[str, Any], name: str, form: str) -> list[str]:
-    """A number, and the bounds between which it lies."""
+    """A number with its bounds."""
     lower, upper = _number(part.get("lower"), form), _number(part.get("upper"), form)
     return [_number(part.get(name), form), f"{lower} … {upper}" if lower and upper else ""]
 

@@ -1,7 +1,8 @@
-"""What follows from the evidence: pure. The same evidence gives the same verdict, in any order.
+"""The verdict that follows from evidence. Pure: equal evidence in any order gives the same verdict.
 
-ERROR: it cannot be judged. FAIL: something is shown to be worse than allowed. INCONCLUSIVE:
-neither. PASS: all is shown. What is missing counts at its worst for PASS, at its best for FAIL."""
+ERROR: the evidence cannot be judged. FAIL: something is shown to be worse than allowed. PASS:
+everything is shown. INCONCLUSIVE: neither. What is missing counts at its worst for PASS, and at its
+best for FAIL."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -21,9 +22,9 @@ def decide(evidence: Evidence) -> Verdict:
     policy, candidate, incumbent = evidence.policy, evidence.candidate, evidence.incumbent
     notes = []
     if incumbent is None:
-        notes.append("The channel has no checkpoint yet: minimums alone decide.")
+        notes.append("The channel has no checkpoint yet: only minimums decide.")
     if policy is not None and policy.live and not evidence.full:
-        notes.append("For a canary, live metrics are not needed.")
+        notes.append("A canary needs no live metrics.")
     document: dict[str, Any] = {
         "channel": evidence.channel,
         "channel_version": evidence.channel_version,
@@ -61,7 +62,7 @@ def _judge(evidence: Evidence, document: dict[str, Any]) -> tuple[Outcome, list[
         suite = result.evidence
         document["suites"][name] = _suite_facts(result)
         makers = document["makers"].setdefault(name, {})
-        # What a reader should know of how attempts were made; it decides nothing.
+        # For the reader: how attempts were made. It decides nothing.
         for role in ROLES:
             checkpoint, side = getattr(evidence, role), getattr(suite, role)
             if checkpoint is None or side is None:
@@ -72,14 +73,14 @@ def _judge(evidence: Evidence, document: dict[str, Any]) -> tuple[Outcome, list[
                 document["notes"].append(f"{name}: {how}.")
             if side.elsewhere and side.attempts:
                 how = f"scores of {checkpoint.name} at {listed(side.elsewhere)} do not count"
-                document["notes"].append(f"{name}: {how}, those at {suite.version} do.")
+                document["notes"].append(f"{name}: {how}; only {suite.version} counts.")
             if (count := len(side.makers)) > 1:
                 how = f"{count} agents or imports made the attempts of {checkpoint.name}"
                 document["notes"].append(f"{name}: {how}.")
         if result.design is not None:
             looks.append(
-                f"On {name} attempts are added until it is decided: this is look {result.look} of"
-                f" {len(result.design.looks)}, and tests are as strict as that asks."
+                f"{name} adds attempts until it is decided: this is look {result.look} of"
+                f" {len(result.design.looks)}, and tests are corrected for the looks."
             )
     document["notes"] += looks
     for name, result in results.items():
@@ -107,18 +108,18 @@ def _judge(evidence: Evidence, document: dict[str, Any]) -> tuple[Outcome, list[
 
 
 def _problem(evidence: Evidence) -> str | None:
-    """Why nothing can be judged at all."""
+    """The reason that nothing can be judged, or None."""
     if evidence.policy_problem:
         return evidence.policy_problem
     if evidence.policy is None:
         return (
-            f"the channel {evidence.channel} has no policy: `penstock channels policy"
-            f" {evidence.channel} --set FILE` gives it one"
+            f"the channel {evidence.channel} has no policy: set one with `penstock channels policy"
+            f" {evidence.channel} --set FILE`"
         )
     if evidence.candidate.state == "withdrawn":
         return f"{evidence.candidate.name} is withdrawn"
     if evidence.incumbent and evidence.incumbent.name == evidence.candidate.name:
-        return f"the channel {evidence.channel} is at {evidence.candidate.name} already"
+        return f"the channel {evidence.channel} already points at {evidence.candidate.name}"
     return None
 
 
@@ -168,55 +169,55 @@ def _missing_notes(results: SuiteResults) -> list[str]:
             )
         others = side.errors - sum(side.tried.get(task, 0) for task in unscored)
         if others:
-            notes.append(f"{side.name} has errors beside its scores ({others}): each counts {how}")
+            notes.append(f"{side.name} has {others} errors at scored tasks: each counts {how}")
         if side.errors:
             notes.append(
-                f"errors of {side.name}: {side.errors_text}; a score of the same attempt takes the"
-                " place of each"
+                f"errors of {side.name}: {side.errors_text}; a score of the same attempt replaces"
+                " its error"
             )
     return notes
 
 
 def _live(evidence: Evidence, policy: Policy) -> PartVerdict | None:
-    """What the canary has shown, where all of the traffic is wanted."""
+    """The verdict on live metrics, if all of the traffic is asked for."""
     if not policy.live or not evidence.full or evidence.incumbent is None:
         return None
     look, name = evidence.live, evidence.candidate.name
     if look is None or look.since_version is None:
-        why = f"{name} has not been a canary: `penstock promote {name} --share 0.05` makes it one"
+        why = f"{name} has not been a canary: run `penstock promote {name} --share 0.05`"
         return PartVerdict("INCONCLUSIVE", why)
     if look.document is None or look.at is None:
-        return PartVerdict("INCONCLUSIVE", "nobody has looked at the canary yet")
+        return PartVerdict("INCONCLUSIVE", "the canary has no look yet")
     age = policy.evidence.max_age_s
     shown = look.document.get("why", "")
     outcome: Outcome = "INCONCLUSIVE"
     if is_from_the_future(look.at, evidence.at):
         outcome, why = "ERROR", "the newest look at the canary is from the future"
     elif look.document.get("policy", policy.digest) != policy.digest:
-        why = "the newest look at the canary was made by another policy"
+        why = "the newest look at the canary used another policy"
     elif age is not None and look.at < evidence.at - age * 1_000_000:
         why = "the newest look at the canary is too old"
     elif look.document.get("outcome") == "pass":
-        outcome, why = "PASS", "the canary has shown it"
+        outcome, why = "PASS", "the canary passed"
     elif look.document.get("outcome") == "breach":
-        outcome, why = "FAIL", f"the canary is shown to be worse than allowed: {shown}"
+        outcome, why = "FAIL", f"the canary is worse than allowed: {shown}"
     elif look.document.get("outcome") == "error":
         outcome, why = "ERROR", f"the newest look at the canary failed: {shown}"
     else:
-        why = f"the canary has not shown enough yet: {shown}"
+        why = f"the canary is undecided: {shown}"
     return PartVerdict(outcome, why, {"at": look.at, "look": look.document})
 
 
 def _data(training: MarkedTraining, rules: DataRules) -> PartVerdict | None:
-    """What the candidate learned and should not have; None where there is nothing of it."""
+    """The verdict on learned sessions that were erased or lost their consent. None without any."""
     if not training.erased and not training.withdrawn:
         return None
     blocked = (training.erased and rules.erased == "block") or (
         training.withdrawn and rules.withdrawn == "block"
     )
-    counts = [f"{training.erased} sessions that were erased since"] if training.erased else []
+    counts = [f"{training.erased} sessions erased since"] if training.erased else []
     if training.withdrawn:
-        counts.append(f"{training.withdrawn} of which consent was withdrawn since")
+        counts.append(f"{training.withdrawn} sessions without consent since")
     facts: dict[str, Any] = {"erased": training.erased, "withdrawn": training.withdrawn}
     facts |= {"rules": asdict(rules), "shards": list(training.shards)}
     why = f"it learned from {' and '.join(counts)}"
@@ -224,7 +225,7 @@ def _data(training: MarkedTraining, rules: DataRules) -> PartVerdict | None:
 
 
 def _approval(evidence: Evidence, policy: Policy) -> PartVerdict | None:
-    """Whether enough people approve; None where the policy asks for nobody."""
+    """The verdict on approvals. None if the policy requires none."""
     if policy.approval is None:
         return None
     age = policy.evidence.max_age_s
@@ -247,7 +248,8 @@ def _combined(
     guarded: list[PartVerdict],
     more: Mapping[str, PartVerdict | None],
 ) -> tuple[Outcome, list[str]]:
-    """All parts have to pass, so none needs a correction; of requirements one may be enough."""
+    """Combine the parts. All must pass, so none needs a correction; with `any` one requirement
+    suffices."""
     outcomes = [part.outcome for part in required if not part.idle] or ["PASS"]
     outcome = worst_of(outcomes)
     if policy.combine == "any" and outcome != "ERROR":
@@ -260,7 +262,7 @@ def _combined(
     ]
     if all(part.idle for part in required):
         outcome = worst_of(["INCONCLUSIVE", outcome])
-        reasons.append("without an incumbent nothing is shown: give a requirement a minimum")
+        reasons.append("without an incumbent nothing is compared: give a requirement a minimum")
     others = [
         (f"guard of {guard.metric} on {guard.suite}", part)
         for guard, part in zip(policy.guards, guarded, strict=True)
@@ -268,4 +270,4 @@ def _combined(
     others += [(name, part) for name, part in more.items() if part]
     reasons += [f"{name}: {part.why}" for name, part in others if part.outcome != "PASS"]
     outcome = worst_of([outcome, *(part.outcome for _, part in others)])
-    return outcome, reasons or ["all that the policy demands is shown"]
+    return outcome, reasons or ["the policy is met"]

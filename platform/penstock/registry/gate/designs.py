@@ -1,4 +1,4 @@
-"""Benchmarks that run until they are decided: which attempts come next, how strict each look is
+"""Benchmarks that run until they are decided: the next attempts, and the level of each look
 (bench/pages/sequential.md)."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -19,16 +19,15 @@ from penstock.registry.checkpoints.journal import AttemptScope, append_entry
 from penstock.registry.gate.statistics import chance
 from penstock.registry.gate.tables import benchmark_design
 
-#: The integral over where the walk may stand: from so many deviations below, at so many points.
+#: Numerical integration of the walk: the range in deviations, and the number of points.
 _LOWEST, _HIGHEST, _POINTS = -8.0, 9.0, 401
 _HALVINGS = 60
 _GROWTH = 1.5
-#: With a smaller chance that either answer still comes, attempts are spent for nothing.
+#: Below this chance of a decision more attempts are a waste.
 _HOPE_LEAST = 0.05
-#: At how many places the mean may come to lie, each as likely.
+#: Equally likely positions of the final mean.
 _ENDS = 39
-#: A task with more errors than this is given up: looks come without it, and what they lack of it
-#: is missing.
+#: A task with more errors than this is given up. Its missing attempts stay missing at later looks.
 _ERRORS_MOST = 3
 _TASKS_LEAST = 2
 
@@ -37,13 +36,13 @@ Scores = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True)
 class Design:
-    """`looks` are attempts at each task that has not reached its most yet (`caps`)."""
+    """`looks` are attempts per task, up to the task's cap (`caps`)."""
 
     looks: tuple[int, ...]
     caps: Mapping[str, int]
-    #: How many attempts at a task were allowed, whether any task needs so many or not.
+    #: Attempts allowed per task, even if no task needs so many.
     allowed: int
-    #: How fast alpha is spent: with 1 it stops earlier and decides less often than with 3.
+    #: How fast alpha is spent: 1 stops earlier and decides less often than 3.
     exponent: float = 2.0
 
     @property
@@ -55,11 +54,11 @@ class Design:
         return replace(self, caps=caps)
 
     def count(self, task: str, look: int) -> int:
-        """How many attempts at a task the look covers. Looks count from 1."""
+        """Attempts at a task up to a look. Looks count from 1."""
         return min(self.looks[look - 1], self.caps[task])
 
     def level(self, look: int, alpha: float) -> float:
-        """The level of a test at a look, so that all looks err with at most alpha."""
+        """The level of a test at a look, so that all looks together err with at most alpha."""
         parts = tuple(attempts / self.looks[-1] for attempts in self.looks)
         return look_levels(parts, alpha, self.exponent)[look - 1] if look else 0.0
 
@@ -70,13 +69,15 @@ def look_levels(parts: tuple[float, ...], alpha: float, exponent: float) -> tupl
     from scipy.special import ndtr
 
     levels: list[float] = []
-    # Where the walk may stand without having crossed yet, how likely, and when.
+    # Positions of the walk without a crossing, their probabilities, and the time.
     at, mass, before = np.zeros(1), np.ones(1), 0.0
     for part in parts:
         step, deviation = (part - before) ** 0.5, part**0.5
         due = alpha * (part**exponent - before**exponent)
         low, height = _LOWEST * deviation, _HIGHEST * deviation
-        for _ in range(_HALVINGS):  # the walk is above the height with the chance that is due
+        for _ in range(
+            _HALVINGS
+        ):  # find the height that the walk exceeds with the probability `due`
             middle = (low + height) / 2
             if mass @ ndtr((at - middle) / step) > due:
                 low = middle
@@ -92,7 +93,8 @@ def look_levels(parts: tuple[float, ...], alpha: float, exponent: float) -> tupl
 
 
 def make_design(tasks: Iterable[str], incumbent: Scores, *, least: int, most: int) -> Design:
-    """From `least` to `most` attempts at a task: more where the incumbent varies (Neyman)."""
+    """Plan `least` to `most` attempts per task, more for tasks where the incumbent varies
+    (Neyman)."""
     looks = [least]
     while looks[-1] < most:
         looks.append(min(most, max(looks[-1] + 1, ceil(looks[-1] * _GROWTH))))
@@ -105,14 +107,14 @@ def make_design(tasks: Iterable[str], incumbent: Scores, *, least: int, most: in
 
 
 def _noise(scores: Sequence[float]) -> float:
-    """The variance of one more attempt at a task, with some doubt."""
+    """The variance of one more attempt at a task, with a prior."""
     mean = (float(sum(scores)) + 0.5) / (len(scores) + 1)
     return mean * (1 - mean)
 
 
 @dataclass(frozen=True)
 class LookProgress:
-    """The last complete look (0: none yet), its attempts by task, and what the next look lacks."""
+    """The last complete look (0: none yet), its attempts by task, and what the next look needs."""
 
     look: int
     numbers: Mapping[str, Sequence[int]]
@@ -120,7 +122,7 @@ class LookProgress:
 
 
 def look_progress(design: Design, attempts: Iterable[Attempt]) -> LookProgress:
-    """An error does not count as an attempt: the next number takes its place."""
+    """The progress of a design. An error is no attempt: the next number takes its place."""
     scored: dict[str, dict[int, bool]] = {task: {} for task in design.caps}
     for attempt in attempts:
         scored.setdefault(attempt.task, {})[attempt.attempt] = attempt.error is None
@@ -142,21 +144,21 @@ def look_progress(design: Design, attempts: Iterable[Attempt]) -> LookProgress:
 
 
 def _attempt_numbers(scored: Mapping[int, bool], count: int) -> list[int]:
-    """The first attempts that are no errors, made or not; none after a task is given up."""
+    """The first attempts without errors, made or not; no more after a task is given up."""
     failed = sorted(number for number, is_scored in scored.items() if not is_scored)
     span = range(min([count + len(failed), *failed[_ERRORS_MOST:]]))
     return [number for number in span if number not in failed][:count]
 
 
 def next_attempts(design: Design, attempts: Iterable[Attempt]) -> list[tuple[str, int]]:
-    """Up to the next look, by task and number, in order. None when all looks were taken."""
+    """The attempts up to the next look, by number and task. Empty after the last look."""
     return sorted(look_progress(design, attempts).missing, key=itemgetter(1, 0))
 
 
 def count_attempts(
     design: Design, attempts: Sequence[RecordedAttempt]
 ) -> tuple[int, Sequence[RecordedAttempt]]:
-    """The last complete look (0: none yet), its attempts, and all errors."""
+    """The last complete look (0: none yet), with its attempts and all errors."""
     progress = look_progress(design, [recorded.result for recorded in attempts])
     places = {(task, number) for task, each in progress.numbers.items() for number in each}
     counted = [
@@ -170,7 +172,7 @@ def count_attempts(
 def is_hopeless(
     design: Design, look: int, candidate: Scores, incumbent: Scores, *, margin: float, alpha: float
 ) -> bool:
-    """Whether the last look would hardly show more. To stop then gives no verdict."""
+    """Whether the last look would hardly decide. Stopping then gives no verdict."""
     from scipy.special import ndtri
 
     tasks, last = sorted(candidate.keys() & incumbent.keys()), len(design.looks)
@@ -192,12 +194,12 @@ def is_hopeless(
 
 
 def keep_design(database: Database, scope: AttemptScope, design: Design) -> Design:
-    """The stored design, else this one. Raises InvalidInput where there are attempts already."""
+    """Store a design; returns the stored one. Raises InvalidInput if attempts already exist."""
     with database.write() as connection:
         if (stored := read_design(connection, scope)) is None:
             if read_attempts(connection, scope):
                 what = f"A plan for {scope.checkpoint} on {scope.suite}"
-                why = "it has results there; a plan has to stand before the first attempt"
+                why = "it already has results there; a plan must precede the first attempt"
                 raise InvalidInput(what=what, why=why)
             row = asdict(scope) | {"document": design.text, "made_at": now_us()}
             if insert_new(connection, benchmark_design, row):

@@ -1,5 +1,5 @@
-"""What a verdict rests on: results of a checkpoint and of the incumbent, the policy, and the newest
-look at the canary, all read at one moment."""
+"""The evidence of a verdict, read at one moment: attempts of candidate and incumbent, the policy,
+and the newest look at the canary. And approvals."""
 
 import hashlib
 from collections.abc import Sequence
@@ -42,9 +42,9 @@ class GatedChannel:
     checkpoint: str | None = None
     policy: str | None = None
     canary: str | None = None
-    #: The version at which the present canary began.
+    #: The version at which the present canary started.
     canary_since: int = 0
-    #: When it was last rolled back: what people said before does not count any more.
+    #: Time of the last rollback; earlier approvals do not count.
     rolled_back_at: int = 0
 
 
@@ -57,15 +57,15 @@ class AttemptSource:
 
 @dataclass(frozen=True)
 class SideEvidence:
-    """The attempts of the candidate or of the incumbent at the version of a suite that counts."""
+    """Attempts of the candidate or the incumbent at the suite version that counts."""
 
     attempts: Sequence[RecordedAttempt] = ()
-    #: The other versions at which it was tried.
+    #: Other versions of the suite with attempts.
     elsewhere: Sequence[str] = ()
-    #: The plan of its attempts, where they were made until the verdict stands.
+    #: The plan of its attempts, if they were added until a decision.
     design: Design | None = None
     makers: Sequence[AttemptSource] = ()
-    #: What was recorded of it, up to now, and which rows say otherwise.
+    #: The journal up to now, and which rows differ from it.
     journal: JournalHead = NOTHING_RECORDED
     alterations: Sequence[str] = ()
 
@@ -75,21 +75,21 @@ class SideEvidence:
 
     @property
     def digest(self) -> str:
-        """The name of these attempts, whatever their order."""
+        """The digest of these attempts in any order."""
         rows = ((result_values(each.result), each.run, each.scored_at) for each in self.attempts)
         return f"sha256:{hashlib.sha256(msgspec.json.encode(sorted(rows))).hexdigest()}"
 
 
 @dataclass(frozen=True)
 class SuiteEvidence:
-    """`tasks` is empty where nobody knows which there should be."""
+    """`tasks` is empty if the suite's tasks are unknown."""
 
     suite: str
     version: str | None
     tasks: Sequence[str]
     candidate: SideEvidence
     incumbent: SideEvidence | None
-    #: Why no version counts, though there are some.
+    #: Why no version counts, though some exist.
     unlisted: str | None = None
     journal: JournalHead = NOTHING_RECORDED
     alterations: Sequence[str] = ()
@@ -97,7 +97,7 @@ class SuiteEvidence:
 
 @dataclass(frozen=True)
 class LiveLook:
-    """The newest look at the running canary; without a document nobody looked yet."""
+    """The newest look at the running canary; without a document there was none."""
 
     since_version: int | None
     at: int | None = None
@@ -123,7 +123,7 @@ class Evidence:
     suites: dict[str, SuiteEvidence] = field(default_factory=dict)
     full: bool = True
     live: LiveLook | None = None
-    #: What of the candidate's training data is not to be trained on any more.
+    #: Sessions of the candidate's training that were erased or lost their consent.
     training: MarkedTraining = field(default_factory=MarkedTraining)
     #: By actor, since the last rollback.
     approvals: Sequence[GivenApproval] = ()
@@ -140,12 +140,12 @@ def gather_evidence(
     share: float | None = None,
     at_us: int | None = None,
 ) -> Evidence:
-    """Read in the transaction that read the channel. Raises CheckpointUnknown."""
+    """Gather evidence in the transaction that read the channel. Raises CheckpointUnknown."""
     tenant = channel.tenant
     candidate = find_in(connection, tenant, checkpoint)
     incumbent = find_in(connection, tenant, channel.checkpoint) if channel.checkpoint else None
     policy, problem = _read_policy(connection, channel)
-    # A canary with more than the last of its steps is no canary any more.
+    # A share above the last step is no canary.
     steps = (policy.canary if policy and policy.canary else CanarySteps()).steps
     full = full or (share is not None and share > steps[-1])
     names = (candidate.name, incumbent.name if incumbent else None)
@@ -157,7 +157,7 @@ def gather_evidence(
     live = _live_look(connection, channel, candidate.name) if channel.version and full else None
     training = marked_training(connection, candidate)
     approvals = _approvals(connection, channel, candidate.name)
-    if at_us is None:  # after all else, so that nothing that was read is later
+    if at_us is None:  # last, so that nothing read is later
         at_us = connection.execute(sa.select(now_us())).scalar_one()
     return Evidence(
         channel=channel.name,
@@ -191,14 +191,14 @@ def _approvals(
 
 
 def _read_policy(connection: Connection, channel: GatedChannel) -> tuple[Policy | None, str | None]:
-    """The channel's policy, or why it cannot be used. Both are None where it has none."""
+    """The channel's policy, or why it cannot be used; None for both without a policy."""
     if channel.policy is None:
         return None, None
     columns = gate_policy.c
     query = sa.select(columns.text).where(columns.tenant == channel.tenant)
     text = connection.scalar(query.where(columns.digest == channel.policy))
     if text is None or text_digest(text) != channel.policy:
-        return None, f"the policy {channel.policy} is not stored as it was written"
+        return None, f"the stored policy {channel.policy} is missing or changed"
     try:
         return parse(text, f"the policy of the channel {channel.name}"), None
     except InvalidInput as error:
@@ -212,16 +212,16 @@ def _suite_evidence(
     pinned: str | None,
     names: tuple[str, str | None],
 ) -> SuiteEvidence:
-    """`pinned` is the version that the policy names; else the newest one counts."""
+    """`pinned` is the version that the policy names; otherwise the newest one counts."""
     versions = read_versions(connection, tenant, suite)
     matching = [known for known in versions if pinned in (None, known.version)]
     counting, unlisted = (matching[-1] if matching else None), None
     listing = [known.version for known in versions if known.tasks]
     if counting and pinned is None and listing and not counting.tasks:
-        # Results of a few tasks under a new version must not pass for the whole suite.
+        # A few results under a new version must not pass for the whole suite.
         unlisted = (
             f"the tasks of {suite} at its newest version {counting.version} are unknown; those at"
-            f" {listing[-1]} are known: name the version that counts under [suites] of the policy"
+            f" {listing[-1]} are known: name the version under [suites] of the policy"
         )
         counting = None
     candidate, incumbent = (
@@ -247,7 +247,7 @@ def _side_evidence(
     bound, design = read_bound_attempts(connection, scope), read_design(connection, scope)
     attempts, alterations = bound.attempts, list(bound.alterations)
     if (design.text if design else None) != bound.journal.design:
-        alterations.append(f"the plan of {name} on {suite} is not the one that was made")
+        alterations.append(f"the plan of {name} on {suite} was changed")
     runs = benchmark_run.c
     query = sa.select(runs.kind, runs.source, runs.conditions)
     sources = set()
@@ -261,7 +261,7 @@ def _side_evidence(
 
 
 def _live_look(connection: Connection, channel: GatedChannel, candidate: str) -> LiveLook:
-    """Looks at an earlier canary with the same checkpoint do not count."""
+    """The newest look since the present canary started."""
     if channel.canary != candidate:
         return LiveLook(None)
     columns, since = live_look.c, channel.canary_since
@@ -285,8 +285,8 @@ def _live_look(connection: Connection, channel: GatedChannel, candidate: str) ->
 def approve(
     database: Database, *, tenant: str, channel: str, checkpoint: str, actor: str, reason: str
 ) -> GivenApproval:
-    """Approve of a checkpoint, by its name or digest; again, it is as new as the last time. Raises
-    CheckpointUnknown, InvalidInput."""
+    """Approve a checkpoint by name or digest; a repetition renews it. Raises CheckpointUnknown,
+    InvalidInput."""
     check_channel_name(channel)
     actor, reason = check_name("Who does it", actor), check_reason(reason)
     with database.write() as connection:

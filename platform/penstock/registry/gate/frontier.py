@@ -1,5 +1,5 @@
-"""Quality against cost of the checkpoints that were scored on a suite, and those that no other
-beats in both. Drawn as one HTML page that needs nothing else."""
+"""Quality against cost of the checkpoints scored on a suite, with their Pareto frontier. Drawn as
+one self-contained HTML page."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from penstock.backends.database.engine import Database
 from penstock.core.errors import ExtraMissing
 from penstock.registry.checkpoints.tables import benchmark_attempt, checkpoint
 
-#: What stands for cost, the first that every checkpoint says of every attempt: attempts that say
-#: nothing of it are often the long ones.
+#: Metrics of cost. The first one that every attempt reports is used: attempts without a value are
+#: often the long ones.
 _COSTS = ("cost_usd", "completion_tokens", "latency_s")
 
 
@@ -24,7 +24,7 @@ class FrontierPoint:
 
 @dataclass(frozen=True)
 class FrontierPicture:
-    """`cost` names the metric. `marks` says of some checkpoints what they are here."""
+    """`cost` names the metric. `marks` labels some checkpoints, such as the candidate."""
 
     suite: str
     cost: str
@@ -37,7 +37,7 @@ class FrontierPicture:
 
 
 def frontier(points: Iterable[FrontierPoint]) -> list[FrontierPoint]:
-    """The points that no other equals or beats in both, the cheapest first."""
+    """The points that no other point matches in both, the cheapest first."""
     best: list[FrontierPoint] = []
     for point in sorted(points, key=lambda each: (each.cost, -each.quality, each.checkpoint)):
         if not best or point.quality > best[-1].quality:
@@ -48,9 +48,10 @@ def frontier(points: Iterable[FrontierPoint]) -> list[FrontierPoint]:
 def frontier_picture(
     database: Database, tenant: str, suite: str, version: str, marks: dict[str, str]
 ) -> FrontierPicture | None:
-    """Without withdrawn checkpoints. None where the cost of fewer than two is known."""
+    """The picture of a suite, without withdrawn checkpoints. None if fewer than two have known
+    costs."""
     columns = benchmark_attempt.c
-    # By task first: each counts once, however often it was tried.
+    # Averaged by task first, so that each task counts once.
     by_task = (
         sa.select(
             columns.checkpoint,
@@ -86,7 +87,7 @@ def _silent(column: sa.ColumnElement[object]) -> sa.ColumnElement[int]:
 
 
 def draw_html(pictures: Sequence[FrontierPicture], title: str) -> str:
-    """One page with the drawing program in it. Raises ExtraMissing."""
+    """Draw pictures as one page, scripts included. Raises ExtraMissing."""
     try:
         from plotly.graph_objects import Figure
         from plotly.io import to_html

@@ -1,4 +1,4 @@
-"""What a channel demands of a checkpoint, as people write it in TOML."""
+"""The policy of a channel: its requirements for a checkpoint, written in TOML."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from penstock.core import toml_document as toml
 from penstock.core.errors import InvalidInput
 from penstock.registry.checkpoints.digests import text_digest
 
-#: What a suite's attempts are compared by; `invalid_tool_calls` is their share of all tool calls.
+#: Metrics of attempts; `invalid_tool_calls` is a share of all tool calls.
 Metric = Literal[
     "score", "completion_tokens", "prompt_tokens", "cost_usd", "latency_s", "steps",
     "invalid_tool_calls", "edited", "asked",
@@ -22,7 +22,7 @@ METRICS: tuple[Metric, ...] = get_args(Metric)
 #: Metrics between 0 and 1; the others have no upper end.
 SHARES = frozenset[Metric]({"score", "invalid_tool_calls", "edited", "asked"})
 _LIMITS: tuple[LimitKind, ...] = get_args(LimitKind)
-#: Live metrics of which nobody wants more.
+#: Live metrics where less is better.
 LESS_IS_BETTER = frozenset(
     {
         "asked_instead", "censored", "clarifying_questions", "completion_tokens",
@@ -32,13 +32,13 @@ LESS_IS_BETTER = frozenset(
         "user_messages",
     }
 )  # fmt: skip
-#: With fewer tasks no test keeps its error rate, whatever a policy says.
+#: With fewer tasks no test keeps its error rate.
 TASKS_LEAST = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class Requirement:
-    """The mean over tasks against a limit, and against the incumbent's within a `margin`."""
+    """The mean over tasks against a limit, or against the incumbent within a `margin`."""
 
     suite: str
     metric: Metric = "score"
@@ -49,13 +49,13 @@ class Requirement:
     alpha: toml.Number = 0.05
     min_tasks: Annotated[int, TASKS_LEAST] = 30
     attempts: toml.Positive = 1
-    #: Of a metric without an upper end: the most that an attempt can have, as what is missing may.
+    #: The largest value of an attempt, for metrics without an upper end. It bounds missing values.
     most: toml.Number | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Guard:
-    """Shares of the incumbent's value, to which `slack` is added; `max` and `min` are absolute."""
+    """A limit relative to the incumbent, plus `slack`; `max` and `min` are absolute."""
 
     suite: str
     metric: Metric
@@ -63,7 +63,7 @@ class Guard:
     limit: toml.Number
     slack: toml.Number = 0.0
     alpha: toml.Number = 0.05
-    #: As in a requirement; of invalid tool calls: the most calls that an attempt can make.
+    #: As in a requirement; for invalid tool calls, the most calls of an attempt.
     most: toml.Number | None = None
 
 
@@ -73,32 +73,32 @@ class LiveRequirement:
     direction: Direction = "max"
     margin: toml.Number
     alpha: toml.Number = 0.05
-    #: How many sessions with a value each checkpoint needs; with fewer nothing passes.
+    #: Sessions with a value that each checkpoint needs to pass.
     min_sessions: toml.Positive = 100
-    #: Of a reward: its definition and its horizon; None means those of the definition itself.
+    #: The definition and horizon of a reward; None for the current definition's.
     definition: str | None = None
     horizon_s: toml.NotNegative | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class CanarySteps:
-    """The shares of traffic that a canary gets, and how long it keeps each at least."""
+    """The traffic shares of a canary, and the shortest time at each."""
 
     steps: tuple[toml.Number, ...] = (0.05, 0.25, 0.5)
     min_age_s: toml.Seconds = 1_800
     auto_step: bool = False
-    #: How long a new current checkpoint is watched, beside the one before.
+    #: How long a new checkpoint is compared with the former one.
     watch_s: toml.Seconds = 86_400
 
     def __post_init__(self) -> None:
         steps = self.steps
         if not steps or sorted(set(steps)) != list(steps) or not 0 < steps[0] <= steps[-1] < 1:
-            raise ValueError(f"steps have to grow, between 0 and 1, and are {list(steps)!r}")
+            raise ValueError(f"steps must grow between 0 and 1, not {list(steps)!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvidenceRules:
-    """How old an attempt may be. With more errors than the share the suite is broken."""
+    """The oldest age of attempts. A larger share of errors makes the suite an ERROR."""
 
     max_age_s: toml.Seconds | None = None
     max_error_share: float = 0.25
@@ -106,7 +106,8 @@ class EvidenceRules:
 
 @dataclass(frozen=True, kw_only=True)
 class DataRules:
-    """Whether learned sessions that should not be there are told of, or keep it from a PASS."""
+    """Whether learned sessions that were erased or lost their consent cause a warning or block a
+    PASS."""
 
     erased: DataRule = "warn"
     withdrawn: DataRule = "warn"
@@ -114,7 +115,7 @@ class DataRules:
 
 @dataclass(frozen=True, kw_only=True)
 class ApprovalRule:
-    """What people said before the last rollback, or before `max_age`, does not count."""
+    """Approvals before the last rollback, or older than `max_age`, do not count."""
 
     people: toml.Positive = 1
 
@@ -138,9 +139,9 @@ class Policy:
     live: tuple[LiveRequirement, ...] = ()
     canary: CanarySteps | None = None
     evidence: EvidenceRules = EvidenceRules()
-    #: Whether every requirement has to be met or one of them; guards always have to hold.
+    #: Whether all requirements must be met, or any; guards must always hold.
     combine: Combine = "all"
-    #: The versions of suites that count, where it is not the newest one.
+    #: Versions of suites that count; by default the newest.
     versions: Mapping[str, str]
     leave_out: tuple[LeftOutTasks, ...] = ()
     data: DataRules = DataRules()
@@ -156,13 +157,13 @@ class Policy:
         return sorted(named | {guard.suite for guard in self.guards})
 
     def left_out(self, suite: str) -> dict[str, str]:
-        """The tasks of a suite that are left out, each with the reason."""
+        """The left out tasks of a suite, each with the reason."""
         entries = (entry for entry in self.leave_out if entry.suite == suite)
         return {task: entry.reason for entry in entries for task in entry.tasks}
 
     @property
     def chances(self) -> int:
-        """How many chances a checkpoint has to be lucky: an alpha is divided by them."""
+        """The number of chances to pass by luck; alpha is divided by it."""
         return len(self.require) if self.combine == "any" else 1
 
 
@@ -176,13 +177,13 @@ class _GateRules:
 
 
 def parse(content: str, where: str) -> Policy:
-    """`where` says in messages whose policy it is. Raises InvalidInput."""
+    """Parse a policy. `where` names it in messages. Raises InvalidInput."""
     document = toml.parse_toml(content, where)
     tables = ("canary", "evidence", "gate", "suites", "data", "approval")
     toml.refuse_unknown(document, ("require", "guard", "live", "leave_out", *tables), where)
     require = _entries(document, "require", where, _requirement)
     if not require:
-        raise InvalidInput(what=where, why="it has no [[require]]: it would let anything pass")
+        raise InvalidInput(what=where, why="it has no [[require]], so anything would pass")
     suites = toml.table(document, "suites", where)
 
     def section(kind: type[_Section], key: str) -> _Section:
@@ -221,19 +222,19 @@ def _entries(
 ) -> tuple[_Part, ...]:
     entries = document.get(key, [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise InvalidInput(what=where, why=f"{key} is written as [[{key}]]")
+        raise InvalidInput(what=where, why=f"{key} must be written as [[{key}]]")
     parts = []
     for number, entry in enumerate(entries, 1):
         place = f"[[{key}]] {number} of {where}"
         parts.append(read(entry, place))
         if not 0.0001 <= (alpha := getattr(parts[-1], "alpha", 0.05)) <= 0.25:
-            raise InvalidInput(what=place, why=f"alpha lies from 0.0001 to 0.25, and is {alpha!r}")
+            raise InvalidInput(what=place, why=f"alpha must be from 0.0001 to 0.25, not {alpha!r}")
     return tuple(parts)
 
 
 def _requirement(entry: Mapping[str, Any], where: str) -> Requirement:
     metric = _metric(entry, where, "score")
-    # Nobody wants more costs; where it is a matter of taste the policy says so.
+    # Lower is better for costs. For matters of taste the policy says so.
     better = "max" if metric in {"score", "edited", "asked"} else "min"
     required = toml.read_section(Requirement, {"direction": better, **entry}, where)
     most = 1 if metric in SHARES else None
@@ -248,11 +249,11 @@ def _requirement(entry: Mapping[str, Any], where: str) -> Requirement:
     elif required.margin is None and absolute not in entry:
         why = f"it needs a margin, a {absolute} or both"
     elif required.minimum == 0 or (most and 1 in (required.margin, required.maximum)):
-        why = "a margin of 1, a minimum of 0 or a maximum of 1 would let anything pass"
+        why = "with a margin of 1, a minimum of 0 or a maximum of 1 anything would pass"
     elif required.margin == 0:  # a few more tasks might always differ
         why = (
-            "a margin of 0 asks to show that it is better, which an equal checkpoint never"
-            " does: write the least loss that matters, such as margin = 0.02"
+            "a margin of 0 requires an improvement, which an equal checkpoint never shows:"
+            " write the least loss that matters, such as margin = 0.02"
         )
     if why:
         raise InvalidInput(what=where, why=why)
@@ -277,8 +278,8 @@ def _guard(entry: Mapping[str, Any], where: str) -> Guard:
     guard = toml.read_section(Guard, section | {"kind": kind, "limit": entry[kind]}, where)
     if guard.limit == 0 and guard.slack == 0 and kind != "min":
         why = (
-            f"{kind} = 0 leaves no room, so that an equal checkpoint never shows that it"
-            f" holds: write the least that matters, such as {kind} = 0.05"
+            f"{kind} = 0 leaves no room, so an equal checkpoint never passes: write the least"
+            f" change that matters, such as {kind} = 0.05"
         )
         raise InvalidInput(what=where, why=why)
     return guard
@@ -303,10 +304,10 @@ def _check_most(entry: Mapping[str, Any], metric: Metric, where: str) -> None:
     if "most" not in entry:
         return
     if metric in SHARES and metric != "invalid_tool_calls":
-        why = f"most has no meaning for {metric}, which is at most 1"
+        why = f"{metric} is at most 1, so `most` has no meaning"
         raise InvalidInput(what=where, why=why)
     if (value := toml.number(entry["most"], "most", where)) <= 0:
-        raise InvalidInput(what=where, why=f"most has to be over 0, and is {value!r}")
+        raise InvalidInput(what=where, why=f"most must be over 0, not {value!r}")
 
 
 def _metric(entry: Mapping[str, Any], where: str, default: Metric | None) -> Metric:
@@ -325,5 +326,5 @@ def _check_limit(
         return
     value = toml.number(entry[key], key, where)
     if value < 0 or (most is not None and value > most):
-        span = "not be negative" if most is None else f"lie between 0 and {most:g}"
-        raise InvalidInput(what=where, why=f"{key} has to {span}, and is {value!r}")
+        span = "at least 0" if most is None else f"between 0 and {most:g}"
+        raise InvalidInput(what=where, why=f"{key} must be {span}, not {value!r}")

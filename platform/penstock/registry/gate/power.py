@@ -1,18 +1,23 @@
-"""The power of a policy on a suite: how likely it decides, and what number of tasks it takes."""
+"""The power of a policy on a suite: how likely it decides, and how many tasks that takes."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 import sqlalchemy as sa
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from penstock.backends.database.engine import Database
+from penstock.core.endpoint import Caller, Endpoint, Request
 from penstock.core.errors import InvalidInput
+from penstock.core.room import Endpoints
+from penstock.lake.lake import Lake
 from penstock.registry.checkpoints.attempts import RecordedAttempt, attempts_of
 from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.checkpoints.registration import find
@@ -24,14 +29,14 @@ from penstock.registry.gate.statistics import Ranges, Values, lower_bound
 
 POWER = 0.8
 _TASKS_MOST, _ATTEMPTS_MOST = 100_000, 64
-#: For samples of up to so many tasks the bound is computed, beyond that it is scaled.
+#: The bound is computed for at most this many tasks, and scaled beyond.
 _COMPUTED_TASKS_MAX = 400
-#: The variance of one attempt at a realistic task, where a suite has no attempts to learn from:
-#: chances to solve tasks spread as Beta(0.6, 0.6), many nearly always or nearly never solved.
+#: The variance of one attempt, assumed for a suite without attempts. Chances to solve tasks follow
+#: Beta(0.6, 0.6): many are nearly always or nearly never solved.
 _WITHIN_ASSUMED = 0.136
-#: What a plan shows where the caller names nothing else.
+#: The defaults of a plan.
 _TASKS, _ATTEMPTS, _MARGINS = (30, 80, 200, 500), (1, 2, 4, 8), (0.01, 0.02, 0.05, 0.1)
-#: From the attempts of at most so many checkpoints a spread is learned.
+#: A spread is learned from at most this many checkpoints.
 _SIDES_MAX = 2
 _TINY = 1e-12
 
@@ -49,7 +54,7 @@ class Spread:
 
 @dataclass(frozen=True, kw_only=True)
 class MissingShares:
-    """Shares of attempts that are errors, and of tasks without a score; a task's mean score."""
+    """Shares of attempts with errors and of tasks without a score; a task's mean score."""
 
     errors: float = 0.0
     unscored: float = 0.0
@@ -57,13 +62,13 @@ class MissingShares:
 
     @property
     def variance(self) -> float:
-        """What unscored tasks add to the variance between tasks."""
+        """The variance between tasks that unscored tasks add."""
         return self.unscored * self.mean * (1 - self.mean)
 
     def widen(self, values: Values, attempts: int) -> Ranges:
-        """Some of the values are missing, all of them or in part: evenly among them."""
+        """Ranges of values, with missing ones spread evenly among them."""
         low, high, seen = values.copy(), values.copy(), values.copy()
-        touched = 1 - (1 - self.errors) ** (2 * attempts)  # tasks of which an attempt is an error
+        touched = 1 - (1 - self.errors) ** (2 * attempts)  # tasks with an error
         at = _evenly(values.size, touched)
         low[at] -= self.errors / max(touched, _TINY)
         high[at] += self.errors / max(touched, _TINY)
@@ -77,7 +82,7 @@ class MissingShares:
 NOTHING_MISSING = MissingShares()
 
 ASSUMED = Spread(between=0.0, within=2 * _WITHIN_ASSUMED)
-#: By how many checkpoints the spread was learned from.
+#: Texts by the number of checkpoints that the spread was learned from.
 _SOURCES = (
     "assumed: tasks solved with chances spread as Beta(0.6, 0.6), and an equal candidate",
     "the recorded attempts of one checkpoint",
@@ -92,13 +97,14 @@ def _evenly(size: int, share: float) -> NDArray[np.intp]:
 def spread_of(
     candidate: Mapping[str, Sequence[float]], incumbent: Mapping[str, Sequence[float]]
 ) -> Spread | None:
-    """Learned from attempts. None where no task was tried twice: what is chance is unknown then."""
+    """Learn the spread from attempts. None if no task was tried twice, since chance is then
+    unknown."""
     tasks = sorted(candidate.keys() & incumbent.keys())
     sides = [_within([side[task] for task in tasks]) for side in (candidate, incumbent)]
     known = [variance for variance in sides if variance is not None]
     if len(tasks) < 2 or not known:
         return None
-    # A side whose tasks were tried once is taken to vary as the other one does.
+    # A side with single attempts is assumed to vary like the other one.
     variances = [known[0] if variance is None else variance for variance in sides]
     noise = sum(
         variance * float(np.mean([1 / len(side[task]) for task in tasks]))
@@ -123,7 +129,8 @@ def power(
     difference: float = 0.0,
     missing: tuple[MissingShares, int] = (NOTHING_MISSING, 1),
 ) -> float:
-    """How likely a candidate with such a difference passes. `missing` is at so many attempts."""
+    """The chance that a candidate with this difference passes. `missing` holds for this many
+    attempts."""
     from scipy.special import ndtr
 
     room = margin + difference - _distance(tasks, deviation, alpha, *missing)
@@ -134,12 +141,12 @@ def power(
 
 
 def tasks_for(deviation: float, **assumed: Any) -> int | None:
-    """The fewest tasks with which it passes with the chance POWER; None where too many."""
+    """The fewest tasks that pass with the chance POWER; None if too many."""
     return _least(2, _TASKS_MOST, lambda tasks: power(tasks, deviation, **assumed) >= POWER)
 
 
 def attempts_for(spread: Spread, tasks: int, **assumed: Any) -> int | None:
-    """The same with more attempts at the same tasks; None where no number of them does it."""
+    """The fewest attempts per task that pass with the chance POWER; None if too many."""
     return _least(
         1, _ATTEMPTS_MOST, lambda count: power(tasks, spread.deviation(count), **assumed) >= POWER
     )
@@ -149,15 +156,15 @@ def attempts_for(spread: Spread, tasks: int, **assumed: Any) -> int | None:
 def _distance(
     tasks: int, deviation: float, alpha: float, missing: MissingShares, attempts: int
 ) -> float:
-    """How far the gate's own lower bound lies below the mean of a normally spread sample."""
+    """The distance between the mean of a normal sample and the gate's lower bound."""
     from scipy.special import ndtri
 
-    if tasks > _COMPUTED_TASKS_MAX:  # the bound's parts fall as 1 / √tasks and as 1 / tasks
+    if tasks > _COMPUTED_TASKS_MAX:  # parts of the bound shrink with 1 / √tasks and 1 / tasks
         whole = NOTHING_MISSING, 1
         computed = _distance(_COMPUTED_TASKS_MAX, deviation, alpha, *whole)
         root = -float(ndtri(alpha)) * deviation
         rest = max(computed - root / _COMPUTED_TASKS_MAX**0.5, 0.0)
-        # What is missing costs as much with any number of tasks.
+        # Missing results cost the same with any number of tasks.
         cost = _distance(_COMPUTED_TASKS_MAX, deviation, alpha, missing, attempts) - computed
         return float(root / tasks**0.5 + rest * _COMPUTED_TASKS_MAX / tasks + cost)
     drawn = ndtri((np.arange(tasks) + 0.5) / tasks) * deviation
@@ -212,7 +219,7 @@ def plan_power(
     errors: float | None = None,
     unscored: float | None = None,
 ) -> list[PowerPlan]:
-    """For each requirement on the suite with a margin. Raises InvalidInput, CheckpointUnknown."""
+    """Plan each requirement on the suite with a margin. Raises InvalidInput, CheckpointUnknown."""
     planned = [
         each
         for each in policy.require
@@ -248,7 +255,7 @@ def plan_power(
         asked = {"errors": errors, "unscored": unscored}
         told = {name: share for name, share in asked.items() if share is not None}
         missing = replace(missing, **told)
-        # Of one checkpoint alone an equal candidate is thought to follow.
+        # With one checkpoint, the candidate is assumed equal to it.
         learned = spread_of(sides[0], sides[-1]) if sides else None
         source, spread = _SOURCES[len(sides) if learned else 0], learned or ASSUMED
         margin, alpha = required.margin or 0.0, required.alpha / policy.chances
@@ -272,7 +279,7 @@ def missing_shares(
     scores: Sequence[Mapping[str, Sequence[float]]],
     tasks: Collection[str],
 ) -> MissingShares:
-    """As recorded. Where nobody knows the tasks, those count that were tried."""
+    """Missing shares as recorded. If the suite's tasks are unknown, the tried ones count."""
     attempts = [each.result for side in recorded for each in side]
     tasks = tasks or {attempt.task for attempt in attempts}
     if not scores or not tasks:
@@ -301,3 +308,45 @@ def _most_tried(database: Database, tenant: str, suite: str, version: str) -> li
     )
     with database.read() as connection:
         return list(connection.scalars(query))
+
+
+class PlansAnswer(msgspec.Struct):
+    plans: list[PowerPlan]
+
+
+Attempts = Annotated[int, Meta(ge=1, le=64)]
+Tasks = Annotated[int, Meta(ge=10, le=2_000)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+
+
+class PlanRequest(Request):
+    """`policy` is TOML text; `difference` is the true advantage of the candidate."""
+
+    suite: str
+    policy: str
+    checkpoints: list[str] = []  # noqa: RUF012  # msgspec copies it
+    attempts: Annotated[list[Attempts], Meta(max_length=8)] = []  # noqa: RUF012
+    tasks: Annotated[list[Tasks], Meta(max_length=8)] = []  # noqa: RUF012
+    difference: float = 0.0
+    errors: Share | None = None
+    unscored: Share | None = None
+
+
+def _plan(lake: Lake, caller: Caller, request: PlanRequest) -> PlansAnswer:
+    from penstock.registry.gate.policy import parse
+
+    fields = msgspec.structs.asdict(request)
+    suite, policy = fields.pop("suite"), parse(fields.pop("policy"), "the policy")
+    return PlansAnswer(plan_power(lake.database, caller.tenant, suite, policy, **fields))
+
+
+PLAN_POWER = Endpoint(
+    "POST /v1/suites/{suite}/plan",
+    _plan,
+    ("read", "promote"),
+    "How likely a candidate passes a policy; changes nothing",
+    refused={404: "The checkpoint does not exist."},
+    reads_rows=True,
+)
+
+ENDPOINTS: Endpoints = [PLAN_POWER]

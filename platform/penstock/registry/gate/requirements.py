@@ -1,5 +1,7 @@
-"""Whether a checkpoint meets the requirements of a policy (its own mean against a minimum, its
-difference from the incumbent against a margin), and whether the guards hold."""
+"""Judgment of requirements and guards.
+
+A requirement compares the mean with a minimum, and the difference from the incumbent with a margin.
+"""
 
 from dataclasses import asdict, replace
 from math import isfinite
@@ -26,7 +28,7 @@ _COMPARED_LEAST = 2
 
 
 def judge_requirement(required: Requirement, results: SuiteResults, alpha: float) -> PartVerdict:
-    """With an `alpha` of 0 nothing may be decided yet. The numbers are told all the same."""
+    """Judge a requirement. With an `alpha` of 0 nothing is decided, but the numbers are given."""
     facts = asdict(required) | {"alpha": alpha, "alpha_asked": required.alpha}
     if required.most is None:
         del facts["most"]
@@ -78,7 +80,7 @@ def _against_limit(
     alpha: float,
     facts: dict[str, Any],
 ) -> Finding | None:
-    """The candidate's own mean against the minimum or maximum."""
+    """Compare the candidate's mean with the minimum or maximum."""
     lower_is_better = required.direction == "min"
     limit = required.maximum if lower_is_better else required.minimum
     if limit is None:
@@ -96,7 +98,7 @@ def _against_limit(
     name = "maximum" if lower_is_better else "minimum"
     if estimated.upper < sign * limit:
         shown_mean = shown_beside(mean, limit)
-        why = f"its {required.metric} of {shown_mean} is shown to miss the {name} {limit:g}"
+        why = f"{required.metric} {shown_mean}; the {name} is {limit:g}"
         return "FAIL", why + amounts.missing_text("at their best")
     outcome: Outcome = "PASS" if estimated.lower >= sign * limit else "INCONCLUSIVE"
     shown = own["upper" if lower_is_better else "lower"]
@@ -146,11 +148,12 @@ def _advice(
     compared: Comparison,
     facts: dict[str, Any],
 ) -> str:
-    """What would decide, four times in five, if things are as they seem."""
+    """Say how many tasks or attempts decide with a chance of 80 %, if the present estimates
+    hold."""
     unit = _metric_scale(required, (compared.candidate_mean + compared.incumbent_mean) / 2) or 1.0
     allowed, difference = (required.margin or 0.0) / unit, compared.difference / unit
     ends = gains.means[0] / unit, gains.means[1] / unit
-    if difference < -allowed:  # then it is the FAIL that would be shown
+    if difference < -allowed:  # then a FAIL would be decided
         allowed, difference = -allowed, -ends[1]
     else:
         difference = ends[0]
@@ -165,21 +168,23 @@ def _advice(
             spread = Spread(between=spread.between / unit**2, within=spread.within / unit**2)
             attempts = attempts_for(spread, compared.tasks, **assumed)
     missing = amounts.missing
-    if missing and count is not None and count <= compared.tasks:  # but for what is missing
+    if (
+        missing and count is not None and count <= compared.tasks
+    ):  # only missing results prevent a decision
         facts["decides"] = {"tasks": None, "attempts": None}
-        return f"results of {listed(missing)} decide, if they are like the others"
+        return f"results of {listed(missing)} would decide, if they are like the others"
     count = max(count, compared.tasks + 1) if count else None
     facts["decides"] = {"tasks": count, "attempts": attempts}
     if count is not None:
         more = f", or {attempts} attempts at each of these" if attempts is not None else ""
-        return f"if that stays so, {count} tasks decide{more}"
+        return f"at these values {count} tasks decide{more}"
     if missing:
         return f"no number of tasks would decide while {listed(missing)} have no results"
-    return "no number of tasks would decide soon: the difference lies at the margin"
+    return "no number of tasks would decide soon: the difference is close to the margin"
 
 
 def _metric_scale(required: Requirement, mean: float) -> float | None:
-    """None between 0 and 1. A ratio of sums may leave that span."""
+    """The scale of a metric. None for one between 0 and 1, which ratios of sums may leave."""
     if required.metric == "invalid_tool_calls":
         return 1.0
     return None if required.metric in SHARES else abs(mean)
@@ -190,12 +195,12 @@ def _scales(required: Requirement, least: float, most: float) -> tuple[float, fl
     return None if first is None or last is None else (first, last)
 
 
-# Guards. One relative to the incumbent is a limit on a mean over tasks as well: `candidate −
-# (1 + limit) × incumbent` is at most 0. So no ratio of two uncertain numbers has to be bounded.
+# Guards. A relative one is also a limit on a mean over tasks: `candidate − (1 + limit) × incumbent`
+# is at most 0. So no ratio of two uncertain numbers must be bounded.
 
 
 def judge_guard(guard: Guard, results: SuiteResults) -> PartVerdict:
-    """The numbers are told also where a gap leaves nothing to decide."""
+    """Judge a guard. The numbers are given even if a gap prevents a decision."""
     strict = replace(guard, alpha=results.level(guard.alpha))
     facts = asdict(strict) | {"alpha_asked": guard.alpha}
     if guard.most is None:
@@ -216,7 +221,7 @@ def judge_guard(guard: Guard, results: SuiteResults) -> PartVerdict:
 
 
 def measure_guard(guard: Guard, amounts: MetricAmounts) -> PartVerdict:
-    """`value` lies between `lower` and `upper`; each is wrong in alpha of all cases."""
+    """`value` lies between `lower` and `upper`; each bound is wrong in alpha of all cases."""
     limit, (mean, ours) = guard.limit, amounts.ranges(amounts.sides[0])
     facts: dict[str, Any] = dict.fromkeys(("incumbent_mean", "value", "lower", "upper", "p"))
     facts |= {"tasks": len(amounts.tasks), "candidate_mean": mean}
@@ -239,7 +244,7 @@ def measure_guard(guard: Guard, amounts: MetricAmounts) -> PartVerdict:
     excess = estimate(over, limit=0.0, alpha=guard.alpha, scale=scales)
     facts["p"] = excess.p_worse
     outcome: Outcome = "INCONCLUSIVE"
-    why = "too few results to say whether it holds"
+    why = "too few results to decide"
     if excess.upper <= 0:
         outcome, why = "PASS", "it holds"
     elif excess.lower > 0:
@@ -267,7 +272,7 @@ def measure_guard(guard: Guard, amounts: MetricAmounts) -> PartVerdict:
 def _against_nothing(guard: Guard, incumbent: Ranges) -> tuple[Outcome, str] | None:
     least, most = incumbent.means
     if guard.kind == "max_decrease":
-        why = "the incumbent's is 0, which cannot decrease"
+        why = "the incumbent has 0, which cannot decrease"
         return ("PASS", why) if most == 0 else None
-    why = "the incumbent's is 0, and no increase is a share of that: give the guard a slack"
+    why = "the incumbent has 0, so an increase has no share: give the guard a slack"
     return ("INCONCLUSIVE", why) if least == 0 else None

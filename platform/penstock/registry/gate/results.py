@@ -1,6 +1,5 @@
-"""The results of a suite: which attempts count, what is wrong with them, and which are missing.
-
-Pure, and without statistics."""
+"""The results of a suite: which attempts count, their problems, and which are missing. Pure,
+without statistics."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,34 +12,34 @@ from penstock.registry.gate.designs import Design, count_attempts
 from penstock.registry.gate.evidence import Evidence, SideEvidence, SuiteEvidence
 from penstock.registry.gate.policy import EvidenceRules
 
-#: A clock that is put right goes back by less; what was written just before then seems later.
+#: A corrected clock goes back by less; earlier records then seem later.
 _CLOCK_BACK_SECONDS_MAX = 60
 _ERRORS_SHOWN = 3
 
 
 def is_from_the_future(moment: int, now: int) -> bool:
-    """Whether one of the two clocks was wrong."""
+    """Whether a moment is so late that one of two clocks was wrong."""
     return moment > now + _CLOCK_BACK_SECONDS_MAX * 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class SideResults:
     name: str
-    #: What its digest names: attempts up to the look that counts, also at tasks that are left out.
+    #: The attempts that its digest names: up to the look that counts, also at left out tasks.
     evidence: SideEvidence
-    #: The attempts that count: fresh enough and no errors, in their order.
+    #: The attempts that count: recent and without errors, sorted.
     scored: Sequence[RecordedAttempt]
     errors: int
-    #: What went wrong, how often and where; nothing without errors.
+    #: The errors, how often and where; empty without errors.
     errors_text: str
     stale: int
-    #: By task, how many attempts were made that are fresh enough, errors among them.
+    #: Recent attempts by task, errors included.
     tried: Mapping[str, int]
-    #: By task, how many attempts its design plans up to the look that counts.
+    #: Planned attempts by task, up to the look that counts.
     planned: Mapping[str, int]
 
     def wanted(self, task: str, attempts: int) -> int:
-        """How many attempts count at a task. Those without a score are missing."""
+        """The attempts that should count at a task; those without a score are missing."""
         return max(attempts, self.tried.get(task, 0), self.planned.get(task, 0))
 
 
@@ -48,14 +47,14 @@ class SideResults:
 class SuiteResults:
     evidence: SuiteEvidence
     problems: Sequence[str]
-    #: The tasks that count, on both sides: those of the suite, or that anybody tried.
+    #: The tasks that count on both sides: the suite's, or all that were tried.
     tasks: Sequence[str] = ()
     #: Of the candidate, and of the incumbent if there is one.
     sides: Sequence[SideResults] = ()
-    #: The candidate's, and the last look that is complete.
+    #: The candidate's design, and its last complete look.
     design: Design | None = None
     look: int = 0
-    #: By task, why the policy leaves it out.
+    #: The left out tasks, with the policy's reasons.
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -67,16 +66,18 @@ class SuiteResults:
         return [task for task in self.tasks if task not in scored]
 
     def level(self, alpha: float) -> float:
-        """The level at which a test errs in at most alpha of all cases, over all looks."""
+        """The level of a test that errs with at most alpha over all looks."""
         return self.design.level(self.look, alpha) if self.design else alpha
 
 
 def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules) -> SuiteResults:
     if suite.version is None:
-        problem = suite.unlisted or f"there is no suite {suite.suite}"
+        problem = suite.unlisted or f"the suite {suite.suite} does not exist"
         pinned = evidence.policy.versions.get(suite.suite) if evidence.policy else None
         if suite.unlisted is None and pinned is not None:
-            problem = f"there is no version {pinned} of {suite.suite}, which the policy names"
+            problem = (
+                f"the policy names the version {pinned} of {suite.suite}, which does not exist"
+            )
         return SuiteResults(suite, [*suite.alterations, problem])
     left_out = evidence.policy.left_out(suite.suite) if evidence.policy else {}
     wholes = [(evidence.candidate.name, suite.candidate)]
@@ -88,7 +89,7 @@ def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules
     for name, whole in wholes:
         kept = [each for each in whole.attempts if each.result.task not in left_out]
         side, planned = replace(whole, attempts=kept), {}
-        if design is not None and not results:  # it is the candidate's
+        if design is not None and not results:  # only the candidate has a design
             design = design.without(left_out)
             look, attempts = count_attempts(design, side.attempts)
             if look:
@@ -108,7 +109,7 @@ def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules
 def _side_results(
     suite: SuiteEvidence, name: str, side: SideEvidence, now: int, rules: EvidenceRules
 ) -> tuple[SideResults, str | None]:
-    """The second value is why they cannot be compared. Errors say nothing about the model."""
+    """The results of a side, and why they cannot be compared."""
     oldest = now - rules.max_age_s * 1_000_000 if rules.max_age_s is not None else 0
     fresh = [each for each in side.attempts if each.scored_at >= oldest]
     tried = Counter(each.result.task for each in fresh)
@@ -131,7 +132,7 @@ def _side_results(
     if not side.attempts and side.elsewhere:
         return results, (
             f"{name} was scored on another version of {suite.suite} ({listed(side.elsewhere)}),"
-            f" and {suite.version} counts: score it there, or name the version that counts under"
+            f" but {suite.version} counts: score it there, or name another version under"
             " [suites] of the policy"
         )
     if not side.attempts:
@@ -141,13 +142,13 @@ def _side_results(
     if suite.tasks and (others := side.tasks - {*suite.tasks}):
         strange = f"tasks that {suite.suite} does not have ({listed(others)})"
         return results, f"{name} has results of {strange}"
-    # The mean over tasks of the share of errors; rounded, so that a share at its limit is within.
+    # The mean share of errors over tasks, rounded so that a share at its limit is allowed.
     shares = fsum(failed[task] / tried[task] for task in failed)
     by_task = round(shares / max(len(tried), 1), 12)
     if errors and max(errors / len(fresh), by_task) > rules.max_error_share:
         return results, (
             f"{errors} of {len(fresh)} attempts of {name} on {suite.suite} are errors,"
-            f" {by_task:.1%} of a task's on average; at most {rules.max_error_share:.1%} are"
+            f" {by_task:.1%} per task on average; at most {rules.max_error_share:.1%} are"
             f" allowed: {results.errors_text}"
         )
     if not scored:

@@ -1,4 +1,4 @@
-"""What the gate brings."""
+"""The gate room."""
 
 from types import ModuleType
 
@@ -18,14 +18,14 @@ def tables() -> list[ModuleType]:
 
 
 def endpoints() -> Endpoints:
-    from penstock.registry.gate import endpoints
+    from penstock.registry.gate.power import ENDPOINTS
 
-    return endpoints.ENDPOINTS
+    return ENDPOINTS
 
 
 ROOM = Room(
     package="penstock.registry.gate",
-    summaries={"gate": "What a checkpoint has to show before a channel may point at it."},
+    summaries={"gate": "Decide whether a channel may point at a checkpoint."},
     commands=commands,
     tables=tables,
     endpoints=endpoints,

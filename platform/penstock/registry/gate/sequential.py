@@ -1,4 +1,4 @@
-"""Comparisons of two arms of live traffic, at any time and as often as one likes
+"""Comparison of two arms of live traffic, at any time and as often as wanted
 (bench/pages/sequential.md)."""
 
 from collections.abc import Iterable, Sequence
@@ -13,28 +13,28 @@ from penstock.registry.gate.policy import Direction
 Arm = Literal["current", "canary"]
 ArmOutcome = Literal["pass", "breach", "undecided"]
 
-#: With a mixture of this width, as a part of an information, the bound is narrowest there
-#: (for alpha from 0.1 to 0.001 within 2 %).
+#: The width of the mixture, as a part of the information, that makes the bound narrowest (within 2
+#: % for alpha from 0.1 to 0.001).
 _NARROWEST = 0.13
-#: Bounds are narrowest at the information with which an equal canary passes every second time,
-#: and one that is worse by four margins breaches.
+#: The information where an equal canary passes in half of all cases, and one that is worse by four
+#: margins breaches. Bounds are narrowest there.
 _TO_PASS = 8.0
 _TO_BREACH = _TO_PASS / 9
-#: Fewer users in an arm decide nothing: the bounds are asymptotic.
+#: Fewer users per arm decide nothing, since the bounds are asymptotic.
 _USERS_LEAST = 30
-#: About as many users have to show a variance before it counts as much as the one that is feared:
-#: more where the metric is rare.
+#: The observed variance outweighs the feared one from about this many users, or more for rare
+#: metrics.
 _DOUBT = 50.0
-#: How many users are thought to show all the variance that there can be.
+#: Users that are assumed to show the largest possible variance.
 _THOUGHT = 10.0
-#: How closely an unknown share is thought to lie around the expected one, as a number of users
-#: observed before: large and small mismatches are both found.
+#: Concentrations of the unknown share around the expected one, as a number of earlier users: so
+#: both large and small mismatches are found.
 _CONCENTRATIONS = (30.0, 300.0, 3000.0)
 
 
 @dataclass(frozen=True)
 class UserResult:
-    """How many sessions of one user in one arm during one phase there are, and their sum."""
+    """Sessions of one user in one arm during one phase: their number and their sum."""
 
     phase: int
     arm: Arm
@@ -50,8 +50,8 @@ class ArmRequest:
     direction: Direction
     #: On the metric's scale, and above 0.
     margin: float
-    #: The chance that an answer is wrong. Where several metrics may each end a canary,
-    #: `breach_alpha` is that chance for one of them: alpha / metrics.
+    #: The chance of a wrong answer. If each of several metrics may end a canary, `breach_alpha` is
+    #: the chance of one of them: alpha / metrics.
     alpha: float = 0.05
     breach_alpha: float | None = None
     bounds: tuple[float, float] | None = (0.0, 1.0)
@@ -60,7 +60,7 @@ class ArmRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class ArmComparison:
-    """`pass` and `breach` are shown. `difference` is canary − current on the metric's scale."""
+    """`pass` and `breach` are decisions. `difference` is canary − current on the metric's scale."""
 
     outcome: ArmOutcome
     why: str
@@ -73,22 +73,22 @@ class ArmComparison:
 
 
 def on_log_scale(value: float, floor: float = 1.0) -> float:
-    """What a cell sums up of a metric with a heavy tail. The floor keeps zeros out."""
+    """The logarithm of a value, for heavy-tailed metrics. The floor excludes zeros."""
     return log(max(value, floor))
 
 
 def log_margin(ratio: float) -> float:
-    """A margin of 0.1 lets the geometric mean be worse by 10 %."""
+    """The margin between logarithms. With 0.1 the geometric mean may be 10 % worse."""
     return log1p(ratio)
 
 
 def as_ratio(difference: float) -> float:
-    """A difference of logarithms, as a change: 0.1 is 10 % more."""
+    """Convert a difference of logarithms to a change: 0.1 is 10 % more."""
     return exp(difference) - 1
 
 
 def compare_arms(cells: Iterable[UserResult], request: ArmRequest) -> ArmComparison:
-    """Looks at all sessions there are. It may be asked at any time, and stopped on its answer."""
+    """Compare all sessions so far. Valid at any time, also if one stops at its answer."""
     cells = [cell for cell in cells if cell.count]
     sessions: dict[Arm, int] = {"current": 0, "canary": 0}
     for cell in cells:
@@ -113,8 +113,8 @@ def compare_arms(cells: Iterable[UserResult], request: ArmRequest) -> ArmCompari
 
 
 def mixture_bound(variance: Any, *, at: float, alpha: float) -> Any:
-    """How far an estimate may lie on one side of the truth. `at` is chosen before the data are
-    seen."""
+    """The distance that an estimate keeps from the truth on one side. `at` must be chosen before
+    seeing data."""
     rho = _NARROWEST * at
     information = 1 / np.maximum(variance, 1e-300)
     spread = information + rho
@@ -134,7 +134,7 @@ def bound_distances(variance: Any, request: ArmRequest) -> tuple[Any, Any]:
 def _difference(
     cells: Sequence[UserResult], request: ArmRequest
 ) -> tuple[dict[Arm, float], float, float]:
-    """By arm, how many users of equal weight would tell as much; canary − current; its variance."""
+    """The effective number of users by arm, the difference canary − current, and its variance."""
     mean = np.array([cell.total / cell.count for cell in cells])
     arm = np.array([cell.arm == "canary" for cell in cells], dtype=int)
     _, user = _numbered([cell.cluster for cell in cells])
@@ -150,13 +150,13 @@ def _difference(
     both = users.prod(axis=0) / np.maximum(users.sum(axis=0), 1)
     both = np.where(users.min(axis=0, initial=np.inf) >= 2, both, 0)
     shares = both / max(both.sum(), 1e-300)
-    # Of each mean in the difference: 1 in all for the canary, −1 for the current.
+    # Weights in the difference: 1 in total for the canary, −1 for the current.
     weights = (2 * arm - 1) * shares[phase] / own
     squares = [float((weights[arm == which] ** 2).sum()) for which in (0, 1)]
     current, canary = (1 / each if each else 0.0 for each in squares)
     means = sums(mean) / number
     away = (mean - means[arm, phase]) * np.sqrt(own / np.maximum(own - 1, 1))
-    # What a user adds in all phases and arms is one summand of the variance.
+    # A user's sum over phases and arms is one summand of the variance.
     by_user = np.bincount(user, weights=weights * away)
     more = missing_variance(users, means, sums(away**2) / number, request)
     variance = float((by_user**2).sum() + (shares**2 * more).sum())
@@ -170,16 +170,16 @@ def _numbered(names: Sequence[Any]) -> tuple[int, Any]:
 
 
 def missing_variance(users: Any, means: Any, spreads: Any, request: ArmRequest) -> Any:
-    """What the variances of the arms' means lack. All have the shape (arm, phase, …)."""
+    """The variance that the observed one lacks. All arrays have the shape (arm, phase, …)."""
     worse = -request.margin if request.direction == "max" else request.margin
     canary = np.array([0.0, 1.0]).reshape(2, *[1] * (means.ndim - 1))
     level = (users * (means - worse * canary)).sum(axis=0) / np.maximum(users.sum(axis=0), 1)
-    if request.bounds is not None:  # where neither arm could lie outside of them
+    if request.bounds is not None:  # keep both arms within the bounds
         least, greatest = request.bounds
         level = np.clip(level, least + max(-worse, 0), max(greatest - max(worse, 0), least))
     at_margin = _variance_shape(level + worse * canary, request)
-    # How much of the variance that its mean would allow users show, all together. Between bounds
-    # they may show all of it, and are thought to until a few of them were seen.
+    # The share of the possible variance that users show. Between bounds they are assumed to show
+    # all of it at first.
     free = np.maximum(users - 1, 0)
     shown = (free * spreads).sum(axis=(0, 1))
     allowed = (free * _variance_shape(means, request)).sum(axis=(0, 1))
@@ -196,7 +196,7 @@ def missing_variance(users: Any, means: Any, spreads: Any, request: ArmRequest) 
 
 
 def _variance_shape(means: Any, request: ArmRequest) -> Any:
-    """How the variance goes with the mean: between bounds as a rate's does."""
+    """The variance as a function of the mean: between bounds as for a rate."""
     if request.bounds is None:
         return np.ones_like(means)
     least, greatest = request.bounds
@@ -205,7 +205,7 @@ def _variance_shape(means: Any, request: ArmRequest) -> Any:
 
 @dataclass(frozen=True)
 class PhaseUsers:
-    """Users by the arm in which they were first seen in a phase."""
+    """Users by the arm in which they first appeared in a phase."""
 
     share: float
     canary: int
@@ -214,7 +214,7 @@ class PhaseUsers:
 
 @dataclass(frozen=True, kw_only=True)
 class SampleRatio:
-    """`p` is valid at every look. `expected` and `found` are users of the canary."""
+    """`p` is valid at every look. `expected` and `found` count users of the canary."""
 
     outcome: Literal["fits", "mismatch"]
     p: float
@@ -224,7 +224,8 @@ class SampleRatio:
 
 
 def check_sample_ratio(phases: Iterable[PhaseUsers], alpha: float = 0.001) -> SampleRatio:
-    """A phase with a share of 0 or 1 shows nothing."""
+    """Test whether the canary got its share of users. Phases with a share of 0 or 1 do not
+    count."""
     from scipy.special import betaln
 
     def log_factor(phase: PhaseUsers, concentration: float) -> float:

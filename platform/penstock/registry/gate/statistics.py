@@ -1,5 +1,4 @@
-"""Between which bounds a mean over tasks lies, and whether it is over a limit
-(bench/pages/gate-statistics.md)."""
+"""Bounds of a mean over tasks, and tests against a limit (bench/pages/gate-statistics.md)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,29 +11,29 @@ from penstock.registry.gate.policy import Direction
 
 Values = NDArray[np.float64]
 
-#: How much of the step between scores the first bound adds, and what its suspected task weighs.
-#: With 0.5 and 1.0, which theory suggests, some cases err in 5.6 % instead of 5 %.
+#: The share of the step between scores that the first bound adds, and the weight of its suspected
+#: task. With 0.5 and 1.0, which theory suggests, some cases err in 5.6 % instead of 5 %.
 _STEP = 0.7
 _SUSPECT = 1.1
 #: How many levels of the other tasks, and at most how many lost ones, the second bound tries.
 _LEVELS = 8
 _LOST_MOST = 60
-#: Where values are missing, the ranges of the mean and of the level are cut into so many parts, and
-#: the worst part counts. More of them make the bounds narrower, and take longer.
+#: With missing values the ranges of the mean and the level are cut into parts, and the worst part
+#: counts. More parts make the bounds narrower but slower.
 _MEAN_PARTS = 4
 _LEVEL_PARTS = 32
-#: A number of lost tasks that is less likely is not tried; it counts against the candidate.
+#: Less likely numbers of lost tasks are not tried, and count against the candidate.
 _NEGLIGIBLE = 1e-12
 _HALVINGS = 44
-#: What counts as no distance at all, and keeps a ratio from being one of zeros.
+#: The smallest distance, to avoid ratios of zeros.
 _LEAST = 1e-12
 _STEPS_MOST = 50
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """One value for each task. It lies between `low` and `high`, which differ where something is
-    missing; `seen` is what was observed of it, NaN where that is nothing."""
+    """One value per task, between `low` and `high`, which differ if something is missing. `seen` is
+    the observed value, or NaN."""
 
     low: Values
     high: Values
@@ -55,7 +54,7 @@ class Ranges:
 
     @property
     def known(self) -> Values:
-        """What was observed, of the tasks of which something was."""
+        """The observed values, without NaN."""
         return np.asarray(self.seen[~np.isnan(self.seen)])
 
     @property
@@ -63,8 +62,8 @@ class Ranges:
         return float(self.low.mean()), float(self.high.mean())
 
     def minus(self, other: "Ranges", times: float = 1.0) -> "Ranges":
-        """`times` is not negative."""
-        if times == 0:  # of an end that is infinite as well
+        """Subtract `times` the other ranges; `times` is not negative."""
+        if times == 0:  # also for infinite ends
             return self
         low, high = self.low - times * other.high, self.high - times * other.low
         return Ranges(low, high, self.seen - times * other.seen)
@@ -77,14 +76,14 @@ class Ranges:
 
 
 def squares_least(ranges: Ranges) -> float:
-    """The least that the squared differences from the mean can add up to: those of the values
-    that are not missing. More values never make it less."""
+    """The least sum of squared differences from the mean: the complete values alone. More values
+    never reduce it."""
     fixed = ranges.low[ranges.low == ranges.high]
     return float(((fixed - fixed.mean()) ** 2).sum()) if fixed.size else 0.0
 
 
 def squares_most(ranges: Ranges, least: Values, most: Values) -> Values:
-    """The most that they can add up to while the mean lies from `least` to `most`."""
+    """The largest sum of squared differences from the mean, for means from `least` to `most`."""
     low, high, tasks = ranges.low, ranges.high, ranges.low.size
     order = np.argsort(-(low + high), kind="stable")
     wider = (high - low)[order]
@@ -92,19 +91,19 @@ def squares_most(ranges: Ranges, least: Values, most: Values) -> Values:
     squares = np.concatenate([[0.0], np.cumsum((high**2 - low**2)[order])]) + (low**2).sum()
     peak = sums[int(((low + high)[order] > 0).sum())]
     top = np.interp(np.clip(peak, tasks * least, tasks * most), sums, squares)
-    means = np.clip(0.0, least, most)  # of these the one nearest to 0 takes off the least
+    means = np.clip(0.0, least, most)  # the mean nearest to 0 subtracts the least
     return np.asarray(np.maximum(top - tasks * means**2, squares_least(ranges)))
 
 
 def step_most(ranges: Ranges, depth: Values) -> Values:
-    """The greatest mean step: the sum of the squared differences from the median over the sum of
-    the differences, or the depth where nothing differs."""
+    """The largest mean step: squared over absolute differences from the median, or the depth if
+    nothing differs."""
     low, high = ranges.low, ranges.high
     first, last = np.median(low), np.median(high)
     most = np.maximum(high - first, last - low)
     least = np.maximum(np.maximum(low - last, first - high), 0.0)
     ratio = _LEAST
-    for _ in range(_STEPS_MOST):  # Dinkelbach: grows until no choice of the ends makes it greater
+    for _ in range(_STEPS_MOST):  # Dinkelbach's method: repeat until no choice of ends improves it
         off = np.where(most + least >= ratio, most, least)
         greater = float((off**2).sum() / max(off.sum(), _LEAST))
         if greater <= ratio:
@@ -121,9 +120,9 @@ class Bounds:
     standard_error: float
     lower: float
     upper: float
-    #: How likely so good a result is if the mean is no better than the limit.
+    #: The chance of such a good result if the mean is no better than the limit.
     p: float
-    #: How likely so bad a result is if the mean is no worse than the limit.
+    #: The chance of such a bad result if the mean is no worse than the limit.
     p_worse: float
 
 
@@ -136,8 +135,8 @@ class Estimate(Bounds):
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison(Bounds):
-    """Candidate minus incumbent over the tasks that both have; more is better, whatever the
-    metric's direction. Swapping both turns every sign. The limit is a loss of the margin."""
+    """Candidate minus incumbent over common tasks; more is better in either direction. Swapping
+    both turns all signs. The limit is a loss of the margin."""
 
     candidate_mean: float
     incumbent_mean: float
@@ -156,10 +155,10 @@ def compare(
     direction: Direction = "max",
     bounded: bool = True,
 ) -> Comparison:
-    """Scores of attempts by task; `bounded` ones lie between 0 and 1. Tasks of one side alone are
-    left out. Raises ValueError for fewer than two tasks."""
+    """Compare scores of attempts by task; `bounded` ones lie between 0 and 1. Only common tasks
+    count. Raises ValueError for fewer than two."""
     tasks = sorted(candidate.keys() & incumbent.keys())
-    # Sorted first, so that the order of attempts does not change the rounding of their mean.
+    # Sorted, so that rounding does not depend on the order of attempts.
     ours, theirs = (
         np.array([np.sort(np.asarray(side[task], dtype=float)).mean() for task in tasks])
         for side in (candidate, incumbent)
@@ -180,8 +179,8 @@ def compare_values(
     direction: Direction,
     scale: tuple[float, float] | None,
 ) -> Comparison:
-    """One value for each task and side; see `estimate`. The means are those of the tasks of which
-    both sides have observed something."""
+    """Compare one value per task and side; see `estimate`. The means cover tasks observed on both
+    sides."""
     gains = ours.minus(theirs) if direction == "max" else theirs.minus(ours)
     seen = ~np.isnan(gains.seen)
     bounds = asdict(estimate(gains, limit=-margin, alpha=alpha, scale=scale))
@@ -200,14 +199,14 @@ def estimate(
     best: float = 1.0,
     scale: tuple[float, float] | None = None,
 ) -> Estimate:
-    """The mean of one value for each task. They lie between `worst` and `best`, or have the `scale`
-    of a metric without ends, which lies between these two."""
+    """Estimate the mean of one value per task. Values lie between `worst` and `best`, or have a
+    `scale`: the range of a metric without ends."""
     known = values.known
     if known.size < 2 or not np.isfinite(known).all():
         raise ValueError("at least two tasks are needed, and finite values")
     facts: dict[str, Any] = {"tasks": values.seen.size, "mean": float(known.mean())}
     facts["standard_error"] = float(known.std(ddof=1) / np.sqrt(known.size))
-    if not values.bounded:  # some value may be anything
+    if not values.bounded:  # some value is unbounded
         return Estimate(**facts, lower=-np.inf, upper=np.inf, p=1.0, p_worse=1.0)
     sample, turned = _sample_of(values, worst, scale), _sample_of(-values, -best, scale)
     p, p_worse = (float(_chance(*each).max()) for each in ((sample, limit), (turned, -limit)))
@@ -216,19 +215,19 @@ def estimate(
 
 
 def estimate_chances(differences: Ranges, *, limit: float) -> tuple[float, float]:
-    """How likely so good and so bad a mean of differences of scores is, without the bounds."""
+    """The chances of such a good and such a bad mean difference of scores, without bounds."""
     sample, turned = _sample_of(differences, -1.0, None), _sample_of(-differences, -1.0, None)
     return float(_chance(sample, limit).max()), float(_chance(turned, -limit).max())
 
 
 def lower_bound(values: Values | Ranges, worst: float, alpha: float) -> float:
-    """The mean lies below this in at most alpha of all cases."""
+    """A bound that the mean lies below in at most alpha of all cases."""
     ranges = values if isinstance(values, Ranges) else Ranges.of(values)
     return _lower(_sample_of(ranges, worst, None), alpha)
 
 
 def chance(values: Values, worst: float, limit: float) -> Any:
-    """How likely so high a mean is where the truth is `limit` at most. Along the last axis."""
+    """The chance of such a high mean if the truth is at most `limit`. Works along the last axis."""
     chances = _chance(_Sample.of(np.atleast_2d(values), worst), limit)
     return chances if values.ndim > 1 else chances[0]
 
@@ -236,7 +235,7 @@ def chance(values: Values, worst: float, limit: float) -> Any:
 def _sample_of(values: Ranges, worst: float, scale: tuple[float, float] | None) -> "_Sample":
     if not values.whole:
         return _Sample.worst_of(values, worst, scale)
-    if scale is not None:  # how far from the mean an unobserved task may lie
+    if scale is not None:  # the furthest distance of an unobserved task from the mean
         mean = float(values.low.mean())
         worst = mean - max(float(np.abs(values.low - mean).max()), abs(scale[0]), _LEAST)
     return _Sample.of(values.low[np.newaxis], worst)
@@ -264,12 +263,12 @@ def _chance(sample: "_Sample", limit: float) -> Values:
 
 @dataclass(frozen=True)
 class _Sample:
-    """What the bounds need, a value for each row. A row is a sample; or it stands for all
-    completions whose means lie in one part of their range, and has of each value the worst."""
+    """The inputs of the bounds, one value per row. A row is a sample, or stands for all completions
+    with means in one part of the range, with the worst of each value."""
 
     tasks: int
     mean: Values
-    #: The sum of the squared differences from the mean: the least and the greatest.
+    #: The least and the largest sum of squared differences from the mean.
     squares: tuple[Values, Values]
     #: The highest level that the second bound tries.
     top: Values
@@ -277,10 +276,10 @@ class _Sample:
     error: Values
     skew: Values
     step: Values
-    #: The worst possible value, at the lowest and at the highest.
+    #: The worst possible value: its least and its largest.
     worst: Any
     worst_most: Any
-    #: Whether the second bound is right for all levels between two that it tries.
+    #: Whether the second bound must hold for all levels between those that it tries.
     between: bool = False
 
     @classmethod
@@ -309,7 +308,7 @@ class _Sample:
 
     @classmethod
     def worst_of(cls, values: Ranges, worst: float, scale: tuple[float, float] | None) -> "_Sample":
-        """A row for each part of the range of the mean."""
+        """One row for each part of the range of the mean."""
         tasks, (lowest, highest) = values.low.size, values.means
         edges = np.linspace(lowest, highest, _MEAN_PARTS + 1)
         least, most = edges[:-1], edges[1:]
@@ -350,12 +349,12 @@ def _expanded_chance(sample: _Sample, limit: Any) -> Values:
 
 
 def _lost_chance(sample: _Sample, limit: Any) -> Values:
-    """The greatest chance over the levels at which those tasks may stand that lost nothing."""
+    """The largest chance over the levels of tasks that lost nothing."""
     top = np.maximum(sample.top, limit)
     greatest = np.zeros(sample.mean.shape)
     parts = np.linspace(0, 1, _LEVEL_PARTS if sample.between else _LEVELS)
     levels = [np.asarray(limit + part * (top - limit)) for part in parts]
-    if sample.between:  # all at once, which is quicker
+    if sample.between:  # vectorized for speed
         greatest = _chance_at(sample, limit, np.array(levels), np.array([*levels[1:], top]))
         return np.asarray(np.minimum(greatest.max(axis=0), 1.0))
     for level in levels:
@@ -364,8 +363,8 @@ def _lost_chance(sample: _Sample, limit: Any) -> Values:
 
 
 def _chance_at(sample: _Sample, limit: Any, level: Values, above: Values) -> Values:
-    """Of so high a mean, where each task stands at the level, except for a share of lost ones that
-    makes the mean the limit."""
+    """The chance of such a high mean, if all tasks are at the level except for lost ones that
+    reduce the mean to the limit."""
     from scipy.special import gammaln, stdtr, xlog1py, xlogy
 
     tasks = sample.tasks
@@ -376,15 +375,15 @@ def _chance_at(sample: _Sample, limit: Any, level: Values, above: Values) -> Val
     share = np.clip((level - limit) / depth, 0, 1)[..., np.newaxis]
     shares = np.exp(ways + xlogy(lost, share) + xlog1py(tasks - lost, -share))
     likely = shares.reshape(-1, lost.size).max(axis=0, initial=0.0) > _NEGLIGIBLE
-    likely[-1] = True  # stands for all numbers beyond it, which make such a mean less likely still
+    likely[-1] = True  # stands for all larger numbers, which make such a mean even less likely
     shares, lost = shares[..., likely], lost[likely]
     shares[..., -1] += np.maximum(1 - shares.sum(axis=-1), 0)
     depth = np.maximum(above - sample.worst_most, _LEAST)[..., np.newaxis]
     excess = tasks * (sample.mean - above)[..., np.newaxis] + lost * depth
-    # A difference within the rounding of the sum is none.
+    # Ignore differences within the rounding of the sum.
     excess = np.where(np.abs(excess) < 1e-9 * tasks * depth, 0.0, excess)
-    # The chance that a sum of the tasks' differences exceeds its mean so much. More variance makes
-    # a great excess likelier, and a shortfall less likely.
+    # The chance that the sum of differences exceeds its mean by this much. More variance makes a
+    # large excess likelier, and a shortfall less likely.
     few, many = (each[:, np.newaxis] for each in sample.squares)
     deviation = np.sqrt(np.where(excess > 0, many, few) * tasks / (tasks - 1))
     steady = deviation <= 0

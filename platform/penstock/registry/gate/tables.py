@@ -1,11 +1,12 @@
-"""The tables of the gate: policies, designs of benchmarks, looks at live metrics, verdicts."""
+"""The tables of the gate: policies, designs of benchmarks, looks at live metrics, verdicts and
+approvals."""
 
 from sqlalchemy import BigInteger, Column, Index, String, Table, Text
 
 from penstock.backends.database.tables import Number, keep_rows, metadata, name_columns
 
-#: How a checkpoint's attempts at a suite were planned before the first one: where somebody looks,
-#: and how strictly.
+#: The plan of a checkpoint's attempts at a suite, made before the first one: its looks and their
+#: strictness.
 benchmark_design = Table(
     "benchmark_design",
     metadata,
@@ -17,13 +18,13 @@ benchmark_design = Table(
 )
 keep_rows(benchmark_design)
 
-#: What a live metric showed of two checkpoints, each time that somebody looked.
+#: Looks at live metrics of two checkpoints.
 live_look = Table(
     "live_look",
     metadata,
     Column("id", Number, primary_key=True),
     *name_columns("tenant", "channel", nullable=False),
-    #: The change with which the comparison began.
+    #: The channel version at which the comparison started.
     Column("since_version", BigInteger, nullable=False),
     *name_columns("candidate", "incumbent", nullable=False),
     Column("document", Text, nullable=False),
@@ -31,7 +32,7 @@ live_look = Table(
     Index("ix_live_look_channel", "tenant", "channel", "since_version"),
 )
 
-#: What the gate said, whole: its id is the digest of the document.
+#: Verdicts; the id is the digest of the document.
 verdict = Table(
     "verdict",
     metadata,
@@ -45,7 +46,7 @@ verdict = Table(
 )
 keep_rows(verdict)
 
-#: People who approved of a checkpoint for a channel, once each: a second time is newer.
+#: Approvals of a checkpoint for a channel, one per person; a repetition renews it.
 approval = Table(
     "approval",
     metadata,
@@ -55,7 +56,7 @@ approval = Table(
     Column("at", BigInteger, nullable=False),
 )
 
-#: A gate policy as it was written, by its digest.
+#: Gate policies by their digests.
 gate_policy = Table(
     "gate_policy",
     metadata,

@@ -1,4 +1,4 @@
-"""What the gate says of a checkpoint: a document that is never changed, named by its digest."""
+"""A verdict of the gate: an immutable document, named by its digest."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -12,13 +12,13 @@ from penstock.core.errors import PenstockError
 from penstock.registry.checkpoints.digests import text_digest
 
 Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE", "ERROR"]
-#: What one comparison came to, and why.
+#: The outcome of one comparison, and why.
 Finding = tuple[Outcome, str]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The document holds all that the outcome rests on. Only PASS opens the gate."""
+    """The document holds everything that the outcome depends on. Only PASS opens the gate."""
 
     outcome: Outcome
     channel: str
@@ -27,7 +27,7 @@ class Verdict:
 
     @property
     def text(self) -> str:
-        """The document, the same text for the same facts."""
+        """The document as text; equal facts give equal text."""
         return verdict_text(self.document)
 
     @property
@@ -41,12 +41,12 @@ def verdict_text(document: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class PartVerdict:
-    """What one part of the policy came to; `facts` go into the document."""
+    """The verdict on one part of the policy; `facts` go into the document."""
 
     outcome: Outcome
     why: str
     facts: dict[str, Any] = field(default_factory=dict)
-    #: Nothing had to be shown, since there is no incumbent. It keeps nobody out, and shows nothing.
+    #: Without an incumbent nothing was compared. It blocks nothing, and shows nothing.
     idle: bool = False
 
     @property
@@ -56,13 +56,12 @@ class PartVerdict:
 
 
 def finite(value: float) -> float | None:
-    """A bound as a document says it: None where it may be anything."""
+    """A bound for a document: None if infinite."""
     return value if isfinite(value) else None
 
 
 def shown_beside(value: float, limit: float) -> str:
-    """The value in two or three digits, and in more where it would not seem to be on its side of
-    the limit."""
+    """A value with two or three digits, or more if rounding would move it across the limit."""
     side = (value > limit) - (value < limit)
     first = 2 if abs(value) < 1 else 3 if abs(value) < 1000 else 4
     for digits in range(first, 17):
@@ -78,8 +77,8 @@ def worst_of(outcomes: Collection[Outcome]) -> Outcome:
 
 
 class GateRefused(PenstockError, http_status=422):
-    """The gate says {outcome} of {checkpoint} for {channel}, and only PASS opens it. Nothing was
-    changed; `penstock gate check` shows why."""
+    """The gate's verdict on {checkpoint} for {channel} is {outcome}; only PASS opens it. Nothing
+    was changed. `penstock gate check` shows why."""
 
     @property
     def verdict(self) -> Verdict:

@@ -1,1 +1,1 @@
-"""What a checkpoint was made of and went through, in one signed document: see docs/promote.md."""
+"""Proofs: the origin and history of a checkpoint in one signed document (docs/promote.md)."""

@@ -2,32 +2,80 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from penstock.backends.terminal import options
 from penstock.backends.terminal.output import say, show_json, show_table, show_text
+from penstock.core.endpoint import Caller, Endpoint, Request
 from penstock.core.errors import InvalidInput
+from penstock.core.room import Endpoints
 from penstock.core.toml_document import read_bounded
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.client import open_client, service_url
 from penstock.lake.commands import Outcome, command
-from penstock.registry.proof.endpoints import (
-    PROVE,
-    SHOW_SIGNING_KEY,
-    ProofRequest,
-    SigningKeyRequest,
+from penstock.lake.lake import Lake
+
+
+class ProofRequest(Request):
+    """`read_files` compares the checksums of shard files; only on the lake's machine."""
+
+    name: str
+    read_files: bool = False
+
+
+class SigningKeyRequest(Request):
+    pass
+
+
+class SigningKeyAnswer(msgspec.Struct):
+    algorithm: str
+    key: str
+    pem: str
+
+
+def _prove(lake: Lake, caller: Caller, request: ProofRequest) -> dict[str, Any]:
+    from penstock.registry.proof.document import prove_checkpoint
+
+    read_files = request.read_files and caller.is_local
+    return prove_checkpoint(lake, caller, request.name, read_files=read_files)
+
+
+def _show_key(lake: Lake, _caller: Caller, _question: SigningKeyRequest) -> SigningKeyAnswer:
+    from penstock.core.lake_keys import ALGORITHM, SigningKey
+
+    public = SigningKey.of(lake.settings).public
+    return SigningKeyAnswer(ALGORITHM, public.name, public.pem)
+
+
+PROVE = Endpoint(
+    "GET /v1/checkpoints/{name}/proof",
+    _prove,
+    ("read",),
+    "The origin and history of a checkpoint, signed",
+    description="docs/promote.md describes it, and how to verify it without Penstock.",
+    reads_rows=True,
+)
+SHOW_SIGNING_KEY = Endpoint(
+    "GET /v1/signing-key",
+    _show_key,
+    ("ingest", "read", "serve", "train", "promote"),
+    "The public key that verifies proofs and reports",
 )
 
-#: A document holds the whole text of each verdict.
+ENDPOINTS: Endpoints = [PROVE, SHOW_SIGNING_KEY]
+
+
+#: A document contains the full text of each verdict.
 _BYTES_MAX = 256 * 1024 * 1024
 
 
 @command()
 def prove(
     checkpoint: Annotated[
-        str | None, typer.Argument(metavar="CHECKPOINT", help="By its name, or its digest.")
+        str | None, typer.Argument(metavar="CHECKPOINT", help="The name or digest of a checkpoint.")
     ] = None,
     *,
     verify: Annotated[
@@ -35,7 +83,7 @@ def prove(
         typer.Option(
             parser=options.path,
             metavar="FILE",
-            help="Whether a document is as it was signed, and what is otherwise now.",
+            help="Verify a document, and show what has changed since.",
         ),
     ] = None,
     key: Annotated[
@@ -43,21 +91,22 @@ def prove(
         typer.Option(
             parser=options.path,
             metavar="PUBLIC",
-            help="With --verify: by this public key alone, without a lake.",
+            help="With --verify: use only this public key, without a lake.",
         ),
     ] = None,
     public_key: Annotated[
-        bool, typer.Option("--public-key", help="Print the key that verifies documents, in PEM.")
+        bool,
+        typer.Option("--public-key", help="Print the public key that verifies documents, in PEM."),
     ] = False,
     by: options.By = None,
     data: options.AnyData = None,
     url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
 ) -> Iterator[object]:
-    """Prove what a checkpoint went through, by a signed document anyone can verify.
+    """Prove what a checkpoint went through, with a document that anyone can verify.
 
-    It names no session and no user. What nobody can show is named as a gap. --verify exits with 1
-    when anything was changed.
+    It names no session and no user. What cannot be shown is listed as a gap. --verify exits with 1
+    if the document was changed.
 
     Example: penstock prove ckpt-0012 > proof.json
     """
@@ -83,7 +132,7 @@ def prove(
 def _verify(
     file: Path, key_file: Path | None, data: Path | None, url: str | None
 ) -> Iterator[object]:
-    """Exit 1 where it is not as it was signed. Raises InvalidInput, PublicKeyUnfit."""
+    """Exit 1 if the document was changed. Raises InvalidInput, PublicKeyUnfit."""
     from penstock.core.lake_keys import PublicKey, signed_document
     from penstock.registry.proof.document import PROOF_FORMAT, differences
 
@@ -106,6 +155,6 @@ def _verify(
     how = "as" if genuine else "not what"
     say(f"The document is {how} the key {key.name} signed{' it' if genuine else ''}.")
     if found:
-        show_table(["otherwise in the lake now"], [[difference] for difference in found])
+        show_table(["changed since"], [[difference] for difference in found])
     elif found is not None:
-        say("The lake is as it says.")
+        say("The lake still agrees with it.")

@@ -1,6 +1,6 @@
-"""The proof of a checkpoint: one signed document, and what is otherwise in the lake since.
+"""The proof of a checkpoint: one signed document, and its differences from the present lake.
 
-A section is plain JSON without fractions, and without names of users or sessions. Other rooms bring
+A section is plain JSON without fractions, and without names of users or sessions. Other rooms add
 sections of their own."""
 
 import hashlib
@@ -11,12 +11,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from penstock.access.privacy.tables import OPEN, erasure
+from penstock.access.tables import OPEN, erasure
 from penstock.backends.audit.chain import heads_of, record
 from penstock.backends.audit.entry import Deed
 from penstock.backends.database.engine import clock_us
 from penstock.backends.terminal.output import time_text
 from penstock.core.endpoint import Caller
+from penstock.core.files import DIGEST_PREFIX
 from penstock.core.lake_keys import SigningKey, canonical
 from penstock.core.room import rooms
 from penstock.core.settings import without_secrets
@@ -27,8 +28,8 @@ from penstock.registry.checkpoints.digests import text_digest
 from penstock.registry.checkpoints.registration import ancestors, find
 from penstock.registry.fleet.replicas import replicas_of
 from penstock.registry.gate.tables import verdict
-from penstock.registry.proof.shard_records import file_problems
-from penstock.shards.manifest import shard_folder
+from penstock.shards.manifest import Manifest, ShardFile, check_digest, files_of
+from penstock.shards.shard import ShardDamaged, shard_folder
 from penstock.shards.tables import ERASED, shard
 
 PROOF_FORMAT = "penstock proof 1"
@@ -36,15 +37,15 @@ PROOF_FORMAT = "penstock proof 1"
 
 @dataclass(frozen=True)
 class ProofSubject:
-    """`parents` begin with the nearest."""
+    """The checkpoint to prove. `parents` start with the nearest."""
 
     lake: Lake
     tenant: str
     checkpoint: Checkpoint
     parents: list[Checkpoint]
-    #: Compare the checksums of shards' files; else their sizes are looked at.
+    #: Compare the checksums of shard files, not only their sizes.
     read_files: bool = False
-    #: What nobody can show, of what, and why.
+    #: What cannot be shown, of what, and why.
     gaps: list[dict[str, str]] = field(default_factory=list)
 
     @property
@@ -53,7 +54,7 @@ class ProofSubject:
 
     @property
     def shards(self) -> dict[str, list[str]]:
-        """The checkpoints that each shard trained, by its id."""
+        """The checkpoints trained on each shard, by its id."""
         trained: dict[str, list[str]] = {}
         for learner in self.ancestry:
             for id_ in learner.shards:
@@ -70,7 +71,7 @@ Section = Callable[[ProofSubject], Any]
 def prove_checkpoint(
     lake: Lake, caller: Caller, text: str, *, read_files: bool = False
 ) -> dict[str, Any]:
-    """The signed proof of a checkpoint, by its name or digest. Raises CheckpointUnknown,
+    """The signed proof of a checkpoint by name or digest. Raises CheckpointUnknown,
     SigningKeyUnfit."""
     known = find(lake.database, caller.tenant, text)
     subject = ProofSubject(lake, caller.tenant, known, [], read_files)
@@ -86,7 +87,9 @@ def prove_checkpoint(
     document = {name: section(subject) for name, section in sections.items()}
     document |= {"gaps": subject.gaps, "made_by": caller.actor}
     signed = SigningKey.of(lake.settings).sign(head | document)
-    facts = {"document": hashlib.sha256(canonical(signed)).hexdigest()}  # what was handed out
+    facts = {
+        "document": hashlib.sha256(canonical(signed)).hexdigest()
+    }  # the document that was handed out
     place = {"tenant": caller.tenant, "actor": caller.actor, "subject": known.name}
     record(lake.database, Deed(**place, action="prove", facts=facts))
     return signed
@@ -102,7 +105,7 @@ def _checkpoint_facts(known: Checkpoint) -> dict[str, Any]:
 def _shards(subject: ProofSubject) -> list[dict[str, Any]]:
     for learner in subject.ancestry:
         if not learner.shards:
-            why = "it was registered without shards: nobody can say what it learned from"
+            why = "it was registered without shards, so its training data are unknown"
             subject.lacks("shards", learner.name, why)
     return [_shard(subject, id_, names) for id_, names in subject.shards.items()]
 
@@ -115,7 +118,7 @@ def _shard(subject: ProofSubject, id_: str, names: list[str]) -> dict[str, Any]:
     with lake.database.read() as connection:
         row = connection.execute(query.where(*mine)).first()
     if row is None:
-        subject.lacks("shards", id_, "it is not registered any more")
+        subject.lacks("shards", id_, "it is no longer registered")
         return {"shard": id_, "trained": names, "state": "unknown", "problems": []}
     kept: dict[str, Any] = json.loads(row.record)
     problems = []
@@ -137,19 +140,20 @@ def _shard(subject: ProofSubject, id_: str, names: list[str]) -> dict[str, Any]:
 
 
 def _verdicts(subject: ProofSubject) -> list[dict[str, Any]]:
-    """Each with its whole document as text, whose SHA-256 is its name: policy and statistics."""
+    """Verdicts with their whole documents as text, policy and statistics included. The SHA-256 of
+    the text is the id."""
     mine = (verdict.c.tenant == subject.tenant, verdict.c.checkpoint == subject.checkpoint.name)
     with subject.lake.database.read() as connection:
         query = sa.select(verdict).where(*mine).order_by(verdict.c.made_at, verdict.c.id)
         rows = connection.execute(query).all()
     if not rows:
-        why = "it never met a gate: no promotion asked for a verdict"
+        why = "no promotion asked the gate for a verdict"
         subject.lacks("verdicts", subject.checkpoint.name, why)
     for row in rows:
         if text_digest(row.document) != row.id:
-            subject.lacks("verdicts", row.id, "its document is not as it was written")
+            subject.lacks("verdicts", row.id, "its document was changed")
         elif json.loads(row.document).get("policy") is None:
-            subject.lacks("verdicts", row.id, "the channel had no policy: nothing was demanded")
+            subject.lacks("verdicts", row.id, "the channel had no policy")
     return [
         {"verdict": row.id, "outcome": row.outcome, "channel": row.channel}
         | {"made_at": time_text(row.made_at), "document": row.document}
@@ -158,19 +162,19 @@ def _verdicts(subject: ProofSubject) -> list[dict[str, Any]]:
 
 
 def _promotions(subject: ProofSubject) -> list[dict[str, Any]]:
-    """Every change of a channel that came to the checkpoint or left it."""
+    """All changes of channels to or from the checkpoint."""
     place = subject.lake.database, subject.tenant
     changes = changes_of_checkpoint(*place, subject.checkpoint.name)
     if not changes:
         subject.lacks("promotions", subject.checkpoint.name, "no channel ever pointed at it")
     for channel in dict.fromkeys(change.channel for change in changes):
         if misfit := verify_history(*place, channel):
-            why = f"version {misfit.version} is not as it was written: {misfit.why}"
+            why = f"version {misfit.version} was altered: {misfit.why}"
             subject.lacks("promotions", channel, why)
     shown = []
     for change in changes:
         if change.overridden:
-            why = f"version {change.version} went past the gate, by {change.actor}"
+            why = f"{change.actor} overrode the gate at version {change.version}"
             subject.lacks("promotions", change.channel, why)
         share = change.canary_share
         texts = {"canary_share": None if share is None else f"{share:.12g}"}
@@ -182,11 +186,11 @@ def _replicas(subject: ProofSubject) -> list[dict[str, Any]]:
     lake, known = subject.lake, subject.checkpoint
     heard = replicas_of(lake.database, lake.settings, subject.tenant, known.name)
     if not heard:
-        why = "no replica reported within the last hour that it serves it"
+        why = "no replica reported within the last hour that it serves the checkpoint"
         subject.lacks("replicas", known.name, why)
     for _, replica in heard:
         if replica.digest != known.digest:
-            subject.lacks("replicas", replica.replica, "it serves files of another digest")
+            subject.lacks("replicas", replica.replica, "it serves files with another digest")
     names = ("replica", "part", "state", "version", "digest", "loaded_at", "heard_at", "silent")
     return [
         {"channel": channel} | {name: getattr(replica, name) for name in names}
@@ -195,7 +199,7 @@ def _replicas(subject: ProofSubject) -> list[dict[str, Any]]:
 
 
 def _erasures(subject: ProofSubject) -> list[dict[str, Any]]:
-    """Those that reached a shard of its lineage, by the digests of their signed reports."""
+    """Erasures that reached a shard of the lineage, with the digests of their signed reports."""
     columns = erasure.c
     query = sa.select(columns.state, columns.report).where(columns.tenant == subject.tenant)
     erased = sa.select(shard.c.id).where(shard.c.gone == ERASED, shard.c.id.in_(subject.shards))
@@ -203,7 +207,7 @@ def _erasures(subject: ProofSubject) -> list[dict[str, Any]]:
         rows = connection.execute(query.order_by(columns.started_at, columns.id)).all()
         gone = connection.scalars(erased.order_by(shard.c.id)).all()
     if any(row.report is None and row.state == OPEN for row in rows):
-        why = "an erasure is under way: what it reaches is not known yet"
+        why = "an erasure is in progress, and its reach is not known yet"
         subject.lacks("erasures", subject.tenant, why)
     reached = []
     for report in [json.loads(row.report) for row in rows if row.report is not None]:
@@ -214,7 +218,7 @@ def _erasures(subject: ProofSubject) -> list[dict[str, Any]]:
             facts["report"] = "sha256:" + hashlib.sha256(canonical(report)).hexdigest()
             reached.append(facts | {"shards": shards})
     for id_ in set(gone) - {id_ for facts in reached for id_ in facts["shards"]}:
-        subject.lacks("erasures", id_, "it was erased, and the report is not kept any more")
+        subject.lacks("erasures", id_, "it was erased, and the report is no longer kept")
     return reached
 
 
@@ -232,7 +236,7 @@ _SECTIONS: dict[str, Section] = {
     ),
 }
 
-#: By which fields two proofs are compared: what an entry of each section is known by.
+#: The fields that identify an entry of each section, to compare two proofs.
 _KEYS = {
     "checkpoint": ("name",),
     "parents": ("name",),
@@ -246,20 +250,64 @@ _KEYS = {
 
 
 def differences(document: dict[str, Any], present: dict[str, Any]) -> Iterator[str]:
-    """What is otherwise now, in sentences. `present` is a proof of the same checkpoint."""
+    """Yield sentences on what has changed since. `present` is a new proof of the same
+    checkpoint."""
     for section, names in _KEYS.items():
         before, now = (_entries(each.get(section) or [], names) for each in (document, present))
         for key, entry in before.items():
             if key not in now:
-                yield f"{section}: {key} is not there any more"
+                yield f"{section}: {key} no longer exists"
                 continue
             for name in sorted(entry.keys() - {"heard_at", "silent"}):
                 if entry[name] != (found := now[key].get(name)):
-                    yield f"{section}: {name} of {key} was {entry[name]}, now it is {found}"
+                    yield f"{section}: {name} of {key} was {entry[name]}, and is now {found}"
         for key in now.keys() - before.keys():
-            yield f"{section}: {key} came since"
+            yield f"{section}: {key} is new"
 
 
 def _entries(entries: Any, names: tuple[str, ...]) -> dict[str, Mapping[str, Any]]:
     listed = [entries] if isinstance(entries, Mapping) else entries
     return {" ".join(str(entry[name]) for name in names): entry for entry in listed}
+
+
+def shard_record(manifest: Manifest) -> str:
+    recipe, snapshot, rewards = manifest.recipe, manifest.snapshot, manifest.rewards
+    document = {
+        **{name: getattr(manifest.counts, name) for name in ("sessions", "samples", "trainable")},
+        "recipe": text_digest(recipe),
+        "query": text_digest(manifest.query),
+        # The recipe's consent rule; null without a recipe.
+        "consent_rule": json.loads(recipe)["exclude"]["consent"] if recipe else None,
+        "seed": manifest.seed,
+        "snapshot": {"name": snapshot.name, "snap": snapshot.snap} if snapshot else None,
+        "rewards": [{"definition": each.definition, "version": each.version} for each in rewards],
+        "suites_left_out": manifest.suites,
+        "left_out": manifest.counts.excluded,
+        "built_by": manifest.code_version,
+        "files": [
+            {"name": file.name, "bytes": file.bytes, "digest": DIGEST_PREFIX + file.sha256}
+            for file in files_of(manifest)
+        ],
+    }
+    return json.dumps(document)
+
+
+def file_problems(lake: Lake, folder: str, files: list[dict[str, Any]], *, read: bool) -> list[str]:
+    """Problems of a shard's files in the store, by size, or with `read` by checksum."""
+    problems = []
+    for file in files:
+        name, path = file["name"], f"{folder}/{file['name']}"
+        try:
+            with lake.store.open(path) as source:
+                size = source.size()
+            if size != file["bytes"]:
+                problems.append(f"{name} has {size} bytes, not {file['bytes']}")
+            elif read:
+                sha256 = file["digest"].removeprefix(DIGEST_PREFIX)
+                part = ShardFile(name=name, sha256=sha256, bytes=size, row_groups=[])
+                check_digest(lake.store, path, part)
+        except FileNotFoundError:
+            problems.append(f"{name} is missing")
+        except ShardDamaged as error:
+            problems.append(str(error))
+    return problems

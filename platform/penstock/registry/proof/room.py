@@ -1,4 +1,4 @@
-"""What proofs bring."""
+"""The proof room."""
 
 from penstock.core.room import Commands, Endpoints, Room
 
@@ -10,15 +10,15 @@ def commands() -> Commands:
 
 
 def endpoints() -> Endpoints:
-    from penstock.registry.proof import endpoints
+    from penstock.registry.proof.cli import ENDPOINTS
 
-    return endpoints.ENDPOINTS
+    return ENDPOINTS
 
 
 ROOM = Room(
     package="penstock.registry.proof",
     summaries={
-        "prove": "Prove what a checkpoint went through, by a signed document anyone can verify."
+        "prove": "Prove what a checkpoint went through, with a document that anyone can verify."
     },
     commands=commands,
     endpoints=endpoints,

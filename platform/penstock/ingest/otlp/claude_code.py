@@ -1,13 +1,25 @@
-"""Claude Code's telemetry. Its log records tell a request to the model up to four times: what it
-cost (`api_request`, always), the text (`assistant_response`), and the bodies of request and
-response. A `tool_result` says how a tool ended, and the next request's body what it gave. The
-fullest of what a session tells counts; the others become events of their own types (`x_…`)."""
+"""Telemetry of Claude Code. Its log records report a model request up to four times: its cost
+(`api_request`, always), its text (`assistant_response`), and the bodies of request and response. A
+`tool_result` says how a tool ended; its output is in the next request's body. The most complete
+report of a session counts; the others become events of their own types (`x_…`)."""
 
 import json
 from typing import Any
 
 from penstock.events.messages import Message, joined, present, system_text, usage_of
-from penstock.ingest.otlp.attributes import (
+from penstock.ingest.otlp.events import (
+    EventReading,
+    ModelCallReading,
+    Reading,
+    RecordReading,
+    StepReading,
+    ToolReading,
+)
+from penstock.ingest.otlp.records import (
+    Attributes,
+    LogRecord,
+    Origin,
+    Span,
     count,
     messages_in,
     milliseconds,
@@ -17,34 +29,25 @@ from penstock.ingest.otlp.attributes import (
     text,
     truth,
 )
-from penstock.ingest.otlp.events import (
-    EventReading,
-    ModelCallReading,
-    Reading,
-    RecordReading,
-    StepReading,
-    ToolReading,
-)
-from penstock.ingest.otlp.records import Attributes, LogRecord, Origin, Span
 
-#: What a session's records may tell in full.
+#: What a session's records may report in full.
 BODIES, RESULTS = "bodies", "results"
 _PREFIX = "claude_code."
 _SPANS = "com.anthropic.claude_code"
 _REDACTED = "<REDACTED>"
-#: How a request's body begins: with the model, and then this.
+#: The start of the messages in a request's body, after the model.
 _MESSAGES = '"messages":['
 _HEAD_CHARS = 500
 _decoder = json.JSONDecoder()
 _NOISE = {"auth", "internal_error", "mcp_server_connection", "plugin_installed", "plugin_loaded",
           "feedback_survey"}  # fmt: skip
-#: Who sends, and where the record stands; events have it elsewhere.
+#: Sender and place of a record, which events hold elsewhere.
 _IDENTITY = {"user.email", "user.id", "user.account_uuid", "user.account_id", "organization.id",
              "session.id", "event.name", "event.timestamp", "event.sequence", "terminal.type",
              "app.version", "app.entrypoint"}  # fmt: skip
 
 
-#: By the name of a record: what else a session may tell in full, so that the record is the lesser.
+#: By record name: the full content that makes the record redundant in its session.
 _LESSER = {"api_request": BODIES, "assistant_response": BODIES, "tool_result": RESULTS}
 
 
@@ -79,7 +82,7 @@ def _record_key(name: str, record: LogRecord) -> str | None:
     if name in ("api_request", "api_response_body", "assistant_response", "api_error"):
         request = text(attributes, "request_id", "client_request_id", "message.uuid")
         return f"request:{request}" if request else None
-    if name == "user_prompt" and record.span_id:  # the span of all that it sets off
+    if name == "user_prompt" and record.span_id:  # the span of everything that it causes
         return f"prompt:{record.trace_id}:{record.span_id}"
     if name == "user_prompt" and (prompt := text(attributes, "prompt.id")):
         return f"prompt:{prompt}"
@@ -118,14 +121,14 @@ def _read_record(name: str, attributes: Attributes) -> Reading | None:
 
 
 def other_event(name: str, attributes: Attributes, prefix: str = _PREFIX) -> EventReading:
-    """Stored under its own name, without what says who sends."""
+    """A record of another kind, under its own name and without its sender."""
     kind = "x_" + f"{prefix}{name}".replace(".", "_")[:200]
     kept = {key: value for key, value in attributes.items() if key not in _IDENTITY}
     return EventReading(kind, kept)
 
 
 def decision(attributes: Attributes, call_id: str | None) -> EventReading:
-    """A person's refusal is feedback. Consent, and what a rule decided, is no judgement."""
+    """A user's refusal is feedback. Consent, and decisions of rules, are no judgement."""
     source = (text(attributes, "source") or "").lower()
     verdict = (text(attributes, "decision") or "").lower()
     tool = text(attributes, "tool_name")
@@ -168,7 +171,7 @@ def is_own(span: Span) -> bool:
 
 
 def span_key(span: Span) -> str | None:
-    """The request that a span and a record tell of."""
+    """The request that a span or record reports."""
     request = text(span.attributes, "request_id", "gen_ai.response.id")
     return f"request:{request}" if request and span.name == f"{_PREFIX}llm_request" else None
 
@@ -225,8 +228,8 @@ def _body(attributes: Attributes) -> dict[str, Any] | None:
 
 
 def _begun(body: str) -> dict[str, Any] | None:
-    """What is whole of a request's body that was cut: its messages stand before the system prompt
-    and the tools, which take most of it."""
+    """The complete part of a truncated request body: its messages precede the system prompt and
+    tools, which take most of it."""
     start = body[:_HEAD_CHARS].find(_MESSAGES)
     if start < 0:
         return None
@@ -253,8 +256,8 @@ def _response_body(attributes: Attributes) -> Reading | None:
 
 
 def _request_body(attributes: Attributes) -> Reading | None:
-    """Of its history only what tools gave: prompts are records of their own, in the user's
-    words. There is no answer in it, so that it is no call itself."""
+    """Tool outputs in the history of a request body. Prompts have their own records, in the user's
+    words. Without an answer it is not a call itself."""
     body = _body(attributes)
     if body is None:
         return _cut_body("api_request_body", attributes)

@@ -1,11 +1,22 @@
 """The GenAI semantic conventions of OpenTelemetry. Messages are in attributes such as
-`gen_ai.input.messages`; before that they were in events of the span or in log records, such as
-`gen_ai.user.message`; and first in numbered attributes, such as `gen_ai.prompt.0.role`."""
+`gen_ai.input.messages`. Earlier versions used events of the span or log records, such as
+`gen_ai.user.message`, and at first numbered attributes, such as `gen_ai.prompt.0.role`."""
 
 from typing import Any
 
 from penstock.events.messages import Message, as_text, call_of, message_of, present, system_text
-from penstock.ingest.otlp.attributes import (
+from penstock.ingest.otlp.events import (
+    ModelCallReading,
+    Reading,
+    RecordReading,
+    StepReading,
+    ToolReading,
+)
+from penstock.ingest.otlp.records import (
+    Attributes,
+    LogRecord,
+    Origin,
+    Span,
     count,
     has_any,
     is_cut,
@@ -19,14 +30,6 @@ from penstock.ingest.otlp.attributes import (
     usage,
     with_parts,
 )
-from penstock.ingest.otlp.events import (
-    ModelCallReading,
-    Reading,
-    RecordReading,
-    StepReading,
-    ToolReading,
-)
-from penstock.ingest.otlp.records import Attributes, LogRecord, Origin, Span
 
 MODEL_OPERATIONS = ("chat", "text_completion", "generate_content", "completion", "responses",
                     "message", "messages", "generate")  # fmt: skip
@@ -46,8 +49,8 @@ _ARGUMENTS = ("gen_ai.tool.call.arguments", "tool_arguments", "gen_ai.tool.argum
               "gen_ai.tool.input")  # fmt: skip
 _RESULTS = ("gen_ai.tool.call.result", "tool_response", "gen_ai.tool.output",
             "gen_ai.tool.result")  # fmt: skip
-#: Instrumentations that leave messages to log records, or to another instrumentation: a span of
-#: theirs without any is not the call.
+#: Instrumentations that send messages as log records, or leave them to another instrumentation.
+#: Their spans without messages are not the call.
 LOGGED_APART = (
     "opentelemetry.instrumentation.openai_v2",
     "opentelemetry.instrumentation.google_genai",
@@ -79,7 +82,7 @@ def read_span(span: Span, origin: Origin) -> Reading | None:
 def read_call(attributes: Attributes) -> ModelCallReading:
     call = ModelCallReading(facts=call_facts(attributes))
     sent, gave = attributes.get("gen_ai.input.messages"), attributes.get("gen_ai.output.messages")
-    given = structured(sent)  # once: a history is long
+    given = structured(sent)  # decode once: a history is long
     call.cut = ["input"] * (given is sent and is_cut(sent)) + ["output"] * is_cut(gave)
     if "input" not in call.cut:
         call.messages, call.left_out = _newest_of(given)
@@ -96,8 +99,8 @@ def read_call(attributes: Attributes) -> ModelCallReading:
 
 
 def _newest_of(items: Any) -> tuple[list[Message], int]:
-    """Of the messages that a model was sent those from its last answer on, and system prompts; and
-    how many were left out. Long histories stand in each call of a session."""
+    """The messages from the model's last answer on, with system prompts; and how many were omitted.
+    Every call of a session repeats the history."""
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         return messages_in(items), 0
     answers = [at for at, item in enumerate(items) if item.get("role") in _ANSWERING]
@@ -142,7 +145,7 @@ def usage_of(attributes: Attributes) -> dict[str, Any] | None:
                 "gen_ai.usage.input_tokens.cached"],
     )  # fmt: skip
     if told and told.get("cached", 0) > told.get("prompt", 1 << 62):
-        told["prompt"] += told["cached"]  # it was counted beside the input
+        told["prompt"] += told["cached"]  # it was counted apart from the input
     return told
 
 
@@ -197,7 +200,7 @@ def read_span_events(span: Span, call: ModelCallReading) -> None:
 
 
 def event_message(name: str, held: Attributes) -> Message:
-    """The message of an event such as `gen_ai.user.message`, of a span, a log record, or a list in
+    """The message of an event such as `gen_ai.user.message`: of a span, a log record, or a list in
     an attribute."""
     role = _ROLES[name]
     content = structured(held.get("gen_ai.event.content"))
@@ -272,7 +275,7 @@ def output_text(value: Any) -> Any:
 
 
 def _first_token_ms(attributes: Attributes) -> float | None:
-    """In seconds, as the conventions have it; Strands tells whole milliseconds."""
+    """The time to the first token: seconds by the conventions, whole milliseconds by Strands."""
     whole = attributes.get("gen_ai.server.time_to_first_token")
     if isinstance(whole, int):
         return milliseconds(attributes, "gen_ai.server.time_to_first_token")
@@ -283,7 +286,7 @@ def _first_token_ms(attributes: Attributes) -> float | None:
     return milliseconds(attributes, "gen_ai.response.time_to_first_token_ms")
 
 
-# Log records: one with all of a call, or, before that, one for each message. They carry the ids of
+# Log records: one for a whole call, or in earlier versions one per message. They carry the ids of
 # the call's span.
 
 _OF_ANSWERS = ("gen_ai.response.id", "gen_ai.response.finish_reasons",
@@ -300,7 +303,7 @@ def read_log(record: LogRecord, origin: Origin) -> RecordReading | None:
 def _read_record(name: str, held: Attributes) -> Reading | None:
     if name == DETAILS:
         call = read_call(held)
-        # Gemini's command line tells the request as well, before there is an answer.
+        # Gemini's command line also reports the request before its answer.
         call.asks_only = not call.answers and not any(map(held.get, _OF_ANSWERS))
         return call
     if name not in _ROLES:
@@ -315,15 +318,15 @@ def _read_record(name: str, held: Attributes) -> Reading | None:
         facts = call_facts(held)
         facts.pop("finish_reason", None)
         return ModelCallReading(answers=[message], facts=facts)
-    # A record of the history repeats what another call's told.
+    # A record of the history repeats the messages of another call.
     return ModelCallReading(
         messages=[message] if message.role != "assistant" else [], asks_only=True
     )
 
 
 def _record_key(record: LogRecord, held: Attributes, origin: Origin) -> str | None:
-    """The call's span names the call where the record is known to stand below it; elsewhere several
-    calls may stand below one span. Each of several choices is a call of its own."""
+    """The id of the call that a record belongs to: its span, if the record is known to be below it.
+    Elsewhere several calls may share a span. Each of several choices is a call of its own."""
     if not record.trace_id or not record.span_id or record.name not in (DETAILS, CHOICE):
         return None
     call = f"{record.trace_id}:{record.span_id}"

@@ -1,4 +1,4 @@
-"""What keeps the input and the output of a call: OpenInference, in numbered attributes such as
+"""Tracers that keep a call's input and output: OpenInference, in numbered attributes such as
 `llm.input_messages.0.message.role`; Vercel's AI SDK; and tracers of any function (OpenLLMetry's own
 spans, Langfuse, MLflow, LangSmith), as JSON."""
 
@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.events.messages import Message, call_of, joined, message_of, present, system_text
-from penstock.ingest.otlp.attributes import (
+from penstock.ingest.otlp import genai
+from penstock.ingest.otlp.events import ModelCallReading, Reading, StepReading, ToolReading
+from penstock.ingest.otlp.records import (
+    Attributes,
+    Origin,
+    Span,
     messages_in,
     milliseconds,
     objects,
@@ -15,9 +20,6 @@ from penstock.ingest.otlp.attributes import (
     tree,
     usage,
 )
-from penstock.ingest.otlp.dialects import genai
-from penstock.ingest.otlp.events import ModelCallReading, Reading, StepReading, ToolReading
-from penstock.ingest.otlp.records import Attributes, Origin, Span
 
 _MODEL_KINDS = {"llm", "chat_model", "generation", "chat"}
 _SAMPLING = {"temperature", "top_p", "top_k", "max_tokens", "max_completion_tokens",
@@ -99,7 +101,7 @@ def openinference_message(held: dict[str, Any]) -> Message:
     return message_of(present(value | {"content": parts or None, "tool_calls": calls or None}))
 
 
-# Vercel's AI SDK: a span for what was asked for, and one below it for each call
+# Vercel's AI SDK: a span for the whole request, and below it one per call
 
 
 def read_vercel(span: Span, _origin: Origin) -> Reading | None:
@@ -226,7 +228,8 @@ def read_mlflow(span: Span, _origin: Origin) -> Reading | None:
 
 
 def read_langsmith(span: Span, _origin: Origin) -> Reading | None:
-    """They are of the GenAI conventions, but for what went in and out, which is LangChain's."""
+    """Read LangSmith's spans: GenAI conventions, except for input and output in LangChain's
+    form."""
     attributes = span.attributes
     kind = text(attributes, "langsmith.span.kind")
     if kind is None:
@@ -286,5 +289,5 @@ def _sampling(parameters: Any) -> dict[str, Any] | None:
     if not isinstance(parameters, dict):
         return None
     kept = {name: parameters[name] for name in _SAMPLING & parameters.keys()}
-    # Langfuse tells limits that are none as well.
+    # Langfuse also reports limits that are not set.
     return {name: value for name, value in present(kept).items() if value != "Infinity"} or None

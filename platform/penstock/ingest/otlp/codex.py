@@ -1,11 +1,11 @@
-"""Codex's log records. They tell prompts (with `log_user_prompt`), what tools were asked and gave,
-the tokens of each answer, and of a turn's answers the last (with `log_agent_responses`)."""
+"""Log records of Codex. They report prompts (with `log_user_prompt`), tool calls with their
+outputs, the tokens of each answer, and the last answer of each turn (with
+`log_agent_responses`)."""
 
 from typing import Any
 
 from penstock.events.messages import Message, present
-from penstock.ingest.otlp.attributes import count, milliseconds, structured, text, truth, usage
-from penstock.ingest.otlp.dialects.claude_code import decision, other_event
+from penstock.ingest.otlp.claude_code import decision, other_event
 from penstock.ingest.otlp.events import (
     EventReading,
     ModelCallReading,
@@ -13,10 +13,20 @@ from penstock.ingest.otlp.events import (
     RecordReading,
     ToolReading,
 )
-from penstock.ingest.otlp.records import Attributes, LogRecord, Origin
+from penstock.ingest.otlp.records import (
+    Attributes,
+    LogRecord,
+    Origin,
+    count,
+    milliseconds,
+    structured,
+    text,
+    truth,
+    usage,
+)
 
 _PREFIX = "codex."
-#: The machinery of requests: the answers that they bring are told by themselves.
+#: Internals of requests, whose answers are reported separately.
 _NOISE = ("websocket_", "auth_recovery", "startup_phase", "plugin_", "process_")
 
 
@@ -88,14 +98,14 @@ def _stream_event(attributes: Attributes) -> Reading | None:
         thinking=["reasoning_token_count"],
     )
     if counts is None:
-        return None  # the end of the stream; the record with the counts stands beside it
+        return None  # the end of the stream; another record has the counts
     facts = {"model": _model(attributes), "usage": counts,
              "latency_ms": milliseconds(attributes, "duration_ms")}  # fmt: skip
     return ModelCallReading(facts=present(facts))
 
 
 def _request(attributes: Attributes) -> Reading | None:
-    """A request that failed; what one that did not brings is told by its stream."""
+    """A failed request; successful ones are reported by their stream."""
     error = text(attributes, "error.message")
     if error is None:
         return None
