@@ -33,7 +33,7 @@ ROOM = Room(
         "observe": "Observe files that sessions edited, to see what became of the edits.",
         "sessions": "List, read and export sessions.",
     },
-    joined=("rewards.show",),
+    extra_commands=("rewards.show",),
     commands=commands,
     endpoints=endpoints,
     pages=pages,

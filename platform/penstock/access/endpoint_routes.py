@@ -23,7 +23,7 @@ from penstock.backends.http.openapi import (
 from penstock.backends.http.request_limits import (
     RequestSlots,
     UnreadAnswers,
-    held_answer,
+    bounded_answer,
     read_document,
 )
 from penstock.backends.terminal.output import encode
@@ -75,7 +75,7 @@ class EndpointRoutes:
         work = partial(_encoded_answer, endpoint, self.lake, caller_of(grant), asked)
         answer = await slots.run(work, tenant=grant.tenant)
         media_type = _BYTES if endpoint.answer is bytes else MediaType.JSON
-        return held_answer(self.answers, grant.tenant, answer, media_type)
+        return bounded_answer(self.answers, grant.tenant, answer, media_type)
 
 
 def caller_of(grant: Grant) -> Caller:

@@ -35,7 +35,7 @@ class Room:
     #: The commands, each with its line in the list of commands.
     summaries: Mapping[str, str] = field(default_factory=dict)
     #: Commands in a group of another room: `channels.follow`.
-    joined: tuple[str, ...] = ()
+    extra_commands: tuple[str, ...] = ()
     #: Each command by name: a function, or a group of functions.
     commands: Callable[[], Commands] = _no_parts
     #: Modules that declare tables.

@@ -80,10 +80,10 @@ def _load_command(name: str) -> Any:
     loaded = typer.Typer(**_STYLE, add_completion=False)
     if isinstance(command, typer.Typer):
         for room in rooms():
-            for joined in room.joined:
-                group, _, part = joined.partition(".")
+            for extra in room.extra_commands:
+                group, _, part = extra.partition(".")
                 if group == name:
-                    command.command(part)(room.commands()[joined])
+                    command.command(part)(room.commands()[extra])
         loaded.add_typer(command, name=name, cls=CommandGroup)
     else:
         loaded.callback()(_about)

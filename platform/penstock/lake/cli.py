@@ -21,7 +21,7 @@ from penstock.backends.terminal.output import (
     show_rows,
     show_table,
     spinner_of,
-    to_terminal,
+    stdout_is_terminal,
 )
 from penstock.core.endpoint import Client, ListRequest, page_of
 from penstock.core.errors import InvalidInput
@@ -114,7 +114,7 @@ def _show_rows(answer: "Answer") -> None:
 def _destination(out: Path | None, form: str) -> Iterator[BinaryIO]:
     """Open the output. A file appears only when it is whole; devices and pipes are written to."""
     if out is None:
-        if form in _BINARY_FORMATS and to_terminal():
+        if form in _BINARY_FORMATS and stdout_is_terminal():
             raise InvalidInput(
                 what=f"--format {form}", why="a terminal shows text; add --out FILE, or use a pipe"
             )

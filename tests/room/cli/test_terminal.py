@@ -22,7 +22,12 @@ from hypothesis import strategies as st
 
 from penstock.backends.execution.guarded_process import run_guarded
 from penstock.backends.terminal import output
-from penstock.backends.terminal.output import passing_on, progress_of, progress_of_bytes, spinner_of
+from penstock.backends.terminal.output import (
+    progress_of,
+    progress_of_bytes,
+    relay_output,
+    spinner_of,
+)
 from penstock.core.errors import InvalidInput
 from penstock.core.logs import configure_logs
 from penstock.core.visible_text import visible, visible_json, visible_line
@@ -68,7 +73,7 @@ def _write_data(text: str, *, json: bool) -> None:
 
 
 def _pass_on(text: str) -> None:
-    show = output.passing_on()
+    show = output.relay_output()
     for byte in text.encode(errors="surrogatepass"):
         show(bytes([byte]))
 
@@ -122,7 +127,7 @@ WRITERS: dict[str, Callable[[str], None]] = {
     "show_json_line": lambda text: output.show_json_line({"text": _encodable(text)}),
     "data_output": lambda text: _write_data(text, json=False),
     "data_output of JSON": lambda text: _write_data(text, json=True),
-    "passing_on": _pass_on,
+    "relay_output": _pass_on,
     "guard_terminal: errors": _crash,
     "guard_terminal: logs": _log_as_library,
     "logs": _log,
@@ -162,7 +167,7 @@ def test_every_function_that_writes_is_tried_here() -> None:
         and "sys." in inspect.getsource(member)
     }
     tried = {name.partition(" ")[0].rstrip(":") for name in WRITERS}
-    assert public - tried == {"to_terminal"}
+    assert public - tried == {"stdout_is_terminal"}
 
 
 def test_what_is_no_control_character_stays() -> None:
@@ -182,7 +187,9 @@ def test_what_a_trainer_prints_is_shown_too() -> None:
     shown = Terminal()
     command = r"printf '\033]0;owned\007 50%%\r100%%\r\n\377'"
     with redirect_stderr(shown):
-        end = run_guarded(command, environment=dict(os.environ), seconds_max=60, show=passing_on())
+        end = run_guarded(
+            command, environment=dict(os.environ), seconds_max=60, show=relay_output()
+        )
     assert end.status == 0
     assert shown.getvalue() == "\\x1b]0;owned\\x07 50%\n100%\n\\xff"
 

@@ -14,7 +14,7 @@ import typer
 
 from penstock.backends.terminal import options
 from penstock.backends.terminal.interruption import ended_as_by_ctrl_c
-from penstock.backends.terminal.output import say, show_table, to_terminal
+from penstock.backends.terminal.output import say, show_table, stdout_is_terminal
 from penstock.core.files import open_private
 from penstock.lake.commands import Outcome, command
 from penstock.lake.lake import open_existing
@@ -77,7 +77,7 @@ def demo(
         open_existing(folders.data) as lake,
     ):
         say(f"\nThe service runs at {server.url}, with its data in {folders.data}")
-        if server.sign_in and to_terminal():
+        if server.sign_in and stdout_is_terminal():
             say(f"Watch it in the console, with this one-time link: {server.sign_in}")
         player = Player(
             lake=lake, server=server, folders=folders, seed=seed, sessions=sessions, tell=say

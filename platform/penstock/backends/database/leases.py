@@ -57,7 +57,7 @@ def leased(database: Database, name: str, owner: str, lease_s: float) -> Iterato
 
 
 @contextmanager
-def waited_lease(database: Database, name: str, lease_s: float, wait_s: float) -> Iterator[bool]:
+def wait_for_lease(database: Database, name: str, lease_s: float, wait_s: float) -> Iterator[bool]:
     """Wait up to `wait_s` for a lease. Yields whether this process has it until the block ends."""
     owner, deadline_s = uuid.uuid4().hex, time.monotonic() + wait_s
     while True:

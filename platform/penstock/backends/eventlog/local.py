@@ -30,7 +30,7 @@ from penstock.backends.eventlog.log import (
     OffsetBounds,
 )
 from penstock.core.errors import Backlogged
-from penstock.core.files import make_directory, open_private, sync_directory
+from penstock.core.files import make_directory, make_private_once, sync_directory
 from penstock.core.settings import MIB
 
 _VERSION = 1
@@ -224,13 +224,8 @@ class LocalEventLog:
 def _identify(path: Path, partitions: int) -> tuple[str, int]:
     name = path / "log.json"
     if not name.exists():
-        log_id, fresh = uuid.uuid4().hex, path / "log.json.new"
-        with open_private(fresh, "w", encoding="utf-8") as file:
-            json.dump({"version": _VERSION, "id": log_id, "partitions": partitions}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.rename(name)
-        return log_id, partitions
+        new = {"version": _VERSION, "id": uuid.uuid4().hex, "partitions": partitions}
+        make_private_once(name, json.dumps(new).encode())
     try:
         fields = json.loads(name.read_bytes())
         version, log_id, count = fields["version"], str(fields["id"]), int(fields["partitions"])

@@ -132,7 +132,7 @@ class UnreadAnswers:
             del self._by_tenant[tenant]
 
 
-def held_answer(
+def bounded_answer(
     answers: UnreadAnswers,
     tenant: str,
     answer: bytes,

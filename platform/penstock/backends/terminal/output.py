@@ -187,7 +187,7 @@ class _LibraryFormatter(logging.Formatter):
         return visible(super().format(record))
 
 
-def to_terminal() -> bool:
+def stdout_is_terminal() -> bool:
     return sys.stdout.isatty()
 
 
@@ -196,12 +196,12 @@ def data_output(*, json: bool = False, raw: bool = False) -> BinaryIO:
     gets control characters as numbers. JSON has them as numbers everywhere."""
     sys.stdout.flush()
     plain = sys.stdout.buffer
-    if raw or not (json or to_terminal()):
+    if raw or not (json or stdout_is_terminal()):
         return plain
     return cast(BinaryIO, _VisibleOutput(plain, json=json))
 
 
-def passing_on() -> Callable[[bytes], None]:
+def relay_output() -> Callable[[bytes], None]:
     """Make a function that shows the output of another program on standard error, piece by piece. A
     progress bar that is redrawn becomes lines."""
     decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")

@@ -23,7 +23,7 @@ from penstock.access.quotas import Quotas
 from penstock.backends.http.request_limits import (
     RequestSlots,
     UnreadAnswers,
-    held_answer,
+    bounded_answer,
     read_body,
 )
 from penstock.core.clock import SECOND_US, Clock
@@ -200,7 +200,7 @@ class Console:
             name = _NOT_IN_NAMES.sub("-", answer.name)
             headers["Content-Disposition"] = f'attachment; filename="{name}"'
         facts = (answer.content, answer.media_type, headers)
-        response = held_answer(self.answers, grant.tenant, *facts)
+        response = bounded_answer(self.answers, grant.tenant, *facts)
         response.status_code = answer.status
         if told and not frame.fragment:
             response.delete_cookie(told_name)

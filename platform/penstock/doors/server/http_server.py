@@ -21,7 +21,7 @@ import uvicorn
 from penstock.access.keys import create_first_key, list_keys
 from penstock.backends.storage.object_store import StoreUnreachable
 from penstock.backends.terminal.interruption import call_off_abort, on_end_signal
-from penstock.backends.terminal.output import show_json_line, show_text, to_terminal
+from penstock.backends.terminal.output import show_json_line, show_text, stdout_is_terminal
 from penstock.core.errors import PenstockError, SettingInvalid, one_line
 from penstock.core.logs import configure_logs, log_everything
 from penstock.core.settings import Settings
@@ -155,7 +155,7 @@ def _serve(settings: Settings, role: ServerRole, *, json: bool) -> None:
         if handed_over is not None:
             _announce(handed_over, as_log=as_log)
         # Only on a terminal: log collectors keep what goes into a pipe.
-        link = sign_in if to_terminal() and not as_log else None
+        link = sign_in if stdout_is_terminal() and not as_log else None
         once = " (signs one browser in, once)" if link else ""
         _announce(f"The console: {url}{link or '/'}{once}", as_log=as_log)
     came_up = _run(service, bound, tls)
@@ -212,7 +212,7 @@ def _hand_over(key: str, data: Path, *, as_log: bool) -> str:
     """Show the first key on a terminal, else write it to a private file.
 
     Log collectors keep what goes into a pipe."""
-    if to_terminal() and not as_log:
+    if stdout_is_terminal() and not as_log:
         return f"Admin key, shown only once: {key}"
     path = data / _KEY_FILE
     path.unlink(missing_ok=True)  # left by an earlier lake

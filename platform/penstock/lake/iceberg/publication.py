@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from penstock.backends.database.engine import clock_us, put_rows
-from penstock.backends.database.leases import waited_lease
+from penstock.backends.database.leases import wait_for_lease
 from penstock.core.errors import ExtraMissing
 from penstock.core.metrics import Metrics
 from penstock.lake.iceberg.event_table import (
@@ -147,7 +147,7 @@ def _alone(lake: Lake, tenant: str) -> Iterator[None]:
     """Hold the lease on a table. A process that hangs and loses it does no harm: the catalog
     compares and swaps. Raises IcebergBusy."""
     name, database = f"iceberg {tenant}", lake.database
-    with waited_lease(database, name, _LEASE_SECONDS, _WAIT_SECONDS_MAX) as mine:
+    with wait_for_lease(database, name, _LEASE_SECONDS, _WAIT_SECONDS_MAX) as mine:
         if not mine:
             raise IcebergBusy(tenant=tenant)
         yield

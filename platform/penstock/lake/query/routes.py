@@ -22,8 +22,8 @@ from penstock.backends.http.openapi import KEY_NEEDED, operation_taking, refusal
 from penstock.backends.http.request_limits import (
     RequestSlots,
     UnreadAnswers,
+    bounded_answer,
     cut_off_when_cancelled,
-    held_answer,
     read_document,
 )
 from penstock.core.endpoint import Caller
@@ -108,7 +108,7 @@ async def post_query(
     media_type = ARROW_STREAM if as_arrow else MediaType.JSON
     headers = {"Penstock-Snap": str(written.snap)}
     headers["Penstock-Complete"] = "false" if written.cut_off else "true"
-    return held_answer(answers, tenant, answer, media_type, headers)
+    return bounded_answer(answers, tenant, answer, media_type, headers)
 
 
 async def _while_connected(

@@ -14,7 +14,7 @@ import structlog
 from sqlalchemy import Connection, bindparam
 
 from penstock.backends.database.engine import now_us
-from penstock.backends.database.leases import waited_lease
+from penstock.backends.database.leases import wait_for_lease
 from penstock.core.errors import PenstockError, public_cause
 from penstock.core.metrics import Metrics
 from penstock.core.room import rooms
@@ -48,7 +48,7 @@ def upkeep_jobs() -> dict[str, UpkeepJob]:
 def upkeep_lease(lake: Lake, wait_s: float = 0) -> AbstractContextManager[bool]:
     """Try to be the only process that does upkeep until the block ends. Yields whether it is."""
     lease_s = lake.settings.room(LakeSettings).lease_seconds
-    return waited_lease(lake.database, "upkeep", lease_s, wait_s)
+    return wait_for_lease(lake.database, "upkeep", lease_s, wait_s)
 
 
 @contextmanager

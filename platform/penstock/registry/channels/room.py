@@ -62,7 +62,7 @@ ROOM = Room(
         "channels": "Channels of the serving fleet: each points at one checkpoint.",
         "webhooks": "Addresses that receive the changes of channels.",
     },
-    joined=("checkpoints.lineage", "gate.check", "gate.approve"),
+    extra_commands=("checkpoints.lineage", "gate.check", "gate.approve"),
     commands=commands,
     tables=tables,
     settings=settings,

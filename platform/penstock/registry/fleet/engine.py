@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.backends.execution.guarded_process import run_guarded
 from penstock.backends.storage.object_store import FileStore
-from penstock.backends.terminal.output import passing_on
+from penstock.backends.terminal.output import relay_output
 from penstock.core.errors import InvalidInput, PenstockError
 from penstock.core.files import sha256_digest
 from penstock.core.settings import ENVIRONMENT_PREFIX
@@ -87,7 +87,7 @@ def run_command(
         environment={**own, **facts},
         seconds_max=seconds_max,
         cancelled=given_up,
-        show=passing_on(),
+        show=relay_output(),
         grace_seconds=_GRACE_SECONDS,
         leaves_processes=True,
         open_files=(lock,),

@@ -28,7 +28,7 @@ def endpoints() -> Endpoints:
 
 ROOM = Room(
     package="penstock.registry.fleet",
-    joined=("channels.follow", "channels.fleet"),
+    extra_commands=("channels.follow", "channels.fleet"),
     commands=commands,
     settings=settings,
     endpoints=endpoints,
