@@ -599,6 +599,13 @@ CREATE TABLE shard_mark (
 	marked_at BIGINT NOT NULL,
 	CONSTRAINT pk_shard_mark PRIMARY KEY (shard, tenant, session_id, reason)
 );
+CREATE TABLE signed_head (
+	chain VARCHAR(64) NOT NULL,
+	number BIGINT NOT NULL,
+	hash VARCHAR(64) NOT NULL,
+	signature VARCHAR(256) NOT NULL,
+	CONSTRAINT pk_signed_head PRIMARY KEY (chain)
+);
 CREATE TABLE snapshot (
 	name VARCHAR(128) NOT NULL,
 	snap BIGINT NOT NULL,
@@ -650,7 +657,6 @@ CREATE TABLE verdict (
 	id VARCHAR(80) NOT NULL,
 	channel VARCHAR(128) NOT NULL,
 	checkpoint VARCHAR(128) NOT NULL,
-	outcome VARCHAR(16) NOT NULL,
 	document TEXT NOT NULL,
 	made_at BIGINT NOT NULL,
 	CONSTRAINT pk_verdict PRIMARY KEY (tenant, id)

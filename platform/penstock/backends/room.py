@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 def tables() -> list[ModuleType]:
-    from penstock.backends.audit import chain
+    from penstock.backends.audit import chain, signed_heads
     from penstock.backends.database import tables
 
-    return [tables, chain]
+    return [tables, chain, signed_heads]
 
 
 def settings() -> "list[type[RoomSettings]]":

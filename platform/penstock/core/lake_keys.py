@@ -289,6 +289,33 @@ class SigningKey(_KeyFile):
         return key
 
 
+#: Beside the key: public keys in PEM, one behind the other, whose signatures still count.
+OLD_KEYS_SUFFIX = ".old"
+_PEM_END = b"-----END PUBLIC KEY-----"
+
+
+@dataclass(frozen=True)
+class HeadKeys:
+    """The key that signs heads of chains, and those that did before it."""
+
+    own: SigningKey
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        return cls(SigningKey.of(settings))
+
+    def have_signed(self, document: Mapping[str, Any]) -> bool:
+        """Raises SigningKeyUnfit, PublicKeyUnfit."""
+        return any(key.has_signed(document) for key in (self.own.public, *self._old))
+
+    @cached_property
+    def _old(self) -> list[PublicKey]:
+        file = self.own.file.with_name(self.own.file.name + OLD_KEYS_SUFFIX)
+        content = file.read_bytes() if file.exists() else b""
+        pems = [pem + _PEM_END for pem in content.split(_PEM_END) if pem.strip()]
+        return [PublicKey.of_pem(pem, str(file)) for pem in pems]
+
+
 def _new_signing_key() -> bytes:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat

@@ -1,5 +1,6 @@
 """Promotion through the gate, and what a channel looks like after it."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -45,8 +46,8 @@ def test_a_promotion_is_one_change_with_its_verdict_and_its_moves(database: Data
     assert found.since == time_text(second.at) >= time_text(first.at)
     assert states(database, "a", "b") == ["retired", "serving"]
     with database.read() as connection:
-        rows = connection.execute(sa.select(verdict.c.id, verdict.c.outcome))
-        kept = {row.id: row.outcome for row in rows}
+        rows = connection.execute(sa.select(verdict.c.id, verdict.c.document))
+        kept = {row.id: json.loads(row.document)["outcome"] for row in rows}
     assert kept == {PASS("production", one).id: "PASS" for one in ("a", "b")}
     assert second.verdict in kept
     assert verify_history(database, TENANT, "production") is None

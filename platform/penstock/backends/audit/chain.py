@@ -21,6 +21,7 @@ from penstock.backends.audit.entry import (
     entry_of,
     first_flaw,
 )
+from penstock.backends.audit.signed_heads import chain_name, head_flaw, sign_head
 from penstock.backends.database.engine import Database, clock_us, insert_new
 from penstock.backends.database.tables import metadata, name_columns
 from penstock.core.settings import ENVIRONMENT_PREFIX, ResolvedSetting, Settings, declarations
@@ -80,6 +81,7 @@ def append(connection: Connection, *deeds: Deed) -> None:
         connection.execute(sa.insert(audit_entry), entries)
         moved = sa.update(audit_chain).where(of_tenant)
         connection.execute(moved.values(**head._asdict(), at=at))
+        sign_head(connection, chain_name("audit", tenant), *head)
 
 
 def record(database: Database, *deeds: Deed) -> None:
@@ -144,6 +146,8 @@ def flaws_of(
             head = heads.get(name, Head(0, NO_HASH))
             with connection.execute(query.execution_options(yield_per=1_000)) as rows:
                 flaw = first_flaw(name, (AuditEntry(**row._mapping) for row in rows), head, kept)
+            if flaw is None and (why := head_flaw(connection, chain_name("audit", name), *head)):
+                flaw = Flaw(name, head.number, why)
             flaws += [flaw] if flaw is not None else []
     return [(name, heads.get(name, Head(0, NO_HASH))) for name in checked], flaws
 

@@ -18,6 +18,7 @@ from penstock.backends.database import (
     sqlite,
 )
 from penstock.core.errors import InvalidInput
+from penstock.core.lake_keys import HeadKeys
 from penstock.core.settings import Settings, without_secrets
 
 _POSTGRESQL = ("postgres", "postgresql", "postgresql+psycopg")
@@ -38,13 +39,19 @@ class _Backend(Protocol):
 class Database:
     """The metadata database. Safe to share between threads."""
 
-    def __init__(self, url: str, limits: DatabaseLimits = _DEFAULT_LIMITS) -> None:
+    def __init__(
+        self,
+        url: str,
+        limits: DatabaseLimits = _DEFAULT_LIMITS,
+        head_keys: HeadKeys | None = None,
+    ) -> None:
         """Raises InvalidInput, ExtraMissing. Connects at first use."""
         self.url = parse_database_address(url)
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self._limits = limits
         self._backend: _Backend = sqlite if self.is_sqlite else postgresql
-        self.engine = self._backend.make_engine(self.url, limits)
+        engine = self._backend.make_engine(self.url, limits)
+        self.engine = engine.execution_options(head_keys=head_keys)
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -53,7 +60,7 @@ class Database:
             statement_seconds_max=room.database_statement_seconds_max,
             connections_max=room.database_connections_max,
         )
-        return cls(settings.database_url, limits)
+        return cls(settings.database_url, limits, HeadKeys.of(settings))
 
     @contextmanager
     def write(self, *, one_state: bool = False) -> Iterator[Connection]:

@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 
 from penstock.backends.audit.chain import append
 from penstock.backends.audit.entry import NO_HASH, Deed
+from penstock.backends.audit.signed_heads import chain_name, head_flaw, sign_head
 from penstock.backends.database.engine import Database, insert_new, now_us
 from penstock.backends.terminal.output import time_text
 from penstock.core.errors import InvalidInput
@@ -168,6 +169,13 @@ class HeldChannel:
             previous_hash=self.before.hash or NO_HASH,
         )
 
+    def check_signature(self) -> None:
+        """Raises HistoryDamaged where the newest change is not the one that was signed."""
+        newest = self.before
+        chain = chain_name("channel", newest.tenant, newest.channel)
+        if why := head_flaw(self.connection, chain, newest.version, newest.hash):
+            raise HistoryDamaged(channel=newest.channel, version=newest.version, why=why)
+
     def keep_verdict(self, verdict: Verdict) -> str:
         """Store a verdict as evidence, and return its id."""
         row = {
@@ -175,7 +183,6 @@ class HeldChannel:
             "id": verdict.id,
             "channel": verdict.channel,
             "checkpoint": verdict.checkpoint,
-            "outcome": verdict.outcome,
             "document": verdict.text,
             "made_at": now_us(),
         }
@@ -203,6 +210,8 @@ class HeldChannel:
         pointer = channel.c.tenant == tenant, channel.c.name == change.channel
         head = {"version": change.version, "hash": change.hash}
         connection.execute(sa.update(channel).where(*pointer).values(**head))
+        chain = chain_name("channel", tenant, change.channel)
+        sign_head(connection, chain, change.version, change.hash)
         facts: dict[str, str | int | None] = {"version": change.version, "hash": change.hash}
         facts |= {"checkpoint": change.checkpoint, "canary": change.canary}
         place = {"tenant": tenant, "actor": change.actor, "subject": f"channel {change.channel}"}

@@ -8,6 +8,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from penstock.backends.audit.signed_heads import chain_name, head_flaw
 from penstock.backends.database.engine import Database
 from penstock.backends.terminal.output import time_text
 from penstock.lake.query.view_sources import ViewSources
@@ -90,6 +91,10 @@ def verify_history(database: Database, tenant: str, name: str) -> Misfit | None:
         rows = connection.execute(all_changes.execution_options(yield_per=1_000))
         head = (row.version, row.hash) if row is not None else (0, "")
         misfit = first_misfit((change_of(row) for row in rows), head)
+        if misfit is None and (
+            why := head_flaw(connection, chain_name("channel", tenant, name), *head)
+        ):
+            misfit = Misfit(head[0], why)
         misfits = [misfit, *_evidence_misfits(connection, tenant, name)]
     present = [misfit for misfit in misfits if misfit is not None]
     return min(present, key=lambda misfit: misfit.version, default=None)
@@ -100,14 +105,15 @@ def verdicts_of(
 ) -> tuple[dict[str, Outcome], dict[str, dict[str, list[str]]]]:
     """The outcomes of a channel's verdicts, and the tasks that policies left out, by verdict id."""
     columns = verdict.c
-    query = sa.select(columns.id, columns.outcome, columns.document)
+    query = sa.select(columns.id, columns.document)
     query = query.where(columns.tenant == tenant, columns.channel == name)
     outcomes, left_out = {}, {}
     with database.read() as connection:
         for row in connection.execute(query.execution_options(yield_per=50)):
-            outcomes[row.id] = row.outcome
+            document = msgspec.json.decode(row.document)
+            outcomes[row.id] = document["outcome"]
             if '"left_out"' in row.document:
-                suites = msgspec.json.decode(row.document).get("suites", {})
+                suites = document.get("suites", {})
                 left_out[row.id] = {
                     suite: [entry["task"] for entry in facts["left_out"]]
                     for suite, facts in suites.items()

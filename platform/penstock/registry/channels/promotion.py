@@ -79,6 +79,7 @@ def promote(database: Database, promotion: Promotion, judge: Judge) -> Change:
     with hold_channel(database, promotion.tenant, promotion.channel, make=True) as held:
         if held.before.version != before.version:
             raise conflict(before.checkpoint, held.before)
+        held.check_signature()
         candidate = _check_candidate(held.connection, promotion, held.before)
         action: Action = "promote" if promotion.share is None else "canary"
         change = held.next_change(action, actor=actor, reason=reason)

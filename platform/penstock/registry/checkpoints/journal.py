@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.backends.audit.entry import NO_HASH, ChainReader, hash_of
+from penstock.backends.audit.signed_heads import chain_name, head_flaw, sign_head
 from penstock.backends.database.engine import insert_new
 from penstock.registry.checkpoints.tables import benchmark_attempt, benchmark_journal
 
@@ -22,6 +23,10 @@ class AttemptScope:
     suite: str
     suite_version: str
     checkpoint: str
+
+    @property
+    def chain(self) -> str:
+        return chain_name("journal", *asdict(self).values())
 
     def condition(self, table: sa.Table) -> sa.ColumnElement[bool]:
         return sa.and_(*(table.c[name] == value for name, value in asdict(self).items()))
@@ -90,6 +95,7 @@ def append_entry(
         row = whose | {"number": number, "kind": kind, "document": text}
         row["hash"] = hash_of(row | {"previous_hash": before})
         if insert_new(connection, benchmark_journal, row):
+            sign_head(connection, scope.chain, number, row["hash"])
             return
 
 
@@ -117,6 +123,10 @@ def read_journal(connection: Connection, scope: AttemptScope) -> Journal:
             break
         journal.hashes.append(row.hash)
         _follow(journal, row.kind, msgspec.json.decode(row.document))
+    if journal.damage is None:
+        head = journal.head
+        if why := head_flaw(connection, scope.chain, head.entries, head.hash):
+            journal.damage = f"its journal is not as it was signed: {why}"
     return journal
 
 

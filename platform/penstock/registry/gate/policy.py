@@ -34,6 +34,8 @@ LESS_IS_BETTER = frozenset(
 )  # fmt: skip
 #: With fewer tasks no test keeps its error rate.
 TASKS_LEAST = 10
+#: No suite shows a smaller difference.
+_MARGIN_MIN = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,10 +252,10 @@ def _requirement(entry: Mapping[str, Any], where: str) -> Requirement:
         why = f"it needs a margin, a {absolute} or both"
     elif required.minimum == 0 or (most and 1 in (required.margin, required.maximum)):
         why = "with a margin of 1, a minimum of 0 or a maximum of 1 anything would pass"
-    elif required.margin == 0:  # a few more tasks might always differ
+    elif required.margin is not None and required.margin < _MARGIN_MIN:
         why = (
-            "a margin of 0 requires an improvement, which an equal checkpoint never shows:"
-            " write the least loss that matters, such as margin = 0.02"
+            f"a margin below {_MARGIN_MIN:g} requires an improvement, which an equal checkpoint"
+            " never shows: write the least loss that matters, such as margin = 0.02"
         )
     if why:
         raise InvalidInput(what=where, why=why)
@@ -289,8 +291,8 @@ def _live_requirement(entry: Mapping[str, Any], where: str) -> LiveRequirement:
     better = "min" if str(entry.get("metric")) in LESS_IS_BETTER else "max"
     section = {"direction": better, "margin": 0, **entry}
     required = toml.read_section(LiveRequirement, section, where)
-    if required.margin <= 0:
-        raise InvalidInput(what=where, why="it needs a margin over 0")
+    if required.margin < _MARGIN_MIN:
+        raise InvalidInput(what=where, why=f"it needs a margin of {_MARGIN_MIN:g} at least")
     return required
 
 

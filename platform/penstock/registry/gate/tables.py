@@ -39,7 +39,6 @@ verdict = Table(
     Column("tenant", String(128), primary_key=True),
     Column("id", String(80), primary_key=True),
     *name_columns("channel", "checkpoint", nullable=False),
-    Column("outcome", String(16), nullable=False),
     Column("document", Text, nullable=False),
     Column("made_at", BigInteger, nullable=False),
     Index("ix_verdict_checkpoint", "tenant", "checkpoint"),

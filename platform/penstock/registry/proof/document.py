@@ -155,7 +155,8 @@ def _verdicts(subject: ProofSubject) -> list[dict[str, Any]]:
         elif json.loads(row.document).get("policy") is None:
             subject.lacks("verdicts", row.id, "the channel had no policy")
     return [
-        {"verdict": row.id, "outcome": row.outcome, "channel": row.channel}
+        {"verdict": row.id, "channel": row.channel}
+        | {"outcome": json.loads(row.document).get("outcome")}
         | {"made_at": time_text(row.made_at), "document": row.document}
         for row in rows
     ]
