@@ -52,7 +52,7 @@ _NOTES = {
     " key alone.",
     "GET /v1/channels/{name}": "The answer has an `ETag`; `If-None-Match` is honoured.",
     "GET /v1/channels/{name}/history": "A hundred changes at most on a page.",
-    "GET /v1/channels/{name}/audit": "`misfit` is the first version that is not as it was written.",
+    "GET /v1/channels/{name}/audit": "`flaw` is the first version that is not as it was written.",
     "GET /v1/audit/verify": "`flaw` is the first entry that is not as it was written.",
     "POST /v1/channels/{name}/promote": "`expect` is the checkpoint that the channel should point"
     " at, by name or digest, or null for none; `expect_version` is the version of the channel. 409"

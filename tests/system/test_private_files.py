@@ -15,7 +15,7 @@ from penstock.core.files import make_private
 from penstock.core.settings import Settings
 from penstock.lake.query.spill import SPILL_FOLDER, remove_left_spill, spill_folder
 from penstock.registry.checkpoints.digests import digest_files
-from penstock.registry.fleet.copies import Copies, locked
+from penstock.registry.fleet.checkpoint_cache import CheckpointCache, locked
 from penstock.registry.fleet.engine import SidecarMemory, write_memory
 from penstock.registry.fleet.registry_source import ChainLink
 from penstock_jobs.simulator.demo.server import running_server
@@ -63,7 +63,7 @@ def test_a_whole_data_directory_is_its_owner_s_alone(tmp_path: Path) -> None:
     run(data, "checkpoints", "register", "one", "--uri", str(made))
     digest = digest_files(str(made), Settings(data=data)).digest or ""
     with locked(data / "serving" / "production") as _lock:
-        copies = Copies(data / "serving" / "production", Settings(data=data))
+        copies = CheckpointCache(data / "serving" / "production", Settings(data=data))
         copies.provide(ChainLink("one", digest, str(made), "whole", None), lambda _bytes: None)
         write_memory(copies.directory, SidecarMemory("sidecar"))
     with running_server(data) as server:

@@ -105,16 +105,13 @@ def run(
     if until_decided and (attempts is not None or tasks):
         why = "the verdict needs all tasks, and decides how many attempts are enough"
         raise InvalidInput(what="--attempts or --tasks with --until-decided", why=why)
-    for name in pass_env or []:
-        if name not in os.environ:
-            raise InvalidInput(what=f"--pass-env {name}", why="this variable is not set")
     how = RunOptions(
         agent=agent,
         serving=serving,
         attempts=attempts,
         isolated=not no_isolation,
         tasks=tuple(name.strip() for name in tasks.split(",") if name.strip()),
-        environment={name: os.environ[name] for name in pass_env or []},
+        environment=_passed_variables(pass_env or []),
         hidden=tuple(str(path.absolute()) for path in hidden or []),
         visible=tuple(str(path.absolute()) for path in visible or []),
     )
@@ -139,6 +136,13 @@ def run(
     _show_summary(results)
     if advice is not None:
         say(advice)
+
+
+def _passed_variables(names: list[str]) -> dict[str, str]:
+    for name in names:
+        if name not in os.environ:
+            raise InvalidInput(what=f"--pass-env {name}", why="this variable is not set")
+    return {name: os.environ[name] for name in names}
 
 
 SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help="A suite's name, or its folder.")]

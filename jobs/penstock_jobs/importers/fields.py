@@ -137,12 +137,12 @@ def moment_us(value: object) -> int | None:
         moments = (value * scale for scale in _SCALES)
         return next((int(us) for us in moments if TS_MIN_US <= us <= TS_MAX_US), None)
     try:
-        told = datetime.fromisoformat(value.strip()) if isinstance(value, str) else None
+        parsed = datetime.fromisoformat(value.strip()) if isinstance(value, str) else None
     except ValueError:
         return None
-    if told is None:
+    if parsed is None:
         return None
-    us = microseconds(told if told.tzinfo else told.replace(tzinfo=UTC))
+    us = microseconds(parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC))
     return us if TS_MIN_US <= us <= TS_MAX_US else None
 
 

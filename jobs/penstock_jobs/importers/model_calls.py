@@ -174,10 +174,10 @@ def _next_hash(before: str, message: Message) -> str:
     said: Any = (message.text or "").strip()
     call_id = None
     if message.role == "tool":
-        [told] = message.outputs
-        call_id, said = told.call_id, told.output
+        [result] = message.outputs
+        call_id, said = result.call_id, result.output
         said = said.strip() or None if isinstance(said, str) else said
     elif message.role != "assistant":
-        results = [(told.call_id, told.output) for told in message.outputs]
+        results = [(output.call_id, output.output) for output in message.outputs]
         said = said or message.content or results or None
     return digest_of(before, message.role, said, calls, call_id)

@@ -57,14 +57,14 @@ def step_payload(step: Mapping[str, Any]) -> Payload:
 
 
 def result_payload(result: Mapping[str, Any]) -> Payload:
-    told = {"call_id": result.get("source_call_id"), "output": result.get("content")}
-    return present(told)
+    payload = {"call_id": result.get("source_call_id"), "output": result.get("content")}
+    return present(payload)
 
 
 def message_payload(message: Mapping[str, Any]) -> Payload:
     if message.get("role") == "tool":
-        told = {"call_id": message.get("tool_call_id"), "output": message.get("content")}
-        return present(told | {"tool": message.get("name")})
+        result = {"call_id": message.get("tool_call_id"), "output": message.get("content")}
+        return present(result | {"tool": message.get("name")})
     payload: Payload = {"text": message.get("content")}
     if message.get("role") == "assistant":
         payload["thinking"] = message.get("reasoning_content")
@@ -77,8 +77,8 @@ def message_payload(message: Mapping[str, Any]) -> Payload:
     return present(payload)
 
 
-def _renamed(told: Mapping[str, Any], names: Mapping[str, str]) -> Payload | None:
-    found = {name: told[other] for name, other in names.items() if told.get(other) is not None}
+def _renamed(row: Mapping[str, Any], names: Mapping[str, str]) -> Payload | None:
+    found = {name: row[other] for name, other in names.items() if row.get(other) is not None}
     return found or None
 
 
@@ -103,8 +103,8 @@ def remainder(event: Mapping[str, Any], said: Payload) -> Payload:
 def _restored(session: str, own: Mapping[str, Any], said: Payload) -> ImportedEvent:
     absent = fields.items(own, "absent")
     payload = {name: value for name, value in said.items() if name not in absent}
-    told = {name: own[name] for name in ENVELOPE if name in own}
-    whole = told | {"payload": payload | fields.mapping(own, "payload"), "session_id": session}
+    envelope = {name: own[name] for name in ENVELOPE if name in own}
+    whole = envelope | {"payload": payload | fields.mapping(own, "payload"), "session_id": session}
     return msgspec.convert(whole, ImportedEvent)
 
 

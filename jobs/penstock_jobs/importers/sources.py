@@ -154,9 +154,9 @@ class Source(EventFile):
         """The time of the last change, by the clock of the disk."""
         return max((facts.st_mtime_ns for facts in self._facts()), default=0) // 1000
 
-    def time_us(self, told: object) -> int:
+    def time_us(self, value: object) -> int:
         """A time that the source holds, else the time of its last change."""
-        return moment_us(told) or self.changed_us()
+        return moment_us(value) or self.changed_us()
 
     @contextmanager
     def opened(self) -> Iterator[BinaryIO]:

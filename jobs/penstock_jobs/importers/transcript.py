@@ -162,10 +162,10 @@ class SessionDraft:
     def _add_results(self, said: Message, key: str, facts: Payload) -> None:
         if said.role != "tool":
             facts = {"copied": bool(facts.get("is_copied_context"))}
-        for at, told in enumerate(said.outputs):
+        for at, output in enumerate(said.outputs):
             name = key if said.role == "tool" else f"{key}:result" + (f":{at}" if at else "")
-            more: Payload = {"tool": told.tool, "ok": told.ok} | facts
-            self.add_result(told.call_id, told.output, name, **more)
+            more: Payload = {"tool": output.tool, "ok": output.ok} | facts
+            self.add_result(output.call_id, output.output, name, **more)
 
     # Runs of harnesses
 
@@ -229,14 +229,14 @@ def engine_tokens(
     if not completion:
         return None
     tokens: Payload = {"prompt_ids": prompt or None, "completion_ids": completion}
-    told = logprobs if isinstance(logprobs, list) else []
-    if not all(type(each) in (int, float) and each - each == 0 for each in told):
+    values = logprobs if isinstance(logprobs, list) else []
+    if not all(type(each) in (int, float) and each - each == 0 for each in values):
         notes.skip("log-probabilities that are not numbers")
-    elif told and len(told) != len(completion):
-        counts = f"{len(told)} for {len(completion)} tokens"
+    elif values and len(values) != len(completion):
+        counts = f"{len(values)} for {len(completion)} tokens"
         notes.skip("log-probabilities that do not fit their tokens", counts)
-    elif told:
-        tokens["logprobs"] = [float(each) for each in told]
+    elif values:
+        tokens["logprobs"] = [float(each) for each in values]
         some = [each for each in tokens["logprobs"] if each]
         if len(some) >= _ROUNDED_MIN and all(round(each, _DECIMALS) == each for each in some):
             tokens["logprobs_decimals"] = _DECIMALS

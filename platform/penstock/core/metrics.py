@@ -85,7 +85,7 @@ CATALOGUE: dict[str, Metric] = {
     "query_seconds": Metric(Histogram, "time of POST /v1/query", buckets=_SLOW),
     "queries_running": Metric(Gauge, "queries that run, or wait for their turn"),
     "channel_waiters": Metric(Gauge, "requests that wait for a change of a channel"),
-    "notices_told_total": Metric(Counter, "changes of channels sent to webhooks"),
+    "notices_delivered_total": Metric(Counter, "changes of channels sent to webhooks"),
     "notice_failures_total": Metric(
         Counter, "failed tries to send a change of a channel to a webhook; they are repeated"
     ),

@@ -53,7 +53,7 @@ class MaskedSessions:
     #: Calls that lost their token ids.
     calls: int = 0
 
-    def settle(self, connection: Connection) -> None:
+    def save(self, connection: Connection) -> None:
         """Record the sessions in the transaction that stores the events."""
         if self.fresh:
             insert = insert_of(connection)(masked_session)

@@ -49,7 +49,7 @@ from penstock.ingest.rejection_rules import (
     plan_rejections,
 )
 from penstock.ingest.settings import IngestSettings
-from penstock.ingest.work_turns import RightOfWay
+from penstock.ingest.work_turns import RequestPriority
 from penstock.lake import commits
 from penstock.lake.catalog import announce_files, withdraw_intents
 from penstock.lake.commits import CoveredSegment, LogShape, PartitionAdvance, PartitionClaim
@@ -93,7 +93,7 @@ class WriterParts:
     crash_point: Callable[[str], None] = lambda _point: None
     owner: str = field(default_factory=lambda: uuid.uuid4().hex)
     #: Shared with the requests of the process.
-    right_of_way: RightOfWay = field(default_factory=RightOfWay)
+    request_priority: RequestPriority = field(default_factory=RequestPriority)
 
     @cached_property
     def known(self) -> KnownEvents:
@@ -172,8 +172,8 @@ class PartitionWriter:
         passed = at_once or now_s - self._moved_s >= self._limits.flush_seconds_max
         past = passed and not self._waiting.tenants
         if due or (past and not self.idle):
-            with self._parts.right_of_way.breaks_of_flush() as breaks:
-                self._flush(claim, due, no_pause if at_once else breaks.take)
+            with self._parts.request_priority.pauses_of_flush() as pauses:
+                self._flush(claim, due, no_pause if at_once else pauses.take)
             return True
         if now_s - self._renewed_s > self._parts.lease_s / 3:
             self._refuse_gap()
@@ -334,9 +334,9 @@ class PartitionWriter:
         pause()
         fresh = flush.find_new(memories)
 
-        def settle(connection: Connection) -> bool:
-            masked.settle(connection)
-            return erased.settle(connection)
+        def confirm(connection: Connection) -> bool:
+            masked.save(connection)
+            return erased.is_current(connection)
 
         segments = self._write_segments(claim, flush.decoded, fresh, pause)
         to_offset = self._covered_without(tenants)
@@ -347,7 +347,7 @@ class PartitionWriter:
             counts=flush.counts,
             consents=fresh.stricter,
             oldest_us=min(flush.decoded.received_us) if segments else None,
-            also=self._set_aside(claim, flush.rejected, sources, settle),
+            also=self._set_aside(claim, flush.rejected, sources, confirm),
         )
         parts.crash_point("file written")
         try:
@@ -384,13 +384,13 @@ class PartitionWriter:
         claim: PartitionClaim,
         rows: Sequence[RejectedRow],
         sources: Mapping[Source, SourceLines],
-        settle: Callable[[Connection], bool],
+        confirm: Callable[[Connection], bool],
     ) -> Callable[[Connection], bool]:
         """Write rejected lines to files; returns a function that enters them in the commit.
 
         It refuses if more was erased meanwhile."""
         if not rows:
-            return settle
+            return confirm
         of_tenant: defaultdict[str, list[RejectedRow]] = defaultdict(list)
         for row in rows:
             of_tenant[row.tenant].append(row)
@@ -408,7 +408,7 @@ class PartitionWriter:
             for tenant, plan in plans.items():
                 enter_rejected(connection, names.get(tenant, ""), plan)
             there = withdraw_intents(connection, list(names.values()))
-            return there and settle(connection)
+            return there and confirm(connection)
 
         return enter
 

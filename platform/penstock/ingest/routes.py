@@ -29,7 +29,7 @@ from penstock.events.near_misses import NearMisses, NearMissSample
 from penstock.ingest.decompression import decompress
 from penstock.ingest.gateway import Acceptance, Acceptor, GroupCommit, InflightBytes
 from penstock.ingest.settings import IngestSettings
-from penstock.ingest.work_turns import RightOfWay, WorkTurns
+from penstock.ingest.work_turns import RequestPriority, WorkTurns
 from penstock.lake.lake import Lake
 
 _NDJSON = "application/x-ndjson"
@@ -53,7 +53,7 @@ class Gateway:
     commits: GroupCommit | None = None
     turns: WorkTurns = field(default_factory=WorkTurns)
     near_misses: NearMissSample = field(default_factory=NearMissSample)
-    right_of_way: RightOfWay = field(default_factory=RightOfWay)
+    request_priority: RequestPriority = field(default_factory=RequestPriority)
 
     def acceptor_for(self, grant: Grant) -> Acceptor:
         settings, lake = self.settings, self.lake
@@ -133,7 +133,7 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepte
         acceptor = gateway.acceptor_for(grant)
         whole = Acceptance()
         kind = media_type(request)
-        with gateway.right_of_way.of_request():
+        with gateway.request_priority.of_request():
             async with gateway.turns.of(grant.tenant) as turns:
                 parts = decompress(sent, encoding, limits.body_decoded_bytes_max)
                 held = held_parts(parts, sum(map(len, sent)), hold)

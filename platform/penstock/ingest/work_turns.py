@@ -101,13 +101,13 @@ class BodyTurns:
 
 
 #: How long a flush pauses for requests at one point, and in total.
-_BREAK_SECONDS_MAX = 0.03
-_FLUSH_BREAKS_SECONDS_MAX = 0.25
+_PAUSE_SECONDS_MAX = 0.03
+_FLUSH_PAUSES_SECONDS_MAX = 0.25
 #: The share of the rest between flushes that pauses may use, so a busy writer does not fall behind.
 _SHARE_OF_REST = 0.5
 
 
-class RightOfWay:
+class RequestPriority:
     """Gives requests precedence over the flush on the writer's thread."""
 
     def __init__(self) -> None:
@@ -129,15 +129,15 @@ class RightOfWay:
                 self._nobody.set()
 
     @contextmanager
-    def breaks_of_flush(self) -> Iterator["Breaks"]:
+    def pauses_of_flush(self) -> Iterator["FlushPauses"]:
         rest_s = time.perf_counter() - self._flushed_s
         try:
-            yield Breaks(self._nobody, min(_FLUSH_BREAKS_SECONDS_MAX, rest_s * _SHARE_OF_REST))
+            yield FlushPauses(self._nobody, min(_FLUSH_PAUSES_SECONDS_MAX, rest_s * _SHARE_OF_REST))
         finally:
             self._flushed_s = time.perf_counter()
 
 
-class Breaks:
+class FlushPauses:
     def __init__(self, nobody: threading.Event, seconds_max: float) -> None:
         self._nobody = nobody
         self.left_s = seconds_max
@@ -147,5 +147,5 @@ class Breaks:
         if self.left_s <= 0 or self._nobody.is_set():
             return
         begun_s = time.perf_counter()
-        alone = self._nobody.wait(min(self.left_s, _BREAK_SECONDS_MAX))
+        alone = self._nobody.wait(min(self.left_s, _PAUSE_SECONDS_MAX))
         self.left_s = self.left_s - (time.perf_counter() - begun_s) if alone else 0.0

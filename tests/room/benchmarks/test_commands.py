@@ -108,7 +108,7 @@ def test_rows_that_were_changed_by_hand_are_put_back(bench: Bench, lake: Lake) -
     done = bench("restore", "mini", "--checkpoint", "old")
     assert done.stdout.splitlines() == [
         "attempt 0 at easy of old on mini was removed",
-        "attempt 0 at easy of old on mini was edited: its score is 0.0, and 1.0 was recorded",
+        "attempt 0 at easy of old on mini was edited: its score is 0.0; 1.0 was recorded",
     ]
     assert done.stderr.endswith("restored: 2\n")
     assert told(bench("restore", "mini", "--checkpoint", "old", "--json"))["restored"] == []
@@ -118,7 +118,7 @@ def test_rows_that_were_changed_by_hand_are_put_back(bench: Bench, lake: Lake) -
 
 def test_what_is_refused(bench: Bench, suite: str, tmp_path: Path) -> None:
     unknown = bench("run", suite, "--checkpoint", "nwe", "--agent", SOLVE)
-    assert (unknown.returncode, "no checkpoint 'nwe'" in unknown.stderr) == (2, True)
+    assert (unknown.returncode, "checkpoint 'nwe' does not exist" in unknown.stderr) == (2, True)
     run = ("run", suite, "--checkpoint", "new", "--agent", SOLVE)
     lost = bench(*run, "--pass-env", "NOT_THERE")
     assert (lost.returncode, "variable is not set" in lost.stderr) == (2, True)

@@ -141,10 +141,10 @@ def notices(ready: Database, statement: str, said: str) -> None:
     verdict = asked(ready, "two")
     assert verdict.outcome == "ERROR"
     assert any(said in why for why in verdict.document["why"])
-    misfit = verify_history(ready, TENANT, "production")
-    assert misfit is not None
-    assert misfit.version == 2
-    assert said in misfit.why or "was edited" in misfit.why or "was removed" in misfit.why
+    flaw = verify_history(ready, TENANT, "production")
+    assert flaw is not None
+    assert flaw.version == 2
+    assert said in flaw.why or "was edited" in flaw.why or "was removed" in flaw.why
     scope = AttemptScope(TENANT, "core", "v1", "one")
     if "journal" in said:
         with pytest.raises(InvalidInput, match="restore a backup"), ready.write() as connection:
@@ -170,9 +170,9 @@ def test_a_journal_that_was_cut_off_is_noticed_by_the_verdict(ready: Database) -
     with by_hand(ready) as connection:
         for table in ("benchmark_attempt", "benchmark_run", "benchmark_journal"):
             connection.exec_driver_sql(f"DELETE FROM {table} WHERE checkpoint = 'one'")
-    misfit = verify_history(ready, TENANT, "production")
-    assert misfit is not None
-    assert misfit.why == "the journal of one on core was changed since its verdict read it"
+    flaw = verify_history(ready, TENANT, "production")
+    assert flaw is not None
+    assert flaw.why == "the journal of one on core was changed since its verdict read it"
 
 
 def test_the_journal_refuses_to_be_changed(ready: Database) -> None:

@@ -21,7 +21,7 @@ from penstock.core.settings import Settings, load_settings
 from penstock.doors.cli import main
 from penstock.registry.channels import notice_delivery
 from penstock.registry.channels.webhooks import add_webhook
-from tests.support.channels.watching_watchers import change_times, deliverer, standing, tell_now
+from tests.support.channels.watching_watchers import change_times, deliver_now, deliverer, standing
 from tests.support.checkpoint_factory import TENANT, set_policy
 from tests.support.registry_fixtures import OpenDatabase
 from tests.support.servers.scripted_server import Answer
@@ -39,9 +39,9 @@ def test_one_deliverer_at_a_time(
     change_times(database, 1)
     with leased(database, f"tell:{made.target}", "another", 30) as mine:
         assert mine
-        assert tell_now(open_database(), settings) == 1
+        assert deliver_now(open_database(), settings) == 1
         assert receiver.asked == []
-    assert tell_now(open_database(), settings) == 0
+    assert deliver_now(open_database(), settings) == 0
 
 
 def test_many_deliverers_tell_each_change_once(
@@ -82,11 +82,11 @@ def test_who_hung_past_the_lease_takes_nothing_back(
             once.set()
             with database.write() as connection:
                 connection.execute(sa.update(lease).values(until=0))
-            assert tell_now(open_database(), settings) == 0
+            assert deliver_now(open_database(), settings) == 0
         return TAKEN
 
     receiver.script = hang_once
-    assert tell_now(open_database(), settings) == 0
+    assert deliver_now(open_database(), settings) == 0
     assert receiver.versions() == [1, 1, 2, 3]
 
 
@@ -182,13 +182,13 @@ def test_commands(run: Run, database: Database, receiver: Receiver) -> None:
     change_times(database, 2)
     receiver.script = answers(500)
     status, told = run("deliver", "--once")
-    assert (status, told["told"], told["waiting"]) == (1, 0, 2)
+    assert (status, told["delivered"], told["waiting"]) == (1, 0, 2)
     status, [listed] = run("list")
     assert (status, listed["id"], listed["waiting"]) == (0, made["id"], 2)
     assert listed["problem"] == "it answered 500"
     assert "secret" not in listed
     status, told = run("deliver", "--once")
-    assert (status, told) == (0, {"told": 2, "waiting": 0, "problems": []})
+    assert (status, told) == (0, {"delivered": 2, "waiting": 0, "problems": []})
     assert is_signed(
         made["secret"], receiver.asked[-1].headers, receiver.asked[-1].body, now_s=time.time()
     )

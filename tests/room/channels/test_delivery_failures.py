@@ -10,7 +10,7 @@ from penstock.registry.channels import notice_delivery
 from penstock.registry.channels.notice_delivery import pause_s
 from penstock.registry.channels.tables import delivery
 from penstock.registry.channels.webhooks import add_webhook
-from tests.support.channels.watching_watchers import change_times, deliverer, standing, tell_now
+from tests.support.channels.watching_watchers import change_times, deliver_now, deliverer, standing
 from tests.support.checkpoint_factory import TENANT
 from tests.support.servers.scripted_server import Answer, Hang
 from tests.support.waiting import eventually
@@ -26,13 +26,13 @@ def test_what_is_not_taken_waits_and_says_why(
     add_webhook(embedded, settings, TENANT, receiver.url)
     change_times(embedded, 3)
     receiver.script = answers(204, status, status)
-    assert tell_now(embedded, settings) == 2
+    assert deliver_now(embedded, settings) == 2
     found = standing(embedded, settings)
     assert (found.waiting, found.attempts) == (2, 1)
     assert f"it answered {status}" in (found.problem or "")
-    assert tell_now(embedded, settings) == 2
+    assert deliver_now(embedded, settings) == 2
     assert standing(embedded, settings).attempts == 2
-    assert tell_now(embedded, settings) == 0
+    assert deliver_now(embedded, settings) == 0
     assert receiver.versions() == [1, 2, 2, 2, 3]
     assert (standing(embedded, settings).attempts, standing(embedded, settings).problem) == (
         0,
@@ -55,10 +55,10 @@ def test_who_hangs_is_given_up_in_time(
     receiver.script = lambda _got: hang
     with monkeypatch.context() as patch:
         patch.setattr(notice_delivery, "WEBHOOK_SECONDS_MAX", 0.3)
-        assert tell_now(embedded, settings) == 1
+        assert deliver_now(embedded, settings) == 1
     assert standing(embedded, settings).problem == "it did not answer within 0.3 s"
     receiver.script = answers()
-    assert tell_now(embedded, settings) == 0
+    assert deliver_now(embedded, settings) == 0
     assert receiver.versions() == [1, 1]
 
 
@@ -94,7 +94,7 @@ def test_pauses_between_tries(
     change_times(embedded, 1)
     receiver.script = lambda _got: answer
     monkeypatch.setattr(notice_delivery, "PAUSE_SECONDS_MAX", 1000)
-    tell_now(embedded, settings)
+    deliver_now(embedded, settings)
     assert least - 60 < pause_of(embedded) <= most
 
 
@@ -117,7 +117,7 @@ def test_a_target_that_hangs_keeps_no_other_waiting(
             made.start()
             change_times(database, 3)
             eventually(lambda: receiver.versions() == [1, 2, 3])
-            eventually(lambda: metrics.value("notices_told_total") == 3)
+            eventually(lambda: metrics.value("notices_delivered_total") == 3)
             eventually(lambda: hanging.versions() == [1])
 
 
@@ -129,7 +129,7 @@ def test_metrics_and_warnings_name_who_fails(
     change_times(database, 2)
     metrics = Metrics()
     with deliverer(database, settings, metrics) as telling:
-        telling.tell_now()
+        telling.deliver_now()
         target = {"target": made.target}
         assert metrics.value("notices_waiting", **target) == 2
         assert metrics.value("notice_target_failing", **target) == 1
@@ -138,8 +138,8 @@ def test_metrics_and_warnings_name_who_fails(
         assert said == f"2 changes are undelivered to {made.target}: it answered 500"
         [said] = telling.warnings()
         assert said == f"2 changes are undelivered to {made.target}: see `penstock webhooks list`"
-        telling.tell_now()
+        telling.deliver_now()
         assert metrics.value("notices_waiting", **target) == 0
         assert metrics.value("notice_target_failing", **target) == 0
-        assert metrics.value("notices_told_total") == 2
+        assert metrics.value("notices_delivered_total") == 2
         assert telling.problems() == []

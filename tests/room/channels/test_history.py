@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from penstock.backends.audit.entry import hash_of
 from penstock.backends.database import DatabaseUnreachable
 from penstock.backends.database.engine import Database
-from penstock.registry.channels.change import Change, HistoryDamaged, first_misfit
+from penstock.registry.channels.change import Change, HistoryDamaged, first_flaw
 from penstock.registry.channels.channel import channel_state, policy_of
 from penstock.registry.channels.history import channel_changes, verify_history
 from penstock.registry.channels.promotion import rollback_candidates
@@ -84,17 +84,17 @@ def test_whatever_is_changed_in_a_history_is_seen(data: st.DataObject) -> None:
     other: Any = not was if isinstance(was, bool) else was + 1 if isinstance(was, int) else "x"
     wrong = [*CHANGES]
     wrong[at] = replace(CHANGES[at], **{name: other})
-    found = first_misfit(wrong, HEAD)
+    found = first_flaw(wrong, HEAD)
     assert found is not None
     assert found.version in (at + 1, at + 2)
 
 
 @given(st.sets(st.integers(0, 3), min_size=1), st.randoms(use_true_random=False))
 def test_whatever_is_left_out_or_moved_is_seen(left_out: set[int], dice: Any) -> None:
-    assert first_misfit([c for n, c in enumerate(CHANGES) if n not in left_out], HEAD) is not None
+    assert first_flaw([c for n, c in enumerate(CHANGES) if n not in left_out], HEAD) is not None
     moved = [*CHANGES]
     dice.shuffle(moved)
-    assert (first_misfit(moved, HEAD) is None) == (moved == CHANGES)
+    assert (first_flaw(moved, HEAD) is None) == (moved == CHANGES)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_history_is_read_as_it_was_written(database: Database) -> None:
     ]  # fmt: skip
     assert channel_changes(database, TENANT, "production", after=2, limit=2) == found[2:4]
     assert channel_changes(database, TENANT, "production", limit=2, latest=True) == found[-2:]
-    assert first_misfit(found) is None
+    assert first_flaw(found) is None
     assert [one.at for one in found] == sorted(one.at for one in found)
 
 

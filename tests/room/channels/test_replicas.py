@@ -15,10 +15,10 @@ from penstock.registry.channels.change import ChannelUnknown
 from penstock.registry.channels.tables import replica
 from penstock.registry.fleet import replicas
 from penstock.registry.fleet.fleet_status import (
+    PartStatus,
     ReplicaGroup,
-    StandingAnswer,
-    say_standing,
-    standing,
+    describe_part,
+    part_status,
 )
 from penstock.registry.fleet.replicas import (
     FleetAnswer,
@@ -44,8 +44,8 @@ def group(loaded: str | None, state: str = "loaded", **facts: Any) -> ReplicaGro
     )
 
 
-def of(*groups: ReplicaGroup, wanted: str | None = "new") -> StandingAnswer:
-    return standing("main", wanted, groups)
+def of(*groups: ReplicaGroup, wanted: str | None = "new") -> PartStatus:
+    return part_status("main", wanted, groups)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_fleet_is_whole_when_all_have_what_is_wanted(
 ) -> None:
     found = of(*groups)
     assert (found.whole, found.mixed) == (whole, mixed)
-    assert said in say_standing(CHANNEL, found)
+    assert said in describe_part(CHANNEL, found)
 
 
 def test_mixed_counts_from_when_the_second_checkpoint_was_loaded() -> None:
@@ -94,7 +94,7 @@ def said(who: str, loaded: str | None = None, **facts: Any) -> Report:
     return Report(**known | facts)
 
 
-def tell(database: Database, *reports: Report) -> list[StandingAnswer]:
+def tell(database: Database, *reports: Report) -> list[PartStatus]:
     return [record_report(database, SETTINGS, TENANT, one) for one in reports][-1]
 
 
@@ -151,8 +151,8 @@ def test_a_canary_s_replicas_are_a_fleet_of_their_own(served: Database) -> None:
 def test_silent_ones_are_known_and_then_forgotten(served: Database) -> None:
     tell(served, said("a", "one"), said("b", "two"))
     turn_back(served, "b", SETTINGS.room(FleetSettings).replica_silent_seconds + 1)
-    [found], standing = look(served).parts, look(served).replicas
-    assert [one.silent for one in standing] == [False, True]
+    [found], part_status = look(served).parts, look(served).replicas
+    assert [one.silent for one in part_status] == [False, True]
     assert (found.mixed, found.whole, found.silent, found.unsure) == (False, False, 1, 1)
     turn_back(served, "b", replicas.FORGET_SECONDS)
     assert look(served).whole

@@ -14,7 +14,7 @@ from penstock.core.lake_keys import KEY_NAME, SEALED_MARK, SecretKeyUnfit, Secre
 from penstock.core.settings import Settings
 from penstock.registry.channels.tables import webhook
 from penstock.registry.channels.webhooks import add_webhook, list_webhooks
-from tests.support.channels.watching_watchers import change_times, standing, tell_now
+from tests.support.channels.watching_watchers import change_times, deliver_now, standing
 from tests.support.checkpoint_factory import TENANT
 from tests.support.webhook_receiver import Receiver, is_signed
 
@@ -34,7 +34,7 @@ def test_nothing_of_a_secret_is_in_the_database(
     assert secret.removeprefix("whsec_") not in stored(database)
     assert stored(database).count(SEALED_MARK) == 2
     change_times(database, 1)
-    assert tell_now(database, settings) == 0
+    assert deliver_now(database, settings) == 0
     [got] = receiver.asked
     assert got.path.endswith(TOKEN)
     assert is_signed(secret, got.headers, got.body, now_s=int(got.headers["webhook-timestamp"]))
@@ -51,7 +51,7 @@ def test_without_the_key_it_is_said_what_to_do_and_the_webhook_can_be_removed(
     key = settings.data / KEY_NAME
     content = key.read_bytes()
     key.unlink()
-    tell_now(embedded, settings)
+    deliver_now(embedded, settings)
     problem = standing(embedded, settings).problem or ""
     assert "there is no such file" in problem
     assert "PENSTOCK_SECRET_KEY_FILE" in problem
@@ -59,7 +59,7 @@ def test_without_the_key_it_is_said_what_to_do_and_the_webhook_can_be_removed(
     [listed] = list_webhooks(embedded, settings, TENANT)
     assert "a missing key" in listed.shown
     add_webhook(embedded, settings, TENANT, receiver.url)  # with a new key
-    tell_now(embedded, settings)
+    deliver_now(embedded, settings)
     [_, second] = list_webhooks(embedded, settings, TENANT)
     assert (listed.url, second.url) == (None, receiver.url)
     key.write_bytes(content)

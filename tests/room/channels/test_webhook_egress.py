@@ -9,7 +9,7 @@ import pytest
 from penstock.backends.database.engine import Database
 from penstock.core.settings import Settings, load_settings
 from penstock.registry.channels.webhooks import add_webhook
-from tests.support.channels.watching_watchers import change_times, standing, tell_now
+from tests.support.channels.watching_watchers import change_times, deliver_now, standing
 from tests.support.checkpoint_factory import TENANT
 from tests.support.servers.scripted_server import Answer
 from tests.support.webhook_receiver import Receiver, receiving
@@ -28,7 +28,7 @@ def problem_of(database: Database, settings: Settings, url: str) -> str:
     """Of telling this webhook a change."""
     add_webhook(database, settings, TENANT, url)
     change_times(database, 1)
-    assert tell_now(database, settings) == 1
+    assert deliver_now(database, settings) == 1
     return standing(database, settings).problem or ""
 
 
@@ -53,7 +53,7 @@ def test_whether_something_listens_is_not_told(
         listening.settimeout(0)
         with pytest.raises(BlockingIOError):
             listening.accept()
-    tell_now(embedded, strict)
+    deliver_now(embedded, strict)
     assert standing(embedded, strict).problem == heard
 
 
@@ -72,5 +72,5 @@ def test_an_operator_allows_a_network(
     url = receiver.url.replace("127.0.0.1", "localhost")
     add_webhook(embedded, settings, TENANT, url)
     change_times(embedded, 1)
-    assert tell_now(embedded, settings) == 0
+    assert deliver_now(embedded, settings) == 0
     assert receiver.versions() == [1]

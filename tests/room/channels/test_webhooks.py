@@ -9,7 +9,7 @@ from penstock.core.errors import InvalidInput
 from penstock.core.settings import Settings
 from penstock.registry.channels.change import WebhookUnknown
 from penstock.registry.channels.webhooks import Webhook, add_webhook, list_webhooks, remove_webhook
-from tests.support.channels.watching_watchers import change_times, standing, tell_now
+from tests.support.channels.watching_watchers import change_times, deliver_now, standing
 from tests.support.checkpoint_factory import TENANT, add, promote, release, rollback, set_policy
 from tests.support.servers.scripted_server import Answer
 from tests.support.webhook_receiver import TAKEN, Receiver, is_signed
@@ -26,8 +26,8 @@ def test_each_change_is_told_once_and_in_order(
     promote(database, "two")
     rollback(database)
     release(database)
-    assert tell_now(database, settings) == 0
-    assert tell_now(database, settings) == 0
+    assert deliver_now(database, settings) == 0
+    assert deliver_now(database, settings) == 0
     told = [one.document for one in receiver.asked]
     assert [one["action"] for one in told] == ["promote", "promote", "rollback", "release"]
     assert [one["version"] for one in told] == [1, 2, 3, 4]
@@ -67,7 +67,7 @@ def test_a_webhook_is_told_from_its_adding_on(
     add_webhook(database, settings, TENANT, receiver.url)
     set_policy(database)
     change_times(database, 1, "canary")
-    assert tell_now(database, settings) == 0
+    assert deliver_now(database, settings) == 0
     assert (receiver.versions(), receiver.versions("canary")) == ([3], [1])
 
 
@@ -78,7 +78,7 @@ def test_channels_and_tenants_are_kept_apart(
     add_webhook(database, settings, "bolt", f"{receiver.url}/theirs")
     change_times(database, 1)
     change_times(database, 1, "canary")
-    assert tell_now(database, settings) == 0
+    assert deliver_now(database, settings) == 0
     assert [(one.path, one.document["channel"]) for one in receiver.asked] == [
         ("/hook/one", "production")
     ]
@@ -98,7 +98,7 @@ def test_a_removed_webhook_is_told_nothing_more(
         return TAKEN
 
     receiver.script = remove
-    assert tell_now(database, settings) == 0
+    assert deliver_now(database, settings) == 0
     assert receiver.versions() == [1]
     assert list_webhooks(database, settings, TENANT) == []
     with pytest.raises(WebhookUnknown):

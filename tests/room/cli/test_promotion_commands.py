@@ -125,7 +125,7 @@ def test_the_history_tells_the_story(registry: Run) -> None:
     last = registry("channels", "history", "production", "--last", "3").out.splitlines()
     assert [" ".join(line.split()) for line in last[1:]] == lines[4:]
     found = registry("channels", "history", "production", "--json").json()
-    assert found["misfit"] is None
+    assert found["flaw"] is None
     assert [one["overridden"] for one in found["changes"]] == [False, False, True, *[False] * 3]
     assert [one["outcome"] for one in found["changes"]][:3] == [None, "PASS", "FAIL"]
     listed = registry("channels", "list", "--json").json()
@@ -144,7 +144,7 @@ def test_a_history_that_was_changed_says_where_and_exits_with_1(registry: Run, d
     assert "is damaged at version 3" in told.err
     as_json = registry("channels", "history", "production", "--json")
     assert as_json.status == 1
-    assert json.loads(as_json.out)["misfit"]["version"] == 3
+    assert json.loads(as_json.out)["flaw"]["version"] == 3
 
 
 def test_an_override_takes_an_admin_key_once_there_are_keys(

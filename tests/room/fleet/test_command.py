@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.registry.fleet.copies import locked
+from penstock.registry.fleet.checkpoint_cache import locked
 from penstock.registry.fleet.engine import CommandEnd, run_command
 from tests.support.waiting import eventually
 

@@ -10,7 +10,7 @@ import pytest
 from penstock.backends.http.errors import AnswerUnusable
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import Settings
-from penstock.registry.fleet.copies import Copies
+from penstock.registry.fleet.checkpoint_cache import CheckpointCache
 from penstock.registry.fleet.engine import MEMORY_NAME, LoadedCheckpoint, read_memory
 from penstock.registry.fleet.registry_source import ChainLink, service_source
 from tests.support.servers.scripted_server import Answer, serving
@@ -59,7 +59,7 @@ def test_a_digest_names_a_folder_of_copies_or_nothing(tmp_path: Path, digest: st
     link = ChainLink("one", DIGEST, "/m/one", "whole", None)
     object.__setattr__(link, "digest", digest)
     with pytest.raises(InvalidInput):
-        Copies(tmp_path, Settings(data=tmp_path)).path(link)
+        CheckpointCache(tmp_path, Settings(data=tmp_path)).path(link)
 
 
 @pytest.mark.parametrize("digest", HOSTILE_DIGESTS)

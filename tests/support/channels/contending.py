@@ -114,8 +114,8 @@ def check(database: Database, calls: Sequence[tuple[str, Call]]) -> list[str]:
     for name in sorted({name for name, _ in calls}):
         mine = [call for one, call in calls if one == name]
         changes = channel_changes(database, TENANT, name)
-        if (misfit := verify_history(database, TENANT, name)) is not None:
-            found.append(f"{name}: version {misfit.version}: {misfit.why}")
+        if (flaw := verify_history(database, TENANT, name)) is not None:
+            found.append(f"{name}: version {flaw.version}: {flaw.why}")
         told = notices_after(database, TENANT, name, 0)
         if [one.hash for one in told] != [one.hash for one in changes[:NOTICES_AT_ONCE]]:
             found.append(f"{name}: the notices are not the changes, one for one and in order")

@@ -21,10 +21,10 @@ def deliverer(
         assert made.stop()
 
 
-def tell_now(database: Database, settings: Settings) -> int:
+def deliver_now(database: Database, settings: Settings) -> int:
     """Try everything once; how many changes are left."""
     with deliverer(database, settings) as made:
-        return sum(one.count for one in made.tell_now())
+        return sum(one.count for one in made.deliver_now())
 
 
 def standing(database: Database, settings: Settings) -> TargetStatus:

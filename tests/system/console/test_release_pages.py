@@ -97,7 +97,7 @@ def test_a_pass_is_promoted_and_rolled_back(service: ConsoleService, sign_in: Si
     assert "can be promoted again" in page.get_by_role("status").inner_text()
 
     audit = _audit(service)
-    assert audit.misfit is None
+    assert audit.flaw is None
     steps = [(change.action, change.checkpoint, change.reason) for change in audit.changes[-3:]]
     assert steps == [
         ("promote", "better", "better on core"),

@@ -22,7 +22,7 @@ import sqlalchemy as sa
 from penstock.access.privacy.consents import decided_consents
 from penstock.access.privacy.orders import ErasureOrder, ErasureScope, ErasureStep, erasure_steps
 from penstock.access.privacy.retention import RetentionCount, RetentionPart, RetentionScope
-from penstock.access.privacy.tombstones import RETENTION, SESSION, TombstoneKey, bury
+from penstock.access.privacy.tombstones import RETENTION, SESSION, TombstoneKey, add_tombstones
 from penstock.access.tables import erasure_session
 from penstock.backends.database.engine import insert_of, portions
 from penstock.core.lake_keys import SecretSeal
@@ -167,7 +167,7 @@ def _bury(order: ErasureOrder) -> None:
     key, until_us = TombstoneKey.of(SecretSeal.of(order.lake.settings)), order.scope.until_us
     for page in order.sessions():
         with order.lake.database.write() as connection:
-            bury(connection, key, RETENTION, SESSION, page, until_us=until_us)
+            add_tombstones(connection, key, RETENTION, SESSION, page, until_us=until_us)
 
 
 def _clear_records(left: ErasureOrder, gone: ErasureOrder) -> None:

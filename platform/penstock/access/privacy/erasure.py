@@ -33,9 +33,9 @@ from penstock.access.privacy.tombstones import (
     SESSION,
     TENANT,
     TombstoneKey,
-    bury,
-    bury_sessions,
-    keep_sessions,
+    add_session_tombstones,
+    add_sessions,
+    add_tombstones,
 )
 from penstock.access.tables import DONE, OPEN, consent_decision, erasure, erasure_session
 from penstock.backends.audit.chain import append
@@ -104,7 +104,7 @@ def order_erasure(lake: Lake, scope: ErasureScope, *, reason: str, by: str) -> s
         )
         until_us = None if scope.kind == SESSION else scope.until_us
         names = [(scope.tenant, scope.value)]
-        bury(connection, key, id_, scope.kind, names, until_us=until_us)
+        add_tombstones(connection, key, id_, scope.kind, names, until_us=until_us)
         subject = person_digest(scope.tenant, scope.kind, scope.value)
         facts = {"erasure": id_, "state": "ordered"}
         whose = {"tenant": scope.tenant, "actor": by, "subject": subject}
@@ -160,9 +160,9 @@ def _reach(order: ErasureOrder) -> None:
     def enter(sessions: list[SessionId]) -> None:
         with lake.database.write() as connection:
             if scope.kind == TENANT:  # its own tombstone suffices
-                keep_sessions(connection, order.id, sessions)
+                add_sessions(connection, order.id, sessions)
             else:
-                bury_sessions(connection, key, order.id, sessions)
+                add_session_tombstones(connection, key, order.id, sessions)
 
     with closing(find_sessions(lake, scope)) as found:
         for sessions in found:

@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from penstock.access.privacy.tombstones import lift_aged
+from penstock.access.privacy.tombstones import remove_aged_tombstones
 from penstock.access.tables import DONE, erasure, retention_rule, retention_run
 from penstock.backends.audit.chain import append, audit_chain
 from penstock.backends.audit.entry import OPERATOR, Deed
@@ -99,7 +99,7 @@ def set_rule(
         facts["breaks_snapshots"] = str(breaks_snapshots)
         append(connection, Deed(tenant=tenant, actor=by, action="retention", facts=facts))
         if kind in (_EVENTS, _NO_TRAIN):
-            lift_aged(connection, [tenant] if tenant != EVERY_TENANT else tenants)
+            remove_aged_tombstones(connection, [tenant] if tenant != EVERY_TENANT else tenants)
 
 
 def list_rules(lake: Lake) -> list[RetentionRule]:

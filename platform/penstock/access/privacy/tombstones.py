@@ -55,7 +55,7 @@ class ErasedEvents:
     lines: frozenset[int]
     newest: int
 
-    def settle(self, connection: Connection) -> bool:
+    def is_current(self, connection: Connection) -> bool:
         """Whether no tombstone was added since, checked in the transaction that stores the rest."""
         # From here on nobody else commits until this transaction ends.
         connection.execute(sa.select(lake_head.c.snap).with_for_update())
@@ -184,7 +184,7 @@ def _newest(connection: Connection) -> int:
     return int(connection.execute(sa.select(sa.func.max(tombstone.c.id))).scalar() or 0)
 
 
-def bury(
+def add_tombstones(
     connection: Connection,
     key: TombstoneKey,
     erasure_id: str,
@@ -216,22 +216,22 @@ def bury(
 RETENTION = "retention"
 
 
-def lift_aged(connection: Connection, tenants: Collection[str]) -> None:
+def remove_aged_tombstones(connection: Connection, tenants: Collection[str]) -> None:
     """Remove tombstones of an age that no longer applies."""
     for batch in portions(sorted(tenants)):
         mine = (tombstone.c.erasure == RETENTION) & tombstone.c.tenant.in_(batch)
         connection.execute(sa.delete(tombstone).where(mine))
 
 
-def bury_sessions(
+def add_session_tombstones(
     connection: Connection, key: TombstoneKey, erasure_id: str, sessions: Sequence[tuple[str, str]]
 ) -> None:
     """Erase these sessions too: with the open erasure, and for ever."""
-    bury(connection, key, erasure_id, SESSION, sessions)
-    keep_sessions(connection, erasure_id, sessions)
+    add_tombstones(connection, key, erasure_id, SESSION, sessions)
+    add_sessions(connection, erasure_id, sessions)
 
 
-def keep_sessions(
+def add_sessions(
     connection: Connection, erasure_id: str, sessions: Sequence[tuple[str, str]]
 ) -> None:
     """Add these sessions to an open erasure."""

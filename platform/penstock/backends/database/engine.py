@@ -86,7 +86,7 @@ class Database:
             self._backend.scrub(connection)
 
     def damage(self) -> list[str]:
-        """Problems that the database finds in itself; PostgreSQL checks pages as it reads them."""
+        """Ask the database for damage in itself. PostgreSQL checks pages as it reads them."""
         if not self.is_sqlite:
             return []
         with self.read() as connection:

@@ -126,7 +126,7 @@ class KafkaEventLog:
             log_line.debug("the lake's offsets were not committed", why=str(error))
 
     def damage(self, *, look: bool = False) -> list[DamagedPart]:
-        """Nothing: brokers check their records, and repair them from replicas."""
+        """Find nothing: brokers check their records, and repair them from replicas."""
         return []
 
     def set_apart(self, partition: int) -> int:

@@ -34,7 +34,7 @@ from penstock.core.files import make_directory, make_private_once, sync_director
 from penstock.core.settings import MIB
 
 _VERSION = 1
-#: Read at a time where all is looked at.
+#: Bytes read at a time in a search for damage.
 _LOOK_BYTES = 8 * MIB
 #: How late an append by another process may be seen.
 _POLL_SECONDS = 0.02

@@ -18,7 +18,7 @@ from penstock.core.files import DIRECTORY_MODE, sync_directory
 _POSITION_BITS = 32
 _POSITION_MASK = (1 << _POSITION_BITS) - 1
 _FIRST_FILE = 1
-#: Copies of what was damaged, for a person to look at: named by file and position.
+#: The folder of copies of damaged parts, for a person: named by file and position.
 _DAMAGED = "damaged"
 
 
@@ -316,7 +316,7 @@ def _entries_in(data: bytes, log: int, offset: int) -> Iterator[Entry]:
 
 
 def _is_whole(view: memoryview) -> bool:
-    """Whether as many bytes are there as the header of a block says."""
+    """Whether all bytes are there that the header of a block names."""
     if len(view) < HEADER_BYTES:
         return False
     magic, length, _, _ = _HEADER.unpack_from(view)

@@ -93,8 +93,8 @@ class EventLog(Protocol):
         bytes only later, by its own rules."""
 
     def damage(self, *, look: bool = False) -> list[DamagedPart]:
-        """What was set aside since it could not be read. With `look` all of the log is read for
-        damage that nobody met yet."""
+        """List the parts that were set aside because they could not be read. With `look` the whole
+        log is searched for damage."""
 
     def close(self) -> None: ...
 

@@ -218,12 +218,12 @@ def interval_chart(
             _text(start - _TEXT_GAP, y + 4, labels[number], "end"),
             _text(end + _TEXT_GAP, y + 4, notes[number], kind="value"),
         ]
-        told = zip(
+        named = zip(
             ("from", "value", "to", "margin"),
             (row.low, row.value, row.high, row.margin),
             strict=True,
         )
-        said = [f"{name} {value_format(value)}" for name, value in told if value is not None]
+        said = [f"{name} {value_format(value)}" for name, value in named if value is not None]
         parts.append(_group(f"{row.label}: {', '.join(said)}", marks))
     return _svg(title, description, width, height, parts)
 

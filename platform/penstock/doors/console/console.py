@@ -146,7 +146,7 @@ _HEADERS = {
 #: Sent by scripts that fetch more of a page: `reader`, or `timer` for a request by no person.
 FRAGMENT_HEADER = "penstock-fragment"
 _NOT_IN_NAMES = re.compile(r"[^\w.-]", re.ASCII)
-_TOLD_CHARS_MAX = 500
+_NOTICE_CHARS_MAX = 500
 
 
 @dataclass
@@ -184,16 +184,16 @@ class Console:
                 fields = await read_form(request, hold)
             require_own_form(request.headers, token, _last(fields.pop(FIELD, [])))
         question = request_of(page, request, fields)
-        told_name = cookie_name(request, "told")
-        told = unquote(request.cookies.get(told_name, ""))[:_TOLD_CHARS_MAX]
+        notice_name = cookie_name(request, "notice")
+        notice = unquote(request.cookies.get(notice_name, ""))[:_NOTICE_CHARS_MAX]
         frame = PageFrame(
-            page.title, _path_of(request), visitor, page, token, told, is_fragment(request)
+            page.title, _path_of(request), visitor, page, token, notice, is_fragment(request)
         )
         answer = await self._answer(page, frame, visitor, question)
         if isinstance(answer, Redirect):
             response = redirect_to(answer.path)
-            if answer.told:
-                set_cookie(response, request, "told", quote(answer.told), 60)
+            if answer.notice:
+                set_cookie(response, request, "notice", quote(answer.notice), 60)
             return response
         headers = dict(_HEADERS)
         if answer.name:
@@ -202,8 +202,8 @@ class Console:
         facts = (answer.content, answer.media_type, headers)
         response = bounded_answer(self.answers, grant.tenant, *facts)
         response.status_code = answer.status
-        if told and not frame.fragment:
-            response.delete_cookie(told_name)
+        if notice and not frame.fragment:
+            response.delete_cookie(notice_name)
         return response
 
     async def _answer(

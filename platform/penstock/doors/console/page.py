@@ -99,7 +99,7 @@ Content = Mapping[str, Any]
 @dataclass(frozen=True)
 class Redirect:
     path: str
-    told: str = ""
+    notice: str = ""
 
 
 @dataclass(frozen=True)

@@ -256,15 +256,15 @@ def _promote(visitor: Visitor, form: PromotionForm) -> Redirect | Refusal:
         content = dict(_judge(visitor, asked)) | {"problem": _sentence(conflict)}
         return Refusal(content, conflict.http_status)
     share = f" as a canary on {100 * form.share:g} % of the traffic" if form.share else ""
-    told = f"{name} is at version {change.version}: {form.checkpoint} was promoted{share}."
-    return Redirect(channel_path(name), told)
+    notice = f"{name} is at version {change.version}: {form.checkpoint} was promoted{share}."
+    return Redirect(channel_path(name), notice)
 
 
 @PAGES.form("/channels/{name}/approve", "Approve", roles=("promote",))
 def _approve(visitor: Visitor, form: ApproveRequest) -> Redirect:
     given = visitor.call(APPROVE, form)
-    told = f"{given.actor} approved {given.checkpoint} for {given.channel}."
-    return Redirect(verdict_path(form.name, form.checkpoint), told)
+    notice = f"{given.actor} approved {given.checkpoint} for {given.channel}."
+    return Redirect(verdict_path(form.name, form.checkpoint), notice)
 
 
 @PAGES.form("/channels/{name}/rollback", "Roll back", roles=("promote",))
@@ -273,8 +273,8 @@ def _roll_back(visitor: Visitor, form: RollbackForm) -> Redirect:
         name=form.name, reason=form.reason, to=form.to, expect_version=form.version
     )
     change = visitor.call(ROLL_BACK, order)
-    told = f"{form.name} serves {change.checkpoint} again, and is pinned until you release it."
-    return Redirect(channel_path(form.name), told)
+    notice = f"{form.name} serves {change.checkpoint} again, and is pinned until you release it."
+    return Redirect(channel_path(form.name), notice)
 
 
 @PAGES.form("/channels/{name}/release", "Release", roles=("promote",))
@@ -286,10 +286,10 @@ def _release(visitor: Visitor, form: ReleaseRequest) -> Redirect:
 @PAGES.form("/channels/{name}/policy", "Policy")
 def _set_policy(visitor: Visitor, form: SetPolicyRequest) -> Redirect:
     change = visitor.call(SET_POLICY, form)
-    told = f"{form.name} has a new policy at version {change.version}."
+    notice = f"{form.name} has a new policy at version {change.version}."
     if change.unknown_suites:
-        told += f" Not registered yet: {', '.join(change.unknown_suites)}."
-    return Redirect(channel_path(form.name), told)
+        notice += f" Not registered yet: {', '.join(change.unknown_suites)}."
+    return Redirect(channel_path(form.name), notice)
 
 
 def _sentence(error: Exception) -> str:

@@ -218,11 +218,11 @@ def _rejected_line(visitor: Visitor, request: RejectedLineRequest) -> Content:
 @PAGES.form("/rejected/replay", "Replay")
 def _replay(visitor: Visitor, form: ReplayForm) -> Redirect:
     answer = visitor.call(REPLAY_REJECTED, ReplayRequest(ids=[form.id] if form.id else []))
-    told = f"Accepted now: {answer.accepted}."
+    notice = f"Accepted now: {answer.accepted}."
     if answer.refused:
         first = next(iter(answer.refused.values()))
-        told += f" Rejected again: {len(answer.refused)}, the first because of {first}."
-    return Redirect("/rejected", told)
+        notice += f" Rejected again: {len(answer.refused)}, the first because of {first}."
+    return Redirect("/rejected", notice)
 
 
 @PAGES.form("/rejected/release", "Release a source")

@@ -274,8 +274,8 @@ def group_keys(text: str) -> dict[str, str]:
 def person_of(claims: Mapping[str, Any], keys: Mapping[str, str], groups_claim: str) -> Person:
     named = claims.get("email") if claims.get("email_verified", True) else None
     name = str(named or claims.get("preferred_username") or claims["sub"])[:_NAME_CHARS_MAX]
-    told = claims.get(groups_claim, [])
-    groups = {str(group) for group in (told if isinstance(told, list) else [told])}
+    claimed = claims.get(groups_claim, [])
+    groups = {str(group) for group in (claimed if isinstance(claimed, list) else [claimed])}
     for group, key in keys.items():
         if group in groups:
             return Person(name, key)

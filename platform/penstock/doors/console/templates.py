@@ -67,7 +67,7 @@ class PageFrame:
     page: ConsolePage[Any] | None = None
     #: Forms carry a proof made of it.
     cookie: str = field(default="", repr=False)
-    told: str = ""
+    notice: str = ""
     #: Render the block `list` alone.
     fragment: bool = False
     made_us: int | None = None

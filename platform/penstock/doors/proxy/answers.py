@@ -163,21 +163,21 @@ def _text(draft: AnswerDraft, document: Mapping[str, Any]) -> None:
 def _take_ids(draft: AnswerDraft, document: Mapping[str, Any]) -> None:
     if prompt := document.get("prompt_token_ids"):
         draft.choice().prompt_ids = prompt
-    if told := document.get("sglext"):
-        if told.get("input_ids"):
-            draft.choice().prompt_ids = told["input_ids"]
-        for index, ids in enumerate(told.get("output_ids") or ()):
+    if extension := document.get("sglext"):
+        if extension.get("input_ids"):
+            draft.choice().prompt_ids = extension["input_ids"]
+        for index, ids in enumerate(extension.get("output_ids") or ()):
             draft.choice(index).ids = array("q", ids)
 
 
-def _take_choice(choice: ChoiceDraft, told: Mapping[str, Any]) -> None:
-    choice.finish_reason = told.get("finish_reason") or choice.finish_reason
-    choice.prompt_ids = told.get("prompt_token_ids") or choice.prompt_ids
-    if type(matched := told.get("matched_stop")) is int:
+def _take_choice(choice: ChoiceDraft, part: Mapping[str, Any]) -> None:
+    choice.finish_reason = part.get("finish_reason") or choice.finish_reason
+    choice.prompt_ids = part.get("prompt_token_ids") or choice.prompt_ids
+    if type(matched := part.get("matched_stop")) is int:
         choice.stop_id = matched
-    if ids := told.get("token_ids") or told.get("response_token_ids"):
+    if ids := part.get("token_ids") or part.get("response_token_ids"):
         choice.ids.extend(ids)
-    if logprobs := told.get("logprobs"):
+    if logprobs := part.get("logprobs"):
         if (content := logprobs.get("content")) is not None:
             choice.logprobs.extend([each["logprob"] for each in content])
         else:
@@ -254,11 +254,11 @@ def _response_whole(draft: AnswerDraft, document: Mapping[str, Any]) -> None:
 
 def _item_logprobs(items: Any) -> list[float]:
     return [
-        told["logprob"]
+        token["logprob"]
         for item in items
         for part in (item.get("content") or ())
         if isinstance(part, dict)
-        for told in (part.get("logprobs") or ())
+        for token in (part.get("logprobs") or ())
     ]
 
 
@@ -303,5 +303,7 @@ def problem_of(document: object) -> str:
 
 def usage_of_choice(usage: Mapping[str, Any], choice: ChoiceDraft) -> dict[str, int]:
     counted = {"prompt": len(choice.prompt_ids or ()), "completion": len(choice.ids)}
-    told = usage_of(usage) or {}
-    return {name: count for name, count in counted.items() if count and not told.get(name)} | told
+    reported = usage_of(usage) or {}
+    return {
+        name: count for name, count in counted.items() if count and not reported.get(name)
+    } | reported

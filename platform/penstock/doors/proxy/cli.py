@@ -15,54 +15,58 @@ if TYPE_CHECKING:
     from penstock.backends.http.address import HttpAddress
 
 
+UpstreamUrl = Annotated[
+    str, typer.Option(metavar="URL", help="Engine or provider that answers, such as vLLM.")
+]
+Port = Annotated[int, typer.Option(help="Port to listen on, 0 for a free one.", min=0, max=65_535)]
+Engine = Annotated[
+    Literal["auto", "vllm", "sglang", "none"],
+    typer.Option(help="Engine to request token ids and log-probabilities from; auto detects it."),
+]
+Consent = Annotated[
+    Literal["train", "no_train", "unknown"] | None,
+    typer.Option(help="Consent of sessions that state none."),
+]
+Follow = Annotated[
+    Path | None,
+    typer.Option(
+        parser=options.path,
+        metavar="DIR",
+        help="Folder of `penstock channels follow`; calls get the version and checkpoint that it "
+        "loaded.",
+    ),
+]
+Tokenizer = Annotated[
+    Path | None,
+    typer.Option(
+        parser=options.path, metavar="FILE", help="The engine's tokenizer.json, to name it."
+    ),
+]
+Spool = Annotated[
+    Path | None,
+    typer.Option(
+        parser=options.path,
+        metavar="DIR",
+        help="Folder for events while the service is away. Default: the recorder's own.",
+    ),
+]
+
+
 def record(
-    upstream: Annotated[
-        str,
-        typer.Option(metavar="URL", help="Engine or provider that answers, such as vLLM."),
-    ],
+    upstream: UpstreamUrl,
     *,
     url: options.Url = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(help="Port to listen on, 0 for a free one.", min=0, max=65_535)
-    ] = 8788,
-    engine: Annotated[
-        Literal["auto", "vllm", "sglang", "none"],
-        typer.Option(
-            help="Engine to request token ids and log-probabilities from; auto detects it."
-        ),
-    ] = "auto",
+    port: Port = 8788,
+    engine: Engine = "auto",
     project: Annotated[str | None, typer.Option(help="Project of sessions that name none.")] = None,
     checkpoint: Annotated[
         str | None, typer.Option(help="Checkpoint of calls that name none.")
     ] = None,
-    consent: Annotated[
-        Literal["train", "no_train", "unknown"] | None,
-        typer.Option(help="Consent of sessions that state none."),
-    ] = None,
-    follow: Annotated[
-        Path | None,
-        typer.Option(
-            parser=options.path,
-            metavar="DIR",
-            help="Folder of `penstock channels follow`; calls get the version and checkpoint that "
-            "it loaded.",
-        ),
-    ] = None,
-    tokenizer: Annotated[
-        Path | None,
-        typer.Option(
-            parser=options.path, metavar="FILE", help="The engine's tokenizer.json, to name it."
-        ),
-    ] = None,
-    spool: Annotated[
-        Path | None,
-        typer.Option(
-            parser=options.path,
-            metavar="DIR",
-            help="Folder for events while the service is away. Default: the recorder's own.",
-        ),
-    ] = None,
+    consent: Consent = None,
+    follow: Follow = None,
+    tokenizer: Tokenizer = None,
+    spool: Spool = None,
     json: options.Json = False,
 ) -> None:
     """Proxy a model's server and record the calls that pass, until SIGTERM.

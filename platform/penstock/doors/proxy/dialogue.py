@@ -139,7 +139,7 @@ def next_hash(before: int, message: Message) -> int:
 
     Thoughts and outer spaces do not count: clients repeat answers without them."""
     calls = [(call["name"], json_of(call["arguments"])) for call in message.calls]
-    results = [(told.call_id, told.output) for told in message.outputs]
+    results = [(output.call_id, output.output) for output in message.outputs]
     text = (message.text or "").strip()
     said = (before, message.role, text, calls, results, message.content)
     return xxh3_64_intdigest(_encoder.encode(said))
@@ -170,8 +170,8 @@ def _dialogue(api: ModelApi, request: Mapping[str, Any]) -> Dialogue:
         if isinstance(prompt, list) and len(prompt) == 1:
             prompt = prompt[0]
         return Dialogue(prompt=prompt if isinstance(prompt, str) else None)
-    told = request["input" if api is ModelApi.RESPONSES else "messages"]
-    messages = messages_of(told)
+    content = request["input" if api is ModelApi.RESPONSES else "messages"]
+    messages = messages_of(content)
     systems = [text_of(request.get("system")), request.get("instructions")]
     while messages and messages[0].role == "system":
         systems.append(messages.pop(0).text)

@@ -29,10 +29,9 @@ class Weights(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """The weights at some moment between two times of the event loop's clock."""
+    """The weights at some moment after `asked_s`, by the event loop's clock."""
 
     asked_s: float
-    told_s: float
     weights: Weights | None
 
 
@@ -77,11 +76,9 @@ class WeightSamples:
                 return sample
 
     async def _asked(self) -> Sample:
-        loop = asyncio.get_running_loop()
-        asked_s = loop.time()
+        asked_s = asyncio.get_running_loop().time()
         assert self._ask is not None
-        weights = await self._ask()
-        self._last = Sample(asked_s, loop.time(), weights)
+        self._last = Sample(asked_s, await self._ask())
         return self._last
 
 

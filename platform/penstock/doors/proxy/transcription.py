@@ -149,9 +149,14 @@ class CallEvents:
             opened.record(kind, payload, f"{mark}-{prefix}", ts_us)
             opened.said += 1
 
-        for nth, told in enumerate(message.outputs):
-            tool = names.get(told.call_id or "")
-            result = {"call_id": told.call_id, "tool": tool, "ok": told.ok, "output": told.output}
+        for nth, output in enumerate(message.outputs):
+            tool = names.get(output.call_id or "")
+            result = {
+                "call_id": output.call_id,
+                "tool": tool,
+                "ok": output.ok,
+                "output": output.output,
+            }
             record("tool_result", result, f"r{nth or ''}")
         if message.role == "system":
             record("x_system_message", {"text": message.text}, "s")
@@ -307,9 +312,11 @@ def _tokens(
         ids, unscored = ids[:-1], ids[-1:]
     count = len(ids)
     runs: list[list[int]] | None = None
-    told = [(start, Weights.named(name).version) for start, name in draft.version_runs]
-    if told and all(number is not None for _, number in told):
-        runs = [[start, number] for start, number in told if start < count and number is not None]
+    versions = [(start, Weights.named(name).version) for start, name in draft.version_runs]
+    if versions and all(number is not None for _, number in versions):
+        runs = [
+            [start, number] for start, number in versions if start < count and number is not None
+        ]
     elif weights is not None and weights.version is not None:
         runs = [[0, weights.version]]
     elif version is not None:

@@ -153,7 +153,7 @@ class Service:
         if self.role in ("all", "writer"):
             self.deliverer = Deliverer(self.lake.database, self.settings, self.metrics)
             parts = WriterParts(
-                self.lake, self.clock, self.metrics, right_of_way=self.gateway.right_of_way
+                self.lake, self.clock, self.metrics, request_priority=self.gateway.request_priority
             )
             self.writer = Writer(parts)
             self.upkeep = Upkeep(self.lake, self.metrics)

@@ -188,7 +188,7 @@ async def _take_in(
     with gateway.inflight.holding(grant.tenant) as hold:
         sent = await read_parts(request, limits.body_bytes_max, hold)
         encoding = content_encoding(request)
-        with gateway.right_of_way.of_request():
+        with gateway.request_priority.of_request():
             async with gateway.turns.of(grant.tenant) as turns:
                 parts = []
                 decoded = decompress(sent, encoding, limits.body_decoded_bytes_max)

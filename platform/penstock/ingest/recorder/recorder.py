@@ -282,7 +282,7 @@ class Recorder:
             reply = _reply_to(delivery, batch)
             result = outcome(reply)
             with self._changed:
-                self._settle(batch, result, reply)
+                self._take_reply(batch, result, reply)
                 self._changed.notify_all()
                 if result in (Outcome.TAKEN, Outcome.TOO_LARGE, Outcome.REFUSED):
                     attempts = 0
@@ -310,7 +310,7 @@ class Recorder:
                 self._changed.wait()
             return batch
 
-    def _settle(self, batch: SpooledBatch, result: Outcome, reply: Reply) -> None:
+    def _take_reply(self, batch: SpooledBatch, result: Outcome, reply: Reply) -> None:
         if result is Outcome.TAKEN:
             self._spool.remove(batch)
             self._sent += batch.events

@@ -131,19 +131,21 @@ def short_digest(digest: str | None) -> str:
 
 
 @dataclass(frozen=True)
-class Misfit:
+class HistoryFlaw:
     version: int
     why: str
 
 
-def first_misfit(changes: Iterable[Change], head: tuple[int, str] | None = None) -> Misfit | None:
+def first_flaw(
+    changes: Iterable[Change], head: tuple[int, str] | None = None
+) -> HistoryFlaw | None:
     """`head` is the version and the hash that the channel itself has."""
     chain = ChainReader()
     for change in changes:
         if why := chain.follow(change.version, asdict(change)):
-            return Misfit(chain.number + 1, why)
+            return HistoryFlaw(chain.number + 1, why)
     if head is not None and head != (chain.number, chain.hash):
-        return Misfit(chain.number + 1, f"the channel itself is at version {head[0]}")
+        return HistoryFlaw(chain.number + 1, f"the channel itself is at version {head[0]}")
     return None
 
 

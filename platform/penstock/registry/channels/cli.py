@@ -115,9 +115,9 @@ def show_history(
 
     audit = client.call(AUDIT_CHANNEL, AuditRequest(name=name, last=last, cursor=cursor))
     say_next_page(audit.next)
-    changes, misfit = audit.changes, audit.misfit
-    document = {"channel": name, "changes": changes, "misfit": misfit}
-    damaged = misfit and HistoryDamaged(channel=name, version=misfit.version, why=misfit.why)
+    changes, flaw = audit.changes, audit.flaw
+    document = {"channel": name, "changes": changes, "flaw": flaw}
+    damaged = flaw and HistoryDamaged(channel=name, version=flaw.version, why=flaw.why)
     left_out = {"left_out": audit.left_out} if audit.left_out else {}
     yield Outcome(document | left_out, failed=damaged or False)
     rows: list[list[object]] = []
@@ -127,7 +127,7 @@ def show_history(
         why = [change_marks(change), change.actor, change.reason]
         rows.append([change.version, datetime.fromisoformat(change.at), text, gate, *why])
     show_table(["version", "when (UTC)", "what", "gate", "marks", "who", "why"], rows)
-    if misfit is None:
+    if flaw is None:
         newest = changes[-1] if changes and cursor is None else None
         upto = f": {newest.version} changes, up to the hash {newest.hash}" if newest else ""
         say(f"the history is unaltered{upto}")
@@ -350,7 +350,7 @@ def deliver(
     ended = threading.Event()
     try:
         if once:
-            deliverer.tell_now()
+            deliverer.deliver_now()
         else:
             with on_end_signal(ended.set):
                 deliverer.start()
@@ -359,10 +359,10 @@ def deliver(
     finally:
         deliverer.stop()
     left = deliverer.survey()
-    told_count = int(metrics.value("notices_told_total"))
+    delivered_count = int(metrics.value("notices_delivered_total"))
     waiting = sum(pending.count for pending in left)
-    document = {"told": told_count, "waiting": waiting, "problems": deliverer.problems()}
+    document = {"delivered": delivered_count, "waiting": waiting, "problems": deliverer.problems()}
     yield Outcome(document, failed=once and bool(left))
-    say(f"{told_count} told, {waiting} waiting")
+    say(f"{delivered_count} delivered, {waiting} waiting")
     for problem in deliverer.problems():
         say(problem)

@@ -23,7 +23,7 @@ from penstock.registry.channels.change import (
     ChangeAnswer,
     ChangeRecord,
     ChannelState,
-    Misfit,
+    HistoryFlaw,
 )
 from penstock.registry.checkpoints.endpoints import Reason
 
@@ -62,13 +62,13 @@ class AuditedChange(ChangeRecord):
 
 
 class AuditAnswer(Page):
-    """A checked history. `damage` is the first altered version, `before` the change before those
+    """A checked history. `flaw` is the first altered version, `before` the change before those
     shown, and `left_out` the tasks that policies left out, by verdict."""
 
     channel: str
     changes: list[AuditedChange]
     before: AuditedChange | None
-    misfit: Misfit | None
+    flaw: HistoryFlaw | None
     left_out: dict[str, dict[str, list[str]]]
 
 
@@ -174,7 +174,7 @@ def _audit(lake: Lake, caller: Caller, request: AuditRequest) -> AuditAnswer:
         changes=shown,
         before=answers[-len(shown) - 1] if len(answers) > len(shown) else None,
         next=str(shown[0].version) if len(answers) > len(shown) else None,
-        misfit=history.verify_history(*of_channel),
+        flaw=history.verify_history(*of_channel),
         left_out=left_out,
     )
 

@@ -17,12 +17,12 @@ from penstock.registry.channels.change import (
     Change,
     ChangeAnswer,
     ChannelUnknown,
-    Misfit,
-    first_misfit,
+    HistoryFlaw,
+    first_flaw,
 )
 from penstock.registry.channels.tables import channel, channel_change
 from penstock.registry.checkpoints.digests import text_digest
-from penstock.registry.checkpoints.integrity import read_bound_attempts, read_bound_suite
+from penstock.registry.checkpoints.integrity import read_checked_attempts, read_checked_suite
 from penstock.registry.checkpoints.journal import (
     NOTHING_RECORDED,
     AttemptScope,
@@ -76,7 +76,7 @@ def changes_of_checkpoint(database: Database, tenant: str, checkpoint: str) -> l
         return [change_of(row) for row in rows]
 
 
-def verify_history(database: Database, tenant: str, name: str) -> Misfit | None:
+def verify_history(database: Database, tenant: str, name: str) -> HistoryFlaw | None:
     """Find the first altered version of a channel, or None. Checks the changes, their verdicts and
     policies, and what the verdicts read. Raises ChannelUnknown."""
     query = sa.select(channel.c.version, channel.c.hash).where(
@@ -90,14 +90,13 @@ def verify_history(database: Database, tenant: str, name: str) -> Misfit | None:
             raise ChannelUnknown(name=name)
         rows = connection.execute(all_changes.execution_options(yield_per=1_000))
         head = (row.version, row.hash) if row is not None else (0, "")
-        misfit = first_misfit((change_of(row) for row in rows), head)
-        if misfit is None and (
-            why := head_flaw(connection, chain_name("channel", tenant, name), *head)
-        ):
-            misfit = Misfit(head[0], why)
-        misfits = [misfit, *_evidence_misfits(connection, tenant, name)]
-    present = [misfit for misfit in misfits if misfit is not None]
-    return min(present, key=lambda misfit: misfit.version, default=None)
+        flaw = first_flaw((change_of(row) for row in rows), head)
+        chain = chain_name("channel", tenant, name)
+        if flaw is None and (why := head_flaw(connection, chain, *head)):
+            flaw = HistoryFlaw(head[0], why)
+        flaws = [flaw, *_evidence_flaws(connection, tenant, name)]
+    present = [flaw for flaw in flaws if flaw is not None]
+    return min(present, key=lambda flaw: flaw.version, default=None)
 
 
 def verdicts_of(
@@ -199,12 +198,12 @@ class _VerdictDocument(msgspec.Struct):
 
 
 #: The version of a change, and the journal up to an entry that its verdict read.
-_Rest = tuple[int, AttemptScope, JournalHead]
+_JournalUse = tuple[int, AttemptScope, JournalHead]
 
 
-def _evidence_misfits(connection: Connection, tenant: str, name: str) -> Iterator[Misfit]:
+def _evidence_flaws(connection: Connection, tenant: str, name: str) -> Iterator[HistoryFlaw]:
     """Check the stored verdicts and policies by their digests, and what the verdicts read."""
-    rests: list[_Rest] = []
+    uses: list[_JournalUse] = []
     changes = channel_change.c
     for kind, digest, text in (
         ("verdict", verdict.c.id, verdict.c.document),
@@ -217,14 +216,14 @@ def _evidence_misfits(connection: Connection, tenant: str, name: str) -> Iterato
         query = query.group_by(used, text).order_by(version)
         for first, named, kept in connection.execute(query.execution_options(yield_per=50)):
             if kept is None or text_digest(kept) != named:
-                yield Misfit(first, f"its {kind} {named} is missing or changed")
+                yield HistoryFlaw(first, f"its {kind} {named} is missing or changed")
                 break
             if kind == "verdict":
-                rests += _rests(tenant, first, kept)
-    yield from _bound_misfits(connection, rests)
+                uses += _journal_uses(tenant, first, kept)
+    yield from _journal_flaws(connection, uses)
 
 
-def _rests(tenant: str, version: int, text: str) -> Iterator[_Rest]:
+def _journal_uses(tenant: str, version: int, text: str) -> Iterator[_JournalUse]:
     for suite, facts in msgspec.json.decode(text, type=_VerdictDocument).suites.items():
         yield version, suite_scope(tenant, suite), facts.journal
         for side in (facts.candidate, facts.incumbent):
@@ -233,21 +232,23 @@ def _rests(tenant: str, version: int, text: str) -> Iterator[_Rest]:
                 yield version, scope, side.journal
 
 
-def _bound_misfits(connection: Connection, rests: Sequence[_Rest]) -> Iterator[Misfit]:
+def _journal_flaws(connection: Connection, uses: Sequence[_JournalUse]) -> Iterator[HistoryFlaw]:
     """Find altered evidence of verdicts. Each journal is read once."""
     journals: dict[AttemptScope, tuple[Journal, Sequence[str]]] = {}
-    for version, scope, head in rests:
+    for version, scope, head in uses:
         if scope not in journals and scope.checkpoint:
-            bound = read_bound_attempts(connection, scope)
+            bound = read_checked_attempts(connection, scope)
             journals[scope] = bound.journal, bound.alterations
         elif scope not in journals:
-            journals[scope] = read_bound_suite(connection, scope.tenant, scope.suite)
+            journals[scope] = read_checked_suite(connection, scope.tenant, scope.suite)
         journal, alterations = journals[scope]
         if alterations:
-            yield Misfit(version, f"the evidence of its verdict was changed: {alterations[0]}")
+            yield HistoryFlaw(version, f"the evidence of its verdict was changed: {alterations[0]}")
         elif journal.head_at(head.entries) != head:
             whose = f"{scope.checkpoint} on {scope.suite}" if scope.checkpoint else scope.suite
-            yield Misfit(version, f"the journal of {whose} was changed since its verdict read it")
+            yield HistoryFlaw(
+                version, f"the journal of {whose} was changed since its verdict read it"
+            )
 
 
 def first_version_since(connection: Connection, change: Change, *names: str) -> int:

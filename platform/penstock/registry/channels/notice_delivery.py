@@ -263,10 +263,10 @@ class Deliverer:
         self._waiting = waiting
         return self._pending
 
-    def tell_now(self) -> list[PendingNotices]:
+    def deliver_now(self) -> list[PendingNotices]:
         """Deliver all pending notices now, ignoring pauses; returns the rest."""
         for target in {pending.target for pending in self.survey()}:
-            self._running[target] = self._threads.submit(self._tell, target, pauses=False)
+            self._running[target] = self._threads.submit(self._deliver, target, pauses=False)
         for future in self._running.values():
             future.result()
         return self.survey()
@@ -281,10 +281,10 @@ class Deliverer:
             others = self._others_until_s.get(target, 0) > time.monotonic()
             if (running is None or running.done()) and not others:
                 self._running[target] = self._threads.submit(
-                    _log_failure, target, partial(self._tell, target, pauses=True)
+                    _log_failure, target, partial(self._deliver, target, pauses=True)
                 )
 
-    def _tell(self, target: str, *, pauses: bool) -> None:
+    def _deliver(self, target: str, *, pauses: bool) -> None:
         lease_name = f"tell:{target}"
         with leased(self._database, lease_name, self._owner, LEASE_SECONDS) as mine:
             if not mine:
@@ -302,11 +302,11 @@ class Deliverer:
                 # Read again: another deliverer may have sent it before the lease was taken.
                 for pending in pending_notices(self._database, target=target):
                     if pending.due or not pauses:
-                        self._tell_channel(opened, pending, lease_name)
+                        self._deliver_channel(opened, pending, lease_name)
             finally:
                 self._open.pop(target, None)
 
-    def _tell_channel(
+    def _deliver_channel(
         self, opened: WebhookTarget | DeliveryFailure, pending: PendingNotices, lease_name: str
     ) -> None:
         """Deliver the pending notices of a channel until one fails."""
@@ -317,7 +317,7 @@ class Deliverer:
                 return
             failure = opened if isinstance(opened, DeliveryFailure) else opened.send(notice)
             if failure is None:
-                self._metrics.add("notices_told_total")
+                self._metrics.add("notices_delivered_total")
                 if not record_try(self._database, target, notice, expected):
                     return
                 expected = notice.version + 1

@@ -34,7 +34,7 @@ Recorded = AttemptRow | dict[str, Any]
 
 
 @dataclass(frozen=True)
-class BoundAttempts:
+class CheckedAttempts:
     """Attempts, their journal, and `alterations`: which rows differ from it."""
 
     attempts: Sequence[RecordedAttempt]
@@ -42,13 +42,13 @@ class BoundAttempts:
     alterations: Sequence[str]
 
 
-def read_bound_attempts(connection: Connection, scope: AttemptScope) -> BoundAttempts:
+def read_checked_attempts(connection: Connection, scope: AttemptScope) -> CheckedAttempts:
     journal, present = read_journal(connection, scope), _attempts(connection, scope)
     altered = _altered(scope, journal, present, _runs(connection, scope))
-    return BoundAttempts([_recorded(row) for row in present.values()], journal, _first(altered))
+    return CheckedAttempts([_recorded(row) for row in present.values()], journal, _first(altered))
 
 
-def read_bound_suite(
+def read_checked_suite(
     connection: Connection, tenant: str, suite: str
 ) -> tuple[Journal, Sequence[str]]:
     """Read the journal of a suite's versions, and which rows differ from it."""

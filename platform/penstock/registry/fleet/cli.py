@@ -105,7 +105,7 @@ def follow(
     Example: penstock channels follow production --url http://penstock:8787 --exec ./load.sh
     """
     from penstock.registry.checkpoints.checkpoint import check_channel_name, check_name
-    from penstock.registry.fleet.copies import locked
+    from penstock.registry.fleet.checkpoint_cache import locked
     from penstock.registry.fleet.sidecar import Sidecar, SidecarPlan
 
     for option, given in (("--exec", execute), ("--check", check)):
@@ -218,14 +218,14 @@ def _row(replica: "ReplicaAnswer") -> list[object]:
 
 
 def _sentences(name: str, answer: "FleetAnswer") -> Iterator[str]:
-    from penstock.registry.fleet.fleet_status import say_standing
+    from penstock.registry.fleet.fleet_status import describe_part
 
     for part in answer.parts:
         since = ""
         if part.since is not None:
             at = datetime.fromisoformat(part.since).astimezone(UTC)
             since = f", since {at:%Y-%m-%d %H:%M:%S} UTC"
-        yield say_standing(name, part) + since
+        yield describe_part(name, part) + since
     canary = answer.canary
     if canary is not None and "canary" not in {part.part for part in answer.parts}:
         yield f"no replica serves the canary {canary}: none follows with --part canary"

@@ -47,7 +47,7 @@ class ReplicaGroup:
     loaded_last: int | None
 
 
-class StandingAnswer(msgspec.Struct, kw_only=True):
+class PartStatus(msgspec.Struct, kw_only=True):
     """The status of a part of a fleet. Silent replicas count only in `silent` and `unsure`."""
 
     part: str
@@ -67,17 +67,17 @@ class StandingAnswer(msgspec.Struct, kw_only=True):
     unsure: int
 
 
-def standings(channel: "ChannelState", groups: Sequence[ReplicaGroup]) -> list[StandingAnswer]:
+def part_statuses(channel: "ChannelState", groups: Sequence[ReplicaGroup]) -> list[PartStatus]:
     """The status of each part with replicas, and always of the main one."""
     by_part = {part: [group for group in groups if group.part == part] for part in PARTS}
     return [
-        standing(part, part_target(channel, part).checkpoint, of_part)
+        part_status(part, part_target(channel, part).checkpoint, of_part)
         for part, of_part in by_part.items()
         if of_part or part == "main"
     ]
 
 
-def standing(part: str, wanted: str | None, groups: Sequence[ReplicaGroup]) -> StandingAnswer:
+def part_status(part: str, wanted: str | None, groups: Sequence[ReplicaGroup]) -> PartStatus:
     heard = [group for group in groups if not group.silent]
     silent = [group for group in groups if group.silent]
     loaded: Counter[str] = Counter()
@@ -99,7 +99,7 @@ def standing(part: str, wanted: str | None, groups: Sequence[ReplicaGroup]) -> S
     elif whole:
         times = (group.loaded_last for group in heard if group.loaded_last is not None)
         since = max(times, default=None)
-    return StandingAnswer(
+    return PartStatus(
         part=part,
         wanted=wanted,
         whole=whole,
@@ -114,7 +114,7 @@ def standing(part: str, wanted: str | None, groups: Sequence[ReplicaGroup]) -> S
     )
 
 
-def say_standing(channel: str, part: StandingAnswer) -> str:
+def describe_part(channel: str, part: PartStatus) -> str:
     fleet = f"the fleet of {channel}" + (" (canary)" if part.part == "canary" else "")
     have = _replicas(part.replicas, "has", "have")
     failed = f"; {_replicas(part.failed, 'failed', 'failed')} to load it" if part.failed else ""

@@ -24,10 +24,10 @@ from penstock.registry.channels.endpoints import SHOW_CHANNEL, ChannelRequest
 from penstock.registry.checkpoints.checkpoint import LineageBroken, check_name
 from penstock.registry.checkpoints.endpoints import SHOW_CHECKPOINT, CheckpointRequest
 from penstock.registry.fleet.fleet_status import (
+    PartStatus,
     PartTarget,
-    StandingAnswer,
+    describe_part,
     part_target,
-    say_standing,
 )
 from penstock.registry.fleet.replicas import REPORT_REPLICA, Report
 
@@ -98,7 +98,7 @@ class RegistrySource:
             chain.append(ChainLink(name, answer.digest, answer.uri, answer.form, answer.parent))
         return chain[::-1]
 
-    def report(self, report: Report) -> Sequence[StandingAnswer]:
+    def report(self, report: Report) -> Sequence[PartStatus]:
         return self._reporting.call(REPORT_REPLICA, report).parts
 
     def _target_of(self, answer: ChannelState) -> PartTarget:
@@ -209,4 +209,4 @@ class Reporter:
                 self._was_mixed = part.mixed
                 facts = {"loaded": part.loaded, "wanted": part.wanted, "replicas": part.replicas}
                 kind = "mixed" if part.mixed else "whole"
-                self._tell(kind, say_standing(self._channel, part), facts)
+                self._tell(kind, describe_part(self._channel, part), facts)

@@ -23,9 +23,9 @@ from penstock.registry.checkpoints.checkpoint import TEXT_CHARS_MAX, check_diges
 from penstock.registry.fleet.fleet_status import (
     STATES,
     PartName,
+    PartStatus,
     ReplicaGroup,
-    StandingAnswer,
-    standings,
+    part_statuses,
 )
 from penstock.registry.fleet.settings import FleetSettings
 
@@ -83,13 +83,13 @@ class FleetAnswer(Page):
     canary: str | None
     whole: bool
     mixed: bool
-    parts: list[StandingAnswer]
+    parts: list[PartStatus]
     replicas: list[ReplicaAnswer]
 
 
 def record_report(
     database: Database, settings: Settings, tenant: str, report: Report
-) -> list[StandingAnswer]:
+) -> list[PartStatus]:
     """Record a report. Raises ChannelUnknown, ReplicaTaken, ReplicasFull, InvalidInput."""
     check_name("The name of a replica", report.replica)
     for name in filter(None, (report.wanted, report.loaded)):
@@ -116,7 +116,7 @@ def record_report(
             connection.execute(sa.delete(replica).where(same))
         else:
             _keep(connection, key, report, moments.now)
-        return standings(state, _groups(connection, moments, key)[key])
+        return part_statuses(state, _groups(connection, moments, key)[key])
 
 
 def fleet(database: Database, settings: Settings, tenant: str, channel: str) -> FleetAnswer:
@@ -125,7 +125,7 @@ def fleet(database: Database, settings: Settings, tenant: str, channel: str) -> 
     with database.read() as connection:
         state = channel_state_in(connection, tenant, channel)
         moments = _moments(connection, settings)
-        parts = standings(state, _groups(connection, moments, key)[key])
+        parts = part_statuses(state, _groups(connection, moments, key)[key])
         query = (
             sa.select(replica)
             .where(_of_fleet(key), replica.c.heard_at >= moments.forgotten)
@@ -169,10 +169,10 @@ def _replica_answer(row: sa.RowMapping, silent: int) -> ReplicaAnswer:
 
 def fleets(
     database: Database, settings: Settings
-) -> Iterator[tuple[FleetKey, list[ReplicaGroup], list[StandingAnswer]]]:
+) -> Iterator[tuple[FleetKey, list[ReplicaGroup], list[PartStatus]]]:
     with database.read() as connection:
         for key, groups in _groups(connection, _moments(connection, settings)).items():
-            yield key, groups, standings(channel_state_in(connection, *key), groups)
+            yield key, groups, part_statuses(channel_state_in(connection, *key), groups)
 
 
 class _Moments(NamedTuple):
@@ -277,7 +277,7 @@ class ReportAnswer(msgspec.Struct):
     """The status of the fleet, this report included."""
 
     channel: str
-    parts: list[StandingAnswer]
+    parts: list[PartStatus]
 
 
 def _fleet(lake: Lake, caller: Caller, request: FleetRequest) -> FleetAnswer:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from penstock.core.errors import PenstockError, one_line
 from penstock.core.settings import ENVIRONMENT_PREFIX, Settings
-from penstock.registry.fleet.copies import Copies, CopyMismatch
+from penstock.registry.fleet.checkpoint_cache import CheckpointCache, CopyMismatch
 from penstock.registry.fleet.engine import (
     LoadedCheckpoint,
     LoadFailed,
@@ -78,7 +78,7 @@ class Sidecar:
         max_s = room.follow_command_seconds_max
         self._run = partial(run_command, seconds_max=max_s, lock=lock, given_up=lambda: self._ended)
         self._tell = tell
-        self._copies = Copies(plan.directory, settings)
+        self._copies = CheckpointCache(plan.directory, settings)
         self._memory = read_memory(plan.directory)
         #: The checkpoint of the engine; None if unknown.
         self._loaded = self._memory.loaded if plan.assume_loaded else None

@@ -23,7 +23,7 @@ from penstock.registry.checkpoints.checkpoint import (
     check_reason,
 )
 from penstock.registry.checkpoints.digests import text_digest
-from penstock.registry.checkpoints.integrity import read_bound_attempts, read_bound_suite
+from penstock.registry.checkpoints.integrity import read_checked_attempts, read_checked_suite
 from penstock.registry.checkpoints.journal import NOTHING_RECORDED, AttemptScope, JournalHead
 from penstock.registry.checkpoints.lineage import MarkedTraining, marked_training
 from penstock.registry.checkpoints.registration import find_in
@@ -230,7 +230,7 @@ def _suite_evidence(
     )
     tasks = tuple(sorted(task.name for task in counting.tasks)) if counting else ()
     version = counting.version if counting else None
-    journal, alterations = read_bound_suite(connection, tenant, suite)
+    journal, alterations = read_checked_suite(connection, tenant, suite)
     sides = candidate or SideEvidence(), incumbent
     return SuiteEvidence(suite, version, tasks, *sides, unlisted, journal.head, alterations)
 
@@ -244,7 +244,7 @@ def _side_evidence(
     if counting is None:
         return SideEvidence(elsewhere=tried)
     scope = AttemptScope(tenant, suite, counting.version, name)
-    bound, design = read_bound_attempts(connection, scope), read_design(connection, scope)
+    bound, design = read_checked_attempts(connection, scope), read_design(connection, scope)
     attempts, alterations = bound.attempts, list(bound.alterations)
     if (design.text if design else None) != bound.journal.design:
         alterations.append(f"the plan of {name} on {suite} was changed")

@@ -169,8 +169,8 @@ def _promotions(subject: ProofSubject) -> list[dict[str, Any]]:
     if not changes:
         subject.lacks("promotions", subject.checkpoint.name, "no channel ever pointed at it")
     for channel in dict.fromkeys(change.channel for change in changes):
-        if misfit := verify_history(*place, channel):
-            why = f"version {misfit.version} was altered: {misfit.why}"
+        if flaw := verify_history(*place, channel):
+            why = f"version {flaw.version} was altered: {flaw.why}"
             subject.lacks("promotions", channel, why)
     shown = []
     for change in changes:

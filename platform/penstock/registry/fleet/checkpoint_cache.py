@@ -81,7 +81,7 @@ def _failed(link: ChainLink, why: str) -> FetchFailed:
 
 
 @dataclass(frozen=True)
-class ProvidedCopy:
+class CachedCopy:
     """A copy in the cache. `fetched` says that it was missing or `damaged`."""
 
     bytes: int
@@ -89,7 +89,7 @@ class ProvidedCopy:
     damaged: bool = False
 
 
-class Copies:
+class CheckpointCache:
     """Not thread-safe."""
 
     def __init__(self, directory: Path, settings: Settings) -> None:
@@ -105,7 +105,7 @@ class Copies:
         """Protect these checkpoints from removal, and no others."""
         self._kept = {link.digest.removeprefix(DIGEST_PREFIX) for link in links}
 
-    def provide(self, link: ChainLink, progress: Progress) -> ProvidedCopy:
+    def provide(self, link: ChainLink, progress: Progress) -> CachedCopy:
         """Provide a verified copy. Raises FetchFailed, CopyMismatch, and what `progress` raises."""
         path = self.path(link)
         exists = path.exists()
@@ -117,7 +117,7 @@ class Copies:
         except OSError as error:
             raise _failed(link, f"{error.filename or path}: {error.strerror or error}") from error
         size = sum(size for _, size, _, _ in self._verified[link.digest])
-        return ProvidedCopy(size, fetched, damaged=fetched and exists)
+        return CachedCopy(size, fetched, damaged=fetched and exists)
 
     def remove_old(self, most: int | None = None) -> list[str]:
         """Remove unprotected copies beyond `most`, the least recently used first; returns their

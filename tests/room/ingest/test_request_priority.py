@@ -5,21 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from penstock.ingest.work_turns import Breaks, RightOfWay
+from penstock.ingest.work_turns import FlushPauses, RequestPriority
 from tests.support.lakes import hand_lake, make_event
 
 _LONG_S = 3600.0
 
 
 def test_requests_without_an_end_take_one_break_of_a_flush() -> None:
-    breaks = Breaks(threading.Event(), _LONG_S)
+    breaks = FlushPauses(threading.Event(), _LONG_S)
     breaks.take()
     assert breaks.left_s == 0
 
 
 def test_requests_are_worked_on_until_the_last_has_ended() -> None:
-    way = RightOfWay()
-    with way.breaks_of_flush() as breaks:
+    way = RequestPriority()
+    with way.pauses_of_flush() as breaks:
         breaks.left_s = _LONG_S
         with way.of_request():
             with pytest.raises(RuntimeError), way.of_request():
@@ -33,19 +33,19 @@ def test_requests_are_worked_on_until_the_last_has_ended() -> None:
 
 def test_a_flush_that_follows_the_last_at_once_has_no_breaks() -> None:
     """So a writer that is never done falls no further behind."""
-    way = RightOfWay()
+    way = RequestPriority()
     way._flushed_s += _LONG_S  # later than now: no rest at all
-    with way.breaks_of_flush() as breaks, way.of_request():
+    with way.pauses_of_flush() as breaks, way.of_request():
         assert breaks.left_s < 0
         breaks.take()
-    with way.breaks_of_flush() as breaks:
+    with way.pauses_of_flush() as breaks:
         assert breaks.left_s >= 0
 
 
 def test_a_flush_beside_requests_stores_everything(tmp_path: Path) -> None:
     with hand_lake(tmp_path) as lake:
         writer = lake.partition_writer("w")
-        with writer._parts.right_of_way.of_request():
+        with writer._parts.request_priority.of_request():
             lake.send([make_event("s", number) for number in range(50)])
             for _ in range(100):
                 writer.step()

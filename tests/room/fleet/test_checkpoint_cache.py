@@ -1,4 +1,4 @@
-"""Copies are whole and verified, or not there; what is there is used."""
+"""CheckpointCache are whole and verified, or not there; what is there is used."""
 
 import io
 import shutil
@@ -11,8 +11,14 @@ import pytest
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import Settings
 from penstock.registry.checkpoints.digests import SourceFile, digest_files
-from penstock.registry.fleet import copies as copies_module
-from penstock.registry.fleet.copies import Copies, CopyMismatch, FetchFailed, FolderTaken, locked
+from penstock.registry.fleet import checkpoint_cache
+from penstock.registry.fleet.checkpoint_cache import (
+    CheckpointCache,
+    CopyMismatch,
+    FetchFailed,
+    FolderTaken,
+    locked,
+)
 from penstock.registry.fleet.registry_source import ChainLink
 from penstock.registry.fleet.settings import FleetSettings
 from tests.support.fleet.following import make_files
@@ -25,9 +31,9 @@ def settings(tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def copies(tmp_path: Path, settings: Settings) -> Copies:
+def copies(tmp_path: Path, settings: Settings) -> CheckpointCache:
     (tmp_path / "copies").mkdir()
-    return Copies(tmp_path / "copies", settings)
+    return CheckpointCache(tmp_path / "copies", settings)
 
 
 def piece_of(uri: Path | str, name: str = "one", digest: str | None = None) -> ChainLink:
@@ -44,7 +50,7 @@ class Stop(Exception):
     pass
 
 
-def stop_after(blocks: int) -> "copies_module.Progress":
+def stop_after(blocks: int) -> "checkpoint_cache.Progress":
     seen = 0
 
     def progress(_bytes: int) -> None:
@@ -61,7 +67,9 @@ def names(folder: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
-def test_a_folder_and_a_file_are_copied(copies: Copies, tmp_path: Path, scheme: str) -> None:
+def test_a_folder_and_a_file_are_copied(
+    copies: CheckpointCache, tmp_path: Path, scheme: str
+) -> None:
     folder = make_files(tmp_path, "with a blank" if not scheme else "one")
     piece = piece_of(f"{scheme}{folder}")
     taken = copies.provide(piece, nothing)
@@ -74,11 +82,11 @@ def test_a_folder_and_a_file_are_copied(copies: Copies, tmp_path: Path, scheme: 
     single = piece_of(f"{scheme}{weights}")
     copies.provide(single, nothing)
     assert names(copies.path(single)) == {"weights.bin"}
-    again = Copies(copies.directory, copies._settings)
+    again = CheckpointCache(copies.directory, copies._settings)
     assert [again.provide(one, nothing).fetched for one in (piece, single)] == [False, False]
 
 
-def test_a_fetch_that_was_cut_goes_on(copies: Copies, tmp_path: Path) -> None:
+def test_a_fetch_that_was_cut_goes_on(copies: CheckpointCache, tmp_path: Path) -> None:
     piece = piece_of(make_files(tmp_path, "one"))
     with pytest.raises(Stop):
         copies.provide(piece, stop_after(1))
@@ -93,7 +101,7 @@ def test_a_fetch_that_was_cut_goes_on(copies: Copies, tmp_path: Path) -> None:
     assert [one.name for one in copies.directory.iterdir()] == [copies.path(piece).name]
 
 
-def test_remains_that_are_wrong_are_not_used(copies: Copies, tmp_path: Path) -> None:
+def test_remains_that_are_wrong_are_not_used(copies: CheckpointCache, tmp_path: Path) -> None:
     folder = make_files(tmp_path, "one")
     piece = piece_of(folder)
     staging = copies.directory / f"fetching-{copies.path(piece).name}"
@@ -105,7 +113,9 @@ def test_remains_that_are_wrong_are_not_used(copies: Copies, tmp_path: Path) -> 
     assert names(copies.path(piece)) == {"config.json", "layers/0.bin"}
 
 
-def test_other_files_than_were_registered_are_no_copy(copies: Copies, tmp_path: Path) -> None:
+def test_other_files_than_were_registered_are_no_copy(
+    copies: CheckpointCache, tmp_path: Path
+) -> None:
     folder = make_files(tmp_path, "one")
     piece = piece_of(folder)
     (folder / "more").write_text("x")
@@ -116,7 +126,7 @@ def test_other_files_than_were_registered_are_no_copy(copies: Copies, tmp_path: 
 
 @pytest.mark.parametrize("damage", ["bytes", "gone", "more", "link"])
 def test_what_changes_under_a_running_sidecar_is_seen(
-    copies: Copies, tmp_path: Path, damage: str
+    copies: CheckpointCache, tmp_path: Path, damage: str
 ) -> None:
     piece = piece_of(make_files(tmp_path, "one"))
     copies.provide(piece, nothing)
@@ -134,7 +144,7 @@ def test_what_changes_under_a_running_sidecar_is_seen(
     assert names(copies.path(piece)) == {"config.json", "layers/0.bin"}
 
 
-def test_what_cannot_be_read_says_why(copies: Copies, tmp_path: Path) -> None:
+def test_what_cannot_be_read_says_why(copies: CheckpointCache, tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     digest = f"sha256:{'0' * 64}"
     with pytest.raises(FetchFailed, match=str(gone)):
@@ -150,12 +160,12 @@ def test_what_cannot_be_read_says_why(copies: Copies, tmp_path: Path) -> None:
 
 
 def test_a_file_that_would_lie_elsewhere_is_refused(
-    copies: Copies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    copies: CheckpointCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
     hostile = SourceFile("../../victim", 0, lambda: nullcontext(io.BytesIO()))
-    monkeypatch.setattr(copies_module, "source_files", lambda *_asked: ([hostile], True))
+    monkeypatch.setattr(checkpoint_cache, "source_files", lambda *_asked: ([hostile], True))
     with pytest.raises(FetchFailed, match="has an unusable name"):
         copies.provide(
             ChainLink("one", "sha256:" + "0" * 64, "/models/one", "whole", None), nothing
@@ -163,7 +173,7 @@ def test_a_file_that_would_lie_elsewhere_is_refused(
     assert victim.read_text() == "precious"
 
 
-def test_the_least_recently_used_go_first(copies: Copies, tmp_path: Path) -> None:
+def test_the_least_recently_used_go_first(copies: CheckpointCache, tmp_path: Path) -> None:
     pieces = [piece_of(make_files(tmp_path, name)) for name in "abcd"]
     for one in pieces:
         copies.provide(one, nothing)
@@ -178,7 +188,7 @@ class _Usage(NamedTuple):
 
 
 def test_a_full_disk_is_said_before_anything_is_written(
-    copies: Copies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    copies: CheckpointCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held, other = piece_of(make_files(tmp_path, "held")), piece_of(make_files(tmp_path, "other"))
     copies.provide(held, nothing)
@@ -191,7 +201,7 @@ def test_a_full_disk_is_said_before_anything_is_written(
 
 
 def test_one_sidecar_works_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copies_module, "_LOCK_SECONDS_MAX", 0.0)
+    monkeypatch.setattr(checkpoint_cache, "_LOCK_SECONDS_MAX", 0.0)
     with locked(tmp_path / "a" / "b"):
         with pytest.raises(FolderTaken), locked(tmp_path / "a" / "b"):
             pass
@@ -204,7 +214,7 @@ def test_one_sidecar_works_in_a_folder(tmp_path: Path, monkeypatch: pytest.Monke
         pass
 
 
-def test_from_a_bucket(copies: Copies, tmp_path: Path, s3: S3Server) -> None:
+def test_from_a_bucket(copies: CheckpointCache, tmp_path: Path, s3: S3Server) -> None:
     prefix = s3.new_prefix()
     there = s3.root / BUCKET / prefix
     there.mkdir()
