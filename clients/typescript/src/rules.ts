@@ -54,9 +54,9 @@ export const RULES: readonly Rule[] = [
   },
   {
     type: "payment_key",
-    pattern: new RegExp("(?<![A-Za-z0-9])(?:[rs]k_(?:live|test)_[A-Za-z0-9]{16,128}|whsec_[A-Za-z0-9+/]{32,64}|sq0csp-[A-Za-z0-9_-]{43}|EAAA[A-Za-z0-9_-]{60})(?![A-Za-z0-9])", "gs"),
+    pattern: new RegExp("(?<![A-Za-z0-9])(?:[rs]k_(?:live|test)_[A-Za-z0-9]{16,128}|whsec_[A-Za-z0-9+/]{32,64}|sq0csp-[A-Za-z0-9_-]{43}|sq0atp-[A-Za-z0-9_-]{22}|EAAA[A-Za-z0-9_-]{60})(?![A-Za-z0-9])", "gs"),
     checks: ["no_example"],
-    needles: ["k_live_", "k_test_", "whsec_", "sq0csp-", "eaaa"],
+    needles: ["k_live_", "k_test_", "whsec_", "sq0csp-", "eaaa", "sq0atp-"],
   },
   {
     type: "package_registry_token",
@@ -120,13 +120,13 @@ export const RULES: readonly Rule[] = [
   },
   {
     type: "password",
-    pattern: new RegExp("(?<name>(?:password|passwd|passphrase|passwort|pwd)(?=(?<atom0>[A-Za-z0-9_]{0,16}))\\k<atom0>)\\\\{0,3}[\"']?[\\])]?[ \\t]{0,8}(?::=|=>|=|:)(?!=)[ \\t]{0,8}(?:(?:[a-z]{0,2})\\\\{0,3}(?<quote>[\"'`])(?<value>(?=(?<atom1>[^\"'`\\s\\\\]{6,160}))\\k<atom1>)\\\\{0,3}\\k<quote>|(?<bare>(?=(?<atom2>[^\"'`\\s\\\\,;(){}\\[\\]<>]{6,160}))\\k<atom2>)(?=\\\\n|[\\s,;\"'}\\\\]|$))", "gsi"),
+    pattern: new RegExp("(?<name>(?:password|passwd|passphrase|passwort|pwd)(?=(?<atom0>[A-Za-z0-9_]{0,16}))\\k<atom0>|(?<=[a-z0-9][_-])pass(?![a-z])|(?<![a-z_.-])[a-z]{0,8}pass(?==))\\\\{0,3}[\"']?[\\])]?[ \\t]{0,8}(?::=|=>|=|:)(?!=)[ \\t]{0,8}(?:(?:[a-z]{0,2})\\\\{0,3}(?<quote>[\"'`])(?<value>(?=(?<atom1>[^\"'`\\s\\\\]{6,160}))\\k<atom1>)\\\\{0,3}\\k<quote>|(?<bare>(?=(?<atom2>[^\"'`\\s\\\\,;(){}\\[\\]<>]{6,160}))\\k<atom2>)(?=\\\\n|[\\s,;\"'}\\\\]|$))", "gsi"),
     checks: ["no_example", "password", "assigned"],
-    needles: ["passw", "passphrase", "pwd"],
+    needles: ["pass", "pwd"],
   },
   {
     type: "token",
-    pattern: new RegExp("(?<name>(?:secret|token|(?:api|access|auth|private|encryption|signing|secret|account|master|app|service|client|deploy|license|shared|storage|webhook)[_-]?key|credentials?|auth)(?=(?<atom0>[A-Za-z0-9_-]{0,16}))\\k<atom0>)\\\\{0,3}[\"']?[\\])]?[ \\t]{0,8}(?::=|=>|=|:)(?!=)[ \\t]{0,8}(?:(?:[a-z]{0,2})\\\\{0,3}(?<quote>[\"'`])(?<value>(?=(?<atom1>[A-Za-z0-9_~+/.=!@#$^&*:%-]{12,512}))\\k<atom1>)\\\\{0,3}\\k<quote>|(?<bare>(?=(?<atom2>[A-Za-z0-9_~+/.=!@#$^*:%-]{16,512}))\\k<atom2>)(?=\\\\n|[\\s,;\"'}&\\\\]|$))", "gsi"),
+    pattern: new RegExp("(?<name>(?:secret|token|(?:api|access|auth|private|encryption|signing|secret|account|master|app|service|client|deploy|license|shared|storage|webhook)[_-]?key|credentials?|auth)(?=(?<atom0>[A-Za-z0-9_-]{0,16}))\\k<atom0>)\\\\{0,3}[\"']?[\\])]?[ \\t]{0,8}(?::=|=>|=|:)(?!=)[ \\t]{0,8}(?:(?:[a-z]{0,2})\\\\{0,3}(?<quote>[\"'`])(?<value>(?=(?<atom1>[A-Za-z0-9_~+/.=!@#$^&*:%()\\[\\]|?,;-]{12,512}))\\k<atom1>)\\\\{0,3}\\k<quote>|(?<bare>(?=(?<atom2>[A-Za-z0-9_~+/.=!@#$^*:%-]{16,512}))\\k<atom2>)(?=\\\\n|[\\s,;\"'}&\\\\]|$))", "gsi"),
     checks: ["assigned", "no_example", "token"],
     needles: ["secret", "token", "key", "credential", "auth"],
   },
@@ -138,9 +138,21 @@ export const RULES: readonly Rule[] = [
   },
   {
     type: "password",
-    pattern: new RegExp("(?:--(?:password|pass|token|api-key|secret|secret-key|access-token)(?:[ ]|=)[\"']?|curl [^\\n]{0,200}?(?:-u|--user)[ ][\"']?[A-Za-z0-9_.@-]{1,64}:|sshpass -p[ ]?[\"']?)(?<value>[^\\s\"'\\\\<>]{6,200})", "gs"),
+    pattern: new RegExp("(?:--(?:password|pass|token|api-key|secret|secret-key|access-token)(?:[ ]|=)[\"']?|curl [^\\n]{0,200}?(?:-u|--user)[ ][\"']?[A-Za-z0-9_.@-]{1,64}:|sshpass -p[ ]?[\"']?|(?<![A-Za-z])(?:mysql|mysqldump|mysqladmin|mariadb)[ ](?:[^\\n]{0,200}?[ ])??-p[\"']?)(?<value>[^\\s\"'\\\\<>]{6,200})", "gs"),
     checks: ["no_example", "password", "assigned"],
-    needles: ["--pass", "--token", "--api-key", "--secret", "--access-token", "curl ", "sshpass"],
+    needles: ["--pass", "--token", "--api-key", "--secret", "--access-token", "curl ", "sshpass", "mysql", "mariadb"],
+  },
+  {
+    type: "password",
+    pattern: new RegExp("(?<![A-Za-z])(?:machine|login|account)\\s{1,4}[^\\s\"\\\\]{1,128}\\s{1,8}password\\s{1,4}(?<value>[^\\s\"'\\\\]{4,200})", "gs"),
+    checks: ["no_example", "password"],
+    needles: ["password"],
+  },
+  {
+    type: "cookie",
+    pattern: new RegExp("(?:cookie[\"']? ?[:=]|;) ?[\"']?[A-Za-z0-9_.-]{0,40}?(?:sess|sid|auth|token|jwt|remember)[A-Za-z0-9_.-]{0,24}=(?<value>[^;\\s\"'\\\\,]{12,2000})", "gsi"),
+    checks: ["no_example", "token"],
+    needles: ["cookie", ";"],
   },
 ];
 
