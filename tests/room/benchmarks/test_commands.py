@@ -113,7 +113,7 @@ def test_rows_that_were_changed_by_hand_are_put_back(bench: Bench, lake: Lake) -
     assert done.stderr.endswith("restored: 2\n")
     assert told(bench("restore", "mini", "--checkpoint", "old", "--json"))["restored"] == []
     unknown = bench("restore", "mini", "--checkpoint", "nobody")
-    assert (unknown.returncode, "no checkpoint 'nobody'" in unknown.stderr) == (2, True)
+    assert (unknown.returncode, "checkpoint 'nobody' does not exist" in unknown.stderr) == (2, True)
 
 
 def test_what_is_refused(bench: Bench, suite: str, tmp_path: Path) -> None:
