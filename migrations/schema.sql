@@ -35,6 +35,8 @@ CREATE TABLE audit_chain (
 	number BIGINT NOT NULL,
 	hash VARCHAR(64) NOT NULL,
 	at BIGINT NOT NULL,
+	cut_number BIGINT NOT NULL,
+	cut_hash VARCHAR(64) NOT NULL,
 	CONSTRAINT pk_audit_chain PRIMARY KEY (tenant)
 );
 CREATE TABLE audit_entry (

@@ -59,9 +59,9 @@ def erasure() -> Parts:
 
 def retention() -> Parts:
     from penstock.access.privacy.aged_sessions import EVENTS, NO_TRAIN
-    from penstock.access.privacy.retention import ERASURES
+    from penstock.access.privacy.retention import AUDIT, ERASURES
 
-    return {"events": EVENTS, "no_train": NO_TRAIN, "erasures": ERASURES}
+    return {"events": EVENTS, "no_train": NO_TRAIN, "erasures": ERASURES, "audit": AUDIT}
 
 
 def withheld() -> list[Any]:

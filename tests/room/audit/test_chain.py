@@ -15,6 +15,8 @@ from penstock.backends.audit.chain import (
     append,
     audit_chain,
     audit_entry,
+    count_aged,
+    cut_chain,
     entries_of,
     flaws_of,
     heads_of,
@@ -204,3 +206,33 @@ def test_digests_of_people_tell_tenants_apart() -> None:
         person_digest(tenant, kind, "s-1") for tenant in ("a", "b") for kind in ("session", "user")
     }
     assert len(digests) == 4
+
+
+def test_a_chain_that_retention_cut_is_verified_from_there_on(chain: Database) -> None:
+    at = {entry.number: (entry.at, entry.hash) for entry in entries_of(chain, "acme")}
+    with chain.write() as connection:
+        assert count_aged(connection, "acme", at[4][0]) >= 4
+        removed = cut_chain(connection, "acme", at[4][0])
+    left = [entry.number for entry in entries_of(chain, "acme")]
+    assert len(left) == ENTRIES - removed
+    assert flaw_of(chain) is None
+    assert flaws_of(chain, "bolt")[1] == []
+    record(chain, deed(99))
+    assert flaw_of(chain) is None
+    cut = removed
+    assert flaw_of(chain, Head(cut, at[cut][1])) is None
+    assert flaw_of(chain, Head(cut, "1" * 64)) == cut
+    with chain.write() as connection:  # the newest entry always stays
+        cut_chain(connection, "acme", 2**60)
+    assert len(entries_of(chain, "acme")) == 1
+    assert flaw_of(chain) is None
+
+
+def test_whoever_cuts_a_chain_by_hand_is_found(chain: Database) -> None:
+    [third] = [entry for entry in entries_of(chain, "acme") if entry.number == 3]
+    cut = {"cut_number": 3, "cut_hash": third.hash}
+    gone = sa.delete(audit_entry).where(
+        audit_entry.c.tenant == "acme", audit_entry.c.number <= third.number
+    )
+    change(chain, gone, sa.update(audit_chain).where(audit_chain.c.tenant == "acme").values(**cut))
+    assert flaw_of(chain) == 3

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from penstock.access.privacy.tombstones import remove_aged_tombstones
 from penstock.access.tables import DONE, erasure, retention_rule, retention_run
-from penstock.backends.audit.chain import append, audit_chain
+from penstock.backends.audit.chain import append, audit_chain, count_aged, cut_chain
 from penstock.backends.audit.entry import OPERATOR, Deed
 from penstock.backends.database.engine import clock_us, insert_of
 from penstock.core.clock import SECOND_US
@@ -212,3 +212,19 @@ def _remove_erasures(lake: Lake, scope: RetentionScope) -> RetentionCount:
 
 
 ERASURES = RetentionPart(_count_erasures, _remove_erasures)
+
+
+# The audit. What is left is verified from the last removed entry on.
+
+
+def _count_audit(lake: Lake, scope: RetentionScope) -> RetentionCount:
+    with lake.database.read() as connection:
+        return RetentionCount(rows=count_aged(connection, scope.tenant, scope.until_us))
+
+
+def _cut_audit(lake: Lake, scope: RetentionScope) -> RetentionCount:
+    with lake.database.write() as connection:
+        return RetentionCount(rows=cut_chain(connection, scope.tenant, scope.until_us))
+
+
+AUDIT = RetentionPart(_count_audit, _cut_audit)

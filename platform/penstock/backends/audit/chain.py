@@ -34,6 +34,9 @@ audit_chain = Table(
     Column("number", BigInteger, nullable=False),
     Column("hash", String(64), nullable=False),
     Column("at", BigInteger, nullable=False),
+    #: The last entry that retention removed.
+    Column("cut_number", BigInteger, nullable=False),
+    Column("cut_hash", String(64), nullable=False),
 )
 
 #: What was done. Rows are only added, and each holds the hash of the one before.
@@ -65,6 +68,7 @@ def append(connection: Connection, *deeds: Deed) -> None:
     for tenant in sorted(by_tenant):
         of_tenant = audit_chain.c.tenant == tenant
         row = {"tenant": tenant, "number": 0, "hash": NO_HASH, "at": 0}
+        row |= {"cut_number": 0, "cut_hash": NO_HASH}
         query = sa.select(audit_chain).where(of_tenant).with_for_update()
         held = connection.execute(query).first()
         if held is None:
@@ -82,6 +86,35 @@ def append(connection: Connection, *deeds: Deed) -> None:
         moved = sa.update(audit_chain).where(of_tenant)
         connection.execute(moved.values(**head._asdict(), at=at))
         sign_head(connection, chain_name("audit", tenant), *head)
+
+
+def count_aged(connection: Connection, tenant: str, until_us: int) -> int:
+    return int(connection.scalar(sa.select(sa.func.count()).where(_aged(tenant, until_us))) or 0)
+
+
+def cut_chain(connection: Connection, tenant: str, until_us: int) -> int:
+    """Remove a tenant's entries up to a time, and count them. The newest entry stays. What is left
+    is verified from the last removed one on, which is signed."""
+    of_tenant = audit_chain.c.tenant == tenant
+    connection.execute(sa.select(audit_chain).where(of_tenant).with_for_update())
+    columns = audit_entry.c
+    last = sa.select(columns.number, columns.hash).where(_aged(tenant, until_us))
+    row = connection.execute(last.order_by(columns.number.desc()).limit(1)).first()
+    if row is None:
+        return 0
+    removed = sa.delete(audit_entry).where(columns.tenant == tenant, columns.number <= row.number)
+    count = int(connection.execute(removed).rowcount)
+    moved = sa.update(audit_chain).where(of_tenant)
+    connection.execute(moved.values(cut_number=row.number, cut_hash=row.hash))
+    sign_head(connection, chain_name("audit cut", tenant), row.number, row.hash)
+    return count
+
+
+def _aged(tenant: str, until_us: int) -> sa.ColumnElement[bool]:
+    columns, newest = audit_entry.c, sa.select(audit_chain.c.number)
+    newest = newest.where(audit_chain.c.tenant == tenant)
+    of_tenant = (columns.tenant == tenant) & (columns.number < newest.scalar_subquery())
+    return of_tenant & (columns.at <= until_us)
 
 
 def record(database: Database, *deeds: Deed) -> None:
@@ -134,20 +167,26 @@ def flaws_of(
 ) -> tuple[list[tuple[str, Head]], list[Flaw]]:
     """Check a tenant's chain, or all; returns the heads and the first flaw of each chain."""
     chains, entries = audit_chain.c, audit_entry.c
-    ends = sa.select(chains.tenant, chains.number, chains.hash)
+    ends = sa.select(audit_chain)
     tenants = sa.union(sa.select(chains.tenant), sa.select(entries.tenant).distinct())
     flaws: list[Flaw] = []
     with database.read() as connection:
-        heads = {row.tenant: Head(row.number, row.hash) for row in connection.execute(ends)}
+        of_chains = connection.execute(ends).all()
+        heads = {row.tenant: Head(row.number, row.hash) for row in of_chains}
+        cuts = {row.tenant: Head(row.cut_number, row.cut_hash) for row in of_chains}
         known = [row.tenant for row in connection.execute(tenants)]
         checked: Sequence[str] = sorted(known) if tenant is None else [tenant]
         for name in checked:
             query = sa.select(*_COLUMNS).where(entries.tenant == name).order_by(entries.number)
             head = heads.get(name, Head(0, NO_HASH))
             with connection.execute(query.execution_options(yield_per=1_000)) as rows:
-                flaw = first_flaw(name, (AuditEntry(**row._mapping) for row in rows), head, kept)
-            if flaw is None and (why := head_flaw(connection, chain_name("audit", name), *head)):
-                flaw = Flaw(name, head.number, why)
+                present = (AuditEntry(**row._mapping) for row in rows)
+                cut = cuts.get(name, Head(0, NO_HASH))
+                flaw = first_flaw(name, present, head, kept, cut)
+            for chain, signed in (("audit", head), ("audit cut", cut)):
+                why = head_flaw(connection, chain_name(chain, name), *signed)
+                if flaw is None and why is not None:
+                    flaw = Flaw(name, signed.number, why)
             flaws += [flaw] if flaw is not None else []
     return [(name, heads.get(name, Head(0, NO_HASH))) for name in checked], flaws
 

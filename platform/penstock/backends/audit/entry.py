@@ -93,11 +93,13 @@ def person_digest(tenant: str, kind: str, name: str) -> str:
 
 
 def first_flaw(
-    tenant: str, entries: Iterable[AuditEntry], head: Head, kept: Head | None
+    tenant: str, entries: Iterable[AuditEntry], head: Head, kept: Head | None, cut: Head
 ) -> Flaw | None:
-    """Check a chain. `head` is the newest entry by the row of the chain; `kept` is one that
-    somebody noted earlier."""
-    chain = ChainReader()
+    """Check a chain. `head` is the newest entry by the row of the chain, `cut` the last one that
+    retention removed; `kept` is one that somebody noted earlier."""
+    chain = ChainReader(*cut)
+    if kept is not None and kept.number == cut.number and kept.hash != cut.hash:
+        return Flaw(tenant, cut.number, "it is another one than when its hash was noted")
     for entry in entries:
         number = chain.number + 1
         if why := chain.follow(entry.number, asdict(entry)):

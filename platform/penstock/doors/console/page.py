@@ -61,8 +61,7 @@ class Visitor:
         Raises RoleMissing, QuotaUsedUp, and the errors of queries."""
         self.grant.require("read")
         self._count_query()
-        said = None if as_of is None else str(as_of)
-        note_query(self.lake, self.caller, sql, said, "console")
+        note_query(self.lake, self.caller, "console")
         return self.lake.query(sql, as_of=as_of, tenant=self.grant.tenant).written(form)
 
     def own_rows(
@@ -82,7 +81,7 @@ class Visitor:
     def own_answers(self, query: OwnQuery) -> list[list[dict[str, Any]]]:
         self.grant.require("read")
         self._count_query()
-        note_query(self.lake, self.caller, query.sql, None, "console")
+        note_query(self.lake, self.caller, "console")
         tables = self.lake.query(query, tenant=self.grant.tenant).tables()
         return [table.to_pylist() for table in tables]
 

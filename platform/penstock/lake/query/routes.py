@@ -100,7 +100,7 @@ async def post_query(
     end = EndSignal()
 
     def work() -> tuple[bytes, WrittenAnswer]:
-        note_query(lake, reading_caller, document.sql, document.as_of)
+        note_query(lake, reading_caller)
         return _answer_of(query, bytes_max, end, as_arrow=as_arrow)
 
     answer, written = await _while_connected(request, queries.run(work, tenant=tenant), end)
