@@ -16,7 +16,6 @@ from penstock.lake.buckets import SessionId
 from penstock.lake.lake import Lake
 from penstock.lake.query.lake_query import OwnQuery
 from penstock_jobs.rewards.bucket import ChainMember
-from penstock_jobs.rewards.credit import score_bucket, term_standings
 from penstock_jobs.rewards.definition import (
     NAME,
     Bounds,
@@ -30,7 +29,7 @@ from penstock_jobs.rewards.due_sessions import definition_known_as
 from penstock_jobs.rewards.followups.labels import labels_of
 from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge
 from penstock_jobs.rewards.history.chains import gather_chain
-from penstock_jobs.rewards.outcomes import RULES, STILL_OPEN, no_agent
+from penstock_jobs.rewards.outcomes import RULES, STILL_OPEN, no_agent, score_bucket, term_standings
 from penstock_jobs.rewards.rows import sql_of
 
 _BELOW = frozenset({"outcomes"})

@@ -21,7 +21,6 @@ from penstock.core.errors import InvalidInput
 from penstock.lake.lake import Lake
 from penstock.lake.query.lake_query import OwnQuery
 from penstock_jobs.rewards import OutcomeKind
-from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.followups.dissatisfaction import RATE as DISSATISFIED_RATE
 from penstock_jobs.rewards.followups.dissatisfaction import (
     Dissatisfaction,
@@ -31,30 +30,14 @@ from penstock_jobs.rewards.followups.dissatisfaction import (
     t_tails,
 )
 from penstock_jobs.rewards.followups.dissatisfaction import difference as corrected_difference
-from penstock_jobs.rewards.followups.judged_follow_ups import read_follow_ups
-from penstock_jobs.rewards.measures.turns import Turn, asks, turn_facts
-from penstock_jobs.rewards.outcomes import Outcome
+from penstock_jobs.rewards.followups.labels import read_follow_ups
+from penstock_jobs.rewards.outcomes import Tally
 from penstock_jobs.rewards.rows import encoded, sql_of
 
 Values = NDArray[np.float64]
 
 Verdict = Literal["moved", "steady", "unknown"]
 Row = dict[str, Any]
-
-
-class Tally(NamedTuple):
-    """What happened in a session, counted: columns of the view `outcomes`. `asking_turns` end in a
-    question and without an edit, as `asked_instead` has it."""
-
-    checkpoint: str | None
-    outcome: OutcomeKind
-    reason: str | None
-    turns: int = 0
-    edited_turns: int = 0
-    answered_turns: int = 0
-    asking_turns: int = 0
-    tool_calls: int = 0
-    invalid_tool_calls: int = 0
 
 
 class Share(NamedTuple):
@@ -142,28 +125,6 @@ class RateChange:
             f"{self.rate}: {self.verdict}, from {self.before:.3f} to {self.after:.3f}"
             f" (by {low:+.3f} to {high:+.3f}, p = {self.p:.2g})"
         )
-
-
-def tallies(bucket: Bucket, outcomes: Iterable[Outcome]) -> list[Tally]:
-    """One for each outcome. Turns in which nobody did anything are not counted."""
-    turns_of: defaultdict[str, list[Turn]] = defaultdict(list)
-    for turn in turn_facts(bucket):
-        if turn["asked"] or turn["model_calls"] or turn["tool_calls"] or turn["edits"]:
-            turns_of[turn["session_id"]].append(turn)
-    counted = []
-    for outcome in outcomes:
-        turns = turns_of[outcome.session_id]
-        answered = [turn for turn in turns if turn["edits"] or turn["final_text"] is not None]
-        counts = (
-            len(turns),
-            sum(turn["edits"] > 0 for turn in turns),
-            len(answered),
-            sum(not turn["edits"] and asks(turn["final_text"]) for turn in answered),
-            sum(turn["tool_calls"] for turn in turns),
-            sum(turn["invalid_tool_calls"] for turn in turns),
-        )
-        counted.append(Tally(outcome.checkpoint, outcome.kind, outcome.reason, *counts))
-    return counted
 
 
 def read_rates(

@@ -24,7 +24,6 @@ from penstock.lake.lake import Lake
 from penstock_jobs.rewards import due_sessions, reward_bucket_bytes
 from penstock_jobs.rewards.bucket import Bucket as RewardBucket
 from penstock_jobs.rewards.bucket import EditParameters, Relations, as_bucket, later
-from penstock_jobs.rewards.credit import ScoredBucket, score_bucket
 from penstock_jobs.rewards.definition import Definition, columns_of, parse_definition
 from penstock_jobs.rewards.due_sessions import Progress, SessionFilter
 from penstock_jobs.rewards.followups.labels import labels_of
@@ -32,8 +31,14 @@ from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge
 from penstock_jobs.rewards.history.chains import relations_of, repeated, with_decisions
 from penstock_jobs.rewards.history.git_history import HISTORY_VERSION, HistoryGaps, with_history
 from penstock_jobs.rewards.history.git_repository import Repository
-from penstock_jobs.rewards.outcomes import Outcome, copy, no_agent
-from penstock_jobs.rewards.rates import Tally
+from penstock_jobs.rewards.outcomes import (
+    Outcome,
+    ScoredBucket,
+    Tally,
+    copy,
+    no_agent,
+    score_bucket,
+)
 from penstock_jobs.rewards.reward_files import RewardFile, add_rewards, merge_small, write_rewards
 from penstock_jobs.rewards.rows import OUTCOME_FILE_ROWS, REWARD_FILE_ROWS, row_tuples
 

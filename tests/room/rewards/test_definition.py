@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from penstock.core.errors import InvalidInput
 from penstock_jobs.rewards import definition as definitions
-from penstock_jobs.rewards.credit import standings
 from penstock_jobs.rewards.definition import (
     Definition,
     Standing,
@@ -20,6 +19,7 @@ from penstock_jobs.rewards.definition import (
     find_definition,
     parse_definition,
 )
+from penstock_jobs.rewards.outcomes import standings
 from penstock_jobs.rewards.rows import REWARD_ROWS
 from tests.support.repository import ROOT
 

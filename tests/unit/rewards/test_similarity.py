@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_jobs.rewards.texts.similarity import (
+from penstock_jobs.rewards.texts.survival import (
     code_units,
     presence,
     sim4,

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from penstock.lake.lake import Lake
-from penstock_jobs.rewards.followups.judged_follow_ups import JudgedFollowUps
 from penstock_jobs.rewards.followups.labels import (
+    JudgedFollowUps,
     MessagePlace,
     StoredLabel,
     by_people,

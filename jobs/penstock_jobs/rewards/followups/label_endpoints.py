@@ -16,9 +16,9 @@ from penstock.lake.lake import Lake
 from penstock_jobs.rewards.due_sessions import definition_known_as
 from penstock_jobs.rewards.followups.dissatisfaction import Dissatisfaction, dissatisfaction
 from penstock_jobs.rewards.followups.judge import Label, Tests
-from penstock_jobs.rewards.followups.judged_follow_ups import JudgedFollowUps, read_follow_ups
 from penstock_jobs.rewards.followups.labels import (
     UNCLEAR,
+    JudgedFollowUps,
     MessagePlace,
     StoredLabel,
     add_label,
@@ -26,6 +26,7 @@ from penstock_jobs.rewards.followups.labels import (
     current_labels,
     digest_of,
     people_first,
+    read_follow_ups,
 )
 from penstock_jobs.rewards.followups.questions import follow_up_at, kept_frame, questions
 

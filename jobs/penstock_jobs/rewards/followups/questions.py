@@ -14,14 +14,15 @@ from penstock.lake.buckets import SessionId
 from penstock.lake.lake import Lake
 from penstock_jobs.rewards.followups.follow_ups import FollowUp, follow_ups_of
 from penstock_jobs.rewards.followups.judge import Judgement
-from penstock_jobs.rewards.followups.judged_follow_ups import JudgedFollowUps, read_follow_ups
 from penstock_jobs.rewards.followups.labels import (
     UNCLEAR,
+    JudgedFollowUps,
     MessagePlace,
     StoredLabel,
     add_label,
     current_labels,
     digest_of,
+    read_follow_ups,
 )
 from penstock_jobs.rewards.followups.llm_judge import LlmJudge
 from penstock_jobs.rewards.history.chains import SessionUnknown, gather_chain

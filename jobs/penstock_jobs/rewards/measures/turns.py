@@ -10,7 +10,9 @@ from math import log
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.definition import NoParameters, Reward
@@ -331,6 +333,62 @@ def _lengths(turn: Turn, parameters: LengthParameters) -> dict[str, float]:
     }
 
 
+_TODO_TOOLS = (
+    "todowrite", "todo_write", "update_plan", "write_todos", "update_todo_list", "task_tracker",
+)  # fmt: skip
+_DONE = frozenset(("completed", "complete", "done", "cancelled", "canceled"))
+_LISTS = ("todos", "plan", "items", "task_list", "tasks")
+
+
+def open_todos(bucket: Bucket, _parameters: NoParameters) -> pa.Table:
+    """open_todos: did the agent finish what it had put on its own list.
+
+    Measures: the to-do list of a session as it last stood: the arguments of the last call of a tool
+    that writes one (`TodoWrite`, `update_plan` and the like).
+
+    Formula, per session with a list: − items that are neither completed nor cancelled / items.
+    Range: −1, nothing was done, to 0, all is.
+    pending: never. censored: `unreadable`, the arguments are not a list of items with a status.
+    Sessions without a list have no row.
+    To game it: make no list, or a short one; tick off what was not done.
+    """
+    rows = RewardRows("open_todos")
+    last_lists: dict[str, tuple[tuple[int, int], str | None, str | None]] = {}
+    calls = bucket.tool_calls
+    if calls.num_rows:
+        calls = calls.filter(pc.is_in(pc.utf8_lower(calls["tool"]), pa.array(_TODO_TOOLS)))
+        columns = ["session_id", "ts", "seq", "arguments", "ok", "checkpoint"]
+        for row in calls.select(columns).to_pylist():
+            if row["ok"] is False:  # the tool refused it: there is nothing to be seen of it
+                continue
+            session, when = row["session_id"], (row["ts"], -1 if row["seq"] is None else row["seq"])
+            if session not in last_lists or when >= last_lists[session][0]:
+                last_lists[session] = (when, row["arguments"], row["checkpoint"])
+    for session, (_, arguments, checkpoint) in sorted(last_lists.items()):
+        items = _statuses(arguments)
+        if items is None:
+            rows.add(session, ("session", session), None, "unreadable", checkpoint=checkpoint)
+        elif items:
+            value = 0.0 - sum(status not in _DONE for status in items) / len(items)
+            rows.add(session, ("session", session), value, checkpoint=checkpoint)
+    return rows.table()
+
+
+def _statuses(arguments: str | None) -> list[str] | None:
+    """None means that they cannot be read."""
+    try:
+        items = msgspec.json.decode(arguments or "")
+    except msgspec.DecodeError:
+        return None
+    if isinstance(items, str):  # as some providers send them: JSON in a text
+        return _statuses(items)
+    if isinstance(items, dict):
+        items = next((items[name] for name in _LISTS if name in items), None)
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        return None
+    return [str(item.get("status", "")).lower() for item in items]
+
+
 REWARDS = (
     turn_reward(asked_instead),
     turn_reward(explicit_feedback),
@@ -338,6 +396,7 @@ REWARDS = (
     turn_reward(latency),
     turn_reward(tests_failing, itemgetter(-1)),
     turn_reward(tests_passing, itemgetter(-1)),
+    Reward("open_todos", 1, open_todos),
     Reward("only_terminal", 1, only_terminal, TerminalParameters),
     Reward("length_penalty", 1, length_penalty, LengthParameters),
 )

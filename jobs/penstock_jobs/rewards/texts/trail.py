@@ -1,20 +1,28 @@
 """The edits of a chain: their order, their names, and what became of each."""
 
 import re
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from posixpath import isabs, normpath
+from sys import byteorder
 from typing import Any, NamedTuple
 
 from penstock_jobs.rewards.texts.changes import ink
 from penstock_jobs.rewards.texts.provenance import FileState
-from penstock_jobs.rewards.texts.similarity import code_units
 
 SECOND = 1_000_000
+UTF16 = "utf-16-le" if byteorder == "little" else "utf-16-be"
 
 Row = dict[str, Any]
+
+
+def code_units(text: str) -> str:
+    if text.isascii() or max(text) <= "\uffff":
+        return text
+    return "".join(map(chr, array("H", text.encode(UTF16, "surrogatepass"))))
 
 
 @dataclass(frozen=True)

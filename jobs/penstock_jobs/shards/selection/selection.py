@@ -17,9 +17,8 @@ import pyarrow.compute as pc
 from penstock.core.errors import InvalidInput, PenstockError
 from penstock.core.toml_document import refuse_unknown
 from penstock_jobs.rewards.bucket import ChainMember
-from penstock_jobs.rewards.credit import standings, together
 from penstock_jobs.rewards.definition import Definition, Standing
-from penstock_jobs.rewards.outcomes import STILL_OPEN, copy
+from penstock_jobs.rewards.outcomes import STILL_OPEN, copy, standings, together
 from penstock_jobs.shards.recipe import AdvantageKind, RewardTarget
 from penstock_jobs.shards.selection.dictionary_codes import (
     NAMES,
