@@ -1,8 +1,12 @@
-"""How each session of a bucket ends: scored, negative by rule, censored or excluded, or not yet.
+"""Outcomes of sessions, and the credit that chains and model calls get.
 
-Leaving a session out is a reward decision too: a model was seen to break its tool calls where it
-expected to fail, because such sessions were dropped. So every session has exactly one outcome: that
-of the first of RULES that holds, else the standing of its reward.
+A session is scored, negative by rule, censored, excluded or pending. Leaving a session out is a
+reward decision too: a model broke its tool calls where it expected to fail, because such sessions
+were dropped. So every session has exactly one outcome: the first of RULES that holds, else the
+standing of its reward.
+
+Sessions of a chain are worth the same. A session that is negative by rule makes its chain so,
+unless it is a subagent's. A session that refuses training excludes its chain.
 """
 
 from collections import Counter, defaultdict
@@ -38,13 +42,13 @@ from penstock_jobs.rewards.rows import (
 from penstock_jobs.rewards.texts.trail import SECOND
 
 STILL_OPEN = "still_open"
-#: A session without an end is over when nothing was heard of it for this time.
+#: A session without an end is over after this much silence.
 QUIET_US = 3_600 * SECOND
-#: An edit is kept when more of it than this share is still there.
+#: An edit is kept if a larger share of it is still there.
 _KEPT_MIN = 0.05
-#: The value of a negative by rule, unless its rewards make it even less.
+#: The highest value of a session that is negative by rule.
 _NEGATIVE = -1.0
-#: An edit that is censored or invalid for these reasons is known not to be there.
+#: Reasons of censored or invalid edits that are known to be gone.
 _NOT_THERE = ("self_rework", "nothing_written")
 _TEXTS = ("session_id", "view", "consent", "checkpoint", "error_class", "type", "payload")
 _TIME = pa.timestamp("us", tz="UTC")
@@ -55,17 +59,18 @@ _HAPPENED = pa.schema(
 
 @dataclass(frozen=True)
 class Outcome:
-    """`value` is there where the outcome is scored or negative by rule. `checkpoint` is named
-    where the agent acted by one alone."""
+    """The outcome of a session. `value` exists if it is scored or negative by rule.
+
+    `checkpoint` exists if one checkpoint alone served the session."""
 
     session_id: str
     kind: OutcomeKind
     reason: str | None = None
     value: float | None = None
     checkpoint: str | None = None
-    #: A pending one is decided by then, even without a new event.
+    #: When a pending outcome is decided, even without a new event.
     due_us: int | None = None
-    #: A scored one was scored without these rewards.
+    #: Rewards that a scored outcome lacks.
     without: str | None = None
 
 
@@ -73,46 +78,46 @@ class Outcome:
 class RuleFacts:
     consent: str
     over: bool
-    #: It repeats another session: what it has of its own is what counts.
+    #: It repeats another session. Only its own events count.
     repeats: bool
     acted: bool
     calls: tuple[bool, ...]
     edited_after_last_call: bool
-    #: The user stopped it after their last message.
+    #: The user stopped the session after their last message.
     stopped: bool
-    #: An edit is there still, or nobody knows that it is not.
+    #: Some edit is still there, or not known to be gone.
     may_be_kept: bool
 
 
 def no_train(facts: RuleFacts) -> bool:
-    """The user does not want it to be learned from."""
+    """The user refuses training on it."""
     return facts.consent == "no_train"
 
 
 def copy(facts: RuleFacts) -> bool:
-    """It repeats another session, and the agent did nothing more."""
+    """It repeats another session, and the agent did nothing else."""
     return facts.repeats and not facts.acted
 
 
 def no_agent(facts: RuleFacts) -> bool:
-    """The agent did nothing that a reward could be about."""
+    """The agent did nothing to reward."""
     return not facts.acted
 
 
 def invalid_tool_calls(facts: RuleFacts) -> bool:
-    """No tool call could be understood, or the last could not and no edit followed."""
+    """All tool calls were invalid, or the last one was and no edit followed."""
     if not facts.calls:
         return False
     return all(facts.calls) or (facts.calls[-1] and not facts.edited_after_last_call)
 
 
 def abandoned(facts: RuleFacts) -> bool:
-    """The user stopped it, and nothing that it wrote is there."""
+    """The user stopped it, and none of its text is still there."""
     return facts.stopped and not facts.may_be_kept
 
 
 class Rule(NamedTuple):
-    """The name of `holds` is the reason. `while_open`: no later event can take it back."""
+    """A rule. The name of `holds` is the reason. `while_open`: no later event can revoke it."""
 
     kind: Literal["excluded", "negative_by_rule"]
     holds: Callable[[RuleFacts], bool]
@@ -139,8 +144,9 @@ def outcomes(
     persistence: EditParameters | None = None,
     work: WorkParameters | None = None,
 ) -> list[Outcome]:
-    """One for each session, by session_id; one without a standing is censored. By the horizons of
-    `persistence` it is measured whether an edit was kept; with `work` notes are nothing kept."""
+    """Decide the outcome of each session, sorted by session_id. No standing means censored.
+
+    Horizons of `persistence` decide whether an edit is kept. With `work`, notes do not count."""
     rows = _session_facts(bucket)
     asked = [row["session_id"] for row in rows if row["stopped"] and row["edited"]]
     kept = _may_be_kept(bucket, persistence or EditParameters(), work, asked) if asked else ()
@@ -202,8 +208,9 @@ def _may_be_kept(
     work: WorkParameters | None,
     sessions: Sequence[str],
 ) -> set[str]:
-    """Those of these sessions with an edit that is there at the latest horizon at which anybody
-    knows, or of which nobody does. At 0 s everything is there: that says nothing."""
+    """Find sessions with an edit that may still be there.
+
+    The latest known horizon decides; an edit without one may be there. Horizon 0 says nothing."""
     rows = edit_persistence(bucket, persistence)
     of_sessions = pc.is_in(rows["session_id"], pa.array(sessions, pa.string()))
     is_edit = pc.equal(rows["target_kind"], "edit")
@@ -225,12 +232,13 @@ def _may_be_kept(
     return {edit[0] for edit, own in by_edit.items() if edit in counted and is_kept(own)}
 
 
-# Credit of chains
+# Credit
 
 
 class Tally(NamedTuple):
-    """What happened in a session, counted: columns of the view `outcomes`. `asking_turns` end in a
-    question and without an edit, as `asked_instead` has it."""
+    """Counts of a session: columns of the view `outcomes`.
+
+    `asking_turns` end in a question and without an edit, as in `asked_instead`."""
 
     checkpoint: str | None
     outcome: OutcomeKind
@@ -244,7 +252,7 @@ class Tally(NamedTuple):
 
 
 def tallies(bucket: Bucket, outcomes: Iterable[Outcome]) -> list[Tally]:
-    """One for each outcome. Turns in which nobody did anything are not counted."""
+    """Count turns and calls for each outcome. Turns in which nobody acted do not count."""
     turns_of: defaultdict[str, list[Turn]] = defaultdict(list)
     for turn in turn_facts(bucket):
         if turn["asked"] or turn["model_calls"] or turn["tool_calls"] or turn["edits"]:
@@ -269,7 +277,7 @@ def tallies(bucket: Bucket, outcomes: Iterable[Outcome]) -> list[Tally]:
 class ScoredBucket:
     rewards: pa.Table
     outcomes: list[tuple[Outcome, Tally]]
-    #: When a session has to be computed again though nothing new came, in microseconds.
+    #: When to compute a session again even without new events, in microseconds.
     due_us: dict[str, int]
 
 
@@ -278,7 +286,7 @@ def score_bucket(
 ) -> ScoredBucket:
     rows = rewards_of(bucket, definition.terms)
     known = standings(definition, rows, bucket.chains)
-    # With the definition's horizons: then texts are compared only once.
+    # The definition's horizons: then texts are compared only once.
     of_terms = {term.reward.name: term.parameters for term in definition.terms}
     persistence = of_terms.get("edit_persistence", EditParameters())
     work = of_terms.get("work_left")
@@ -309,7 +317,7 @@ def standings(
 def term_standings(
     definition: Definition, rows: pa.Table, places: Mapping[str, ChainMember]
 ) -> Iterator[tuple[set[str], dict[str, Standing]]]:
-    """Of each chain its sessions, and the standings of the rewards that count, by name."""
+    """Yield each chain's sessions, and the standings of its counted rewards by name."""
 
     def chain_of(session: str) -> str:
         return places[session].chain if session in places else session
@@ -331,7 +339,7 @@ def term_standings(
 
 
 def together(parts: Sequence[Standing]) -> Standing:
-    """The weighted mean of parts, or why there is none."""
+    """Combine parts into their weighted mean, or into the reason why there is none."""
     if len(parts) == 1:
         return parts[0]._replace(weight=1.0)
     waiting = [part for part in parts if part.state == "pending"]
@@ -371,7 +379,7 @@ def share_outcomes(decided: Sequence[Outcome], places: Mapping[str, ChainMember]
 
 
 def credit_rows(decided: Sequence[Outcome], model_calls: pa.Table) -> pa.Table:
-    """An excluded outcome is censored in them: nobody trains on it."""
+    """Make rows for sessions and model calls. Excluded outcomes are censored there."""
     rows = RewardRows(NAME)
     targets: list[tuple[str, tuple[TargetKind, str], str | None]] = [
         (outcome.session_id, ("session", outcome.session_id), outcome.checkpoint)

@@ -1,5 +1,7 @@
-"""Labels that people and language models gave to messages: append-only, by message. Where a late
-event moves turns, a label is found again by the digest of the words that were read."""
+"""Labels that people and language models gave to messages, and judged follow-ups in columns.
+
+Labels are append-only. If a late event moves turns, a label is found again by the digest of its
+message. Follow-ups are in columns, since a lake has millions of them."""
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +24,7 @@ from penstock_jobs.rewards.followups.judge import DISSATISFIED, Label, Message
 from penstock_jobs.rewards.rows import encoded, sql_of
 from penstock_jobs.rewards.tables import follow_up_label, reward_due
 
-#: Whoever read it could not tell.
+#: The labeller could not tell.
 UNCLEAR: Literal["unclear"] = "unclear"
 GivenLabel = Label | Literal["unclear"]
 
@@ -33,7 +35,7 @@ class MessagePlace(NamedTuple):
 
 
 class StoredLabel(NamedTuple):
-    """`label` is None where it was taken back."""
+    """A label as stored; None after an undo."""
 
     session_id: str
     turn: int
@@ -51,7 +53,7 @@ class StoredLabel(NamedTuple):
 
     @property
     def truth(self) -> float | None:
-        """1 where the user was dissatisfied; what nobody could tell counts as half."""
+        """Return 1 if the user was dissatisfied, 0.5 for unclear."""
         if self.label is None:
             return None
         return 0.5 if self.label == UNCLEAR else float(self.label in DISSATISFIED)
@@ -72,7 +74,7 @@ class SessionLabels:
         return cls(by_message)
 
     def of_message(self, place: MessagePlace, message: Message) -> StoredLabel | None:
-        """Where a session has the same words twice, the one of the nearest turn."""
+        """Find the label of a message; of equal messages, the one of the nearest turn."""
         same = self.by_message.get((place.session_id, digest_of(message)), ())
         return min(same, key=lambda label: abs(label.turn - place.turn), default=None)
 
@@ -82,14 +84,16 @@ def digest_of(message: Message) -> str:
 
 
 def draw(tenant: str, place: MessagePlace) -> float:
-    """Its place in the hat, from 0 to below 1: the same for ever."""
+    """Return the random place of a message, from 0 to below 1. It never changes."""
     facts = f"{tenant}\0{place.session_id}\0{place.turn}".encode(errors="surrogatepass")
     return int.from_bytes(hashlib.sha256(facts).digest()[:7]) / 2.0**56
 
 
 def add_label(database: Database, tenant: str, label: StoredLabel, version: str) -> None:
-    """Its time is the database's. Its session is due again by the definition of this version: the
-    label may settle what a judge could not."""
+    """Store a label, at the database's time.
+
+    The session becomes due again by this version of a definition: the label may decide what the
+    judge could not."""
     facts = {**label._asdict(), "tenant": tenant, "at": now_us()}
     keys = {"definition_version": version, "tenant": tenant, "session_id": label.session_id}
     with database.write() as connection:
@@ -105,7 +109,7 @@ def add_label(database: Database, tenant: str, label: StoredLabel, version: str)
 def current_labels(
     database: Database, tenant: str, sessions: Sequence[str] | None = None
 ) -> list[StoredLabel]:
-    """Each message's newest label by a person and by a model, as they were given."""
+    """Return each message's newest label by a person and by a model, in order of storage."""
     columns = follow_up_label.c
     query = sa.select(*_COLUMNS).where(columns.tenant == tenant).order_by(columns.id)
     queries = [query]
@@ -212,7 +216,7 @@ class JudgedFollowUps:
         return JudgedFollowUps(self.rows.sort_by(_DRAWN_AT))
 
     def in_telling_order(self) -> "JudgedFollowUps":
-        """The nearer to a half the more it tells; a session's second message less than a first."""
+        """Sort informative messages first: near 0.5, and the first ones of their sessions."""
         with table_engine() as connection:
             connection.register("rows", self.rows)
             rows = connection.sql(_TELLING_ORDER).to_arrow_table()
@@ -257,7 +261,9 @@ def read_follow_ups(
     since_us: int | None = None,
     computed_us: int | None = None,
 ) -> JudgedFollowUps:
-    """None where the definition has no judge of messages; raises what queries raise."""
+    """Read judged follow-ups; none if the definition judges no messages.
+
+    Raises what queries raise."""
     facts = {"version": version, "since_us": since_us, "computed_us": computed_us}
     query = OwnQuery(sql_of("followups.sql"), frozenset({"rewards", "outcomes"}), facts)
     return JudgedFollowUps(lake.query(query, tenant=tenant).arrow().cast(_FOLLOW_UP_ROWS))

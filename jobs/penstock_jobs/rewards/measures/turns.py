@@ -1,5 +1,6 @@
-"""The rewards that are scored turn by turn, each by a function over the facts of one turn. The
-facts are counted once for all of them."""
+"""Rewards of turns, each a function over the facts of one turn, and of to-do lists.
+
+Facts are counted once for all rewards."""
 
 import re
 from collections.abc import Callable
@@ -32,13 +33,13 @@ class TurnScore(NamedTuple):
     weight: float = 1.0
 
 
-#: None where the reward has nothing to say of such a turn.
+#: None if the reward does not apply to the turn.
 TurnScorer = Callable[[Turn], TurnScore | None]
 Whole = Callable[[list[TurnScore]], TurnScore]
 
 
 def mean(scores: list[TurnScore]) -> TurnScore:
-    """The mean is weighted. Without values it has the reason of the last turn."""
+    """Return the weighted mean; without values, the reason of the last turn."""
     known = [(value, weight) for value, _, weight in scores if value is not None]
     if not known:
         return TurnScore(None, scores[-1].reason, sum(score.weight for score in scores))
@@ -48,7 +49,7 @@ def mean(scores: list[TurnScore]) -> TurnScore:
 
 
 def turn_reward(score: TurnScorer, whole: Whole = mean) -> Reward:
-    """A reward without parameters, with the name and page of the function that scores a turn."""
+    """Make a reward without parameters from a function, its name and its docstring."""
     name = score.__name__
 
     @wraps(score)
@@ -250,7 +251,7 @@ _LENGTHS = ("thinking", "calling", "output", "final", "calls", "rounds")
 
 @dataclass(frozen=True)
 class LengthParameters:
-    """`k` is per unit of x. The weights make one length of six."""
+    """`k` is per unit of x. The weights combine six lengths into one."""
 
     k: float = 1e-3
     q: float = 0.5
@@ -264,7 +265,7 @@ class LengthParameters:
 
     def __post_init__(self) -> None:
         if self.k <= 0 or self.q < 0 or self.output_chars_per_token <= 0:
-            raise ValueError("k and output_chars_per_token have to be above 0, q at least 0")
+            raise ValueError("k and output_chars_per_token must be above 0, q at least 0")
 
 
 def length_penalty(bucket: Bucket, parameters: LengthParameters) -> pa.Table:
@@ -280,8 +281,8 @@ def length_penalty(bucket: Bucket, parameters: LengthParameters) -> pa.Table:
     The value is −C(x). A session is the mean of its turns. The lengths are rewards of their own:
     `length_thinking`, `length_calling`, `length_output`, `length_final` (tokens), `length_calls`
     and `length_rounds` (tool calls, model calls). Tokens of tool calls are all but the thinking
-    that a model call with tool calls completed; those of tool output are characters /
-    `output_chars_per_token`.
+    that a model call with tool calls completed; tokens of tool output are characters
+    / `output_chars_per_token`.
 
     Range: 0 and down.
     pending: never. censored: `no_usage`, a model call did not say how many tokens it took, or said
@@ -359,7 +360,7 @@ def open_todos(bucket: Bucket, _parameters: NoParameters) -> pa.Table:
         calls = calls.filter(pc.is_in(pc.utf8_lower(calls["tool"]), pa.array(_TODO_TOOLS)))
         columns = ["session_id", "ts", "seq", "arguments", "ok", "checkpoint"]
         for row in calls.select(columns).to_pylist():
-            if row["ok"] is False:  # the tool refused it: there is nothing to be seen of it
+            if row["ok"] is False:  # the tool refused it
                 continue
             session, when = row["session_id"], (row["ts"], -1 if row["seq"] is None else row["seq"])
             if session not in last_lists or when >= last_lists[session][0]:
@@ -375,12 +376,12 @@ def open_todos(bucket: Bucket, _parameters: NoParameters) -> pa.Table:
 
 
 def _statuses(arguments: str | None) -> list[str] | None:
-    """None means that they cannot be read."""
+    """Return the statuses of items; None if they are unreadable."""
     try:
         items = msgspec.json.decode(arguments or "")
     except msgspec.DecodeError:
         return None
-    if isinstance(items, str):  # as some providers send them: JSON in a text
+    if isinstance(items, str):  # some providers send JSON in a string
         return _statuses(items)
     if isinstance(items, dict):
         items = next((items[name] for name in _LISTS if name in items), None)

@@ -1,8 +1,11 @@
-"""Conversations in OpenAI's form: an object a line, and a dataset of Hugging Face; and the messages
-of a row, in the one form that exported columns of messages have.
+"""Conversations: OpenAI's format as JSON lines or Parquet, ATIF documents, and shared helpers.
 
 OpenAI's fine-tuning leaves an assistant's message with `weight` 0 out of the loss; other trainers
-do not know the key. In Parquet, fields that a message does not have are null.
+do not know the key. In Parquet, missing fields of a message are null.
+
+atif: a document for each row, in Harbor's Agent Trajectory Interchange Format, ATIF 1.8. The n-th
+sampled span of `turn_spans` is the n-th trained answer. An untrained answer has `is_copied_context`
+and no metrics. Subagents have their own documents, as `extra.rl` says.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,14 +33,14 @@ _FUNCTION = pa.struct(_texts("name", "arguments"))
 _CALLS = pa.list_(pa.struct(_texts("id", "type") | {"function": _FUNCTION}))
 _FIELDS = _texts("role", "content", "reasoning_content") | {"tool_calls": _CALLS}
 _FIELDS |= _texts("tool_call_id", "name")
-#: A message has all fields; those that do not apply are null.
+#: A message has all fields; missing ones are null.
 MESSAGES = pa.list_(pa.struct(_FIELDS))
 WEIGHTED_MESSAGES = pa.list_(pa.struct(_FIELDS | {"weight": pa.int8()}))
 _decoder = msgspec.json.Decoder(list[OpenAiMessage])
 
 
 class DialogueSplit(NamedTuple):
-    """What the model was asked, and all from its first trained answer on."""
+    """A dialogue, split before its first trained answer."""
 
     prompt: list[OpenAiMessage]
     completion: list[OpenAiMessage]
@@ -51,7 +54,7 @@ def read_dialogue(text: str) -> list[OpenAiMessage] | DialogueRefusal:
 
 
 def read_split(text: str, *, all_trained: bool = True) -> DialogueSplit | DialogueRefusal:
-    """With `all_trained` the completion may have no other answer."""
+    """Split a dialogue. `all_trained` refuses untrained answers in the completion."""
     messages = read_dialogue(text)
     if isinstance(messages, str):
         return messages
@@ -69,7 +72,7 @@ _preferences_decoder = msgspec.json.Decoder(list[Preference])
 
 
 def read_preferences(text: str | None) -> list[Preference]:
-    """Read those that have messages before them."""
+    """Read preferences that have messages before them."""
     known = _preferences_decoder.decode(text) if text else []
     return [preference for preference in known if preference.prompt]
 
@@ -77,7 +80,7 @@ def read_preferences(text: str | None) -> list[Preference]:
 def read_dialogues(
     rows: pa.Table, output: ExportOutput
 ) -> Iterator[tuple[dict[str, Any], list[OpenAiMessage]]]:
-    """Give each row that has messages, with them; count the others."""
+    """Yield rows with their messages. Others are counted."""
     for row in rows.to_pylist():
         messages = read_dialogue(row["messages"])
         if isinstance(messages, str):
@@ -87,12 +90,12 @@ def read_dialogues(
 
 
 def has_untrained(messages: Sequence[OpenAiMessage]) -> bool:
-    """Whether the model said something in it that is not to be trained."""
+    """Whether an answer is untrained."""
     return any(message.role == "assistant" and not message.trained for message in messages)
 
 
 def stripped(messages: Sequence[OpenAiMessage]) -> list[dict[str, Any]]:
-    """Without weights."""
+    """Return messages without weights."""
     return plain([msgspec.structs.replace(message, weight=None) for message in messages])
 
 
@@ -117,7 +120,7 @@ def _write_jsonl(source: ShardSource, output: ExportOutput) -> None:
 
 
 def _one_line(text: str) -> msgspec.Raw:
-    """Take out line breaks; those inside strings are always escaped."""
+    """Remove line breaks of JSON; those inside strings are escaped."""
     content = text.encode()
     return msgspec.Raw(msgspec.json.format(content, indent=-1) if b"\n" in content else content)
 
@@ -176,7 +179,7 @@ def _document_name(row: int) -> str:
 
 
 def _continued(source: ShardSource, part: PartFile) -> dict[str, str]:
-    """Find which document goes on where a sample ended."""
+    """Find the document that continues each sample."""
     continued: dict[str, str] = {}
     tables = source.tables(part, _STEP_COLUMNS)
     for at, row in enumerate(row for table in tables for row in table.to_pylist()):
@@ -188,7 +191,7 @@ def _continued(source: ShardSource, part: PartFile) -> dict[str, str]:
 
 
 def _read_trajectory(row: dict[str, Any]) -> tuple[_SpannedSteps, _Objects | None] | str:
-    """Give the steps and the tools, or why there can be none."""
+    """Return steps and tools, or why there are none."""
     messages = read_dialogue(row["messages"])
     if isinstance(messages, str):
         return messages
@@ -200,7 +203,7 @@ def _read_trajectory(row: dict[str, Any]) -> tuple[_SpannedSteps, _Objects | Non
     sampled = iter([span for span in row["turn_spans"] if span["sampled"]])
     for message in messages:
         if message.role == "tool":
-            # The last step has to have called for this result.
+            # The last step must have called for this result.
             calls = steps[-1][0].get("tool_calls", ()) if steps else ()
             if message.tool_call_id not in [call["tool_call_id"] for call in calls]:
                 return "result_without_call"
@@ -219,7 +222,7 @@ def _read_trajectory(row: dict[str, Any]) -> tuple[_SpannedSteps, _Objects | Non
 
 
 def _step(message: OpenAiMessage, number: int) -> dict[str, Any]:
-    """Raises MsgspecError where the arguments of a tool call are no object."""
+    """Make a step. Raises MsgspecError if arguments of a tool call are no object."""
     if message.role != "assistant":
         return {"step_id": number, "source": message.role, "message": message.content or ""}
     step = {"step_id": number, "source": "agent", "message": message.content or ""}
@@ -244,7 +247,7 @@ def _document(
     tools: list[dict[str, Any]] | None,
     continued_in: str | None,
 ) -> Iterator[bytes]:
-    """In pieces, a step at a time: a step holds the tokens of all before it."""
+    """Encode a document step by step: each step holds all previous tokens."""
     agent = {"name": row["source_system"] or _UNKNOWN, "version": _UNKNOWN}
     agent |= _present(model_name=row["model_name"], tool_definitions=tools)
     head = {"schema_version": _ATIF_VERSION}

@@ -1,9 +1,20 @@
-"""prime-rl: batches that its trainer reads in an orchestrator's place (its transport of 2026-10).
+"""Rollouts for RL trainers: prime-rl, slime and NeMo-RL. docs/training.md says what each holds.
 
-A step is whole groups of the split `train`, as a list of micro batches in msgpack. A micro batch is
-as many samples as are no longer than the longest of the shard, which the trainer has to hold
-anyway. All of them are the first rank's; examples/trainers/prime_rl_ranks.py deals them out to
-several. Experts that do not begin with the first token are left out; missing ones are zeros.
+prime-rl: batches that its trainer reads in place of an orchestrator (transport of 2026-10). A step
+is whole groups of the split `train`, as a list of micro batches in msgpack. A micro batch holds
+samples up to the length of the shard's longest one, which the trainer must hold anyway. All are for
+the first rank; examples/trainers/prime_rl_ranks.py distributes them. Experts that do not begin with
+the first token are left out; missing ones are zeros.
+
+slime: rollouts that its trainer (of 2026-08) reads instead of sampling. A file is like one of
+`--save-debug-rollout-data`, with whole groups of the split `train`. Response fields begin with the
+first response token. Files are pickles of plain values in the older format of `torch.load`, so that
+writing needs no PyTorch.
+
+nemo-rl: message logs with their tokens (a `DatumSpec`), and preferences, for NeMo-RL of 2026-08.
+The concatenated tokens of a message log are `input_ids`; a message is a span of `turn_spans`.
+`generation_logprobs` mark trained tokens; they are 0.0 in rendered rows, which are for SFT. Lists
+of numbers become tensors before `add_grpo_token_loss_masks_and_generation_logprobs`.
 """
 
 import pickle
@@ -46,7 +57,7 @@ class RoutedExperts(msgspec.Struct, array_like=True, frozen=True):
 
 
 class MicroBatch(msgspec.Struct, array_like=True, frozen=True):
-    """What one forward pass takes. Fields that stay None hold the places of those behind them."""
+    """The input of one forward pass. Fields that stay None keep the positions of later ones."""
 
     input_ids: list[int]
     loss_mask: list[bool]
@@ -81,7 +92,7 @@ def _write_prime_rl(source: ShardSource, output: ExportOutput) -> None:
 
 
 def _filled(experts: np.ndarray | None, length: int) -> np.ndarray | None:
-    """For each token; PyTorch knows no uint16 to reckon with."""
+    """Fill experts up for all tokens. PyTorch cannot compute with uint16."""
     if experts is None:
         return None
     kind = np.int32 if experts.dtype == np.uint16 else experts.dtype
@@ -91,7 +102,7 @@ def _filled(experts: np.ndarray | None, length: int) -> np.ndarray | None:
 
 
 def _micro_batches(rows: Sequence[Row], tokens_max: int) -> Iterator[list[Row]]:
-    """A micro batch is no longer than the longest sample, and its experts are of one form."""
+    """Yield micro batches of one form of experts, no longer than the longest sample."""
     batch: list[Row] = []
     length = 0
     for row in rows:
@@ -132,7 +143,7 @@ def _joined(rows: Sequence[Row]) -> MicroBatch:
 
 
 def _temperatures(row: Row) -> list[float]:
-    """Tokens before the first run have that of the first."""
+    """Expand temperatures to tokens. Tokens before the first run get its value."""
     runs = row["temperature_runs"] or [{"start": 0, "temperature": row["temperature"]}]
     starts = [0, *(run["start"] for run in runs[1:]), row["n_tokens"]]
     return np.repeat([run["temperature"] for run in runs], np.diff(starts)).tolist()
@@ -152,7 +163,7 @@ _SLIME_COLUMNS = (
 )  # fmt: skip
 _SLIME_REASONS = ("not_trained", "eval_split", "no_logprobs", "no_reward", "no_prompt")
 _STATUSES = ("completed", "truncated", "aborted", "failed")
-#: What the older form of PyTorch's files begins with: a mark, its version, and the machine's sizes.
+#: The head of PyTorch's older files: a magic number, the version, and sizes of the machine.
 _MAGIC, _PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 _SYSTEM = {
     "protocol_version": _PROTOCOL,
@@ -235,7 +246,7 @@ def _write_nemo_rl(source: ShardSource, output: ExportOutput) -> None:
 
 
 def _message_log(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """A message is cut where training begins or ends, and tokens between spans are one too."""
+    """Yield messages, cut where training begins or ends. Tokens between spans are one too."""
     ids, mask, logprobs = (row[name] for name in TOKENS)
     roles = np.full(len(ids), ROLES.index("user"))
     edges = {0, len(ids), *(np.flatnonzero(np.diff(mask)) + 1).tolist()}

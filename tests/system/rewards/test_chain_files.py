@@ -1,7 +1,6 @@
 from pathlib import Path
 
 import pytest
-
 from tests.room.rewards.test_lives import (
     assert_piece_by_piece_is_as_all_at_once,
 )
