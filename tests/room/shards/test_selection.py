@@ -265,17 +265,17 @@ def test_a_definition_lies_beside_the_recipe_or_comes_with_penstock(tmp_path: Pa
         (
             {"session_id": ["b", "a"], "weight": [1, None]},
             "none",
-            "weight of a must be 0 or more, but is None",
+            "0 or more, but is None",
         ),
         (
             {"session_id": ["a"], "weight": [-1]},
             "none",
-            "weight of a must be 0 or more, but is -1.0",
+            "0 or more, but is -1.0",
         ),
         (
             {"session_id": ["a"], "weight": [float("nan")]},
             "none",
-            "weight of a must be 0 or more, but is nan",
+            "0 or more, but is nan",
         ),
         ({"session_id": ["a"], "group_id": [0.5]}, "none", "group_id must be a text"),
         ({"session_id": ["a"], "stratum": [[1]]}, "none", "stratum must be a text"),
