@@ -186,15 +186,15 @@ def compare(history: History, first: int, last: int, comparison: Comparison) -> 
         terms=parameters.terms(),
     )
     for edit in tracks:
-        [sighting] = edit.sightings
+        [at_horizon] = edit.horizon_states
         blamed = {line for line in blamed_then if line[0] == edit.path}
-        if sighting.state != "scored" or edit.problem or edit.deleted:
+        if at_horizon.state != "scored" or edit.problem or edit.deleted:
             comparison.unscored += bool(blamed)
             continue
         lines = survival.written_lines(edit)
         places = [(edit.path, edit.after.count("\n", 0, line.at) + 1) for line in lines]
         cost = CompareCost(parameters.cells_max)
-        fates = survival.line_fates(edit, lines, sighting, cost)
+        fates = survival.line_fates(edit, lines, at_horizon, cost)
         alive = {place for place, fate in zip(places, fates, strict=True) if fate == "surviving"}
         still = blamed & blamed_now
         rows = edit.after.split("\n")

@@ -15,10 +15,10 @@ from penstock.lake.buckets import Bucket, plan_buckets, read_bucket
 from penstock.lake.catalog import current
 from penstock.lake.lake import Lake
 from penstock_jobs.rewards.bucket import as_bucket
-from penstock_jobs.rewards.credit import score_bucket
 from penstock_jobs.rewards.definition import Definition, columns_of, find_definition
 from penstock_jobs.rewards.followups.judge import Message
 from penstock_jobs.rewards.followups.local_judge import LocalJudge
+from penstock_jobs.rewards.outcomes import score_bucket
 from penstock_jobs.rewards.runs import without_garbage_collection
 from tests.support.labelled_messages import HELD_OUT, TRAINING, labelled_messages
 from tests.support.lakes import hand_lake

@@ -12,7 +12,7 @@ from bench.plots.stories import HEAD, OTHER, TAIL, WRITTEN, text_of, with_anothe
 from penstock_jobs.rewards.bucket import EditParameters
 from penstock_jobs.rewards.measures.edits import edit_persistence
 from penstock_jobs.rewards.measures.work_left import WorkParameters, taken_back, work_left
-from penstock_jobs.rewards.texts.similarity import sim4
+from penstock_jobs.rewards.texts.survival import sim4
 from tests.support.rewards.measures import value
 from tests.support.rewards.stories import Story, bucket, found
 

@@ -11,8 +11,8 @@ from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.definition import all_rewards
 from penstock_jobs.rewards.followups.judge import evaluate, fresh_examples, held_out_examples
 from penstock_jobs.rewards.followups.local_judge import LocalJudge
-from penstock_jobs.rewards.measures.leftovers import CommentParameters as Comments
-from penstock_jobs.rewards.measures.leftovers import reasoning_in_comments
+from penstock_jobs.rewards.measures.edits import CommentParameters as Comments
+from penstock_jobs.rewards.measures.edits import reasoning_in_comments
 from penstock_jobs.rewards.measures.turns import bent
 from tests.support.labelled_messages import HELD_OUT, labelled_messages
 from tests.support.lakes import Event, make_event

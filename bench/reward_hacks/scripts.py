@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from penstock.events.event import TENANT_DEFAULT
 from penstock_jobs.rewards.bucket import as_bucket
-from penstock_jobs.rewards.credit import score_bucket
 from penstock_jobs.rewards.definition import NAME, Definition
+from penstock_jobs.rewards.outcomes import score_bucket
 from tests.support.lakes import START_US, Event, make_event
 from tests.support.reward_events import DAY_US, answered, edited, rows_of, said
 

@@ -11,8 +11,8 @@ from penstock.lake.buckets import plan_buckets, read_bucket
 from penstock.lake.catalog import current
 from penstock.lake.rows import EVENT_ROWS
 from penstock_jobs.rewards.bucket import Bucket, as_bucket
-from penstock_jobs.rewards.credit import rewards_of, score_bucket
 from penstock_jobs.rewards.definition import Definition, Term, all_rewards
+from penstock_jobs.rewards.outcomes import rewards_of, score_bucket
 from tests.support.lakes import START_US, Event, hand_lake, make_event
 
 DAY_US = 86_400_000_000

@@ -1,4 +1,4 @@
-"""What users did next, as numbers: rewards over buckets of sessions."""
+"""Rewards: what users did next, as numbers, computed over buckets of sessions."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,42 +15,42 @@ class RewardSettings(RoomSettings):
 
     judge_url: str = setting(
         "",
-        "OpenAI-compatible address of the judge of follow-ups, up to /v1",
-        "Set it when a language model shall judge.",
+        "OpenAI-compatible address of the model that judges follow-ups, up to /v1",
+        "Set it to let a language model judge.",
         needs="judge_model",
     )
-    judge_model: str = setting("", "model that is asked there", "Set it with judge_url.")
+    judge_model: str = setting("", "model at that address", "Set it with judge_url.")
     judge_key: str = setting(
         "",
-        "key that is sent there; never shown",
-        "Set it when the address asks for one.",
+        "key for that address; never shown",
+        "Set it if the address needs one.",
         secret=True,
     )
     judge_key_file: str = setting(
         "",
-        "file with that key, in the place of judge_key",
-        "Set it where secrets are given as files; it is read at each run.",
+        "file with that key, instead of judge_key",
+        "Set it where secrets are files. Each run reads it.",
     )
     judge_requests_max: int = setting(
         10_000,
-        "requests to the judge in a run of rewards",
+        "requests to the judge in one run of rewards",
         "Set it to what a run may cost.",
         minimum=0,
     )
     judge_tokens_max: int = setting(
         10_000_000,
-        "tokens of questions and answers in a run",
+        "tokens of prompts and answers in one run",
         "Set it to what a run may cost.",
         minimum=0,
     )
     judge_inflight_max: int = setting(
         8,
-        "requests of a process to the judge at the same time",
+        "simultaneous requests of one process to the judge",
         "Raise it for a server that answers many at once.",
         minimum=1,
     )
     judge_seconds_max: float = setting(
-        60.0, "wait for an answer of the judge", "Raise it for a slow model.", minimum=0.1
+        60.0, "time limit for an answer of the judge", "Raise it for a slow model.", minimum=0.1
     )
     judge_message_chars_max: int = setting(
         8_000,
@@ -61,6 +61,7 @@ class RewardSettings(RoomSettings):
 
 
 def reward_bucket_bytes(settings: Settings) -> int:
-    """Bytes of segments whose sessions' rewards are computed at once. Rewards need several times
-    the memory that other jobs need for the same bytes."""
+    """Return the bytes of segments in a bucket of a rewards run.
+
+    Rewards need several times the memory of other jobs for the same bytes."""
     return settings.room(LakeSettings).bucket_bytes_target // 20

@@ -1,7 +1,7 @@
-"""A bucket of sessions: the tables that rewards are computed from, without any of the lake.
+"""A bucket of sessions: the tables from which rewards are computed, independent of the lake.
 
-Sessions of a chain work on the same files, so what became of an edit is often seen in another one.
-What a fork or a resume repeats of its parent counts once, in the parent.
+Sessions of a chain work on the same files, so an edit's fate is often observed in another session.
+An event that a fork or resume repeats counts once, in the parent.
 """
 
 from bisect import bisect_right
@@ -30,7 +30,7 @@ MadeT = TypeVar("MadeT")
 
 
 class ChainMember(NamedTuple):
-    """A session's place in a chain, which is named by the session that it began with."""
+    """The place of a session in a chain. A chain has the name of its first session."""
 
     chain: str
     subagent: bool = False
@@ -39,23 +39,23 @@ class ChainMember(NamedTuple):
 @dataclass(frozen=True)
 class Relations:
     chains: Mapping[str, ChainMember] = field(default_factory=dict)
-    #: The session that each goes on from, and whether it repeats that one. Without rings.
+    #: The session that each continues, and whether it repeats that one. Free of cycles.
     parents: Mapping[str, tuple[str, bool]] = field(default_factory=dict)
-    #: Sessions that are there only because others repeat them.
+    #: Sessions included only because others repeat them.
     beside: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class EditParameters:
-    """How persistence is measured. Times are in seconds, lengths in characters."""
+    """Parameters of persistence. Times are in seconds, lengths in characters."""
 
     horizons_s: tuple[int, ...] = (0, 5, 30, 120, 300, 600, 900)
-    #: What is seen within the longer of the two after a horizon answers it.
+    #: An observation answers a horizon up to the longer of the two after it.
     tolerance_s: float = 10.0
     tolerance_share: float = 0.25
-    #: Shorter stretches that appear elsewhere are chance, not moves.
+    #: Shorter texts that appear elsewhere are chance, not moves.
     move_min: int = 20
-    #: What an edit weighs in its turn: its characters to this power.
+    #: The weight of an edit within its turn: its characters to this power.
     weight_exponent: float = 0.5
     cells_max: int = 100_000_000
 
@@ -68,8 +68,9 @@ class EditParameters:
 
 @dataclass(frozen=True, eq=False)
 class Bucket:
-    """Whole sessions as the views show them, in any order of rows; `events` are of types that no
-    other view shows. What comes after `as_of_us`, in microseconds, may be incomplete."""
+    """Whole sessions as the views show them, in any order of rows.
+
+    `events` have types that no other view shows. Rows later than `as_of_us` may be incomplete."""
 
     as_of_us: int
     edits: pa.Table
@@ -83,19 +84,19 @@ class Bucket:
     llm_judge: Judge | None = field(default=None, repr=False)
     labels: SessionLabels = field(default_factory=SessionLabels, repr=False)
     chains: Mapping[str, ChainMember] = field(default_factory=dict, repr=False)
-    #: Sessions that repeat another, whose tables hold only what is their own.
+    #: Sessions that repeat another. The tables hold only their own events.
     repeating: frozenset[str] = frozenset()
     _made: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
     def once(self, key: Hashable, make: Callable[[], MadeT]) -> MadeT:
-        """What several rewards need is made once, and kept as long as the bucket."""
+        """Compute a value that several rewards need, and keep it with the bucket."""
         if key not in self._made:
             self._made[key] = make()
         made: MadeT = self._made[key]
         return made
 
     def trails(self, parameters: EditParameters) -> dict[str, list[TrackedEdit]]:
-        """What became of each session's edits."""
+        """Follow each session's edits to the horizons."""
         terms = parameters.terms()
         return self.once(("trails", terms), lambda: self._replayed(terms))
 
@@ -103,11 +104,11 @@ class Bucket:
         return self.chains[session].chain if session in self.chains else session
 
     def is_subagent(self, session: str) -> bool:
-        """What it is told is said by another agent."""
+        """Whether another agent, not a user, writes the messages of the session."""
         return session in self.chains and self.chains[session].subagent
 
     def refusing(self) -> set[str]:
-        """Sessions that may not be trained on: nobody is shown their messages."""
+        """Return sessions that refuse training. Nobody may see their messages."""
         refused = self.turns.filter(pc.equal(self.turns["consent"], NO_TRAIN))
         return set(refused["session_id"].to_pylist())
 
@@ -139,7 +140,7 @@ class Bucket:
                 ],
                 [look for session in sessions for look in looks.get(session, ())],
                 [{**row, "files": files} for row, files in commits if files],
-                # What a session does before its first message goes on with the turn before.
+                # Events before a session's first message belong to the previous turn.
                 turns_us=sorted(
                     ts
                     for session in of_user
@@ -157,7 +158,7 @@ class Bucket:
     def _ended_us(
         self, acts: Sequence[Row], starts: Mapping[str, Sequence[tuple[int, int]]]
     ) -> int | None:
-        """The latest end of a session, unless one that has no end began another turn later."""
+        """Return the latest session end, unless an open session began a turn after it."""
         ends = [row for row in acts if row["type"] == "session_end" and row["ts"] <= self.as_of_us]
         ended = {row["session_id"] for row in ends}
         last: int | None = max((row["ts"] for row in ends), default=None)
@@ -170,7 +171,7 @@ TABLES = tuple(table.name for table in fields(Bucket) if table.type is pa.Table)
 
 
 def by_session(table: pa.Table, *columns: str) -> dict[str, list[Row]]:
-    """By session its rows, with `ts` in microseconds, `seq` and the named columns."""
+    """Group rows by session, with `ts` in microseconds, `seq` and the named columns."""
     if not table.num_rows:
         return {}
     names = ("ts", "seq", *columns)
@@ -181,7 +182,7 @@ def by_session(table: pa.Table, *columns: str) -> dict[str, list[Row]]:
 
 
 def _turn_starts(turns: Sequence[Row]) -> list[tuple[int, int]]:
-    """When each turn began, and its number; 0 precedes the first message."""
+    """Return start and number of each turn. Turn 0 precedes the first message."""
     return sorted((row["ts"], row["turn"]) for row in turns)
 
 
@@ -198,7 +199,7 @@ def _files_of(commit: Row) -> list[Any]:
     return files if isinstance(files, list) else []
 
 
-#: What no view shows; of the others the view `events` would be a copy.
+#: Types that no other view shows.
 _EVENTS = "type IN ('interrupt', 'session_end', 'test_result', 'vcs_commit')"
 _COMPARED = ["session_id", "ts", "seq", "type", "source", "source_key", "event_id", "payload"]
 
@@ -212,7 +213,7 @@ def as_bucket(
     *,
     tables: Collection[str] = TABLES,
 ) -> Bucket:
-    """A tenant's sessions as of `as_of_us`, of each view all columns or these."""
+    """Make a bucket of a tenant's sessions as of `as_of_us`, with these columns or all."""
     relations = relations or Relations()
     rows, turn_numbers = _own_events(rows, relations)
     is_later = _is_later(rows, as_of_us)
@@ -233,7 +234,7 @@ def as_bucket(
 
 
 def later(rows: pa.Table, as_of_us: int) -> dict[SessionId, int]:
-    """When each session with events that `as_bucket` leaves out is to be computed again."""
+    """Return when to recompute each session that has events after `as_of_us`."""
     rows = rows.filter(_is_later(rows, as_of_us)).select(["tenant", "session_id", "ts"])
     first = rows.group_by(["tenant", "session_id"]).aggregate([("ts", "min")])
     moments = row_tuples(first, "tenant", "session_id", "ts_min")
@@ -247,9 +248,10 @@ def _is_later(rows: pa.Table, as_of_us: int) -> pa.ChunkedArray:
 def _own_events(
     rows: pa.Table, relations: Relations
 ) -> tuple[pa.Table, Mapping[str, Sequence[int]]]:
-    """The events of whole sessions that are their own. Of those that repeat something also the
-    numbers that their turns had: of what comes before the first own message, and of each own
-    one."""
+    """Leave out events that a session repeats from its parent.
+
+    Returns also the original turn numbers of repeating sessions: of the events before the first
+    own message, then of each own message."""
     held = set(rows["session_id"].unique().to_pylist())
     links = [
         (session, parent, repeats)
@@ -259,7 +261,7 @@ def _own_events(
     numbers: dict[str, list[int]] = {}
     if links:
         copied = np.zeros(rows.num_rows, bool)
-        copied[_copies(rows, links)] = True
+        copied[_repeated_rows(rows, links)] = True
         if copied.any():
             numbers = _turn_numbers(rows, copied)
             rows = rows.filter(pa.array(~copied))
@@ -269,13 +271,16 @@ def _own_events(
     return rows, numbers
 
 
-def _copies(rows: pa.Table, links: Sequence[tuple[str, str, bool]]) -> list[int]:
+def _repeated_rows(rows: pa.Table, links: Sequence[tuple[str, str, bool]]) -> list[int]:
     names = ("session_id", "parent_session", "repeats")
     linked = pa.table(dict(zip(names, zip(*links, strict=True), strict=True)))
     ids = pa.concat_arrays([linked[name].combine_chunks() for name in names[:2]])
     at = np.flatnonzero(pc.is_in(rows["session_id"], ids).to_numpy(zero_copy_only=False))
-    told = rows.select(_COMPARED).take(at).append_column("number", pa.array(at))
-    return [row["number"] for row in query_rows("copies.sql", {"told": told, "links": linked})]
+    events = rows.select(_COMPARED).take(at).append_column("number", pa.array(at))
+    return [
+        row["number"]
+        for row in query_rows("repeated_events.sql", {"all_events": events, "links": linked})
+    ]
 
 
 def _turn_numbers(rows: pa.Table, copied: NDArray[np.bool_]) -> dict[str, list[int]]:

@@ -1,8 +1,8 @@
--- How the sessions of one session's chain ended, by the definition that computed it last, or by
--- the named version.
+-- Outcomes of the sessions in one session's chain, by the definition that computed it last or by a
+-- named version.
 -- Grain:  session_id.
--- `rewards_file` is where its rewards are.
--- Reads stored_outcomes: the view `outcomes` sorts those of the whole lake to say what is current.
+-- `rewards_file` is the file with its rewards.
+-- Reads stored_outcomes, since the view `outcomes` sorts the whole lake to find current rows.
 with own_rows as materialized (
     select *
     from stored_outcomes
@@ -16,8 +16,8 @@ own as (
     order by computed_at desc, definition_version
     limit 1
 ),
--- Whoever else was of the chain when it was computed; by now it may be of another. Most sessions
--- are chains by themselves: then nothing more is read.
+-- Other members of the chain when it was computed; they may be in another chain now. Most chains
+-- have one session, and then nothing more is read.
 others as (
     select distinct session_id, definition_version
     from stored_outcomes

@@ -26,16 +26,16 @@ Definition = Annotated[
     typer.Option(
         "--definition",
         metavar="FILE|NAME",
-        help="A definition in TOML, or one that comes with Penstock: default, comparing.",
+        help="A definition in TOML, or a shipped one: default, comparing.",
     ),
 ]
 Version = Annotated[
     str,
-    typer.Argument(help="A definition that has run: its name, or the beginning of its version."),
+    typer.Argument(help="A definition that has run, by name or prefix of its version."),
 ]
 Since = Annotated[
     str | None,
-    typer.Option("--since", help="Only sessions heard of since: a time, or an age such as 24h."),
+    typer.Option("--since", help="Only sessions with events since a time, or an age such as 24h."),
 ]
 GitDirectory = Annotated[
     Path | None,
@@ -52,13 +52,11 @@ Project = Annotated[str | None, typer.Option("--project", help="Only sessions of
 @app.command("list")
 @command()
 def list_(
-    name: Annotated[
-        str, typer.Argument(help="Print this reward's page, or the text of this definition.")
-    ] = "",
+    name: Annotated[str, typer.Argument(help="A reward or a definition to print.")] = "",
 ) -> Iterator[object]:
-    """The rewards that there are; with a name, what it measures and how it can be gamed.
+    """List rewards; with a name, show what it measures and how it can be gamed.
 
-    The definitions that come with Penstock have names too: default, comparing.
+    Names of shipped definitions work too: default, comparing.
 
     Example: penstock rewards list edit_persistence
     """
@@ -75,7 +73,7 @@ def list_(
         return
     if name not in rewards and name not in shipped():
         names = ", ".join([*rewards, *shipped()])
-        raise InvalidInput(what=f"The reward {name!r}", why=f"known are {names}")
+        raise InvalidInput(what=f"The reward {name!r}", why=f"known names: {names}")
     page = rewards[name].page() if name in rewards else find_definition(name).text
     yield {"name": name, "page": page}
     show_text(page)
@@ -90,25 +88,25 @@ def run(
     since: Since = None,
     project: Project = None,
     git: GitDirectory = None,
-    branch: Annotated[str, typer.Option("--branch", help="With --git: whose commits.")] = "HEAD",
+    branch: Annotated[str, typer.Option("--branch", help="With --git: the branch.")] = "HEAD",
     first_parent: Annotated[
         bool,
         typer.Option(
             "--first-parent",
-            help="With --git: take a merge as one change, and look at no merged branch.",
+            help="With --git: treat a merge as one change, without the commits of merged branches.",
         ),
     ] = False,
 ) -> Iterator[object]:
     """Compute the rewards of the sessions that changed or matured since the last run.
 
-    A run that was cut off is taken up by the next. The work is done where PENSTOCK_EXECUTOR says.
+    The next run continues one that was cut off. PENSTOCK_EXECUTOR says where the work is done.
 
     Example: penstock rewards run
     """
     from penstock_jobs.rewards.history.git_repository import Repository
 
     if git is not None and project is None:
-        why = "it needs --project: edits of other projects would be looked for in its files too"
+        why = "it needs --project, or edits of other projects would be compared with its files"
         raise InvalidInput(what=f"--git {git}", why=why)
     repository = Repository(git.resolve(), branch, first_parent) if git is not None else None
     yield from _run(lake, definition, since, project, repository=repository)
@@ -119,9 +117,9 @@ def run(
 def backfill(
     lake: Lake, definition: Definition = None, since: Since = None, project: Project = None
 ) -> Iterator[object]:
-    """Compute the sessions that a definition has never computed, however old.
+    """Compute all sessions that a definition has never computed.
 
-    They are those that `run --since` or `--project` left out.
+    `run --since` and `--project` leave out such sessions.
 
     Example: penstock rewards backfill --definition mine.toml
     """
@@ -162,7 +160,7 @@ def _run(
 def compare(
     lake: Lake, before: Version, after: Version, tenant: options.Tenant = TENANT_DEFAULT
 ) -> Iterator[object]:
-    """Two definitions over the sessions that both have computed, reward by reward.
+    """Compare two definitions on the sessions that both have computed, reward by reward.
 
     Example: penstock rewards compare default mine
     """
@@ -176,7 +174,7 @@ def compare(
     yield {"before": old.version, "after": new.version, "rewards": rows}
     say(f"before: {old.name} ({old.version}), after: {new.name} ({new.version})")
     if not rows:
-        say("No session was computed by both: `penstock rewards backfill` does what one left out.")
+        say("No session was computed by both: run `penstock rewards backfill`.")
         return
     show_table(list(rows[0]), [[short(value) for value in row.values()] for row in rows])
 
@@ -189,14 +187,14 @@ def rates(
     after: Annotated[str, typer.Argument(help="The checkpoint to compare.")] = "",
     *,
     definition: Annotated[
-        str, typer.Option("--definition", help="By which definition sessions have outcomes.")
+        str, typer.Option("--definition", help="The definition that decides outcomes.")
     ] = "default",
     since: Since = None,
     tenant: options.Tenant = TENANT_DEFAULT,
 ) -> Iterator[object]:
-    """How the sessions of each checkpoint ended. Exit 1 when a rate moved between two.
+    """Show how the sessions of each checkpoint ended, and compare two. Exit 1 if a rate moved.
 
-    Without names the newest checkpoint is compared with the one before.
+    Without names, the newest checkpoint is compared with the previous one.
 
     Example: penstock rewards rates
     """

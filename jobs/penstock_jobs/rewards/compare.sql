@@ -1,5 +1,5 @@
--- Two definitions over the sessions that both have computed: reward by reward.
--- Grain: name, horizon_s. `before` and `after` are means over the sessions that both have scored.
+-- Two definitions compared on sessions that both have computed, reward by reward.
+-- Grain: name, horizon_s. `before` and `after` are means over sessions that both have scored.
 with current as (
     select session_id, name, horizon_s, value, state, definition_version
     from rewards

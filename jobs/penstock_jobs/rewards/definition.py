@@ -1,13 +1,13 @@
-"""A definition: which rewards are computed, how, and how they make up the reward of a session.
+"""A definition: which rewards are computed, and how they combine into the reward of a session.
 
-It is a TOML file, whose digest is its version. The reward of a session is
+It is a TOML file; its digest is its version. The reward of a session is
 
     mean:  Σ weight · clip(value) / Σ |weight|        sum:  Σ weight · clip(value)
 
-over the terms that are scored, clipped by the definition's own bounds. A pending term keeps the
-session pending. A censored or invalid one censors it where the definition says so; else the rest
-counts without it. Where nothing is left that the definition needs, the session is censored: none is
-worth 0 because nobody looked.
+over the scored terms, clipped by the definition's own bounds. A pending term keeps the session
+pending. A censored or invalid term censors it if the definition says so; else the other terms count
+without it. If no needed term is left, the session is censored: no session is worth 0 because nobody
+looked.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ from penstock.core.settings import Settings
 from penstock_jobs.rewards.bucket import Bucket, Columns
 from penstock_jobs.rewards.rows import State
 
-#: What of each view the rewards that come with Penstock read, and the outcomes.
+#: Columns of each view that the shipped rewards and the outcomes read.
 _READ: dict[str, tuple[str, ...]] = {
     "edits": ("event_id", "checkpoint", "edit_id", "path", "before", "after"),
     "observations": ("event_id", "path", "text", "deleted", "branch_changed"),
@@ -57,18 +57,18 @@ _GROUP = "penstock.rewards"
 
 @dataclass(frozen=True)
 class NoParameters:
-    """Those of a reward that has none."""
+    """No parameters."""
 
 
 @dataclass(frozen=True)
 class Reward:
-    """`version` goes up when `compute` would give other rows for the same bucket and parameters."""
+    """A reward. `version` grows when `compute` gives other rows for the same input."""
 
     name: str
     version: int
     compute: Callable[[Bucket, Any], pa.Table]
     parameters: type = NoParameters
-    #: Raises where the settings do not give what it needs with these parameters.
+    #: Raises if the settings lack what the reward needs with these parameters.
     check: Callable[[Any, Settings], None] | None = None
     only_named: bool = False
 
@@ -78,7 +78,7 @@ class Reward:
 
 @cache
 def all_rewards() -> dict[str, Reward]:
-    """By name: REWARDS of each module in `measures`, and entry points. Raises InvalidInput."""
+    """Collect rewards by name, from `measures` and entry points. Raises InvalidInput."""
     package = importlib.import_module(_MEASURES)
     names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
     modules = [importlib.import_module(f"{_MEASURES}.{name}") for name in names]
@@ -92,7 +92,7 @@ def all_rewards() -> dict[str, Reward]:
 
 
 def columns_of(rewards: Iterable[Reward]) -> Columns | None:
-    """The columns that these rewards read; None for all, where a stranger's is among them."""
+    """Return the columns that rewards read; None (all) if one comes from an entry point."""
     if all(reward.compute.__module__.startswith("penstock_jobs.") for reward in rewards):
         return {name: (*_READ_FROM_ALL, *columns) for name, columns in _READ.items()}
     return None
@@ -111,7 +111,7 @@ _TERM = ("name", "weight", "clip", "horizon_s", "missing", "parameters")
 
 @dataclass(frozen=True)
 class Term:
-    """With the weight 0 it is computed and counts nothing."""
+    """A reward of a definition. With weight 0 it is computed but does not count."""
 
     reward: Reward
     parameters: Any
@@ -128,7 +128,7 @@ class Definition:
     terms: tuple[Term, ...]
     combine: Combine = "mean"
     clip: Bounds = None
-    #: A session of which none of these rewards is scored is censored, whatever the others say.
+    #: A session without a score of any of these rewards is censored.
     needs_any: tuple[str, ...] = ()
     text: str = field(default="", repr=False)
 
@@ -142,7 +142,7 @@ def shipped() -> list[str]:
 
 
 def find_definition(text: str = DEFAULT) -> Definition:
-    """Reads a file, or one that comes with Penstock. Raises InvalidInput."""
+    """Read a file or a shipped definition. Raises InvalidInput."""
     if text in shipped():
         content = _SHIPPED.joinpath(f"{text}.toml").read_text(encoding="utf-8")
         return parse_definition(content, text)
@@ -160,14 +160,14 @@ def parse_definition(content: str, where: str) -> Definition:
     terms = tuple(_term(row, shared, where) for row in rows)
     for reward, count in Counter(term.reward.name for term in terms).items():
         if count > 1:
-            raise InvalidInput(what=where, why=f"the reward {reward} stands there twice")
+            raise InvalidInput(what=where, why=f"it names the reward {reward} twice")
     parameters = {parameter.name for term in terms for parameter in fields(term.reward.parameters)}
     toml.refuse_unknown(shared, parameters, f"{where}, parameters")
     combine = toml.choice(document, "combine", get_args(Combine), "mean", where)
     clip = _clip(document, where)
     counted = [term.reward.name for term in terms if term.weight]
     if not counted:
-        raise InvalidInput(what=where, why="no reward has a weight: nothing makes up the session's")
+        raise InvalidInput(what=where, why="no reward has a weight, so sessions have no reward")
     needs_any = tuple(sorted(toml.texts(document, "needs_any", where)))
     toml.refuse_unknown(needs_any, counted, where)
     version = _version(terms, combine=combine, clip=clip, needs_any=needs_any)
@@ -183,7 +183,7 @@ def _term(row: Mapping[str, Any], shared: Mapping[str, Any], where: str) -> Term
     toml.refuse_unknown(row, _TERM, where)
     horizon_s = row.get("horizon_s")
     if horizon_s is not None and (not isinstance(horizon_s, int) or horizon_s < 0):
-        raise InvalidInput(what=where, why=f"horizon_s is {horizon_s!r}, not seconds")
+        raise InvalidInput(what=where, why=f"horizon_s must be seconds, but is {horizon_s!r}")
     names = [parameter.name for parameter in fields(reward.parameters)]
     own = toml.table(row, "parameters", where)
     toml.refuse_unknown(own, names, where)
@@ -204,16 +204,16 @@ def _term(row: Mapping[str, Any], shared: Mapping[str, Any], where: str) -> Term
 
 
 def _made_defaults(parameters: type[Any]) -> dict[str, Any]:
-    """Of fields whose default a function makes: msgspec takes that of a class above instead."""
+    """Call default factories, for which msgspec takes a parent class's default instead."""
     makers = ((parameter.name, parameter.default_factory) for parameter in fields(parameters))
     return {name: make() for name, make in makers if make is not MISSING}
 
 
 def _version(terms: Iterable[Term], **others: object) -> str:
-    """The digest of what is computed: comments and the order of keys do not change it."""
+    """Digest what is computed. Comments and the order of keys do not change it."""
     facts = []
     for term in sorted(terms, key=lambda term: term.reward.name):
-        parameters = asdict(term.parameters)  # those left at their defaults too
+        parameters = asdict(term.parameters)  # defaults too
         reward = {"reward": term.reward.name, "version": term.reward.version}
         facts.append({**vars(term), **reward, "parameters": parameters})
     content = msgspec.json.encode({"terms": facts, **others}, order="deterministic")
@@ -225,10 +225,10 @@ def _clip(row: Mapping[str, Any], where: str) -> Bounds:
     if value is None:
         return None
     if not isinstance(value, list) or len(value) != 2:
-        raise InvalidInput(what=where, why=f"clip has to be [low, high], and is {value!r}")
+        raise InvalidInput(what=where, why=f"clip must be [low, high], but is {value!r}")
     low, high = (toml.number(bound, "clip", where) for bound in value)
     if low > high:
-        raise InvalidInput(what=where, why=f"clip has its ends the wrong way round: {value!r}")
+        raise InvalidInput(what=where, why=f"the bounds of clip are reversed: {value!r}")
     return low, high
 
 
@@ -274,7 +274,7 @@ class TermShare:
     weight: float
     horizon_s: int | None
     state: State
-    #: As it was measured, and what it adds to the reward: weighted and clipped.
+    #: The measured value, and what it adds to the reward: weighted and clipped.
     value: float | None
     counted: float | None
     reason: str | None
@@ -300,6 +300,6 @@ def _clipped(value: float, bounds: Bounds) -> float:
 
 
 def latest_due(dues: Iterable[int | None]) -> int | None:
-    """When a whole is pending no more, by its pending parts; None if one waits for an event."""
+    """Return when the last pending part is decided; None if one waits for an event."""
     known = list(dues)
     return None if None in known else max((due for due in known if due is not None), default=None)

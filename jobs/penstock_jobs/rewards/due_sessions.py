@@ -1,4 +1,4 @@
-"""How far each definition has come with the lake, and what its next run has to do."""
+"""Progress of definitions over the lake, and what the next run has to compute."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from penstock.lake.segments import sessions_name
 from penstock.lake.tables import consent_change
 from penstock_jobs.rewards.bucket import ChainMember
 from penstock_jobs.rewards.definition import Definition
-from penstock_jobs.rewards.history.chains import (
+from penstock_jobs.rewards.history.session_chains import (
     Link,
     chains_of,
     going_on_with,
@@ -35,14 +35,14 @@ from penstock_jobs.rewards.tables import reward_definition, reward_due
 
 
 class Progress(NamedTuple):
-    """Sessions that changed up to the commit `through_snap` are done."""
+    """Progress of a definition: sessions that changed up to `through_snap` are done."""
 
     version: str
     name: str
     through_snap: int
     run_at: int
     text: str
-    #: Decisions on consent up to this one were followed.
+    #: The newest consent decision that was applied.
     through_decision: int
 
 
@@ -50,7 +50,7 @@ _PROGRESS = [reward_definition.c[name] for name in Progress._fields]
 
 
 def begin_run(database: Database, definition: Definition, clock_us: int) -> Progress:
-    """Store the definition as it is now. `run_at` is later than that of any run before."""
+    """Store the definition and start a run. `run_at` is later than in any earlier run."""
     table = reward_definition
     with database.write() as connection:
         facts = {name: getattr(definition, name) for name in ("version", "name", "text")}
@@ -79,12 +79,14 @@ def known_definitions(database: Database) -> list[Progress]:
 
 
 def definition_known_as(database: Database, text: str) -> Progress:
-    """A definition by version, its beginning, or name: what ran last. Raises InvalidInput."""
+    """Find a definition by name or prefix of its version; the newest run wins.
+
+    Raises InvalidInput."""
     known = known_definitions(database)
     by_version = [run for run in known if run.version.startswith(text)] if text else []
     by_name = [run for run in known if run.name == text]
     if len(by_version) > 1 and not by_name:
-        why = "several versions begin with it: give more of its digits"
+        why = "several versions begin with it; give more digits"
         raise InvalidInput(what=f"The version {text!r}", why=why)
     if not (matching := by_name or by_version):
         names = ", ".join(f"{run.name} ({run.version})" for run in known) or "none"
@@ -98,7 +100,7 @@ def put_due(
     sessions: Iterable[SessionId],
     due: Mapping[SessionId, int],
 ) -> None:
-    """Store when these sessions mature. A later computation is not overwritten."""
+    """Store when sessions mature. Does not overwrite a later computation."""
     columns = reward_due.c
     if keys := [{"of_tenant": tenant, "session": session} for tenant, session in sessions]:
         delete = sa.delete(reward_due).where(
@@ -116,13 +118,13 @@ def put_due(
 
 @dataclass(frozen=True)
 class SessionFilter:
-    #: With an event at this time or later, in microseconds since 1970.
+    #: Only sessions with an event at or after this time, in microseconds since 1970.
     since_us: int | None = None
     project: str | None = None
 
 
 class RunPlan(NamedTuple):
-    """Chains to compute, places in chains of several, and links to parents."""
+    """The chains to compute, places of sessions in chains, and links to parents."""
 
     chains: list[tuple[SessionId, ...]]
     places: dict[SessionId, ChainMember]
@@ -141,8 +143,10 @@ def plan_run(
     backfill: bool = False,
     everything: bool = False,
 ) -> RunPlan:
-    """What changed after `progress.through_snap` or is due, also by what it repeats and by
-    consents; with `backfill` all that was never computed. Raises LakeDamaged."""
+    """Plan sessions that changed after `progress.through_snap` or are due.
+
+    A session also changes with its parent and with consents. `backfill` plans sessions that were
+    never computed. Raises LakeDamaged."""
     matured: set[SessionId] = set()
     decision, subjects = decisions_after(lake.database, progress.through_decision)
     if backfill or everything:
@@ -186,7 +190,7 @@ def plan_run(
 def _decided_sessions(
     lake: Lake, version: str, pin: Pin, subjects: Iterable[DecidedSubject]
 ) -> set[SessionId]:
-    """Computed sessions of these subjects, and those that go on with them."""
+    """Find computed sessions of these subjects, and sessions that continue them."""
     if not subjects:
         return set()
     scopes = [ErasureScope(*subject, TS_MAX_US) for subject in subjects]

@@ -1,8 +1,7 @@
-"""From one score per edit and horizon to the rows of a reward: of edits, then of their files and
-turns, then of sessions.
+"""Rows of a reward from one score per edit and horizon: for edits, files, turns and sessions.
 
-A whole is the weighted mean of its scored parts, or their plain mean where they weigh nothing. It
-is pending as long as any part is; without scored parts it has their commonest state and reason.
+A whole is the weighted mean of its scored parts, or their plain mean if all weights are 0. It is
+pending while any part is. Without scored parts it has their most common state and reason.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
 from penstock_jobs.rewards.rows import REWARD_ROWS, TargetKind
 from penstock_jobs.rewards.texts.changes import TooExpensive
-from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit
+from penstock_jobs.rewards.texts.trail import HorizonState, TrackedEdit
 
 Numbers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -25,16 +24,18 @@ StateReason = tuple[str, str | None]
 _INVALID = ("too_expensive", "nothing_written")
 #: The first two states, by their number.
 SCORED, PENDING = 0, 1
-#: Where nothing is pending, nothing is due.
+#: The due time of targets that are not pending.
 NOT_DUE = np.iinfo(np.int64).min
 
 
 class EditScore(NamedTuple):
-    """Without a value, `reason` says why: censored, or invalid if it is one of _INVALID."""
+    """The score of an edit.
+
+    Without a value, it is invalid for reasons in _INVALID, else censored."""
 
     value: float | None
     reason: str | None = None
-    #: The share of the edit that the value is about, by which it weighs less than the whole.
+    #: The share of the edit that the value covers; it scales the weight.
     weighs: float = 1.0
 
     @property
@@ -44,7 +45,7 @@ class EditScore(NamedTuple):
         return "invalid" if self.reason in _INVALID else "censored", self.reason
 
 
-Scorer = Callable[[TrackedEdit, Sighting], EditScore]
+Scorer = Callable[[TrackedEdit, HorizonState], EditScore]
 Sizer = Callable[[TrackedEdit], int]
 
 
@@ -52,9 +53,9 @@ def score_edits(
     name: str, bucket: Bucket, parameters: EditParameters, score: Scorer, size: Sizer
 ) -> pa.Table:
 
-    def attempt(edit: TrackedEdit, sighting: Sighting) -> EditScore:
+    def attempt(edit: TrackedEdit, at_horizon: HorizonState) -> EditScore:
         try:
-            return score(edit, sighting)
+            return score(edit, at_horizon)
         except TooExpensive:
             return EditScore(None, "too_expensive")
 
@@ -62,9 +63,9 @@ def score_edits(
         targets = edit_targets(bucket, parameters)
         exponent = parameters.weight_exponent
         weights = [size(edit) ** exponent for edit in targets.edits]
-        scores = [attempt(edit, sighting) for edit, sighting in targets.looks]
+        scores = [attempt(edit, at_horizon) for edit, at_horizon in targets.answers]
         shares = np.array([*(score.weighs for score in scores), 1.0]) ** exponent
-        weight = np.array(weights, np.float64)[:, np.newaxis] * shares[targets.look]
+        weight = np.array(weights, np.float64)[:, np.newaxis] * shares[targets.answer]
         return _reward_rows(name, targets, weight, scores)
 
     return bucket.once((name, parameters), rows)
@@ -74,12 +75,12 @@ def _reward_rows(
     name: str, targets: "EditTargets", weight: Floats, scores: list[EditScore]
 ) -> pa.Table:
     number = state_numbers([*targets.unscored, *(score.state_reason for score in scores)])
-    # Behind the looks stands, by the number −1, that there is none: here as in `score_edits`.
+    # The last place, index −1, stands for an unanswered horizon, here and in `score_edits`.
     values = [np.nan if score.value is None else score.value for score in scores]
-    value = np.array([*values, np.nan])[targets.look]
-    answered = np.array([*(number[score.state_reason] for score in scores), 0])[targets.look]
+    value = np.array([*values, np.nan])[targets.answer]
+    answered = np.array([*(number[score.state_reason] for score in scores), 0])[targets.answer]
     unanswered = np.array([number[why] for why in targets.unscored] or [0])[targets.why]
-    state_reason = np.where(targets.look < 0, unanswered, answered)
+    state_reason = np.where(targets.answer < 0, unanswered, answered)
     edits = TargetScores(value, state_reason, weight, targets.due_us)
     _, of_files, of_turns, of_sessions = targets.groups
     files = wholes(edits, of_files.of, len(of_files.ids))
@@ -91,7 +92,7 @@ def _reward_rows(
 def turn_rows(
     name: str, targets: "EditTargets", number: dict[StateReason, int], turns: "TargetScores"
 ) -> pa.Table:
-    """The reward of turns, which is not put together from that of their edits, and of sessions."""
+    """Make rows of turns, scored by themselves and not by their edits, and of sessions."""
     of_turns, of_sessions = targets.groups[2:]
     sessions = wholes(turns, of_sessions.of, len(of_sessions.ids))
     horizons_s = targets.horizons_s
@@ -122,7 +123,7 @@ def _rows(
 
 
 class TargetGroup(NamedTuple):
-    """`of` says to which of the targets each part belongs."""
+    """Targets of a kind. `of` is the number of each part's target."""
 
     kind: TargetKind
     sessions: list[str]
@@ -134,10 +135,10 @@ class TargetGroup(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class EditTargets:
     edits: list[TrackedEdit]
-    looks: list[tuple[TrackedEdit, Sighting]]
-    #: For each edit and horizon, the number of the look that answers it; −1 for none.
-    look: Numbers
-    #: Why there is none, for each edit and horizon the number of it.
+    answers: list[tuple[TrackedEdit, HorizonState]]
+    #: The number of the answer for each edit and horizon; −1 for none.
+    answer: Numbers
+    #: Reasons without an answer, and the number of the reason for each edit and horizon.
     unscored: list[StateReason]
     why: Numbers
     due_us: Numbers
@@ -162,25 +163,25 @@ def _found_targets(bucket: Bucket, parameters: EditParameters) -> EditTargets:
         turns := _grouped("turn", sessions, [str(edit.turn) for edit in edits], checkpoints),
         _grouped("session", turns.sessions, turns.sessions, turns.checkpoints),
     ]
-    looks: list[tuple[TrackedEdit, Sighting]] = []
+    answers: list[tuple[TrackedEdit, HorizonState]] = []
     unscored: dict[StateReason, int] = {}
     rows: list[tuple[int, int, int]] = []
     for edit in edits:
-        last: Sighting | None = None
-        for sighting in edit.sightings:
-            if sighting.state != "scored":
-                why = unscored.setdefault((sighting.state, sighting.reason), len(unscored))
-                rows.append((-1, why, NOT_DUE if sighting.due_us is None else sighting.due_us))
+        last: HorizonState | None = None
+        for at_horizon in edit.horizon_states:
+            if at_horizon.state != "scored":
+                why = unscored.setdefault((at_horizon.state, at_horizon.reason), len(unscored))
+                rows.append((-1, why, NOT_DUE if at_horizon.due_us is None else at_horizon.due_us))
                 continue
-            if sighting != last:
-                looks.append((edit, sighting))
-                last = sighting
-            rows.append((len(looks) - 1, 0, NOT_DUE))
+            if at_horizon != last:
+                answers.append((edit, at_horizon))
+                last = at_horizon
+            rows.append((len(answers) - 1, 0, NOT_DUE))
     table = np.array(rows, np.int64).reshape(len(edits), len(parameters.horizons_s), 3)
-    look, why_none, due_us = np.moveaxis(table, 2, 0)
+    answer, why_none, due_us = np.moveaxis(table, 2, 0)
     columns = _columns(groups, parameters.horizons_s)
     return EditTargets(
-        edits, looks, look, list(unscored), why_none, due_us, groups, parameters.horizons_s,
+        edits, answers, answer, list(unscored), why_none, due_us, groups, parameters.horizons_s,
         columns,
     )  # fmt: skip
 
@@ -215,7 +216,7 @@ def _columns(groups: Sequence[TargetGroup], horizons_s: Sequence[int]) -> dict[s
 
 
 def state_numbers(state_reasons: Iterable[StateReason]) -> dict[StateReason, int]:
-    """A number for each state with its reason; after the first two in their order."""
+    """Number states with reasons: scored, pending, then the others in order."""
     first: list[StateReason] = [("scored", None), ("pending", None)]
     rest = sorted(set(state_reasons).difference(first), key=str)
     return {state_reason: number for number, state_reason in enumerate([*first, *rest])}
@@ -229,7 +230,7 @@ class TargetScores(NamedTuple):
 
 
 def wholes(parts: TargetScores, of: Numbers, count: int) -> TargetScores:
-    """`of` says which whole each target belongs to. Sums go in the order of the targets."""
+    """Combine parts into wholes. `of` is the number of each part's whole."""
     horizons = parts.value.shape[1]
     size = count * horizons
     place = (of[:, np.newaxis] * horizons + np.arange(horizons)).ravel()

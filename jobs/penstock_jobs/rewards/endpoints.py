@@ -1,5 +1,5 @@
-"""What can be asked of rewards: which definitions have run, how the sessions of each checkpoint
-ended by one, and two of them on the same sessions."""
+"""Endpoints of rewards: definitions that have run, rates by checkpoint, two definitions
+compared."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from penstock.lake.lake import Lake
 
 
 class DefinitionsRequest(Request):
-    """All of them."""
+    """No conditions."""
 
 
 class DefinitionAnswer(msgspec.Struct):
@@ -21,7 +21,7 @@ class DefinitionAnswer(msgspec.Struct):
 
 
 class DefinitionsAnswer(msgspec.Struct):
-    """What ran last comes first."""
+    """Definitions, the newest run first."""
 
     definitions: list[DefinitionAnswer]
 
@@ -39,8 +39,9 @@ def _definitions(lake: Lake, _caller: Caller, _question: DefinitionsRequest) -> 
 
 
 class RatesRequest(Request):
-    """By which definition; only sessions heard of since a time, or an age such as 7d. `before` and
-    `after` are compared, else the newest checkpoint with the one before."""
+    """Rates by a definition. `since` is a time, or an age such as 7d.
+
+    Compares `before` and `after`, or the newest checkpoint with the previous one."""
 
     definition: str = "default"
     since: str | None = None
@@ -49,9 +50,10 @@ class RatesRequest(Request):
 
 
 class ChangeAnswer(msgspec.Struct):
-    """A rate at both checkpoints. `verdict` is `moved`, `steady`, or `unknown` where there is too
-    little of what is `lacking`; `low` and `high` hold the difference with 99 %, for this
-    rate alone."""
+    """A rate at both checkpoints.
+
+    `verdict` is `moved`, `steady`, or `unknown` if there are too few of `lacking`. `low` and `high`
+    are a 99 % interval of the difference, for this rate alone."""
 
     rate: str
     verdict: str
@@ -64,7 +66,7 @@ class ChangeAnswer(msgspec.Struct):
 
 
 class RatesAnswer(msgspec.Struct):
-    """Of each checkpoint what `penstock rewards rates --json` prints."""
+    """Rates by checkpoint, as `penstock rewards rates --json` prints them."""
 
     definition: str
     version: str
@@ -100,14 +102,14 @@ def _rates(lake: Lake, caller: Caller, request: RatesRequest) -> RatesAnswer:
 
 
 class DefinitionPair(Request):
-    """Two definitions that have run, each by its name, its version, or the beginning of that."""
+    """Two definitions that have run, by name or prefix of the version."""
 
     before: str
     after: str
 
 
 class DefinitionComparison(msgspec.Struct):
-    """`before` and `after` are versions; rewards are those of sessions that both have computed."""
+    """Rewards of sessions that both versions have computed."""
 
     before: str
     after: str
@@ -143,7 +145,7 @@ COMPARE_DEFINITIONS = Endpoint(
     "GET /v1/rewards/comparison",
     _compare,
     ("read",),
-    "Two definitions on the sessions that both have computed",
+    "Two definitions compared on the sessions that both have computed",
     reads_rows=True,
 )
 

@@ -1,7 +1,7 @@
-"""Rewards, erased: files of rewards and outcomes, what is due, and labels.
+"""Erasure and retention of rewards: files of rewards and outcomes, due sessions, and labels.
 
-A file is replaced by one without the sessions that stands where the old one stood, by the protocol
-of segments. Retention removes rewards and outcomes that were computed again since."""
+A file is replaced by one without the erased sessions, by the protocol of segments. Retention
+removes rewards and outcomes that were computed again later."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -72,8 +72,9 @@ def replace_file(
     *,
     breaks_snapshots: bool,
 ) -> int:
-    """Replace a file by what `kept` is true of. Returns how many rewards are gone, or 1 where
-    outcomes alone are; 0 where a merge was faster."""
+    """Replace a file by the rows for which `kept` is true.
+
+    Returns the number of removed rewards; at least 1, or 0 if a merge was faster."""
     try:
         rewards = read_rows(lake.store, row.name)
         outcomes = read_rows(lake.store, sessions_name(row.name))
@@ -97,7 +98,7 @@ def replace_file(
 def _swap(
     lake: Lake, row: sa.Row[Any], written: RewardFile | None, *, breaks_snapshots: bool
 ) -> bool:
-    """Put the new file in the place of the old one, if that is still as it was. Raises FileLost."""
+    """Swap in the new file if the old one is unchanged. Raises FileLost."""
     same = (
         reward_file.c.name == row.name,
         reward_file.c.removed_snap.is_not_distinct_from(row.removed_snap),
@@ -163,7 +164,7 @@ def _run(lake: Lake, scope: RetentionScope) -> RetentionCount:
 def _superseded(
     lake: Lake, scope: RetentionScope
 ) -> Iterator[Iterator[tuple[sa.Row[Any], pa.Table]]]:
-    """Files with what of them was computed again before the time of the scope."""
+    """Yield files with their rows that were computed again before the scope's time."""
     query = sa.select(reward_file).where(reward_file.c.tenant == scope.tenant)
     if not scope.breaks_snapshots:
         query = query.where(reward_file.c.removed_snap.is_(None))

@@ -1,4 +1,4 @@
-"""Why a session is worth what it is."""
+"""Explanations of rewards: the terms that make a session worth what it is."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,6 @@ from penstock.lake.buckets import SessionId
 from penstock.lake.lake import Lake
 from penstock.lake.query.lake_query import OwnQuery
 from penstock_jobs.rewards.bucket import ChainMember
-from penstock_jobs.rewards.credit import score_bucket, term_standings
 from penstock_jobs.rewards.definition import (
     NAME,
     Bounds,
@@ -29,16 +28,16 @@ from penstock_jobs.rewards.definition import (
 from penstock_jobs.rewards.due_sessions import definition_known_as
 from penstock_jobs.rewards.followups.labels import labels_of
 from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge
-from penstock_jobs.rewards.history.chains import gather_chain
-from penstock_jobs.rewards.outcomes import RULES, STILL_OPEN, no_agent
+from penstock_jobs.rewards.history.session_chains import gather_chain
+from penstock_jobs.rewards.outcomes import RULES, STILL_OPEN, no_agent, score_bucket, term_standings
 from penstock_jobs.rewards.rows import sql_of
 
 _BELOW = frozenset({"outcomes"})
-#: Where the rewards of the chain are; of none any file, since some has to be read.
+#: Files with the rewards of the chain; without any, the first file, since one must be read.
 _CHAIN_FILES = """coalesce(
     (select list(distinct rewards_file) from chain),
     getvariable('stored_rewards_files')[1:1])"""
-#: Of one session. What is beyond is left out, and `rewards_cut_off` says so.
+#: Rewards of one session. `rewards_cut_off` says that there are more.
 _ROWS_MAX = 20_000
 Row = dict[str, Any]
 
@@ -53,7 +52,7 @@ class ChainOutcome:
 
 @dataclass(frozen=True)
 class Explanation:
-    """`why` is the reason in words. Before the clip, `total` is what the terms add up to."""
+    """The reward of a session. `why` is the reason in words, `total` the sum before the clip."""
 
     session_id: str
     definition: str
@@ -88,7 +87,7 @@ class SessionRewards:
 
 
 def stored_query(lake: Lake, session: str, definition: str | None = None) -> OwnQuery:
-    """Asks what the newest run said of a session; `stored_rewards` takes its two answers."""
+    """Query the newest rewards of a session. `stored_rewards` takes the two answers."""
     known = definition_known_as(lake.database, definition).version if definition else ""
     return OwnQuery(
         "select * exclude (rewards_file) from chain order by first_ts, session_id",
@@ -117,7 +116,7 @@ def stored_rewards(
 def computed_rewards(
     lake: Lake, session: str, tenant: str, definition: Definition, consent: str = CONSENT_UNKNOWN
 ) -> SessionRewards:
-    """The same, computed now from what the segments hold. Raises SessionUnknown, JudgeUnfit."""
+    """Compute rewards of a session now, from the segments. Raises SessionUnknown, JudgeUnfit."""
     bucket = gather_chain(lake, SessionId(tenant, session), SystemClock().now_us())
     check_judge(definition, lake.settings)
     ids = bucket.turns["session_id"].unique().to_pylist()
@@ -182,7 +181,7 @@ def _explanation(
 
 def _in_words(reason: str | None) -> str | None:
     if reason == STILL_OPEN:
-        return "it is open still: what comes may change what a rule says"
+        return "it is still open: later events may change what a rule says"
     rules = {rule.reason: rule.holds.__doc__ for rule in RULES}
     return rules.get(reason or "") or reason
 

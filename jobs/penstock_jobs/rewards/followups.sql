@@ -1,8 +1,8 @@
--- What the local judge thinks of each follow-up, by one definition, as it was computed last.
--- Grain:  session_id, turn: the turn that the message begins.
+-- The local judge's verdict on each follow-up, by the newest computation of one definition.
+-- Grain:  session_id, turn: the turn that begins with the message.
 -- Order:  session_id, turn.
--- `drawn_at` is the message's place in the hat, as `draw` has it: 56 bits of a digest.
--- Sessions that must not be learned from are left out: nobody is asked about them.
+-- `drawn_at` is the message's random place, as in `draw`: 56 bits of a digest.
+-- Sessions that refuse training are left out: nobody may see their messages.
 select rewards.session_id, try_cast(target_id as bigint) as turn, rewards.value as judged,
        outcomes.checkpoint, epoch_us(outcomes.first_ts) as first_us,
        epoch_us(outcomes.last_ts) as last_us,

@@ -1,33 +1,54 @@
-"""How each session of a bucket ends: scored, negative by rule, censored or excluded, or not yet.
+"""Outcomes of sessions, and the credit that chains and model calls get.
 
-Leaving a session out is a reward decision too: a model was seen to break its tool calls where it
-expected to fail, because such sessions were dropped. So every session has exactly one outcome: that
-of the first of RULES that holds, else the standing of its reward.
+A session is scored, negative by rule, censored, excluded or pending. Leaving a session out is a
+reward decision too: a model broke its tool calls where it expected to fail, because such sessions
+were dropped. So every session has exactly one outcome: the first of RULES that holds, else the
+standing of its reward.
+
+Sessions of a chain are worth the same. A session that is negative by rule makes its chain so,
+unless it is a subagent's. A session that refuses training excludes its chain.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock_jobs.rewards import OutcomeKind
-from penstock_jobs.rewards.bucket import TABLES, Bucket, EditParameters
-from penstock_jobs.rewards.definition import UNKNOWN, Standing
+from penstock_jobs.rewards.bucket import TABLES, Bucket, ChainMember, EditParameters
+from penstock_jobs.rewards.definition import (
+    NAME,
+    UNKNOWN,
+    Definition,
+    Standing,
+    Term,
+    combine,
+    latest_due,
+)
 from penstock_jobs.rewards.measures.edits import edit_persistence
+from penstock_jobs.rewards.measures.turns import Turn, asks, turn_facts
 from penstock_jobs.rewards.measures.work_left import WorkParameters, works
-from penstock_jobs.rewards.rows import query_rows
+from penstock_jobs.rewards.rows import (
+    REWARD_ROWS,
+    RewardRows,
+    State,
+    TargetKind,
+    query_rows,
+    row_tuples,
+)
 from penstock_jobs.rewards.texts.trail import SECOND
 
 STILL_OPEN = "still_open"
-#: A session without an end is over when nothing was heard of it for this time.
+#: A session without an end is over after this much silence.
 QUIET_US = 3_600 * SECOND
-#: An edit is kept when more of it than this share is still there.
+#: An edit is kept if a larger share of it is still there.
 _KEPT_MIN = 0.05
-#: The value of a negative by rule, unless its rewards make it even less.
+#: The highest value of a session that is negative by rule.
 _NEGATIVE = -1.0
-#: An edit that is censored or invalid for these reasons is known not to be there.
+#: Reasons of censored or invalid edits that are known to be gone.
 _NOT_THERE = ("self_rework", "nothing_written")
 _TEXTS = ("session_id", "view", "consent", "checkpoint", "error_class", "type", "payload")
 _TIME = pa.timestamp("us", tz="UTC")
@@ -38,17 +59,18 @@ _HAPPENED = pa.schema(
 
 @dataclass(frozen=True)
 class Outcome:
-    """`value` is there where the outcome is scored or negative by rule. `checkpoint` is named
-    where the agent acted by one alone."""
+    """The outcome of a session. `value` exists if it is scored or negative by rule.
+
+    `checkpoint` exists if one checkpoint alone served the session."""
 
     session_id: str
     kind: OutcomeKind
     reason: str | None = None
     value: float | None = None
     checkpoint: str | None = None
-    #: A pending one is decided by then, even without a new event.
+    #: When a pending outcome is decided, even without a new event.
     due_us: int | None = None
-    #: A scored one was scored without these rewards.
+    #: Rewards that a scored outcome lacks.
     without: str | None = None
 
 
@@ -56,46 +78,46 @@ class Outcome:
 class RuleFacts:
     consent: str
     over: bool
-    #: It repeats another session: what it has of its own is what counts.
+    #: It repeats another session. Only its own events count.
     repeats: bool
     acted: bool
     calls: tuple[bool, ...]
     edited_after_last_call: bool
-    #: The user stopped it after their last message.
+    #: The user stopped the session after their last message.
     stopped: bool
-    #: An edit is there still, or nobody knows that it is not.
+    #: Some edit is still there, or not known to be gone.
     may_be_kept: bool
 
 
 def no_train(facts: RuleFacts) -> bool:
-    """The user does not want it to be learned from."""
+    """The user refuses training on it."""
     return facts.consent == "no_train"
 
 
 def copy(facts: RuleFacts) -> bool:
-    """It repeats another session, and the agent did nothing more."""
+    """It repeats another session, and the agent did nothing else."""
     return facts.repeats and not facts.acted
 
 
 def no_agent(facts: RuleFacts) -> bool:
-    """The agent did nothing that a reward could be about."""
+    """The agent did nothing to reward."""
     return not facts.acted
 
 
 def invalid_tool_calls(facts: RuleFacts) -> bool:
-    """No tool call could be understood, or the last could not and no edit followed."""
+    """All tool calls were invalid, or the last one was and no edit followed."""
     if not facts.calls:
         return False
     return all(facts.calls) or (facts.calls[-1] and not facts.edited_after_last_call)
 
 
 def abandoned(facts: RuleFacts) -> bool:
-    """The user stopped it, and nothing that it wrote is there."""
+    """The user stopped it, and none of its text is still there."""
     return facts.stopped and not facts.may_be_kept
 
 
 class Rule(NamedTuple):
-    """The name of `holds` is the reason. `while_open`: no later event can take it back."""
+    """A rule. The name of `holds` is the reason. `while_open`: no later event can revoke it."""
 
     kind: Literal["excluded", "negative_by_rule"]
     holds: Callable[[RuleFacts], bool]
@@ -122,8 +144,9 @@ def outcomes(
     persistence: EditParameters | None = None,
     work: WorkParameters | None = None,
 ) -> list[Outcome]:
-    """One for each session, by session_id; one without a standing is censored. By the horizons of
-    `persistence` it is measured whether an edit was kept; with `work` notes are nothing kept."""
+    """Decide the outcome of each session, sorted by session_id. No standing means censored.
+
+    Horizons of `persistence` decide whether an edit is kept. With `work`, notes do not count."""
     rows = _session_facts(bucket)
     asked = [row["session_id"] for row in rows if row["stopped"] and row["edited"]]
     kept = _may_be_kept(bucket, persistence or EditParameters(), work, asked) if asked else ()
@@ -185,8 +208,9 @@ def _may_be_kept(
     work: WorkParameters | None,
     sessions: Sequence[str],
 ) -> set[str]:
-    """Those of these sessions with an edit that is there at the latest horizon at which anybody
-    knows, or of which nobody does. At 0 s everything is there: that says nothing."""
+    """Find sessions with an edit that may still be there.
+
+    The latest known horizon decides; an edit without one may be there. Horizon 0 says nothing."""
     rows = edit_persistence(bucket, persistence)
     of_sessions = pc.is_in(rows["session_id"], pa.array(sessions, pa.string()))
     is_edit = pc.equal(rows["target_kind"], "edit")
@@ -206,3 +230,175 @@ def _may_be_kept(
         return not all(row["reason"] in _NOT_THERE for row in own)
 
     return {edit[0] for edit, own in by_edit.items() if edit in counted and is_kept(own)}
+
+
+# Credit
+
+
+class Tally(NamedTuple):
+    """Counts of a session: columns of the view `outcomes`.
+
+    `asking_turns` end in a question and without an edit, as in `asked_instead`."""
+
+    checkpoint: str | None
+    outcome: OutcomeKind
+    reason: str | None
+    turns: int = 0
+    edited_turns: int = 0
+    answered_turns: int = 0
+    asking_turns: int = 0
+    tool_calls: int = 0
+    invalid_tool_calls: int = 0
+
+
+def tallies(bucket: Bucket, outcomes: Iterable[Outcome]) -> list[Tally]:
+    """Count turns and calls for each outcome. Turns in which nobody acted do not count."""
+    turns_of: defaultdict[str, list[Turn]] = defaultdict(list)
+    for turn in turn_facts(bucket):
+        if turn["asked"] or turn["model_calls"] or turn["tool_calls"] or turn["edits"]:
+            turns_of[turn["session_id"]].append(turn)
+    counted = []
+    for outcome in outcomes:
+        turns = turns_of[outcome.session_id]
+        answered = [turn for turn in turns if turn["edits"] or turn["final_text"] is not None]
+        counts = (
+            len(turns),
+            sum(turn["edits"] > 0 for turn in turns),
+            len(answered),
+            sum(not turn["edits"] and asks(turn["final_text"]) for turn in answered),
+            sum(turn["tool_calls"] for turn in turns),
+            sum(turn["invalid_tool_calls"] for turn in turns),
+        )
+        counted.append(Tally(outcome.checkpoint, outcome.kind, outcome.reason, *counts))
+    return counted
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredBucket:
+    rewards: pa.Table
+    outcomes: list[tuple[Outcome, Tally]]
+    #: When to compute a session again even without new events, in microseconds.
+    due_us: dict[str, int]
+
+
+def score_bucket(
+    bucket: Bucket, definition: Definition, consents: Mapping[str, str] | None = None
+) -> ScoredBucket:
+    rows = rewards_of(bucket, definition.terms)
+    known = standings(definition, rows, bucket.chains)
+    # The definition's horizons: then texts are compared only once.
+    of_terms = {term.reward.name: term.parameters for term in definition.terms}
+    persistence = of_terms.get("edit_persistence", EditParameters())
+    work = of_terms.get("work_left")
+    decided = outcomes(bucket, known, consents or {}, persistence, work)
+    decided = share_outcomes(decided, bucket.chains)
+    rewards = pa.concat_tables([rows, credit_rows(decided, bucket.model_calls)])
+    counted = list(zip(decided, tallies(bucket, decided), strict=True))
+    waiting = rewards.filter(pc.is_valid(rewards["due_us"]))
+    first = waiting.group_by("session_id").aggregate([("due_us", "min")])
+    due_us = dict(row_tuples(first, "session_id", "due_us_min"))
+    return ScoredBucket(rewards, counted, due_us)
+
+
+def rewards_of(bucket: Bucket, terms: Iterable[Term]) -> pa.Table:
+    tables = [term.reward.compute(bucket, term.parameters) for term in terms]
+    return pa.concat_tables([REWARD_ROWS.empty_table(), *tables])
+
+
+def standings(
+    definition: Definition, rows: pa.Table, places: Mapping[str, ChainMember]
+) -> dict[str, Standing]:
+    by_session: dict[str, Standing] = {}
+    for sessions, terms in term_standings(definition, rows, places):
+        by_session |= dict.fromkeys(sessions, combine(definition, terms))
+    return by_session
+
+
+def term_standings(
+    definition: Definition, rows: pa.Table, places: Mapping[str, ChainMember]
+) -> Iterator[tuple[set[str], dict[str, Standing]]]:
+    """Yield each chain's sessions, and the standings of its counted rewards by name."""
+
+    def chain_of(session: str) -> str:
+        return places[session].chain if session in places else session
+
+    horizons = {term.reward.name: term.horizon_s for term in definition.counted()}
+    rows = rows.filter(pc.equal(rows["target_kind"], "session"))
+    members: defaultdict[str, set[str]] = defaultdict(set)
+    for session in [*rows["session_id"].unique().to_pylist(), *places]:
+        members[chain_of(session)].add(session)
+    rows = rows.filter(pc.is_in(rows["name"], pa.array(horizons, pa.string())))
+    names = ("session_id", "name", "horizon_s", *Standing._fields)
+    parts: defaultdict[str, defaultdict[str, list[Standing]]]
+    parts = defaultdict(lambda: defaultdict(list))
+    for session, name, horizon_s, *part in row_tuples(rows, *names):
+        if horizon_s == horizons[name]:
+            parts[chain_of(session)][name].append(Standing(*part))
+    for chain, sessions in members.items():
+        yield sessions, {name: together(own) for name, own in parts[chain].items()}
+
+
+def together(parts: Sequence[Standing]) -> Standing:
+    """Combine parts into their weighted mean, or into the reason why there is none."""
+    if len(parts) == 1:
+        return parts[0]._replace(weight=1.0)
+    waiting = [part for part in parts if part.state == "pending"]
+    if waiting:
+        return Standing("pending", due_us=latest_due(part.due_us for part in waiting))
+    scored = [(part.weight, part.value) for part in parts if part.value is not None]
+    if total := sum(weight for weight, _ in scored):
+        return Standing("scored", sum(weight * value for weight, value in scored) / total)
+    if scored:
+        return Standing("scored", sum(value for _, value in scored) / len(scored))
+    counts = Counter((part.state, part.reason) for part in parts)
+    state, reason = min(counts, key=lambda kind: (-counts[kind], str(kind)))
+    return Standing(state, reason=reason)
+
+
+def share_outcomes(decided: Sequence[Outcome], places: Mapping[str, ChainMember]) -> list[Outcome]:
+    worst: dict[str, Outcome] = {}
+    for outcome in decided:
+        place = places.get(outcome.session_id)
+        if place is not None and (
+            outcome.reason == no_train.__name__
+            or (outcome.kind == "negative_by_rule" and not place.subagent)
+        ):
+            worst[place.chain] = min(
+                (worst.get(place.chain, outcome), outcome),
+                key=lambda outcome: (outcome.kind != "excluded", outcome.value or 0.0),
+            )
+
+    def ruled(outcome: Outcome) -> Outcome:
+        place = places.get(outcome.session_id)
+        ruling = worst.get(place.chain) if place else None
+        if ruling is None or (outcome.kind == "excluded" and ruling.kind != "excluded"):
+            return outcome
+        return replace(ruling, session_id=outcome.session_id, checkpoint=outcome.checkpoint)
+
+    return [ruled(outcome) for outcome in decided]
+
+
+def credit_rows(decided: Sequence[Outcome], model_calls: pa.Table) -> pa.Table:
+    """Make rows for sessions and model calls. Excluded outcomes are censored there."""
+    rows = RewardRows(NAME)
+    targets: list[tuple[str, tuple[TargetKind, str], str | None]] = [
+        (outcome.session_id, ("session", outcome.session_id), outcome.checkpoint)
+        for outcome in decided
+    ]
+    if model_calls.num_rows:
+        calls = row_tuples(model_calls, "session_id", "call_id", "event_id", "checkpoint")
+        targets += [
+            (session, ("model_call", call or event), checkpoint)
+            for session, call, event, checkpoint in calls
+        ]
+    by_session = {outcome.session_id: outcome for outcome in decided}
+    for session, target, checkpoint in targets:
+        if (outcome := by_session.get(session)) is None:
+            continue
+        reason, due_us = outcome.without or outcome.reason, outcome.due_us
+        if outcome.kind in ("negative_by_rule", "excluded"):
+            reason = f"{outcome.kind}: {outcome.reason}"
+        state: State | None = "pending" if outcome.kind == "pending" else None
+        value = outcome.value
+        rows.add(session, target, value, reason, state=state, due_us=due_us, checkpoint=checkpoint)
+    return rows.table()

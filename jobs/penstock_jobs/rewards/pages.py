@@ -1,5 +1,4 @@
-"""Pages of rewards: how they are spread, what checkpoints do otherwise than the one before, two
-definitions on the same sessions, and labels for messages."""
+"""Pages of rewards: distributions, monitors of checkpoints, two definitions, and labels."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -47,14 +46,14 @@ _TONES = {
     "scored": "good", "negative_by_rule": "bad", "censored": "warn", "excluded": "s5",
     "pending": "info", "invalid": "bad",
 }  # fmt: skip
-#: Of a reward, in the order in which pages have them.
+#: States of a reward, in the order of pages.
 STATES = ("scored", "pending", "censored", "invalid", "excluded")
 _BINS = 24
 _HISTOGRAMS_MAX = 60
 
 
 class RewardsRequest(Request):
-    """`since` is a time, or an age such as 7d. The reward `name` is drawn at all horizons."""
+    """Filters. `since` is a time, or an age such as 7d. `name` shows a reward at all horizons."""
 
     definition: str = ""
     name: str = ""
@@ -64,7 +63,7 @@ class RewardsRequest(Request):
 
 
 class MonitorsRequest(Request):
-    """Without names the newest checkpoint is compared with the one before."""
+    """Two checkpoints; by default the newest and the previous one."""
 
     definition: str = ""
     before: str = ""
@@ -90,8 +89,9 @@ def _definitions(visitor: Visitor) -> list[DefinitionAnswer]:
 
 
 def _chosen(known: list[DefinitionAnswer], text: str) -> DefinitionAnswer | None:
-    """The definition of this name or version, else the default one, else what ran last. Raises
-    InvalidInput."""
+    """Find a definition by name or version, else the default, else the newest run.
+
+    Raises InvalidInput."""
     if not text:
         known = [each for each in known if each.name == "default"] or known
         return known[0] if known else None
@@ -102,8 +102,9 @@ def _chosen(known: list[DefinitionAnswer], text: str) -> DefinitionAnswer | None
 
 
 def chosen_rewards(variables: Mapping[str, str], *files: str) -> OwnQuery:
-    """These statements, over the tables `chosen`, of sessions, and `reward_groups`. `variables` are
-    `version`, `checkpoint`, `project` and `since_us`; what is empty chooses all."""
+    """Make a query of these statements over the tables `chosen` and `reward_groups`.
+
+    `variables` are `version`, `checkpoint`, `project` and `since_us`; empty ones choose all."""
     tables = {"chosen": "chosen_sessions.sql", "reward_groups": "reward_groups.sql"}
     sql, *others = (page_sql(_PACKAGE, file) for file in files)
     return OwnQuery(
@@ -160,8 +161,9 @@ def _rewards(visitor: Visitor, request: RewardsRequest) -> Content:
 def reward_charts(
     rows: Iterable[Row], *, all_horizons: bool = False
 ) -> list[tuple[str, Row, Markup]]:
-    """Of each reward its label, what is known of it, and its histogram: at the longest horizon that
-    at least half of its sessions have, or at all of them."""
+    """Return label, facts and histogram of each reward.
+
+    They are at the longest horizon that half of its sessions have, or at all horizons."""
     found: dict[str, dict[int | None, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         found[row["name"]][row["horizon_s"]].append(row)
@@ -174,7 +176,7 @@ def reward_charts(
         for horizon_s in horizons:
             own = by_horizon[horizon_s]
             label = _at_horizon(name, horizon_s)
-            chart = histogram(_bins(own), title=f"How {label} is spread", value_format=_value)
+            chart = histogram(_bins(own), title=f"Distribution of {label}", value_format=_value)
             charts.append((label, own[0], chart))
     return charts[:_HISTOGRAMS_MAX]
 
@@ -186,7 +188,7 @@ def _at_horizon(name: str, horizon_s: int | None) -> str:
 def _bins(rows: list[Row]) -> list[tuple[float, float, float]]:
     low, high = rows[0]["low"], rows[0]["high"]
     counts = {row["bin"]: row["in_bin"] for row in rows}
-    width = (high - low) / _BINS or 0.01  # all values may be the same
+    width = (high - low) / _BINS or 0.01  # all values may be equal
     return [
         (low + number * width, low + (number + 1) * width, counts.get(number, 0))
         for number in range(_BINS)
@@ -218,8 +220,8 @@ def _worth_chart(kind: str, rows: list[Row]) -> Markup:
     ]
     return interval_chart(
         marks,
-        title=f"What sessions were worth, by {kind}",
-        description="The median, and the tenth and ninetieth percentiles.",
+        title=f"Value of sessions by {kind}",
+        description="Median, p10 and p90.",
         value_format=_value,
         width=WIDTH,
     )
@@ -309,7 +311,7 @@ def _compare(visitor: Visitor, question: ComparisonPage) -> Content:
     chart = interval_chart(
         rows,
         title="Means by both definitions",
-        description="The dot is the second definition, the stroke the first.",
+        description="Dot: the second definition. Stroke: the first.",
         value_format=_value,
     )
     return content | {"compared": compared, "chart": chart}
@@ -344,8 +346,9 @@ AskedT = TypeVar("AskedT", NextLabelRequest, EffectRequest)
 
 
 def _of_known_definition(visitor: Visitor, question: AskedT) -> tuple[list[str], AskedT]:
-    """The names of definitions, and the question about one of them: who came without a name asks
-    for the default one, which need not have run."""
+    """Return names of definitions, and the request with a known one.
+
+    The default definition, which a request without a name asks for, need not have run."""
     names = list(dict.fromkeys(each.name for each in _definitions(visitor)))
     if names and question.definition not in names:
         question = msgspec.structs.replace(question, definition=names[0])
@@ -356,13 +359,13 @@ def _of_known_definition(visitor: Visitor, question: AskedT) -> tuple[list[str],
 def _give(visitor: Visitor, form: LabelForm) -> Redirect:
     names = LabelOrder.__struct_fields__
     given = visitor.call(LABEL, LabelOrder(**{name: getattr(form, name) for name in names}))
-    return _to_queue(form, f"Kept: {(given.label or '').replace('_', ' ')}. u undoes it.")
+    return _to_queue(form, f"Stored: {(given.label or '').replace('_', ' ')}. u undoes it.")
 
 
 @PAGES.form("/labels/undo", "Undo")
 def _take_back(visitor: Visitor, form: UndoForm) -> Redirect:
     taken = visitor.call(UNDO, UndoRequest(definition=form.definition))
-    told = f"Your label of session {taken.session_id}, turn {taken.turn} is taken back."
+    told = f"Your label of session {taken.session_id}, turn {taken.turn} was undone."
     return _to_queue(form, "".join(each if each.isprintable() else "?" for each in told))
 
 
@@ -371,7 +374,7 @@ def _to_queue(form: LabelForm | UndoForm, told: str) -> Redirect:
 
 
 @PAGES.page(
-    "/labels/rates", "What labels did", "label_rates.html.jinja", reads_rows=True, remembered=True
+    "/labels/rates", "Effect of labels", "label_rates.html.jinja", reads_rows=True, remembered=True
 )
 def _effect(visitor: Visitor, request: EffectRequest) -> Content:
     names, request = _of_known_definition(visitor, request)
@@ -386,7 +389,7 @@ def _effect(visitor: Visitor, request: EffectRequest) -> Content:
     return content | {
         "effect": effect,
         "checkpoints_chart": _rate_chart("Dissatisfied users by checkpoint", named),
-        "steps_chart": _rate_chart("The rate over all sessions as labels came in", stepwise),
+        "steps_chart": _rate_chart("The rate over all sessions by number of labels", stepwise),
     }
 
 
@@ -396,5 +399,5 @@ def _rate_chart(title: str, steps: Iterable[tuple[str, LabelStep | CheckpointLab
         note = f"{'too few: ' if step.value is None else ''}{step.drawn} drawn"
         ends = (step.low, step.value, step.high)
         marks.append(Interval(label, *ends, margin=step.judged, note=note))
-    description = "With 95 % intervals; the stroke is what the judge alone says."
+    description = "With 95 % intervals. Stroke: the uncorrected judge."
     return interval_chart(marks, title=title, description=description, value_format=share)

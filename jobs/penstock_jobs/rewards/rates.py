@@ -1,9 +1,9 @@
-"""How often the sessions of a checkpoint end in which way, and an alarm when a rate moves.
+"""Rates of outcomes and behaviour by checkpoint, and an alarm when a rate moves.
 
-A rate of turns or calls is the mean of the sessions' own rates, since those of one session resemble
-each other. Two checkpoints are compared by Welch's test. A 0 and a 1 are added to either side for
-its variance (Agresti and Caffo's correction), and Holm's method corrects the p-values: `alpha`
-bounds how often any rate is called moved when none has.
+A rate of turns or calls is the mean of the sessions' own rates, since turns of a session are alike.
+Two checkpoints are compared by Welch's test. A 0 and a 1 are added to each side for the variance
+(Agresti and Caffo), and Holm's method corrects the p-values: `alpha` bounds the chance of any false
+alarm.
 """
 
 from collections import defaultdict
@@ -21,7 +21,6 @@ from penstock.core.errors import InvalidInput
 from penstock.lake.lake import Lake
 from penstock.lake.query.lake_query import OwnQuery
 from penstock_jobs.rewards import OutcomeKind
-from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.followups.dissatisfaction import RATE as DISSATISFIED_RATE
 from penstock_jobs.rewards.followups.dissatisfaction import (
     Dissatisfaction,
@@ -31,9 +30,8 @@ from penstock_jobs.rewards.followups.dissatisfaction import (
     t_tails,
 )
 from penstock_jobs.rewards.followups.dissatisfaction import difference as corrected_difference
-from penstock_jobs.rewards.followups.judged_follow_ups import read_follow_ups
-from penstock_jobs.rewards.measures.turns import Turn, asks, turn_facts
-from penstock_jobs.rewards.outcomes import Outcome
+from penstock_jobs.rewards.followups.labels import read_follow_ups
+from penstock_jobs.rewards.outcomes import Tally
 from penstock_jobs.rewards.rows import encoded, sql_of
 
 Values = NDArray[np.float64]
@@ -42,35 +40,20 @@ Verdict = Literal["moved", "steady", "unknown"]
 Row = dict[str, Any]
 
 
-class Tally(NamedTuple):
-    """What happened in a session, counted: columns of the view `outcomes`. `asking_turns` end in a
-    question and without an edit, as `asked_instead` has it."""
-
-    checkpoint: str | None
-    outcome: OutcomeKind
-    reason: str | None
-    turns: int = 0
-    edited_turns: int = 0
-    answered_turns: int = 0
-    asking_turns: int = 0
-    tool_calls: int = 0
-    invalid_tool_calls: int = 0
-
-
 class Share(NamedTuple):
-    """`hits` of `of` in a session, or in each of several; one with `of` 0 is not in the rate."""
+    """`hits` out of `of`, for a session or for arrays of them. `of` 0 is not in the rate."""
 
     hits: Any
     of: Any
 
 
 def _ended(kind: OutcomeKind) -> Callable[[Any], Share]:
-    """Pending sessions do not count: how many there are only says how old they are."""
+    """Make the share of an outcome. Pending sessions do not count: they are merely young."""
     return lambda tally: Share(tally.outcome == kind, tally.outcome != "pending")
 
 
-#: The watched rates, of a Tally or of columns with its names. The share of scored sessions is what
-#: the first three leave.
+#: The watched rates, for a Tally or for columns with its names. Scored sessions are the remainder
+#: of the first three.
 RATES: Mapping[str, Callable[[Any], Share]] = {
     "negative_by_rule": _ended("negative_by_rule"),
     "censored": _ended("censored"),
@@ -84,7 +67,7 @@ RATES: Mapping[str, Callable[[Any], Share]] = {
 
 @dataclass(frozen=True, eq=False)
 class Rate:
-    """`values` are the sessions' own rates; `value`, their mean, is None if there are none."""
+    """A rate. `values` are the rates of sessions, `value` their mean; None without sessions."""
 
     hits: int
     of: int
@@ -103,7 +86,7 @@ class Rate:
 
 @dataclass(frozen=True, eq=False)
 class CheckpointRates:
-    """The checkpoint is None for sessions that had several or named none."""
+    """Rates of a checkpoint; None for sessions with several or none."""
 
     checkpoint: str | None
     sessions: int
@@ -115,16 +98,18 @@ class CheckpointRates:
 @dataclass(frozen=True)
 class Watch:
     alpha: float = 0.01
-    #: Smaller differences are no alarm, however certain.
+    #: Smaller differences are no alarm, however significant.
     effect_min: float = 0.01
-    #: With fewer sessions on either side the verdict is unknown.
+    #: With fewer sessions on a side the verdict is unknown.
     sessions_min: int = 30
 
 
 @dataclass(frozen=True)
 class RateChange:
-    """A rate at two checkpoints. `interval` holds after − before with the confidence 1 − alpha,
-    for this rate alone; `p` is corrected for all that are watched."""
+    """A rate at two checkpoints.
+
+    `interval` covers after − before with confidence 1 − alpha, for this rate alone. `p` is
+    corrected for all watched rates."""
 
     rate: str
     verdict: Verdict
@@ -144,33 +129,12 @@ class RateChange:
         )
 
 
-def tallies(bucket: Bucket, outcomes: Iterable[Outcome]) -> list[Tally]:
-    """One for each outcome. Turns in which nobody did anything are not counted."""
-    turns_of: defaultdict[str, list[Turn]] = defaultdict(list)
-    for turn in turn_facts(bucket):
-        if turn["asked"] or turn["model_calls"] or turn["tool_calls"] or turn["edits"]:
-            turns_of[turn["session_id"]].append(turn)
-    counted = []
-    for outcome in outcomes:
-        turns = turns_of[outcome.session_id]
-        answered = [turn for turn in turns if turn["edits"] or turn["final_text"] is not None]
-        counts = (
-            len(turns),
-            sum(turn["edits"] > 0 for turn in turns),
-            len(answered),
-            sum(not turn["edits"] and asks(turn["final_text"]) for turn in answered),
-            sum(turn["tool_calls"] for turn in turns),
-            sum(turn["invalid_tool_calls"] for turn in turns),
-        )
-        counted.append(Tally(outcome.checkpoint, outcome.kind, outcome.reason, *counts))
-    return counted
-
-
 def read_rates(
     lake: Lake, version: str, tenant: str, since_us: int | None = None
 ) -> list[CheckpointRates]:
-    """Each checkpoint's, in the order of the median times when its sessions began, then by name;
-    sessions of several checkpoints or none come last."""
+    """Read rates of all checkpoints, by the median start of their sessions, then by name.
+
+    Sessions of several checkpoints or none come last."""
     parameters = {"version": version, "since_us": since_us}
     rows = _query(lake, "rates.sql", "outcomes", parameters, tenant)
     rates = _rates_of(rows)
@@ -188,7 +152,7 @@ def read_rates(
 
 
 def compare_definitions(lake: Lake, before: str, after: str, tenant: str) -> list[Row]:
-    """There is a row for each reward and horizon, over the sessions that both versions have."""
+    """Return a row for each reward and horizon, over sessions that both versions have."""
     versions = {"before": before, "after": after}
     rows: list[Row] = _query(lake, "compare.sql", "rewards", versions, tenant).to_pylist()
     return rows
@@ -236,12 +200,13 @@ def _rates_of(tallies: pa.Table) -> dict[str | None, CheckpointRates]:
 def checkpoint_pair(
     checkpoints: Iterable[CheckpointRates], before: str, after: str
 ) -> tuple[CheckpointRates, CheckpointRates] | None:
-    """The two checkpoints to compare: the named ones, else the newest and the one before. Raises
-    InvalidInput."""
+    """Choose two checkpoints: the named ones, else the newest and the previous one.
+
+    Raises InvalidInput."""
     named = {rates.checkpoint: rates for rates in checkpoints if rates.checkpoint is not None}
     for name in (before, after):
         if name and name not in named:
-            why = f"it has no sessions here; known: {', '.join(named) or 'none'}"
+            why = f"it has no sessions; known checkpoints: {', '.join(named) or 'none'}"
             raise InvalidInput(what=f"The checkpoint {name!r}", why=why)
     order = list(named)
     after = after or next((name for name in reversed(order) if name != before), "")
@@ -253,8 +218,9 @@ def checkpoint_pair(
 def rate_changes(
     before: CheckpointRates, after: CheckpointRates, watch: Watch | None = None
 ) -> list[RateChange]:
-    """One for each rate, in the order of RATES. The sessions of both have to be independent, and
-    to have had the same time to ripen."""
+    """Compare each rate, in the order of RATES.
+
+    Sessions of both checkpoints must be independent and equally old."""
     watch = watch or Watch()
     pairs = {name: (before.rates[name], after.rates[name]) for name in RATES}
     tests = {
@@ -268,7 +234,7 @@ def rate_changes(
         values[DISSATISFIED_RATE] = old_rate.value, new_rate.value
         if test := corrected_difference(old_rate, new_rate, watch.alpha):
             tests[DISSATISFIED_RATE] = test
-    # Rates that are unknown are counted too, so that the correction does not depend on the data.
+    # Unknown rates count too, so that the correction does not depend on the data.
     p_values = holm({name: test.p for name, test in tests.items()}, len(values))
     changes = []
     for name, (old_value, new_value) in values.items():
@@ -284,12 +250,11 @@ def rate_changes(
 
 
 def welch(before: Values, after: Values, alpha: float) -> MeanDifference:
-    """The test is two-sided. Values lie between 0 and 1; either side has at least one."""
+    """Run Welch's two-sided test. Values lie in 0 to 1; each side has at least one."""
     difference = float(after.mean() - before.mean())
     padded = [np.append(values, (0.0, 1.0)) for values in (before, after)]
     parts = [float(values.var(ddof=1)) / values.size for values in padded]
-    # As if there were no difference: else a small side whose values happen to be alike would pass
-    # for one that is known exactly.
+    # At least the pooled error: a small side of equal values must not count as known exactly.
     pooled = float(np.concatenate(padded).var(ddof=1)) * sum(1 / values.size for values in padded)
     error = sqrt(max(sum(parts), pooled))
     sides = zip(parts, padded, strict=True)
@@ -300,7 +265,7 @@ def welch(before: Values, after: Values, alpha: float) -> MeanDifference:
 
 
 def holm(p_values: Mapping[str, float], count: int) -> dict[str, float]:
-    """The correction is for `count` tests, also for those that are not in `p_values`."""
+    """Correct p-values by Holm's method for `count` tests, including absent ones."""
     corrected: dict[str, float] = {}
     least = 0.0
     for rank, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):

@@ -1,5 +1,5 @@
--- How the sessions of each checkpoint ended, by one definition, and what happened in them.
--- Grain: one session, as it was computed last.
+-- Outcomes and counts of sessions with their checkpoints, by one definition.
+-- Grain: session, the newest computation.
 select checkpoint, outcome, reason, epoch_us(first_ts) as start_us, turns, edited_turns, answered_turns, asking_turns,
        tool_calls, invalid_tool_calls
 from outcomes

@@ -1,4 +1,4 @@
--- Which of these sessions say `no_train` themselves.
+-- Sessions among these that say `no_train` themselves.
 -- Grain:  session_id.
 -- Order:  session_id.
 select session_id

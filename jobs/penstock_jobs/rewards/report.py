@@ -1,4 +1,4 @@
-"""The results of runs, sessions, checkpoints and judges, as a person reads them in a terminal."""
+"""Results of runs, sessions, checkpoints and judges, as shown in a terminal."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,11 +14,11 @@ from penstock_jobs.rewards.followups.judge import Evaluation, Quality
 from penstock_jobs.rewards.history.git_history import HistoryGaps
 from penstock_jobs.rewards.history.git_repository import Repository
 from penstock_jobs.rewards.rates import CheckpointRates
-from penstock_jobs.rewards.runs import OutcomeKind, RewardRunReport, RowKind
+from penstock_jobs.rewards.runs import OutcomeGroup, RewardRunReport, RowGroup
 
 _STATES = ("scored", "pending", "censored", "invalid")
 _OUTCOMES = ("scored", "negative_by_rule", "pending", "censored", "excluded")
-#: A reward is counted by the smallest thing that it is about; the rest is made of those.
+#: A reward is counted by its smallest target; larger ones are made of those.
 _SMALLEST_FIRST = ("edit", "turn", "session")
 _REASONS_MAX = 3
 _REASON_CHARS_MAX = 80
@@ -26,7 +26,7 @@ Row = dict[str, Any]
 
 
 def report_document(report: RewardRunReport) -> dict[str, Any]:
-    def counts(items: Iterable[tuple[RowKind | OutcomeKind, int]]) -> list[Row]:
+    def counts(items: Iterable[tuple[RowGroup | OutcomeGroup, int]]) -> list[Row]:
         ordered = sorted(items, key=lambda item: tuple(map(str, item[0])))
         return [{**kind._asdict(), "count": count} for kind, count in ordered]
 
@@ -68,17 +68,17 @@ def show_gaps(repository: Repository, gaps: HistoryGaps) -> None:
         known = f"{time_of(gaps.known_until_us):%Y-%m-%d %H:%M} UTC"
         _say(
             f"The clone {repository.directory} knows {repository.branch} up to {known}:"
-            f" {gaps.unanswered} looks at files after that were not answered."
-            " Fetch, bring the branch up to it or name another with --branch, and run again."
+            f" {gaps.unanswered} later horizons of edits were not answered."
+            " Fetch, update the branch or name another with --branch, and run again."
         )
     if gaps.unreadable:
         _say(
-            f"The clone {repository.directory} lacks {gaps.unreadable} objects of commits, as a"
-            " shallow or partial clone does: their files say nothing."
+            f"The clone {repository.directory} lacks {gaps.unreadable} objects, as a shallow or"
+            " partial clone does: their files were not compared."
         )
 
 
-def _reward_lines(rows: Mapping[RowKind, int]) -> Iterable[list[object]]:
+def _reward_lines(rows: Mapping[RowGroup, int]) -> Iterable[list[object]]:
     for name in sorted({row.name for row in rows}, key=lambda name: (name == NAME, name)):
         kinds = {row.target_kind for row in rows if row.name == name}
         kind = next(candidate for candidate in _SMALLEST_FIRST if candidate in kinds)
@@ -123,7 +123,7 @@ def show_rates(checkpoints: Sequence[CheckpointRates]) -> None:
 
 
 def _corrected_cells(dissatisfied: Dissatisfaction) -> list[object]:
-    """The judge's own rate is no estimate: it stands in a column of its own."""
+    """Format a corrected rate. The judge's own rate is no estimate and has its own column."""
     rate, interval = dissatisfied.rate, dissatisfied.interval()
     value = short(rate.value) if interval else "unknown"
     ends = [short(end) for end in interval] if interval else ["", ""]
@@ -170,7 +170,7 @@ def short(value: object) -> object:
 def show_explanation(explanation: Explanation) -> None:
     _say(explanation.sentence())
     if len(explanation.chain) > 1:
-        _say("It shares its reward with its chain:")
+        _say("Its chain shares the reward:")
         rows = [[own.session_id, own.outcome, own.reason, short(own.value)]
                 for own in explanation.chain]  # fmt: skip
         show_table(["session", "outcome", "why", "worth"], rows)
@@ -186,7 +186,7 @@ def show_explanation(explanation: Explanation) -> None:
     show_table(["term", "weight", "value", "adds", "why"], rows)
     if explanation.total is not None:
         clip = explanation.clip
-        bounds = f", kept within {clip[0]:g} and {clip[1]:g}" if clip else ""
+        bounds = f", clipped to {clip[0]:g} … {clip[1]:g}" if clip else ""
         _say(f"Together they are {explanation.total:+.3f}{bounds}.")
     _say("")
 
@@ -223,7 +223,7 @@ def _duration(seconds: int) -> str:
 
 
 def _say(text: str) -> None:
-    """Ids and paths are as producers sent them: a line break in one begins no line."""
+    """Print a line. Line breaks in ids and paths of producers are escaped."""
     show_text(visible_line(text))
 
 
@@ -231,7 +231,7 @@ def show_evaluation(name: str, evaluation: Evaluation) -> None:
     unjudged = ", ".join(f"{reason} {count}" for reason, count in evaluation.unjudged.items())
     _say(
         f"{evaluation.judge}, {name}: {evaluation.examples} messages,"
-        f" {evaluation.accuracy:.0%} of the labels found; of dissatisfied Brier"
+        f" accuracy {evaluation.accuracy:.0%}; dissatisfied: Brier score"
         f" {evaluation.brier:.3f}, calibration error"
         f" {evaluation.dissatisfied_calibration_error:.3f}"
         + (f"; without an answer: {unjudged}" if unjudged else "")
@@ -253,7 +253,7 @@ def show_evaluation(name: str, evaluation: Evaluation) -> None:
         ]
         for row in evaluation.dissatisfied_reliability
     ]
-    show_table(["dissatisfied, as the judge sees it", "on average", "it was", "messages"], bins)
+    show_table(["predicted dissatisfied", "mean", "observed", "messages"], bins)
     _say("")
 
 

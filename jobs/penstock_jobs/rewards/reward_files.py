@@ -1,8 +1,8 @@
-"""Rewards as files: immutable Parquet, live from one commit on, like segments.
+"""Files of rewards: immutable Parquet, live from a commit on, like segments.
 
-A file holds the rewards of some sessions by one definition as of one moment, and beside it lies one
-of their outcomes. A session that is computed again is in a later file too; which of its rows count
-is decided when they are read, by `computed_at`.
+A file holds the rewards of some sessions by one definition as of one moment, next to a file of
+their outcomes. A session that is computed again is in a later file too; `computed_at` decides at
+reading which rows count.
 """
 
 import uuid
@@ -49,7 +49,7 @@ class RewardFile:
     sessions: int
     sessions_bytes: int
     sessions_sha256: str
-    #: The newest commit whose events its sessions were computed from.
+    #: The newest commit whose events were used.
     lake_snap: int
 
 
@@ -62,7 +62,7 @@ def write_rewards(
     rewards: pa.Table,
     outcomes: pa.Table,
 ) -> RewardFile:
-    """Writes both files of a tenant's rows, sorted; no query sees them before `add_rewards`."""
+    """Write both files of a tenant's rows, sorted. Invisible until `add_rewards`."""
     name = f"rewards/{tenant_folder(tenant)}/{version}/{uuid.uuid4().hex[:16]}.parquet"
     announce_files(lake.database, [name], NO_PARTITION, owner=uuid.uuid4().hex)
     written = _write(lake.store, name, rewards.cast(REWARD_FILE_ROWS), _REWARD_ORDER)
@@ -101,7 +101,7 @@ def _write(store: ObjectStore, name: str, rows: pa.Table, columns: Sequence[str]
 
 
 def _in_order(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """Sorts as `sort_by` in a fourth of the time: a row's values become one number."""
+    """Sort as `sort_by` does in a quarter of the time: a row's values become one number."""
     key, size = np.zeros(rows.num_rows, np.int64), 1
     for name in columns:
         values = pc.unique(rows[name])
@@ -120,7 +120,7 @@ def read_rows(store: ObjectStore, name: str, columns: Sequence[str] | None = Non
 
 
 def add_rewards(connection: Connection, file: RewardFile, snap: int | None = None) -> int:
-    """The file is part of the lake from the end of this transaction on. Raises FileLost."""
+    """Make the file part of the lake at the end of the transaction. Raises FileLost."""
     if not withdraw_intents(connection, [file.name]):
         raise FileLost(name=file.name)
     snap = next_snap(connection, "rewards") if snap is None else snap
@@ -131,7 +131,7 @@ def add_rewards(connection: Connection, file: RewardFile, snap: int | None = Non
 def rewards_at(
     database: Database, snap: int, version: str | None = None, tenant: str | None = None
 ) -> list[RewardFile]:
-    """Files that a reader at `snap` sees, of one definition or tenant or of all."""
+    """List files that a reader at `snap` sees, of one definition or tenant or of all."""
     columns = [reward_file.c[name] for name in RewardFile.__dataclass_fields__]
     query = sa.select(*columns).where(visible_at(snap, reward_file)).order_by(reward_file.c.id)
     if tenant is not None:
@@ -143,8 +143,9 @@ def rewards_at(
 
 
 def merge_small(lake: Lake, version: str) -> None:
-    """Merge small files, so that a query opens few. Raises LakeDamaged, FileLost, what the store
-    raises."""
+    """Merge small files, so that queries open few.
+
+    Raises LakeDamaged, FileLost, what the store raises."""
     with pinned(lake.database, None, renewed=True) as pin:
         live = rewards_at(lake.database, pin.snap, version)
         count_min = lake.settings.room(LakeSettings).compaction_segments_min
@@ -166,7 +167,7 @@ def _write_merged(lake: Lake, group: Sequence[RewardFile]) -> RewardFile:
 def _replace_merged(
     connection: Connection, group: Sequence[RewardFile], merged: RewardFile
 ) -> None:
-    """Raises CompactionConflict where another merge was faster, FileLost."""
+    """Swap in a merged file. Raises CompactionConflict if another merge was faster, FileLost."""
     snap = next_snap(connection, "merge_rewards")
     names = [file.name for file in group]
     live = reward_file.c.name.in_(names) & reward_file.c.removed_snap.is_(None)
@@ -188,7 +189,7 @@ def bind_views(sources: ViewSources, views: frozenset[str]) -> None:
     names = [file.name for file in files]
     outcomes, columns = list(map(sessions_name, names)), OUTCOME_FILE_ROWS
     sources.bind_files("stored_outcomes", outcomes, columns, with_paths=True)
-    # Who asks for a session's rewards reads the one file beside its outcome.
+    # A query for one session reads only the file beside its outcome.
     rows = "read_parquet(paths)"
     if not sources.bind_paths("stored_rewards", names):
         rows = "no_rewards"

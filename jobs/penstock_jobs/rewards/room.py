@@ -1,4 +1,4 @@
-"""What rewards bring."""
+"""The room of rewards."""
 
 from types import ModuleType
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""The rows of rewards and of outcomes: as rewards give them, and as files hold them."""
+"""Rows of rewards and outcomes, as computed and as stored in files."""
 
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
@@ -19,9 +19,9 @@ def _needed(*names: str, kind: pa.DataType | None = None) -> list[pa.Field]:
     return [pa.field(name, kind or pa.string(), nullable=False) for name in names]
 
 
-#: `due_us` is of pending rows: by that moment, in microseconds since 1970, the row will be pending
-#: no more, even if no new event comes. A pending row without it waits for an event. On a censored
-#: row it is when to compute the session again, because a later run may know more.
+#: `due_us` of a pending row is when it is decided even without a new event, in microseconds since
+#: 1970; without it the row waits for an event. On a censored row it is when to compute the session
+#: again, because a later run may know more.
 REWARD_ROWS = pa.schema(
     [
         *_needed("session_id", "target_kind", "target_id", "name"),
@@ -61,7 +61,7 @@ _VARYING = [name for name in REWARD_ROWS.names if name not in ("name", "horizon_
 
 
 def row_tuples(table: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
-    """The rows as tuples of these columns, with times in microseconds."""
+    """Yield rows as tuples of these columns, with times in microseconds."""
 
     def values(column: pa.ChunkedArray) -> list[Any]:
         is_time = pa.types.is_timestamp(column.type)
@@ -72,7 +72,7 @@ def row_tuples(table: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
 
 
 def encoded(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], pa.Array]:
-    """The number of each value, null among them, and the values in the order of their coming."""
+    """Encode a column as numbers and distinct values, null included, in order of appearance."""
     values = column.dictionary_encode(null_encoding="encode").combine_chunks()
     return values.indices.to_numpy().astype(np.int64), values.dictionary
 

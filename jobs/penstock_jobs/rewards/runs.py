@@ -1,8 +1,8 @@
 """A run of a definition over the lake: buckets on the executor, each result committed once.
 
-A worker reads a bucket of sessions, scores it and writes a file of rewards, which is committed with
-the moments when its sessions mature. Two runs at once do some work twice and harm nothing: of two
-computations of a session the one as of a later moment counts.
+A worker reads a bucket of sessions, scores it and writes a file of rewards. The commit includes the
+times when its sessions mature. Two simultaneous runs only do some work twice: the computation as of
+the later moment counts.
 """
 
 import gc
@@ -24,16 +24,21 @@ from penstock.lake.lake import Lake
 from penstock_jobs.rewards import due_sessions, reward_bucket_bytes
 from penstock_jobs.rewards.bucket import Bucket as RewardBucket
 from penstock_jobs.rewards.bucket import EditParameters, Relations, as_bucket, later
-from penstock_jobs.rewards.credit import ScoredBucket, score_bucket
 from penstock_jobs.rewards.definition import Definition, columns_of, parse_definition
 from penstock_jobs.rewards.due_sessions import Progress, SessionFilter
 from penstock_jobs.rewards.followups.labels import labels_of
 from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge
-from penstock_jobs.rewards.history.chains import relations_of, repeated, with_decisions
 from penstock_jobs.rewards.history.git_history import HISTORY_VERSION, HistoryGaps, with_history
 from penstock_jobs.rewards.history.git_repository import Repository
-from penstock_jobs.rewards.outcomes import Outcome, copy, no_agent
-from penstock_jobs.rewards.rates import Tally
+from penstock_jobs.rewards.history.session_chains import relations_of, repeated, with_decisions
+from penstock_jobs.rewards.outcomes import (
+    Outcome,
+    ScoredBucket,
+    Tally,
+    copy,
+    no_agent,
+    score_bucket,
+)
 from penstock_jobs.rewards.reward_files import RewardFile, add_rewards, merge_small, write_rewards
 from penstock_jobs.rewards.rows import OUTCOME_FILE_ROWS, REWARD_FILE_ROWS, row_tuples
 
@@ -42,20 +47,20 @@ from penstock_jobs.rewards.rows import OUTCOME_FILE_ROWS, REWARD_FILE_ROWS, row_
 class RunRequest:
     definition: Definition
     sessions: SessionFilter = field(default_factory=SessionFilter)
-    #: Those that the definition has never computed, instead of what changed or matured.
+    #: Compute never computed sessions instead of changed or matured ones.
     backfill: bool = False
-    #: Its commits are later states of the edited files, beside what the lake holds.
+    #: Its commits are further states of the edited files.
     repository: Repository | None = None
 
 
-class RowKind(NamedTuple):
+class RowGroup(NamedTuple):
     name: str
     target_kind: str
     state: str
     reason: str | None
 
 
-class OutcomeKind(NamedTuple):
+class OutcomeGroup(NamedTuple):
     outcome: str
     reason: str | None
 
@@ -65,14 +70,14 @@ class RewardRunReport:
     definition: str
     version: str
     as_of_us: int
-    #: All sessions to compute. What neither changed nor matured is in a chain with one that did.
+    #: All computed sessions: those that changed or matured, and the rest of their chains.
     sessions: int
     changed: int
     matured: int
     events: int = 0
     buckets: int = 0
-    rows: Counter[RowKind] = field(default_factory=Counter)
-    outcomes: Counter[OutcomeKind] = field(default_factory=Counter)
+    rows: Counter[RowGroup] = field(default_factory=Counter)
+    outcomes: Counter[OutcomeGroup] = field(default_factory=Counter)
     gaps: HistoryGaps | None = None
 
 
@@ -84,8 +89,9 @@ def run(
     now_us: int | None = None,
     follow: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> RewardRunReport:
-    """`follow` is told how many sessions are done, and of how many. Raises JudgeUnfit,
-    InvalidInput, LakeDamaged, what the executor and the rewards raise."""
+    """Run a definition. `follow` gets the numbers of done and all sessions.
+
+    Raises JudgeUnfit, InvalidInput, LakeDamaged, what the executor and the rewards raise."""
     check_judge(request.definition, lake.settings)
     definition, repository = _with_repository(request), request.repository
     clock_us = SystemClock().now_us() if now_us is None else now_us
@@ -131,13 +137,13 @@ def run(
 def commit(lake: Lake, task: "BucketTask", result: "BucketResult") -> None:
     with lake.database.write() as connection:
         due_sessions.put_due(connection, task.progress, task.sessions, result.due_us)
-        # The last: from here on other commits wait.
+        # Last, since other commits wait from here on.
         if result.file is not None:
             add_rewards(connection, result.file)
 
 
 def _with_repository(request: RunRequest) -> Definition:
-    """With commits, which are not in the lake, it is another version of the definition."""
+    """Change the definition's version by the repository, since commits are not in the lake."""
     definition, repository = request.definition, request.repository
     if repository is None:
         return definition
@@ -169,41 +175,45 @@ class BucketResult:
     file: RewardFile | None = None
     due_us: dict[SessionId, int] = field(default_factory=dict)
     events: int = 0
-    rows: Counter[RowKind] = field(default_factory=Counter)
-    outcomes: Counter[OutcomeKind] = field(default_factory=Counter)
+    rows: Counter[RowGroup] = field(default_factory=Counter)
+    outcomes: Counter[OutcomeGroup] = field(default_factory=Counter)
     gaps: HistoryGaps = field(default_factory=HistoryGaps)
 
 
 def compute_bucket(task: BucketTask) -> BucketResult:
-    """A second attempt writes another file. Raises what reading and rewards raise."""
+    """Score a bucket on a worker. A second attempt writes another file.
+
+    Raises what reading and rewards raise."""
     definition = parse_definition(task.progress.text, task.progress.name)
     with Lake(task.settings) as lake, without_garbage_collection():
-        # What the bucket before this one was made of.
+        # Memory of the previous bucket.
         pa.default_memory_pool().release_unused()
         events = read_bucket(lake, task.bucket)
-        # Reading needs several times what it gives.
+        # Reading needs several times the memory of its result.
         pa.default_memory_pool().release_unused()
         moments = events.select(["tenant", "session_id", "ts"])
         if not moments.num_rows:
             return BucketResult()
         bucket = _reward_bucket(lake, task, definition, events)
-        del events  # the bucket has what rewards need of the payloads
+        del events  # the bucket holds the needed parts of payloads
         scored, gaps = _score(task, definition, moments["session_id"].unique().to_pylist(), bucket)
         due_us = {SessionId(task.tenant, session): due for session, due in scored.due_us.items()}
         for key, moment in later(moments, task.progress.run_at).items():
             if key not in task.bucket.beside:
                 due_us[key] = min(due_us.get(key, moment), moment)
         file = _write(lake, task, scored, moments, due_us)
-    outcomes = Counter(OutcomeKind(outcome.kind, outcome.reason) for outcome, _ in scored.outcomes)
-    groups = scored.rewards.group_by(list(RowKind._fields)).aggregate([([], "count_all")])
-    counts = row_tuples(groups, *RowKind._fields, "count_all")
-    rows = Counter({RowKind(*kind): count for *kind, count in counts})
+    outcomes = Counter(OutcomeGroup(outcome.kind, outcome.reason) for outcome, _ in scored.outcomes)
+    groups = scored.rewards.group_by(list(RowGroup._fields)).aggregate([([], "count_all")])
+    counts = row_tuples(groups, *RowGroup._fields, "count_all")
+    rows = Counter({RowGroup(*kind): count for *kind, count in counts})
     return BucketResult(file, due_us, moments.num_rows, rows, outcomes, gaps)
 
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """A bucket makes millions of objects and hardly a cycle: collecting is a sixth of the time."""
+    """Pause the collector: work on a bucket makes millions of objects and hardly a cycle.
+
+    Collecting took a sixth of the time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -239,7 +249,7 @@ def _score(
         bucket, gaps = with_history(bucket, task.repository, horizons_s=horizons_s)
     consents = {session: consent for (_, session), consent in task.bucket.consents}
     scored = score_bucket(bucket, definition, consents)
-    # Sessions in which no rule finds an event to look at have an outcome too.
+    # Sessions without any event of their own have an outcome too.
     decided = {outcome.session_id for outcome, _ in scored.outcomes}
     decided |= {session.session_id for session in task.bucket.beside}
     for session in sessions:
@@ -271,7 +281,7 @@ def _write(
             "session_id": session,
             "value": outcome.value,
             "chain": chains[session].chain if session in chains else session,
-            "due_at": due_us.get(SessionId(task.tenant, session)),  # when any of its rewards is
+            "due_at": due_us.get(SessionId(task.tenant, session)),  # the first of its rewards
         }
         rows.append(tally._asdict() | session_spans[session] | row)
     own = [column for column in OUTCOME_FILE_ROWS if column.name not in _SAME_IN_ALL]

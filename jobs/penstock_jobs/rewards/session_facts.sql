@@ -1,8 +1,8 @@
--- What the rules of outcomes go by: of each session, what had happened in it up to a moment.
+-- Facts for the rules of outcomes: what had happened in each session up to a moment.
 -- Grain:  session_id.
 -- Order:  session_id.
--- `happened` holds the rows of all tables of a bucket; `view` is the table's name. A session of
--- which all is later has a row too, and consent does not wait.
+-- `happened` holds the rows of all tables of a bucket; `view` is the table's name. A session with
+-- only later events has a row too. Consent counts regardless of time.
 with events as (
     select session_id, view, consent, checkpoint,
            case when view = 'events' then type end as type,

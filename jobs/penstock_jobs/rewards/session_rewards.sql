@@ -1,8 +1,8 @@
--- The rewards of a session by one version of a definition, and those of the other sessions of its
--- chain as wholes: together they make up what the session is worth.
+-- Rewards of a session by one version of a definition, and whole-session rewards of the rest of its
+-- chain: together they make the session's reward.
 -- Grain:  session_id, target_kind, target_id, name, horizon_s.
--- Order:  what is about sessions first, since no limit may cut it off.
--- Reads rewards_in: which are current, and in which files, the table `chain` says.
+-- Order:  rewards of sessions first, so that the limit never cuts them.
+-- Reads rewards_in. The table `chain` says which rewards are current, and their files.
 select session_id, target_kind, target_id, name, horizon_s, value, state, reason, weight,
        epoch_us(due_at) as due_us, checkpoint
 from rewards_in(getvariable('chain_files'))

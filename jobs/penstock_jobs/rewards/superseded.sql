@@ -1,5 +1,5 @@
--- Of `computed` (file, session_id, definition_version, computed_at), what was computed again by a
--- time, by file. A merge that goes on has some of it twice.
+-- Rows of `computed` (file, session_id, definition_version, computed_at) that were computed again by
+-- a time, by file. During a merge some rows exist twice.
 select computed.file, computed.session_id, computed.computed_at
 from computed
 join (

@@ -1,4 +1,4 @@
-"""The tables of rewards: definitions, files, what is due, and what judges said."""
+"""Tables of rewards: definitions, files, due sessions, judges' answers, and labels."""
 
 from sqlalchemy import BigInteger, Boolean, Column, Index, String, Table, Text
 
@@ -12,13 +12,13 @@ reward_definition = Table(
     Column("name", String(128), nullable=False),
     Column("text", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
-    #: Sessions that changed up to this commit are done, but for those left out by age.
+    #: Sessions that changed up to this commit are done, except those left out by age.
     Column("through_snap", BigInteger, nullable=False),
     Column("run_at", BigInteger, nullable=False),
     Column("through_decision", BigInteger, nullable=False, server_default="0"),
 )
 
-#: A file of rewards and, beside it, one of outcomes: of some sessions, as of one moment.
+#: A file of rewards and one of outcomes: of some sessions, as of one moment.
 reward_file = Table(
     "reward_file",
     metadata,
@@ -31,7 +31,7 @@ reward_file = Table(
     Column("sessions", BigInteger, nullable=False),
     Column("sessions_bytes", BigInteger, nullable=False),
     Column("sessions_sha256", String(64), nullable=False),
-    #: The newest commit whose events its sessions were computed from.
+    #: The newest commit whose events were used.
     Column("lake_snap", BigInteger, nullable=False),
     Column("added_snap", BigInteger, nullable=False),
     Column("removed_snap", BigInteger),
@@ -49,13 +49,13 @@ reward_due = Table(
     Column("tenant", String(128), primary_key=True),
     Column("session_id", String(512), primary_key=True),
     Column("due_at", BigInteger, nullable=False),
-    #: As of when that was known: an older computation does not undo a newer one.
+    #: The time of that computation: an older one does not replace a newer one.
     Column("computed_at", BigInteger, nullable=False),
     Index("ix_reward_due_at", "definition_version", "due_at"),
 )
 
-#: The answers of a language model, by the digest of all that an answer depends on. No
-#: text of a user is in it, so that erasing a session leaves nothing to erase here.
+#: Answers of a language model, by a digest of all that an answer depends on. They hold no text of a
+#: user, so there is nothing to erase here.
 judge_answer = Table(
     "judge_answer",
     metadata,
@@ -72,9 +72,9 @@ judge_spending = Table(
     Column("tokens", BigInteger, nullable=False),
 )
 
-#: What people and language models said of messages. Rows are only added: the newest about a
-#: message counts, of people before models; one without a label takes back the one before. No text
-#: of a user is in it.
+#: Labels of messages by people and language models. Rows are only added: the newest row of a
+#: message counts, people's before models'; a row without a label undoes the previous one. They hold
+#: no text of a user.
 follow_up_label = Table(
     "follow_up_label",
     metadata,
@@ -82,12 +82,12 @@ follow_up_label = Table(
     Column("tenant", String(128), nullable=False),
     Column("session_id", String(512), nullable=False),
     Column("turn", BigInteger, nullable=False),
-    #: The digest of its text: a label is of these words, whatever turn they are found at later.
+    #: The digest of the text, by which the label finds the message if its turn changes.
     Column("message", String(64), nullable=False),
     Column("label", String(32)),
-    #: Whether chance drew it, or it was chosen since it tells much.
+    #: Whether the message was drawn at random, not chosen as informative.
     Column("drawn", Boolean, nullable=False),
-    #: Chance drew from the messages of sessions that were quiet since then.
+    #: The draw covered messages of sessions that ended by this time.
     Column("until_us", BigInteger, nullable=False),
     Column("by", String(128), nullable=False),
     Column("is_model", Boolean, nullable=False),

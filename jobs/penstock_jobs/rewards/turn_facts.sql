@@ -1,10 +1,10 @@
--- What happened in each turn, counted.
+-- Counts of what happened in each turn.
 -- Grain:  (session_id, turn), as in the view `turns`.
 -- Order:  session_id, turn.
--- Everything belongs to the last turn that began before it or with it. Sums of what nobody told
--- (tokens without usage) are null: not known is not none. Nor is a usage that cannot be: more
--- thinking than there is of the whole completion, or more than the bound of the view `turns`, so
--- that no sum can overflow.
+-- Everything belongs to the last turn that began before it or with it. Sums over unreported values
+-- (tokens without usage) are null, since unknown is not none. Impossible usage counts as unreported:
+-- more thinking than completion, or more than the bound of the view `turns`, so that no sum can
+-- overflow.
 with began as (
     select session_id, turn, ts, last_ts, checkpoint, text from bucket_turns
 ),

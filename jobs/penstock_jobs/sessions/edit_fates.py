@@ -19,10 +19,10 @@ from penstock.events.event import KEY_BYTES, SCHEMA_VERSION, TENANT_DEFAULT
 from penstock.lake.lake import Lake
 from penstock.lake.rows import EVENT_ROWS
 from penstock_jobs.rewards.bucket import Bucket, ChainMember, EditParameters, Relations, as_bucket
-from penstock_jobs.rewards.history.chains import SessionUnknown
+from penstock_jobs.rewards.history.session_chains import SessionUnknown
 from penstock_jobs.rewards.texts.changes import CompareCost, TooExpensive
 from penstock_jobs.rewards.texts.survival import LineFate, line_fates, written_lines
-from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit
+from penstock_jobs.rewards.texts.trail import HorizonState, TrackedEdit
 from penstock_jobs.sessions.reading import (
     EVENTS_MAX,
     SHOW_SESSION,
@@ -63,7 +63,7 @@ def edit_fates(bucket: Bucket, session: str, horizon_s: int | None = None) -> di
     fates: dict[str, EditFate] = {}
     for edit in bucket.trails(parameters).get(session, ()):
         fates[edit.target_id] = fate = EditFate(edit.turn, unseen=edit.problem)
-        looks = zip(parameters.horizons_s, edit.sightings, strict=True)
+        looks = zip(parameters.horizons_s, edit.horizon_states, strict=True)
         asked = [(at, look) for at, look in looks if at and horizon_s in (None, at)]
         seen = [(at, look) for at, look in asked if look.state == "scored"]
         if seen:
@@ -75,7 +75,7 @@ def edit_fates(bucket: Bucket, session: str, horizon_s: int | None = None) -> di
     return fates
 
 
-def _lines(edit: TrackedEdit, look: Sighting, cells_max: int) -> dict[str, list[LineFate]]:
+def _lines(edit: TrackedEdit, look: HorizonState, cells_max: int) -> dict[str, list[LineFate]]:
     written = written_lines(edit)
     lines: defaultdict[str, list[LineFate]] = defaultdict(list)
     try:

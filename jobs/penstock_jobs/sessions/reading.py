@@ -18,7 +18,7 @@ from penstock.lake.query.lake_query import OwnQuery
 from penstock.lake.query.view_sources import view_sql
 from penstock_jobs.rewards.due_sessions import definition_known_as
 from penstock_jobs.rewards.explanation import Explanation, stored_query, stored_rewards
-from penstock_jobs.rewards.history.chains import SessionUnknown
+from penstock_jobs.rewards.history.session_chains import SessionUnknown
 from penstock_jobs.sessions.session_page import ListedSession, SessionPage, SessionsRequest
 
 EVENTS_MAX = 1_000

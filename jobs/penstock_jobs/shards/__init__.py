@@ -1,8 +1,9 @@
 """Building shards: from a recipe to files that a trainer reads.
 
-`recipe` → `plan`: `selection` (which sessions the query names, with their rewards), `exclusion`
-(which are left out), advantages and the evaluation split → `build`, whose workers turn events
-(`session_events`, `conversation_reader`) into branches (`engine_branches` of an engine's tokens,
-`rendered_branches` of text) and these into `samples` → `registration`. `export` writes shards for
-other trainers.
+1. `recipe` names a query and how its sessions become samples.
+2. `selection` plans: the sessions of the query with rewards, advantages and evaluation split.
+   `exclusion` leaves sessions out.
+3. `build` runs slices on workers. They read events (`conversation`) and make `rows`.
+4. `registration` puts the shard into the database.
+5. `export` writes shards for other trainers.
 """

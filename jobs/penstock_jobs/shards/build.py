@@ -1,7 +1,7 @@
 """Building a shard: plan it, make slices on the executor, publish the files under their digest.
 
-A slice is whole groups of the shard, which one worker makes, from events to parts. Files are
-announced before they are written: collection clears away what a build that was cut off left.
+A slice is whole groups of the shard, made by one worker from events to parts. Files are announced
+before they are written, so that collection removes files of killed builds.
 """
 
 import hashlib
@@ -55,7 +55,7 @@ from penstock_jobs.shards.recipe import Recipe, Tokens
 from penstock_jobs.shards.registration import announce_once, forget, mark_denied, register
 from penstock_jobs.shards.rows.samples import TokenizerMismatch
 from penstock_jobs.shards.rows.slices import SliceResult, SliceTask, groups_of_build, make_slice
-from penstock_jobs.shards.selection.dictionary_codes import numbers_in
+from penstock_jobs.shards.selection.dictionary_codes import codes_of
 from penstock_jobs.shards.selection.plan import (
     LeftOutSession,
     LeftOutSessions,
@@ -67,7 +67,7 @@ from penstock_jobs.shards.selection.planned_sessions import ROWS_AT_ONCE
 from penstock_jobs.shards.selection.session_facts import PinnedSessions, latest_snap
 
 SLICE_EVENTS = 20_000
-#: Of each reason so many sessions that were left out are kept by name.
+#: Example sessions kept per exclusion reason.
 EXAMPLES_MAX = 5
 
 
@@ -76,7 +76,7 @@ class ShardBuild:
     stored: StoredShard
     new: bool
     asked: int
-    #: With events, by kind. Their sessions may be in the shard all the same.
+    #: Counts by kind of problems with events. Their sessions may be in the shard.
     problems: Counter[str]
     branches_left_out: Counter[str]
     left_out: LeftOutSessions
@@ -95,7 +95,7 @@ def build_shard(
     by: str = OPERATOR,
     follow: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> ShardBuild:
-    """Plan, build and register a shard. `follow` hears how many slices are done, of how many."""
+    """Plan, build and register a shard. `follow` gets the numbers of done and all slices."""
     settings = lake.settings.room(LakeSettings)
     owner = uuid.uuid4().hex
     as_of: str | int = recipe.as_of
@@ -115,7 +115,7 @@ def build_shard(
             by_folder[done.task.folder] = done.result
             follow(len(by_folder), len(bounds) - 1)
         groups_of_build.cache_clear()  # where slices were made in this process
-        # In the order of the shard, whichever slice was done first.
+        # In the order of the shard.
         folders = sorted(by_folder, key=lambda folder: (len(folder), folder))
         results = [by_folder[folder] for folder in folders]
         left_out = LeftOutSessions.of([plan.left_out, *(result.left_out for result in results)])
@@ -135,9 +135,9 @@ def build_shard(
         held = (name for result in results for name in result.samples["session_id"].to_pylist())
         examples = left_out_examples(left_out)
         new = register(lake.database, stored, tenant, held, left_out=examples, by=by)
-        if newest_decision(lake.database) != decided:  # too late for the plan
+        if newest_decision(lake.database) != decided:  # newer than the plan
             _mark_denied(lake, tenant, plan)
-        # Collection deletes later what cannot be deleted now.
+        # Collection deletes what cannot be deleted now.
         for path, _ in staged:
             lake.store.delete(path)
         forget(lake.database, owner)
@@ -154,7 +154,7 @@ def _mark_denied(lake: Lake, tenant: str, plan: ShardPlan) -> None:
 
 
 def left_out_examples(left_out: Iterable[LeftOutSession]) -> list[tuple[str, str]]:
-    """Give the first few sessions of each reason, with it."""
+    """Return the first few sessions of each reason, with the reason."""
     examples: dict[tuple[str, str], None] = {}
     counts: Counter[str] = Counter()
     for session_id, reason, _ in left_out:
@@ -165,17 +165,18 @@ def left_out_examples(left_out: Iterable[LeftOutSession]) -> list[tuple[str, str
 
 
 def _named_snapshot(lake: Lake, recipe: Recipe, tenant: str, snap: int) -> SnapshotReference:
-    """Name the snapshot, which is kept so that the shard can be built again."""
+    """Name the snapshot, so that it is kept and the shard can be rebuilt."""
     sources = [recipe.canonical, recipe.query, str(snap), tenant]
     digest = hashlib.sha256("\0".join(sources).encode()).hexdigest()[:12]
-    note = f"what the shard {recipe.name} was built from"
+    note = f"source of the shard {recipe.name}"
     name = name_snap(lake.database, recipe.as_of, f"shard-{digest}", snap, note)
     return SnapshotReference(name=name, snap=snap)
 
 
 def _check_tokenizer(tokens: Tokens, results: Sequence[SliceResult]) -> None:
-    """Of an engine that names no tokenizer, ids tell: here and there one is broken, not in most
-    sessions. Raises TokenizerMismatch."""
+    """Detect another tokenizer by impossible ids, if the engine names none.
+
+    A few broken ids are no proof, but most sessions are. Raises TokenizerMismatch."""
     strange = sorted(session for result in results for session in result.strange)
     if not strange:
         return
@@ -219,7 +220,7 @@ def _manifest(
         status=dict(sorted((each["values"], each["counts"]) for each in statuses)),
         excluded=dict(sorted(excluded.items())),
         pending=excluded["pending"],
-        # Each is in one slice; to tell all of them apart takes more memory than a plan.
+        # Each session is in one slice. A set of all takes more memory than the plan.
         sessions=sum(len(result.samples["session_id"].unique()) for result in results),
         samples=sum(part.rows for part in files),
         tokens=sum(part.tokens for part in files),
@@ -251,8 +252,9 @@ def _publish(
     owner: str,
     staged: Sequence[tuple[str, PartFile | RoutesFile]],
 ) -> StoredShard:
-    """Copy staged files to where the shard's id says, the manifest last. A registered shard keeps
-    its files, except damaged and lost ones."""
+    """Copy staged files to the shard's folder, the manifest last.
+
+    A registered shard keeps its files, except damaged and lost ones."""
     store, database = lake.store, lake.database
     stored = StoredShard(store, shard_folder(tenant, manifest.id), manifest)
     for (path, file), final in zip(staged, files_of(manifest), strict=True):
@@ -273,13 +275,13 @@ def _publish(
 
 
 def slice_bounds(plan: ShardPlan) -> list[int]:
-    """Say where slices begin, and the end: cut where groups end."""
-    groups, numbers = numbers_in(plan.chosen["group_id"]), plan.numbers
+    """Return row offsets of the slices. A group is never split."""
+    groups, numbers = codes_of(plan.chosen["group_id"]), plan.numbers
     chunks = plan.sessions.column("events").chunks
     events = np.concatenate([np.empty(0, np.int32), *(chunk.cast(pa.int32()) for chunk in chunks)])
     bounds = [0]
     while (first := bounds[-1]) < len(groups):
-        # Each session has an event, so here are enough; then the group of the last goes on.
+        # Each session has an event, so these rows suffice; then extend to the end of the group.
         ends = np.cumsum(events[numbers[first : first + SLICE_EVENTS]])
         last = first + min(int(np.searchsorted(ends, SLICE_EVENTS)), len(ends) - 1)
         bounds.append(last + int(np.searchsorted(groups[last:], groups[last], side="right")))
@@ -319,7 +321,9 @@ def slice_tasks(
             bucket=bucket_of_sessions(sessions.pin, number, read, filters),
             chains={name: links.chain(name) for name in chain},
             consents=consents,
-            copies={name: plan.copies[name] for name in chain if name in plan.copies},
+            repeated_events={
+                name: plan.repeated_events[name] for name in chain if name in plan.repeated_events
+            },
             tenant=tenant,
             preferences=recipe.preferences,
             as_of_us=as_of_us,

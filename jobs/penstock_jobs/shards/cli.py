@@ -1,4 +1,4 @@
-"""`penstock shards`, and `penstock consent`: what users, projects and sessions allow."""
+"""`penstock shards` and `penstock consent`."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from penstock_jobs.shards.consents import WithdrawalAnswer
 
 Shard = Annotated[
-    str, typer.Argument(metavar="ID", help="The shard's id, the beginning of it, or its name.")
+    str, typer.Argument(metavar="ID", help="A shard, by name, id or prefix of the id.")
 ]
 
 app = typer.Typer(help="Training shards, built from queries.", no_args_is_help=True)
@@ -60,14 +60,14 @@ def build(
             "--left-out",
             parser=options.path,
             metavar="FILE",
-            help="Write which sessions were left out and why, a JSON object a line.",
+            help="Write left-out sessions with reasons to a file, one JSON object per line.",
         ),
     ] = None,
 ) -> Iterator[object]:
     """Build a shard by a recipe: files that a trainer reads, and a manifest that proves them.
 
-    The same recipe over the same snapshot makes the same bytes. The work is done where
-    PENSTOCK_EXECUTOR says.
+    The same recipe over the same snapshot makes the same bytes. PENSTOCK_EXECUTOR says where the
+    work is done.
 
     Example: penstock shards build examples/recipes/sft-persistent.toml
     """
@@ -96,7 +96,7 @@ def _show_build(built: "ShardBuild") -> None:
     manifest, counts = built.manifest, built.manifest.counts
     show_text(manifest.id)
     if not built.new:
-        say("The same shard was there already.")
+        say("The same shard already exists.")
     examples = {
         session.reason: f"{session.session_id}: {session.detail}"
         for session in built.left_out
@@ -122,7 +122,7 @@ def _show_build(built: "ShardBuild") -> None:
 @app.command("list")
 @asks(LIST_SHARDS)
 def list_(page: ShardsAnswer) -> None:
-    """The shards that were built; the newest of a name comes last.
+    """List shards, the newest last.
 
     Example: penstock shards list
     """
@@ -133,7 +133,7 @@ def list_(page: ShardsAnswer) -> None:
 @app.command()
 @asks(SHOW_SHARD)
 def show(details: ShardDetails) -> None:
-    """A shard's manifest, what marks it, and which checkpoints were trained on it.
+    """Show a shard: its manifest, its marks, and checkpoints trained on it.
 
     Example: penstock shards show sft-persistent
     """
@@ -164,7 +164,7 @@ def _stored(lake: Lake, tenant: str, shard: str) -> "StoredShard":
 @app.command()
 @command()
 def verify(lake: Lake, shard: Shard, tenant: options.Tenant = TENANT_DEFAULT) -> Iterator[object]:
-    """Prove a shard from its files. Exit 1 when anything does not match.
+    """Verify a shard against its files. Exit 1 if anything does not match.
 
     Example: penstock shards verify sft-persistent
     """
@@ -176,7 +176,7 @@ def verify(lake: Lake, shard: Shard, tenant: options.Tenant = TENANT_DEFAULT) ->
         withdrawn = check_withdrawn(lake.database, lake.settings, tenant, stored.id)
         proof = verify_shard(stored)
     if withdrawn:
-        say(f"{withdrawn} sessions in it may not be trained on any more: build it anew")
+        say(f"{withdrawn} of its sessions may no longer be trained on: rebuild it")
     yield Outcome(proof, failed=bool(proof.problems))
     for problem in proof.problems:
         say(problem)
@@ -189,7 +189,7 @@ def verify(lake: Lake, shard: Shard, tenant: options.Tenant = TENANT_DEFAULT) ->
 def diff(
     lake: Lake, before: Shard, after: Shard, tenant: options.Tenant = TENANT_DEFAULT
 ) -> Iterator[object]:
-    """What changed from one shard to another, and why.
+    """Show what changed from one shard to another, and why.
 
     Example: penstock shards diff 96380bb6 dbf6e012
     """
@@ -219,15 +219,15 @@ def export(
     shard: Shard,
     *,
     to: Annotated[
-        str, typer.Option("--to", metavar="FORMAT", help="For what; a wrong name lists them.")
+        str, typer.Option("--to", metavar="FORMAT", help="The target; an unknown name lists all.")
     ],
     out: Annotated[
         Path, typer.Option("--out", parser=options.path, metavar="DIR", help="A new directory.")
     ],
 ) -> Iterator[object]:
-    """Write a shard in the form of another stack.
+    """Write a shard in the format of another trainer.
 
-    What that form cannot hold is left out, and counted.
+    Rows that the format cannot hold are left out and counted.
 
     Example: penstock shards export sft-persistent --to trl-sft --out sft
     """
@@ -240,7 +240,7 @@ def export(
         report = export_shard(stored, to, out)
     marked = len({mark.session_id for mark in marks})
     if marked:
-        say(f"{marked} sessions in it should be there no more: build it anew before training on it")
+        say(f"{marked} of its sessions must not be trained on: rebuild it before training")
     yield report
     say(f"{report.rows} rows of {stored.id} for {report.written_for}")
     for reason, count in sorted(report.left_out.items()):
@@ -252,25 +252,25 @@ def export(
 @app.command()
 @asks(DROP_SHARD)
 def drop(dropped: ShardDropped) -> None:
-    """Delete the files of a shard, and keep what it was: counts, manifest, lineage.
+    """Delete the files of a shard, but keep its counts, manifest and lineage.
 
-    It is refused where a channel points at a checkpoint that was trained on it, or a cycle of a
-    loop or a benchmark of such a checkpoint is under way.
+    Refused if a channel points at a checkpoint that was trained on it. Refused also during a loop
+    cycle with the shard, or a benchmark of such a checkpoint.
 
     Example: penstock shards drop sft-persistent --reason "replaced by sft-2"
     """
     for needed in dropped.needed:
-        say(f"dropped although {needed}")
+        say(f"dropped, although {needed}")
     say(f"{dropped.shard}: {dropped.files} files deleted, {dropped.bytes} bytes")
     if dropped.snapshot:
-        say(f"The snapshot {dropped.snapshot} keeps what it was built from: snapshots drop")
+        say(f"The snapshot {dropped.snapshot} still keeps its source: penstock snapshots drop")
 
 
 # Consent
 
 
 consent_app = typer.Typer(
-    help="Whether what users, projects and sessions send may be trained on.", no_args_is_help=True
+    help="Whether data of users, projects and sessions may be trained on.", no_args_is_help=True
 )
 
 
@@ -278,19 +278,20 @@ consent_app = typer.Typer(
 @command(by=True)
 def set_consent(
     client: Client,
-    consent: Annotated[Consent, typer.Argument(help="`unknown` takes the decision before back.")],
+    consent: Annotated[Consent, typer.Argument(help="`unknown` revokes the previous decision.")],
     *,
     user: Annotated[str | None, typer.Option(metavar="U", help="All sessions of a user.")] = None,
     project: Annotated[
         str | None, typer.Option(metavar="P", help="All sessions of a project.")
     ] = None,
     session: Annotated[str | None, typer.Option(metavar="S", help="One session.")] = None,
-    reason: Annotated[str, typer.Option(help="Why; stands in the list.")] = "",
+    reason: Annotated[str, typer.Option(help="The reason, shown in the list.")] = "",
 ) -> Iterator[object]:
-    """Decide whether something may be trained on. It holds from now on, for what was stored before
-    too: `no_train` marks the shards that hold it, and names the checkpoints that learned from them.
+    """Decide whether data of a user, project or session may be trained on.
 
-    One `no_train`, of the session, its user or its project, is enough: no `train` outweighs it.
+    The decision also covers stored data: `no_train` marks shards that hold it, and names
+    checkpoints that learned from them. A single `no_train` of session, user or project outweighs
+    any `train`.
 
     Example: penstock consent set no_train --user u-77 --reason "asked for on 12 May"
     """
@@ -299,7 +300,7 @@ def set_consent(
     given: dict[DecisionKind, str | None] = {"user": user, "project": project, "session": session}
     named = [(kind, value) for kind, value in given.items() if value is not None]
     if len(named) != 1 or not named[0][1]:
-        why = "it is about one of --user, --project, --session"
+        why = "give exactly one of --user, --project, --session"
         raise InvalidInput(what="penstock consent set", why=why)
     kind, subject = named[0]
     question = DecideRequest(kind=kind, subject=subject, consent=consent, reason=reason)
@@ -311,7 +312,7 @@ def set_consent(
 
 
 def _show_withdrawal(answer: "WithdrawalAnswer") -> None:
-    say(f"{answer.sessions} stored sessions name it; {len(answer.shards)} shards are marked")
+    say(f"{answer.sessions} stored sessions match; {len(answer.shards)} shards are marked")
     if not answer.shards:
         return
     rows: list[list[object]] = [
@@ -326,7 +327,7 @@ def _show_withdrawal(answer: "WithdrawalAnswer") -> None:
 def list_consents(
     client: Client, limit: options.Limit = None, cursor: options.Cursor = None
 ) -> Iterator[object]:
-    """All decisions, also those that others took the place of; the newest comes last.
+    """List all decisions, including replaced ones, the newest last.
 
     Example: penstock consent list
     """

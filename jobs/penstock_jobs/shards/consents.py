@@ -1,5 +1,8 @@
-"""Consent that somebody decides on: the calls, and what a decision does to what was built before.
-Shards keep their bytes, and get marks.
+"""Consent decisions and erasure, and what they do to existing shards.
+
+After a decision a shard keeps its bytes and gets marks. After an erasure its files are deleted: no
+row can leave a shard, since its name is the digest of its content. Its row stays, with counts and
+lineage, and a mark for each erased session by digest.
 """
 
 from collections.abc import Iterator, Sequence
@@ -56,8 +59,9 @@ from penstock_jobs.shards.selection.session_facts import SessionFacts, SnapshotQ
 
 @dataclass(frozen=True)
 class WithdrawnShard:
-    """A shard that holds sessions which may not be trained on any more: how many in all, whoever
-    withdrew them, and the checkpoints that learned from it."""
+    """A shard with sessions that may no longer be trained on, and checkpoints that learned from it.
+
+    `sessions` counts all of them, whoever withdrew them."""
 
     shard: str
     name: str
@@ -68,8 +72,9 @@ class WithdrawnShard:
 def withdraw(
     lake: Lake, tenant: str, kind: DecisionKind, subject: str
 ) -> tuple[int, list[WithdrawnShard]]:
-    """Mark all shards that hold sessions of this subject: how many sessions name it, and the shards
-    that this newly marks. May be done again."""
+    """Mark all shards with sessions of a subject. May be repeated.
+
+    Returns the number of its sessions, and newly marked shards."""
     with lake.database.read() as connection:
         scope = ErasureScope(tenant, kind, subject, clock_us(connection))
     sessions = {each.session_id for found in find_sessions(lake, scope) for each in found}
@@ -86,8 +91,9 @@ def withdraw(
 
 
 def take_back(lake: Lake, tenant: str) -> None:
-    """Take the marks off sessions that nobody denies any more. Those that are no longer in the lake
-    keep theirs: nobody can say whom they named."""
+    """Remove marks of sessions that nobody denies any more.
+
+    Sessions that left the lake keep their marks, since their users are unknown."""
     queries = SnapshotQueries(lake, None, tenant)
     links = queries.links()
     counts = count_marks(lake.database, tenant, NO_TRAIN)
@@ -109,37 +115,36 @@ def take_back(lake: Lake, tenant: str) -> None:
                 connection.execute(freed)
 
 
-# Calls
+# Endpoints
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecisionAnswer(ConsentDecision):
-    """`holds` is false where a later one of the same subject took its place."""
+    """A decision. `holds` is false after a later one on the same subject."""
 
     holds: bool = True
 
 
 class DecisionsAnswer(Page):
-    """The newest comes last."""
+    """Decisions, the newest last."""
 
     decisions: list[DecisionAnswer]
 
 
 @dataclass(frozen=True, kw_only=True)
 class WithdrawalAnswer(DecisionAnswer):
-    """`sessions` in the lake name the subject; `shards` are those that are marked by it, with the
-    checkpoints that learned from them."""
+    """A decision, the number of the subject's sessions in the lake, and marked shards."""
 
     sessions: int
     shards: list[WithdrawnShard]
 
 
 class DecisionsRequest(ListRequest):
-    """All that were ever made."""
+    """No conditions: lists all decisions."""
 
 
 class DecideRequest(Request):
-    """Holds from now on; `unknown` takes the decision before back."""
+    """A decision from now on; `unknown` revokes the previous one."""
 
     kind: DecisionKind
     subject: Id
@@ -180,13 +185,13 @@ LIST_DECISIONS = Endpoint(
     "GET /v1/consents",
     _list,
     ("read",),
-    "What was decided on the consent of users, projects and sessions",
+    "Consent decisions on users, projects and sessions",
 )
 DECIDE_CONSENT = Endpoint(
     "POST /v1/consents",
     _decide,
     (),
-    "Decide whether what a user, a project or a session sends may be trained on",
+    "Decide whether data of a user, project or session may be trained on",
     reads_rows=True,
 )
 
@@ -198,7 +203,7 @@ def _erase_shards(order: ErasureOrder) -> Iterator[ErasedPart]:
     for page in order.sessions():
         ids = [session.session_id for session in page]
         with database.write() as connection:
-            for names in portions(ids):  # examples of what shards do not hold
+            for names in portions(ids):  # sessions that shards left out
                 named = shard_left_out.c.session_id.in_(names)
                 own = shard_left_out.c.tenant == tenant
                 connection.execute(sa.delete(shard_left_out).where(own, named))
@@ -213,7 +218,7 @@ def _erase_shards(order: ErasureOrder) -> Iterator[ErasedPart]:
         shard_mark.c.tenant == tenant, shard_mark.c.reason == ERASED
     )
     there = (shard.c.tenant == tenant, shard.c.gone.is_distinct_from(ERASED))
-    with database.read() as connection:  # cut off between their marks and their files
+    with database.read() as connection:  # erasures that were killed before their files went
         left = list(connection.scalars(sa.select(shard.c.id).where(*there, shard.c.id.in_(marked))))
     for id_ in left:
         yield ErasedPart({"files of shards": _delete_files(order, id_)})
@@ -237,7 +242,7 @@ def _delete_files(order: ErasureOrder, id_: str) -> int:
     deleted = replace_files_by_note(lake.store, shard_folder(tenant, id_), note)
     with lake.database.write() as connection:
         connection.execute(sa.delete(shard_file).where(of_shard(shard_file, tenant, id_)))
-        # It holds nothing any more: nobody looks for sessions in it.
+        # An empty filter: the shard holds no sessions.
         empty = {"session_filter": b"", "bytes": 0}
         gone = {"gone": ERASED, "gone_at": now_us(), "gone_why": ""}
         mine = of_shard(shard, tenant, id_)
@@ -246,8 +251,7 @@ def _delete_files(order: ErasureOrder, id_: str) -> int:
 
 
 def _erase_builds(order: ErasureOrder) -> Iterator[ErasedPart]:
-    """Erase files of builds that are under way or were killed, and local copies. Builds fail now,
-    and can begin again."""
+    """Erase files of running and killed builds, and local copies. Running builds fail."""
     lake = order.lake
     if next(order.sessions(), None) is None:
         return
@@ -258,7 +262,7 @@ def _erase_builds(order: ErasureOrder) -> Iterator[ErasedPart]:
     while True:
         with lake.database.write() as connection:
             names = list(connection.scalars(sa.select(segment_intent.c.name).where(open_)))
-            for batch in portions(names):  # from here on their builds cannot register a shard
+            for batch in portions(names):  # from here on these builds cannot register
                 claimed = sa.update(segment_intent).where(segment_intent.c.name.in_(batch))
                 connection.execute(claimed.values(claimed_at=now_us()))
         if not names:
@@ -269,7 +273,7 @@ def _erase_builds(order: ErasureOrder) -> Iterator[ErasedPart]:
     yield ErasedPart({"files of unfinished shards": deleted})
     copies = LocalCopies(lake.settings.data / CACHE_FOLDER, 0)
     yield ErasedPart({"local copies of shards": copies.forget()})
-    yield from _erase_shards(order)  # one may have been registered just before
+    yield from _erase_shards(order)  # for shards registered just before
 
 
 PART = ErasureStep(CONTENT, _erase_shards)

@@ -1,4 +1,4 @@
-"""What can be asked of shards: which there are, what one holds, and some of its samples."""
+"""Endpoints of shards: the list, one shard, and samples of it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ from penstock.shards.endpoints import ShardName
 from penstock.shards.shard import RegisteredShard
 
 _SAMPLES_MAX = 20
-#: Of each sample: its first and last messages, and of each text its beginning.
+#: Messages shown of a sample, from both ends, and characters of each text.
 _MESSAGES_MAX, _TEXT_CHARS_MAX = 12, 4_000
-#: Of each sample, beginning so many before the first that is trained.
+#: Tokens shown of a sample, and those before the first trained one.
 _TOKENS_MAX, _TOKENS_BEFORE = 400, 24
 _COLUMNS = (
     "sample_id", "session_id", "rollout_id", "group_id", "branch_index", "n_branches", "input_ids",
@@ -42,7 +42,7 @@ class SamplesRequest(Request):
 
 
 class MessageAnswer(msgspec.Struct):
-    """`trained` is said of what the model wrote. Texts are cut behind 4 000 characters."""
+    """A message. `trained` exists for answers. Texts are cut after 4,000 characters."""
 
     role: str
     text: str
@@ -52,7 +52,7 @@ class MessageAnswer(msgspec.Struct):
 
 
 class TokensAnswer(msgspec.Struct):
-    """Tokens from the place `start` on; `logprobs` are null where no engine said any."""
+    """Tokens from `start` on. `logprobs` is null without an engine's."""
 
     start: int
     ids: list[int]
@@ -61,7 +61,7 @@ class TokensAnswer(msgspec.Struct):
 
 
 class SampleAnswer(msgspec.Struct):
-    """`left_out` is how many messages in the middle are not shown."""
+    """A sample. `left_out` counts hidden messages in the middle."""
 
     sample_id: str
     session_id: str
@@ -108,7 +108,7 @@ def _show_samples(lake: Lake, caller: Caller, request: SamplesRequest) -> Sample
 
 
 def _rows(shard: Any, start: int, limit: int) -> Iterator[dict[str, Any]]:
-    """Only the row groups that hold them are read. Raises ShardDamaged."""
+    """Read rows from the row groups that hold them. Raises ShardDamaged."""
     from penstock.shards.manifest import open_part
 
     for part in shard.manifest.files:
@@ -173,9 +173,9 @@ SHOW_SAMPLES = Endpoint(
     "GET /v1/shards/{shard}/samples",
     _show_samples,
     ("read", "train"),
-    "Some samples of a shard, as a person reads them",
+    "Samples of a shard in readable form",
     refused={
-        403: "Consent was withdrawn for some of it, and the operator refuses it.",
+        403: "Consent for some of it was withdrawn, and the operator refuses such shards.",
         404: "There is no such shard.",
         410: "Its files are gone.",
     },
@@ -189,20 +189,20 @@ class ShardAnswer(RegisteredShard):
 
 
 class ShardsAnswer(Page):
-    """In the order that was asked for."""
+    """Shards in the requested order."""
 
     shards: list[ShardAnswer]
 
 
 class MarkAnswer(msgspec.Struct):
-    """A session, and why the shard should hold it no more, or does not hold it."""
+    """A session, and why the shard must not hold it, or does not."""
 
     session_id: str
     reason: str
 
 
 class ShardDetails(msgspec.Struct):
-    """`left_out` are a few sessions of each reason for which the manifest counts some."""
+    """A shard. `left_out` holds example sessions for each exclusion reason."""
 
     shard: str
     built_at: str
@@ -267,7 +267,7 @@ SHOW_SHARD = Endpoint(
     "GET /v1/shards/{shard}",
     _show,
     ("read", "train"),
-    "A shard: its manifest, what marks it, which checkpoints were trained on it",
+    "A shard: its manifest, its marks, and checkpoints trained on it",
     refused={404: "There is no such shard.", 410: "Its files and its manifest are gone."},
     reads_rows=True,
 )

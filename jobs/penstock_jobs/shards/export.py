@@ -1,7 +1,7 @@
-"""Exports: a shard written in the form that a trainer reads.
+"""Exports: a shard in the format of a trainer.
 
-An `Exporter` stands in a module of `penstock_jobs.shards.exporters`, or an entry point of the group
-`penstock.exporters` names it. Rows that a target cannot hold are counted by reason.
+An `Exporter` is found in modules of `penstock_jobs.shards.exporters`, or by entry points of the
+group `penstock.exporters`. Rows that a format cannot hold are counted by reason.
 """
 
 import importlib
@@ -31,10 +31,9 @@ from penstock.shards.manifest import Manifest, PartFile, RouteRows, StoredShard,
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS, Rows
 from penstock_jobs.shards import exporters
 
-#: Of a row group of what is written, before compression. Readers of nested columns fail on large
-#: ones.
+#: Uncompressed bytes of a written row group. Readers of nested columns fail on large ones.
 ROW_GROUP_BYTES = 16 * MIB
-#: Of a batch of whole groups.
+#: Sizes of a batch of whole groups.
 STEP_SAMPLES = 128
 STEP_TOKENS = 1_000_000
 EXPORT_NAME = "export.json"
@@ -45,13 +44,13 @@ _GROUP = "penstock.exporters"
 
 
 class ExportEmpty(PenstockError):
-    """Nothing of the shard {shard} can be written for {target}: {why}. No directory was made.
-    docs/training.md says what each reason means."""
+    """The shard {shard} has no rows for {target}: {why}. No directory was made. docs/training.md
+    explains the reasons."""
 
 
 @dataclass
 class _TableFile:
-    """A file of rows, and those that wait for their row group to be full."""
+    """A file of rows, and rows waiting for a full row group."""
 
     writer: pq.ParquetWriter | pa.ipc.RecordBatchStreamWriter
     waiting: list[pa.Table] = field(default_factory=list)
@@ -70,7 +69,7 @@ class _TableFile:
 
 
 class ExportOutput:
-    """Use as a context manager. Names are relative, with `/` between parts."""
+    """The files of an export, as a context manager. Names are relative, with `/`."""
 
     def __init__(self, folder: Path) -> None:
         self.files: list[str] = []
@@ -95,7 +94,7 @@ class ExportOutput:
             self.left_out[reason] += rows
 
     def table(self, name: str, rows: pa.Table) -> None:
-        """Add rows to a Parquet file, or to one of Arrow's stream where it is named `.arrow`."""
+        """Add rows to a Parquet file, or to an Arrow stream if named `.arrow`."""
         if not rows.num_rows:
             return
         if name not in self._tables:
@@ -120,14 +119,14 @@ class ExportOutput:
             file.writelines(pieces)
 
     def end_files(self) -> None:
-        """Nothing more comes into the files that are open."""
+        """Finish all open files."""
         for table in self._tables.values():
             table.flush()
         self._open.close()
         self._tables, self._lines = {}, {}
 
     def _new(self, name: str) -> Path:
-        path = self._folder / relative_name(name)  # splits of a shard stand in names
+        path = self._folder / relative_name(name)  # a shard chooses names of splits
         self.files.append(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
@@ -135,7 +134,7 @@ class ExportOutput:
 
 @dataclass(frozen=True)
 class ShardSource:
-    """A shard to export. Groups end where its parts do."""
+    """A shard to export. A group never spans two parts."""
 
     shard: StoredShard
 
@@ -145,11 +144,11 @@ class ShardSource:
 
     @property
     def routed(self) -> bool:
-        """Whether a row of it may have routed experts."""
+        """Whether a row may have routed experts."""
         return any(part.routes for part in self.manifest.files)
 
     def tables(self, part: PartFile, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Read columns, those of the side file too; they are null for parts that have none."""
+        """Read columns, including the side file's, which are null for parts without one."""
         store, side = self.shard.store, None
         own = [name for name in columns if name in SHARD_ROWS.names]
         of_routes = [name for name in columns if name not in own]
@@ -171,8 +170,7 @@ class ShardSource:
     def splits(
         self, columns: Sequence[str], output: ExportOutput, *reasons: str
     ) -> Iterator[tuple[str, pa.Table]]:
-        """Give for each part and split the name of a file without its ending, and the rows that no
-        reason leaves out."""
+        """Yield rows of each part and split that no reason leaves out, with a file stem."""
         for number, part in enumerate(self.manifest.files):
             for table in self.tables(part, columns):
                 for split, rows in by_split(exported_rows(table, output, *reasons)):
@@ -182,7 +180,7 @@ class ShardSource:
     def steps(
         self, columns: Sequence[str], output: ExportOutput, *reasons: str
     ) -> Iterator[list[dict[str, Any]]]:
-        """Give whole groups of `token_rows` at a time, of about STEP_SAMPLES or STEP_TOKENS."""
+        """Yield batches of whole groups of `token_rows`, near STEP_SAMPLES or STEP_TOKENS."""
         columns = (*columns, *ROUTES) if self.routed else columns
         tables = (exported_rows(table, output, *reasons) for table in self.all_tables(columns))
         step: list[dict[str, Any]] = []
@@ -203,7 +201,7 @@ WEIGHING = ("n_trainable", "loss_weight")
 TOKENS = ("input_ids", "loss_mask", "rollout_logprobs")
 #: The columns that experts are read from.
 ROUTES = ("routed_experts", "layers", "topk", "dtype", "start")
-#: Why rows are left out: the rows for which each reason holds.
+#: Reasons to leave out rows, with their conditions.
 REASONS: Mapping[str, Callable[[pa.Table], pa.ChunkedArray]] = {
     "not_trained": lambda table: pc.or_(
         pc.equal(table["n_trainable"], 0), pc.equal(table["loss_weight"], 0)
@@ -221,7 +219,7 @@ REASONS: Mapping[str, Callable[[pa.Table], pa.ChunkedArray]] = {
 
 
 def exported_mask(table: pa.Table, output: ExportOutput, *reasons: str) -> np.ndarray:
-    """Mask the rows for which no reason holds. Each is counted for its first reason."""
+    """Mask rows for which no reason holds. Others are counted for their first reason."""
     mask = np.ones(table.num_rows, bool)
     for reason in reasons:
         holds = REASONS[reason](table).to_numpy()
@@ -245,7 +243,7 @@ def file_stem(split: str, part: int) -> str:
 
 
 def whole_lists(rows: Rows, name: str) -> pa.ListArray:
-    """Make lists of the plain kind."""
+    """Return a column as plain lists."""
     return cut_lists(rows, name, np.zeros(rows.count, np.int64), rows.tokens)
 
 
@@ -255,7 +253,7 @@ def cut_lists(rows: Rows, name: str, start: np.ndarray, end: np.ndarray) -> pa.L
 
 
 def cut_values(rows: Rows, name: str, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Cut from `start` to `end` of each row, into one array."""
+    """Return values from `start` to `end` of each row, concatenated."""
     lists = rows.lists(name)
     place = np.arange(len(lists.values)) - np.repeat(lists.offsets[:-1], lists.lengths)
     inside = (place >= np.repeat(start, lists.lengths)) & (place < np.repeat(end, lists.lengths))
@@ -264,8 +262,9 @@ def cut_values(rows: Rows, name: str, start: np.ndarray, end: np.ndarray) -> np.
 
 
 def token_values(rows: Rows, name: str, field: str, before: float | None = None) -> np.ndarray:
-    """Spread runs over tokens. Those before the first run have the value `before`, else that of the
-    first run; so have all of a row without runs."""
+    """Expand runs to tokens. Tokens before the first run get `before`, else the first value.
+
+    Rows without runs get `before`, else 0."""
     runs = rows.lists(name)
     starts, values = runs.numbers("start").astype(np.int64), runs.numbers(field)
     expanded = np.full(int(rows.offsets[-1]), 0 if before is None else before, values.dtype)
@@ -280,7 +279,7 @@ def token_values(rows: Rows, name: str, field: str, before: float | None = None)
 
 
 def token_rows(table: pa.Table) -> Iterator[dict[str, Any]]:
-    """Give rows whose TOKENS are arrays, and `routed_experts` as `experts_of` has them."""
+    """Yield rows with TOKENS as arrays and `routed_experts` by `experts_of`."""
     rows, names = Rows(table), [name for name in TOKENS if name in table.column_names]
     columns = [(name, rows.lists(name), rows.lists(name).numbers()) for name in names]
     for at, row in enumerate(table.drop_columns(names).to_pylist()):
@@ -291,8 +290,9 @@ def token_rows(table: pa.Table) -> Iterator[dict[str, Any]]:
 
 
 def experts_of(row: Mapping[str, Any]) -> np.ndarray | None:
-    """Give the experts of a sample as [tokens, layers, topk]; the last tokens may have none. None
-    where it has none of its first tokens."""
+    """Return the experts of a sample as [tokens, layers, topk]; the last tokens may lack some.
+
+    None if its first tokens have no experts."""
     if row.get("routed_experts") is None or row["start"]:
         return None
     experts = np.frombuffer(row["routed_experts"], row["dtype"])
@@ -301,8 +301,9 @@ def experts_of(row: Mapping[str, Any]) -> np.ndarray | None:
 
 @dataclass(frozen=True)
 class Exporter:
-    """`version` goes up when `write` gives other bytes for the same shard. `target` is the software
-    and version whose form this is."""
+    """An export format. `version` grows when `write` gives other bytes for the same shard.
+
+    `target` is the software and version that reads it."""
 
     name: str
     version: int
@@ -312,7 +313,7 @@ class Exporter:
 
 @dataclass(frozen=True)
 class ExportReport:
-    """`rows` and `left_out` add up to the rows of the shard; `counted` is whatever else counts."""
+    """The result of an export. `rows` and `left_out` add up to the shard's rows."""
 
     shard: str
     target: str
@@ -326,7 +327,7 @@ class ExportReport:
 
 @cache
 def all_exporters() -> dict[str, Exporter]:
-    """By name. Raises InvalidInput where two have one name."""
+    """Collect exporters by name. Raises InvalidInput if two share a name."""
     names = sorted(module.name for module in pkgutil.iter_modules(exporters.__path__))
     modules = [importlib.import_module(f"{exporters.__name__}.{name}") for name in names]
     values = (value for module in modules for value in vars(module).values())
@@ -340,7 +341,7 @@ def all_exporters() -> dict[str, Exporter]:
 
 
 def check_target(target: str, out: Path) -> Exporter:
-    """Raises InvalidInput for a target that is not known, and for a directory that is used."""
+    """Find an exporter. Raises InvalidInput if it is unknown or the directory is in use."""
     known = all_exporters()
     if target not in known:
         raise InvalidInput(what=f"The target {target!r}", why=unknown(target, known))
@@ -349,8 +350,9 @@ def check_target(target: str, out: Path) -> Exporter:
 
 
 def export_shard(shard: StoredShard, target: str, out: Path) -> ExportReport:
-    """Write a shard into a directory, which appears when it is complete. Raises InvalidInput,
-    ExportEmpty, ShardDamaged, what the store raises."""
+    """Write a shard into a directory, which appears once complete.
+
+    Raises InvalidInput, ExportEmpty, ShardDamaged, what the store raises."""
     exporter = check_target(target, out)
     out = out.absolute()
     out.parent.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
@@ -389,7 +391,7 @@ def export_shard(shard: StoredShard, target: str, out: Path) -> ExportReport:
 
 def _refuse_used(out: Path) -> None:
     if out.is_dir() and any(out.iterdir()):
-        why = "it is not empty; name one that is, or one that is not there yet"
+        why = "it is not empty; name an empty or new one"
         raise InvalidInput(what=f"The directory {out}", why=why)
     if out.exists() and not out.is_dir():
         raise InvalidInput(what=f"The directory {out}", why="it is a file")

@@ -1,4 +1,4 @@
-"""Pages of shards: which there are; of one what it holds, what was left out, and its lineage."""
+"""Pages of shards: the list, and one shard with samples, exclusions and lineage."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A recipe: which sessions become a shard, and how. A TOML file beside the query that it names."""
+"""A recipe: the sessions of a shard and how they become samples. A TOML file with a query."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
@@ -31,13 +31,13 @@ Consent = Literal["train", "not_denied"]
 
 @dataclass(frozen=True)
 class Tokens:
-    """Where token ids come from: an inference engine, or a template and a tokenizer."""
+    """The source of token ids: an inference engine, or a template and a tokenizer."""
 
     source: Source = "prefer-engine"
     #: Relative to the recipe.
     tokenizer: str | None = None
     template: str | None = None
-    #: With `prefer-engine`, what becomes of a session whose engine had another tokenizer.
+    #: What `prefer-engine` does with a session of another tokenizer.
     other_tokenizer: OtherTokenizer = "refuse"
     max_length: Positive = 32_768
     pack: bool = False
@@ -45,10 +45,10 @@ class Tokens:
 
 @dataclass(frozen=True)
 class RewardChoice:
-    """`wait`: nothing is built while a reward is pending. `drop`: such sessions are left out."""
+    """The reward. `wait`: no build while one is pending. `drop`: leave such sessions out."""
 
     pending: Pending
-    #: One that comes with Penstock, or a file relative to the recipe.
+    #: A shipped definition, or a file relative to the recipe.
     definition: str = "default"
     horizon_s: NotNegative | None = None
 
@@ -59,7 +59,7 @@ class RewardTarget:
 
     definition: Definition
     pending: Pending
-    #: Outcomes in the lake are by other horizons: rewards have to be combined again.
+    #: Whether the lake has other horizons, so that rewards are combined again.
     recombined: bool = False
 
 
@@ -70,7 +70,7 @@ class Advantage:
 
 @dataclass(frozen=True)
 class Staleness:
-    """Versions are counted back from a channel's checkpoint, or one by name."""
+    """Limits of age. Versions are counted back from a channel's checkpoint or a named one."""
 
     channel: str | None = None
     checkpoint: str | None = None
@@ -93,7 +93,7 @@ class Exclude:
 
 @dataclass(frozen=True)
 class Preferences:
-    """Pairs of what users made of edits take longer than the rest of a build."""
+    """Preferences. Pairs from edits by users take longer than the rest of a build."""
 
     edits: bool = False
     horizon_s: NotNegative = 600
@@ -108,7 +108,7 @@ class EvaluationSplit:
 
 @dataclass(frozen=True)
 class OutputSizes:
-    """Without a size, that of the settings counts."""
+    """Sizes of the output; None takes the default."""
 
     max_sessions: Positive | None = None
     file_bytes: Positive | None = None
@@ -120,7 +120,7 @@ class RecipeFile:
     """The keys and sections of a recipe's file, with all defaults."""
 
     name: str
-    #: Its key is `query`.
+    #: The key `query`.
     query_file: str
     as_of: str = "latest"
     seed: NotNegative = 0
@@ -142,14 +142,14 @@ class Recipe(RecipeFile):
 
     @property
     def canonical(self) -> str:
-        """The recipe with all defaults, as JSON: comments and the order of keys do not count."""
+        """Encode the recipe with all defaults, independent of comments and order."""
         names = [entry.name for entry in fields(RecipeFile) if entry.name != "as_of"]
         values = {name: getattr(self, name) for name in names}
         return msgspec.json.encode(values, order="sorted").decode()
 
 
 def load_recipe(path: Path) -> Recipe:
-    """Raises InvalidInput, which names the key and the nearest known one."""
+    """Read a recipe. Raises InvalidInput, with the key and the nearest known one."""
     where, directory = str(path), path.parent
     document = parse_toml(read_text(path), where)
     keys = [entry.name.removesuffix("_file") for entry in fields(RecipeFile)]
@@ -159,10 +159,10 @@ def load_recipe(path: Path) -> Recipe:
     if not query.strip():
         raise InvalidInput(what=f"The query {directory / query_file}", why="it is empty")
     if "pending" not in table(document, "reward", where) and "reward" in document:
-        why = 'it does not say what becomes of pending rewards: pending = "wait" or "drop"'
+        why = 'set pending = "wait" or "drop", for sessions with pending rewards'
         raise InvalidInput(what=f"[reward] of {where}", why=why)
     as_of = document.get("as_of")
-    if isinstance(as_of, datetime):  # TOML has times of its own
+    if isinstance(as_of, datetime):  # a TOML time
         if as_of.tzinfo is None:
             raise InvalidInput(what=where, why=f"as_of has no time zone: {as_of.isoformat()}")
         document["as_of"] = as_of.isoformat()
@@ -179,30 +179,30 @@ def load_recipe(path: Path) -> Recipe:
 
 
 def _contradictions(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    """Find sections that cannot be followed as they are written, with the reason."""
+    """Yield contradictory sections with reasons."""
     for key in ("overlap_min", "similarity_min"):
         if not getattr(recipe.exclude, key):
-            yield "exclude", f"{key} = 0 would leave out everything"
+            yield "exclude", f"{key} = 0 would exclude everything"
     source, staleness = recipe.tokens.source, recipe.staleness
     if recipe.tokens.tokenizer is None and source != "engine":
-        yield "tokens", f"source is {source!r}, which needs a tokenizer: its tokenizer.json"
+        yield "tokens", f"source is {source!r}, which needs a tokenizer (tokenizer.json)"
     if recipe.tokens.other_tokenizer == "render" and source != "prefer-engine":
-        yield "tokens", f"other_tokenizer goes with prefer-engine, and source is {source!r}"
+        yield "tokens", f"other_tokenizer goes with prefer-engine, but source is {source!r}"
     references = [name for name in (staleness.channel, staleness.checkpoint) if name is not None]
     if len(references) > 1:
-        yield "staleness", "it names a channel and a checkpoint: take one of them"
+        yield "staleness", "it names a channel and a checkpoint; keep one"
     if references and staleness.max_versions is None:
-        why = f"max_versions has to say how far behind {references[0]} a session may be"
+        why = f"it needs max_versions, the most versions behind {references[0]}"
         yield "staleness", why
     if staleness.max_versions is not None and not references:
         yield "staleness", "max_versions needs a channel or a checkpoint to count back from"
     if recipe.advantage.kind != "none" and recipe.reward is None:
-        why = f"kind is {recipe.advantage.kind!r}, and there is no [reward] to take it from"
+        why = f"kind is {recipe.advantage.kind!r}, which needs a [reward]"
         yield "advantage", why
 
 
 def read_target(reward: RewardChoice, directory: Path) -> RewardTarget:
-    """Raises InvalidInput where there is no such definition, or not at this horizon."""
+    """Load the definition at the horizon. Raises InvalidInput if either is missing."""
     name = reward.definition
     own = find_definition(name if name in shipped() else str(directory / name))
     definition = at_horizon(own, reward.horizon_s)
@@ -210,14 +210,15 @@ def read_target(reward: RewardChoice, directory: Path) -> RewardTarget:
 
 
 def at_horizon(definition: Definition, horizon_s: int | None) -> Definition:
-    """Give the definition with another horizon. Raises InvalidInput where it does not compute its
-    rewards at it."""
+    """Return the definition at another horizon.
+
+    Raises InvalidInput if it does not compute its rewards there."""
     if horizon_s is None:
         return definition
     counted = [term for term in definition.counted() if term.horizon_s is not None]
     setting = f"horizon_s = {horizon_s}"
     if not counted:
-        why = f"no reward that counts in the definition {definition.name} has a horizon"
+        why = f"no counted reward of the definition {definition.name} has a horizon"
         raise InvalidInput(what=setting, why=why)
     for term in counted:
         computed = getattr(term.parameters, "horizons_s", ())

@@ -1,4 +1,4 @@
-"""Registration of shards, in one transaction; and marks on those that hold too much."""
+"""Registration of shards in one transaction, and marks on shards with forbidden sessions."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -42,7 +42,7 @@ from penstock_jobs.shards.selection.session_facts import SnapshotQueries
 
 @dataclass(frozen=True)
 class AnnouncingStore:
-    """Creates files that were announced before, so that unfinished ones can be cleared away."""
+    """Creates announced files, so that unfinished ones can be removed."""
 
     store: ObjectStore
     database: Database
@@ -54,8 +54,9 @@ class AnnouncingStore:
 
 
 def announce_once(database: Database, tenant: str, shard_id: str, name: str, owner: str) -> bool:
-    """Announce a file of this shard; False where the shard is registered by now. Of two builds that
-    write the same file, the later one owns its name."""
+    """Announce a file. Returns False if the shard is already registered.
+
+    If two builds write the same file, the later one owns the name."""
     row = {"name": name, "partition": NO_PARTITION, "owner": owner, "created_at": now_us()}
     taken_over = {"owner": owner, "created_at": now_us(), "claimed_at": None}
     with database.write() as connection:
@@ -75,8 +76,9 @@ def register(
     left_out: Sequence[tuple[str, str]] = (),
     by: str = OPERATOR,
 ) -> bool:
-    """Put a shard into the database whose files, announced no longer, are in the store. False where
-    it is there already. Raises FileLost."""
+    """Register a shard whose files are in the store, and drop their announcements.
+
+    Returns False if it is already registered. Raises FileLost."""
     manifest, folder = stored.manifest, stored.folder
     announced = segment_intent.c.name.startswith(f"{folder}/", autoescape=True)
     claimed = announced & segment_intent.c.claimed_at.is_not(None)
@@ -99,7 +101,7 @@ def register(
         if lost is not None:
             raise FileLost(name=lost.name)
         connection.execute(sa.delete(segment_intent).where(announced))
-        # One that was dropped is there again.
+        # A dropped shard is restored.
         connection.execute(sa.delete(shard).where(of_shard(shard, tenant, manifest.id)))
         snap = next_snap(connection, SHARD)
         connection.execute(sa.insert(shard).values(**row, created_at=now_us(), added_snap=snap))
@@ -119,7 +121,7 @@ def register(
 
 
 def _is_registered(connection: sa.Connection, tenant: str, shard_id: str) -> bool:
-    """Whether it is there with its files. Raises ShardGoing."""
+    """Whether the shard is registered with its files. Raises ShardGoing."""
     query = sa.select(shard.c.gone).where(of_shard(shard, tenant, shard_id))
     row = connection.execute(query).one_or_none()
     if row is not None and row.gone == DROPPING:
@@ -128,18 +130,18 @@ def _is_registered(connection: sa.Connection, tenant: str, shard_id: str) -> boo
 
 
 def forget(database: Database, owner: str) -> None:
-    """Take back what this owner announced: nothing of it is left."""
+    """Remove this owner's announcements."""
     with database.write() as connection:
         connection.execute(sa.delete(segment_intent).where(segment_intent.c.owner == owner))
 
 
-# Marks: a shard that holds a session which it should hold no more
+# Marks of shards that hold forbidden sessions
 
 
 def shards_suspected(
     database: Database, tenant: str, ids: list[str]
 ) -> Iterator[tuple[str, set[str]]]:
-    """Find shards whose filters name any of these sessions, and which. A filter may be wrong."""
+    """Yield shards whose filters may hold some of these sessions, with those."""
     prefixes = segments.session_prefixes(session_key(tenant, session) for session in ids)
     query = sa.select(shard.c.id, shard.c.session_filter).where(shard.c.tenant == tenant)
     with database.read() as connection:
@@ -151,7 +153,7 @@ def shards_suspected(
 
 
 def mark_sessions(lake: Lake, sessions: Iterable[SessionId], reason: str) -> int:
-    """Mark every shard that holds one of these sessions; how many marks are new."""
+    """Mark every shard with one of these sessions. Returns the number of new marks."""
     marked = 0
     for tenant, ids in ids_by_tenant(sessions).items():
         for id_, suspected in shards_suspected(lake.database, tenant, ids):
@@ -172,7 +174,7 @@ def marked_sessions(database: Database, tenant: str, shard_id: str, reason: str)
 
 
 def count_marks(database: Database, tenant: str, reason: str) -> dict[str, int]:
-    """Count by shard the sessions that it is marked with for this reason."""
+    """Count marks for a reason by shard."""
     query = (
         sa.select(shard_mark.c.shard, sa.func.count().label("marks"))
         .where(shard_mark.c.tenant == tenant, shard_mark.c.reason == reason)
@@ -183,8 +185,9 @@ def count_marks(database: Database, tenant: str, reason: str) -> dict[str, int]:
 
 
 def held_sessions(lake: Lake, tenant: str, shard_id: str, suspected: set[str]) -> set[str]:
-    """Say which of the suspected sessions a shard holds: all, where its files are gone or damaged,
-    since the filter is hardly ever wrong."""
+    """Return suspected sessions that a shard holds.
+
+    If its files are gone or damaged, all count, since the filter is hardly ever wrong."""
     try:
         stored = stored_shard(lake.store, shard_folder(tenant, shard_id), shard_id)
         tables = [rows["session_id"].unique() for rows in read_rows(stored, ["session_id"])]
@@ -194,8 +197,9 @@ def held_sessions(lake: Lake, tenant: str, shard_id: str, suspected: set[str]) -
 
 
 def mark_consent(lake: Lake) -> int:
-    """Mark the shards of what said `no_train` since the oldest shard was built, as `mark_denied`
-    does; how many marks are new."""
+    """Mark shards of sessions that became `no_train` since the oldest shard.
+
+    Returns the number of new marks."""
     oldest = sa.select(sa.func.min(shard.c.snap)).scalar_subquery()
     query = sa.select(consent_change.c.tenant, consent_change.c.session_id).where(
         consent_change.c.consent == NO_TRAIN, consent_change.c.added_snap > oldest
@@ -208,8 +212,9 @@ def mark_consent(lake: Lake) -> int:
 
 
 def mark_denied(lake: Lake, tenant: str, sessions: Collection[str]) -> int:
-    """Mark the shards of these sessions, their chains, and all that resume or fork them; how many
-    marks are new."""
+    """Mark shards of these sessions, their chains, and all that resume or fork them.
+
+    Returns the number of new marks."""
     links = SnapshotQueries(lake, None, tenant).links()
     members = links.whole_chains({*sessions, *links.repeats})
     chains = {member: links.chain(member) for member in members}

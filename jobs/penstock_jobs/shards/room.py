@@ -1,4 +1,4 @@
-"""What building shards brings."""
+"""The room of shard building and consent."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +43,7 @@ ROOM = Room(
     package="penstock_jobs.shards",
     summaries={
         "shards": "Training shards, built from queries.",
-        "consent": "Whether what users, projects and sessions send may be trained on.",
+        "consent": "Whether data of users, projects and sessions may be trained on.",
     },
     commands=commands,
     endpoints=endpoints,

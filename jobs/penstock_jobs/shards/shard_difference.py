@@ -1,4 +1,4 @@
-"""What changed from one shard to another: in their manifests, and in their samples."""
+"""Differences of two shards: in their manifests and in their samples."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.shards.manifest import Manifest, StoredShard, read_rows
 
-#: Fields of the manifest that are compared; the others follow from them.
+#: Compared fields of the manifest; others follow from them.
 _FIELDS = ("name", "seed", "snapshot", "rewards", "policy", "tokenizer", "template_sha256",
            "code_version", "format")  # fmt: skip
 _SESSIONS_SHOWN = 20
@@ -25,7 +25,7 @@ class ManifestChange:
 
 @dataclass(frozen=True)
 class SampleChanges:
-    """Counts of samples; `otherwise` is with another reward, advantage, weight or split."""
+    """Counts of samples. `otherwise`: with another reward, advantage, weight or split."""
 
     only_before: int
     only_after: int
@@ -43,7 +43,7 @@ class ShardDifference:
 
 
 def diff_shards(before: StoredShard, after: StoredShard) -> ShardDifference:
-    """All samples of both are in memory, without their tokens. Raises ShardDamaged."""
+    """Compare two shards. Holds all samples in memory, without tokens. Raises ShardDamaged."""
     manifests = (before.manifest, after.manifest)
     queries = [each.query.splitlines() for each in manifests]
     lines = unified_diff(queries[0], queries[1], lineterm="", n=1)
@@ -73,7 +73,7 @@ def _changes(before: Manifest, after: Manifest) -> Iterator[ManifestChange]:
 
 
 def _in_tables(path: str, before: Any, after: Any) -> Iterator[ManifestChange]:
-    """Down to what is not a table any more."""
+    """Yield changes of values in nested tables."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in sorted({*before, *after}):
             yield from _in_tables(f"{path}.{key}", before.get(key), after.get(key))

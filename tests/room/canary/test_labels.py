@@ -16,8 +16,13 @@ from penstock_jobs.loop.canary.live_metrics import (
 )
 from penstock_jobs.loop.canary.look import judge_metric, situation_of
 from penstock_jobs.rewards.due_sessions import definition_known_as
-from penstock_jobs.rewards.followups.judged_follow_ups import read_follow_ups
-from penstock_jobs.rewards.followups.labels import GivenLabel, StoredLabel, add_label, draw
+from penstock_jobs.rewards.followups.labels import (
+    GivenLabel,
+    StoredLabel,
+    add_label,
+    draw,
+    read_follow_ups,
+)
 from penstock_jobs.rewards.runs import RunRequest, run
 from tests.support.canary_traffic import (
     CHANNEL,

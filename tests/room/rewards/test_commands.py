@@ -74,7 +74,7 @@ def test_show_as_json_has_a_row_for_each_value_and_state(data: str, tmp_path: Pa
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["nobody"], "No segment holds a session 'nobody'"),
+        (["nobody"], "No segment holds the session 'nobody'"),
         (["s", "--tenant", "other"], "of the tenant other"),
         (["s", "--definition", "none.toml"], "No such file"),
     ],

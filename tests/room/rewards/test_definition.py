@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from penstock.core.errors import InvalidInput
 from penstock_jobs.rewards import definition as definitions
-from penstock_jobs.rewards.credit import standings
 from penstock_jobs.rewards.definition import (
     Definition,
     Standing,
@@ -20,6 +19,7 @@ from penstock_jobs.rewards.definition import (
     find_definition,
     parse_definition,
 )
+from penstock_jobs.rewards.outcomes import standings
 from penstock_jobs.rewards.rows import REWARD_ROWS
 from tests.support.repository import ROOT
 
@@ -113,10 +113,10 @@ def test_shared_parameters_are_for_all_that_have_them() -> None:
         ("weight = 3", 'weight = "3"', "weight has to be a number"),
         ("weight = 3", "weight = inf", "weight has to be a number"),
         ("weight = 3", "weight = true", "weight has to be a number"),
-        ("[0, 60]", "[60, 0]", "the wrong way round"),
+        ("[0, 60]", "[60, 0]", "are reversed"),
         ("[0, 60]", "[0]", "low, high"),
-        ('"latency"', '"tests_passing"', "stands there twice"),
-        ('name = "latency"', 'name = "latency"\nhorizon_s = -1', "not seconds"),
+        ('"latency"', '"tests_passing"', "twice"),
+        ('name = "latency"', 'name = "latency"\nhorizon_s = -1', "must be seconds"),
         ('name = "two"', "", "name has to be a text"),
         ('name = "two"', 'name = "two', "at line 2"),
         (TEXT, 'name = "none"', "it names no reward"),

@@ -15,17 +15,15 @@ from penstock_jobs.rewards.followups.dissatisfaction import (
     read_dissatisfaction,
 )
 from penstock_jobs.rewards.followups.judge import Message
-from penstock_jobs.rewards.followups.judged_follow_ups import (
-    JudgedFollowUp,
-    JudgedFollowUps,
-    read_follow_ups,
-)
 from penstock_jobs.rewards.followups.labels import (
     GivenLabel,
+    JudgedFollowUp,
+    JudgedFollowUps,
     StoredLabel,
     add_label,
     digest_of,
     draw,
+    read_follow_ups,
 )
 from penstock_jobs.rewards.rates import rate_changes, read_rates
 from tests.support.commands import penstock

@@ -10,8 +10,8 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.buckets import plan_buckets, read_bucket
 from penstock.lake.catalog import current
 from penstock_jobs.rewards.bucket import TABLES, Bucket, EditParameters, as_bucket
-from penstock_jobs.rewards.credit import score_bucket
 from penstock_jobs.rewards.definition import Reward, columns_of, find_definition
+from penstock_jobs.rewards.outcomes import score_bucket
 from penstock_jobs.simulator.production import Production
 from tests.support.lakes import START_US, hand_lake
 from tests.support.reward_events import DAY_US

@@ -35,7 +35,7 @@ from penstock_jobs.rewards.history.git_repository import Repository
 from penstock_jobs.rewards.measures.edits import edit_persistence, line_survival
 from penstock_jobs.rewards.texts.changes import CompareCost, ink
 from penstock_jobs.rewards.texts.survival import surviving_lines, written_lines
-from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit
+from penstock_jobs.rewards.texts.trail import HorizonState, TrackedEdit
 from tests.support.rewards.stories import LATER_US, SECOND, START_US, Row, Story, bucket, found
 
 pytestmark = pytest.mark.skipif(
@@ -275,7 +275,7 @@ def blamed(directory: Path, commit: str, path: str, agents: str) -> set[int]:
     return lines
 
 
-def owned(edit: TrackedEdit, seen: Sighting) -> set[int]:
+def owned(edit: TrackedEdit, seen: HorizonState) -> set[int]:
     """The lines that are still as the agent wrote them, by provenance, from 1 on."""
     written = {ink(line.text) for line in written_lines(edit)}
     lines = set()
@@ -307,7 +307,7 @@ def agree(history: History, branch: str, states: Sequence[tuple[str, str]]) -> l
     for number, horizon in enumerate(horizons):
         path, _ = states[number + 2]
         theirs = blamed(history.directory, names[number + 2], path, names[1])
-        seen = edit.sightings[number]
+        seen = edit.horizon_states[number]
         assert seen.state == "scored"
         assert owned(edit, seen) == theirs, (branch, number)
         cost = CompareCost(parameters.cells_max)

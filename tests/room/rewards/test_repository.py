@@ -124,7 +124,7 @@ def test_a_run_says_what_a_clone_did_not_know(tmp_path: Path) -> None:
     done = penstock("rewards", "run", *asked, "--data", str(tmp_path / "data"))
     assert done.returncode == 0, done.stderr
     words = " ".join(done.stdout.split())
-    assert "knows HEAD up to 2026-11-21 00:01 UTC: 4 looks at files after that were not" in words
+    assert "knows HEAD up to 2026-11-21 00:01 UTC: 4 later horizons of edits were not" in words
     assert "Fetch" in words
 
 

@@ -11,7 +11,7 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.buckets import SessionId
 from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.definition import Standing, find_definition
-from penstock_jobs.rewards.history.chains import gather_chain
+from penstock_jobs.rewards.history.session_chains import gather_chain
 from penstock_jobs.rewards.outcomes import outcomes
 from tests.support.lakes import START_US, HandLake, hand_lake
 from tests.support.repository import ROOT

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock_jobs.rewards.definition import all_rewards
-from penstock_jobs.rewards.measures.leftovers import comment_chars
+from penstock_jobs.rewards.measures.edits import comment_chars
 from penstock_jobs.rewards.measures.turns import asks, bent
 from tests.support.reward_events import bucket_of
 

@@ -224,7 +224,7 @@ def test_what_a_run_stored_is_what_is_computed_now(data: str) -> None:
         ("sample-broken-calls", "negative by the rule invalid_tool_calls: No tool call could be"),
         ("sample-no-train", "is excluded by default"),
         ("sample-nobody-looked", "is censored by default"),
-        ("sample-long", "It shares its reward with its chain:"),
+        ("sample-long", "Its chain shares the reward:"),
     ],
 )
 def test_the_outcome_and_its_reason_are_told(data: str, session: str, sentence: str) -> None:

@@ -36,7 +36,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_build_says_what_became_of_each_session(data: Path) -> None:
     again = run(data, "shards", "build", str(RECIPES / "sft-persistent.toml"))
-    assert "The same shard was there already." in again.stderr
+    assert "The same shard already exists." in again.stderr
     lines = [" ".join(line.split()) for line in again.stdout.splitlines()]
     assert lines[0].startswith("sha256:")
     assert {"sessions asked for 4", "sessions in it 3"} <= set(lines)

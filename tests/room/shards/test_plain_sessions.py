@@ -253,7 +253,7 @@ def task_of(rows: pa.Table, *, reward: float | None = 0.5, max_length: int = 10_
         bucket=Bucket(0, 0, None, None, (), ()),
         chains={name: name for name in names},
         consents=dict.fromkeys(names[::2], "train"),
-        copies={names[-1]: frozenset({"e3"})},
+        repeated_events={names[-1]: frozenset({"e3"})},
         tenant="default",
         preferences=Preferences(),
         as_of_us=START_US,

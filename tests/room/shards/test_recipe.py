@@ -139,13 +139,13 @@ def test_a_time_may_be_written_as_toml_has_it(directory: Path) -> None:
         ('pending = "wait"', "", 'pending = "wait" or "drop"'),
         ('pending = "wait"', 'pending = "zero"', "pending is 'zero', not wait or drop"),
         ('kind = "stratum"', 'kind = "gae"', "kind is 'gae', not group or stratum or none"),
-        ("max_versions = 1", "", "max_versions has to say how far behind production"),
+        ("max_versions = 1", "", "it needs max_versions, the most versions behind production"),
         ('channel = "production"', "", "needs a channel or a checkpoint"),
-        ('channel = "production"', 'channel = "p"\ncheckpoint = "c"', "take one of them"),
+        ('channel = "production"', 'channel = "p"\ncheckpoint = "c"', "keep one"),
         ('"6h"', '"6 hours"', "max_age has to be a time such as"),
         ('["extra", "core", "core"]', '"core"', "suites has to be a list"),
         ('consent = "train"', 'consent = "any"', "consent is 'any', not train or not_denied"),
-        ("overlap_min = 0.5", "overlap_min = 0", "would leave out everything"),
+        ("overlap_min = 0.5", "overlap_min = 0", "would exclude everything"),
         ("similarity_min = 0.9", "similarity_min = 1.1", "has to lie between 0 and 1"),
     ],
 )  # fmt: skip
@@ -159,5 +159,5 @@ def test_what_cannot_be_meant_is_refused_with_the_reason(
 
 def test_an_advantage_needs_a_reward(directory: Path) -> None:
     start, end = TEXT.index("[reward]"), TEXT.index("[advantage]")
-    with pytest.raises(InvalidInput, match=r"there is no \[reward\]"):
+    with pytest.raises(InvalidInput, match=r"needs a \[reward\]"):
         load(directory, TEXT[:start] + TEXT[end:])

@@ -142,7 +142,7 @@ def test_pending_waits_or_is_dropped() -> None:
         select(asked(*"abc"), facts, RewardTarget(DEFINITION, "wait"))
     outcomes[1]["due_at"] = None
     facts = known({"a": "a", "b": "b", "c": "c"}, outcomes, [])
-    with pytest.raises(RewardsPending, match="nobody can say when"):
+    with pytest.raises(RewardsPending, match="at an unknown time"):
         select(asked(*"abc"), facts, RewardTarget(DEFINITION, "wait"))
     # What is not asked for may be pending as long as it likes.
     assert select(asked("a"), facts, RewardTarget(DEFINITION, "wait")).chosen.num_rows == 1
@@ -182,7 +182,7 @@ def test_a_chain_is_in_one_group_and_one_stratum() -> None:
     without_first = asked("c", "b", "a", stratum=["c's", "b's", None])
     chosen = select(without_first, facts, None).chosen.to_pylist()
     assert [row["stratum"] for row in chosen] == ["b's"] * 3
-    with pytest.raises(InvalidInput, match="chain of a are in two groups, g and h"):
+    with pytest.raises(InvalidInput, match="chain of a is in two groups, g and h"):
         select(asked("a", "b", group_id=["h", "g"]), facts, None)
 
 
@@ -247,28 +247,40 @@ def test_a_definition_lies_beside_the_recipe_or_comes_with_penstock(tmp_path: Pa
     with pytest.raises(InvalidInput, match="two computes edit_persistence at 0, 5, 30"):
         at_horizon(DEFINITION, 86_400)
     text = 'name = "one"\n[[reward]]\nname = "latency"\nweight = 1\n'
-    with pytest.raises(InvalidInput, match=r"no reward that counts .* has a horizon"):
+    with pytest.raises(InvalidInput, match=r"no counted reward .* has a horizon"):
         at_horizon(parse_definition(text, "one"), 600)
 
 
 @pytest.mark.parametrize(
     ("columns", "kind", "why"),
     [
-        ({"id": ["a"]}, "none", "selects no session_id; its columns are id"),
+        ({"id": ["a"]}, "none", "lacks session_id; its columns are id"),
         ({"session_id": ["a"], "wieght": [1.0]}, "none", "did you mean weight"),
-        ({"session_id": [1]}, "none", "session_id has to be a text, and is int64"),
-        ({"session_id": [None]}, "none", "session_id has to be a text, and is null"),
+        ({"session_id": [1]}, "none", "session_id must be a text, but is int64"),
+        ({"session_id": [None]}, "none", "session_id must be a text, but is null"),
         ({"session_id": ["a", None]}, "none", "row 2 has no session_id"),
         ({"session_id": ["a", "b", "a"]}, "none", "names the session a 2 times"),
-        ({"session_id": ["a"], "weight": ["1"]}, "none", "weight has to be a number"),
-        ({"session_id": ["a"], "weight": [True]}, "none", "weight has to be a number"),
-        ({"session_id": ["b", "a"], "weight": [1, None]}, "none", "weight of a is None"),
-        ({"session_id": ["a"], "weight": [-1]}, "none", "weight of a is -1.0"),
-        ({"session_id": ["a"], "weight": [float("nan")]}, "none", "weight of a is nan"),
-        ({"session_id": ["a"], "group_id": [0.5]}, "none", "group_id has to be a text"),
-        ({"session_id": ["a"], "stratum": [[1]]}, "none", "stratum has to be a text"),
-        ({"session_id": ["a"]}, "group", "by group, and it selects no group_id"),
-        ({"session_id": ["a"]}, "stratum", "by stratum, and it selects no stratum"),
+        ({"session_id": ["a"], "weight": ["1"]}, "none", "weight must be a number"),
+        ({"session_id": ["a"], "weight": [True]}, "none", "weight must be a number"),
+        (
+            {"session_id": ["b", "a"], "weight": [1, None]},
+            "none",
+            "0 or more, but is None",
+        ),
+        (
+            {"session_id": ["a"], "weight": [-1]},
+            "none",
+            "0 or more, but is -1.0",
+        ),
+        (
+            {"session_id": ["a"], "weight": [float("nan")]},
+            "none",
+            "0 or more, but is nan",
+        ),
+        ({"session_id": ["a"], "group_id": [0.5]}, "none", "group_id must be a text"),
+        ({"session_id": ["a"], "stratum": [[1]]}, "none", "stratum must be a text"),
+        ({"session_id": ["a"]}, "group", "by group needs the column group_id"),
+        ({"session_id": ["a"]}, "stratum", "by stratum needs the column stratum"),
     ],
 )
 def test_an_answer_that_cannot_be_meant(columns: dict[str, Any], kind: Any, why: str) -> None:

@@ -89,7 +89,7 @@ def test_a_label_for_a_message_that_has_one_changes_nothing(
     second.goto("/labels")
     _press(first, "2")
     second.keyboard.press("7")
-    second.get_by_text("Somebody labelled this message meanwhile").wait_for()
+    second.get_by_text("has already labelled this message").wait_for()
     assert _labels(service) == {"refines": 1}
     first.goto("/labels")
     _press(first, "u")

@@ -156,7 +156,7 @@ def test_the_pages_fit_a_phone(shared: ConsoleService, sign_in: SignIn) -> None:
 def test_a_person_approves_where_the_policy_asks(service: ConsoleService, sign_in: SignIn) -> None:
     page = sign_in(service, "admin")
     page.goto("/channels/production")
-    page.get_by_text("Change it").click()
+    page.get_by_text("Change the policy").click()
     page.get_by_label("Policy, in TOML").fill(POLICY + "\n[approval]\npeople = 1\n")
     page.locator("details").get_by_label("Reason").fill("somebody has to look")
     page.get_by_role("button", name="Set the policy").click()

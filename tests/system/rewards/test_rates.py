@@ -12,17 +12,15 @@ from hypothesis import strategies as st
 
 from penstock_jobs.rewards.definition import Standing
 from penstock_jobs.rewards.followups.dissatisfaction import t_quantile, t_tails
-from penstock_jobs.rewards.outcomes import outcomes
+from penstock_jobs.rewards.outcomes import Tally, outcomes, tallies
 from penstock_jobs.rewards.rates import (
     RATES,
     CheckpointRates,
     RateChange,
-    Tally,
     Watch,
     checkpoint_rates,
     holm,
     rate_changes,
-    tallies,
     welch,
 )
 from tests.support.reward_events import answered, bucket_of, edited, said, tool

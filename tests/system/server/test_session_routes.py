@@ -92,7 +92,7 @@ def test_an_id_may_hold_slashes(service: Any) -> None:
 @pytest.mark.parametrize(
     ("path", "status", "detail"),
     [
-        ("/nobody", 404, "No segment holds a session 'nobody'"),
+        ("/nobody", 404, "No segment holds the session 'nobody'"),
         ("?limit=0", 400, "limit"),
         ("?limit=1001", 400, "limit"),
         ("?outcome=good", 400, "outcome"),

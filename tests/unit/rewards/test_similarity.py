@@ -6,11 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_jobs.rewards.texts.similarity import (
-    code_units,
-    presence,
-    sim4,
-)
+from penstock_jobs.rewards.texts.survival import presence, sim4
+from penstock_jobs.rewards.texts.trail import code_units
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from penstock_jobs.shards.exclusion import (
     spread_over_chains,
     without_consent,
 )
-from penstock_jobs.shards.exclusion.copies import copied, only_copies
+from penstock_jobs.shards.exclusion.repeated_events import copied, only_copies
 from penstock_jobs.shards.selection.session_facts import SessionProfile
 
 

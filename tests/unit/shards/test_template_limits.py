@@ -64,7 +64,8 @@ def test_cpu_time_is_bounded(template: str, work: str, brief: TemplateProcess) -
         drafts(template, brief)
     assert drafts(HONEST, brief) == EXPECTED
     message = " ".join(str(refused.value).split())
-    assert message.startswith(f"The chat template bad.jinja was ended while it {work}: it needed ")
+    start = f"The chat template bad.jinja was stopped while it {work}: it needed "
+    assert message.startswith(start)
     assert "more than 0.2 seconds of CPU time" in message
     assert str(pickle.loads(pickle.dumps(refused.value))) == str(refused.value)
 

@@ -30,8 +30,9 @@ from penstock_jobs.rewards.definition import DEFAULT, parse_definition
 from penstock_jobs.rewards.due_sessions import definition_known_as
 from penstock_jobs.rewards.followups.dissatisfaction import JUDGED, read_dissatisfaction
 from penstock_jobs.rewards.followups.dissatisfaction import RATE as DISSATISFIED_RATE
-from penstock_jobs.rewards.followups.judged_follow_ups import read_follow_ups
-from penstock_jobs.rewards.rates import RATES, Tally
+from penstock_jobs.rewards.followups.labels import read_follow_ups
+from penstock_jobs.rewards.outcomes import Tally
+from penstock_jobs.rewards.rates import RATES
 
 Source = Literal["reward", "session", "any", "failed_calls", "call", "rate", "labels"]
 #: The reward into which a definition combines all others.

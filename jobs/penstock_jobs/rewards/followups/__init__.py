@@ -1,1 +1,1 @@
-"""What the user wrote after the agent acted, and what it says about the agent's work."""
+"""Follow-ups: what users write after the agent acted, and what it says about its work."""

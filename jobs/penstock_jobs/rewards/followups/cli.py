@@ -32,30 +32,34 @@ _SHORT_CHARS_MAX = 600
 def label(
     lake: Lake,
     *,
-    count: Annotated[int, typer.Option("--count", min=1, help="How many labels at most.")] = 40,
+    count: Annotated[int, typer.Option("--count", min=1, help="The most labels to ask for.")] = 40,
     chosen: Annotated[
         float,
         typer.Option(
-            "--chosen", min=0, max=1, help="The share that is chosen; chance draws the others."
+            "--chosen",
+            min=0,
+            max=1,
+            help="The share of chosen messages; the others are drawn at random.",
         ),
     ] = 0.25,
     model: Annotated[
-        bool, typer.Option("--model", help="The model of PENSTOCK_JUDGE_URL labels, not a person.")
+        bool,
+        typer.Option("--model", help="Let the model of PENSTOCK_JUDGE_URL label, not a person."),
     ] = False,
     checkpoint: Annotated[
         str | None, typer.Option("--checkpoint", help="Only sessions of this checkpoint.")
     ] = None,
     by: options.By = None,
     definition: Annotated[
-        str, typer.Option("--definition", help="By whose judge messages are chosen.")
+        str, typer.Option("--definition", help="The definition whose judge chooses messages.")
     ] = "default",
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
-    """Label messages of users, one key for each: they settle and correct what the judge says.
+    """Label messages of users, one key for each. Labels overrule and correct the judge.
 
-    Most are drawn by chance, so that rates can be corrected; some are chosen since they tell much.
-    Stop when you like, and go on later. With --json it shows what it would ask.
+    Most messages are drawn at random, so that rates can be corrected; some are chosen because they
+    are informative. Stop and continue at any time. With --json it shows what it would ask.
 
     Example: penstock rewards label --count 20
     """
@@ -65,8 +69,8 @@ def label(
     known = definition_known_as(lake.database, definition)
     frame = read_frame(lake, known.version, tenant, checkpoint)
     if not frame.waiting:
-        narrowed = "with this checkpoint, " if checkpoint else ""
-        why = f"{narrowed}it has no follow-ups: `penstock rewards run` computes them where the"
+        narrowed = "of this checkpoint " if checkpoint else ""
+        why = f"it has no follow-ups {narrowed}yet; `penstock rewards run` computes them if the"
         why += " definition names judged_follow_up"
         raise InvalidInput(what=f"The definition {known.name}", why=why)
     if json:
@@ -74,16 +78,16 @@ def label(
     elif model:
         judge = _language_model(lake)
         tally = label_by_model(lake, tenant, frame, judge, count)
-        show_text(f"{tally.labelled} labels by the model are kept.")
+        show_text(f"{tally.labelled} labels by the model are stored.")
         for why, times in tally.without.items():
-            say(f"The model said nothing of {times}: {why}.")
+            say(f"The model did not label {times}: {why}.")
         if tally.without:
             raise typer.Exit(3)
     else:
         who = options.actor(by)
         client = LocalClient(lake, Caller(tenant, who))
         labels = _label_by_person(client, definition, checkpoint, chosen, count)
-        show_text(f"{labels} labels by {who} are kept.")
+        show_text(f"{labels} labels by {who} are stored.")
         say("`penstock rewards run` uses them, and `penstock rewards rates` corrects by them.")
 
 
@@ -119,15 +123,16 @@ def _questions(
 def _label_by_person(
     client: LocalClient, definition: str, checkpoint: str | None, chosen: float, count: int
 ) -> int:
-    """Ask until enough is labelled, nothing is left, or the person stops. Each answer is stored at
-    once, so that whoever stops goes on later. The labels that are left."""
+    """Ask a person until enough is labelled, nothing is left, or the person stops.
+
+    Each answer is stored at once. Returns the number of labels."""
     from penstock_jobs.rewards.followups import label_endpoints as calls
 
     answers: dict[str, str] = {**calls.ANSWERS, "unclear": "cannot be told"}
     keys = dict(zip(_KEYS, answers, strict=True))
-    text = ["What does the message say of the agent's work just before it?"]
+    text = ["What does the message say about the agent's work just before it?"]
     text += [f"  {key}  {label}: {answers[label]}" for key, label in keys.items()]
-    text += ["  u  undo your newest label    s  stop; what you answered is kept"]
+    text += ["  u  undo your newest label    s  stop; your answers are stored"]
     show_text(*text)
     asked = calls.NextLabelRequest(definition=definition, checkpoint=checkpoint, chosen=chosen)
     labels = 0
@@ -156,7 +161,7 @@ def _label_by_person(
     return max(labels, 0)
 
 
-#: Of the labels in their order, and of what nobody can tell.
+#: Keys of the labels in order, and of `unclear`.
 _KEYS = "mradcfvx?"
 _STOPS = ("s", "q")
 
@@ -164,7 +169,7 @@ _STOPS = ("s", "q")
 def _pressed_key() -> str:
     try:
         if sys.stdin.isatty():
-            # An arrow comes as several characters, the last of which is a letter: no answer.
+            # An arrow key is several characters that end in a letter: no answer.
             pressed = typer.getchar()
             return pressed if len(pressed) == 1 else ""
         line = sys.stdin.readline()
@@ -174,7 +179,7 @@ def _pressed_key() -> str:
 
 
 def _about(message: "OpenMessage") -> str:
-    why = "drawn by chance" if message.drawn else "chosen: it tells much"
+    why = "drawn at random" if message.drawn else "chosen as informative"
     return f"{why}: session {message.session_id!r}, turn {message.turn}"
 
 
@@ -190,8 +195,9 @@ def _message_lines(message: "OpenMessage") -> list[str]:
 
 
 def _behind_bars(text: str, chars_max: int) -> list[str]:
-    """Others wrote it: no line of it can pass for ours. What users say stands before or after what
-    they paste: the middle is left out."""
+    """Mark each line as quoted, and leave out the middle of a long text.
+
+    Users paste in the middle and write before or after it."""
     if len(text) > chars_max:
         half = chars_max // 2
         text = f"{text[:half]}\n[… {len(text) - 2 * half} characters …]\n{text[-half:]}"
@@ -202,7 +208,7 @@ def _behind_bars(text: str, chars_max: int) -> list[str]:
     return [f"  │ {line}" for line in lines]
 
 
-# How good judges are
+# The quality of judges
 
 
 def judge(
@@ -214,10 +220,10 @@ def judge(
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
-    """How good the judges of follow-ups are, on the labels that your people gave.
+    """Evaluate the judges of follow-ups on the labels that your people gave.
 
-    Without a data directory, or without labels, on those that come with Penstock: half of them were
-    written together with what the judge learned from, the fresh ones afterwards.
+    Without a data directory or labels, shipped examples are used: the held-out ones were written
+    together with the judge's training examples, the fresh ones afterwards.
 
     Example: penstock rewards judge
     """
@@ -241,7 +247,7 @@ def judge(
             ]
             results = _evaluated(judges, {"labels drawn by chance": own} if own else {})
     if not results:
-        say("No label of yours to go by (`penstock rewards label`): those of Penstock.")
+        say("No labels of yours (`penstock rewards label`): using shipped examples.")
         held_out = [example for example in held_out_examples() if not example.fresh]
         sets = {"held out": held_out, "fresh": list(fresh_examples())}
         results = _evaluated([local_judge()], sets)

@@ -1,10 +1,10 @@
-"""How often users come back dissatisfied, right although the judge is not.
+"""The rate of dissatisfied users, unbiased although the judge is biased.
 
-Messages have places between 0 and 1, as if drawn from a hat, and labels are given in the order of
-places: whenever it stops, the labelled ones are a random sample, whose rate is the place of the
-first message without a label. Messages that were asked because they tell much count as themselves
-alone. The estimate is a prediction-powered one (Angelopoulos and others 2023): the judge's mean,
-plus the mean of what it missed in the sample. How far the judge is believed is fitted too (PPI++).
+Each message has a random place between 0 and 1, and people label in the order of places. So at any
+moment the labelled messages are a random sample; the place of the first unlabelled message is the
+sampling rate. Messages chosen because they are informative count only for themselves. The estimate
+is prediction-powered (Angelopoulos and others 2023): the judge's mean plus the mean error in the
+sample. The weight of the judge is fitted too (PPI++).
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from penstock.lake.lake import Lake
-from penstock_jobs.rewards.followups.judged_follow_ups import JudgedFollowUps
 from penstock_jobs.rewards.followups.labels import (
+    JudgedFollowUps,
     MessagePlace,
     StoredLabel,
     by_people,
@@ -30,7 +30,7 @@ from penstock_jobs.rewards.followups.labels import (
 Values = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-#: Fewer labels that chance drew say nothing for certain.
+#: With fewer randomly drawn labels the rate is unknown.
 LABELS_MIN = 30
 
 
@@ -40,15 +40,15 @@ class JudgedMessages:
     session: NDArray[np.int64]
     sessions: int
     judged: Values
-    #: What is true, from 0 to 1; nan where nobody said.
+    #: The truth, from 0 to 1; nan without a label.
     truth: Values
-    #: From 0 to 1, the same for ever, and independent of all else.
+    #: A random place from 0 to 1 that never changes.
     place: Values
-    #: It was asked because it tells much, not because it was its turn.
+    #: Whether it was chosen as informative, not drawn in order.
     chosen: Flags
 
     def sampled(self) -> tuple[Flags, float]:
-        """Which messages chance drew, and how likely it did each."""
+        """Return the randomly drawn messages and the sampling rate."""
         free = ~self.chosen | np.isnan(self.truth)
         waiting = self.place[free & np.isnan(self.truth)]
         rate = float(waiting.min()) if waiting.size else 1.0
@@ -62,7 +62,7 @@ class JudgedMessages:
 
 @dataclass(frozen=True, eq=False)
 class CorrectedRate:
-    """`values` are of sessions: their mean is the rate."""
+    """A corrected rate: the mean of `values`, one for each session."""
 
     values: Values
     judged: float
@@ -70,7 +70,7 @@ class CorrectedRate:
     chosen: int
     rate: float
     belief: float
-    #: What the variance of the mean lacks, since few labels seem to vary little.
+    #: Added to the variance of the mean, since few labels seem to vary little.
     doubt: float
 
     @property
@@ -88,7 +88,7 @@ class CorrectedRate:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Between them lies each session's value, whatever its label says."""
+        """Return bounds of a session's value for any label."""
         return 1 - 1 / self.rate, 1 / self.rate
 
 
@@ -116,8 +116,7 @@ def t_quantile(tails: float, degrees: float) -> float:
 
 
 def correct(groups: Sequence[JudgedMessages]) -> list[CorrectedRate]:
-    """What the judge misses is fitted in each group: it may flatter one checkpoint more than
-    another."""
+    """Correct the judge in each group: it may flatter one checkpoint more than another."""
     samples = [group.sampled() for group in groups]
     belief = _belief(groups, [drawn for drawn, _ in samples])
     return [
@@ -135,7 +134,7 @@ def interval(corrected: CorrectedRate, alpha: float) -> MeanInterval | None:
 
 
 def difference(before: CorrectedRate, after: CorrectedRate, alpha: float) -> MeanDifference | None:
-    """None with too few labels on a side."""
+    """Compare two rates. None if a side has too few labels."""
     if not (before.is_known and after.is_known):
         return None
     value = float(after.values.mean() - before.values.mean())
@@ -148,7 +147,7 @@ def difference(before: CorrectedRate, after: CorrectedRate, alpha: float) -> Mea
 
 
 def _belief(groups: Sequence[JudgedMessages], drawn: Sequence[Flags]) -> float:
-    """The slope of the truth over what the judge says, within groups, between 0 and 1."""
+    """Fit the slope of the truth over the judge within groups, between 0 and 1."""
     products = squares = 0.0
     for group, own in zip(groups, drawn, strict=True):
         if own.sum() < 2:
@@ -186,8 +185,9 @@ def _corrected(group: JudgedMessages, drawn: Flags, rate: float, belief: float) 
 
 
 def _doubt(rest: Values, weight: Values, expected: Values, rate: float, sessions: int) -> float:
-    """As if four more messages had been drawn, two true and two not, as in Agresti and Coull's
-    interval."""
+    """Return the extra variance of four more drawn messages, two true and two not.
+
+    Agresti and Coull's interval does the same."""
     labels = len(rest)
     if labels < 3:
         return 1.0
@@ -210,7 +210,7 @@ class Dissatisfaction:
     sessions: pa.Array
     rate: CorrectedRate
     truth_by: TruthBy
-    #: Sessions that ended later than the messages that labels were drawn from.
+    #: Sessions that ended after the messages from which labels were drawn.
     later: int
 
     def interval(self, alpha: float = 0.05) -> MeanInterval | None:
@@ -227,8 +227,9 @@ def read_dissatisfaction(
 def dissatisfaction(
     groups: Mapping[Group, JudgedFollowUps], labels: Sequence[StoredLabel]
 ) -> dict[Group, Dissatisfaction]:
-    """What people said counts where they labelled enough in each group with labels, else also what
-    models said: to mix them as each group has them would compare judges, not checkpoints."""
+    """Correct rates by labels of people, or also of models if people labelled too few.
+
+    All groups use the same labellers, or the comparison would be between judges."""
     people = _described(groups, by_people(labels), "people")
     models = _described(groups, people_first(labels), "models")
     known = [sum(each.rate.is_known for each in found.values()) for found in (people, models)]
@@ -260,8 +261,9 @@ class _Frame(NamedTuple):
 
 
 def _frame(follow_ups: JudgedFollowUps, labels: Mapping[MessagePlace, StoredLabel]) -> _Frame:
-    """The messages of sessions that were quiet when somebody began to label: what came later has
-    had no chance to be drawn. Of several such times the one that leaves the most labels."""
+    """Return messages of sessions that had ended when labelling began; later ones were not drawn.
+
+    Of several such times, the one that keeps the most labels counts."""
     own = [labels[place] for place in follow_ups.numbers_of(labels.keys())]
     untils = sorted({label.until_us for label in own if label.drawn})[-_TIMES_MAX:]
     sessions, messages = _messages(follow_ups, labels)

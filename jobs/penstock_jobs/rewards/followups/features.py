@@ -1,5 +1,7 @@
-"""Messages as sparse rows of numbers, for the local judge: what the user says, without what they
-paste, and once more the clauses that it comes down to: praise, "but", and then what counts."""
+"""Features of messages for the local judge, as sparse rows.
+
+They describe what the user says, without pasted text, and again the concluding clauses alone: after
+praise and "but" comes what counts."""
 
 import re
 import zlib
@@ -30,15 +32,14 @@ _WORD = re.compile(r"[\w'’]+")
 _CHARACTER_GRAMS = (2, 3, 4, 5)
 #: Characters whose n-grams count: the beginning and the end of a long message.
 _GRAM_CHARS = 400
-#: Words of this many at the start tell more: "no, …", "great, now …".
+#: The first words tell more: "no, …", "great, now …".
 _OPENING_WORDS = 5
 
 Triples: TypeAlias = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]
 
 
 class HashedBlock(NamedTuple):
-    """Columns for n-grams that are told apart by a hash. Of each row the block has the length
-    `weight`. The width is a power of two."""
+    """Columns for hashed n-grams. Each row has the length `weight`; the width is a power of two."""
 
     first: int
     width: int
@@ -46,7 +47,7 @@ class HashedBlock(NamedTuple):
 
 
 _WORDS = 120
-#: Chosen by cross-validation on the train examples.
+#: Widths and weights chosen by cross-validation on the train examples.
 _CHARACTERS = HashedBlock(0, 1 << 13, 1.6)
 _SAID = HashedBlock(_CHARACTERS.first + _CHARACTERS.width, 1 << 12, 0.6)
 _END_CHARACTERS = HashedBlock(_SAID.first + _SAID.width, 1 << 12, 1.0)
@@ -59,12 +60,12 @@ _END_CUE_WEIGHT = 0.7
 _PAIR_WEIGHT = 0.7
 _FLAG_WEIGHT = 0.8
 _FLAGS = 40
-#: A last clause with fewer words is read with the one before it.
+#: A last clause with fewer words is joined with the previous one.
 _END_WORDS_MIN = 3
 _END_UNSPACED_MIN = 5
-#: So few letters beside what is pasted are no words.
+#: Fewer letters beside pasted text are no words.
 _MUTE_CHARS = 8
-#: What is said for politeness is not what a message comes down to.
+#: Polite words are not the point of a message.
 _POLITE = frozenset({"pleasantry", "thanks"})
 #: A "no" to a question is no complaint, unless the message goes on with one.
 _BAD = frozenset({
@@ -75,7 +76,7 @@ _AGENT_CHARS = 300
 
 @dataclass(frozen=True, slots=True)
 class FeatureRows:
-    """A sparse matrix as triples; rows come in ascending order."""
+    """A sparse matrix as triples, in ascending order of rows."""
 
     count: int
     row: NDArray[np.int32]
@@ -94,7 +95,7 @@ class FeatureRows:
 class Clause(NamedTuple):
     text: str
     words: Sequence[str]
-    #: It is what comes after a "but".
+    #: Whether it comes after a "but".
     turned: bool
     groups: frozenset[str]
 
@@ -102,7 +103,7 @@ class Clause(NamedTuple):
 @dataclass(frozen=True)
 class Reading:
     speech: Speech
-    #: What the user says, with failing words that are the subject taken out.
+    #: What the user says, without failing words that are the subject.
     text: str
     words: tuple[str, ...]
     end_text: str
@@ -186,8 +187,9 @@ def read(message: Message) -> Reading:
 
 
 def _ending(clauses: Sequence[Clause]) -> Sequence[Clause]:
-    """The last clause that says more than thanks; a short one with those before it, but not over a
-    "but"."""
+    """Return the concluding clauses: the last one that says more than thanks.
+
+    A short one is joined with previous clauses, but not across a "but"."""
     last = next(
         (
             at
@@ -214,7 +216,7 @@ def _masked(clause: str, hits: Sequence[Hit]) -> str:
 
 
 def _turns(text: str, words: Sequence[str], hits: Sequence[Hit]) -> list[Clause]:
-    """The text cut where it turns: "but", "aber". `hits` are of SIGNS."""
+    """Cut the text at a contrast ("but", "aber"). `hits` are of SIGNS."""
     cues, signs, _, contrast = _lists()
     turn = next((hit for hit in hits if hit.group == contrast), None)
     if turn is None:
@@ -254,7 +256,7 @@ def _is_short(clauses: Sequence[Clause]) -> bool:
 class _Lists(NamedTuple):
     cues: Lexicon
     signs: Lexicon
-    #: The numbers of these groups of signs.
+    #: Numbers of two groups of signs.
     topic: int
     contrast: int
 
@@ -293,7 +295,7 @@ def _cells(message: Message, reading: Reading) -> Iterator[tuple[int, float]]:
 
 
 def _pairs(reading: Reading) -> Iterator[tuple[int, float]]:
-    """Groups that occur together: "no" and "that's all" at the end, praise and then "but"."""
+    """Yield groups that occur together, such as praise and then "but"."""
     end, said = reading.end, reading.end | reading.opening
     pairs = {f"{one}&{other}" for one in end for other in end if one < other}
     pairs |= {f"{one}>{other}" for one in reading.opening for other in end}
@@ -306,7 +308,7 @@ def _pairs(reading: Reading) -> Iterator[tuple[int, float]]:
         yield _FIRST_PAIR + column, _PAIR_WEIGHT * count / len(pairs) ** 0.5
 
 
-@cache  # there are as many pairs as groups know of each other
+@cache  # the number of pairs is bounded by the groups
 def _pair_column(pair: str) -> int:
     return zlib.crc32(pair.encode()) % _PAIR_COLUMNS
 
@@ -358,7 +360,7 @@ def _holds_more(text: str, words: set[str], share: float) -> bool:
     if not text or not words:
         return False
     text = _ends(text).lower()
-    # Most have too few of them even as parts of words.
+    # Quick test: most texts hold too few of them even as parts of words.
     if sum(word in text for word in words) / len(words) <= share:
         return False
     return len(words.intersection(_WORD.findall(text))) / len(words) > share
@@ -396,7 +398,7 @@ def _character_grams(texts: Sequence[str], block: HashedBlock) -> Triples:
 
 
 def _word_grams(words: Sequence[Sequence[str]], block: HashedBlock) -> Triples:
-    """The first word stands also for itself as the first."""
+    """Hash words and pairs of words; the first ones again as first ones."""
     hashes, sizes = list[int](), list[int]()
     for own in words:
         grams = [*own, *map(" ".join, pairwise(own))]
@@ -409,8 +411,9 @@ def _word_grams(words: Sequence[Sequence[str]], block: HashedBlock) -> Triples:
 
 
 def _counted(keys: Sequence[NDArray[np.uint32]], block: HashedBlock) -> Triples:
-    """Each list of keys comes in the order of rows. The values are the square roots of the counts,
-    scaled so that each row has one length."""
+    """Count keys, which are in the order of rows.
+
+    Values are square roots of the counts, scaled so that all rows have the same length."""
     ordered = np.sort(np.concatenate(keys)) if keys else np.zeros(0, np.uint32)
     if not len(ordered):
         none = np.zeros(0, np.int32)
@@ -430,7 +433,7 @@ def _counted(keys: Sequence[NDArray[np.uint32]], block: HashedBlock) -> Triples:
 
 
 def _mixed(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finalizer of splitmix64: near inputs fall into far buckets."""
+    """Mix bits by the finalizer of splitmix64, so that near inputs land far apart."""
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return value ^ (value >> np.uint64(31))

@@ -1,5 +1,4 @@
-"""The follow-ups of a bucket of sessions: which messages came after the agent acted, and the rows
-of a reward that a judge makes of them."""
+"""Follow-ups of a bucket: messages after the agent acted, and rewards that judges make of them."""
 
 import re
 from bisect import bisect_right
@@ -25,14 +24,14 @@ from penstock_jobs.rewards.measures.turns import TurnScore, score_turns
 from penstock_jobs.rewards.rows import row_tuples
 
 _EVENT_TYPES = ("interrupt", "session_end", "test_result")
-#: Messages that a program wrote in the user's name, or that are for the client alone.
+#: Messages that a program wrote in the user's name, or commands to the client.
 _MACHINE = re.compile(
     r"\s*(?:<(?:task-notification|system-reminder|local-command|command-name)\b"
     r"|\[Request interrupted by user|/(?!undo|revert|rewind|restore)[a-z][\w:-]*\s*$)"
 )
-#: How a compaction begins the session that goes on: in the user's name, with its own summary.
+#: The summary with which a compaction begins the next session, in the user's name.
 _SUMMARY = re.compile(r"\s*This session is being continued from a previous conversation\b")
-#: Only from where a name may begin: a long line without spaces costs no more than its length.
+#: File names, matched only where one may begin: linear also in long lines without spaces.
 _FILE = re.compile(r"(?<![\w./\\-])[\w./\\-]*\w\.[A-Za-z]\w{0,7}\b")
 
 TurnKey = tuple[str, int]
@@ -49,14 +48,16 @@ class FollowUp:
     session_id: str
     turn: int
     message: Message
-    #: The last turn before it in which the agent did anything, perhaps of an earlier session.
+    #: The last earlier turn in which the agent acted, perhaps in an earlier session.
     turn_before: TurnKey
-    #: The last turn that edited a file which the message names, where that is an earlier one.
+    #: An earlier turn than that, if it was the last to edit a file that the message names.
     turn_named: TurnKey | None
 
     def target_turn(self, label: Label) -> TurnKey:
-        """The turn that the label is about. Only criticism reaches back to the turn that made
-        what it names: a new task may name any file."""
+        """Return the turn that the label is about.
+
+        Only criticism reaches back to the turn that edited a named file: a task may name any
+        file."""
         if label in DISSATISFIED and self.turn_named is not None:
             return self.turn_named
         return self.turn_before
@@ -64,12 +65,12 @@ class FollowUp:
 
 @dataclass(slots=True)
 class SessionTurn:
-    """Times are in microseconds since 1970."""
+    """A turn. Times are in microseconds since 1970."""
 
     session_id: str
     number: int
     ts: int
-    #: None for what is no message of a person.
+    #: None if no person wrote a message.
     text: str | None
     acted: bool
     agent_text: str = ""
@@ -95,7 +96,7 @@ class SessionTurns:
 
 
 def follow_ups(sessions: Iterable[SessionTurns]) -> Iterator[FollowUp]:
-    """In the order of sessions and turns. Of two messages in a row both point at the same turn."""
+    """Yield follow-ups in order. Two messages in a row are about the same turn."""
     for session in sessions:
         before: SessionTurn | None = None
         earlier: list[SessionTurn] = []
@@ -120,8 +121,9 @@ def follow_ups(sessions: Iterable[SessionTurns]) -> Iterator[FollowUp]:
 
 
 def silences(sessions: Iterable[SessionTurns]) -> Iterator[tuple[TurnKey, Evidence]]:
-    """The agent's last turn and the evidence of each session whose last word is the agent's.
-    Without evidence it is censored, never good: so end most sessions, good or bad."""
+    """Yield the last turn of sessions that end with the agent, and evidence against it.
+
+    Without evidence the turn is censored, never good: most sessions end so, good or bad."""
     for session in sessions:
         spoken = [turn for turn in session.turns if turn.acted or turn.text is not None]
         if not spoken or not (last := spoken[-1]).acted:
@@ -138,11 +140,10 @@ def _turn_named(text: str, before: SessionTurn, earlier: Sequence[SessionTurn]) 
     return next((turn.key for turn in reversed(earlier) if turn.edits_any(names)), None)
 
 
-def talks(
+def chain_conversations(
     sessions: Iterable[SessionTurns], chains: Mapping[str, ChainMember]
 ) -> Iterator[SessionTurns]:
-    """Sessions that go on with each other, as one talk. A subagent's is a talk in which nobody
-    speaks."""
+    """Join sessions of a chain into one conversation. In a subagent's session nobody speaks."""
     parts: dict[tuple[str, bool], list[SessionTurns]] = {}
     for session in sessions:
         place = chains.get(session.session_id, ChainMember(session.session_id))
@@ -205,8 +206,9 @@ def _turn_at(starts: Sequence[_Place], place: _Place) -> int:
 
 
 def _by_session(table: pa.Table, *columns: str) -> dict[str, list[tuple[Any, ...]]]:
-    """Where each row stands, and the named columns of it: by time, then by the producer's number;
-    without one it comes last."""
+    """Group rows by session: place and columns, ordered by time and the producer's number.
+
+    A row without a number comes last."""
     rows = [
         (session_id, (ts, seq is None, seq or 0), *row)
         for session_id, ts, seq, *row in row_tuples(table, "session_id", "ts", "seq", *columns)
@@ -233,7 +235,7 @@ def _test_result(payload: str | None) -> Tests | None:
 
 
 class Verdict(NamedTuple):
-    """The score of the turn that a follow-up is about; the label says which turn that is."""
+    """The score of the turn that a follow-up is about. The label decides which turn."""
 
     score: TurnScore
     label: Label | None = None
@@ -251,10 +253,12 @@ def score_follow_ups(
     verdicts: Callable[[Sequence[FollowUp]], Sequence[Verdict]],
     no_train: Collection[str] = (),
 ) -> pa.Table:
-    """Score each turn that the agent acted in, and its session. Of several messages about one turn
-    the worst counts. `verdicts` is not shown messages of the sessions `no_train`."""
+    """Score each turn in which the agent acted, and its session.
+
+    The worst of several messages about a turn counts. `verdicts` never gets messages of the
+    sessions `no_train`."""
     sessions, said = sessions_of(bucket), follow_ups_of(bucket)
-    # A message is shown with what was said before, in whatever session of the chain.
+    # A message is shown with earlier ones from any session of the chain.
     refused = {bucket.chain_of(session) for session in no_train}
     scores: dict[TurnKey, TurnScore] = {}
     shown = []
@@ -277,9 +281,9 @@ def sessions_of(bucket: Bucket) -> list[SessionTurns]:
     def made() -> list[SessionTurns]:
         events = bucket.events.filter(pc.is_in(bucket.events["type"], pa.array(_EVENT_TYPES)))
         turns = session_turns(bucket.turns, bucket.model_calls, bucket.edits, events)
-        return list(talks(turns, bucket.chains))
+        return list(chain_conversations(turns, bucket.chains))
 
-    return bucket.once("talks", made)
+    return bucket.once("chain_conversations", made)
 
 
 def follow_ups_of(bucket: Bucket) -> list[FollowUp]:

@@ -1,19 +1,19 @@
-"""What a judge of follow-ups is, its eight labels, and how good one is on labelled examples.
+"""Judges of follow-ups, their eight labels, and their quality on labelled examples.
 
-| label | the user |
-|---|---|
-| moves_on | accepts, praises, commits, or goes to the next thing |
-| refines | wishes something more or different, without saying that what was done is wrong |
-| corrects | says that the agent did something else than was asked, and what it should be |
-| reports_failure | shows or tells that it does not work: a stack trace, a failing test, a bug |
-| reverts | wants the agent's work undone, or says that they undid it |
-| complains | is displeased with the agent, with nothing that it could act upon; sarcasm too |
-| asks | wants to know something about the work |
-| abandons | stops: no longer needed, given up, or done by hand |
+The user, by label:
 
-A message that does two things has the label of the one that says most about the work before it:
-praise and then a correction is corrects, a question that is a reproach is complains, and a new
-task that tells of a failure elsewhere is moves_on."""
+- moves_on: accepts, praises, commits, or goes to the next thing.
+- refines: wishes something more or different, without saying that the work is wrong.
+- corrects: says that the agent did not do what was asked, and what it should do.
+- reports_failure: shows that it does not work, by a stack trace, a failing test or a bug.
+- reverts: wants the agent's work undone, or says that they undid it.
+- complains: is displeased, without anything to act upon; sarcasm too.
+- asks: wants to know something about the work.
+- abandons: stops, since it is no longer needed, given up, or done by hand.
+
+If two labels fit, the one that says most about the previous work counts: praise and then a
+correction is corrects, a question that is a reproach is complains. A new task that mentions a
+failure elsewhere is moves_on."""
 
 import hashlib
 import json
@@ -33,8 +33,8 @@ Label = Literal[
 ]  # fmt: skip
 LABELS: tuple[Label, ...] = get_args(Label)
 
-#: The labels that say that the agent's work was not what the user wanted. A user who stops may
-#: have got what they wanted, or may not: abandons is not among them.
+#: Labels that say that the work was not what the user wanted. abandons is not among them: a user
+#: who stops may have got it.
 DISSATISFIED: frozenset[Label] = frozenset({"corrects", "reports_failure", "reverts", "complains"})
 Unjudged = Literal["budget", "unreachable", "unreadable_answer"]
 Tests = Literal["passed", "failed"]
@@ -59,7 +59,7 @@ class Judgement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Judge(Protocol):
-    """Labels messages. The answers come in the order of the messages, one for each."""
+    """Labels messages. Answers come in the order of the messages, one for each."""
 
     @property
     def name(self) -> str: ...
@@ -70,7 +70,7 @@ class Judge(Protocol):
     def judge(self, messages: Sequence[Message]) -> Sequence[Judgement | Unjudged]: ...
 
 
-#: Chosen once, before anything was trained: about a quarter of each label is held out.
+#: Chosen once, before any training, so that about a quarter of each label is held out.
 _SALT = 97
 _HELD_OUT_SHARE = 0.25
 _FRESH = "fresh"
@@ -78,9 +78,11 @@ _FRESH = "fresh"
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A labelled message of `examples/`. Most were seen when the words of `cues.toml` were chosen,
-    so even those held out flatter the local judge. `fresh.jsonl` was written afterwards: its
-    figures are honest as long as nobody changes `cues.toml` because of it."""
+    """A labelled message of `examples/`.
+
+    The words of `cues.toml` were chosen with most examples in view, so even held-out ones flatter
+    the local judge. `fresh.jsonl` was written afterwards. It stays honest as long as nobody changes
+    `cues.toml` because of it."""
 
     message: Message
     label: Label
@@ -97,7 +99,7 @@ class Example:
 
 @cache
 def all_examples() -> tuple[Example, ...]:
-    """All, by label and as they stand in the file; the fresh ones at the end."""
+    """Load all examples, by label and in the order of the files, fresh ones last."""
     folder = files("penstock_jobs.rewards.followups") / "examples"
     examples = []
     for name in (*LABELS, _FRESH):
@@ -123,7 +125,7 @@ _BINS = 10
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """A figure is None where its divisor is 0: nothing was labelled so, or nothing was so."""
+    """The quality for a label. A figure is None if its divisor is 0."""
 
     precision: float | None
     recall: float | None
@@ -149,7 +151,7 @@ class Evaluation:
     accuracy: float
     labels: dict[Label, Quality]
     dissatisfied: Quality
-    #: Mean distance between prediction and truth, weighted by the bins' counts.
+    #: Mean distance between prediction and truth, weighted by the counts of bins.
     dissatisfied_calibration_error: float
     #: Mean squared distance between the probability of dissatisfied and the truth.
     brier: float
@@ -214,12 +216,12 @@ def _quality(pairs: Sequence[tuple[bool, bool]]) -> Quality:
     return Quality(precision, recall, f1, support, intervals)
 
 
-#: Of the normal distribution, 95 % lie within so many standard deviations.
+#: 95 % of a normal distribution lie within this many standard deviations.
 _DEVIATIONS = 1.96
 
 
 def wilson(hits: int, of: int) -> tuple[float, float]:
-    """Wilson's interval of a share, with a confidence of 95 %."""
+    """Return Wilson's interval of a share, with 95 % confidence."""
     share, squared = hits / of, _DEVIATIONS**2
     centre = (share + squared / (2 * of)) / (1 + squared / of)
     reach = (

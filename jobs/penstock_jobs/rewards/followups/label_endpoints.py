@@ -1,5 +1,4 @@
-"""What can be asked of labels: the message that tells most now, a label for it, the label taken
-back, and what the labels did to the judge's rates."""
+"""Endpoints of labels: the next message to label, a label, undo, and corrected rates."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,9 +15,9 @@ from penstock.lake.lake import Lake
 from penstock_jobs.rewards.due_sessions import definition_known_as
 from penstock_jobs.rewards.followups.dissatisfaction import Dissatisfaction, dissatisfaction
 from penstock_jobs.rewards.followups.judge import Label, Tests
-from penstock_jobs.rewards.followups.judged_follow_ups import JudgedFollowUps, read_follow_ups
 from penstock_jobs.rewards.followups.labels import (
     UNCLEAR,
+    JudgedFollowUps,
     MessagePlace,
     StoredLabel,
     add_label,
@@ -26,26 +25,26 @@ from penstock_jobs.rewards.followups.labels import (
     current_labels,
     digest_of,
     people_first,
+    read_follow_ups,
 )
 from penstock_jobs.rewards.followups.questions import follow_up_at, kept_frame, questions
 
 
 class NothingToUndo(PenstockError, exit_status=2, http_status=404):
-    """There is no label by {by} that counts: nothing was taken back."""
+    """No label by {by} counts, so nothing was undone."""
 
 
 class AlreadyLabelled(PenstockError, exit_status=2, http_status=409):
-    """Somebody labelled this message meanwhile: {by} said {label}. Nothing was changed; ask for the
-    next."""
+    """{by} has already labelled this message as {label}. Nothing was changed; ask for the next
+    message."""
 
 
 class MessageUnknown(PenstockError, exit_status=2, http_status=404):
-    """The message of turn {turn} of session {session!r} is not there any more, or has other words.
-    Ask for the next."""
+    """The message of turn {turn} of session {session!r} is gone, or has other words. Ask for the
+    next message."""
 
 
-#: What people say that a user did, in the order of keys: what says that the work was wrong begins
-#: at 5.
+#: What each label says the user did, in the order of keys. From key 5 on, the work was wrong.
 ANSWERS: Mapping[str, str] = {
     "moves_on": "accepts, or goes on to the next thing",
     "refines": "wishes something more or different; nothing was wrong",
@@ -58,14 +57,15 @@ ANSWERS: Mapping[str, str] = {
 }
 _STEPS = (30, 60, 120, 250, 500, 1_000, 2_000, 5_000)
 
-#: Messages that are not there any more are passed over; so many at most in one answer.
+#: The most missing messages that one answer skips.
 _GONE_MAX = 20
 Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 class NextLabelRequest(Request):
-    """The next message that the judge of this definition leaves open. So large a share is `chosen`
-    since it tells much; chance draws the others."""
+    """The next unlabelled message by a definition's judge.
+
+    The share `chosen` is of informative messages; the others are drawn at random."""
 
     definition: str = "default"
     checkpoint: str | None = None
@@ -73,8 +73,9 @@ class NextLabelRequest(Request):
 
 
 class OpenMessage(msgspec.Struct):
-    """`message` is the digest of its text, and `until_us` the newest session that it was drawn
-    among: a label is sent with both, and with `drawn`."""
+    """A message without a label. A label repeats its `message`, `until_us` and `drawn`.
+
+    `message` is the digest of the text, `until_us` the end of the newest session in the draw."""
 
     session_id: str
     turn: int
@@ -91,7 +92,7 @@ class OpenMessage(msgspec.Struct):
 
 
 class NextLabel(msgspec.Struct):
-    """`open` messages have no label of a person, `labelled` have one."""
+    """The next message. `open` counts messages without a label of a person, `labelled` others."""
 
     definition: str
     version: str
@@ -127,7 +128,7 @@ def _next(lake: Lake, caller: Caller, request: NextLabelRequest) -> NextLabel:
 
 
 class LabelOrder(Request):
-    """`label` of the message that `GET /v1/labels/next` gave; `unclear` where nobody can tell."""
+    """A label of the message from `GET /v1/labels/next`; `unclear` if nobody can tell."""
 
     session_id: str
     turn: int
@@ -139,7 +140,7 @@ class LabelOrder(Request):
 
 
 class GivenAnswer(msgspec.Struct):
-    """`label` is null where it was taken back."""
+    """A stored label; null after an undo."""
 
     session_id: str
     turn: int
@@ -153,7 +154,7 @@ def _label(lake: Lake, caller: Caller, order: LabelOrder) -> GivenAnswer:
     labels = (*get_args(Label), UNCLEAR)
     label = next((each for each in labels if each == order.label), None)
     if label is None:
-        why = f"labels are {', '.join(labels)}"
+        why = f"use one of {', '.join(labels)}"
         raise InvalidInput(what=f"The label {order.label[:100]!r}", why=why)
     place = MessagePlace(order.session_id, order.turn)
     follow_up = follow_up_at(lake, caller.tenant, place)
@@ -170,7 +171,7 @@ def _label(lake: Lake, caller: Caller, order: LabelOrder) -> GivenAnswer:
 
 
 class UndoRequest(Request):
-    """The newest label that the caller gave, and that counts."""
+    """Undo the newest label of the caller that counts."""
 
     definition: str = "default"
 
@@ -188,8 +189,9 @@ def _undo(lake: Lake, caller: Caller, request: UndoRequest) -> GivenAnswer:
 
 
 class LabelStep(msgspec.Struct):
-    """The rate of dissatisfied users after so many labels. `low` and `high` hold it with 95 %; they
-    and `value` are null while there are too few labels that chance drew."""
+    """The rate of dissatisfied users after a number of labels, with a 95 % interval.
+
+    `value`, `low` and `high` are null while there are too few randomly drawn labels."""
 
     labels: int
     drawn: int
@@ -200,8 +202,9 @@ class LabelStep(msgspec.Struct):
 
 
 class CheckpointLabels(LabelStep):
-    """`checkpoint` is null for sessions of several, or of none. `truth_by` says whose labels count,
-    and `later` how many sessions came after the messages that labels were drawn from."""
+    """The rate of a checkpoint; null for sessions of several or none.
+
+    `truth_by` says whose labels count, `later` how many sessions are newer than the draw."""
 
     checkpoint: str | None
     sessions: int
@@ -255,7 +258,7 @@ class EffectRequest(Request):
 
 
 class LabelEffect(msgspec.Struct):
-    """`steps` are of all checkpoints together, as labels came in."""
+    """Effects of labels. `steps` cover all checkpoints, in the order of labels."""
 
     definition: str
     version: str
@@ -283,29 +286,29 @@ NEXT_LABEL = Endpoint(
     "GET /v1/labels/next",
     _next,
     ("read",),
-    "The message whose label tells most now",
+    "The next message to label",
     reads_rows=True,
 )
 LABEL = Endpoint(
     "POST /v1/labels",
     _label,
     (),
-    "What the user did with a message",
-    refused={404: "The message is not there any more.", 409: "Somebody labelled it meanwhile."},
+    "Label a message",
+    refused={404: "The message is gone.", 409: "Somebody has already labelled it."},
     reads_rows=True,
 )
 UNDO = Endpoint(
     "POST /v1/labels/undo",
     _undo,
     (),
-    "Take back the newest label of the caller",
-    refused={404: "The caller has given none that counts."},
+    "Undo the newest label of the caller",
+    refused={404: "No label of the caller counts."},
 )
 LABEL_RATES = Endpoint(
     "GET /v1/labels/rates",
     _effect,
     ("read",),
-    "What labels did to the judge's rates and their intervals",
+    "The judge's rates, corrected by labels, with intervals",
     reads_rows=True,
 )
 

@@ -1,20 +1,30 @@
-"""Labels that people and language models gave to messages: append-only, by message. Where a late
-event moves turns, a label is found again by the digest of the words that were read."""
+"""Labels that people and language models gave to messages, and judged follow-ups in columns.
+
+Labels are append-only. If a late event moves turns, a label is found again by the digest of its
+message. Follow-ups are in columns, since a lake has millions of them."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import sqlalchemy as sa
+from numpy.typing import NDArray
 
 from penstock.backends.audit.chain import append
 from penstock.backends.audit.entry import Deed, person_digest
 from penstock.backends.database.engine import Database, insert_of, now_us, portions
+from penstock.lake.lake import Lake
+from penstock.lake.query.lake_query import OwnQuery
+from penstock.lake.query.view_sources import table_engine
 from penstock_jobs.rewards.followups.judge import DISSATISFIED, Label, Message
+from penstock_jobs.rewards.rows import encoded, sql_of
 from penstock_jobs.rewards.tables import follow_up_label, reward_due
 
-#: Whoever read it could not tell.
+#: The labeller could not tell.
 UNCLEAR: Literal["unclear"] = "unclear"
 GivenLabel = Label | Literal["unclear"]
 
@@ -25,7 +35,7 @@ class MessagePlace(NamedTuple):
 
 
 class StoredLabel(NamedTuple):
-    """`label` is None where it was taken back."""
+    """A label as stored; None after an undo."""
 
     session_id: str
     turn: int
@@ -43,7 +53,7 @@ class StoredLabel(NamedTuple):
 
     @property
     def truth(self) -> float | None:
-        """1 where the user was dissatisfied; what nobody could tell counts as half."""
+        """Return 1 if the user was dissatisfied, 0.5 for unclear."""
         if self.label is None:
             return None
         return 0.5 if self.label == UNCLEAR else float(self.label in DISSATISFIED)
@@ -64,7 +74,7 @@ class SessionLabels:
         return cls(by_message)
 
     def of_message(self, place: MessagePlace, message: Message) -> StoredLabel | None:
-        """Where a session has the same words twice, the one of the nearest turn."""
+        """Find the label of a message; of equal messages, the one of the nearest turn."""
         same = self.by_message.get((place.session_id, digest_of(message)), ())
         return min(same, key=lambda label: abs(label.turn - place.turn), default=None)
 
@@ -74,14 +84,16 @@ def digest_of(message: Message) -> str:
 
 
 def draw(tenant: str, place: MessagePlace) -> float:
-    """Its place in the hat, from 0 to below 1: the same for ever."""
+    """Return the random place of a message, from 0 to below 1. It never changes."""
     facts = f"{tenant}\0{place.session_id}\0{place.turn}".encode(errors="surrogatepass")
     return int.from_bytes(hashlib.sha256(facts).digest()[:7]) / 2.0**56
 
 
 def add_label(database: Database, tenant: str, label: StoredLabel, version: str) -> None:
-    """Its time is the database's. Its session is due again by the definition of this version: the
-    label may settle what a judge could not."""
+    """Store a label, at the database's time.
+
+    The session becomes due again by this version of a definition: the label may decide what the
+    judge could not."""
     facts = {**label._asdict(), "tenant": tenant, "at": now_us()}
     keys = {"definition_version": version, "tenant": tenant, "session_id": label.session_id}
     with database.write() as connection:
@@ -97,7 +109,7 @@ def add_label(database: Database, tenant: str, label: StoredLabel, version: str)
 def current_labels(
     database: Database, tenant: str, sessions: Sequence[str] | None = None
 ) -> list[StoredLabel]:
-    """Each message's newest label by a person and by a model, as they were given."""
+    """Return each message's newest label by a person and by a model, in order of storage."""
     columns = follow_up_label.c
     query = sa.select(*_COLUMNS).where(columns.tenant == tenant).order_by(columns.id)
     queries = [query]
@@ -122,3 +134,136 @@ def people_first(labels: Iterable[StoredLabel]) -> list[StoredLabel]:
     for label in sorted(labels, key=lambda label: not label.is_model):
         chosen[(*label.place, label.message)] = label
     return list(chosen.values())
+
+
+_BATCH_ROWS = 1_000
+
+
+class JudgedFollowUp(NamedTuple):
+    session_id: str
+    turn: int
+    judged: float
+    checkpoint: str | None
+    first_us: int
+    last_us: int
+
+    @property
+    def place(self) -> MessagePlace:
+        return MessagePlace(self.session_id, self.turn)
+
+
+_DRAWN_AT = "drawn_at"
+_FOLLOW_UP_ROWS = pa.schema(
+    [
+        pa.field("session_id", pa.string()),
+        pa.field("turn", pa.int64()),
+        pa.field("judged", pa.float64()),
+        pa.field("checkpoint", pa.string()),
+        pa.field("first_us", pa.int64()),
+        pa.field("last_us", pa.int64()),
+        pa.field(_DRAWN_AT, pa.float64()),
+    ]
+)
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedFollowUps:
+    rows: pa.Table
+
+    @classmethod
+    def of(cls, tenant: str, follow_ups: Iterable[JudgedFollowUp]) -> "JudgedFollowUps":
+        rows = [each._asdict() | {_DRAWN_AT: draw(tenant, each.place)} for each in follow_ups]
+        return cls(pa.Table.from_pylist(rows, _FOLLOW_UP_ROWS))
+
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+    def __iter__(self) -> Iterator[JudgedFollowUp]:
+        for batch in self.rows.select(JudgedFollowUp._fields).to_batches(_BATCH_ROWS):
+            yield from map(JudgedFollowUp, *batch.to_pydict().values())
+
+    def first(self, count: int) -> "JudgedFollowUps":
+        return JudgedFollowUps(self.rows.slice(0, count))
+
+    def where(self, holds: pa.ChunkedArray) -> "JudgedFollowUps":
+        return JudgedFollowUps(self.rows.filter(holds))
+
+    def without(self, places: Collection[MessagePlace]) -> "JudgedFollowUps":
+        left = np.ones(len(self), bool)
+        left[list(self.numbers_of(places).values())] = False
+        return self.where(pa.chunked_array([pa.array(left)]))
+
+    def of_checkpoint(self, checkpoint: str) -> "JudgedFollowUps":
+        return self.where(pc.equal(self.rows["checkpoint"], checkpoint))
+
+    def of_sessions(self, sessions: Iterable[str]) -> "JudgedFollowUps":
+        names = pa.array(sessions, pa.string())
+        return self.where(pc.is_in(self.rows["session_id"], value_set=names))
+
+    def by_checkpoint(self) -> dict[str | None, "JudgedFollowUps"]:
+        codes, names = encoded(self.rows["checkpoint"])
+        rows = self.rows.take(pa.array(np.argsort(codes, kind="stable")))
+        counts = np.bincount(codes, minlength=len(names))
+        starts = np.cumsum(counts) - counts
+        return {
+            name: JudgedFollowUps(rows.slice(start, count))
+            for name, start, count in zip(
+                names.to_pylist(), starts.tolist(), counts.tolist(), strict=True
+            )
+        }
+
+    def in_drawn_order(self) -> "JudgedFollowUps":
+        return JudgedFollowUps(self.rows.sort_by(_DRAWN_AT))
+
+    def in_telling_order(self) -> "JudgedFollowUps":
+        """Sort informative messages first: near 0.5, and the first ones of their sessions."""
+        with table_engine() as connection:
+            connection.register("rows", self.rows)
+            rows = connection.sql(_TELLING_ORDER).to_arrow_table()
+        return JudgedFollowUps(rows.cast(_FOLLOW_UP_ROWS))
+
+    def numbers_of(self, places: Collection[MessagePlace]) -> dict[MessagePlace, int]:
+        if not places:
+            return {}
+        sessions = pa.array({place.session_id for place in places}, pa.string())
+        held = pc.is_in(self.rows["session_id"], value_set=sessions)
+        numbers = np.flatnonzero(held.to_numpy())
+        near = self.rows.select(["session_id", "turn"]).take(pa.array(numbers)).to_pydict()
+        wanted = set(places)
+        return {
+            place: number
+            for place, number in zip(
+                map(MessagePlace, *near.values()), numbers.tolist(), strict=True
+            )
+            if place in wanted
+        }
+
+    def column(self, name: str) -> NDArray[np.float64]:
+        numbers: NDArray[np.float64] = self.rows[name].to_numpy()
+        return numbers
+
+    def sessions(self) -> tuple[NDArray[np.int64], pa.Array]:
+        return encoded(self.rows["session_id"])
+
+
+_TELLING_ORDER = """
+    select * from rows
+    order by row_number() over (partition by session_id order by abs(judged - 0.5), turn),
+        abs(judged - 0.5), session_id, turn
+"""
+
+
+def read_follow_ups(
+    lake: Lake,
+    version: str,
+    tenant: str,
+    *,
+    since_us: int | None = None,
+    computed_us: int | None = None,
+) -> JudgedFollowUps:
+    """Read judged follow-ups; none if the definition judges no messages.
+
+    Raises what queries raise."""
+    facts = {"version": version, "since_us": since_us, "computed_us": computed_us}
+    query = OwnQuery(sql_of("followups.sql"), frozenset({"rewards", "outcomes"}), facts)
+    return JudgedFollowUps(lake.query(query, tenant=tenant).arrow().cast(_FOLLOW_UP_ROWS))

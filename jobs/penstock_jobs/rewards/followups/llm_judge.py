@@ -1,7 +1,7 @@
 """The judge that asks a language model at an OpenAI-compatible address, within a budget.
 
-One message a request: with several in one, a user's text could sway the labels of others. Answers
-are kept by the digest of prompt, model and content, without any text of a user.
+Each request holds one message, so that no user's text can sway the label of another. Answers are
+cached by a digest of prompt, model and content, without any text of a user.
 """
 
 import hashlib
@@ -29,11 +29,11 @@ from penstock_jobs.rewards.tables import judge_answer, judge_spending
 
 _FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n\s*```\s*\Z", re.DOTALL)
 _TRANSIENT = {408, 429, 500, 502, 503, 504, 529}
-#: No other message will fare better: the key, the address or the model is wrong.
+#: Statuses that all messages will get: the key, the address or the model is wrong.
 _HOPELESS = {401, 402, 403, 404}
 _ANSWER_BYTES_MAX = 1 << 20
 _FIRST_PAUSE_SECONDS = 0.5
-#: Bytes of UTF-8 in a token: rather too few, so that enough is set aside.
+#: UTF-8 bytes per token, a low estimate, so that enough tokens are reserved.
 _BYTES_PER_TOKEN = 2
 _TOKENS_MAX = 100_000_000
 _ATTEMPTS_MAX = 4
@@ -43,8 +43,9 @@ _PARAMETERS = (("temperature", 0),)
 
 
 def open_judge(settings: Settings, database: Database, run: str) -> "LlmJudge | None":
-    """The judge that the settings name, if any. All processes that name the same `run` share one
-    budget. Raises InvalidInput."""
+    """Open the judge of the settings, if any. Processes of the same `run` share a budget.
+
+    Raises InvalidInput."""
     judge = settings.room(RewardSettings)
     if not judge.judge_url:
         return None
@@ -54,7 +55,7 @@ def open_judge(settings: Settings, database: Database, run: str) -> "LlmJudge | 
 
 
 def check_judge(definition: Definition, settings: Settings) -> None:
-    """Whether the settings give what its rewards need. Raises JudgeUnfit, InvalidInput."""
+    """Check that settings have what the rewards need. Raises JudgeUnfit, InvalidInput."""
     judge = settings.room(RewardSettings)
     if judge.judge_url:
         _address(judge)
@@ -68,7 +69,7 @@ def _address(judge: RewardSettings) -> HttpAddress:
     address = HttpAddress.of(judge.judge_url, name)
     key = _key_of(judge)
     if not (key.isascii() and key.isprintable()):
-        why = "it holds characters that no header may hold"
+        why = "it holds characters that a header cannot hold"
         raise InvalidInput(what="The key of the judge", why=why)
     return address.below("chat/completions")
 
@@ -85,7 +86,7 @@ def _key_of(judge: RewardSettings) -> str:
 
 
 def judge_version(model: str, message_chars_max: int) -> str:
-    """Covers all that the answers depend on: the model's name, but not its address."""
+    """Digest all that answers depend on: the model's name, but not its address."""
     facts = [prompt_version(), model, _PARAMETERS, _ANSWER_TOKENS_MAX, message_chars_max]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
@@ -94,7 +95,7 @@ class LlmJudge:
     """Judges within the budget of one run. Safe between threads; raises DatabaseUnreachable."""
 
     name = "llm"
-    #: After so many messages in a row that could not be sent, the rest is given up.
+    #: After this many unsent messages in a row the judge gives up.
     failures_max = 3
 
     def __init__(
@@ -124,7 +125,7 @@ class LlmJudge:
         unknown = {key: text for key, text in unknown.items() if key not in answers}
         with ThreadPoolExecutor(self._settings.judge_inflight_max, "judge") as pool:
             answers |= zip(unknown, pool.map(self._ask, unknown, unknown.values()), strict=True)
-        # Where another process got another answer meanwhile, the first one counts.
+        # If another process stored an answer first, that one counts.
         answers |= self._answers.get(unknown)
         return [answers[key] for key in keys]
 
@@ -145,7 +146,7 @@ class LlmJudge:
         self._failures = 0
         if (answer := answer_in(content)) is None:
             return "unreadable_answer"
-        # At once, not at the end: what was paid for survives a kill.
+        # Stored at once, so that a paid answer survives a kill.
         self._answers.put({key: answer})
         return answer
 
@@ -160,12 +161,11 @@ class LlmJudge:
             if answer.status == 200:
                 return self._content(answer.body, tokens)
             why = answer.problem or f"status {answer.status}"
-            if answer.status or not answer.sent:  # else it may have been answered, and paid for
+            if answer.status or not answer.sent:  # else it may have been answered and charged
                 self._budget.settle(tokens, 0)
             if answer.status and answer.status not in _TRANSIENT:
                 raise _Failure("unreachable", why, hopeless=answer.status in _HOPELESS)
             if attempt + 1 < _ATTEMPTS_MAX:
-                # As long as the server asks for, else twice as long each time.
                 pause = answer.retry_after_s or _FIRST_PAUSE_SECONDS * float(2**attempt)
                 self._sleep(min(pause, _PAUSE_SECONDS_MAX))
         raise _Failure("unreachable", why)
@@ -217,7 +217,7 @@ def prompt_version() -> str:
 
 
 def shown_message(message: Message, chars_max: int) -> str:
-    """The message as the model sees it: one JSON object, so that no text can end its string."""
+    """Encode a message for the model as one JSON object, so that no text can end its string."""
     facts = {
         "user_message": _bounded(message.text, chars_max),
         "agent_message": _bounded(message.agent, chars_max // 4),
@@ -229,7 +229,7 @@ def shown_message(message: Message, chars_max: int) -> str:
 
 
 def _bounded(text: str, chars_max: int) -> str:
-    """The text without its middle: what users say stands before or after what they paste."""
+    """Cut out the middle of a text: users paste there, and write before or after it."""
     if len(text) <= chars_max:
         return text
     head = chars_max * 2 // 3
@@ -263,7 +263,7 @@ class AnswerCache:
     def put(self, answers: Mapping[str, Judgement]) -> None:
         rows = [
             {"key": key, "answer": msgspec.json.encode(answer).decode()}
-            for key, answer in sorted(answers.items())  # so that no two wait for each other
+            for key, answer in sorted(answers.items())  # in order, against deadlocks
         ]
         if rows:
             with self._database.write() as connection:
@@ -272,8 +272,9 @@ class AnswerCache:
 
 
 class RunBudget:
-    """The limits of a run, shared by all its processes. Tokens are set aside before a request is
-    sent, by a guess that is rather too high, and put right by what the answer says."""
+    """The limits of a run, shared by all its processes.
+
+    Tokens are reserved before a request by a high estimate, and corrected by its answer."""
 
     def __init__(self, database: Database, run: str, requests_max: int, tokens_max: int) -> None:
         self._database, self._run = database, run

@@ -1,5 +1,6 @@
-"""The judge that needs nothing but this package: multinomial logistic regression over features.
-`bench/judge_training.py` makes its model."""
+"""The local judge: multinomial logistic regression over features of messages.
+
+`bench/judge_training.py` trains its model."""
 
 import hashlib
 from collections.abc import Sequence
@@ -16,8 +17,8 @@ from penstock_jobs.rewards.followups.judge import DISSATISFIED, LABELS, Judgemen
 
 Matrix: TypeAlias = NDArray[np.float64]
 MODEL_FILE = "model.npz"
-#: Goes up whenever the same message gives other features: their code is not in the digest of the
-#: judge, the weights and the lists of words are.
+#: Grows whenever the same message gives other features. The digest of the judge covers weights and
+#: word lists, but not the code of features.
 _FEATURES_VERSION = 3
 #: Probabilities nearer to 0 or 1 have no finite log odds.
 _LEAST = 1e-6
@@ -28,10 +29,10 @@ _DISSATISFIED = [LABELS.index(label) for label in LABELS if label in DISSATISFIE
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    #: One row a column of the features, one column a label, as whole steps of `scale`.
+    #: A row for each feature, a column for each label, in steps of `scale`.
     weights: NDArray[np.int8]
     scale: NDArray[np.float32]
-    #: Sharpens or flattens all probabilities; does not change which label is the likeliest.
+    #: Sharpens or flattens all probabilities, without changing the likeliest label.
     temperature: float
     examples: str
     #: Slope and offset of the log odds of dissatisfied.
@@ -57,7 +58,7 @@ def softmax(logits: Matrix) -> Matrix:
 
 
 class LocalJudge:
-    """A judge that knows words and shapes, not meaning: bench/pages/rewards.md says how well."""
+    """A judge that knows words and shapes, not meaning. Quality: bench/pages/rewards.md."""
 
     name = "local"
 

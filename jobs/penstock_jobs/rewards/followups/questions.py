@@ -1,5 +1,7 @@
-"""Which messages somebody is asked to label: some drawn by chance, some chosen since they tell
-much. Those drawn come in the order of their places in the hat: a random sample at any moment."""
+"""Questions to labellers: messages drawn at random, and messages chosen as informative.
+
+Drawn messages come in the order of their random places, so they are a random sample at any
+moment."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,24 +16,25 @@ from penstock.lake.buckets import SessionId
 from penstock.lake.lake import Lake
 from penstock_jobs.rewards.followups.follow_ups import FollowUp, follow_ups_of
 from penstock_jobs.rewards.followups.judge import Judgement
-from penstock_jobs.rewards.followups.judged_follow_ups import JudgedFollowUps, read_follow_ups
 from penstock_jobs.rewards.followups.labels import (
     UNCLEAR,
+    JudgedFollowUps,
     MessagePlace,
     StoredLabel,
     add_label,
     current_labels,
     digest_of,
+    read_follow_ups,
 )
 from penstock_jobs.rewards.followups.llm_judge import LlmJudge
-from penstock_jobs.rewards.history.chains import SessionUnknown, gather_chain
+from penstock_jobs.rewards.history.session_chains import SessionUnknown, gather_chain
 from penstock_jobs.rewards.tables import reward_file
 
-#: A share of 0.3 of ten is three.
+#: So that a share of 0.3 of ten is three.
 _ROUNDING = 1e-9
-#: Kept of each order; when half of them have a label they are put in order anew.
+#: Messages kept of each order. They are sorted anew when half of them have a label.
 _KEPT_MAX = 1_000
-#: Tenants, definitions and checkpoints that somebody labels at the same time.
+#: Combinations of tenant, definition and checkpoint that are labelled at the same time.
 _FRAMES_MAX = 20
 
 
@@ -44,12 +47,12 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True)
 class QuestionFrame:
-    """Messages that wait for a label, in the two orders in which people are asked about them."""
+    """Messages without a label, in the two orders of questions."""
 
     version: str
     drawn: JudgedFollowUps
     chosen: JudgedFollowUps
-    #: All messages that waited, and all others, when they were put in order.
+    #: Counts of messages without and with a label, when they were sorted.
     waiting: int
     labelled: int
     until_us: int
@@ -68,7 +71,7 @@ def read_frame(
     checkpoint: str | None = None,
     places: frozenset[MessagePlace] = frozenset(),
 ) -> QuestionFrame:
-    """What the last run of the definition computed, without what has a label."""
+    """Read messages of the definition's newest run, without labelled places."""
     found = read_follow_ups(lake, version, tenant)
     if checkpoint is not None:
         found = found.of_checkpoint(checkpoint)
@@ -88,7 +91,7 @@ def read_frame(
 def questions(
     frame: QuestionFrame, labels: Sequence[StoredLabel], chosen_share: float
 ) -> Iterator[Question]:
-    """About messages without one of these labels; with them, so large a share is chosen."""
+    """Yield questions about unlabelled messages. `chosen_share` counts earlier labels too."""
     asked = {label.place for label in labels}
     count, chosen_count = len(labels), sum(not label.drawn for label in labels)
     by_chance = (Question(each.place, each.judged, each.checkpoint, True) for each in frame.drawn)
@@ -110,8 +113,9 @@ def _next(source: Iterator[Question], asked: set[MessagePlace]) -> Question | No
 
 
 def follow_up_at(lake: Lake, tenant: str, place: MessagePlace) -> FollowUp | None:
-    """The message with what went before it, as judges see it; None if it is not there any more,
-    or may not be learned from. Raises LakeDamaged, what the store raises."""
+    """Return a message as judges see it; None if it is gone or refuses training.
+
+    Raises LakeDamaged, what the store raises."""
     session = SessionId(tenant, place.session_id)
     try:
         bucket = gather_chain(lake, session, SystemClock().now_us())
@@ -131,8 +135,9 @@ class ModelTally(NamedTuple):
 def label_by_model(
     lake: Lake, tenant: str, frame: QuestionFrame, model: LlmJudge, count: int
 ) -> ModelTally:
-    """Ask a language model about the next messages that chance draws, as long as it can be asked.
-    An answer that cannot be read is kept as unclear."""
+    """Let a language model label the next drawn messages, while it is reachable.
+
+    An unreadable answer is stored as unclear."""
     labels = current_labels(lake.database, tenant)
     labelled, without = 0, dict[str, int]()
     for _, question in zip(range(count), questions(frame, labels, 0.0), strict=False):
@@ -157,7 +162,7 @@ def label_by_model(
     return ModelTally(labelled, without)
 
 
-# Frames kept between questions: to read and sort all that a judge said takes seconds
+# Frames kept between questions: reading and sorting all verdicts takes seconds
 
 _State = tuple[int | None, ...]
 _Frames = dict[tuple[str, str, str | None], tuple[_State, QuestionFrame]]
@@ -172,7 +177,7 @@ def kept_frame(
     checkpoint: str | None,
     places: frozenset[MessagePlace],
 ) -> QuestionFrame:
-    """The first messages of each order, as the rewards are now. Raises what queries raise."""
+    """Return the first messages of each order by current rewards. Raises what queries raise."""
     key, state = (tenant, version, checkpoint), _state_of(lake, tenant, version)
     with _frames_lock:
         frames = _frames.setdefault(lake, {})
@@ -189,7 +194,7 @@ def kept_frame(
 
 
 def _state_of(lake: Lake, tenant: str, version: str) -> _State:
-    """Another one whenever rewards of this definition came or went."""
+    """Return a value that changes whenever rewards of this definition come or go."""
     files, most = reward_file.c, sa.func.max
     changes = sa.select(sa.func.count(), most(files.added_snap), most(files.removed_snap))
     mine = (files.definition_version == version, files.tenant == tenant)

@@ -1,6 +1,6 @@
-"""What a user says in a message, beside what they paste; and which listed words occur in it.
+"""Speech: the user's own words in a message, without pasted text, and listed words in them.
 
-A list of words is a TOML file of groups. `stem*` stands for every word that begins so. Phrases of
+A list of words is a TOML file of groups. `stem*` matches every word with that beginning. Phrases of
 several words match in sequence. Scripts without spaces match anywhere."""
 
 import re
@@ -24,8 +24,10 @@ _PLAIN = str.maketrans("\uff1f\uff01\uff0c\uff1a\uff1b\u2019", "?!,:;'")
 
 
 class Shape:
-    """Lines that programs write. A text that has none of the `marks` cannot have the pattern, and
-    is not searched for it: they are quicker to find. Where case does not count they are small."""
+    """A pattern of lines that programs write.
+
+    A text without any of the `marks`, which are quick to find, cannot match. With `any_case` they
+    are in lower case."""
 
     def __init__(self, pattern: str, *marks: str, any_case: bool = False) -> None:
         self.pattern = re.compile(pattern, re.MULTILINE | (re.IGNORECASE if any_case else 0))
@@ -39,7 +41,7 @@ class Shape:
         return False
 
 
-#: The key is the program that writes such lines.
+#: By the kind of program that writes such lines.
 SHAPES: dict[str, Shape] = {
     "python": Shape(
         r'Traceback \(most recent|^ *File "[^"\n]{1,300}", line \d',
@@ -61,7 +63,7 @@ SHAPES: dict[str, Shape] = {
         "AddressSanitizer", "SIGSEGV", "segmentation fault", "ld: ", "clang", "undefined ref",
     ),
     "compiler": Shape(
-        # Only from where a path may begin, so that a long run costs no more than its length.
+        # Matched only where a path may begin, so that long runs cost linear time.
         r"(?<![\w/.-])[\w/.-]+\.\w{1,5}:\d+(?::\d+)?|error TS\d+|\bERR!|^\[?ERROR\]?\b",
         ":", "error TS", "ERR",
     ),
@@ -105,12 +107,12 @@ def plain(text: str) -> str:
     return text if text.isascii() else text.translate(_PLAIN)
 
 
-#: Letters with the marks that scripts of India, the Near East and Thailand hang on them.
+#: Letters with combining marks of Indian, Near Eastern and Thai scripts.
 SPEECH_WORD = re.compile(
     r"[\w'\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u0900-\u0963\u0e31-\u0e4e]+"
 )
 _QUOTED_LINE = re.compile(r"^\s{0,3}>(?! *$)", re.MULTILINE)
-#: How lines begin that a shell, a logger, a compiler or a serializer writes.
+#: Beginnings of lines that a shell, a logger, a compiler or a serializer writes.
 _PROMPT = re.compile(
     r"^\s*(?:\$|>>>|PS [A-Z]:|[\w.-]+@[\w.-]+[:~]\S*[$#]|C:\\\S*>)\s+\S"
     r"|^\s*(?:\[?\d{4}[-/]\d\d[-/]\d\d[ T]|\[?\d\d:\d\d:\d\d)"
@@ -119,7 +121,7 @@ _PROMPT = re.compile(
     r"|^\s*(?:ld|zsh|bash|sh): |^\s*[{}\[\]]|^\s*</?\w+[ >]"
     r"|^[\w.]*(?:Error|Exception): |^(?:\w+\.){2,}\w+: |^\s*\d+ (?:passed|failed)\b|^={4,}|^-{4,}"
 )
-#: A line of more characters is no sentence if less than this share are letters and blanks.
+#: A longer line is no sentence if less than this share are letters and spaces.
 _SENTENCE_CHARS = 12
 _LETTERS_MIN = 0.62
 #: Marks of Latin, Arabic, Chinese and Japanese sentences; a comma ends a clause too.
@@ -148,7 +150,7 @@ def speech_of(text: str) -> Speech:
     quotes = _QUOTED_LINE.search(said) is not None
     if quotes:
         said = "\n".join(line for line in said.split("\n") if not _QUOTED_LINE.match(line))
-    # Where a fence is cut out, a line may begin that did not begin there.
+    # Cutting out a fence may make a new line begin.
     programs = "```" in text or any(shapes[place] for place in _PASTED_PLACES)
     said = "\n".join(line for line in said.split("\n") if not _is_pasted(line, programs))
     said = _INLINE.sub(" ` ", said).strip().lower()
@@ -157,7 +159,7 @@ def speech_of(text: str) -> Speech:
 
 
 def _is_pasted(line: str, programs: bool) -> bool:
-    """`programs` says whether any line of the message may be one of `_PROGRAM`."""
+    """Whether a line is pasted. `programs`: some line of the message may match `_PROGRAM`."""
     if len(line.split()) >= 40:
         return False
     if _PROMPT.match(line):
@@ -179,15 +181,14 @@ def _is_letter(character: str) -> bool:
 
 _STEM_LENGTHS = range(3, 11)
 _PHRASE_WORDS_MAX = 4
-#: Scripts that put no spaces between words (Chinese, Japanese), or hang endings on them (Korean).
+#: Scripts without spaces between words (Chinese, Japanese) or with suffixes (Korean).
 _UNSPACED = re.compile("[぀-ヿ㐀-鿿가-힯]")
-#: Words that are looked up again and again. Above it the memory is emptied.
+#: The most words in the cache; above that it is emptied.
 _WORDS_REMEMBERED = 1 << 16
 
 
 class Hit(NamedTuple):
-    """A group occurs, by its number. `at` and `words` count words, in an unspaced script
-    characters."""
+    """An occurrence of a group. `at` and `words` count words, or characters if `unspaced`."""
 
     group: int
     at: int
@@ -209,13 +210,13 @@ class Lexicon:
     phrases: dict[str, tuple[int, ...]]
     stems: dict[str, tuple[int, ...]]
     unspaced: tuple[re.Pattern[str], ...]
-    #: The words that a phrase of several begins with, and their second words.
+    #: First words of phrases, with their second words.
     openers: dict[str, frozenset[str]]
     _known: dict[str, _KnownWord | None] = field(default_factory=dict, repr=False)
 
     def hits(self, words: Sequence[str], text: str) -> list[Hit]:
         hits = []
-        # Most words say nothing: they are passed over as quickly as can be.
+        # The fast path: most words are in no group.
         for at, known in enumerate(map(self._known.get, words, repeat(_UNKNOWN))):
             if known is None:
                 continue
@@ -223,7 +224,7 @@ class Lexicon:
             if word is None:
                 continue
             following = words[at + 1 : at + _PHRASE_WORDS_MAX] if word.seconds else ()
-            # Most openers stand alone: no phrase is put together for them.
+            # Most openers begin no phrase here.
             if not following or following[0] not in word.seconds:
                 hits += [Hit(group, at, 1) for group in word.groups]
                 continue

@@ -1,1 +1,1 @@
-"""What sessions went through: their chains, and the commits of repositories as later states."""
+"""History around sessions: their chains, and commits of repositories as later states."""

@@ -1,5 +1,4 @@
-"""The files of a chain of sessions through the commits of a repository: what they are called, and
-what the branch says of them."""
+"""Files of a chain of sessions through the commits of a repository: their names and contents."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ class CommitStep(NamedTuple):
 
 
 class BranchLines:
-    """One way leads from each commit to the tip: along its line, then through the merge of it."""
+    """Commits as lines. One way leads from each commit to the tip, through merges of its line."""
 
     def __init__(self, commits: Sequence[Commit], tip: str | None) -> None:
         self._commits = {commit.name: commit for commit in commits}
@@ -32,14 +31,14 @@ class BranchLines:
                 following = CommitStep(line[-1])
                 name = next(iter(line[-1].parents), None)
             self._first = self._first or (line[-1].name if line else None)
-            # The oldest merge is looked at first, with all that it took in: so a line that came in
-            # twice came in by the first.
+            # The oldest merge comes first, with all that it merged: so a line that was merged twice
+            # belongs to the first merge.
             for commit in line:
                 others = enumerate(commit.parents[1:], start=1)
                 waiting += [(parent, CommitStep(commit, number)) for number, parent in others]
 
     def way(self, name: str | None = None) -> Iterator[CommitStep]:
-        """From a commit to the tip, both included; without a name all of the branch itself."""
+        """Walk from a commit to the tip, both included; without a name, along the branch."""
         name = name or self._first
         step = CommitStep(self._commits[name]) if name else None
         while step is not None:
@@ -58,18 +57,18 @@ class CommittedEdit(NamedTuple):
 
 @dataclass(eq=False)
 class EditedChain:
-    #: One of its sessions, which gets the events.
+    #: The session that gets the events.
     session: str
     edits: list[CommittedEdit]
     looks: list[tuple[int, str]] = field(default_factory=list)
-    #: The sessions' path → the repository's.
+    #: Repository paths by session paths.
     matched: Mapping[str, str] = field(default_factory=dict)
-    #: The commit that has each edit, of those that any commit has.
+    #: The commit that carries each edit, if any.
     carriers: dict[CommittedEdit, Commit] = field(default_factory=dict)
 
 
 class MovedText(NamedTuple):
-    """A file of a commit into which lines went from `source`, as the sessions call it."""
+    """A file of a commit into which lines moved from `source`, a session path."""
 
     file: ChangedFile
     source: str
@@ -94,15 +93,15 @@ class FollowedFiles:
     def __init__(self, chain: EditedChain, moves: Mapping[str, Sequence[MovedText]]) -> None:
         self._chain = chain
         self._moves = moves
-        #: The repository's path now → the sessions'.
+        #: Session paths by current repository paths.
         self._names: dict[str, str] = {}
-        #: The path that the edits named → the sessions' name of that file now.
+        #: Current session paths by the paths of edits.
         self._renamed: dict[str, str] = {}
-        #: The path that the edits named → files that hold text of it.
+        #: Files that hold moved text, by the paths of edits.
         self._moved_to: defaultdict[str, list[str]] = defaultdict(list)
-        #: The sessions' path → the commit that says last what the file is.
+        #: The newest commit and blob, by session path.
         self.latest: dict[str, tuple[str, str | None]] = {}
-        #: The sessions' path → from when to when an edit was in no commit yet.
+        #: Times of edits and the commits that carry them later, by session path.
         self._waits: defaultdict[str, list[tuple[int, Commit]]] = defaultdict(list)
         for edit, commit in chain.carriers.items():
             self._waits[edit.path].append((edit.ts_us, commit))
@@ -114,18 +113,18 @@ class FollowedFiles:
             self._renamed[path] = path
 
     def holding(self, path: str) -> list[str]:
-        """The file of an edit, as it is called now, and those into which its text moved."""
+        """Return the current path of an edit's file, and files into which its text moved."""
         return [self._renamed.get(path, path), *self._moved_to.get(path, ())]
 
     def committed(self, step: CommitStep, jumped: bool) -> ShownCommit | None:
         commit, changed = step.commit, step.commit.changed[step.parent]
-        if jumped:  # nobody knows what the other branch has in files that it does not change here
+        if jumped:  # files of the other branch are unknown unless this commit changes them
             self.latest.clear()
         names = self._names
         touched = [file for file in changed if file.path in names or file.renamed_from in names]
         followed: list[FollowedChange] = []
         files: list[ChangedFile] = []
-        # Renames first: what a commit puts at the old path is another file.
+        # Renames first: a new file at the old path is another file.
         for change in sorted(touched, key=lambda change: change.renamed_from is None):
             known = self._names.get(change.path)
             old = change.renamed_from
@@ -153,7 +152,7 @@ class FollowedFiles:
             if file.path not in self._names:
                 held = self._names[file.path] = new_name(source, path, file.path)
                 self.latest[held] = (commit.name, file.blob)
-                # As it was before: only what came now can have moved.
+                # With its earlier content: only new lines can have moved.
                 earlier += [ChangedFile(held, file.before)] if file.before else []
                 files.append(ChangedFile(held, file.blob))
             held, holding = self._names[file.path], self._moved_to[self._origin(source)]
@@ -185,8 +184,10 @@ class FollowedFiles:
 def path_matcher(
     history: BranchHistory, directory: Path
 ) -> Callable[[Iterable[str]], dict[str, str]]:
-    """Match paths of a session to a repository's: the longest that a path ends with, or the only
-    one that ends with it. Of two paths of one file only the one spelled like it is matched."""
+    """Make a function that matches session paths to repository paths.
+
+    A path matches the longest path that it ends with, or the only path that ends with it. If two
+    session paths match one file, only the equal spelling counts."""
     first = set(history.before)
     changed = (file for commit in history.commits for files in commit.changed for file in files)
     every = first | {file.path for file in changed}

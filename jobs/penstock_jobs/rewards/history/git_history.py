@@ -1,12 +1,12 @@
-"""The commits of a Git repository as later states of the edits of a bucket.
+"""Commits of a Git repository as later states of the edits of a bucket.
 
-Each commit becomes a `vcs_commit` event of the chain at the committer's time, but never before its
-parents'. The first commit after an edit that has most of its lines carries it; from there the
-commits on the way to the tip are shown. Commits before it say nothing: the edit was not in the
-branch yet. An edit that no commit carries is compared with the branch itself.
+A commit becomes a `vcs_commit` event of the chain at the committer's time, but never before its
+parents. The first later commit with most of an edit's lines carries the edit; from there, commits
+up to the tip are shown. Earlier commits say nothing, since the edit was not in the branch yet. An
+edit that no commit carries is compared with the branch itself.
 
-The branch also answers at each edit's horizons where the latest thing known of a file is a commit.
-A commit that leaves the edit out on purpose looks like one that took it back.
+The branch also answers at an edit's horizons, if the newest knowledge of a file is a commit. A
+commit that leaves the edit out on purpose looks like one that reverted it.
 """
 
 from bisect import bisect_left
@@ -43,33 +43,33 @@ from penstock_jobs.rewards.history.git_repository import (
 from penstock_jobs.rewards.rows import row_tuples
 from penstock_jobs.rewards.texts.changes import ink
 
-#: It goes up when the same repository would say something else.
+#: Grows when the same repository would give other events.
 HISTORY_VERSION = 2
 _TEXTS = ((name, pa.string()) for name in ("session_id", "type", "event_id", "payload"))
 _EVENTS = pa.schema([*_TEXTS, ("ts", pa.timestamp("us", tz="UTC")), ("seq", pa.int64())])
-# What happens at one moment, in this order.
+# Kinds of events, in their order at one moment.
 _EDIT, _LOOK, _COMMIT, _HORIZON = range(4)
-#: After all other events of the same moment. Commits of one moment have to stay in their order.
+#: After all other events of the same moment. Commits keep their order.
 _SEQ_FIRST = 2**62
-#: Shorter lines, without white space, tell nothing about where a text came from.
+#: Shorter lines, without white space, do not identify a text.
 _TELLING_CHARS = 8
 #: A commit with fewer of an edit's lines does not carry it.
 _CARRIED_SHARE = 0.5
-#: How many later commits of a file an edit is looked for in.
+#: The most later commits of a file that are searched for an edit.
 _CANDIDATES_MAX = 64
-#: Lines of the agent with fewer characters that are elsewhere now are chance.
+#: Fewer characters of the agent's lines elsewhere are chance.
 _MOVED_CHARS = 20
-#: How often in a row text may move on to a file that nobody edited.
+#: The most moves in a row to files that nobody edited.
 _MOVES_MAX = 3
 
 
 @dataclass(frozen=True)
 class HistoryGaps:
-    #: Until when it knows the branch; None if it is where the branch is made.
+    #: The newest moment of the clone's knowledge; None in the repository of the branch itself.
     known_until_us: int | None = None
-    #: Horizons of edits that are later, though they have passed.
+    #: Passed horizons of edits after that moment.
     unanswered: int = 0
-    #: Commits and files of which it lacks objects.
+    #: Commits and files with missing objects.
     unreadable: int = 0
 
     def __add__(self, other: "HistoryGaps") -> "HistoryGaps":
@@ -90,7 +90,7 @@ def with_history(
 def history_events(
     bucket: Bucket, repository: Repository, *, horizons_s: Sequence[int] = ()
 ) -> tuple[pa.Table, HistoryGaps]:
-    """Rows of `vcs_commit`, in the order of their moments within each chain."""
+    """Make rows of `vcs_commit`, ordered by time within each chain."""
     chains = _edited_chains(bucket)
     if not chains:
         return _EVENTS.empty_table(), HistoryGaps()
@@ -225,13 +225,13 @@ class _ShownChain:
             elif kind == _EDIT:
                 files.edited(subject)
             elif kind == _LOOK:
-                files.latest.pop(subject, None)  # the branch knows nothing of what was seen
+                files.latest.pop(subject, None)  # the branch does not know the observed text
             elif self.known_until_us is not None and ts_us > self.known_until_us:
                 if subject in self.chain.matched and (ts_us, subject) not in answered:
                     answered.add((ts_us, subject))
                     self.unanswered += 1
             else:
-                # What the branch says about the file, if nothing has happened to it since.
+                # The branch's state of the file, if nothing has happened to it since.
                 for name in files.holding(subject):
                     if name in files.latest and (ts_us, name) not in answered:
                         answered.add((ts_us, name))
@@ -252,7 +252,7 @@ class _ShownChain:
         return moments
 
     def _steps(self) -> Iterator[tuple[CommitStep, bool]]:
-        """The way from the first carrying commit, and whether it jumps to another branch."""
+        """Walk from the first carrying commit, and say where it jumps to another branch."""
         carriers = {commit.name: commit for commit in self.chain.carriers.values()}
         starts: list[Commit | None] = [*sorted(carriers.values(), key=lambda own: own.ts_us)]
         first_us = self.chain.edits[0].ts_us
@@ -271,7 +271,7 @@ class _ShownChain:
 
 
 def _find_moves(shown: Sequence[_ShownChain], texts: _FileTexts) -> None:
-    """Show the files too into which lines of the agent went from followed ones."""
+    """Also show files into which the agent's lines moved from followed ones."""
     changes = [
         (own, event, followed)
         for own in shown

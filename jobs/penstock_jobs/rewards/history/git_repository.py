@@ -1,6 +1,6 @@
-"""A Git repository: its commits, what each changed, the texts of files, and until when it knows.
+"""A Git repository: its commits with changes, texts of files, and how current the clone is.
 
-An object that is not there, as in a shallow or a partial clone, costs the file that it is of.
+A missing object, as in a shallow or partial clone, costs only its file.
 """
 
 import os
@@ -16,23 +16,23 @@ from penstock.core.clock import SECOND_US
 from penstock.core.errors import InvalidInput
 
 _REGULAR = ("100644", "100755", "100664")
-#: Instead of the blob of a link or another repository.
+#: In place of the blob of a link or a submodule.
 _NO_TEXT = ""
 _NO_BLOB = "0" * 40
 _REV_LIST = ("rev-list", "--topo-order", "--reverse", "--parents", "--timestamp")
 _DIFF_TREE = ("diff-tree", "--stdin", "--root", "-r", "-z", "--raw", "--no-abbrev")
-#: A thousand files of a commit are compared with as many; with more, only equal ones are renames.
+#: Renames among up to 1,000 files of a commit; among more, only equal files.
 _RENAMES = ("-M", "-l1000")
-#: Nothing is read to find these.
+#: Needs no content of files.
 _EQUAL_RENAMES = ("-M100%",)
 _NAMES = "--batch-check=%(objectname)"
-#: Of a repository that lacks objects, runs of git that look for those that are there.
+#: The most runs of git to find readable objects of an incomplete repository.
 _ATTEMPTS_MAX = 200
-#: No configuration of the machine may change what a repository says.
+#: The machine's configuration must not change the answers.
 _ENVIRONMENT = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": os.devnull,
-    # Nothing is fetched: before Git 2.44 only that there is nobody to fetch from.
+    # Nothing is fetched. Git before 2.44 only heeds that no protocol is allowed.
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_ALLOW_PROTOCOL": "none",
     "GIT_OPTIONAL_LOCKS": "0",
@@ -48,7 +48,7 @@ class _GitFailed(InvalidInput, exit_status=2, http_status=400):
 
 @dataclass(frozen=True)
 class Repository:
-    """A branch of a Git repository, bare or not. Along first parents, a merge is one change."""
+    """A branch of a Git repository. With `first_parent`, a merge is one change."""
 
     directory: Path
     branch: str = "HEAD"
@@ -62,7 +62,7 @@ class BranchHead(NamedTuple):
 
 
 class ChangedFile(NamedTuple):
-    """A file as a commit left it: deleted where there is no `blob`."""
+    """A file as a commit left it. It was deleted if there is no `blob`."""
 
     path: str
     blob: str | None
@@ -73,28 +73,28 @@ class ChangedFile(NamedTuple):
 class Commit(NamedTuple):
     name: str
     parents: tuple[str, ...]
-    #: In microseconds since 1970: never before its parents.
+    #: The time in microseconds since 1970, never before the parents.
     ts_us: int
-    #: What it changed, for each of its parents; of one without parents, once.
+    #: Changes against each parent; once for a commit without parents.
     changed: tuple[Sequence[ChangedFile], ...] = ()
 
 
 @dataclass(frozen=True)
 class BranchHistory:
-    """Commits from a moment on, the oldest first. `before` are the files that there were then."""
+    """Commits since a moment, oldest first. `before` lists the files at that moment."""
 
     commits: Sequence[Commit] = ()
     before: Sequence[str] = ()
     tip: str | None = None
-    #: Until when the repository knows the branch; None if it is where the branch is made.
+    #: The newest moment of the clone's knowledge; None in the repository of the branch itself.
     known_until_us: int | None = None
-    #: Commits of which objects are missing that tell what they changed.
+    #: Commits whose changes cannot be read for missing objects.
     unreadable: int = 0
 
 
 @dataclass(frozen=True)
 class BlobTexts:
-    """Texts by blob, without what is no text."""
+    """Texts by blob, without binary files."""
 
     texts: dict[str, str] = field(default_factory=dict)
     missing: set[str] = field(default_factory=set)
@@ -151,7 +151,7 @@ def read_texts(repository: Repository, blobs: Iterable[str]) -> BlobTexts:
         try:
             read(names)
         except _GitFailed:
-            # Git does not say which of them it lacks.
+            # Git does not say which objects are missing.
             listed = _git(repository, "cat-file", "--batch-all-objects", "--unordered", _NAMES)
             there = set(listed.decode().split())
             unread = _readable(read, [name for name in names if name in there])
@@ -160,19 +160,19 @@ def read_texts(repository: Repository, blobs: Iterable[str]) -> BlobTexts:
 
 
 def branch_head(repository: Repository) -> BranchHead | None:
-    """None before the first commit. Raises InvalidInput."""
+    """Return commit and branch of HEAD; None before the first commit. Raises InvalidInput."""
     try:
         name = _git(repository, "rev-parse", "--verify", "--quiet", "HEAD").decode().strip()
     except _GitFailed:
         return None
     branch = None
-    with suppress(_GitFailed):  # a commit that is checked out by itself
+    with suppress(_GitFailed):  # HEAD is detached
         branch = _git(repository, "symbolic-ref", "--short", "--quiet", "HEAD").decode().strip()
     return BranchHead(name, branch)
 
 
 def ignored_paths(repository: Repository, paths: Sequence[str]) -> set[str]:
-    """Those of these absolute paths that Git ignores, or says nothing of. Raises InvalidInput."""
+    """Return paths that Git ignores or cannot judge. Paths are absolute. Raises InvalidInput."""
     ignored: set[str] = set()
 
     def read(some: Sequence[str]) -> None:
@@ -185,7 +185,7 @@ def ignored_paths(repository: Repository, paths: Sequence[str]) -> set[str]:
 
 
 def tracked_paths(repository: Repository, paths: Iterable[str]) -> set[str]:
-    """Those of these absolute paths that HEAD has. Raises InvalidInput."""
+    """Return paths that HEAD has. Paths are absolute. Raises InvalidInput."""
     root = repository.directory.resolve()
     tracked: set[str] = set()
     with suppress(_GitFailed):  # there is no commit yet
@@ -195,7 +195,7 @@ def tracked_paths(repository: Repository, paths: Iterable[str]) -> set[str]:
 
 
 def _known_until_us(repository: Repository, tip_us: int) -> int | None:
-    """When a clone was made or fetched last; None for one without remotes, which knows all."""
+    """Return the time of the last fetch or clone; None without remotes."""
     if not _git(repository, "remote").strip():
         return None
     directories = _git(repository, "rev-parse", "--git-dir", "--git-common-dir").decode()
@@ -206,7 +206,7 @@ def _known_until_us(repository: Repository, tip_us: int) -> int | None:
             with suppress(OSError):
                 known.append(round((directory / name).stat().st_mtime * SECOND_US))
     known_us = max(known)
-    # A branch that was fetched, and not brought up to what was fetched, is as old as before.
+    # A fetched branch that was not merged is as old as before.
     with suppress(_GitFailed):
         upstream = f"{repository.branch}@{{upstream}}"
         missed = ("rev-list", "--timestamp", "--end-of-options", upstream, f"^{repository.branch}")
@@ -216,7 +216,7 @@ def _known_until_us(repository: Repository, tip_us: int) -> int | None:
 
 
 def _with_changes(repository: Repository, commits: Sequence[Commit]) -> tuple[list[Commit], int]:
-    """The commits with their changes to each parent, and how many cannot be read."""
+    """Add changes against each parent to commits. Returns also the number of unreadable ones."""
     most = max(len(commit.parents) for commit in commits)
     changes: list[dict[str, list[ChangedFile]]] = []
     unreadable: set[str] = set()
@@ -271,7 +271,7 @@ def _parse_changes(raw: bytes, names: Collection[str]) -> dict[str, list[Changed
 
 
 def _readable(read: Callable[[Sequence[ItemT]], None], items: Sequence[ItemT]) -> list[ItemT]:
-    """Read all, and where that fails the halves; give back what cannot be read."""
+    """Read all items, or halves of them on failure. Returns items that cannot be read."""
     failed: list[ItemT] = []
     waiting = [items] if items else []
     attempts = 0
@@ -291,7 +291,7 @@ def _readable(read: Callable[[Sequence[ItemT]], None], items: Sequence[ItemT]) -
 
 
 def _git(repository: Repository, *arguments: str, stdin: bytes = b"", none_found: int = 0) -> bytes:
-    """Returns the output. Raises InvalidInput; the status `none_found` is no failure."""
+    """Run git and return its output. Status `none_found` is no failure. Raises InvalidInput."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     what = f"the repository {repository.directory}"
     try:

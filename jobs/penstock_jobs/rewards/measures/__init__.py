@@ -1,1 +1,1 @@
-"""The rewards: pure functions over a bucket of sessions, whose docstrings are their pages."""
+"""The shipped rewards: pure functions over a bucket. Their docstrings are their pages."""

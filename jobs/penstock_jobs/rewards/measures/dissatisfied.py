@@ -1,5 +1,5 @@
-"""The rewards of what users write next: did they come back dissatisfied, by the local judge and by
-a language model, and did they have to ask again."""
+"""Rewards of follow-ups: dissatisfaction by the local judge or a language model, and asking
+again."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -32,13 +32,13 @@ from penstock_jobs.rewards.texts.trail import SECOND
 
 
 class JudgeUnfit(PenstockError, exit_status=2):
-    """The reward {reward} cannot be computed: {why}. It goes by PENSTOCK_JUDGE_URL,
-    PENSTOCK_JUDGE_MODEL={model} and PENSTOCK_JUDGE_MESSAGE_CHARS_MAX={chars}: set them so, or
-    change the reward's parameters in its definition."""
+    """The reward {reward} cannot be computed: {why}. Set PENSTOCK_JUDGE_URL,
+    PENSTOCK_JUDGE_MODEL={model} and PENSTOCK_JUDGE_MESSAGE_CHARS_MAX={chars}, or change the
+    reward's parameters in its definition."""
 
 
-#: Reasons that say nothing about the message: a later run may know more. Only after a while, since
-#: a run that cannot ask either computes these sessions for nothing.
+#: Reasons that say nothing about the message, so that a later run asks again. It waits a while, in
+#: case the judge stays unreachable.
 _ASK_AGAIN: tuple[Unjudged, ...] = ("budget", "unreachable")
 _AGAIN_US = 3_600 * SECOND
 
@@ -50,7 +50,7 @@ def _local_judgements(bucket: Bucket) -> list[Judgement]:
 
 @dataclass(frozen=True)
 class RawJudgeParameters:
-    """`judge` is the version of the local judge: it is part of what a definition computes."""
+    """`judge` is the version of the local judge, a part of what the definition computes."""
 
     judge: str = field(default_factory=lambda: local_judge().version)
 
@@ -61,8 +61,9 @@ class RawJudgeParameters:
 
 @dataclass(frozen=True)
 class LlmJudgeParameters:
-    """The facts that the answers depend on: the model, which has to be named; the version of the
-    prompt; how many characters of a message the model is shown."""
+    """All that answers depend on: the model, the version of the prompt, and shown characters.
+
+    The model must be named."""
 
     model: str = ""
     prompt: str = field(default_factory=prompt_version)
@@ -99,9 +100,10 @@ class LlmJudgeParameters:
 
 @dataclass(frozen=True)
 class LocalJudgeParameters(RawJudgeParameters):
-    """From the first to below the second probability of `unsure` the judge cannot tell; (0.5, 0.5)
-    has it tell always. `settled_by` names the language model that is asked then. What nobody
-    settled is censored, or, with `unsettled = "judged"`, worth what the judge says all the same."""
+    """The judge is unsure from the first to below the second probability of `unsure`.
+
+    (0.5, 0.5) makes it always sure. `settled_by` names the language model to ask then. An unsettled
+    message is censored, or counts as judged with `unsettled = "judged"`."""
 
     unsure: tuple[float, float] = (0.35, 0.65)
     settled_by: str = ""
@@ -113,7 +115,7 @@ class LocalJudgeParameters(RawJudgeParameters):
         super().__post_init__()
         low, high = self.unsure
         if not 0 <= low <= high <= 1:
-            raise ValueError(f"unsure has to be [low, high] within 0 and 1, and is {self.unsure}")
+            raise ValueError(f"unsure must be [low, high] within 0 and 1, but is {self.unsure}")
         self.language_model()
 
     def language_model(self) -> LlmJudgeParameters:
@@ -155,7 +157,7 @@ def dissatisfied_follow_up(bucket: Bucket, parameters: LocalJudgeParameters) -> 
 def _settled(
     bucket: Bucket, parameters: LocalJudgeParameters, follow_ups: Sequence[FollowUp]
 ) -> list[Verdict]:
-    """What becomes of judgements: people outrank the judge, and models where it is unsure."""
+    """Settle judgements: people overrule the judge, and models do where it is unsure."""
     judgements, (low, high) = _local_judgements(bucket), parameters.unsure
     verdicts: list[Verdict] = []
     for follow_up, judgement in zip(follow_ups, judgements, strict=True):
@@ -176,7 +178,7 @@ def _settled(
             number
             for number, follow_up in enumerate(follow_ups)
             if verdicts[number].score.reason == "unsure"
-            # A message is shown with what was said before, in whatever session of the chain.
+            # A message is shown with earlier ones from any session of the chain.
             and bucket.chain_of(follow_up.session_id) not in refused
         ]
         answers = model.judge([follow_ups[number].message for number in open_])
@@ -188,8 +190,7 @@ def _settled(
 
 
 def _counted(verdict: Verdict, judgement: Judgement) -> Verdict:
-    """What the judge says where nobody settled it; the reason stays, so that whoever could not be
-    asked is asked again."""
+    """Count an unsettled message as judged. The reason stays, so that a later run asks again."""
     if verdict.score.value is not None:
         return verdict
     judged = verdict_of(judgement)
@@ -258,24 +259,25 @@ def _asked_again(bucket: Bucket, rows: pa.Table) -> pa.Table:
 
 
 _WORD = re.compile(r"[^\W\d_]\w*|\d\w+")
-#: Scripts that put no space between words: two characters in a row are one.
+#: Scripts without spaces between words: each pair of characters is a word.
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]{2,}")
-#: Of a longer message the beginning is looked at: what follows is mostly pasted.
+#: Only the beginning of a longer message counts: the rest is mostly pasted.
 _CHARS_MAX = 4_000
 _WORD_MIN = 3
 
 
 @dataclass(frozen=True)
 class RequestParameters:
-    """A request of fewer characters than `chars_min`, in words, says too little to be repeated;
-    `free_share` of it may come again in any next message about the same files."""
+    """A request with fewer characters in words than `chars_min` is too short.
+
+    The share `free_share` of it may recur in any message about the same files."""
 
     chars_min: int = 20
     free_share: float = 0.4
 
     def __post_init__(self) -> None:
         if not 0 <= self.free_share < 1:
-            raise ValueError("free_share has to be in [0, 1)")
+            raise ValueError("free_share must be in [0, 1)")
 
 
 def asked_again(bucket: Bucket, parameters: RequestParameters) -> pa.Table:

@@ -1,16 +1,20 @@
-"""The rewards of edits: how much of their text survived, and the forms that editors publish."""
+"""Rewards of edits: survival of their text, the forms that editors publish, and comments."""
 
+from collections import Counter, defaultdict
+from dataclasses import dataclass
 from functools import cache
 from operator import attrgetter
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.bucket import Bucket, EditParameters
+from penstock_jobs.rewards.bucket import Bucket, EditParameters, by_session
 from penstock_jobs.rewards.definition import Reward
 from penstock_jobs.rewards.edit_scores import EditScore, score_edits
-from penstock_jobs.rewards.texts import similarity, survival
+from penstock_jobs.rewards.rows import RewardRows
+from penstock_jobs.rewards.texts import survival
 from penstock_jobs.rewards.texts.changes import CompareCost
-from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit, ranges_now
+from penstock_jobs.rewards.texts.places import comment_start, is_comment
+from penstock_jobs.rewards.texts.trail import HorizonState, Row, TrackedEdit, named, ranges_now
 
 
 def edit_persistence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
@@ -38,25 +42,25 @@ def edit_persistence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     own text before the user does (read it beside self_rework).
     """
 
-    def score(edit: TrackedEdit, sighting: Sighting) -> EditScore:
+    def score(edit: TrackedEdit, at_horizon: HorizonState) -> EditScore:
         if edit.deleted:
-            if sighting.home is None:
+            if at_horizon.home is None:
                 return EditScore(None, "path_lost")
             cost = CompareCost(parameters.cells_max)
-            back, own = survival.returned(edit, sighting.home, cost)
+            back, own = survival.returned(edit, at_horizon.home, cost)
             left = edit.ink_size - own
             if left <= 0:
                 return EditScore(None, "self_rework")
             return EditScore(max(1 - back / left, 0.0), weighs=left / edit.ink_size)
-        if edit.is_as_made(sighting):
+        if edit.is_as_made(at_horizon):
             return EditScore(1.0)
-        alive = still = survival.survivors(edit, sighting)
-        if any(state.language for state in sighting.holders):
+        alive = still = survival.survivors(edit, at_horizon)
+        if any(state.language for state in at_horizon.holders):
             still = survival.still_running(edit, alive)
         whole = [(origin, origin + length) for origin, _, _, length in still] == edit.written
-        if whole and not sighting.reworked:
+        if whole and not at_horizon.reworked:
             return EditScore(1.0)
-        taken = survival.reworked_places(sighting, alive)
+        taken = survival.reworked_places(at_horizon, alive)
         left = edit.ink_size - _ink_at(edit, taken)
         if left <= 0:
             return EditScore(None, "self_rework")
@@ -81,16 +85,16 @@ def self_rework(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     To game it: make one large edit, or leave a mistake. As a penalty it teaches not to correct.
     """
 
-    def score(edit: TrackedEdit, sighting: Sighting) -> EditScore:
+    def score(edit: TrackedEdit, at_horizon: HorizonState) -> EditScore:
         if edit.deleted:
-            if sighting.home is None:
+            if at_horizon.home is None:
                 return EditScore(None, "path_lost")
             cost = CompareCost(parameters.cells_max)
-            _, own = survival.returned(edit, sighting.home, cost)
+            _, own = survival.returned(edit, at_horizon.home, cost)
             return EditScore(own / edit.ink_size)
-        if not sighting.reworked:
+        if not at_horizon.reworked:
             return EditScore(0.0)
-        taken = survival.reworked_places(sighting, survival.survivors(edit, sighting))
+        taken = survival.reworked_places(at_horizon, survival.survivors(edit, at_horizon))
         return EditScore(_ink_at(edit, taken) / edit.ink_size)
 
     return score_edits("self_rework", bucket, parameters, score, attrgetter("ink_size"))
@@ -112,12 +116,12 @@ def line_survival(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     """
     lines_of = cache(survival.written_lines)
 
-    def score(edit: TrackedEdit, sighting: Sighting) -> EditScore:
+    def score(edit: TrackedEdit, at_horizon: HorizonState) -> EditScore:
         lines = lines_of(edit)
         if not lines:
             return EditScore(None, "nothing_written")
         cost = CompareCost(parameters.cells_max)
-        alive, reworked = survival.surviving_lines(edit, lines, sighting, cost)
+        alive, reworked = survival.surviving_lines(edit, lines, at_horizon, cost)
         if (left := len(lines) - reworked) == 0:
             return EditScore(None, "self_rework")
         return EditScore(alive / left, weighs=left / len(lines))
@@ -149,12 +153,12 @@ def edit_no_revert(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     To game it: insert, and never replace; or replace by text that is like the old one.
     """
 
-    def score(edit: TrackedEdit, sighting: Sighting) -> EditScore:
-        if edit.is_as_made(sighting):
+    def score(edit: TrackedEdit, at_horizon: HorizonState) -> EditScore:
+        if edit.is_as_made(at_horizon):
             return EditScore(1.0)
-        now = ranges_now(edit, sighting)
+        now = ranges_now(edit, at_horizon)
         texts = [(*before_after, text) for before_after, text in zip(edit.ranges, now, strict=True)]
-        return EditScore(similarity.no_revert_range(texts))
+        return EditScore(survival.no_revert_range(texts))
 
     return score_edits("edit_no_revert", bucket, parameters, score, attrgetter("units_replaced"))
 
@@ -175,12 +179,12 @@ def four_gram_range(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     To game it: as edit_persistence; edits that only take away are always 1, with no weight.
     """
 
-    def score(edit: TrackedEdit, sighting: Sighting) -> EditScore:
-        if edit.is_as_made(sighting):
+    def score(edit: TrackedEdit, at_horizon: HorizonState) -> EditScore:
+        if edit.is_as_made(at_horizon):
             return EditScore(1.0)
-        now = ranges_now(edit, sighting)
+        now = ranges_now(edit, at_horizon)
         texts = [(changed.after, text) for changed, text in zip(edit.ranges, now, strict=True)]
-        return EditScore(similarity.four_gram_range(texts))
+        return EditScore(survival.four_gram_range(texts))
 
     return score_edits("four_gram_range", bucket, parameters, score, attrgetter("units_written"))
 
@@ -202,20 +206,105 @@ def four_gram_presence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     To game it: write what is in the file anyway.
     """
 
-    def score(edit: TrackedEdit, sighting: Sighting) -> EditScore:
-        if edit.is_as_made(sighting):
+    def score(edit: TrackedEdit, at_horizon: HorizonState) -> EditScore:
+        if edit.is_as_made(at_horizon):
             return EditScore(1.0)
-        now = sighting.home.text if sighting.home else ""
+        now = at_horizon.home.text if at_horizon.home else ""
         chunks = [changed.after for changed in edit.ranges if changed.after]
         if chunks:
-            return EditScore(similarity.four_gram_presence(chunks, now))
+            return EditScore(survival.four_gram_presence(chunks, now))
         if edit.made is None or not (edit.made.whole or now == edit.made.text):
             return EditScore(None, "unobserved")
-        return EditScore(similarity.sim4(now, edit.made.text))
+        return EditScore(survival.sim4(now, edit.made.text))
 
     return score_edits("four_gram_presence", bucket, parameters, score, attrgetter("units_written"))
 
 
+@dataclass(frozen=True)
+class CommentParameters:
+    """`chars_min` inserted characters make an edit count; `free_share` is a share of them."""
+
+    chars_min: int = 200
+    free_share: float = 0.4
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.free_share < 1 or self.chars_min < 1:
+            raise ValueError("free_share must be in [0, 1) and chars_min at least 1")
+
+
+def reasoning_in_comments(bucket: Bucket, parameters: CommentParameters) -> pa.Table:
+    """reasoning_in_comments: did the agent think aloud in the code.
+
+    Measures: how much of what an edit put in is comments. A model that is charged for its thinking
+    was seen to move it there, where the user has to read it.
+
+    Formula, per edit that puts in at least `chars_min` characters: share = characters of inserted
+    lines that are comments alone / characters of inserted lines. Above `free_share`,
+
+        value = − (share − free_share) / (1 − free_share)
+
+    A line is inserted when `before` has it less often than `after`. A session is the mean of its
+    edits, weighted by inserted characters.
+
+    Range: −1, nothing but comments, to 0.
+    pending, censored, invalid: never. Shorter edits, and prose (Markdown, plain text), have no row.
+    To game it: put the comment behind code on its line, or into strings: only whole lines within
+    triple quotes count.
+    """
+    rows = RewardRows("reasoning_in_comments")
+    of_sessions: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)
+    columns = ("edit_id", "event_id", "path", "before", "after", "checkpoint")
+    for session, edits in by_session(bucket.edits, *columns).items():
+        for edit_id, edit in named(edits):
+            score = _comment_score(edit, parameters)
+            if score is not None:
+                value, written = score
+                of_sessions[session].append(score)
+                checkpoint = edit["checkpoint"]
+                rows.add(session, ("edit", edit_id), value, weight=written, checkpoint=checkpoint)
+    for session, scores in of_sessions.items():
+        written = sum(weight for _, weight in scores)
+        value = sum(value * weight for value, weight in scores) / written
+        rows.add(session, ("session", session), value, weight=written)
+    return rows.table()
+
+
+def _comment_score(edit: Row, parameters: CommentParameters) -> tuple[float, int] | None:
+    """Return the value and the number of inserted characters."""
+    if len(edit["after"] or "") < parameters.chars_min:
+        return None
+    start = comment_start(edit["path"] or "")
+    if start is None:
+        return None
+    comments, written = comment_chars(edit["before"] or "", edit["after"] or "", start)
+    if written < parameters.chars_min:
+        return None
+    excess = max(comments / written - parameters.free_share, 0.0)
+    return 0.0 - excess / (1 - parameters.free_share), written
+
+
+def comment_chars(before: str, after: str, start: str) -> tuple[int, int]:
+    left = Counter(before.splitlines())
+    comments = written = 0
+    within = False
+    for line in after.splitlines():
+        opens = line.count('"""') + line.count("'''") if start == "#" else 0
+        in_quotes = within or opens > 0
+        within = within ^ (opens % 2 == 1)
+        known = left.get(line)
+        if known:
+            left[line] = known - 1
+            continue
+        text = line.strip()
+        written += len(text)
+        if in_quotes or is_comment(text, start):
+            comments += len(text)
+    return comments, written
+
+
 _OWN = (edit_persistence, self_rework, line_survival)
 _PUBLISHED = (edit_no_revert, four_gram_range, four_gram_presence)
-REWARDS = tuple(Reward(score.__name__, 3, score, EditParameters) for score in _OWN + _PUBLISHED)
+REWARDS = (
+    *(Reward(score.__name__, 3, score, EditParameters) for score in _OWN + _PUBLISHED),
+    Reward("reasoning_in_comments", 1, reasoning_in_comments, CommentParameters),
+)

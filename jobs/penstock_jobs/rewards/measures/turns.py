@@ -1,5 +1,6 @@
-"""The rewards that are scored turn by turn, each by a function over the facts of one turn. The
-facts are counted once for all of them."""
+"""Rewards of turns, each a function over the facts of one turn, and of to-do lists.
+
+Facts are counted once for all rewards."""
 
 import re
 from collections.abc import Callable
@@ -10,7 +11,9 @@ from math import log
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.definition import NoParameters, Reward
@@ -30,13 +33,13 @@ class TurnScore(NamedTuple):
     weight: float = 1.0
 
 
-#: None where the reward has nothing to say of such a turn.
+#: None if the reward does not apply to the turn.
 TurnScorer = Callable[[Turn], TurnScore | None]
 Whole = Callable[[list[TurnScore]], TurnScore]
 
 
 def mean(scores: list[TurnScore]) -> TurnScore:
-    """The mean is weighted. Without values it has the reason of the last turn."""
+    """Return the weighted mean; without values, the reason of the last turn."""
     known = [(value, weight) for value, _, weight in scores if value is not None]
     if not known:
         return TurnScore(None, scores[-1].reason, sum(score.weight for score in scores))
@@ -46,7 +49,7 @@ def mean(scores: list[TurnScore]) -> TurnScore:
 
 
 def turn_reward(score: TurnScorer, whole: Whole = mean) -> Reward:
-    """A reward without parameters, with the name and page of the function that scores a turn."""
+    """Make a reward without parameters from a function, its name and its docstring."""
     name = score.__name__
 
     @wraps(score)
@@ -248,7 +251,7 @@ _LENGTHS = ("thinking", "calling", "output", "final", "calls", "rounds")
 
 @dataclass(frozen=True)
 class LengthParameters:
-    """`k` is per unit of x. The weights make one length of six."""
+    """`k` is per unit of x. The weights combine six lengths into one."""
 
     k: float = 1e-3
     q: float = 0.5
@@ -262,7 +265,7 @@ class LengthParameters:
 
     def __post_init__(self) -> None:
         if self.k <= 0 or self.q < 0 or self.output_chars_per_token <= 0:
-            raise ValueError("k and output_chars_per_token have to be above 0, q at least 0")
+            raise ValueError("k and output_chars_per_token must be above 0, q at least 0")
 
 
 def length_penalty(bucket: Bucket, parameters: LengthParameters) -> pa.Table:
@@ -278,8 +281,8 @@ def length_penalty(bucket: Bucket, parameters: LengthParameters) -> pa.Table:
     The value is −C(x). A session is the mean of its turns. The lengths are rewards of their own:
     `length_thinking`, `length_calling`, `length_output`, `length_final` (tokens), `length_calls`
     and `length_rounds` (tool calls, model calls). Tokens of tool calls are all but the thinking
-    that a model call with tool calls completed; those of tool output are characters /
-    `output_chars_per_token`.
+    that a model call with tool calls completed; tokens of tool output are characters
+    / `output_chars_per_token`.
 
     Range: 0 and down.
     pending: never. censored: `no_usage`, a model call did not say how many tokens it took, or said
@@ -331,6 +334,62 @@ def _lengths(turn: Turn, parameters: LengthParameters) -> dict[str, float]:
     }
 
 
+_TODO_TOOLS = (
+    "todowrite", "todo_write", "update_plan", "write_todos", "update_todo_list", "task_tracker",
+)  # fmt: skip
+_DONE = frozenset(("completed", "complete", "done", "cancelled", "canceled"))
+_LISTS = ("todos", "plan", "items", "task_list", "tasks")
+
+
+def open_todos(bucket: Bucket, _parameters: NoParameters) -> pa.Table:
+    """open_todos: did the agent finish what it had put on its own list.
+
+    Measures: the to-do list of a session as it last stood: the arguments of the last call of a tool
+    that writes one (`TodoWrite`, `update_plan` and the like).
+
+    Formula, per session with a list: − items that are neither completed nor cancelled / items.
+    Range: −1, nothing was done, to 0, all is.
+    pending: never. censored: `unreadable`, the arguments are not a list of items with a status.
+    Sessions without a list have no row.
+    To game it: make no list, or a short one; tick off what was not done.
+    """
+    rows = RewardRows("open_todos")
+    last_lists: dict[str, tuple[tuple[int, int], str | None, str | None]] = {}
+    calls = bucket.tool_calls
+    if calls.num_rows:
+        calls = calls.filter(pc.is_in(pc.utf8_lower(calls["tool"]), pa.array(_TODO_TOOLS)))
+        columns = ["session_id", "ts", "seq", "arguments", "ok", "checkpoint"]
+        for row in calls.select(columns).to_pylist():
+            if row["ok"] is False:  # the tool refused it
+                continue
+            session, when = row["session_id"], (row["ts"], -1 if row["seq"] is None else row["seq"])
+            if session not in last_lists or when >= last_lists[session][0]:
+                last_lists[session] = (when, row["arguments"], row["checkpoint"])
+    for session, (_, arguments, checkpoint) in sorted(last_lists.items()):
+        items = _statuses(arguments)
+        if items is None:
+            rows.add(session, ("session", session), None, "unreadable", checkpoint=checkpoint)
+        elif items:
+            value = 0.0 - sum(status not in _DONE for status in items) / len(items)
+            rows.add(session, ("session", session), value, checkpoint=checkpoint)
+    return rows.table()
+
+
+def _statuses(arguments: str | None) -> list[str] | None:
+    """Return the statuses of items; None if they are unreadable."""
+    try:
+        items = msgspec.json.decode(arguments or "")
+    except msgspec.DecodeError:
+        return None
+    if isinstance(items, str):  # some providers send JSON in a string
+        return _statuses(items)
+    if isinstance(items, dict):
+        items = next((items[name] for name in _LISTS if name in items), None)
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        return None
+    return [str(item.get("status", "")).lower() for item in items]
+
+
 REWARDS = (
     turn_reward(asked_instead),
     turn_reward(explicit_feedback),
@@ -338,6 +397,7 @@ REWARDS = (
     turn_reward(latency),
     turn_reward(tests_failing, itemgetter(-1)),
     turn_reward(tests_passing, itemgetter(-1)),
+    Reward("open_todos", 1, open_todos),
     Reward("only_terminal", 1, only_terminal, TerminalParameters),
     Reward("length_penalty", 1, length_penalty, LengthParameters),
 )

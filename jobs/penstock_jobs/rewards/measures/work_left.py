@@ -1,6 +1,6 @@
-"""The rewards of what the agent left to others: text that was taken back, and work that the user or
-later turns had still to do. Both count what happened, not its share of what was written: nothing
-that is written beside it makes it less."""
+"""Rewards of work left to others: text that was taken back, and work that remained to do.
+
+Both count characters, not shares of what was written, so that more text beside it helps nothing."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -32,13 +32,13 @@ from penstock_jobs.rewards.texts.places import (
     place_of_text,
 )
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, between
-from penstock_jobs.rewards.texts.trail import Sighting, Survivor, TrackedEdit
+from penstock_jobs.rewards.texts.trail import HorizonState, Survivor, TrackedEdit
 
-#: What others added elsewhere in the file may be another matter: it counts by half.
+#: Text that others added elsewhere in the file may be unrelated: it counts by half.
 ELSEWHERE = 0.5
-#: An edit that named so much of the file named all of it.
+#: An edit that knew this share of the file knew all of it.
 _WHOLE_SHARE = 0.7
-#: Of what an edit takes away, in whole lines.
+#: The share of removed lines that the turn itself wrote.
 _OWN_SHARE = 0.6
 _SPACES = (" ", "\n", "\t", "\r")
 
@@ -46,11 +46,11 @@ Stretch = tuple[int, int]
 
 
 class Remainder(NamedTuple):
-    #: Of the edit's text, or of the text that it took away and that is back.
+    #: Characters of the edit that were taken back, or removed ones that returned.
     taken: float
-    #: By others or by later turns, in the place of the turn's edits in this file.
+    #: Characters that others or later turns put in the place of the turn's edits in this file.
     put: float
-    #: False where the agent itself replaced everything.
+    #: False if the agent itself replaced everything.
     counts: bool
 
 
@@ -58,7 +58,7 @@ NOTHING = Remainder(0.0, 0.0, counts=True)
 
 
 def ink_count(text: str) -> int:
-    """As `len(ink(text))` for the usual white space, in a tenth of the time."""
+    """Count as `len(ink(text))` does for usual white space, in a tenth of the time."""
     return len(text) - sum(map(text.count, _SPACES))
 
 
@@ -104,24 +104,26 @@ def _text_before(edit: TrackedEdit, made: FileState) -> str:
 
 def remainder(
     edit: TrackedEdit,
-    sighting: Sighting,
+    at_horizon: HorizonState,
     turn: Collection[int],
     comments: float,
     cost: CompareCost,
 ) -> Remainder | None:
-    """`turn` are the owners of the turn's edits, `comments` what lines of comments weigh beside
-    code. None where the file of what an edit took away is gone. Raises TooExpensive."""
-    if edit.is_as_made(sighting):
+    """Measure what remained of an edit.
+
+    `turn` are the owners of the turn's edits, `comments` the weight of comment lines. None if the
+    file of a removal is gone. Raises TooExpensive."""
+    if edit.is_as_made(at_horizon):
         return NOTHING
-    home = sighting.home
+    home = at_horizon.home
     put = 0.0 if home is None or edit.made is None else _put(edit, edit.made, home, turn)
     if edit.deleted:
         if home is None:
             return None
         back, own = survival.returned(edit, home, cost)
         return Remainder(back, put, own < edit.ink_size)
-    alive = survival.survivors(edit, sighting)
-    reworked = [(start, start + length) for start, length in sighting.reworked]
+    alive = survival.survivors(edit, at_horizon)
+    reworked = [(start, start + length) for start, length in at_horizon.reworked]
     standing = [(origin, origin + length) for origin, _, _, length in alive]
     lost = without(edit.written, standing + reworked)
     if not (alive or lost or put):
@@ -130,7 +132,7 @@ def remainder(
 
 
 def without(stretches: Sequence[Stretch], taken: Iterable[Stretch]) -> list[Stretch]:
-    """What is left of stretches, which are in order."""
+    """Subtract `taken` from stretches, which are in order."""
     length = max((end for _, end in stretches), default=0)
     outside = between(((start, end - start) for start, end in stretches), length)
     covered = sorted((start, end - start) for start, end in [*outside, *taken])
@@ -138,7 +140,7 @@ def without(stretches: Sequence[Stretch], taken: Iterable[Stretch]) -> list[Stre
 
 
 def _put(edit: TrackedEdit, made: FileState, home: FileState, turn: Collection[int]) -> float:
-    """What others and later turns put there, and half of what others added elsewhere."""
+    """Count text that others and later turns put there, and half of additions elsewhere."""
     by_others = by_later = 0
     at = 0
     for start, end in sorted(place for (owner, _), place in home.ranges.items() if owner in turn):
@@ -168,7 +170,7 @@ def _ink_of_others(state: FileState) -> int:
 def _taken(
     edit: TrackedEdit, alive: Sequence[Survivor], lost: Sequence[Stretch], comments: float
 ) -> float:
-    """What is lost, and of lines that are there in part as much as they have changed."""
+    """Count lost text, and the changed part of lines that are partly there."""
     total = 0.0
     text, start = edit.after, comment_start(edit.path or "")
     if start is not None and start not in text:
@@ -202,21 +204,22 @@ _PATH_LOST: StateReason = ("censored", "path_lost")
 _SELF_REWORK: StateReason = ("censored", "self_rework")
 _TOO_EXPENSIVE: StateReason = ("invalid", "too_expensive")
 
-#: Edits that weigh less are not what a user keeps when they stop an agent.
+#: The least weight of an edit that counts as kept work.
 _WORK_MIN = 0.3
 
 
 @dataclass(frozen=True)
 class WorkParameters(EditParameters):
-    """`scale_chars` characters that others had to do make 1 into 0.71, three times as many 0.5.
-    `places` is what a character weighs, by where it stands."""
+    """`scale_chars` characters left to others turn 1 into 0.71, three times as many into 0.5.
+
+    `places` are weights of characters by place."""
 
     scale_chars: float = 40.0
     places: PlaceWeights = field(default_factory=PlaceWeights)
 
     def __post_init__(self) -> None:
         if self.scale_chars <= 0:
-            raise ValueError("scale_chars has to be above 0")
+            raise ValueError("scale_chars must be above 0")
 
 
 def taken_back(bucket: Bucket, parameters: WorkParameters) -> pa.Table:
@@ -228,15 +231,15 @@ def taken_back(bucket: Bucket, parameters: WorkParameters) -> pa.Table:
 
         −(1 − 1 / √(1 + L / scale_chars))      L = Σ of its edits: weight · characters taken back
 
-    Taken back are characters of an edit that are nowhere any more and that the agent did not itself
-    replace, and of lines that are there in part as much as edit_persistence discounts; of an edit
-    that only took away, those that others brought back. `places` are the weights. A session is the
-    mean of its turns.
+    Characters of an edit are taken back if they are gone and the agent did not replace them. Lines
+    that are partly there count as much as edit_persistence discounts. For an edit that only took
+    away, characters that others brought back count. `places` are the weights. A session is the mean
+    of its turns.
 
     Range: −1, all of a large work, to 0, nothing.
     pending, censored, invalid: as edit_persistence says; `self_rework` where the agent replaced
     all.
-    To game it: write nothing, or where nobody looks; so it only takes, and work_left gives.
+    To game it: write nothing, or where nobody answers; so it only takes, and work_left gives.
     """
     work = _turn_work(bucket, parameters)
     return work.rows("taken_back", _kept(work.taken, parameters) - 1)
@@ -255,13 +258,13 @@ def work_left(bucket: Bucket, parameters: WorkParameters) -> pa.Table:
 
     `taken` is what taken_back counts in that file; `put` what others and later turns put between
     the turn's text and at its edges; `added` by how much others made the rest of the file longer.
-    `place` is the highest weight of the turn's edits: 1 for code, as `places` says for tests, docs,
-    fixtures, generated files, comments or where they only took away, and 0 where edits of a turn
-    together left their file as it was. A session is the mean of its turns.
+    `place` is the highest weight of the turn's edits. It is 1 for code, and as `places` says for
+    tests, docs, fixtures, generated files, comments and edits that only took away. It is 0 if edits
+    of a turn together left their file as it was. A session is the mean of its turns.
 
     Range: 0 to 1, nothing was left to do.
     pending, censored, invalid: as taken_back says. Turns without an edit have no row.
-    To game it: edit where the user will not look, and leave the work undone: messages
+    To game it: edit where the user will not answer, and leave the work undone: messages
     (dissatisfied_follow_up, asked_again) and benchmarks show that. A user's next task in the same
     lines counts as work that was left, for all checkpoints alike.
     """
@@ -299,11 +302,11 @@ def _worked_out(targets: EditTargets, parameters: WorkParameters) -> _TurnWork:
     remainders = _remainders(targets, of_turns.of, parameters)
     reasons = [own for own in remainders if not isinstance(own, Remainder)]
     number = state_numbers([*targets.unscored, *reasons])
-    # Behind the looks stands, by the number −1, that there is none.
+    # The last place, index −1, stands for an unanswered horizon.
     table = np.array([_columns(own, number) for own in [*remainders, NOTHING]], np.float64)
-    taken, put, state = np.moveaxis(table[targets.look], 2, 0)
+    taken, put, state = np.moveaxis(table[targets.answer], 2, 0)
     unanswered = np.array([number[why] for why in targets.unscored] or [SCORED])[targets.why]
-    state_reason = np.where(targets.look < 0, unanswered, state.astype(np.int64))
+    state_reason = np.where(targets.answer < 0, unanswered, state.astype(np.int64))
     ones = np.where(state_reason == SCORED, 1.0, np.nan)
     edits = TargetScores(ones, state_reason, np.ones_like(taken), targets.due_us)
     turns = wholes(edits, of_turns.of, len(of_turns.ids))
@@ -323,7 +326,7 @@ def _worked_out(targets: EditTargets, parameters: WorkParameters) -> _TurnWork:
     best[_in_vain(targets.edits, path)] = 0.0
     place = np.zeros(shape)
     np.maximum.at(place, turn, np.where(scored, best, 0.0))
-    # All edits of a turn see what was put into a file: it counts once.
+    # All edits of a turn see text that was put into a file: it counts once.
     put_in = np.zeros((len(numbers), shape[1]))
     np.maximum.at(put_in, path, np.where(scored, weight * put, 0.0))
     taken_of = _summed(np.where(scored, weight * taken, 0.0), path, put_in.shape)
@@ -345,7 +348,7 @@ def _worked_out(targets: EditTargets, parameters: WorkParameters) -> _TurnWork:
 
 
 def works(bucket: Bucket, parameters: WorkParameters) -> frozenset[tuple[str, str]]:
-    """Edits that are work: no notes, comments alone, generated text, or what the turn took back."""
+    """Return edits that are work: not notes, comments, generated text, or undone in the turn."""
     return _turn_work(bucket, parameters).works
 
 
@@ -365,17 +368,17 @@ def _remainders(
         turn_of_edit[edit].add(edit.owner)
     comments = parameters.places.comments
 
-    def measured(edit: TrackedEdit, sighting: Sighting) -> Remainder | StateReason:
+    def measured(edit: TrackedEdit, at_horizon: HorizonState) -> Remainder | StateReason:
         cost = CompareCost(parameters.cells_max)
         try:
-            own = remainder(edit, sighting, turn_of_edit[edit], comments, cost)
+            own = remainder(edit, at_horizon, turn_of_edit[edit], comments, cost)
         except TooExpensive:
             return _TOO_EXPENSIVE
         if own is None:
             return _PATH_LOST
         return own if own.counts else _SELF_REWORK
 
-    return [measured(edit, sighting) for edit, sighting in targets.looks]
+    return [measured(edit, at_horizon) for edit, at_horizon in targets.answers]
 
 
 def _columns(own: Remainder | StateReason, number: dict[StateReason, int]) -> tuple[float, ...]:
@@ -385,7 +388,7 @@ def _columns(own: Remainder | StateReason, number: dict[StateReason, int]) -> tu
 
 
 def _in_vain(edits: list[TrackedEdit], path_of: Numbers) -> list[int]:
-    """Edits that others of the same turn took back, and those that only did so."""
+    """Find edits that other edits of the turn undid, and those that undid them."""
     by_path: dict[int, list[int]] = {}
     for number, path in enumerate(path_of.tolist()):
         by_path.setdefault(path, []).append(number)

@@ -1,4 +1,4 @@
--- The sessions that a page chose, as one definition computed them last, and how they ended.
+-- Sessions that a page chose, by the newest computation of one definition, with outcomes.
 -- Grain:  session_id.
 select session_id, computed_at, outcome, value, checkpoint, first_ts
 from outcomes

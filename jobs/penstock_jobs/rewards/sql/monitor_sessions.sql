@@ -1,5 +1,5 @@
--- Of each watched rate the sessions of a checkpoint in which it was highest, by one definition.
--- Grain:  rate, session_id: at most five of a rate.
+-- Sessions of a checkpoint in which each watched rate was highest, by one definition.
+-- Grain:  rate, session_id: at most five per rate.
 -- Order:  rate, the highest and the newest first.
 with own as (
     select session_id, outcome, reason, last_ts, turns, edited_turns, answered_turns, asking_turns,

@@ -1,7 +1,6 @@
--- How the chosen sessions ended, and what they were worth: by checkpoint, by project,
--- and by day.
+-- Outcomes and values of the chosen sessions, by checkpoint, project and day.
 -- Grain:  kind (`checkpoint`, `project`, `day`), label.
--- Order:  kind, newest first; of many the newest. `of_all` counts the sessions of the others too.
+-- Order:  kind, newest first, at most 30 per kind. `of_all` counts sessions of all labels.
 with grouped as (
     select 'checkpoint' as kind, checkpoint as label, * from chosen
     union all

@@ -1,7 +1,7 @@
--- How the rewards of the chosen sessions are spread.
--- Grain:  name, horizon_s, bin: 24 of the same width between the least and the greatest value.
--- Order:  the reward that the definition makes of all comes first.
--- Reads stored_rewards: which are current the table `chosen` says.
+-- Histograms of the rewards of the chosen sessions.
+-- Grain:  name, horizon_s, bin: 24 of equal width from the least to the greatest value.
+-- Order:  the combined reward comes first.
+-- Reads stored_rewards. The table `chosen` says which are current.
 with binned as (
     select bounds.*,
            coalesce(least(floor((rewards.value - low) / nullif(high - low, 0) * 24), 23), 0)::integer as bin

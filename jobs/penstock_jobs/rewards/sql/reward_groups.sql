@@ -1,7 +1,7 @@
--- How many rewards of the chosen sessions have which state, and between which values they lie. What
--- a session has that is excluded counts nowhere: that is its state here.
+-- Counts by state and ranges of values of the chosen sessions' rewards. All rewards of an excluded
+-- session have the state `excluded` here.
 -- Grain:  name, horizon_s.
--- Reads stored_rewards: which are current the table `chosen` says.
+-- Reads stored_rewards. The table `chosen` says which are current.
 select name, horizon_s,
        count(*) filter (outcome = 'excluded') as excluded,
        count(*) filter (outcome <> 'excluded' and state = 'scored') as scored,

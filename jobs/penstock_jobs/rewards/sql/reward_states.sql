@@ -1,4 +1,4 @@
--- How many rewards of the chosen sessions have which state.
+-- Counts of the chosen sessions' rewards by state.
 -- Grain:  name, state.
 select name, state, sum(rewards)::bigint as rewards
 from (

@@ -22,10 +22,10 @@ from rapidfuzz.distance import Indel, Levenshtein, Postfix, Prefix
 PIECE_MIN = 4
 #: Up to here a product of lengths is compared at once, without anchors.
 _CELLS_DIRECT = 1_000_000
-#: How many units in a row may be an anchor, and how often the text between anchors is anchored.
+#: The longest anchor in units, and the deepest recursion between anchors.
 _ROW_MAX = 64
 _DEPTH_MAX = 8
-#: Longer lines are not completed when they are changed in their middle.
+#: Longer lines are not extended to whole lines.
 _LINE_LONG = 2_000
 #: Longer changed stretches are compared by words before they are compared by characters.
 _CHARACTERS_DIRECT = 2_000
@@ -34,12 +34,12 @@ _WORDS = re.compile(r"\w+|[^\w\s]")
 
 
 class TooExpensive(Exception):
-    """To compare these texts costs more than the limit allows."""
+    """Comparing these texts costs more than the limit."""
 
 
 @dataclass(slots=True)
 class CompareCost:
-    """Counts the pairs of units that were compared of one pair of texts."""
+    """Counts compared pairs of units in one comparison of texts."""
 
     limit: int
     spent: int = 0
@@ -60,7 +60,7 @@ class Block(NamedTuple):
 
 class TextChange(NamedTuple):
     kept: list[Block]
-    #: Text at another place, in the order of the new text. Apart from `kept`.
+    #: Text at another place, in the order of the new text, not in `kept`.
     moved: list[Block]
 
 
@@ -71,12 +71,15 @@ class _TextLine(NamedTuple):
 
 
 def ink(text: str) -> str:
+    """Return the text without white space."""
     return "".join(text.split())
 
 
 def compare(old: str, new: str, cost: CompareCost, move_min: int = 20) -> TextChange:
-    """Finds the text of `old` that is still in `new`. Stretches of whole lines at another place
-    count as moved if they have at least `move_min` characters. Raises TooExpensive."""
+    """Find the text of `old` that is still in `new`.
+
+    Whole lines at another place are moved if they have at least `move_min` characters. Raises
+    TooExpensive."""
     if old == new:
         return TextChange([Block(0, 0, len(old))] if old else [], [])
     cost.spent = 0
@@ -123,7 +126,7 @@ def _compare_lines(
 
 
 def align(old: Sequence[str], new: Sequence[str], cost: CompareCost) -> list[Block]:
-    """A longest common subsequence, roughly: what occurs once in both is taken as it is."""
+    """Align roughly by the longest common subsequence. Units that occur once are anchors."""
     cost.spend(len(old) + len(new))
     numbers: dict[str, int] = {}
     return _align(
@@ -134,7 +137,8 @@ def align(old: Sequence[str], new: Sequence[str], cost: CompareCost) -> list[Blo
 
 
 def find_moves(gone: Sequence[str], came: Sequence[str], ink_min: int) -> list[Block]:
-    """Lines in a row that went in one place and came in another; shorter ones are chance."""
+    """Find runs of lines that left one place and appeared in another, not shorter than
+    `ink_min`."""
     if not gone or not came:
         return []
     places: defaultdict[str, list[int]] = defaultdict(list)
@@ -145,7 +149,7 @@ def find_moves(gone: Sequence[str], came: Sequence[str], ink_min: int) -> list[B
     j = 0
     while j < len(came):
         best = (0, 0, 0)
-        # A line that is everywhere says nothing about where it comes from.
+        # A line that is everywhere does not show its origin.
         for i in places.get(came[j], ())[:16]:
             n = size = 0
             while (
@@ -168,7 +172,7 @@ def find_moves(gone: Sequence[str], came: Sequence[str], ink_min: int) -> list[B
 
 
 def _align(old: list[int], new: list[int], cost: CompareCost, depth: int = 0) -> list[Block]:
-    """The common beginning and end are aligned as they are, and the middle around its anchors."""
+    """Align common ends directly and the middle around its anchors."""
     start, end = _common_ends(old, new)
     old_end, new_end = len(old) - end, len(new) - end
     cells = (old_end - start) * (new_end - start)
@@ -192,7 +196,7 @@ def _align(old: list[int], new: list[int], cost: CompareCost, depth: int = 0) ->
 
 
 def _anchors(old: list[int], new: list[int], cost: CompareCost) -> list[tuple[int, int]]:
-    """Units that occur once in both, in the same order; where these are few, rows of 2, 4, …"""
+    """Find units that occur once in both, in the same order; if few, runs of 2, 4, …"""
     best: list[tuple[int, int]] = []
     size = 1
     enough = min(len(old), len(new)) // _ROW_MAX
@@ -234,7 +238,7 @@ def _in_same_order(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
 def _alike(
     old_lines: list[_TextLine], new_lines: list[_TextLine], cost: CompareCost
 ) -> list[Block]:
-    """Which characters of two changed stretches are alike, by their places without white space."""
+    """Find equal characters of two changed stretches, by their places without white space."""
     old, new = "".join(line.ink for line in old_lines), "".join(line.ink for line in new_lines)
     if old == new:
         return [Block(0, 0, len(old))]
@@ -280,7 +284,7 @@ def _by_characters(
     if not old or not new:
         return []
     matches = Levenshtein.opcodes(old, new).as_matching_blocks()
-    # By their names: taking them apart as tuples takes ten times as long.
+    # Attributes, since unpacking as tuples takes ten times as long.
     long = (match for match in matches if match.size >= size_min)
     return [Block(i + match.a, j + match.b, match.size) for match in long]
 
@@ -301,7 +305,7 @@ def _common_ends(old: Sequence[int] | str, new: Sequence[int] | str) -> tuple[in
 
 
 def _cut_at_line(old: str, new: str, start: int) -> int:
-    """Goes back to the beginning of the line: an insertion of whole lines stays one."""
+    """Go back to the beginning of the line, so that an insertion of whole lines stays one."""
     if start == 0 or old[start - 1] == "\n":
         return start
     line = old.rfind("\n", 0, start) + 1
@@ -328,7 +332,7 @@ def gaps(pairs: Sequence[Block], old_size: int, new_size: int) -> list[tuple[int
 
 
 def reshaped_lines(old: str, new: str, change: TextChange) -> list[tuple[int, int]]:
-    """New lines at the edges of what changed, without those that hold nothing of it."""
+    """Return new lines at the edges of changes, if the change altered them."""
     lines: dict[tuple[int, int], None] = {}
     for i, i_end, j, j_end in gaps(change.kept, len(old), len(new)):
         # Whole lines for whole lines: what stands around them is as it was.
@@ -366,7 +370,7 @@ def _merged(blocks: Sequence[Block]) -> list[Block]:
 
 
 def _joined(blocks: Sequence[Block], old: str, new: str) -> list[Block]:
-    """Blocks with the same white space between them, or nothing, are one."""
+    """Join blocks with nothing but equal white space between them."""
     joined: list[Block] = []
     for block in blocks:
         at, to, size = joined[-1] if joined else Block(0, 0, 0)
@@ -412,7 +416,7 @@ def _map_ink(old: list[_TextLine], new: list[_TextLine], pieces: Sequence[Block]
 def _segments(
     lines: list[_TextLine], pieces: Sequence[tuple[int, int]]
 ) -> list[tuple[int, int, int]]:
-    """Stretches without white space, as (place in ink, place in text, length)."""
+    """Return stretches without white space, as (place in ink, place in text, length)."""
     segments = []
     bare = at = 0
     for line in lines:
@@ -432,8 +436,8 @@ def _segments(
 _LINES_MAX = 50
 
 
-def settled(kept: Sequence[Block], old: str, new: str) -> list[Block]:
-    """The blocks, with each stretch of whole lines that came or went where it most likely did."""
+def place_line_changes(kept: Sequence[Block], old: str, new: str) -> list[Block]:
+    """Shift each inserted or removed run of whole lines to its likeliest place."""
     blocks = list(kept)
     for number in range(len(blocks) - 1):
         before, after = blocks[number], blocks[number + 1]
@@ -451,7 +455,7 @@ def settled(kept: Sequence[Block], old: str, new: str) -> list[Block]:
 
 
 def _shift(text: str, start: int, end: int, before: int, after: int) -> int:
-    """By how many characters the stretch is moved; `before` and `after` it so many are kept."""
+    """Return the shift of a run in characters. `before` and `after` are kept around it."""
     if start and text[start - 1] != "\n":
         return 0
     places = [0]
@@ -481,7 +485,7 @@ def _shift(text: str, start: int, end: int, before: int, after: int) -> int:
 
 
 def _beginning(text: str, at: int) -> tuple[int, bool]:
-    """How unlikely a block begins here: its indentation, and whether no blank line precedes it."""
+    """Rank a place as the start of a block: by indentation and a blank line before it."""
     head = text[:at].rstrip(" \t")
     follows_blank = not head or head.endswith("\n\n")
     while at < len(text):

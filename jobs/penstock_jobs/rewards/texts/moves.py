@@ -1,5 +1,5 @@
-"""Text that goes to another place and keeps its owner: lines that went from one file of a session
-and came to another a little later, and regions of a file of which not all is known."""
+"""Text that moves and keeps its owner: between files, and between regions of a partly known
+file."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,21 +13,22 @@ from penstock_jobs.rewards.texts.changes import Block, CompareCost, TextChange, 
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, KnownFile, OwnerRun
 from penstock_jobs.rewards.texts.trail import SECOND, TrackedEdit
 
-#: Text that vanishes and appears again so soon, or within the same turn, has moved.
+#: Text that reappears within this time, or within the same turn, has moved.
 MOVE_US = 60 * SECOND
-#: How many stretches are looked through for where moved text came from: the latest.
+#: The number of latest stretches that are searched for the origin of moved text.
 REMEMBERED = 32
-#: A region that is so much of a file is taken for all of it.
+#: A region with this share of a file counts as the whole file.
 MOST_OF_FILE = 0.8
-#: Lines in a row that a region shares with an earlier one: fewer are chance, since code repeats.
+#: Fewer equal lines in a row in two regions are chance, since code repeats.
 ROW_MIN = 3
 _TEXTS_REMEMBERED = 128
 
 
 @lru_cache(maxsize=_TEXTS_REMEMBERED)
 def _lines_of(text: str) -> tuple[list[str], list[str], frozenset[str]]:
-    """The lines as they are, without white space, and the different ones of these. A blank line
-    belongs to the line before it; before the first it is left out."""
+    """Return lines raw, without white space, and the distinct ones of these.
+
+    A blank line belongs to the previous line; blank lines at the start are left out."""
     lines: list[str] = []
     for line in text.splitlines(keepends=True):
         if not line.isspace():
@@ -65,7 +66,7 @@ def _gone_lines(state: FileState, change: TextChange, ink_min: int) -> list[Loos
 
 
 def _uncovered(state: FileState, covered: list[tuple[int, int]], ink_min: int) -> list[LooseLines]:
-    """Stretches that are too short to be recognized are left out."""
+    """Return uncovered stretches, except those too short to recognize."""
     gaps = provenance.between(sorted(covered), len(state.text))
     return [
         LooseLines(state, start, end)
@@ -83,7 +84,7 @@ def reclaim(
     ink_min: int,
     cost: CompareCost,
 ) -> FileState | None:
-    """The state with the owners of `gone` where it came again in text of `maker`."""
+    """Restore owners of `gone` lines that reappear in text of `maker`."""
     if gone.distinct.isdisjoint(came.distinct):
         return None
     blocks: list[tuple[int, int, list[OwnerRun]]] = []
@@ -110,11 +111,11 @@ class Moves:
     ink_min: int
     cost: CompareCost
     lost: list[tuple[int, int, LooseLines]] = field(default_factory=list)
-    #: What edits took from a file that others had written: when, the path, what.
+    #: Text of others that edits removed: time, path and lines.
     taken: list[tuple[int, str, LooseLines]] = field(default_factory=list)
-    #: The edits, while text that they put in may turn out to be taken from another file.
+    #: Edits whose new text may turn out to come from another file.
     written: list[TrackedEdit] = field(default_factory=list)
-    #: When and where others changed a file, the file after it, and how; None at its first sight.
+    #: Changes by others: time, path, new state, and the change; None for a new file.
     arrived: list[tuple[int, str, FileState, TextChange | None]] = field(default_factory=list)
 
     def vanish(self, ts: int, state: FileState, change: TextChange, taker: int) -> list[LooseLines]:
@@ -129,7 +130,7 @@ class Moves:
         return gone
 
     def bring(self, edit: TrackedEdit, state: FileState) -> FileState:
-        """The state after an edit; lines from another file stay those of who wrote them."""
+        """Return the state after an edit. Lines from another file keep their owners."""
         ts = edit.ts_us
         self.taken = [entry for entry in self.taken[-REMEMBERED:] if self._near(entry[0], ts)]
         self.written = [
@@ -140,7 +141,7 @@ class Moves:
         return self._brought(state, taken, edit.owner) if taken else state
 
     def take(self, edit: TrackedEdit, state: FileState, change: TextChange) -> None:
-        """An edit takes text of others: earlier edits may have put it into another file."""
+        """Note text of others that an edit removes; earlier edits may have put it elsewhere."""
         for gone in _gone_lines(state, change, self.ink_min):
             if any(run.owner for run in state.cut(gone.start, gone.end)):
                 continue
@@ -168,7 +169,7 @@ class Moves:
         return state
 
     def copied(self, before: FileState, state: FileState, change: TextChange) -> FileState:
-        """The state after others copied lines of the file: the copies have the same author."""
+        """Return the state after others copied lines. Copies keep the owner."""
         source = LooseLines(before)
         for came in _arrived_lines(state, change, self.ink_min):
             if any(line.strip() in before.text for line in came.raw):
@@ -178,7 +179,7 @@ class Moves:
     def claimed(
         self, ts: int, state: FileState, change: TextChange | None, maker: int
     ) -> FileState:
-        """The state with text that vanished a little earlier and is found in what came."""
+        """Return the state with owners of text that vanished shortly before and reappeared."""
         self.lost = [entry for entry in self.lost[-REMEMBERED:] if self._near(entry[0], ts)]
         if not self.lost:
             return state
@@ -189,7 +190,7 @@ class Moves:
         return state
 
     def claim_elsewhere(self, ts: int, path: str, gone: LooseLines) -> None:
-        """Text that vanished here may have been seen to come to another file just before."""
+        """Restore owners of vanished text in files where it appeared shortly before."""
         self.arrived = [entry for entry in self.arrived[-REMEMBERED:] if self._near(entry[0], ts)]
         for _, other, state, change in self.arrived:
             file = self.files.get(other)
@@ -213,7 +214,7 @@ class Moves:
 
 
 def widen(file: KnownFile, before: str, owner: int) -> None:
-    """A region that nobody knows becomes the last part, and takes in those that it holds."""
+    """Add an unknown region as the last part. It absorbs parts that it contains."""
     once = [
         (place, number)
         for number, part in enumerate(file.parts)
@@ -240,12 +241,13 @@ def widen(file: KnownFile, before: str, owner: int) -> None:
 def recall(
     file: KnownFile, text: str, ink_min: int, cost: CompareCost
 ) -> tuple[list[FileState], list[OwnerRun]]:
-    """The whole file is seen to be `text`. Returns its parts, with moved text under its owners, and
-    what the agent itself had replaced before that was known."""
+    """Learn the whole file. Returns its parts with owners of moved text.
+
+    Also returns text that the agent itself replaced before the file was known."""
     parts, reworked = list(file.parts), list[OwnerRun]()
     if len(parts) == 1:
         return parts, reworked
-    # The last region that an edit showed may be all of the file: then nothing lies elsewhere.
+    # The last region of an edit may be the whole file.
     if len(ink(parts[-1].text)) >= MOST_OF_FILE * len(ink(text)):
         return _within_last(file, cost)
     for at, old in enumerate(file.parts):
@@ -306,7 +308,7 @@ def _with_owners(state: FileState, other: FileState) -> FileState:
 
 
 def _shared_rows(part: FileState, since: int, shown: str, ink_min: int) -> list[LooseLines]:
-    """Rows of lines of edits before `since` that the region held when it was first shown."""
+    """Return rows of lines of earlier edits that the region held when it was first shown."""
     if not any(owner < since for owner in part.pieces):
         return []
     old, (_, region, distinct) = LooseLines(part), _lines_of(shown)

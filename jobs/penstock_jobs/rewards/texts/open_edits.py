@@ -1,7 +1,7 @@
-"""Edits whose horizons are still open, and what answers them.
+"""Edits with open horizons, and the observations that answer them.
 
-A look costs what it can answer, however many edits are watched: a window is looked at from when it
-begins, edits by the paths at which a look says something of them, and files only when they changed.
+An observation costs only what it can answer: windows are considered once they begin, edits by the
+paths that concern them, and files only after changes.
 """
 
 from collections import defaultdict
@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 
 from penstock_jobs.rewards.texts.changes import TextChange
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, KnownFile, OwnerRun, between
-from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit, TrailTerms
+from penstock_jobs.rewards.texts.trail import HorizonState, TrackedEdit, TrailTerms
 
 
 @dataclass(eq=False)
@@ -19,14 +19,14 @@ class _OpenEdit:
     edit: TrackedEdit
     home: str
     windows: dict[int, tuple[int, int]] = field(default_factory=dict)
-    answers: dict[int, Sighting] = field(default_factory=dict)
-    notes: dict[int, Sighting] = field(default_factory=dict)
+    answers: dict[int, HorizonState] = field(default_factory=dict)
+    notes: dict[int, HorizonState] = field(default_factory=dict)
     paths: set[str] = field(default_factory=set)
     broken: bool = False
 
 
 class OpenEdits:
-    """`files` is what is known of the files, by path, and changes under way."""
+    """Tracks open edits. `files` are the known files by path, which change."""
 
     def __init__(self, files: Mapping[str, KnownFile], terms: TrailTerms) -> None:
         self._files = files
@@ -34,28 +34,28 @@ class OpenEdits:
         self._all: dict[int, _OpenEdit] = {}
         self._reworked: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         self.live: set[int] = set()
-        #: Path → owners to whom a look at it says something.
+        #: Owners that an observation of a path concerns.
         self._about: defaultdict[str, set[int]] = defaultdict(set)
         #: Windows that have not begun: (begin, owner, number of the horizon).
         self._coming: list[tuple[int, int, int]] = []
-        #: Owner → the numbers of those that have, and may be over.
+        #: Numbers of begun windows by owner; some may be over.
         self._begun: defaultdict[int, set[int]] = defaultdict(set)
-        #: (end of the last window, owner), and owners without any left.
+        #: (end of the last window, owner), and owners without open windows.
         self._ending: list[tuple[int, int]] = []
         self._answered: set[int] = set()
-        #: Files that changed since it was last worked out whose text they hold.
+        #: Files that changed since their owners were last computed.
         self.changed: set[KnownFile] = set()
         self._owners: dict[KnownFile, set[int]] = {}
         self._holding: defaultdict[int, set[KnownFile]] = defaultdict(set)
-        #: Owners whose text came to other files since it was seen last.
+        #: Owners whose text moved to other files since the last observation.
         self._moved: set[int] = set()
 
     def watch(self, edit: TrackedEdit, state: FileState) -> None:
-        """`state` is the file right after the edit, and answers horizon 0."""
+        """Watch an edit. `state` is the file right after it and answers horizon 0."""
         watch = _OpenEdit(edit, edit.path, paths={edit.path})
         for number, (begin, end) in enumerate(self._terms.windows_us):
             if begin == 0:
-                watch.answers[number] = Sighting("scored", None, state, (state,))
+                watch.answers[number] = HorizonState("scored", None, state, (state,))
             else:
                 watch.windows[number] = (edit.ts_us + begin, edit.ts_us + end)
                 heappush(self._coming, (edit.ts_us + begin, edit.owner, number))
@@ -88,21 +88,21 @@ class OpenEdits:
                 self._reworked[owner].append((origin, length))
 
     def lose(self, state: FileState) -> None:
-        """From here on nothing can be said about edits with text in this state."""
+        """Give up on edits with text in this state."""
         for owner in self.live.intersection(state.pieces):
             self._all[owner].broken = True
 
-    def note(self, ts: int, path: str | None, sighting: Sighting) -> None:
+    def note(self, ts: int, path: str | None, at_horizon: HorizonState) -> None:
         for owner in self._about.get(path or "", ()):
             watch = self._all[owner]
             if path in watch.paths:
                 for number, (begin, end) in watch.windows.items():
                     if begin <= ts <= end:
-                        watch.notes.setdefault(number, sighting)
+                        watch.notes.setdefault(number, at_horizon)
 
-    def sight(self, ts: int, path: str) -> None:
+    def observe(self, ts: int, path: str) -> None:
         self._advance(ts)
-        # Where the text is of the edits that any look could answer now.
+        # Update the paths of edits that any observation could answer now.
         for owner in self._moved & self._begun.keys():
             if self._due(owner, ts):
                 self._moved.discard(owner)
@@ -118,10 +118,10 @@ class OpenEdits:
                 self._answer(ts, watch, due)
             else:
                 for number in due:
-                    watch.notes.setdefault(number, Sighting("censored", "path_lost"))
+                    watch.notes.setdefault(number, HorizonState("censored", "path_lost"))
 
-    def sight_region(self, ts: int, path: str, state: FileState, region: tuple[int, int]) -> None:
-        """A region of the file was seen: enough for an edit that has all of its text there."""
+    def observe_region(self, ts: int, path: str, state: FileState, region: tuple[int, int]) -> None:
+        """Observe a region. It answers edits whose text lies within it."""
         self._advance(ts)
         whole = state.whole and region == (0, len(state.text))
         for watch, due in self._due_at(ts, path):
@@ -138,31 +138,31 @@ class OpenEdits:
     def conclude(
         self, edits: Sequence[TrackedEdit], as_of_us: int, ended_us: int | None, last_look_us: int
     ) -> None:
-        """Put down for each edit what it had become at each horizon, or why nobody knows."""
+        """Store the state of each edit at each horizon, or why it is unknown."""
         self.changed.clear()
         for edit in edits:
             watch = self._all.get(edit.owner)
             for number, (begin, end) in enumerate(self._terms.windows_us):
                 due_us = edit.ts_us + end
                 if edit.problem:
-                    sighting = Sighting("invalid", edit.problem)
+                    at_horizon = HorizonState("invalid", edit.problem)
                 elif watch is not None and number in watch.answers:
-                    sighting = watch.answers[number]
+                    at_horizon = watch.answers[number]
                 elif watch is None or due_us > as_of_us:
-                    sighting = Sighting("pending", due_us=due_us)
+                    at_horizon = HorizonState("pending", due_us=due_us)
                 elif watch.broken:
-                    sighting = Sighting("invalid", "too_expensive")
+                    at_horizon = HorizonState("invalid", "too_expensive")
                 elif number in watch.notes:
-                    sighting = watch.notes[number]
+                    at_horizon = watch.notes[number]
                 else:
                     ended = ended_us is not None and ended_us <= due_us
                     is_gone = ended and last_look_us < edit.ts_us + begin
                     reason = "workspace_gone" if is_gone else "unobserved"
-                    sighting = Sighting("censored", reason)
-                edit.sightings.append(sighting)
+                    at_horizon = HorizonState("censored", reason)
+                edit.horizon_states.append(at_horizon)
 
     def _advance(self, ts: int) -> None:
-        """Forget edits whose last horizon has passed, begin windows, find whose text is where."""
+        """Forget finished edits, begin windows, and update which files hold whose text."""
         while self._ending and self._ending[0][0] < ts:
             self._answered.add(heappop(self._ending)[1])
         for owner in self._answered & self.live:
@@ -188,7 +188,7 @@ class OpenEdits:
         self.changed.clear()
 
     def _due_at(self, ts: int, path: str) -> Iterator[tuple[_OpenEdit, list[int]]]:
-        """Edits that a look at this path is about, with the windows that it falls into."""
+        """Yield edits that an observation of the path concerns, with its windows."""
         for owner in self._about.get(path, set()) & self._begun.keys():
             if due := self._due(owner, ts):
                 yield self._all[owner], due
@@ -204,17 +204,17 @@ class OpenEdits:
 
     def _answer(self, ts: int, watch: _OpenEdit, due: Iterable[int]) -> None:
         owner = watch.edit.owner
-        sighting = Sighting("invalid", "too_expensive")
+        at_horizon = HorizonState("invalid", "too_expensive")
         if not watch.broken:
             parts = file.parts if (file := self._files.get(watch.home)) else []
             if len(parts) > 1:
                 parts = [part for part in parts if any(key[0] == owner for key in part.ranges)]
             home = parts[0] if parts else None
             holders, reworked = tuple(self._holders(owner)), tuple(self._reworked.get(owner, ()))
-            sighting = Sighting("scored", None, home, holders, reworked)
+            at_horizon = HorizonState("scored", None, home, holders, reworked)
         for number in due:
             del watch.windows[number]
-            watch.answers[number] = sighting
+            watch.answers[number] = at_horizon
         self._begun.pop(owner, None)
         if all(end < ts for _, end in watch.windows.values()):
             self._answered.add(owner)

@@ -1,8 +1,6 @@
-"""Where a text stands: code, tests, docs, fixtures, generated files, comments, text that never
-runs.
+"""Places of text: code, tests, docs, fixtures, generated files, comments, code that never runs.
 
-A text weighs by how much of the work is done there, so that nothing is bought with text that nobody
-reads."""
+A text is weighted by its place, so that unread text earns nothing."""
 
 import re
 from collections.abc import Iterator
@@ -29,7 +27,7 @@ _BEGINNINGS: dict[str, tuple[str, ...]] = {
 _BY_SUFFIX = {suffix: start for start, suffixes in _BEGINNINGS.items() for suffix in suffixes}
 _BLOCK_STYLE = ("/*", "*/", "* ")
 
-#: By the lower-cased path, which begins with a slash; the first that matches decides.
+#: Patterns of the lower-case path, which begins with a slash. The first match decides.
 _PATHS: tuple[tuple[Place, re.Pattern[str]], ...] = (
     (
         "generated",
@@ -70,7 +68,7 @@ _HEAD_CHARS = 400
 
 
 class PlaceWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a character weighs, by where it stands; in code it weighs 1."""
+    """Weights of characters by place. Code weighs 1."""
 
     tests: float = 0.3
     docs: float = 0.25
@@ -83,7 +81,7 @@ class PlaceWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if not all(0 <= weight <= 1 for weight in msgspec.structs.astuple(self)):
-            raise ValueError("each weight of a place has to be from 0 to 1")
+            raise ValueError("each weight of a place must be from 0 to 1")
 
     def of(self, place: Place) -> float:
         return 1.0 if place == "code" else float(getattr(self, place))
@@ -102,7 +100,7 @@ def place_of_text(path: str, text: str) -> Place:
 
 @lru_cache(maxsize=4096)
 def comment_start(path: str) -> str | None:
-    """How a comment begins in files of such a name; None where nobody knows, or all is prose."""
+    """Return how comments begin in such a file; None if unknown or prose."""
     return _BY_SUFFIX.get(PurePosixPath(path).suffix[1:].lower())
 
 
@@ -110,7 +108,7 @@ def is_comment(line: str, start: str) -> bool:
     return line.startswith(start) or (start == "//" and line.startswith(_BLOCK_STYLE))
 
 
-#: Of languages with such comments to the end of the line: where longer ones begin and end.
+#: Delimiters of block comments, by the sign of line comments.
 _BLOCKS = {
     "//": (("/*", "*/"), ("#if 0", "#endif")),
     "--": (("/*", "*/"), ("--[[", "]]"), ("{-", "-}")),
@@ -123,7 +121,7 @@ _NEVER_BRACES = re.compile(r"(?:\} *else +)?(?:if|while) *\(? *(?:false|0) *\)? 
 
 
 class Stretch(NamedTuple):
-    """Text that does not run, from what disables it, which ends at `opened`."""
+    """Text that does not run. What disables it lies between `start` and `opened`."""
 
     start: int
     opened: int
@@ -141,12 +139,12 @@ class SourceLanguage:
         self._signs = re.compile("|".join([*signs, *never]))
 
     def may_disable(self, text: str, start: int, end: int) -> bool:
-        """Whether a stretch that was put in could be a part of what disables text."""
+        """Whether an inserted stretch may be part of what disables text."""
         line = text.rfind("\n", 0, start) + 1
         return self._signs.search(text, max(line, start - _SIGN_MAX), end + _SIGN_MAX) is not None
 
     def disabled(self, text: str) -> Iterator[Stretch]:
-        """Comments that begin a line, and blocks that never run, but none within another."""
+        """Yield comments that begin a line and blocks that never run, without nested ones."""
         at = 0
         inside: str | None = None  # a text in Python that began in the middle of a line
         while at < len(text):

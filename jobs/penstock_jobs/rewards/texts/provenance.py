@@ -1,4 +1,4 @@
-"""The known files of a session: their texts, the owner of each character, the places of edits."""
+"""Known files of a session: texts, the owner of each character, the places of edits."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -13,15 +13,15 @@ from penstock_jobs.rewards.texts.places import SourceLanguage, Stretch
 
 #: The owner of text that no edit of the session wrote: the user, tools, earlier authors.
 OTHERS = 0
-#: Stands between the parts of a file of which only parts are known. No text holds it.
+#: Separates parts of a partly known file. No text contains it.
 UNKNOWN = "\n\0\n"
 
-#: (edit, number of the range) → the stretch that the range has become.
+#: Current stretches by (edit, number of the range).
 Ranges = Mapping[tuple[int, int], tuple[int, int]]
 
 
 class OwnerRun(NamedTuple):
-    """Characters in a row of one owner. `origin` is where they stood in the owner's text."""
+    """A run of characters of one owner. `origin` is its place in the owner's text."""
 
     length: int
     owner: int
@@ -29,7 +29,7 @@ class OwnerRun(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Characters of one owner: where they stood as written, where they stand now."""
+    """Characters of one owner: the place as written, and the place now."""
 
     origin: int
     at: int
@@ -38,13 +38,13 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FileState:
-    """`whole` is false when `text` is only a part of the file."""
+    """A file at a moment. `whole` is false if `text` is only a part of the file."""
 
     text: str
     runs: Sequence[OwnerRun]
     ranges: Ranges = field(default_factory=dict)
     whole: bool = True
-    #: Set once others put something in that may disable code in this language.
+    #: Set once others insert something that may disable code in this language.
     language: SourceLanguage | None = None
 
     @cached_property
@@ -63,7 +63,7 @@ class FileState:
 
     @cached_property
     def disabled(self) -> list[Stretch]:
-        """Text that others commented out or put where it never runs."""
+        """Return text that others commented out or put where it never runs."""
         stretches = self.language.disabled(self.text) if self.language else ()
         return [
             stretch
@@ -92,15 +92,15 @@ def _part(run: OwnerRun, skip: int, size: int) -> OwnerRun:
 
 @dataclass(eq=False)
 class KnownFile:
-    """There is one state, or several parts as long as nobody saw all of the file."""
+    """A file of a session: one state, or several parts until the whole file is observed."""
 
     path: str
     parts: list[FileState]
     #: The file adds itself to this set when it changes.
     changed: set["KnownFile"]
-    #: Text → the latest state with that text.
+    #: The latest state by text.
     known: dict[str, FileState] = field(default_factory=dict)
-    #: For each part, the edit that was the first to name it, and its text then.
+    #: The first edit of each part, and its text then.
     shown: list[tuple[int, str]] = field(default_factory=lambda: [(0, "")])
 
     @property
@@ -129,8 +129,9 @@ def after_change(
     start: int = 0,
     clipped: bool = False,
 ) -> FileState:
-    """What the change kept or moved keeps its owner; the rest belongs to `owner`. With `clipped` a
-    range does not reach beyond the known text around it."""
+    """Apply a change: kept and moved text keeps its owner, the rest belongs to `owner`.
+
+    With `clipped`, a range does not reach beyond the known text around it."""
     runs: list[OwnerRun] = []
     at = 0
     blocks = sorted(change.kept + change.moved, key=attrgetter("j"))
@@ -160,7 +161,7 @@ def _append(runs: list[OwnerRun], run: OwnerRun) -> None:
 
 
 def _carried(ranges: Ranges, change: TextChange, length: int, live: Container[int]) -> Ranges:
-    """Where the ranges are in the new text. What was put at the edges of a range joins it."""
+    """Carry ranges into the new text. Text inserted at the edges of a range joins it."""
     if not ranges:
         return ranges
     kept = change.kept
@@ -174,7 +175,7 @@ def _carried(ranges: Ranges, change: TextChange, length: int, live: Container[in
     for key, (start, end) in ranges.items():
         if key[0] not in live:
             continue
-        # Most changes are of one place: what lies before stays, what lies behind goes along.
+        # The fast path: most changes are in one place; ranges before stay, ranges behind shift.
         if end < head_end:
             carried[key] = start, end
             continue
@@ -199,7 +200,7 @@ def _carried(ranges: Ranges, change: TextChange, length: int, live: Container[in
 
 
 def _clipped(ranges: Ranges, state: FileState, change: TextChange, length: int) -> Ranges:
-    """A range at the edge of a known part would take in all that others turn out to have there."""
+    """Clip ranges at edges of known parts, which would absorb newly known text."""
     parts: list[tuple[int, int]] = []
     at = 0
     for text in state.text.split(UNKNOWN):
@@ -234,7 +235,7 @@ def shifted(change: TextChange, start: int, old: int, new: int, rest: int) -> Te
 
 
 def joined_state(parts: Sequence[FileState], text: str) -> FileState:
-    """Known parts become one, in the order in which they are found in `text`."""
+    """Join known parts in the order in which they occur in `text`."""
     if len(parts) == 1:
         return parts[0]
 
@@ -253,7 +254,7 @@ def joined_state(parts: Sequence[FileState], text: str) -> FileState:
 
 
 def placed(state: FileState, text: str) -> TextChange | None:
-    """The change that shows the text around known parts, if each stands there as it was."""
+    """Return the change that adds text around known parts; None if a part changed."""
     blocks: list[Block] = []
     at = end = 0
     for part in state.text.split(UNKNOWN):

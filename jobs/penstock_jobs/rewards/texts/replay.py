@@ -1,8 +1,8 @@
-"""Replay the edits and observations of a chain of sessions, in their order.
+"""Replay of the edits and observations of a chain of sessions, in order.
 
-An edit's `before` is the file as it is known, or occurs in it exactly once: a region. If it is most
-of the file, others changed it in the meantime; otherwise it does not match. As long as nobody has
-seen a file as a whole, it is known by the regions that its edits named.
+An edit's `before` is the known file, or a region that occurs in it exactly once. If it is most of
+the file, others changed the file in between; otherwise the edit does not match. Until a file is
+observed as a whole, only the regions of its edits are known.
 """
 
 from collections import defaultdict
@@ -10,25 +10,31 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from penstock_jobs.rewards.texts import changes, provenance, trail
-from penstock_jobs.rewards.texts.changes import CompareCost, TextChange, TooExpensive, ink, settled
+from penstock_jobs.rewards.texts.changes import (
+    CompareCost,
+    TextChange,
+    TooExpensive,
+    ink,
+    place_line_changes,
+)
 from penstock_jobs.rewards.texts.moves import Moves, recall, widen
 from penstock_jobs.rewards.texts.open_edits import OpenEdits
 from penstock_jobs.rewards.texts.places import language_of
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, KnownFile, first_state
 from penstock_jobs.rewards.texts.trail import (
     EditRange,
+    HorizonState,
     Row,
-    Sighting,
     TrackedEdit,
     TrailTerms,
     file_names,
 )
 
-#: Observations so close together are of one moment: a file may have gone from one to another path.
+#: Observations this close are simultaneous: a file may have moved to another path.
 MOMENT_US = trail.SECOND
-#: An edit's `before` that keeps so much of the file as it was is the file, changed by others.
+#: A `before` that keeps this share of the file is the file, changed by others.
 SAME_FILE_SHARE = 0.8
-#: One that keeps this share may be: if it shows the ends of the file too.
+#: With this share it is the file if it also shows the ends of the file.
 CHANGED_FILE_SHARE = 0.5
 BYTE_ORDER_MARK = "\ufeff"
 _EDIT, _LOOK, _COMMIT = range(3)
@@ -36,7 +42,7 @@ _PATHS = ("path", "renamed_from")
 
 
 class _Mismatch(Exception):
-    """The text that the edit replaces is not there, or several times."""
+    """The replaced text is missing or occurs several times."""
 
 
 def replay(
@@ -49,8 +55,7 @@ def replay(
     as_of_us: int,
     terms: TrailTerms,
 ) -> list[TrackedEdit]:
-    """What became of the edits of a chain up to `as_of_us`. An edit has its `turn`, a commit its
-    `files`."""
+    """Follow the edits of a chain up to `as_of_us`. Rows of edits have `turn`, commits `files`."""
     edits, observations, commits = _with_file_names(edits, observations, commits)
     chain = _ChainReplay(turns_us, terms)
     tracked: list[TrackedEdit] = []
@@ -110,14 +115,14 @@ class _ChainReplay:
         self._files: dict[str, KnownFile] = {}
         self.watches = OpenEdits(self._files, terms)
         self._moves = Moves(self._files, turns_us, terms.move_min, self._cost)
-        # Looks of the moment that is not over: a file that vanished may yet appear elsewhere.
+        # Observations of the current moment: a vanished file may still appear elsewhere.
         self._looks: list[tuple[int, str]] = []
 
     def end_moment(self, before_us: int | None = None) -> None:
         if self._looks and (before_us is None or self._looks[0][0] < before_us):
             looks, self._looks = self._looks, []
             for ts, path in looks:
-                self.watches.sight(ts, path)
+                self.watches.observe(ts, path)
 
     def edit(self, edit: TrackedEdit, before: str, after: str) -> None:
         if not edit.path or undecodable(before) or undecodable(after):
@@ -132,7 +137,7 @@ class _ChainReplay:
         state = file.parts[part]
         end = start + len(before)
         text = state.text[:start] + after + state.text[end:]
-        self.watches.sight_region(edit.ts_us, edit.path, state, (start, end))
+        self.watches.observe_region(edit.ts_us, edit.path, state, (start, end))
         try:
             change = self._compare(before, after)
         except TooExpensive:
@@ -163,7 +168,7 @@ class _ChainReplay:
             self.watches.watch(edit, now)
 
     def _locate(self, edit: TrackedEdit, before: str, after: str) -> tuple[int, int, str, str]:
-        """Where the edit was made: part, place, and the texts with the line ends of the file."""
+        """Locate an edit: part, place, and its texts with the line ends of the file."""
         file = self._files.get(edit.path)
         if file is None:
             state = first_state(before, whole=not before)
@@ -198,7 +203,7 @@ class _ChainReplay:
             return True
         sizes = len(ink(known)), len(ink(before))
         size = max(sizes)
-        # As much as both have is the most that can be still there.
+        # The smaller size bounds what can still be there.
         if min(sizes) < (CHANGED_FILE_SHARE if file.whole else SAME_FILE_SHARE) * size:
             return False
         try:
@@ -210,7 +215,7 @@ class _ChainReplay:
             return True
         if not (file.whole and change.kept):
             return False
-        # What `before` lacks at the ends of the file may lie around it: then it is a region.
+        # If `before` lacks the ends of the file, it is a region.
         first, last = change.kept[0], change.kept[-1]
         head = len(ink(known[: first.i])) - len(ink(before[: first.j]))
         tail = len(ink(known[last.i + last.n :])) - len(ink(before[last.j + last.n :]))
@@ -221,14 +226,14 @@ class _ChainReplay:
         path, text = row["path"], "" if row["deleted"] else row["text"]
         text = text and _without_mark(text)
         if row["branch_changed"]:
-            self.watches.note(ts, path, Sighting("censored", "branch_changed"))
+            self.watches.note(ts, path, HorizonState("censored", "branch_changed"))
         elif not path or text is None or undecodable(text):
-            self.watches.note(ts, path, Sighting("invalid", "undecodable"))
+            self.watches.note(ts, path, HorizonState("invalid", "undecodable"))
         else:
             try:
                 self._see(ts, path, text)
             except TooExpensive:
-                self.watches.note(ts, path, Sighting("invalid", "too_expensive"))
+                self.watches.note(ts, path, HorizonState("invalid", "too_expensive"))
             else:
                 self._looks.append((ts, path))
 
@@ -246,7 +251,7 @@ class _ChainReplay:
                 self.look(ts, {**look, "branch_changed": False})
 
     def _see(self, ts: int, path: str, text: str, *, whole: bool = True) -> None:
-        """The file is seen to be `text`, or to hold it. Raises TooExpensive."""
+        """Learn that the file is `text`, or contains it. Raises TooExpensive."""
         file = self._files.get(path)
         if file is None:
             state = first_state(text, whole=True)
@@ -297,7 +302,7 @@ class _ChainReplay:
         if self._compared[:2] != (old, new):
             change = changes.compare(old, new, self._cost, self._terms.move_min)
             if not change.moved:
-                change = change._replace(kept=settled(change.kept, old, new))
+                change = change._replace(kept=place_line_changes(change.kept, old, new))
             self._compared = (old, new, change)
         return self._compared[2]
 
@@ -313,7 +318,7 @@ def undecodable(text: str) -> bool:
 def _describe(
     edit: TrackedEdit, before: str, after: str, change: TextChange, now: FileState
 ) -> dict[tuple[int, int], tuple[int, int]]:
-    """Put down what the edit wrote and took away; return where its ranges are in `after`."""
+    """Store what the edit wrote and removed. Returns the places of its ranges in `after`."""
     gone = provenance.between(
         sorted((block.i, block.n) for block in change.kept + change.moved), len(before)
     )
@@ -340,7 +345,7 @@ def _line_ends(before: str, after: str) -> list[tuple[str, str]]:
 
 
 def _places(text: str, part: str) -> list[int]:
-    """Finds at most two places: two are as good as any number."""
+    """Find up to two places; more make no difference."""
     first = text.find(part)
     if first < 0:
         return []

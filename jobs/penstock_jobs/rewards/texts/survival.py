@@ -1,8 +1,13 @@
-"""The characters and lines that an edit wrote and that are still there."""
+"""Survival of the characters and lines of an edit, and the forms that editors publish.
+
+The published forms compare 4-grams of UTF-16 code units."""
 
 from collections.abc import Iterable, Iterator, Sequence, Set
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from rapidfuzz.distance import Postfix, Prefix
 
 from penstock_jobs.rewards.texts.changes import (
@@ -13,20 +18,19 @@ from penstock_jobs.rewards.texts.changes import (
     line_around,
 )
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState
-from penstock_jobs.rewards.texts.similarity import sim4
-from penstock_jobs.rewards.texts.trail import Sighting, Survivor, TrackedEdit
+from penstock_jobs.rewards.texts.trail import UTF16, HorizonState, Survivor, TrackedEdit, code_units
 
-#: A longer line is looked at in stretches, so that one change does not discount all of it.
+#: A longer line is split, so that one change does not discount all of it.
 LINE_MAX = 400
 LineFate = Literal["surviving", "reworked", "gone"]
 
 
-def survivors(edit: TrackedEdit, sighting: Sighting) -> list[Survivor]:
-    """The edit's text that is still there, in its order. What stands several times counts once."""
-    if sighting.holders not in edit.survivors:
+def survivors(edit: TrackedEdit, at_horizon: HorizonState) -> list[Survivor]:
+    """Return surviving text of the edit, in its order. Text at several places counts once."""
+    if at_horizon.holders not in edit.survivors:
         pieces = [
             Survivor(piece.origin, state, piece.at, piece.length)
-            for state in sighting.holders
+            for state in at_horizon.holders
             for piece in state.pieces.get(edit.owner, ())
         ]
         pieces.sort(key=lambda piece: (piece.origin, -piece.length, piece.at))
@@ -37,8 +41,8 @@ def survivors(edit: TrackedEdit, sighting: Sighting) -> list[Survivor]:
             if skip < length:
                 once.append(Survivor(origin + skip, state, at + skip, length - skip))
                 done = origin + length
-        edit.survivors[sighting.holders] = once
-    return edit.survivors[sighting.holders]
+        edit.survivors[at_horizon.holders] = once
+    return edit.survivors[at_horizon.holders]
 
 
 def still_running(edit: TrackedEdit, alive: Sequence[Survivor]) -> list[Survivor]:
@@ -78,8 +82,9 @@ def credit(
     alive: Sequence[Survivor],
     taken: Set[int] = frozenset(),
 ) -> float:
-    """Characters that are still there, in a line that others changed discounted by sim4. What the
-    agent itself took (`taken`) is left out on both sides."""
+    """Count surviving characters; a line that others changed is discounted by sim4.
+
+    Places that the agent itself replaced (`taken`) are left out on both sides."""
     total = 0.0
     at = 0
     for start, end in lines_of(written, stretches):
@@ -135,11 +140,11 @@ def _line_now(here: Sequence[Survivor], reach: int) -> str:
     return ink("".join(parts))
 
 
-def reworked_places(sighting: Sighting, alive: Iterable[Survivor]) -> set[int]:
+def reworked_places(at_horizon: HorizonState, alive: Iterable[Survivor]) -> set[int]:
     taken: set[int] = set()
-    if not sighting.reworked:
+    if not at_horizon.reworked:
         return taken
-    for start, length in sighting.reworked:
+    for start, length in at_horizon.reworked:
         taken.update(range(start, start + length))
     for origin, _, _, length in alive:
         taken.difference_update(range(origin, origin + length))
@@ -147,7 +152,7 @@ def reworked_places(sighting: Sighting, alive: Iterable[Survivor]) -> set[int]:
 
 
 def returned(edit: TrackedEdit, home: FileState, cost: CompareCost) -> tuple[float, int]:
-    """How many characters that an edit took away others, and the agent, brought back."""
+    """Count removed characters that others brought back, and that the agent brought back."""
     back = 0.0
     own = 0
     for number, text in edit.deleted.items():
@@ -169,7 +174,7 @@ def returned(edit: TrackedEdit, home: FileState, cost: CompareCost) -> tuple[flo
 
 
 def _back_at_edge(edit: TrackedEdit, number: int, now: str, place: tuple[int, int]) -> int:
-    """How much of what was taken at the edge of a region is back, in a file nobody knew then."""
+    """Count text removed at the edge of a region that is back, in a then unknown file."""
     gone = ink(edit.deleted[number])
     if edit.made is None or edit.region is None:
         return 0
@@ -194,7 +199,7 @@ class WrittenLine(NamedTuple):
 
 
 def written_lines(edit: TrackedEdit) -> list[WrittenLine]:
-    """Lines that the edit wrote in, then those that it made from others' text."""
+    """Return lines in which the edit wrote, then lines that it reshaped from others' text."""
     if edit.made is None:
         return []
     text = edit.made.text
@@ -223,28 +228,28 @@ def written_lines(edit: TrackedEdit) -> list[WrittenLine]:
 
 
 def surviving_lines(
-    edit: TrackedEdit, lines: Sequence[WrittenLine], sighting: Sighting, cost: CompareCost
+    edit: TrackedEdit, lines: Sequence[WrittenLine], at_horizon: HorizonState, cost: CompareCost
 ) -> tuple[int, int]:
-    """How many of its lines survive, and how many later edits changed. Raises TooExpensive."""
-    if sighting.holders == (edit.made,):
+    """Count surviving lines, and lines that later edits changed. Raises TooExpensive."""
+    if at_horizon.holders == (edit.made,):
         return len(lines), 0
-    fates = [*line_fates(edit, lines, sighting, cost)]
+    fates = [*line_fates(edit, lines, at_horizon, cost)]
     return fates.count("surviving"), fates.count("reworked")
 
 
 def line_fates(
-    edit: TrackedEdit, lines: Sequence[WrittenLine], sighting: Sighting, cost: CompareCost
+    edit: TrackedEdit, lines: Sequence[WrittenLine], at_horizon: HorizonState, cost: CompareCost
 ) -> Iterator[LineFate]:
-    """What became of each line. Raises TooExpensive."""
-    alive = survivors(edit, sighting)
-    taken = reworked_places(sighting, alive)
+    """Yield the fate of each line. Raises TooExpensive."""
+    alive = survivors(edit, at_horizon)
+    taken = reworked_places(at_horizon, alive)
     change: TextChange | None = None
     at = 0
     for line in lines:
         if line.start == line.end:
-            if change is None and edit.made is not None and sighting.home is not None:
-                change = compare(edit.made.text, sighting.home.text, cost)
-            yield _reshaped_fate(edit, line, sighting.home, change)
+            if change is None and edit.made is not None and at_horizon.home is not None:
+                change = compare(edit.made.text, at_horizon.home.text, cost)
+            yield _reshaped_fate(edit, line, at_horizon.home, change)
             continue
         while at < len(alive) and alive[at].origin + alive[at].length <= line.start:
             at += 1
@@ -276,3 +281,88 @@ def _reshaped_fate(
         place = j + n if i + n <= start else place
     owners = (run.owner for run in home.cut(*line_around(home.text, place)))
     return "reworked" if any(owner > edit.owner for owner in owners) else "gone"
+
+
+GRAM = 4
+
+
+def sim4(a: str, b: str) -> float:
+    """Compare 4-grams of two texts: from 0, nothing in common, to 1, all equal.
+
+    (|G(a)| + |G(b)| − Σ |count in a − count in b|) / (|G(a)| + |G(b)|); where either text has
+    fewer than four code units: 1 if they are equal, else 0.
+    """
+    if a == b:
+        return 1.0
+    a, b = code_units(a), code_units(b)
+    total = len(a) + len(b) - 2 * (GRAM - 1)
+    if min(len(a), len(b)) < GRAM:
+        return 0.0
+    # Grams within common ends cancel out.
+    start = Prefix.similarity(a, b)
+    end = min(Postfix.similarity(a, b), min(len(a), len(b)) - start)
+    first = max(start - GRAM + 1, 0)
+    last = max(end - GRAM + 1, 0)
+    a_grams, b_grams = _grams(a[first : len(a) - last]), _grams(b[first : len(b) - last])
+    if not (len(a_grams) and len(b_grams)):
+        return (total - len(a_grams) - len(b_grams)) / total
+    both = np.concatenate((a_grams, b_grams))
+    order = both.argsort()
+    both = both[order]
+    begins = np.flatnonzero(np.concatenate(([True], both[1:] != both[:-1])))
+    apart = np.abs(np.add.reduceat(np.where(order < len(a_grams), 1, -1), begins)).sum()
+    return (total - int(apart)) / total
+
+
+def four_gram_presence(chunks: Iterable[str], file: str) -> float:
+    """Return the mean presence of chunks, weighted by grams; 0 without chunks."""
+    sizes = ((max(1, len(code_units(chunk)) - GRAM + 1), chunk) for chunk in chunks)
+    return _mean(((size, presence(chunk, file)) for size, chunk in sizes), otherwise=0.0)
+
+
+def presence(chunk: str, file: str) -> float:
+    """Return the share of the chunk's 4-grams that occur anywhere in the file."""
+    chunk, file = code_units(chunk), code_units(file)
+    if chunk in file:
+        return 1.0
+    if min(len(chunk), len(file)) < GRAM:
+        return 0.0
+    known, grams = _sorted_grams(file), np.sort(_grams(chunk))
+    at = np.minimum(np.searchsorted(known, grams), len(known) - 1)
+    return int((known[at] == grams).sum()) / len(grams)
+
+
+def four_gram_range(ranges: Iterable[tuple[str, str]]) -> float:
+    """Return the mean sim4 of (written text, text now); 1 if nothing was written."""
+    return _mean((len(code_units(text)), sim4(now, text)) for text, now in ranges if text)
+
+
+def _mean(weighted: Iterable[tuple[int, float]], otherwise: float = 1.0) -> float:
+    pairs = list(weighted)
+    total = sum(weight for weight, _ in pairs)
+    return sum(weight * value for weight, value in pairs) / total if total else otherwise
+
+
+def no_revert(before: str, after: str, now: str) -> float:
+    """Return 1 if the text is no nearer to `before` than right after the edit; 0 if it is back."""
+    left = 1.0 if now == after else sim4(after, before)
+    if left == 1:
+        return 1.0
+    return 1 - max(sim4(now, before) - left, 0.0) / (1 - left)
+
+
+def no_revert_range(ranges: Iterable[tuple[str, str, str]]) -> float:
+    """Return the mean over (before, after, now), weighted by the length of `before`."""
+    texts = [each for each in ranges if each[0]]
+    return _mean((len(code_units(each[0])), no_revert(*each)) for each in texts)
+
+
+def _grams(text: str) -> NDArray[np.uint64]:
+    units = text.encode(UTF16, "surrogatepass")
+    count = max(len(units) // 2 - GRAM + 1, 0)
+    return np.ndarray((count,), np.uint64, units, strides=(2,))
+
+
+@lru_cache(maxsize=16)  # edits of one file are compared with the same text
+def _sorted_grams(text: str) -> NDArray[np.uint64]:
+    return np.sort(_grams(text))

@@ -1,20 +1,28 @@
-"""The edits of a chain: their order, their names, and what became of each."""
+"""Edits of a chain: their order, their names, and their states at the horizons."""
 
 import re
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from posixpath import isabs, normpath
+from sys import byteorder
 from typing import Any, NamedTuple
 
 from penstock_jobs.rewards.texts.changes import ink
 from penstock_jobs.rewards.texts.provenance import FileState
-from penstock_jobs.rewards.texts.similarity import code_units
 
 SECOND = 1_000_000
+UTF16 = "utf-16-le" if byteorder == "little" else "utf-16-be"
 
 Row = dict[str, Any]
+
+
+def code_units(text: str) -> str:
+    if text.isascii() or max(text) <= "\uffff":
+        return text
+    return "".join(map(chr, array("H", text.encode(UTF16, "surrogatepass"))))
 
 
 @dataclass(frozen=True)
@@ -29,19 +37,21 @@ class EditRange(NamedTuple):
     after: str
 
 
-class Sighting(NamedTuple):
+class HorizonState(NamedTuple):
+    """An edit at a horizon: its file (`home`) and all states that hold its text."""
+
     state: str
     reason: str | None = None
     home: FileState | None = None
     holders: tuple[FileState, ...] = ()
     #: Stretches of the edit's text that later edits of the session replaced: (start, length).
     reworked: tuple[tuple[int, int], ...] = ()
-    #: The end of the window of a pending one, in microseconds since 1970.
+    #: The end of a pending window, in microseconds since 1970.
     due_us: int | None = None
 
 
 class Survivor(NamedTuple):
-    """`written[origin : origin + length]` stands in the state's text at `at`."""
+    """Surviving text: `written[origin : origin + length]` is at `at` in the state's text."""
 
     origin: int
     state: FileState
@@ -58,21 +68,21 @@ class TrackedEdit:
     ts_us: int
     turn: int
     checkpoint: str | None
-    #: Why nothing can be said about it at any horizon.
+    #: Why its state is unknown at all horizons.
     problem: str | None = None
     after: str = ""
-    #: The file, or what is known of it, right after the edit.
+    #: The known file right after the edit.
     made: FileState | None = None
     written: list[tuple[int, int]] = field(default_factory=list)
     #: Lines of `made` that are new as lines, whoever wrote their characters.
     reshaped: list[tuple[int, int]] = field(default_factory=list)
-    #: What it replaced, where nobody knew the file around that.
+    #: The replaced text, if the file around it was unknown.
     region: str | None = None
-    #: The texts that an edit took away which wrote nothing, by number of the range.
+    #: Removed texts of an edit that wrote nothing, by number of the range.
     deleted: dict[int, str] = field(default_factory=dict)
     ranges: list[EditRange] = field(default_factory=list)
-    sightings: list[Sighting] = field(default_factory=list)
-    #: They are found when somebody asks, by the states that hold its text.
+    horizon_states: list[HorizonState] = field(default_factory=list)
+    #: Surviving text by the states that hold it, computed on demand.
     survivors: dict[tuple[FileState, ...], list[Survivor]] = field(default_factory=dict, repr=False)
 
     def put(self, made: FileState) -> None:
@@ -83,17 +93,17 @@ class TrackedEdit:
             if self.after[origin : origin + length].strip()
         ]
 
-    def is_as_made(self, sighting: Sighting) -> bool:
-        """Whether nothing at all has happened to its file; most looks find that."""
+    def is_as_made(self, at_horizon: HorizonState) -> bool:
+        """Whether nothing has happened to its file, as in most observations."""
         return (
-            sighting.home is self.made
-            and sighting.holders == (self.made,)
-            and not sighting.reworked
+            at_horizon.home is self.made
+            and at_horizon.holders == (self.made,)
+            and not at_horizon.reworked
         )
 
     @cached_property
     def block_before(self) -> str:
-        """From its first range to its last, the text as it was before the edit."""
+        """Return the text before the edit, from its first range to its last."""
         if self.made is None:
             return ""
         places = self.made.ranges
@@ -110,14 +120,14 @@ class TrackedEdit:
 
     @cached_property
     def ink_size(self) -> int:
-        """Characters written, or taken away where nothing was written; without white space."""
+        """Count written characters, or removed ones if none were written; without white space."""
         if self.deleted:
             return sum(len(ink(text)) for text in self.deleted.values())
         return sum(len(ink(self.after[start:end])) for start, end in self.written)
 
     @cached_property
     def units_written(self) -> int:
-        """In UTF-16 code units, with white space: so the published forms count."""
+        """Count written UTF-16 code units with white space, as the published forms do."""
         return sum(len(code_units(changed.after)) for changed in self.ranges)
 
     @cached_property
@@ -125,14 +135,14 @@ class TrackedEdit:
         return sum(len(code_units(changed.before)) for changed in self.ranges)
 
 
-def ranges_now(edit: TrackedEdit, sighting: Sighting) -> list[str]:
-    """The text that each range of the edit has become; nothing, if its file is gone."""
-    if sighting.home is None:
+def ranges_now(edit: TrackedEdit, at_horizon: HorizonState) -> list[str]:
+    """Return the current text of each range; empty if the file is gone."""
+    if at_horizon.home is None:
         return [""] * len(edit.ranges)
-    text, places = sighting.home.text, sighting.home.ranges
+    text, places = at_horizon.home.text, at_horizon.home.ranges
     stretches = [places.get((edit.owner, n)) or (0, 0) for n in range(len(edit.ranges))]
-    # Is all between the first range and the last as it was before the edit? Putting it back may
-    # have changed text between the ranges; then nothing but this tells what became of which.
+    # If all between the first and last range is as before the edit, the edit was reverted as a
+    # whole, even if text between the ranges changed.
     if len(stretches) > 1 and edit.block_before:
         start, end = min(start for start, _ in stretches), max(end for _, end in stretches)
         if end - start == len(edit.block_before) and text.startswith(edit.block_before, start):
@@ -149,7 +159,7 @@ _TIES = (
 
 
 def in_order(*kinds: Iterable[Row]) -> list[tuple[int, int, Row]]:
-    """Rows as (ts, number of the kind, row), in one order whatever order they came in."""
+    """Return rows as (ts, number of the kind, row), in an order independent of the input's."""
     events: dict[tuple[int, str, int, int], list[Row]] = {}
     for kind, rows in enumerate(kinds):
         for row in rows:
@@ -172,7 +182,7 @@ class EditNames:
         self._counts: dict[str, int] = {}
 
     def of(self, edit: Row) -> str:
-        """The id that was sent, or the time; one that comes again is numbered."""
+        """Name an edit by its id or time. A repeated name gets a number."""
         seq = edit["seq"]
         name = edit["edit_id"] or edit["event_id"]
         name = name or f"{edit['ts']}:{'' if seq is None else seq}"
@@ -192,8 +202,9 @@ _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
 
 def file_names(sent: Iterable[str]) -> Mapping[str, str]:
-    """Each path → the first spelling of its file; empty where all are spelled alike. The project
-    lies where most absolute paths are one of the relative ones."""
+    """Map paths to the first spelling of their file; empty if all are spelled alike.
+
+    The project's root is where most absolute paths end with a relative one."""
     paths = list(dict.fromkeys(sent))
     if not any(map(_ODD.search, paths)):
         return {}
@@ -224,5 +235,5 @@ def _root(paths: Iterable[str]) -> str:
         for relative in by_name.get(path.rpartition("/")[2], ())
         if path.endswith(f"/{relative}")
     )
-    # Of several with as many, the outermost: it holds the files of the others.
+    # Among equal counts the outermost, which holds the files of the others.
     return min(roots, key=lambda root: (-roots[root], len(root), root), default="")

@@ -1,19 +1,19 @@
--- labels:  what people and language models said of messages, by `penstock rewards label`.
+-- labels:  labels of messages by people and language models, from `penstock rewards label`.
 -- Grain:   session_id, turn, message, is_model, labelled_at.
 -- Order:   labelled_at.
--- Current: where superseded_at is null and label is not null. Labels are only added: who labels a
---          message again, or takes the label back, leaves the earlier one.
+-- Current: where superseded_at is null and label is not null. Labels are only added: a new label or
+--          an undo keeps the earlier row.
 --
 -- Columns:
---   session_id, turn  which message: that with which the turn begins
---   message           digest of its text: the label is of these words
---   label             what the user did, one of eight, or `unclear`; null where it was taken back
+--   session_id, turn  the message with which the turn begins
+--   message           digest of its text
+--   label             what the user did, one of eight, or `unclear`; null after an undo
 --   dissatisfied      1 or 0, 0.5 for `unclear`: as rates count it
---   drawn             chance drew it; else it was chosen since the judge is unsure of it
---   labelled_by       who: a person, or a model and the version of its prompt
+--   drawn             drawn at random; else chosen because the judge is unsure
+--   labelled_by       a person, or a model and the version of its prompt
 --   is_model          a language model said it
 --   labelled_at       when
---   superseded_at     when it was labelled again, or taken back; null for what counts now
+--   superseded_at     when it was labelled again or undone; null while it counts
 select session_id, turn, message, label,
        case when label = 'unclear' then 0.5
             when label in ('corrects', 'reports_failure', 'reverts', 'complains') then 1.0

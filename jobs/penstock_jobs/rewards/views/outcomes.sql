@@ -1,5 +1,4 @@
--- outcomes: how each session ended, by each definition: one of scored, negative_by_rule,
---           censored, excluded, pending; with a reason.
+-- outcomes: the outcome of each session by each definition, with a reason.
 -- Grain:    session_id, definition_version, computed_at.
 -- Order:    session_id, computed_at.
 -- Current:  where superseded_at is null.
@@ -9,13 +8,13 @@
 --   outcome                         `scored`, `negative_by_rule`, `censored`, `excluded`, `pending`
 --   reason                          why, unless it is scored
 --   value                           null unless it is scored or negative
---   checkpoint                      where the agent acted by one alone
+--   checkpoint                      if one checkpoint alone served it
 --   chain                           the session that the work began with
 --   first_ts, last_ts               its first and its latest event
---   turns                           in which the user asked or the agent acted
---   edited_turns, answered_turns    of these, with an edit; with an edit or an answer
---   asking_turns                    ended in a question, without an edit
---   tool_calls, invalid_tool_calls  calls, and those that the tool could not understand
+--   turns                           turns in which the user asked or the agent acted
+--   edited_turns, answered_turns    those with an edit; with an edit or an answer
+--   asking_turns                    those that end in a question, without an edit
+--   tool_calls, invalid_tool_calls  calls, and those with invalid arguments
 --   due_at                          when it will be computed again at the latest
 --   definition, definition_version  name and digest
 --   computed_at, superseded_at      as in rewards

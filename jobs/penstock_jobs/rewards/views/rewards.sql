@@ -1,24 +1,24 @@
--- rewards: what sessions, turns, edits and model calls were worth, by each definition.
+-- rewards: rewards of sessions, turns, edits and model calls, by each definition.
 -- Grain:    session_id, target_kind, target_id, name, horizon_s, definition_version, computed_at.
 -- Order:    session_id, computed_at, target_kind, target_id, name, horizon_s.
--- Current:  where superseded_at is null. Sessions are computed again when they change or mature,
---           and what was known before stays, with the time from which it was not the newest.
+-- Current:  where superseded_at is null. Sessions are computed again when they change or mature.
+--           Earlier rows stay, with the time of the next computation.
 --
 -- Columns:
 --   session_id                      the session
 --   target_kind                     `edit`, `file`, `turn`, `session`, `model_call`
 --   target_id                       id of the edit or call (or of its event), path, number of the turn, session
---   name                            the reward; `reward` is what the definition makes of all
+--   name                            the reward; `reward` is the combined one
 --   horizon_s                       seconds after the edit; null for rewards without horizons
 --   value                           null unless it is scored
 --   state                           `scored`, `pending`, `censored`, `invalid`
---   reason                          why there is no value, or none but a judge's; of `reward`, which rewards it was scored without
+--   reason                          why there is no value or only a judge's; for `reward`, the missing rewards
 --   definition, definition_version  its name and its digest
---   checkpoint                      where the target had one alone
+--   checkpoint                      if the target had only one
 --   computed_at                     as of when
---   superseded_at                   when the session was computed again; null for what is known now
---   weight                          what it weighs in the whole that it is a part of
---   due_at                          when a pending one will be decided at the latest
+--   superseded_at                   when the session was computed again; null for current rows
+--   weight                          its weight in the whole
+--   due_at                          when a pending row is decided at the latest
 select rewards.session_id, target_kind, target_id, name, horizon_s, value, state,
        rewards.reason, rewards.definition, rewards.definition_version,
        rewards.checkpoint, rewards.computed_at, computed.superseded_at, weight, rewards.due_at

@@ -1,1 +1,1 @@
-"""A session as a conversation: messages and model calls, each of which knows its event."""
+"""Sessions as conversations: messages and model calls with their events."""

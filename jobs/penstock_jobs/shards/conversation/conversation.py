@@ -1,10 +1,9 @@
-"""A conversation as values: contexts, messages, model calls, how it ended, its chain, and which
-tries were taken back.
+"""A conversation as values: contexts, messages, model calls, its end, and regenerated tries.
 
-A try is all that the model said and tools answered from one call on. A later call of the turn takes
-its place where it says so (`regenerates`), where an engine was given the very same prompt again, or
-where the user refused the answer and the model gave another without being told anything new.
-Sessions that are attempts at a task sample from one prompt on purpose: there only the first counts.
+A try is what the model said and tools answered, from one call on. A later call of the turn replaces
+it in three cases: the call says so (`regenerates`), the engine got exactly the same prompt, or the
+user refused the answer and the model gave another without new input. Attempts at a task sample one
+prompt on purpose, so only the first case counts there.
 """
 
 import hashlib
@@ -27,17 +26,17 @@ from penstock_jobs.shards.conversation.session_events import (
 Ending = Literal["interrupt", "error"]
 Role = Literal["system", "user", "assistant", "tool"]
 Flag = Literal[
-    "copied",  # told before: by the session that this one goes on from, or in this one
-    "summary",  # what a compaction left of the context before: as written, and as shown again
-    "synthetic",  # nobody wrote it: a harness did, or it stands for a result that never came
-    "orphan",  # a result that no call is known for
-    "late",  # a result that came after the next answer of the model
+    "copied",  # repeated from the parent session, or from earlier in this one
+    "summary",  # a compaction's summary of the previous context: as written, and as shown
+    "synthetic",  # written by a harness, or in place of a missing result
+    "orphan",  # a result without a known call
+    "late",  # a result after the model's next answer
     "interrupted",
 ]
 
 
 class Regeneration(NamedTuple):
-    """A try that was taken back and what took its place, by the numbers of their first calls."""
+    """A replaced try and its replacement, by the numbers of their first calls."""
 
     rejected: int
     chosen: int
@@ -47,24 +46,24 @@ class Regeneration(NamedTuple):
 class ChatMessage:
     role: Role
     content: str
-    #: As the view `turns` numbers them.
+    #: The number in the view `turns`.
     turn: int
-    #: Of its event, which may have neither.
+    #: Identity of its event, which may have neither.
     seq: int | None = None
     event_id: str | None = None
     reasoning: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     name: str | None = None
-    #: Which of the conversation's calls said it.
+    #: The number of the model call that said it.
     call: int | None = None
-    #: The try that was taken back of which it is.
+    #: The replaced try that it belongs to.
     regeneration: Regeneration | None = None
     flags: frozenset[Flag] = frozenset()
 
     @property
     def written(self) -> bool:
-        """By the model, here and for the first time."""
+        """Whether the model wrote it in this session for the first time."""
         return self.role == "assistant" and not self.flags & {"copied", "synthetic"}
 
 
@@ -74,9 +73,9 @@ class ModelCall:
     payload: ModelCallPayload
     number: int
     turn: int
-    #: Of a summary: the context that it sums up.
+    #: The number of the context; for a summary, the summarized one.
     context: int
-    #: The role and event of the message that it answered.
+    #: Role and event of the answered message.
     after: Role
     after_seq: int | None
     flags: frozenset[Flag]
@@ -84,10 +83,10 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True)
 class ChatContext:
-    """What the model saw between two compactions."""
+    """The context of the model between two compactions."""
 
     messages: tuple[ChatMessage, ...]
-    #: False: it began with a summary that is not known.
+    #: False if it began with an unknown summary.
     complete: bool = True
 
 
@@ -99,12 +98,12 @@ class Conversation:
     tools: str | None
     start: SessionStartPayload
     end_reason: str | None
-    #: What came after all that was said, before any end.
+    #: An interrupt or error after all messages, before any end.
     ending: Ending | None
     first_us: int
     last_us: int
     problems: tuple[EventProblem, ...]
-    #: From then on token ids decode to what redaction masked.
+    #: From then on token ids may decode to masked text.
     redacted_from_us: int | None = None
 
     @property
@@ -121,7 +120,7 @@ _INTERRUPTED = SequenceEnd("aborted", "interrupted")
 _ERROR = SequenceEnd("failed", "error")
 _TOO_LONG = SequenceEnd("truncated", "max_tokens")
 _OVERFLOW = SequenceEnd("truncated", "context_overflow")
-#: By the engine's finish reason; any other is usual.
+#: Ends by the engine's finish reason; all others are normal.
 _UNUSUAL_FINISHES = {
     **dict.fromkeys(("length", "max_tokens", "max_output_tokens"), _TOO_LONG),
     **dict.fromkeys(("model_length", "model_context_window_exceeded"), _OVERFLOW),
@@ -129,7 +128,7 @@ _UNUSUAL_FINISHES = {
     "content_filter": SequenceEnd("failed", "content_filter"),
     "error": _ERROR,
 }
-#: By the reason of the `session_end`.
+#: Ends by the reason of the `session_end`.
 _SESSION_ENDS = {
     "completed": SequenceEnd("completed", "completed"),
     "user_stop": SequenceEnd("aborted", "user_stop"),
@@ -139,8 +138,9 @@ _SESSION_ENDS = {
 
 
 def sequence_end(conversation: Conversation, last_call: int) -> SequenceEnd:
-    """How a sequence ended: what the engine says of its last call comes first, then what happened
-    to it. The session's end is that of its last call."""
+    """Return how a sequence ended: by the engine's finish reason of its last call, then by events.
+
+    The session's end applies to its last call."""
     call = conversation.calls[last_call]
     finish = (call.payload.finish_reason or "").lower()
     if finish in _UNUSUAL_FINISHES:
@@ -155,7 +155,7 @@ def sequence_end(conversation: Conversation, last_call: int) -> SequenceEnd:
 
 
 def plain_end(finish_reason: str | None, end_reason: str | None) -> SequenceEnd:
-    """How a session's last call ended, to which nothing happened."""
+    """Return how an uninterrupted session ended."""
     unusual = _UNUSUAL_FINISHES.get((finish_reason or "").lower())
     return unusual or _SESSION_ENDS.get(end_reason or "", SequenceEnd("completed", None))
 
@@ -169,13 +169,12 @@ def is_cut_short(conversation: Conversation, call: int) -> bool:
 class ChainPlace(NamedTuple):
     conversation: Conversation
     chain_pos: int
-    #: The session that it goes on from, where the chain has it.
+    #: The session that it continues, if in the chain.
     parent: str | None
 
 
 def order_chain(conversations: Iterable[Conversation]) -> list[ChainPlace]:
-    """Order sessions as they began, none before the one that it goes on from. Of a ring the first
-    begins."""
+    """Order sessions by start, parents first. In a cycle the earliest comes first."""
     waiting = sorted(conversations, key=lambda each: (each.first_us, each.session_id))
     placed: dict[str, ChainPlace] = {}
     while waiting:
@@ -189,12 +188,12 @@ def order_chain(conversations: Iterable[Conversation]) -> list[ChainPlace]:
     return list(placed.values())
 
 
-# Messages in OpenAI's form
+# Messages in OpenAI's format
 
 
 class CalledFunction(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     name: str
-    #: As the model wrote them, broken or not.
+    #: JSON as the model wrote it, valid or not.
     arguments: str
 
 
@@ -207,7 +206,7 @@ class OpenAiCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fal
 class OpenAiMessage(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
 ):
-    """What the model thought is `reasoning_content`, as inference servers call it."""
+    """A message in OpenAI's format. `reasoning_content` holds the model's thinking."""
 
     role: Role
     content: str | None = None
@@ -215,7 +214,7 @@ class OpenAiMessage(
     tool_calls: list[OpenAiCall] | None = None
     tool_call_id: str | None = None
     name: str | None = None
-    #: 0 for what the model said and is not trained, as fine-tuning files have it.
+    #: 0 for an untrained answer, as in fine-tuning files.
     weight: int | None = None
 
     @property
@@ -240,7 +239,7 @@ def openai_call(id_: str, name: str, arguments: str) -> OpenAiCall:
     return OpenAiCall(id_, "function", CalledFunction(name, arguments))
 
 
-# Tries that were taken back
+# Regenerated tries
 
 
 _NOT_ASKED: frozenset[Flag] = frozenset({"copied", "synthetic", "summary"})
@@ -256,8 +255,9 @@ _decoder = msgspec.json.Decoder(_PromptPayload | None)
 def find_regenerations(
     calls: Sequence[ModelCall], refused: Iterable[int], *, attempt: bool
 ) -> dict[int, Regeneration]:
-    """Find the calls in tries that were taken back, by number. `refused` are calls that the user
-    said no to; `attempt` says that the session is one at a task."""
+    """Find calls in replaced tries, by number.
+
+    `refused` are calls that the user refused; `attempt`: the session is an attempt at a task."""
     taken_back: dict[int, Regeneration] = {}
     refused = frozenset(refused)
     turn = _TurnCalls(0, 0)
@@ -280,7 +280,7 @@ def find_regenerations(
 
 
 class _TurnCalls:
-    """The calls of a turn so far. Their prompts are looked at when one may have come again."""
+    """The calls of a turn so far. Their prompts are decoded only if one may recur."""
 
     def __init__(self, turn: int, context: int) -> None:
         self.turn, self.context = turn, context
@@ -292,7 +292,7 @@ class _TurnCalls:
     def asked_before(
         self, call: ModelCall, refused: frozenset[int], *, attempt: bool
     ) -> int | None:
-        """Find the first call that was given the prompt of this one, by number."""
+        """Find the first call with the same prompt, by number."""
         if (named := call.payload.regenerates) is not None:
             numbers = (other.number for other in self.calls if other.payload.call_id == named)
             return next(numbers, None)
@@ -310,7 +310,7 @@ class _TurnCalls:
 
 
 def _prompt(call: ModelCall) -> bytes | None:
-    """Digest the engine's ids as they were written; None where it gave none."""
+    """Digest the engine's ids as written; None without ids."""
     try:
         payload = _decoder.decode(call.payload.tokens)
     except (msgspec.MsgspecError, RecursionError):
@@ -320,7 +320,7 @@ def _prompt(call: ModelCall) -> bytes | None:
 
 
 def marked(context: ChatContext, taken_back: dict[int, Regeneration]) -> ChatContext:
-    """Have messages say of which try they are that was taken back."""
+    """Mark messages with the replaced try that they belong to."""
     if not taken_back:
         return context
     messages: list[ChatMessage] = []

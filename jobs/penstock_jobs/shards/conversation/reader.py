@@ -1,8 +1,8 @@
-"""Reading a conversation: a session's events as messages, each of which knows its event.
+"""Reading a conversation: a session's events as messages.
 
-A compaction begins a new context: from then on the model saw the summary and what followed. The
-result of a tool stands behind the message that called it, in the order of the calls; a result
-without a known call stays where it came.
+A compaction begins a new context, with the summary and what follows. Tool results stand behind the
+message that called the tools, in the order of the calls. A result without a known call stays at its
+own place.
 """
 
 from bisect import bisect_left, bisect_right
@@ -42,14 +42,14 @@ from penstock_jobs.shards.conversation.session_events import (
     tools_of,
 )
 
-#: Claude Code's name for what the harness says in the model's place.
+#: Claude Code's model name for messages of its harness.
 NO_MODEL = "<synthetic>"
 
 
 def read_conversation(
     session_id: str, events: Iterable[Event], *, copied: frozenset[str] = frozenset()
 ) -> Conversation:
-    """Read events in any order. `copied` are names of those that another session told first."""
+    """Read events in any order. `copied` are names of events repeated from another session."""
     events = list(events)
     decoded, problems = decode_events(events)
     reader = _ConversationReader(decoded, copied)
@@ -83,8 +83,7 @@ class _ToolRequest(NamedTuple):
 
 
 class _ToolMatches(NamedTuple):
-    """Places of results: by place and index of the call; without a known call; and of calls that
-    have one already."""
+    """Places of results: by call; without a known call; and repeated ones."""
 
     results: dict[tuple[int, int], int]
     orphans: set[int]
@@ -92,8 +91,10 @@ class _ToolMatches(NamedTuple):
 
 
 def _match_results(decoded: DecodedEvents) -> _ToolMatches:
-    """A result answers the last open call of its id before it, else the next after it; without an
-    id the first open call of its tool in the model call before."""
+    """Match results to calls.
+
+    A result answers the last open call of its id before it, else the next after it. Without an id
+    it answers the first open call of its tool in the previous model call."""
     by_place: dict[int, list[_ToolRequest]] = {}
     unanswered: defaultdict[str, list[_ToolRequest]] = defaultdict(list)
     for at, (_, payload) in enumerate(decoded):
@@ -125,7 +126,7 @@ def _match_results(decoded: DecodedEvents) -> _ToolMatches:
 
 
 def _nearest(requests: list[_ToolRequest], at: int) -> list[_ToolRequest]:
-    """Find the last before this place, else the next. Of parallel calls with one id, the first."""
+    """Find the last request before this place, else the next; of parallel ones, the first."""
     place_of = attrgetter("at")
     later = bisect_left(requests, at, key=place_of)
     first = bisect_left(requests, requests[later - 1].at, key=place_of) if later else 0
@@ -134,14 +135,14 @@ def _nearest(requests: list[_ToolRequest], at: int) -> list[_ToolRequest]:
 
 @dataclass(slots=True)
 class _ContextDraft:
-    """A context whose messages are still being collected, each with the place of its event."""
+    """An unfinished context: messages with the places of their events."""
 
     messages: list[tuple[int, ChatMessage]] = field(default_factory=list)
     complete: bool = True
 
 
 class _ConversationReader:
-    """Goes through a session's events once; `contexts` puts the results in their places."""
+    """Reads a session's events in one pass. `contexts` puts results in their places."""
 
     def __init__(self, decoded: DecodedEvents, copied: frozenset[str]) -> None:
         self.calls: list[ModelCall] = []
@@ -157,16 +158,16 @@ class _ConversationReader:
         self._known_calls: set[tuple[object, ...]] = set()
         self._seqs: set[int] = set()
         self._matches = _match_results(decoded)
-        #: Of the model calls that wrote summaries, by their ids: their places and texts.
+        #: Places and texts of model calls that wrote summaries, by id.
         self._summaries: dict[str, tuple[int, str | None]] = {}
         payloads = [payload for _, payload in decoded]
         named = {each.summary_call_id for each in payloads if isinstance(each, CompactionPayload)}
         for at, payload in enumerate(payloads):
             if isinstance(payload, ModelCallPayload) and payload.call_id in named - {None}:
                 self._summaries.setdefault(payload.call_id or "", (at, payload.text))
-        #: Of summaries that came late, by their places: the context that they belong to.
+        #: Contexts of late summaries, by place.
         self._late_summaries: dict[int, int] = {}
-        #: What was said last, by role and event.
+        #: Role and event of the last message.
         self._last: tuple[Role, int | None] = ("user", None)
 
     def add(self, at: int, event: Event, payload: EventPayload) -> None:
@@ -217,7 +218,7 @@ class _ConversationReader:
             self._seqs.add(event.seq)
         self._offer(at, event, payload)
         number = len(self.calls)
-        # A summary belongs to the context that it sums up, even if it comes after the compaction.
+        # A summary belongs to the summarized context, even after the compaction.
         context = self._late_summaries.get(at, len(self._drafts) - 1)
         tool_calls = tool_calls_of(payload)
         is_copy = self._is_copy(event, payload)
@@ -252,7 +253,7 @@ class _ConversationReader:
         if flags:
             self._add(at, message)
         else:
-            self._results[at] = message  # where it stands is settled at the end
+            self._results[at] = message  # `contexts` places it
             self._last = ("tool", event.seq)
 
     def _compact(self, at: int, event: Event, payload: CompactionPayload) -> None:
@@ -281,14 +282,13 @@ class _ConversationReader:
                 messages[position] = (at, flagged)
 
     def _refuse(self, payload: FeedbackPayload) -> None:
-        """Feedback that names nothing is about the last answer; it may also name an edit."""
+        """Note refusing feedback on the last answer. It may name a call, or nothing."""
         last = self.calls[-1:] if payload.refuses else []
         if last and payload.target in (None, last[0].payload.call_id):
             self.refused.add(last[0].number)
 
     def _call_named(self, call_id: str | None) -> int | None:
-        """Find the model call with this id or with a tool's call of it; else the last, if nothing
-        was asked since."""
+        """Find a model call by its id or a tool call's id; else the last one, if still current."""
         if call_id is not None:
             for call in reversed(self.calls):
                 if call.payload.call_id == call_id:

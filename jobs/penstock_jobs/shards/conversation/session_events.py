@@ -1,4 +1,4 @@
-"""The events that conversations are read from, in order, and their decoded payloads."""
+"""Events of conversations in order, and their decoded payloads."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ class Event(NamedTuple):
     seq: int | None
     type: str
     event_id: str | None
-    #: JSON. A view of the column's memory: payloads hold millions of token ids.
+    #: JSON, as a view of the column's memory: payloads hold millions of token ids.
     payload: str | bytes | memoryview
     source: str | None = None
     source_key: str | None = None
     checkpoint: str | None = None
-    #: The event's identity, which orders those of one moment, where the rows have it.
+    #: The event's identity, if known. It orders simultaneous events.
     key: bytes = b""
     redacted: bool = False
 
@@ -39,8 +39,9 @@ class Event(NamedTuple):
 def event_name(
     event_id: str | None, source: str | None, source_key: str | None, ts_us: int, seq: int | None
 ) -> str:
-    """Name an event within its session: by its id, its producer's key, else by when it was. Ids
-    hold no NUL, so that none is taken for another."""
+    """Name an event within its session: by id, producer's key, or time.
+
+    Ids hold no NUL, so names of different kinds never collide."""
     if event_id is not None:
         return event_id
     if source_key is not None:
@@ -49,15 +50,16 @@ def event_name(
 
 
 def find_redacted(rows: pa.Table) -> pa.ChunkedArray:
-    """Say in which of these events something was masked."""
+    """Return a mask of events with redacted text."""
     return pc.match_substring_regex(rows["payload"].cast(pa.large_utf8()), PLACEHOLDER.pattern)
 
 
 def events_by_session(
     rows: pa.Table, redacted: pa.ChunkedArray | None = None
 ) -> dict[str, list[Event]]:
-    """Read rows of segments of one tenant, or of the view `events`; all in order. `redacted` is
-    what `find_redacted` says of them, where that is known."""
+    """Group rows of one tenant's segments, or of the view `events`, by session and in order.
+
+    `redacted` is the result of `find_redacted`, if known."""
     redacted = find_redacted(rows) if redacted is None else redacted
     rows = rows.append_column("redacted", redacted)
     said = pc.is_in(rows["type"], pa.array(DECODERS, pa.string()))
@@ -78,7 +80,7 @@ def events_by_session(
 
 
 def payload_views(payloads: pa.ChunkedArray) -> list[memoryview]:
-    """Point to the bytes of each payload, where they are."""
+    """Return views of the bytes of each payload, without copies."""
     views: list[memoryview] = []
     for chunk in payloads.chunks:
         texts = chunk.cast(pa.large_utf8())
@@ -90,7 +92,7 @@ def payload_views(payloads: pa.ChunkedArray) -> list[memoryview]:
 
 
 def in_order(events: Iterable[Event]) -> list[Event]:
-    """As the views order them, so that turns have the same numbers everywhere."""
+    """Sort events as the views do, so that turns have the same numbers everywhere."""
     return sorted(events, key=_order_key)
 
 
@@ -105,7 +107,7 @@ def _order_key(event: Event) -> tuple[int, int, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class EventProblem:
-    """What keeps an event, or a part of it, out of training."""
+    """A problem that keeps an event, or a part of it, out of training."""
 
     kind: str
     seq: int | None
@@ -118,7 +120,7 @@ class EventProblem:
 class ToolCall:
     id: str
     name: str
-    #: JSON text as it was sent, broken or not: never written anew.
+    #: JSON text as sent, valid or not, never re-encoded.
     arguments: str
 
 
@@ -129,7 +131,7 @@ class _ToolCallPayload(Struct, gc=False):
 
 
 class EventPayload(Struct, gc=False):
-    """What the payload of an event says to a conversation."""
+    """The part of an event's payload that a conversation needs."""
 
 
 class ModelCallPayload(EventPayload):
@@ -140,13 +142,13 @@ class ModelCallPayload(EventPayload):
     tool_calls: list[_ToolCallPayload] | None = None
     finish_reason: str | None = None
     sampling: dict[str, Any] | None = None
-    #: Decoded apart, one call at a time.
+    #: Decoded separately, one call at a time.
     tokens: Raw = _NULL
-    #: What producers may send beside what the contract names.
+    #: Optional fields outside the contract.
     system: str | None = None
     tools: Raw = _NULL
     is_copied_context: bool = False
-    #: The id of the call whose answer was asked for again.
+    #: The id of the call that this one replaces.
     regenerates: str | None = None
 
 
@@ -192,7 +194,7 @@ class FeedbackPayload(EventPayload):
 
     @property
     def refuses(self) -> bool:
-        """As the view `feedback` has it."""
+        """Whether it is negative, as in the view `feedback`."""
         if self.kind != "thumbs":
             return self.kind in ("reject", "undo")
         if isinstance(self.value, str):
@@ -200,7 +202,7 @@ class FeedbackPayload(EventPayload):
         return isinstance(self.value, bool | int | float) and self.value <= 0
 
 
-#: What a conversation is decoded by; of the other types, edits and observations are large.
+#: Payload types of conversations. Others, such as edits and observations, are large.
 _PAYLOADS: dict[str, type[Any]] = {
     "session_start": SessionStartPayload,
     "session_end": SessionEndPayload,
@@ -217,7 +219,7 @@ DecodedEvents = list[tuple[Event, EventPayload]]
 
 
 def decode_events(events: Iterable[Event]) -> tuple[DecodedEvents, list[EventProblem]]:
-    """Give events with their payloads, in order; those that cannot be read are problems."""
+    """Decode events in order. Unreadable ones become problems."""
     decoded: DecodedEvents = []
     problems: list[EventProblem] = []
     for event in in_order(events):
@@ -237,7 +239,7 @@ def tool_calls_of(payload: ModelCallPayload) -> tuple[ToolCall, ...]:
 
 
 def text_of(value: Raw, missing: str = "") -> str:
-    """A JSON text is what it holds; any other value is the JSON that was sent."""
+    """Return a JSON string's content; any other value as the JSON that was sent."""
     content = bytes(value)
     if content == b"null":
         return missing
@@ -247,7 +249,7 @@ def text_of(value: Raw, missing: str = "") -> str:
 
 
 def tools_of(value: Raw) -> str | None:
-    """Give offered tools as JSON, where they are a list of objects."""
+    """Return offered tools as JSON, if they are a list of objects."""
     try:
         tools = msgspec.json.decode(value, type=list[dict[str, Any]] | None)
     except (msgspec.MsgspecError, RecursionError):
@@ -263,7 +265,7 @@ def temperature_of(payload: ModelCallPayload) -> float | None:
 
 
 def texts_within(value: Any) -> Iterator[str]:
-    """Find all texts in a JSON value."""
+    """Yield all texts in a JSON value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):

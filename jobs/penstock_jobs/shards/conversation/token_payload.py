@@ -1,6 +1,6 @@
-"""What an inference engine reports of a model call: ids, log-probabilities, versions, experts.
+"""Tokens that an engine reports for a model call: ids, log-probabilities, versions, experts.
 
-Tokens that do not hold together are a named problem of that call alone.
+Inconsistent tokens are a named problem of that call alone.
 """
 
 import binascii
@@ -23,7 +23,7 @@ Runs = tuple[tuple[int, int], ...]
 
 TOKENS_REDACTED = "tokens_redacted"
 INT32_END = 2**31
-#: Bytes of a list that has a comma, if it has two ids.
+#: A list of two ids has a comma within this many bytes.
 COMMA_WITHIN = 32
 _DTYPES = ("uint8", "int16", "uint16", "int32")
 
@@ -36,7 +36,7 @@ class _TokensPayload(Struct, gc=False):
     template: str | None = None
     policy_version_runs: list[tuple[int, Any]] | None = None
     routed_experts: Raw = Raw(b"null")
-    #: Redaction took the ids out, since they decode to what was masked.
+    #: Redaction removed the ids, since they decode to masked text.
     redacted: bool = False
 
 
@@ -52,15 +52,15 @@ _routes_decoder = msgspec.json.Decoder(_RoutesPayload | None)
 
 
 class BrokenTokens(Exception):
-    """The only argument names what is wrong."""
+    """Inconsistent tokens. The argument names the problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedTokens:
-    """What trained tokens have to be of; none: whatever the engine says."""
+    """Requirements on trained tokens; None accepts whatever the engine says."""
 
     tokenizer: str | None = None
-    #: Ids from this one on do not exist.
+    #: The number of ids.
     vocabulary: int | None = None
 
 
@@ -69,9 +69,9 @@ ANY = ExpectedTokens()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExpertRoutes:
-    """Experts of consecutive tokens, row by row."""
+    """Experts of consecutive tokens, a row each."""
 
-    #: The token that the first row belongs to.
+    #: The token of the first row.
     start: int
     rows: int
     layers: int
@@ -95,28 +95,29 @@ class EngineTokens:
     prompt: Ids
     completion: Ids
     logprobs: Floats | None
-    #: Starts count from the first token of the completion. None: not said, or no numbers.
+    #: Starts count from the first completion token. None if missing or not numeric.
     runs: Runs | None
     routes: ExpertRoutes | None
     tokenizer: str | None
     template: str | None
-    #: What is wrong with a part that tokens can be trained without.
+    #: Problems of parts that training can do without.
     lacks: tuple[str, ...] = ()
 
 
 class PromptMemory:
-    """The ids of the call before, as they were written. Of a prompt that begins with them only the
-    rest is decoded."""
+    """The ids of the previous call as text.
+
+    A prompt that begins with them is decoded from there."""
 
     def __init__(self) -> None:
         self._text = b""
         self._ids = np.empty(0, dtype=np.int64)
 
     def decode(self, prompt: bytes, completion: bytes) -> tuple[Wide, Wide]:
-        """Raises msgspec's errors for what is no list of whole numbers, and OverflowError."""
+        """Decode both lists. Raises OverflowError, and msgspec's errors for other content."""
         written, read = _decoded(completion), self._prompt(prompt)
         if len(read) and len(written):
-            # Separated as this producer writes lists.
+            # In the producer's own format of lists.
             comma = b", " if b", " in prompt[:COMMA_WITHIN] else b","
             self._text = prompt[:-1] + comma + completion[1:-1]
             self._ids = np.concatenate([read, written])
@@ -128,7 +129,7 @@ class PromptMemory:
         if not size or behind not in (b",", b"]") or not prompt.startswith(self._text):
             return _decoded(prompt)
         more = _decoded(b"[" + prompt[size:].removeprefix(b","))
-        if behind == b"," and not len(more):  # a comma with nothing behind it: no list
+        if behind == b"," and not len(more):  # a trailing comma: not a list
             return _decoded(prompt)
         return np.concatenate([self._ids, more])
 
@@ -140,8 +141,9 @@ def _decoded(text: bytes) -> Wide:
 def read_tokens(
     raw: Raw, expected: ExpectedTokens, memory: PromptMemory | None = None
 ) -> EngineTokens | str | None:
-    """Read a call's tokens; None: it has none. A text names what is wrong with them. `memory` is of
-    the calls of one session."""
+    """Read a call's tokens; None without any. A text names a problem.
+
+    `memory` is shared by the calls of a session."""
     try:
         payload = _decoder.decode(raw)
         if payload is None:
@@ -158,7 +160,7 @@ def read_tokens(
         return "prompt_ids_missing"
     tokenizer = (payload.tokenizer or "").removeprefix("sha256:")
     if is_digest(tokenizer) and expected.tokenizer not in (None, tokenizer):
-        return "other_tokenizer"  # which tells more than its ids, of which it may have more
+        return "other_tokenizer"  # more telling than its ids
     end = min(expected.vocabulary or INT32_END, INT32_END)
     if any(ids.min() < 0 or ids.max() >= end for ids in (prompt, completion)):
         return "ids_out_of_range"
@@ -194,7 +196,7 @@ def _logprobs(reported: list[float] | None, length: int) -> Floats | None:
         return None
     if len(reported) != length:
         raise BrokenTokens("logprobs_length")
-    with np.errstate(over="ignore"):  # what float32 cannot hold is not finite
+    with np.errstate(over="ignore"):  # overflows become infinite
         values = np.array(reported, dtype=np.float64).astype(np.float32)
     if not np.isfinite(values).all():
         raise BrokenTokens("logprobs_not_finite")
@@ -204,8 +206,9 @@ def _logprobs(reported: list[float] | None, length: int) -> Floats | None:
 
 
 def version_runs(reported: list[tuple[int, Any]], length: int) -> Runs | None:
-    """Check that runs begin at the first token and ascend, and that versions never go back. None
-    where some version is no number."""
+    """Check that runs start at the first token and ascend, and versions never decrease.
+
+    None if a version is not a number."""
     starts = [start for start, _ in reported]
     ascending = all(start < later for start, later in pairwise([*starts, length]))
     if reported and (starts[0] != 0 or not ascending):
@@ -231,8 +234,9 @@ def _version(value: Any) -> int | None:
 
 
 def _routes(raw: Raw, prompt: int, completion: int) -> ExpertRoutes | None:
-    """Read rows for all tokens, or those of the completion. The last token, which was never fed to
-    the model, may have none."""
+    """Read rows for all tokens or for the completion.
+
+    The last token, which was never fed to the model, may have none."""
     try:
         payload = _routes_decoder.decode(raw)
         if payload is None:
@@ -246,7 +250,7 @@ def _routes(raw: Raw, prompt: int, completion: int) -> ExpertRoutes | None:
     if len(data) != prod(shape) * np.dtype(dtype).itemsize:
         raise BrokenTokens("routes_length")
     rows, layers, topk = shape
-    # Some engines fill rows that they do not know with -1 or with zeros.
+    # Some engines fill unknown rows with -1 or zeros.
     choices = np.sort(np.frombuffer(data, dtype).reshape(-1, topk), axis=1)
     if (choices[:, 0] < 0).any() or (choices[:, 1:] == choices[:, :-1]).any():
         raise BrokenTokens("routes_not_experts")

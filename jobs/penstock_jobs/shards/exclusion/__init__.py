@@ -1,12 +1,12 @@
 """Exclusion: which chosen sessions a shard leaves out, and why. Here by their profiles alone.
 
 A session has one reason, the first in this order: consent, vendors' models, copies, contamination,
-staleness, near-duplicates, caps. Caps come last: what is left out anyway uses up nobody's share.
+staleness, near-duplicates, caps. Caps come last, so that excluded sessions use up no share.
 
-The strictest consent of a chain holds for all of its sessions, since each goes on with what was
-said in the others. A session is as stale as the oldest checkpoint that wrote in it and the first
-tokens that would be trained; a chain is as stale as its oldest session. Caps let in so many chains
-of a user and of a repository, and so many sessions in all, drawn by the seed and the chain's name.
+The strictest consent of a chain holds for all of its sessions, since each continues the others. A
+session is as stale as its oldest checkpoint and its first trained tokens; a chain is as stale as
+its oldest session. Caps limit chains per user and per repository, and sessions in total. The seed
+and the chain's name draw them.
 """
 
 from collections import Counter
@@ -23,11 +23,11 @@ from penstock.access.privacy.tombstones import PROJECT, SESSION, USER
 from penstock.core.errors import InvalidInput
 from penstock_jobs.shards.recipe import Consent
 from penstock_jobs.shards.selection.dictionary_codes import (
-    in_one,
-    numbered,
-    numbers_in,
+    codes_of,
+    encode_names,
     order_of,
-    places_among,
+    positions_in,
+    single_array,
 )
 from penstock_jobs.shards.selection.session_facts import SessionProfile
 
@@ -51,19 +51,20 @@ _DENIED_BY: Mapping[DecisionKind, ExclusionReason] = {
 
 class Exclusion(NamedTuple):
     reason: ExclusionReason
-    #: The task, the original or the session of the chain that explains it.
+    #: The task, original or session of the chain that explains it.
     detail: str | None = None
 
 
-#: By session. Sessions that stay are not in it.
+#: Exclusions by session.
 Exclusions = dict[str, Exclusion]
 
 
 def spread_over_chains(
     exclusions: Mapping[str, Exclusion], chains: Mapping[str, str]
 ) -> Exclusions:
-    """Leave out whole chains: their sessions go on with what was said in the others. The least that
-    is left out gives the reason for the rest."""
+    """Exclude whole chains, since their sessions continue each other.
+
+    The least excluded session gives the reason for the rest."""
     causes: dict[str, tuple[str, Exclusion]] = {}
     for session in sorted(exclusions):
         causes.setdefault(chains.get(session, session), (session, exclusions[session]))
@@ -76,7 +77,7 @@ def spread_over_chains(
 
 
 def first_reasons(mappings: Iterable[Mapping[str, Exclusion]]) -> Exclusions:
-    """Give each session the reason of the first mapping that names it."""
+    """Merge exclusions. Earlier mappings win."""
     merged: Exclusions = {}
     for exclusions in mappings:
         merged = {**exclusions, **merged}
@@ -86,8 +87,9 @@ def first_reasons(mappings: Iterable[Mapping[str, Exclusion]]) -> Exclusions:
 def spread_denials(
     denied: Mapping[str, DecisionKind], chains: Mapping[str, str], repeats: Mapping[str, str]
 ) -> dict[str, DecisionKind]:
-    """Spread denials over chains and to all that resume or fork a denied session (`repeats`: their
-    parents). Of several decisions the most particular is named."""
+    """Spread denials over chains, and to sessions that resume or fork a denied one.
+
+    `repeats` maps those to their parents. The most specific of several decisions is named."""
     by_chain: dict[str, DecisionKind] = {}
     for kind in _PARTICULAR_FIRST:
         spread = {chains.get(session, session) for session in denied if denied[session] == kind}
@@ -113,7 +115,7 @@ def without_consent(
     demanded: Consent,
     denied_by: Mapping[str, DecisionKind] = MappingProxyType({}),
 ) -> Exclusions:
-    """`train` demands that every session of a chain consents, `not_denied` that none refuses."""
+    """Exclude by consent. `train`: all of a chain must consent; `not_denied`: none may refuse."""
     denied: Exclusions = {}
     unknown: Exclusions = {}
     for session in consents.keys() | chains.keys():
@@ -127,7 +129,7 @@ def without_consent(
 
 
 def of_vendors(marked: Iterable[Mapping[str, str]], chains: Mapping[str, str]) -> Exclusions:
-    """Leave out what a vendor's model wrote: its terms mostly forbid to train on it."""
+    """Exclude output of vendors' models, whose terms mostly forbid training on it."""
     exclusions = {
         row["session_id"]: Exclusion("not_trainable", f"{row['model']} of {row['vendor']}")
         for row in marked
@@ -145,16 +147,17 @@ def stale(
     sampled_us: Mapping[str, int] | None = None,
     max_age_s: int | None = None,
 ) -> Exclusions:
-    """`at_us` is the time of the snapshot, `sampled_us` when first trained tokens were sampled,
-    `behind` how many versions each checkpoint is behind. What cannot be shown to be fresh has a
-    reason of its own."""
+    """Exclude stale sessions. A session of an unknown version has its own reason.
+
+    `at_us` is the time of the snapshot, `sampled_us` when first trained tokens were sampled,
+    `behind` how many versions each checkpoint is behind."""
     exclusions: Exclusions = {}
     for profile in profiles:
         names = profile.checkpoints
         age_us = at_us - (sampled_us or {}).get(profile.session_id, at_us)
         unknown = sorted(set(names) - behind.keys()) if behind is not None else []
         if behind is not None and (unknown or not names):
-            why = ", ".join(unknown) or "no checkpoint is named"
+            why = ", ".join(unknown) or "it names no checkpoint"
             exclusions[profile.session_id] = Exclusion("stale_unknown_version", why)
         elif behind is not None and max(behind[name] for name in names) > max_versions:
             count, oldest = max((behind[name], name) for name in names)
@@ -167,14 +170,15 @@ def stale(
 
 
 def versions_behind(order: Sequence[str], reference: str) -> dict[str, int]:
-    """Count for checkpoints as they came; one that was served twice counts from its last time."""
+    """Count versions behind the reference, by the last time that each was served."""
     last = {name: place for place, name in enumerate(order)}
     return {name: last[reference] - place for name, place in last.items()}
 
 
 def behind_checkpoint(profiles: Iterable[SessionProfile], reference: str) -> dict[str, int]:
-    """Count versions behind a checkpoint, in the order in which sessions first named each. Raises
-    InvalidInput where none was served by it."""
+    """Count versions behind a checkpoint, in the order of first sessions.
+
+    Raises InvalidInput if no session was served by it."""
     first: dict[str, int] = {}
     for profile in profiles:
         for name in profile.checkpoints:
@@ -182,20 +186,21 @@ def behind_checkpoint(profiles: Iterable[SessionProfile], reference: str) -> dic
     order = sorted(first, key=lambda name: (first[name], name))
     if reference not in first:
         known = ", ".join(order) or "none"
-        why = f"no session of the query was served by it; known: {known}"
+        why = f"it served no session of the query; known checkpoints: {known}"
         raise InvalidInput(what=f"The checkpoint {reference!r}", why=why)
     return versions_behind(order, reference)
 
 
 def behind_channel(channel: str, changes: pa.Table) -> tuple[str, dict[str, int]]:
-    """Give the channel's checkpoint, and versions behind it; its canary is the newest. Raises
-    InvalidInput where there is none."""
+    """Return the channel's checkpoint, and versions behind it. The canary is the newest.
+
+    Raises InvalidInput if the channel has no checkpoint."""
     rows = changes.to_pylist()
     pointed = [row["checkpoint"] for row in rows if row["checkpoint"] is not None]
     if not pointed:
         why = (
-            "as of the recipe's snapshot nothing had been promoted to it; "
-            "`penstock channels list` shows what there is now"
+            "nothing had been promoted to it in the recipe's snapshot; "
+            "`penstock channels list` shows current channels"
         )
         raise InvalidInput(what=f"The channel {channel!r} of [staleness]", why=why)
     order = [name for at, name in enumerate(pointed) if not at or pointed[at - 1] != name]
@@ -212,14 +217,15 @@ def over_caps(
     per_repo: int | None = None,
     sessions: int | None = None,
 ) -> pa.Array:
-    """Say why each session is left out; null: it stays. A chain has the user and the repository of
-    its first session."""
+    """Return why each session is excluded; null if it stays.
+
+    A chain has the user and repository of its first session."""
     if not rows.num_rows or (per_user, per_repo, sessions) == (None, None, None):
         return pa.nulls(rows.num_rows, pa.string())
-    names, chains = numbered(rows["session_id"]), numbered(rows["chain"])
-    numbers = numbers_in(chains)
-    own = numbers_in(names)
-    later = places_among(names.dictionary, chains.dictionary)[numbers] != own
+    names, chains = encode_names(rows["session_id"]), encode_names(rows["chain"])
+    numbers = codes_of(chains)
+    own = codes_of(names)
+    later = positions_in(names.dictionary, chains.dictionary)[numbers] != own
     places = order_of(own, later, numbers)
     starts = np.flatnonzero(np.diff(numbers[places], prepend=-1)).astype(np.int32)
     first, sizes = places[starts], np.diff(starts, append=len(places)).astype(np.int32)
@@ -230,10 +236,10 @@ def over_caps(
         lots[at : at + len(some)] = [lot(f"caps:{name}", seed) for name in some]
     drawn = order_of(numbers, lots)
     users, repos = (
-        numbers_in(in_one(rows[name]).dictionary_encode())[first[drawn]]
+        codes_of(single_array(rows[name]).dictionary_encode())[first[drawn]]
         for name in ("user", "repo")
     )
-    # The first that reach a cap are counted; what is left out uses up nobody's share.
+    # Excluded chains use up no share.
     of_user, of_repo = Counter[int](), Counter[int]()
     count = 0
     reasons = np.zeros(len(first), np.int8)

@@ -1,12 +1,12 @@
 """Exclusion by texts: near-duplicates, and sessions that hold a benchmark's tasks.
 
-Texts are as alike as the share of shingles, runs of WORDS words, that both have of those that
-either has (Jaccard). MinHash estimates it: the share of PERMUTATIONS orders of all shingles in
-which both have the same first one. Two texts are compared where a whole band of ROWS such firsts
-is equal. Measured at the bound 0.8 over pairs of 250 words: of those alike by 0.87 and more all
-were found, from 0.8 to 0.87 four in five, from 0.73 to 0.8 one in five, below 0.7 none.
+The similarity of texts is the Jaccard index of their shingles, runs of WORDS words. MinHash
+estimates it by the share of equal minima in PERMUTATIONS orders of shingles. Two texts are compared
+if a whole band of ROWS minima is equal. Measured with the bound 0.8 on pairs of 250 words: all
+pairs from 0.87 on were found, four in five from 0.8 to 0.87, one in five from 0.73 to 0.8, none
+below 0.7.
 
-Of a cluster the least id stays; what is near to something near is in it.
+Clusters are transitive. The least id of a cluster stays.
 """
 
 import re
@@ -40,11 +40,11 @@ from penstock_jobs.shards.selection.session_facts import PinnedSessions, Session
 WORDS = 5
 BANDS, ROWS = 21, 6
 PERMUTATIONS = BANDS * ROWS
-#: Fewer shingles say too little: "Done, all tests pass." is nobody's duplicate.
+#: With fewer shingles nothing is a duplicate, such as "Done, all tests pass."
 SHINGLES_MIN = 16
 #: Shingles that are hashed at once: 126 × 4096 × 8 bytes.
 _AT_ONCE = 4096
-#: With how many before it in a band a text is compared, beside the first.
+#: How many earlier texts of a band a text is compared with, besides the first.
 _WINDOW = 8
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _SINGLE = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
@@ -56,7 +56,7 @@ Pairs = NDArray[np.int64]
 
 
 def shingles(text: str, words: int) -> Hashes:
-    """Hash each run of so many words once, sorted; the same on every machine."""
+    """Hash each distinct run of words, sorted; equal on every machine."""
     hashes = word_hashes(text)
     count = max(len(hashes) - words + 1, 0)
     runs = np.zeros(count, np.uint64)
@@ -66,8 +66,10 @@ def shingles(text: str, words: int) -> Hashes:
 
 
 def word_hashes(text: str) -> Hashes:
-    """Hash each word, in order. A word is a run of letters, digits and underscores, in any case; a
-    letter of a script that writes no spaces is a word by itself."""
+    """Hash each word, in order.
+
+    A word is a run of letters, digits and underscores, case-insensitive. In scripts without spaces
+    each letter is a word."""
     words = _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
     hashes = (xxhash.xxh3_64_intdigest(word.encode()) for word in words)
     return np.fromiter(hashes, np.uint64, len(words))
@@ -77,7 +79,7 @@ def word_hashes(text: str) -> Hashes:
 
 
 def signature(texts: Iterable[str], seed: int) -> Signature | None:
-    """Sign all that the model wrote in a session. None: too little to compare."""
+    """Sign all that the model wrote in a session; None if it is too short."""
     shingled = [np.empty(0, np.uint64), *(shingles(text, WORDS) for text in texts)]
     grams = np.unique(np.concatenate(shingled))
     if len(grams) < SHINGLES_MIN:
@@ -98,8 +100,9 @@ def near_duplicates(
     groups: Sequence[str],
     similarity_min: float,
 ) -> Exclusions:
-    """Name those that are left out, with the one that stays. What is in one group is never
-    compared: attempts at one task are alike on purpose."""
+    """Exclude near-duplicates, naming the session that stays.
+
+    Sessions of one group are never compared: attempts at a task are alike on purpose."""
     order = [place for place in np.argsort(np.array(ids, object)) if signatures[place] is not None]
     if not order:
         return {}
@@ -114,7 +117,7 @@ def near_duplicates(
         alike[start : start + _AT_ONCE] = same.mean(axis=1) >= similarity_min
     least = linked(len(order), pairs[alike, 0], pairs[alike, 1])
     names = [ids[place] for place in order]
-    # Of a cluster, all of the group of the one that stays do.
+    # The whole group of the remaining session stays.
     out = (least != np.arange(len(order))) & (group != group[least])
     return {
         names[place]: Exclusion("near_duplicate", f"of {names[least[place]]}")
@@ -123,7 +126,7 @@ def near_duplicates(
 
 
 def linked(count: int, starts: NDArray[Any], ends: NDArray[Any]) -> NDArray[np.int64]:
-    """Find for each of `count` things the least that it is linked with, also through others."""
+    """Find the least member of each thing's connected component."""
     least = np.arange(count)
     while True:
         low, high = np.minimum(least[starts], least[ends]), np.maximum(least[starts], least[ends])
@@ -135,8 +138,9 @@ def linked(count: int, starts: NDArray[Any], ends: NDArray[Any]) -> NDArray[np.i
 
 
 def _candidates(rows: NDArray[np.uint32]) -> Pairs:
-    """Pair places with an equal band. Each is compared with the first of the band and with a few
-    before it, so that a thousand copies are not half a million pairs."""
+    """Pair places with an equal band: with the first of the band and a few earlier ones.
+
+    So a thousand copies are not half a million pairs."""
     pairs = [np.empty((0, 2), np.int64)]
     for band in range(BANDS):
         columns = np.ascontiguousarray(rows[:, band * ROWS : (band + 1) * ROWS])
@@ -164,7 +168,7 @@ def find_near_duplicates(
 def _sign_events(
     rows: pa.Table, _groups: Mapping[str, str], *, seed: int
 ) -> dict[str, Signature | None]:
-    """Runs on a worker."""
+    """Sign sessions on a worker."""
     signatures: dict[str, Signature | None] = {}
     for session, events in events_by_session(rows).items():
         messages = read_conversation(session, events).messages
@@ -178,15 +182,15 @@ def _sign_events(
 # Contamination: sessions that hold a benchmark's tasks
 
 
-#: The shortest form in which Git writes a commit.
+#: The shortest abbreviation of a commit.
 _COMMIT_HEX_MIN = 7
-#: Events in which something is asked, answered or written.
+#: Events with texts of users, models and edits.
 _TYPES = ("user_message", "model_call", "edit")
 _COLUMNS = ("tenant", "session_id", "type", "payload")
 
 
 class Contamination:
-    """The tasks of some suites with contents, prepared to be recognised."""
+    """Tasks of suites with contents, indexed for search."""
 
     def __init__(self, suites: Iterable[SuiteVersion], bounds: Exclude | None = None) -> None:
         self._bounds = bounds = bounds or Exclude()
@@ -194,13 +198,13 @@ class Contamination:
         self._sessions: dict[str, str] = {}
         self._repos: dict[str, str] = {}
         self._commits: dict[str, list[tuple[str, str]]] = {}
-        #: (suite, task) of each text that is long enough, and how many runs it has.
+        #: (suite, task) of each text that is long enough.
         self._texts: list[tuple[str, str]] = []
         runs_of_texts: list[Hashes] = []
         for suite in sorted(suites, key=lambda suite: suite.suite):
             assert suite.content is not None
             content, name = suite.content, suite.suite
-            # A mark that several suites have belongs to the first.
+            # What several suites share belongs to the first.
             self._tasks = dict.fromkeys((task.name for task in suite.tasks), name) | self._tasks
             self._sessions = dict.fromkeys(content.sessions, name) | self._sessions
             self._repos = dict.fromkeys(map(plain_repo, content.repos), name) | self._repos
@@ -222,8 +226,10 @@ class Contamination:
         self._owners = np.repeat(np.arange(len(runs_of_texts)), self._sizes)[order]
 
     def of(self, profile: SessionProfile, texts: Sequence[str] = ()) -> Exclusion | None:
-        """Say why the session is left out, if it is: an attempt at a task, work in its repository
-        or from its commit, or enough of its text. `texts` are what was said and written in it."""
+        """Return why a session is contaminated, if it is.
+
+        It may be an attempt at a task, have its repository or commit, or hold its text
+        (`texts`)."""
         if suite := self._sessions.get(profile.session_id):
             return Exclusion("contaminated_task", f"a task of {suite} was made from it")
         if profile.task_id is not None and (suite := self._tasks.get(profile.task_id)):
@@ -232,7 +238,7 @@ class Contamination:
             return Exclusion("contaminated_repo", f"{profile.repo} of {suite}")
         commit = (profile.commit or "").lower()
         for known, suite in self._commits.get(commit[:_COMMIT_HEX_MIN], ()):
-            # Both sides may write a commit short.
+            # Both sides may abbreviate a commit.
             if known.startswith(commit) or commit.startswith(known):
                 return Exclusion("contaminated_commit", f"{profile.commit} of {suite}")
         return self._overlap(texts)
@@ -256,7 +262,7 @@ class Contamination:
 
 
 def plain_repo(repo: str) -> str:
-    """`owner/name` for the many spellings of a repository: an address, with a user, with .git."""
+    """Normalize spellings of a repository to `owner/name`."""
     plain = repo.strip().lower().replace("\\", "/")
     if "://" in plain:
         plain = urlsplit(plain).path
@@ -267,15 +273,15 @@ def plain_repo(repo: str) -> str:
 
 
 def find_suites(database: Database, tenant: str, names: Sequence[str]) -> tuple[SuiteVersion, ...]:
-    """Find the newest version of each that has a content. Raises InvalidInput."""
+    """Find the newest version with content of each suite. Raises InvalidInput."""
     suites = []
     for name in names:
         versions = suite_versions(database, tenant, name)
         with_content = [version for version in versions if version.content is not None]
         if not with_content:
             why = (
-                "only results of it were imported, so nobody knows what its tasks say; "
-                "`penstock bench register DIR` takes the suite itself"
+                "only its results were imported, so its tasks are unknown; "
+                "`penstock bench register DIR` registers the suite"
                 if versions
                 else unknown(name, suite_names(database, tenant))
             )
@@ -301,7 +307,7 @@ def _search_events(
     suites: tuple[SuiteVersion, ...],
     bounds: Exclude,
 ) -> Exclusions:
-    """Runs on a worker."""
+    """Search sessions on a worker."""
     texts, contamination = _texts(rows), _prepared(suites, bounds)
     exclusions: Exclusions = {}
     for session, profile in profiles.items():
@@ -324,7 +330,7 @@ class _PayloadText(msgspec.Struct):
 
 
 def _texts(rows: pa.Table) -> dict[str, list[str]]:
-    """By session; an unreadable payload has none."""
+    """Collect texts by session, without unreadable payloads."""
     rows = rows.filter(pc.is_in(rows["type"], pa.array(_TYPES)))
     decoder = msgspec.json.Decoder(_PayloadText)
     texts: dict[str, list[str]] = {}

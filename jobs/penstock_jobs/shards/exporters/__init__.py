@@ -1,1 +1,1 @@
-"""Exporters: a module for each target, found by `penstock_jobs.shards.export`."""
+"""The shipped exporters, found by `penstock_jobs.shards.export`."""

@@ -1,14 +1,13 @@
 """Exports of token ids for SkyRL, Tinker and AReaL. docs/training.md says which columns each has.
 
-skyrl takes a folder as one dataset. It takes the log-probability of a token from the place before
-it, so a first token may not be trained (`no_prompt`).
+skyrl reads a folder as one dataset. It takes a token's log-probability from the previous place, so
+the first token cannot be trained (`no_prompt`).
 
-tinker: a line is what `tinker.Datum` is made of. Value i is of token i + 1. Without
-log-probabilities or an advantage, `weights` (the mask, times `loss_weight`) are for cross entropy.
+tinker: a line holds the fields of a `tinker.Datum`. Value i belongs to token i + 1. Without
+log-probabilities or an advantage, `weights` (the mask times `loss_weight`) serve cross entropy.
 
-areal: datasets as `save_to_disk` writes them, a file of Arrow's stream for each part of the shard.
-A version of -1 means that nothing is trained there, or nobody said it. AReaL's trainers shift, and
-compute advantages from `rewards`.
+areal: datasets as `save_to_disk` writes them, an Arrow stream for each part of the shard. Version
+-1 means untrained or unknown. AReaL's trainers shift tokens, and compute advantages from `rewards`.
 """
 
 import json
@@ -152,7 +151,7 @@ def _of_rl(rows: Rows) -> pa.Table:
 
 
 def _describe(output: ExportOutput, shard: str, folder: str, names: list[str]) -> None:
-    """Write what `load_from_disk` reads beside the rows. A fingerprint names a cache."""
+    """Write the metadata that `load_from_disk` reads. The fingerprint names a cache."""
     state: dict[str, object] = {
         "_data_files": [{"filename": name} for name in names],
         "_fingerprint": f"{shard.removeprefix('sha256:')[:16]}{folder.replace('/', '')}",

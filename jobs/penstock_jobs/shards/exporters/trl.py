@@ -1,17 +1,17 @@
 """Exports for TRL 1.16. docs/training.md says which columns each has.
 
-trl-sft: what an engine read and wrote goes to `tokens`, for it is exact, with `labels` of -100
-where nothing is trained: TRL would ignore a `completion_mask` beside ids. Rendered text goes to
-`messages`, for the trainer's own template; set `assistant_only_loss=True`. Where messages cannot
-say what is trained, its ids go to `tokens` too.
+trl-sft: exact tokens of an engine go to `tokens`, with `labels` -100 for untrained ones, since TRL
+ignores a `completion_mask` beside ids. Rendered rows go to `messages`, for the trainer's own
+template; set `assistant_only_loss=True`. If messages cannot express what is trained, the ids go to
+`tokens` too.
 
 trl-grpo: the keys that a `rollout_func` returns, and `advantage` as asynchronous GRPO has it.
-`GRPOTrainer` makes advantages of its own, and heeds `logprobs` with vLLM alone:
-examples/trainers/trl_grpo.py puts both back.
+`GRPOTrainer` computes its own advantages and uses `logprobs` only with vLLM:
+examples/trainers/trl_grpo.py restores both.
 
-trl-kto: where an answer that was asked for again stands in a row, the row ends before it.
+trl-kto: a row ends before an answer that was asked for again.
 
-trl-dpo: of each prompt of a group, with the same tools, best against worst; of equals the first.
+trl-dpo: pairs the best and the worst answer to each prompt of a group, with the same tools.
 """
 
 from collections import Counter, defaultdict
@@ -139,7 +139,7 @@ def _write_kto(source: ShardSource, output: ExportOutput) -> None:
 
 
 def _examples(row: dict[str, Any], output: ExportOutput) -> Iterator[dict[str, Any]]:
-    """Where there is none, the row is left out."""
+    """Yield examples of a row; a row without any is left out."""
     answer = read_split(row["messages"])
     if isinstance(answer, str):
         output.leave_out(answer)
@@ -190,14 +190,14 @@ def _write_dpo(source: ShardSource, output: ExportOutput) -> None:
 
 
 def _with_marks(table: pa.Table, output: ExportOutput) -> list[dict[str, Any]]:
-    """A group that is left out counts as one without a pair."""
+    """Mark exported rows, so that a left-out group counts as one without a pair."""
     mask = pa.array(exported_mask(table, output, "not_trained"))
     rows: list[dict[str, Any]] = table.append_column("exported", mask).to_pylist()
     return rows
 
 
 def _write_group(rows: list[dict[str, Any]], output: ExportOutput, number: int) -> None:
-    """Each row is counted once: as in a pair, or by why it is in none."""
+    """Write pairs of a group. Each row counts once: as paired, or by a reason."""
     rivals: defaultdict[tuple[Any, ...], list[tuple[int, DialogueSplit]]] = defaultdict(list)
     reasons: list[str] = []
     for at, row in enumerate(rows):
@@ -235,7 +235,7 @@ def _write_group(rows: list[dict[str, Any]], output: ExportOutput, number: int) 
 
 
 def _write_preferences(row: dict[str, Any], output: ExportOutput, number: int) -> int:
-    """Write the pairs of a row; how many there are."""
+    """Write the pairs of a row. Returns their number."""
     pairs = read_preferences(row["preferences"])
     messages = read_dialogue(row["messages"]) if pairs else ()
     if isinstance(messages, str):

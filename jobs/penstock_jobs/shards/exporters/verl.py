@@ -1,9 +1,9 @@
-"""verl: prompts to roll out again, and rollouts as its batches have them, for verl 0.9.
+"""verl: prompts to roll out again, and rollouts in the layout of its batches, for verl 0.9.
 
-A prompt is written once for each group that has it. Prompts are padded on the left, responses on
-the right, with 0, to the widths of the whole shard, which `counted` in `export.json` says. Experts
-lie as the tokens do, padding included: `np.frombuffer(…, "<i2").reshape(prompt_width +
-response_width, routed_layers, routed_topk)`. Null, where a row has none of its first tokens.
+Each group's prompt is written once. Prompts are padded with 0 on the left and responses on the
+right, to the widths of the whole shard, given by `counted` in `export.json`. Experts are laid out
+like tokens, with padding: `np.frombuffer(…, "<i2").reshape(prompt_width + response_width,
+routed_layers, routed_topk)`; null if the first tokens have none.
 """
 
 from itertools import groupby
@@ -31,7 +31,7 @@ from penstock_jobs.shards.export import (
 from penstock_jobs.shards.exporters.messages import MESSAGES, plain, read_split
 
 _PIECE_BYTES = 16 * MIB
-#: Of a token of the prompt, and of the response.
+#: Bytes per token of the prompt, and of the response.
 _PROMPT_BYTES, _RESPONSE_BYTES = 9, 18
 
 _PROMPT_COLUMNS = (
@@ -54,7 +54,7 @@ _PROMPTS = pa.schema(
     }
 )
 _ROUTED = pa.field("routed_experts", pa.large_binary())
-#: Columns with one value a row: the shard's name for it, verl's, and its type.
+#: Columns with one value a row: name in the shard, name in verl, type.
 _PLAIN = (
     ("group_id", "uid", pa.string()),
     ("min_policy_version", "min_global_steps", pa.int64()),
@@ -66,7 +66,7 @@ _PLAIN = (
 
 
 class _Widths(NamedTuple):
-    """Of the whole shard. Experts have the form of the first that there are."""
+    """Widths of the whole shard. The first experts define layers and topk."""
 
     prompt: int
     response: int
@@ -160,7 +160,7 @@ def _padded(rows: Rows, widths: _Widths) -> pa.Table:
 
 
 def _padded_routes(rows: pa.Table, widths: _Widths) -> pa.Array:
-    """As the agent loop of verl lays them out: from where the prompt begins behind its padding."""
+    """Pad experts as verl's agent loop does, from the beginning of the prompt."""
     values: list[bytes | None] = []
     for row in rows.select(["prompt_len", *ROUTES]).to_pylist():
         experts = experts_of(row)

@@ -1,1 +1,1 @@
-"""From sessions to the rows of a shard: branches, tokens, credit and columns."""
+"""Rows of a shard from sessions: branches, tokens, credit and columns."""

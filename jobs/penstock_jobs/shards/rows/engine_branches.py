@@ -1,8 +1,8 @@
-"""Branches: the token sequences that an inference engine saw, each as long as it went on exactly.
+"""Branches: token sequences of an inference engine, as long as each continues exactly.
 
-A call whose prompt begins with all tokens of a branch goes on with it; any other begins a branch of
-its own, with its prompt as context. What the model wrote is trained in the branch of its call
-alone. Policy versions never go back within a branch: after a rollback a branch forks.
+A call whose prompt begins with all tokens of a branch continues it; any other call begins a new
+branch with its prompt as context. A completion is trained only in the branch of its call. Policy
+versions never decrease within a branch: after a rollback it forks.
 """
 
 from collections.abc import Sequence
@@ -35,8 +35,7 @@ ASSISTANT = ROLES.index("assistant")
 
 
 class TokenSpan(NamedTuple):
-    """Consecutive tokens of one origin. What the model read has the role and the event of the last
-    message in it."""
+    """Consecutive tokens of one origin. Read tokens have role and event of their last message."""
 
     start: int
     end: int
@@ -50,26 +49,26 @@ class TokenSpan(NamedTuple):
 class Branch:
     input_ids: Ids
     spans: tuple[TokenSpan, ...]
-    #: By number in the conversation: those whose completions are trained here.
+    #: Numbers of calls whose completions are trained here.
     calls: tuple[int, ...]
-    #: As long as the ids, 0 where nothing is trained. None: nobody said them.
+    #: As long as the ids, 0 for untrained tokens. None if not reported.
     rollout_logprobs: Floats | None = None
-    #: Each holds up to the next. None: not known of all calls; so below.
+    #: A run lasts up to the next. None if unknown for a call; likewise below.
     version_runs: Runs | None = None
     temperature_runs: tuple[tuple[int, float], ...] | None = None
     routes: ExpertRoutes | None = None
-    #: The branch before it, and why that did not go on.
+    #: The previous branch, and why it ended.
     parent: int | None = None
     link: BranchLink | None = None
     token_source: TokenSource = "engine"
     tokenizer: str | None = None
     template: str | None = None
-    #: What is wrong with calls that would be trained here, or with parts of those that are.
+    #: Problems of calls, or of parts of calls.
     problems: tuple[str, ...] = ()
 
     @property
     def temperature(self) -> float | None:
-        """The one that all calls share."""
+        """Return the temperature that all calls share, if any."""
         values = {value for _, value in self.temperature_runs or ()}
         return values.pop() if len(values) == 1 else None
 
@@ -96,8 +95,9 @@ class SessionBranches(NamedTuple):
 
 
 def engine_branches(conversation: Conversation, expected: ExpectedTokens = ANY) -> SessionBranches:
-    """Make branches of the calls with ids that the model wrote here for the first time. Where some
-    calls have log-probabilities, those without are read and not trained."""
+    """Make branches of calls with ids that the model wrote here for the first time.
+
+    If some calls have log-probabilities, calls without are read but not trained."""
     drafts: list[_BranchDraft] = []
     current: _BranchDraft | None = None
     memory = PromptMemory()
@@ -114,7 +114,7 @@ def engine_branches(conversation: Conversation, expected: ExpectedTokens = ANY) 
         elif tokens == TOKENS_REDACTED:
             redacted_from_us = min(redacted_from_us, call.event.ts_us)
         if isinstance(tokens, str):
-            # The call is not trained: said of the branch that it stands in or before.
+            # The call is not trained. Its branch, or the next one, names the problem.
             (broken_before if current is None else current.problems).append(tokens)
             problems.append(_problem(tokens, call))
         elif tokens is not None:
@@ -145,7 +145,7 @@ def _problem(kind: str, call: ModelCall) -> EventProblem:
 
 @dataclass(slots=True, eq=False)
 class _BranchDraft:
-    """A branch that calls may still go on with."""
+    """An unfinished branch."""
 
     number: int
     tokenizer: str | None
@@ -171,7 +171,7 @@ class _BranchDraft:
             return False
         if self.runs and tokens.runs and tokens.runs[0][1] < self.runs[-1][1]:
             return False
-        # The last token alone tells most that do not.
+        # The last token alone rules out most.
         same_end = tokens.prompt[length - 1] == self.ids[-1]
         return bool(same_end) and np.array_equal(tokens.prompt[:length], self.ids)
 
@@ -196,7 +196,7 @@ class _BranchDraft:
         if not self.temperatures or self.temperatures[-1][1] != temperature:
             self.temperatures.append((read, temperature))
         if routes := tokens.routes:
-            # Without the rows of tokens that earlier calls gave: theirs are what counts.
+            # Rows of earlier calls take precedence.
             covered = max((part.end for part in self.routes if part), default=routes.start)
             routes = routes.part(min(max(covered, routes.start), routes.end), routes.end)
         self.routes.append(routes)
@@ -228,7 +228,7 @@ class _BranchDraft:
 
 
 def _joined(parts: Sequence[ExpertRoutes | None], length: int) -> ExpertRoutes | None:
-    """Join them up to the last token or the one before it; None where there are gaps."""
+    """Join routes up to the last token or the one before it; None if there are gaps."""
     present = [part for part in parts if part is not None and part.rows]
     if not present:
         return None

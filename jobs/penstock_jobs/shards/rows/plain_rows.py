@@ -1,9 +1,9 @@
-"""The rows of plain sessions, one each, as columns: what `samples` says of them, byte for byte.
+"""Rows of plain sessions, one each, as columns: byte for byte what `samples` makes of them.
 
-Where each prompt begins with all that was there before, a branch is what each prompt adds and what
-each call wrote, one behind another. So the ids of a slice are parsed at once, in the order in which
-the shard has them, and the rest is computed on where the lists end. A session that has to be looked
-at is given back, and read as any other.
+If each prompt begins with all previous tokens, a branch is a sequence of additions of prompts and
+completions. So all ids of a slice are parsed at once, in the order of the shard, and the rest is
+computed from the ends of lists. A session that turns out not to be plain is left to the general
+path.
 """
 
 from array import array
@@ -41,26 +41,26 @@ _floats_decoder = msgspec.json.Decoder(list[float])
 _runs_decoder = msgspec.json.Decoder(list[tuple[int, Any]] | None)
 
 
-#: So that the numbers, each an object, stay near the processor.
+#: So that the numbers, which are objects, stay in the processor's cache.
 _BYTES_AT_ONCE = 32 * KIB
 
 
 class _NotPlain(Exception):
-    """Some session of a slice has tokens that are no plain ones."""
+    """A session of the slice has tokens that are not plain."""
 
 
 @dataclass(frozen=True, eq=False)
 class TokenSlice:
-    """The tokens of several sessions, a branch each, in one piece."""
+    """Tokens of several sessions, a branch each, in one array."""
 
     parts: Sequence[PlainSession]
     ids: Ids
-    #: Where branches begin, and the end of the last; and the same of their lists in `ids`.
+    #: Offsets of branches, and of their lists, in `ids`.
     offsets: Places
     list_offsets: Places
-    #: Which lists each branch has: two for each call.
+    #: Offsets of each branch's lists: two lists for each call.
     lists: Places
-    #: As long as the ids; what is not known is 0.
+    #: As long as the ids; unknown log-probabilities are 0.
     mask: NDArray[np.uint8]
     logprobs: Floats
     has_logprobs: NDArray[np.bool_]
@@ -68,7 +68,7 @@ class TokenSlice:
 
     @classmethod
     def of(cls, parts: Sequence[PlainSession], end: int) -> Self:
-        """Ids are below `end`. Raises _NotPlain."""
+        """Parse sessions. Ids must be below `end`. Raises _NotPlain."""
         texts = [text for part in parts for text in part.texts]
         counts = np.array([count for part in parts for count in part.counts], np.int64)
         ids = _numbers(texts, _ids_decoder)
@@ -103,7 +103,7 @@ class TokenSlice:
 
 
 def token_slices(parts: Sequence[PlainSession], expected: ExpectedTokens) -> Iterator[TokenSlice]:
-    """Give the plain ones: a slice is halved until the session that spoils it is alone."""
+    """Yield slices of plain sessions. A failing slice is halved down to the bad session."""
     if not parts:
         return
     try:
@@ -116,7 +116,7 @@ def token_slices(parts: Sequence[PlainSession], expected: ExpectedTokens) -> Ite
 
 
 def _pieces(texts: Sequence[bytes]) -> Iterator[bytes]:
-    """Join those that are not empty, about so many bytes at a time; the last may be empty."""
+    """Join non-empty texts into pieces of about _BYTES_AT_ONCE; the last may be empty."""
     waiting: list[bytes] = []
     size = 0
     for text in texts:
@@ -136,7 +136,7 @@ def _numbers(texts: Sequence[bytes], decoder: Any) -> NDArray[Any]:
 
 
 def _runs(part: PlainSession, ends: Places) -> Runs | None:
-    """None: not known of all calls."""
+    """Return version runs; None if unknown for a call."""
     runs: list[tuple[int, int]] = []
     known = True
     for number, text in enumerate(part.versions):
@@ -159,7 +159,7 @@ def _runs_of_call(text: bytes, length: int) -> Runs | None:
     except BrokenTokens as broken:
         raise _NotPlain from broken
     if reported and runs is None:
-        raise _NotPlain  # versions that are no numbers
+        raise _NotPlain  # versions that are not numbers
     return runs
 
 
@@ -167,13 +167,13 @@ _SAME = {
     "branch_index": 0, "n_branches": 1, "chain_pos": 0, "is_last_step": True, "loss_weight": 1.0,
     "token_source": "engine", "split": "train", "reward_components": [],
 }  # fmt: skip
-#: The token rewards of a session, whose calls end at these places.
+#: Computes token rewards of a session whose calls end at these places.
 PlainCredit = Callable[[PlainSession, Sequence[int]], TokenRewards | None]
 
 
 @dataclass(frozen=True)
 class PlainRows:
-    """Makes rows of those sessions that are plain."""
+    """Makes rows of plain sessions."""
 
     expected: ExpectedTokens
     recipe: Tokens
@@ -181,8 +181,10 @@ class PlainRows:
     credit: PlainCredit
 
     def of(self, rows: pa.Table, redacted: pa.ChunkedArray, wanted: Collection[str]) -> pa.Table:
-        """Give SHARD_ROWS of those of the wanted sessions that are plain. `rows` are of segments of
-        one tenant, in order, and `redacted` says in which something was masked."""
+        """Make SHARD_ROWS of plain ones among wanted sessions.
+
+        `rows` are ordered rows of one tenant's segments, `redacted` masks those with redacted
+        text."""
         read = read_plain(rows, redacted, wanted, self.expected)
         fitting = [each for each in read if sum(each.counts) <= self.recipe.max_length]
         tables = [self._table(tokens, rows) for tokens in token_slices(fitting, self.expected)]
@@ -281,7 +283,7 @@ def _lists(
 
 
 def _spans(tokens: TokenSlice) -> pa.ListArray:
-    """Make a span of each list that is not empty."""
+    """Make a span of each non-empty list."""
     kind = SHARD_ROWS.field("turn_spans").type
     fields = list(kind.value_type)
     calls = [call for part in tokens.parts for call in part.calls]
@@ -319,7 +321,7 @@ def _run_columns(tokens: TokenSlice) -> dict[str, Any]:
 
 
 def _temperature_runs(tokens: TokenSlice, at: int) -> tuple[tuple[int, float], ...] | None:
-    """None: not known of all calls."""
+    """Return temperature runs; None if unknown for a call."""
     runs: list[tuple[int, float]] = []
     first, base = tokens.lists[at], tokens.offsets[at]
     for number, value in enumerate(tokens.parts[at].temperatures):

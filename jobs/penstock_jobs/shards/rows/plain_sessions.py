@@ -1,9 +1,9 @@
-"""Plain sessions: nothing in them has to be put in order, completed or left out.
+"""Plain sessions: nothing in them has to be reordered, completed or left out.
 
-A session is plain where nobody goes on from it, where each result of a tool stands behind its call,
-and where nothing was interrupted, summed up, copied or masked. Most are. One pass over a slice
-decodes each payload once, and finds out. Every other session is read as a conversation, which says
-the same of a plain one; tests compare both.
+A session is plain if it continues no other, each tool result follows its call, and nothing was
+interrupted, summarized, copied or redacted. Most sessions are. One pass over a slice decodes each
+payload once. Other sessions are read as conversations, which give the same rows for a plain one;
+tests compare both.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -42,7 +42,7 @@ _IRREGULAR = ("compaction", "interrupt", "error")
 
 
 class CallTokens(Struct, gc=False):
-    """As `token_payload` has them, with all lists as they were written."""
+    """Tokens of a call, with all lists undecoded."""
 
     prompt_ids: Raw = Raw(b"null")
     completion_ids: Raw = Raw(b"null")
@@ -68,30 +68,30 @@ _encoder = msgspec.json.Encoder()
 
 
 class PlainCall(NamedTuple):
-    """A model call at a row of the slice, and the role and event that it answered."""
+    """A model call at a row of the slice, with role and event of the answered message."""
 
     row: int
     turn: int
     after: int
     after_seq: int | None
     seq: int | None
-    #: Its id, and those of the calls of tools in it.
+    #: Its id, and ids of its tool calls.
     names: tuple[str | None, ...]
 
 
 @dataclass(slots=True)
 class PlainSession:
-    """A session that is read; once it is settled, what a row needs without any payload."""
+    """A session while it is read. `finish` keeps what a row needs, without payloads."""
 
     session_id: str
     calls: list[PlainCall] = field(default_factory=list)
     payloads: list[CallPayload] = field(default_factory=list)
-    #: The ids of the calls as they were written: by turns what a prompt adds, and what was written.
+    #: Undecoded ids of calls: alternately a prompt's addition and the completion.
     texts: list[bytes] = field(default_factory=list)
     start: SessionStartPayload = field(default_factory=SessionStartPayload)
     end_reason: str | None = None
     tools: str | None = None
-    #: How many ids each of these has.
+    #: Their numbers of ids.
     counts: list[int] = field(default_factory=list)
     logprobs: list[bytes] = field(default_factory=list)
     versions: list[bytes] = field(default_factory=list)
@@ -107,13 +107,13 @@ class PlainSession:
     _answered: int = 0
     _turn: int = 0
     _after: tuple[int, int | None] = (_USER, None)
-    #: Calls of tools without their results so far, the next one last.
+    #: Tool calls that wait for results, the next one last.
     _open: list[OpenAiCall] = field(default_factory=list)
     _call_ids: set[str | None] = field(default_factory=set)
     _seqs: set[int | None] = field(default_factory=set)
 
-    def settle(self, expected: ExpectedTokens) -> bool:
-        """False where its tokens are not those of one branch."""
+    def finish(self, expected: ExpectedTokens) -> bool:
+        """Compute the row's facts. Returns False if the tokens are not one branch."""
         calls = [payload.tokens or CallTokens() for payload in self.payloads]
         first, last = calls[0], self.payloads[-1]
         self.tokenizer = (first.tokenizer or "").removeprefix("sha256:")
@@ -141,15 +141,15 @@ class PlainSession:
 
     @property
     def is_plain(self) -> bool:
-        """Once all of its events are in."""
+        """Whether the session is plain, after all of its events."""
         attempt = self.start.task_id is not None or self.start.group_id is not None
-        # An answer behind an answer may be one that was asked for again.
+        # An answer after an answer may be a regenerated one.
         again = any(call.after == _ASSISTANT for call in self.calls)
         linked = self.start.parent_session is not None or self.start.link is not None
         return bool(self.calls) and not linked and (attempt or not again)
 
     def add(self, kind: str, payload: Any, row: int, seq: int | None) -> bool:
-        """False where the session is not plain."""
+        """Add an event. Returns False if the session is not plain."""
         match kind:
             case "model_call":
                 return self._add_call(payload, row, seq)
@@ -197,7 +197,7 @@ class PlainSession:
         return True
 
     def _add_ids(self, tokens: CallTokens) -> bool:
-        """False where they do not go on from those before, which are compared as texts."""
+        """Add ids, compared as text. Returns False if they do not continue earlier ones."""
         prompt, written = bytes(tokens.prompt_ids), bytes(tokens.completion_ids)
         before, begin = self._ids_before, b"[" + self._ids_before
         if not (prompt.startswith(begin) and written.startswith(b"[")):
@@ -236,8 +236,9 @@ def count_of(text: bytes) -> int:
 def read_plain(
     rows: pa.Table, redacted: pa.ChunkedArray, wanted: Collection[str], expected: ExpectedTokens
 ) -> Iterator[PlainSession]:
-    """Read those of the wanted sessions that are plain. `rows` are of segments of one tenant, in
-    order; `redacted` says in which of them something was masked."""
+    """Yield plain ones among wanted sessions.
+
+    `rows` are ordered rows of one tenant's segments, `redacted` masks those with redacted text."""
     masked = set(rows["session_id"].filter(redacted).unique().to_pylist())
     said = pc.is_in(rows["type"], pa.array(DECODERS, pa.string()))
     places = np.flatnonzero(said.to_numpy())
@@ -250,17 +251,17 @@ def read_plain(
         if (name := names[first]) not in wanted or name in masked:
             continue
         session = PlainSession(name)
-        told = zip(rows_of[first:end], kinds[first:end], seqs[first:end], strict=True)
-        if _tell(session, told, views) and session.is_plain and session.settle(expected):
+        own = zip(rows_of[first:end], kinds[first:end], seqs[first:end], strict=True)
+        if _add_events(session, own, views) and session.is_plain and session.finish(expected):
             yield session
 
 
-def _tell(
-    session: PlainSession, told: Iterable[tuple[int, str, int | None]], views: list[memoryview]
+def _add_events(
+    session: PlainSession, events: Iterable[tuple[int, str, int | None]], views: list[memoryview]
 ) -> bool:
-    """False as soon as it turns out not to be plain."""
+    """Add events. Returns False once the session turns out not to be plain."""
     try:
-        for row, kind, seq in told:
+        for row, kind, seq in events:
             decode = _DECODES.get(kind)
             if decode is None or not session.add(kind, decode(views[row]), row, seq):
                 return False

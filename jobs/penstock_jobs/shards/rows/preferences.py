@@ -1,8 +1,8 @@
-"""Preferences: of two answers to the same messages, the one that was wanted.
+"""Preferences: two answers to the same messages, one of them wanted.
 
-docs/shards.md says which there are. An edit is corrected where somebody else changed its text and
-left something in its place. What was taken back as a whole, put back to what was there before, or
-written anew by the agent is no correction, nor is text before or behind what the edit wrote.
+docs/shards.md lists the kinds. An edit is corrected if others changed its text and left something
+in its place. Reverting it as a whole is no correction, nor is a rewrite by the agent, nor is text
+before or behind the edit.
 """
 
 import json
@@ -30,12 +30,12 @@ from penstock_jobs.shards.conversation.conversation import (
 from penstock_jobs.shards.conversation.session_events import texts_within
 from penstock_jobs.shards.rows.token_credit import EditMark, call_of, credited_calls, edit_marks
 
-#: Where less is left of the changed text, by characters, it was taken back.
+#: If a smaller share of the changed characters is left, the edit was taken back.
 _LEFT_MIN = 0.2
 
 
 class CorrectedRange(NamedTuple):
-    """A stretch of an edit's text that the user changed, and what they left there."""
+    """A stretch of an edit's text that the user changed, and the text that they left."""
 
     start: int
     end: int
@@ -45,19 +45,19 @@ class CorrectedRange(NamedTuple):
 @dataclass(frozen=True)
 class Correction:
     edit: EditMark
-    #: What it put into the file: all of the file, or a region of it.
+    #: The new text of the edit: the whole file, or a region.
     after: str
     ranges: tuple[CorrectedRange, ...]
 
     @property
     def written(self) -> str:
-        """The lines from the first changed stretch to the last, as the agent wrote them."""
+        """Return lines from the first changed stretch to the last, as the agent wrote them."""
         start, end = self._lines
         return self.after[start:end]
 
     @property
     def left(self) -> str:
-        """The same, as the user left it."""
+        """Return the same lines as the user left them."""
         return self._corrected(*self._lines)
 
     @property
@@ -66,7 +66,7 @@ class Correction:
         if not self.after.endswith("\n", 0, last):
             last = self.after.find("\n", last) + 1 or len(self.after)
         first = self.after.rfind("\n", 0, first) + 1
-        # Where lines were only put in or taken out, one side is no text without those around them.
+        # Pure insertions or removals need the lines around them, or one side is empty.
         while not (ink(self.after[first:last]) and ink(self._corrected(first, last))):
             if (first, last) == (0, len(self.after)):
                 break
@@ -75,7 +75,7 @@ class Correction:
         return first, last
 
     def in_text(self, text: str) -> str | None:
-        """Put what the user left into a text. None where it does not hold what was changed."""
+        """Apply the correction to a text; None if the changed text is not in it."""
         if text and text.count(self.after) == 1:
             return text.replace(self.after, self._corrected(0, len(self.after)))
         if not text or self.after.count(text) != 1:
@@ -87,7 +87,7 @@ class Correction:
         return self._corrected(start, end)
 
     def in_json(self, text: str) -> str | None:
-        """Do the same within JSON, which stays as it was written around its texts."""
+        """Apply the correction within JSON, without re-encoding the rest."""
         try:
             document = msgspec.json.decode(text)
         except (msgspec.MsgspecError, RecursionError):
@@ -113,8 +113,7 @@ class Correction:
 def find_corrections(
     rows: pa.Table, tenant: str, as_of_us: int, *, horizon_s: int, chains: Mapping[str, str]
 ) -> dict[str, list[Correction]]:
-    """Find by session what had become of edits at the horizon. What the user did to an edit of a
-    parent is seen in its child."""
+    """Find corrections at the horizon by session. Observations of a whole chain count."""
     relations = Relations(chains={name: ChainMember(chain) for name, chain in chains.items()})
     columns = columns_of([all_rewards()["edit_persistence"]])
     bucket = as_bucket(rows, tenant, as_of_us, columns, relations)
@@ -133,19 +132,19 @@ def find_corrections(
 
 
 def _corrected_ranges(edit: TrackedEdit) -> tuple[CorrectedRange, ...]:
-    sighting = edit.sightings[0] if edit.sightings else None
-    if edit.problem or edit.made is None or sighting is None or sighting.home is None:
+    at_horizon = edit.horizon_states[0] if edit.horizon_states else None
+    if edit.problem or edit.made is None or at_horizon is None or at_horizon.home is None:
         return ()
-    if sighting.state != "scored" or sighting.reworked or edit.is_as_made(sighting):
+    if at_horizon.state != "scored" or at_horizon.reworked or edit.is_as_made(at_horizon):
         return ()
-    if ranges_now(edit, sighting) == [changed.before for changed in edit.ranges]:
+    if ranges_now(edit, at_horizon) == [changed.before for changed in edit.ranges]:
         return ()  # it was put back
     start = _start_of(edit, edit.made)
     ranges, written, left_text = [], "", ""
     for number, changed in enumerate(edit.ranges):
         key = edit.owner, number
-        made, now = edit.made.ranges.get(key), sighting.home.ranges.get(key)
-        left = None if made is None or now is None else _left(edit, made, now, sighting.home)
+        made, now = edit.made.ranges.get(key), at_horizon.home.ranges.get(key)
+        left = None if made is None or now is None else _left(edit, made, now, at_horizon.home)
         if start is None or made is None or left is None:
             return ()
         if left != changed.after:
@@ -159,7 +158,7 @@ def _corrected_ranges(edit: TrackedEdit) -> tuple[CorrectedRange, ...]:
 
 
 def _start_of(edit: TrackedEdit, made: FileState) -> int | None:
-    """Find where in the file the text of the edit begins."""
+    """Find the start of the edit's text in the file."""
     places = [
         made.ranges[edit.owner, n]
         for n in range(len(edit.ranges))
@@ -175,7 +174,7 @@ def _start_of(edit: TrackedEdit, made: FileState) -> int | None:
 def _left(
     edit: TrackedEdit, made: tuple[int, int], now: tuple[int, int], home: FileState
 ) -> str | None:
-    """Give what stands in the place of a stretch; None where another edit wrote some of it."""
+    """Return the text in place of a stretch; None if another edit wrote part of it."""
     runs = home.cut(*now)
     if any(run.owner not in (OTHERS, edit.owner) for run in runs):
         return None
@@ -184,7 +183,7 @@ def _left(
     before = [run for run in edit.made.cut(*made) if run.owner == edit.owner] if edit.made else []
     if own and before:
         (first, head), (last, tail) = own[0], own[-1]
-        # Where its first character still stands, what is before that was put there.
+        # If its first character remains, text before it was inserted.
         if head.origin == before[0].origin:
             start += sum(run.length for run in runs[:first])
         if tail.origin + tail.length == before[-1].origin + before[-1].length:
@@ -197,13 +196,13 @@ PreferenceKind = Literal["edited", "edited_text", "regenerated"]
 
 class Preference(msgspec.Struct, frozen=True):
     kind: PreferenceKind
-    #: So many messages of the row come before.
+    #: The number of messages before it in the row.
     prompt: int
     chosen: list[OpenAiMessage]
     rejected: list[OpenAiMessage]
 
     def is_end_of(self, messages: Sequence[OpenAiMessage]) -> bool:
-        """Whether the rejected answer stands in the row itself."""
+        """Whether the rejected answer is part of the row."""
         end = self.prompt + len(self.rejected)
         return messages[self.prompt : end] == self.rejected
 
@@ -218,8 +217,7 @@ class PreferenceFinder:
         corrections: Sequence[Correction] = (),
         origin: Conversation | None = None,
     ) -> None:
-        """`trained` are the numbers of the calls that are trained in any row of the session; a fork
-        was made from `origin`."""
+        """`trained` are calls that any row of the session trains; `origin` is a fork's source."""
         self._conversation = conversation
         self._told = conversation.messages
         self._trained = frozenset(trained)
@@ -232,7 +230,7 @@ class PreferenceFinder:
             self._corrections[call_of(calls, correction.edit)].append(correction)
 
     def of_row(self, shown: Sequence[ChatMessage], trained: Iterable[int]) -> str | None:
-        """Give JSON. `shown` are the row's messages, `trained` the numbers of its calls."""
+        """Encode preferences of a row with the messages `shown` and calls `trained`."""
         if not self._regenerations and not self._corrections and self._origin is None:
             return None
         own = frozenset(trained)
@@ -241,7 +239,7 @@ class PreferenceFinder:
         return msgspec.json.encode(pairs).decode() if pairs else None
 
     def _regenerated(self, places: Mapping[int, int]) -> Iterator[Preference]:
-        """A try stands in its own row if it is trained, else in that of what took its place."""
+        """Yield regenerations. A pair is in the try's row if trained, else in the replacement's."""
         for regeneration in self._regenerations:
             rejected, chosen = regeneration
             place = places.get(rejected if rejected in self._trained else chosen)
@@ -253,7 +251,7 @@ class PreferenceFinder:
                 yield from _pair(place, *sides)
 
     def _forked(self, places: Mapping[int, int]) -> Iterator[Preference]:
-        """Before, the user had let the model answer the same, and did not go on from it."""
+        """Yield a fork's answer against an answer that the user did not continue from."""
         start, origin = self._conversation.start, self._origin
         if origin is None or start.task_id is not None or start.group_id is not None:
             return
@@ -267,7 +265,7 @@ class PreferenceFinder:
             return
         refused, wanted = _answer(theirs[first:]), _answer(self._told[first:])
         if len(refused) < len(theirs) - first:
-            return  # somebody went on from it
+            return  # the user continued from it
         if not _is_cut_short(origin, refused) and not _is_cut_short(self._conversation, wanted):
             yield from _pair(place, wanted, refused)
 
@@ -295,7 +293,7 @@ class PreferenceFinder:
 
 
 def _answer(told: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """Give what was said first, before anybody asked for more."""
+    """Return the first answer, before further input."""
     answer: list[ChatMessage] = []
     for message in told:
         if message.role not in ("assistant", "tool") or message.regeneration is not None:
@@ -305,7 +303,7 @@ def _answer(told: Sequence[ChatMessage]) -> list[ChatMessage]:
 
 
 def _is_cut_short(conversation: Conversation, side: Sequence[ChatMessage]) -> bool:
-    """What was cut short is worse for another reason."""
+    """Whether an answer was cut short, which makes it worse for another reason."""
     calls = [message.call for message in side if message.call is not None]
     return not calls or is_cut_short(conversation, calls[-1])
 
@@ -319,7 +317,7 @@ def _pair(
 
 
 def _corrected(message: ChatMessage, correction: Correction) -> ChatMessage | None:
-    """Give the message with the text that the user left, where it holds the text of the edit."""
+    """Apply a correction to a message, if it holds the edit's text."""
     calls = []
     for call in message.tool_calls:
         arguments = correction.in_json(call.arguments)

@@ -1,7 +1,7 @@
-"""Rendering: messages as the tokens that a chat template and a tokenizer make of them.
+"""Rendering: messages as tokens, by a chat template and a tokenizer.
 
-They serve sessions for which no engine gave tokens, and are marked. A template that writes earlier
-messages in another way later, such as one that drops thoughts, begins a new branch there.
+Rendered rows are marked; they serve sessions without an engine's tokens. A template that renders
+earlier messages differently later, such as one that drops thoughts, begins a new branch there.
 """
 
 import atexit
@@ -40,13 +40,13 @@ atexit.register(_process.close)
 
 
 class TemplateLimitReached(PenstockError, exit_status=2):
-    """The chat template {template} was ended while {work}: {why}. Nothing was built. Mend the
-    template, or leave the session out by the recipe's query."""
+    """The chat template {template} was stopped while {work}: {why}. Nothing was built. Fix the
+    template, or exclude the session in the recipe's query."""
 
 
 class ChatTemplate:
     def __init__(self, text: str, where: str, *, process: TemplateProcess = _process) -> None:
-        """Raises InvalidInput, TemplateLimitReached."""
+        """Compile a template. Raises InvalidInput, TemplateLimitReached."""
         if len(text) > TEMPLATE_CHARS_MAX:
             why = f"it has {len(text)} characters, over the limit of {TEMPLATE_CHARS_MAX}"
             raise InvalidInput(what=f"The chat template {where}", why=why)
@@ -66,8 +66,9 @@ class ChatTemplate:
         special: tuple[str, ...] = (),
         session: str = "",
     ) -> list[TextDraft] | Refused:
-        """Give the texts of a context, up to the last message that the model wrote. `special` are
-        texts of special tokens. Raises TemplateLimitReached."""
+        """Render a context up to the last message that the model wrote.
+
+        `special` are texts of special tokens. Raises TemplateLimitReached."""
         written = [at for at, message in enumerate(messages) if message.written]
         if not written:
             return []
@@ -93,8 +94,9 @@ _FILE_BYTES_MAX = 256 * 1024 * 1024
 
 
 def open_renderer(tokenizer: Path, template: Path | None = None) -> "Renderer":
-    """Open a tokenizer.json and a file with the template, else Penstock's own. Raises InvalidInput,
-    which names the file, and ExtraMissing."""
+    """Open a tokenizer.json and a template, by default the shipped one.
+
+    Raises InvalidInput with the file's name, and ExtraMissing."""
     where = str(template or f"{DEFAULT_TEMPLATE} of Penstock")
     content = read_bounded(tokenizer, _FILE_BYTES_MAX, f"The tokenizer {tokenizer}")
     what, own = f"The chat template {where}", files("penstock_jobs.shards") / DEFAULT_TEMPLATE
@@ -107,7 +109,7 @@ def open_renderer(tokenizer: Path, template: Path | None = None) -> "Renderer":
 
 
 class Renderer:
-    """Made once a process: opening a tokenizer takes longer than rendering a session."""
+    """Renders sessions. Make one per process: opening a tokenizer is slow."""
 
     def __init__(self, template: ChatTemplate, tokenizer: bytes, where: str) -> None:
         """`tokenizer` is the content of a tokenizer.json. Raises InvalidInput, ExtraMissing."""
@@ -115,25 +117,26 @@ class Renderer:
         self._tokenizer = open_tokenizer(tokenizer, where)
         self.template_sha256 = template.sha256
         self.tokenizer_sha256 = hashlib.sha256(tokenizer).hexdigest()
-        #: Ids from this one on do not exist.
+        #: The number of ids.
         self.vocabulary: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
         added = self._tokenizer.get_added_tokens_decoder().values()
         special = [token for token in added if token.special]
         self._special = tuple(token.content for token in special)
-        # Special tokens that begin where their text does, longer ones before their beginnings.
+        # Special tokens that begin where their text does, longest first.
         loose = ("lstrip", "normalized", "single_word")
         exact = (each for each in special if not any(getattr(each, name) for name in loose))
         texts = sorted((token.content for token in exact), key=lambda text: (-len(text), text))
         self._borders = re.compile("|".join(map(re.escape, texts))) if texts else None
 
     def render(self, conversation: Conversation) -> SessionBranches:
-        """Make branches of what the model wrote here for the first time. A refused context is
-        a problem of its last message. Raises TemplateLimitReached."""
+        """Make branches of new text of the model.
+
+        A refused context is a problem of its last message. Raises TemplateLimitReached."""
         tools = None if conversation.tools is None else msgspec.json.decode(conversation.tools)
         drafts: list[_RenderedContext] = []
         problems: list[EventProblem] = []
         for number, context in enumerate(conversation.contexts):
-            # The model saw no try that was taken back when it wrote what took its place.
+            # The model did not see replaced tries.
             messages = [own for own in context.messages if own.regeneration is None]
             texts = self._template.drafts(
                 messages, tools, special=self._special, session=conversation.session_id
@@ -147,7 +150,7 @@ class Renderer:
         return SessionBranches(branches, problems)
 
     def encode(self, text: str) -> tuple[Ids, Ids, Ids]:
-        """Give the ids, and where each begins and ends in the text."""
+        """Return ids, and their starts and ends in the text."""
         ids, extents = [np.empty(0, np.int32)], [np.empty((0, 2), np.int32)]
         for start, end in self._pieces(text):
             encoding = self._tokenizer.encode(text[start:end], add_special_tokens=False)
@@ -158,8 +161,7 @@ class Renderer:
         return np.concatenate(ids), all_extents[:, 0], all_extents[:, 1]
 
     def _pieces(self, text: str) -> Iterator[tuple[int, int]]:
-        """Cut before special tokens, over which no other reaches: what the library makes of a token
-        takes hundreds of bytes."""
+        """Cut before special tokens, which no token spans: the library needs much memory."""
         start = 0
         while len(text) - start > _PIECE_CHARS and self._borders is not None:
             border = self._borders.search(text, start + _PIECE_CHARS)
@@ -200,7 +202,7 @@ class Renderer:
 
 
 class _RenderedContext(NamedTuple):
-    """A branch, as text, of the context with this number."""
+    """A branch as text, with the number of its context."""
 
     context: int
     messages: Sequence[ChatMessage]
@@ -208,7 +210,7 @@ class _RenderedContext(NamedTuple):
 
 
 def open_tokenizer(content: bytes, where: str) -> "Tokenizer":
-    """Raises InvalidInput, ExtraMissing."""
+    """Open a tokenizer. Raises InvalidInput, ExtraMissing."""
     try:
         from tokenizers import Tokenizer
     except ImportError as error:
@@ -217,7 +219,7 @@ def open_tokenizer(content: bytes, where: str) -> "Tokenizer":
         tokenizer = Tokenizer.from_buffer(content)
     except Exception as error:  # the library raises nothing narrower
         raise InvalidInput(what=f"The tokenizer {where}", why=str(error)) from error
-    # Nothing is cut or filled up, and the template alone says which tokens stand at the ends.
+    # No truncation, padding or added tokens: the template alone decides.
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.post_processor = None

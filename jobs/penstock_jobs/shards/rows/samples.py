@@ -1,6 +1,6 @@
-"""Samples: the rows of a shard that sessions become, a row for each branch, as columns.
+"""Samples: rows of a shard from sessions, one for each branch, as columns.
 
-Rewards, advantages and the split are not filled in here: the plan sets them.
+The plan sets rewards, advantages and the split later.
 """
 
 import hashlib
@@ -37,10 +37,10 @@ from penstock_jobs.shards.rows.rendered_branches import Renderer
 from penstock_jobs.shards.rows.token_credit import RolloutRow, TokenRewards
 
 SampleRefusal = Literal[
-    "no_engine_tokens",  # ids are demanded, and no call has any
-    "redacted_tokens",  # ids are demanded, and redaction took them out
-    "broken_tokens",  # all that it has are broken
-    "nothing_written",  # nothing in it was written by the model here for the first time
+    "no_engine_tokens",  # ids are required, but no call has any
+    "redacted_tokens",  # ids are required, but redaction removed them
+    "broken_tokens",  # all of its tokens are broken
+    "nothing_written",  # the model wrote nothing new in it
     "template_refused",
     "too_long",
     "too_many_branches",
@@ -52,14 +52,13 @@ _ROUTE_FIELDS = ("layers", "topk", "dtype", "start")
 
 
 class TokenizerMismatch(PenstockError, exit_status=2):
-    """The engine's tokens of {whose} are not of the recipe's tokenizer: {why}. Nothing was built:
-    rendered anew as text, a session holds no token that the model wrote, and no log-probability.
-    Name the engine's tokenizer.json under [tokens], or have such sessions rendered by
-    `other_tokenizer = "render"` there."""
+    """The engine's tokens of {whose} do not fit the recipe's tokenizer: {why}. Nothing was built:
+    a rendered session would lose the model's own tokens and log-probabilities. Set the engine's
+    tokenizer.json in [tokens], or allow rendering by `other_tokenizer = "render"` there."""
 
 
 class LeftOutBranches(NamedTuple):
-    """A session, or some branches of it."""
+    """A left-out session, or some of its branches."""
 
     session_id: str
     reason: SampleRefusal
@@ -67,16 +66,16 @@ class LeftOutBranches(NamedTuple):
 
 
 class SampleRows:
-    """Takes in chains, and gives the rows that they become."""
+    """Collects chains and makes their rows."""
 
     def __init__(self, tokens: Tokens, renderer: Renderer | None = None) -> None:
-        """Raises InvalidInput."""
+        """Raises InvalidInput without a renderer that `tokens` needs."""
         if renderer is None and tokens.source != "engine":
             why = f"source is {tokens.source!r}, and there is no tokenizer to render with"
             raise InvalidInput(what="The recipe's [tokens]", why=why)
         self.left_out: list[LeftOutBranches] = []
         self.problems: list[tuple[str, EventProblem]] = []
-        #: Rendered sessions whose engine gave ids that the tokenizer does not have.
+        #: Rendered sessions whose engine reported ids beyond the tokenizer's.
         self.strange: list[str] = []
         self._tokens = tokens
         self._renderer = renderer
@@ -97,8 +96,9 @@ class SampleRows:
         corrections: Mapping[str, Sequence[Correction]] = MappingProxyType({}),
         origins: Mapping[str, Conversation] = MappingProxyType({}),
     ) -> None:
-        """Add all sessions of a chain; rows come of those that are `chosen`, else of all. `credit`
-        gives their token rewards. Raises TokenizerMismatch."""
+        """Add all sessions of a chain. Only `chosen` ones get rows, by default all.
+
+        `credit` computes token rewards. Raises TokenizerMismatch."""
         places = order_chain(conversations)
         if not places:
             return
@@ -117,7 +117,7 @@ class SampleRows:
             session = conversation.session_id
             if chosen is None or session in chosen:
                 shared |= {"consent": consents.get(session, UNKNOWN), "chain_pos": chain_pos}
-                # Whoever goes on from a session has read what was masked in it.
+                # A continuing session has read what was redacted in earlier ones.
                 conversation = replace(conversation, redacted_from_us=redacted_from_us)  # noqa: PLW2901
                 sources = corrections.get(session, ()), origins.get(session)
                 self._add(conversation, shared, last_sample.get(parent or ""), sources)
@@ -131,7 +131,7 @@ class SampleRows:
                     row["token_rewards"] = rewards
 
     def table(self) -> pa.Table:
-        """Give SHARD_ROWS in the order in which they came."""
+        """Make SHARD_ROWS in the order of addition."""
         columns: dict[str, pa.Array] = {
             name: _numbers(name, [getattr(branch, name) for branch in self._branches])
             for name in ("input_ids", "loss_mask", "rollout_logprobs")
@@ -151,8 +151,9 @@ class SampleRows:
         return pa.table(columns, schema=SHARD_ROWS)
 
     def routes(self, plain: pa.ChunkedArray | None = None) -> pa.Table | None:
-        """Give ROUTE_ROWS, for each sample one; None if none has experts. The first are of `plain`
-        samples, which have none."""
+        """Make ROUTE_ROWS, one for each sample; None without any experts.
+
+        Rows of `plain` samples, which have none, come first."""
         if all(branch.routes is None for branch in self._branches):
             return None
         rows = [{"sample_id": sample} for sample in ([] if plain is None else plain.to_pylist())]
@@ -183,7 +184,7 @@ class SampleRows:
         texts = _RowTexts(conversation, PreferenceFinder(conversation, trained, *sources))
         sample_ids: dict[int, str] = {}
         for index, (number, branch) in enumerate(fitting):
-            # The branch that it forked from, or the next before that of which there is a row.
+            # The nearest ancestor branch that has a row.
             origin = branch.parent
             while origin is not None and origin not in sample_ids:
                 origin = branches[origin].parent
@@ -221,7 +222,7 @@ class SampleRows:
                 )
                 return "no_engine_tokens" if written else "nothing_written"
             self._check_tokenizer(session, {problem.kind for problem in from_engine.problems})
-        assert self._renderer is not None  # the constructor saw to it
+        assert self._renderer is not None  # checked by the constructor
         rendered = self._renderer.render(conversation)
         self.problems += [(session, problem) for problem in rendered.problems]
         if any(branch.calls for branch in rendered.branches):
@@ -232,11 +233,11 @@ class SampleRows:
         if "ids_out_of_range" in problems:
             self.strange.append(session)
         if "other_tokenizer" in problems and self._tokens.other_tokenizer == "refuse":
-            why = f"theirs has another digest than {self.expected.tokenizer}"
+            why = f"its digest is not {self.expected.tokenizer}"
             raise TokenizerMismatch(whose=f"the session {session}", why=why)
 
     def _fitting(self, session: str, branches: list[Branch]) -> list[tuple[int, Branch]]:
-        """Choose those that something is trained of, with their numbers among all."""
+        """Return short enough branches with trained calls, with their numbers."""
         limit = self._tokens.max_length
         short = [each for each in enumerate(branches) if len(each[1].input_ids) <= limit]
         if len(short) < len(branches):
@@ -247,7 +248,7 @@ class SampleRows:
     def _branch_columns(self, conversation: Conversation, branch: Branch) -> dict[str, Any]:
         call = conversation.calls[branch.calls[-1]]
         end = sequence_end(conversation, branch.calls[-1])
-        # Why something that a model said is not trained here or anywhere.
+        # Why some answer is not trained.
         mask_reason = "broken_calls" if branch.problems else None
         if any("copied" in other.flags for other in conversation.calls):
             mask_reason = "copied"
@@ -289,15 +290,14 @@ def sample_id(session: str, branch: int, ids: Ids, mask: NDArray[np.uint8]) -> s
 
 
 def tokenizer_names(named: str, expected: ExpectedTokens, tokens: Tokens) -> tuple[str, str | None]:
-    """Give the digest and the name of a row's tokenizer. Where an engine gives no digest, the
-    recipe's counts."""
+    """Return digest and name of a row's tokenizer; the recipe's, if an engine has no digest."""
     if is_digest(named):
         return named, tokens.tokenizer
     return expected.tokenizer or named or UNKNOWN, named or tokens.tokenizer
 
 
 class _RowTexts:
-    """The messages of a session's rows. What several branches have is encoded once."""
+    """Encodes messages of a session's rows. Shared messages are encoded once."""
 
     def __init__(self, conversation: Conversation, preferences: PreferenceFinder) -> None:
         self._conversation = conversation
@@ -305,8 +305,9 @@ class _RowTexts:
         self._encoded: dict[tuple[int, int, bool], bytes] = {}
 
     def of_branch(self, branch: Branch) -> dict[str, str | None]:
-        """Give columns as JSON: messages from the context of the first call up to the last that is
-        trained. Tries that were taken back are only in rows where they are trained."""
+        """Encode columns: messages from the first call's context to the last trained one.
+
+        A replaced try is only in rows that train it."""
         contexts = [self._conversation.calls[number].context for number in branch.calls]
         trained, pieces = frozenset(branch.calls), []
         shown: list[ChatMessage] = []
@@ -357,7 +358,7 @@ def record_lists(name: str, values: Sequence[Sequence[tuple[Any, ...]] | None]) 
 def _offsets(
     values: Sequence[Any], kind: type[np.signedinteger[Any]]
 ) -> tuple[pa.Array, pa.Array | None]:
-    """Say where values begin and end, and which are null, if any is."""
+    """Return offsets of values, and a null mask if any is null."""
     lengths = [0 if value is None else len(value) for value in values]
     offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(kind)
     nulls = [value is None for value in values]

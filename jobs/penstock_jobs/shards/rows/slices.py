@@ -49,11 +49,11 @@ from penstock_jobs.shards.selection.plan import left_out_rows
 
 _ORDER = [(name, "ascending") for name in SORTED_BY]
 _GROUPS_BYTES_MAX = 64 * MIB
-#: The columns of a sample that the plan decides, by their names there.
+#: Columns of samples that the plan decides, with their names in the plan.
 _PLANNED = {name: name for name in ("group_id", "reward", "advantage", "split")}
 _PLANNED |= {"reward_components": "components", "loss_weight": "weight"}
 _CREDITED = ["session_id", "chain", "reward", "credits"]
-#: What the manifest is made of, and of these the columns of a few texts.
+#: Columns for the manifest, and those with few distinct texts.
 _COUNTED = ["session_id", "n_tokens", "min_policy_version", "max_policy_version"]
 _FEW = ["status", "token_source", "tokenizer_sha256", "template_sha256"]
 
@@ -62,18 +62,18 @@ _FEW = ["status", "token_source", "tokenizer_sha256", "template_sha256"]
 class SliceTask:
     settings: Settings = field(repr=False)  # addresses may hold passwords
     owner: str = field(repr=False)
-    #: The parts lie here until the shard is published.
+    #: The folder of parts until the shard is published.
     folder: str
     limits: PartLimits
     tokens: Tokens
-    #: Of the recipe: its tokenizer and template are relative to it.
+    #: The recipe's folder, to which tokenizer and template are relative.
     directory: Path
-    #: Rows of `ShardPlan.chosen` of whole groups, and what is known of the sessions to read.
+    #: Rows of `ShardPlan.chosen` of whole groups, and facts of sessions to read.
     chosen: pa.Table = field(repr=False)
     bucket: Bucket
     chains: Mapping[str, str] = field(repr=False)
     consents: Mapping[str, str] = field(repr=False)
-    copies: Mapping[str, frozenset[str]] = field(repr=False)
+    repeated_events: Mapping[str, frozenset[str]] = field(repr=False)
     tenant: str
     preferences: Preferences
     as_of_us: int
@@ -85,15 +85,16 @@ class SliceResult:
     samples: pa.Table
     left_out: pa.Table
     branches_left_out: Counter[str]
-    #: With events, by kind. Their sessions may have rows all the same.
+    #: Counts by kind of problems with events. Their sessions may have rows.
     problems: Counter[str]
-    #: Rendered sessions whose engine gave ids that the tokenizer does not have.
+    #: Rendered sessions whose engine reported ids beyond the tokenizer's.
     strange: list[str]
 
 
 def make_slice(task: SliceTask) -> SliceResult:
-    """Runs on a worker; again it writes the same bytes to the same names. Raises ShardInvalid, and
-    what reading and rendering raise."""
+    """Make a slice on a worker. A repeated run writes the same bytes to the same names.
+
+    Raises ShardInvalid, and what reading and rendering raise."""
     with Lake(task.settings) as lake:
         columns = None if task.preferences.edits else COLUMNS
         rows = read_bucket(lake, task.bucket, columns, groups_of_build(task.owner))
@@ -139,7 +140,7 @@ def make_slice(task: SliceTask) -> SliceResult:
 
 
 def slice_samples(task: SliceTask, rows: pa.Table) -> tuple[SampleRows, pa.Table]:
-    """Give what becomes of sessions that are read as conversations, and the rows of plain ones."""
+    """Return samples of conversations, and rows of plain sessions."""
     samples = SampleRows(task.tokens, _renderer(task.tokens, task.directory))
     corrections: dict[str, list[Correction]] = {}
     if task.preferences.edits:
@@ -154,7 +155,7 @@ def slice_samples(task: SliceTask, rows: pa.Table) -> tuple[SampleRows, pa.Table
         members = Counter(task.chains.values())
         alone = {name for name in credits.chains if task.chains[name] == name}
         alone = {name for name in alone if members[name] == 1}
-        wanted = alone - task.copies.keys() - corrections.keys()
+        wanted = alone - task.repeated_events.keys() - corrections.keys()
         makers = PlainRows(samples.expected, task.tokens, task.consents, credits.of_plain)
         plain = makers.of(rows, redacted, wanted)
     is_plain = pc.is_in(rows["session_id"], plain["session_id"].combine_chunks())
@@ -166,10 +167,12 @@ def slice_samples(task: SliceTask, rows: pa.Table) -> tuple[SampleRows, pa.Table
 
     def read(session: str) -> Conversation:
         known = events.get(session)
-        if known is None:  # a fork may have been made from a plain one
+        if known is None:  # the origin of a fork may be plain
             own = rows.filter(pc.equal(rows["session_id"], session))
             known = events_by_session(own).get(session, [])
-        return read_conversation(session, known, copied=task.copies.get(session, frozenset()))
+        return read_conversation(
+            session, known, copied=task.repeated_events.get(session, frozenset())
+        )
 
     for chain in sorted(chains):
         conversations = [read(session) for session in chains[chain]]
@@ -188,7 +191,7 @@ def slice_samples(task: SliceTask, rows: pa.Table) -> tuple[SampleRows, pa.Table
 
 
 class _SliceCredits:
-    """What edits and turns added to the rewards of a slice's chosen sessions."""
+    """Credits of edits and turns in the rewards of a slice's chosen sessions."""
 
     def __init__(self, chosen: pa.Table, rows: pa.Table) -> None:
         sessions, chains, rewards, credits = (
@@ -209,7 +212,7 @@ class _SliceCredits:
         return partial(rollout_rewards, **facts)
 
     def of_plain(self, session: PlainSession, ends: Sequence[int]) -> TokenRewards | None:
-        """`ends` are those of what its calls wrote."""
+        """Compute token rewards. `ends` are the ends of completions."""
         name = session.session_id
         reward = self._rewards[self.chains[name]]
         if reward is None:
@@ -228,7 +231,7 @@ class _SliceCredits:
 
 @lru_cache(maxsize=1)
 def groups_of_build(_owner: str) -> RowGroupMemory:
-    """A worker's, from slice to slice."""
+    """Return the row groups that a worker keeps between slices."""
     return RowGroupMemory(_GROUPS_BYTES_MAX)
 
 
@@ -247,7 +250,7 @@ def _collector_paused() -> Iterator[None]:
 
 @cache
 def _renderer(tokens: Tokens, directory: Path) -> Renderer | None:
-    """Opening a tokenizer takes longer than rendering a session."""
+    """Open the renderer once: opening a tokenizer is slow."""
     if tokens.tokenizer is None:
         return None
     template = directory / tokens.template if tokens.template else None

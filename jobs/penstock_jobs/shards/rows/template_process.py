@@ -1,9 +1,8 @@
-"""Chat templates as jinja2 runs them, in a process whose CPU time and memory the kernel bounds: a
-template is somebody else's program.
+"""Chat templates in jinja2, run in a process with limits on CPU time and memory.
 
-There is one process for all templates, started with the first. It gets a template and a context,
-and answers with texts. What the model wrote is what stands in `generation` blocks; without them,
-the text is rendered up to each of its messages and behind it.
+A template is untrusted code. One process serves all templates. It gets a template and a context and
+answers with texts. The model's text is in `generation` blocks; without them, the text is rendered
+up to each of its messages and behind it.
 """
 
 import json
@@ -35,14 +34,14 @@ from penstock.backends.execution.confinement import (
 )
 from penstock.backends.execution.guarded_process import Channel, GuardedProcess, describe_status
 
-#: What the code of a template may raise when it meets messages that it was not made for.
+#: Errors of templates on unexpected messages.
 TEMPLATE_FAILURES = (
     TemplateError, TypeError, ValueError, LookupError, AttributeError, ArithmeticError,
     RecursionError,
 )  # fmt: skip
-#: A name that no template can say.
+#: A name that no template can use.
 _MARKS = "generation marks"
-#: Characters that never stand in text.
+#: Pairs of characters that never occur in text.
 _MARK_PAIRS = [(chr(code), chr(code + 1)) for code in range(0xFDD0, 0xFDF0, 2)]
 
 Messages = Sequence[Mapping[str, Any]]
@@ -50,11 +49,11 @@ Extents = list[tuple[int, int]]
 
 
 class TextTooLong(Exception):
-    """A template wrote more than it may."""
+    """A template wrote too much."""
 
 
 class TextDraft(msgspec.Struct):
-    """A branch, as text: which messages the model wrote, and where each starts and ends."""
+    """A branch as text, with the places of messages that the model wrote."""
 
     text: str = ""
     pieces: list[tuple[int, int, int]] = []
@@ -65,7 +64,7 @@ class TextDraft(msgspec.Struct):
 
 
 class RawObject(dict[str, Any]):
-    """Arguments that templates may go through, and that `tojson` writes as the model did."""
+    """Arguments as an object for templates. `tojson` writes the model's own text."""
 
     def __init__(self, text: str, value: dict[str, Any]) -> None:
         super().__init__(value)
@@ -73,14 +72,13 @@ class RawObject(dict[str, Any]):
 
 
 class RawText(str):
-    """Arguments that are no object: `tojson` writes them as they are."""
+    """Arguments that are not an object. `tojson` writes them unchanged."""
 
     __slots__ = ()
 
 
 def template_message(form: dict[str, Any]) -> dict[str, Any]:
-    """Change a message as templates expect it: arguments are objects, and some call what the model
-    thought `thinking`."""
+    """Adapt a message to templates: arguments as objects, and reasoning also as `thinking`."""
     if (reasoning := form.get("reasoning_content")) is not None:
         form["thinking"] = reasoning
     for call in form.get("tool_calls", ()):
@@ -96,11 +94,11 @@ def template_message(form: dict[str, Any]) -> dict[str, Any]:
 
 class CompiledTemplate:
     def __init__(self, source: str, chars_max: int) -> None:
-        """Raises TemplateError and RecursionError."""
+        """Compile. Raises TemplateError and RecursionError."""
         environment = _Environment()
         self._template: Template = environment.from_string(source)
         self._chars_max = chars_max
-        #: Whether it says itself what the model writes.
+        #: Whether the template has `generation` blocks.
         self.marks_generation = environment.marks_generation
 
     def render(
@@ -111,8 +109,9 @@ class CompiledTemplate:
         prompt: bool = False,
         marks: tuple[str, str] = ("", ""),
     ) -> str:
-        """Render, as a `prompt` up to where the model begins to write. `marks` stand around the
-        `generation` blocks. Raises TEMPLATE_FAILURES, TextTooLong."""
+        """Render messages, with `prompt` up to where the model begins to write.
+
+        `marks` enclose `generation` blocks. Raises TEMPLATE_FAILURES, TextTooLong."""
         values = {"messages": messages, "tools": tools, "documents": None, _MARKS: marks}
         values |= {"raise_exception": _raise, "add_generation_prompt": prompt}
         text = self._template.render(values)
@@ -123,20 +122,21 @@ class CompiledTemplate:
     def drafts(
         self, messages: Messages, written: Sequence[int], tools: Any, special: tuple[str, ...]
     ) -> list[TextDraft]:
-        """Give the texts in which the model wrote these messages. `special` are texts of special
-        tokens. Raises TEMPLATE_FAILURES, TextTooLong."""
+        """Render texts in which the model wrote these messages.
+
+        `special` are texts of special tokens. Raises TEMPLATE_FAILURES, TextTooLong."""
         if self.marks_generation and (draft := self._marked(messages, written, tools)):
             return [draft]
         drafts: list[TextDraft] = []
         chars = 0
         for at in written:
             text, start = self._up_to(messages, at, tools)
-            # The model writes the token that ends its turn, and no white space behind it.
+            # The model writes the end token, but no white space after it.
             piece = text[start:]
             stripped = piece.rstrip()
             end = start + len(stripped if stripped.endswith(special) else piece)
             if end == start:
-                continue  # nothing that this template shows
+                continue  # the template hides it
             if not drafts or not text[:start].startswith(drafts[-1].text):
                 drafts.append(TextDraft())
             chars += end - len(drafts[-1].text)
@@ -146,8 +146,7 @@ class CompiledTemplate:
         return drafts
 
     def _marked(self, messages: Messages, written: Sequence[int], tools: Any) -> TextDraft | None:
-        """None where its blocks cannot be believed: there has to be one for each message of the
-        model, with all that it thought."""
+        """Render by `generation` blocks; None unless each answer has one, with its reasoning."""
         text, extents = self._render_marked(messages, tools)
         answers = [at for at, form in enumerate(messages) if form["role"] == "assistant"]
         blocks = [(at, *extent) for at, extent in zip(answers, extents, strict=False)]
@@ -164,11 +163,11 @@ class CompiledTemplate:
         return draft
 
     def _render_marked(self, messages: Messages, tools: Any) -> tuple[str, Extents]:
-        """Give the text, and where its `generation` blocks start and end."""
+        """Return the text and the extents of its `generation` blocks."""
         content = json.dumps([messages, tools], ensure_ascii=False)
         unused = [pair for pair in _MARK_PAIRS if not any(mark in content for mark in pair)]
         if not unused:
-            raise ValueError("the messages hold all characters that never stand in text")
+            raise ValueError("the messages hold all reserved characters")
         marks = unused[0]
         pieces: list[str] = []
         extents: Extents = []
@@ -182,16 +181,16 @@ class CompiledTemplate:
         return "".join(pieces), extents
 
     def _up_to(self, messages: Messages, at: int, tools: Any) -> tuple[str, int]:
-        """Give the text up to this message, and where the model began to write."""
+        """Return the text up to a message, and where the model began to write."""
         text = self.render(messages[: at + 1], tools)
         prompt = self.render(messages[:at], tools, prompt=True)
         if text.startswith(prompt):
             return text, len(prompt)
-        # It asks with something else than it shows, such as a thought that is dropped later: what
-        # both have was not written by the model.
+        # The prompt differs from the shown text, as with dropped thoughts. The common beginning was
+        # not written by the model.
         before = self.render(messages[:at], tools)
         if not text.startswith(before):
-            raise ValueError("what stands before a message depends on the message")
+            raise ValueError("the text before a message depends on the message")
         ends = range(1, min(len(text), len(prompt)) + 1)
         return text, bisect_left(ends, True, key=lambda end: text[:end] != prompt[:end])
 
@@ -229,7 +228,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Write JSON without the escapes of HTML. Arguments of tools stay as sent."""
+    """Write JSON without HTML escapes. Arguments of tools stay as sent."""
     if isinstance(value, RawText):
         return str(value)
     if isinstance(value, RawObject) and indent is None and separators is None and not sort_keys:
@@ -246,24 +245,24 @@ def _raise(message: str) -> NoReturn:
 # The process
 
 
-#: For one context of a conversation, and for compiling a template.
+#: CPU time for one context, or for compiling a template.
 CPU_SECONDS_MAX = 30
-#: Beside what the process needs for itself.
+#: Memory beyond the process's own needs.
 MEMORY_BYTES_MAX = 1 << 30
 TEXT_CHARS_MAX = 32 << 20
 _ANSWER_BYTES_MAX = 4 * TEXT_CHARS_MAX + (1 << 20)
-#: What is kept of what a template says when it fails.
+#: Characters kept of a template's error.
 _FAILURE_CHARS_MAX = 200
 _COMPILED_MAX = 8
-#: The time of a whole build is nobody's limit.
+#: The whole lifetime is practically unlimited.
 _LIFETIME_CPU_SECONDS = 1 << 30
 _OPEN_FILES_MAX = 64
-#: What jinja2 loads late, when a template fails, is loaded before files are out of reach.
+#: Loads what jinja2 imports lazily, before files are out of reach.
 _EXERCISE = "{% for a in messages %}{{ a.b.c | tojson }}{% endfor %}"
 
 
 class DraftRequest(NamedTuple):
-    """Without messages, only whether the template can be compiled."""
+    """A context to render. Without messages the template is only compiled."""
 
     source: str
     chars_max: int = TEXT_CHARS_MAX
@@ -291,11 +290,11 @@ _decoder = msgspec.msgpack.Decoder(Answer)
 
 
 class LimitReached(Exception):
-    """The process was over a limit, which this names."""
+    """The process exceeded a limit, named here."""
 
 
 class TemplateProcess:
-    """May be asked from any thread."""
+    """The process of templates. Safe between threads."""
 
     def __init__(
         self, *, cpu_seconds: float = CPU_SECONDS_MAX, memory_bytes: int = MEMORY_BYTES_MAX
@@ -317,7 +316,7 @@ class TemplateProcess:
                 answer: Answer = _decoder.decode(channel.receive(_ANSWER_BYTES_MAX))
             except (EOFError, OSError, msgspec.MsgspecError) as error:
                 raise LimitReached(self._why(self._stop(1.0))) from error
-            except BaseException:  # an answer that nobody reads must not be taken for the next one
+            except BaseException:  # an unread answer must not be taken for the next one
                 self._stop()
                 raise
             if isinstance(answer, OutOfMemory):
@@ -369,7 +368,7 @@ def _answer(request: DraftRequest) -> Drafts | Refused:
         messages: Messages = [template_message(form) for form in request.messages]
         drafts = template.drafts(messages, request.written, request.tools, request.special)
         for draft in drafts:
-            draft.text.encode()  # half characters are no text
+            draft.text.encode()  # refuses lone surrogates
         return Drafts(drafts, template.marks_generation)
     except TextTooLong:
         return Refused(f"it wrote more than {request.chars_max} characters")

@@ -1,9 +1,9 @@
-"""Token rewards: the reward of a rollout, spread over the tokens that it was given for.
+"""Token rewards: the reward of a rollout, distributed over tokens.
 
-A definition's reward is a weighted sum of rewards of edits and turns. The share of an edit stands
-at the last token of the call that made it, that of a turn at the last token that the model wrote in
-it. The rest stands at the rollout's last token: what is of the whole session, what was cut off, and
-the whole reward where a rule decided. So token rewards add up to the reward.
+A definition's reward is a weighted sum of rewards of edits and turns. The share of an edit goes to
+the last token of the call that made it, the share of a turn to its last token by the model. The
+rest goes to the rollout's last token: rewards of the whole session, clipped amounts, and the whole
+reward if a rule decided. So token rewards add up to the reward.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ from penstock_jobs.rewards.rows import row_tuples
 from penstock_jobs.rewards.texts.trail import EditNames
 from penstock_jobs.shards.conversation.conversation import Conversation
 from penstock_jobs.shards.rows.engine_branches import Branch
-from penstock_jobs.shards.selection.dictionary_codes import numbers_in, places_among
+from penstock_jobs.shards.selection.dictionary_codes import codes_of, positions_in
 from penstock_jobs.shards.selection.planned_sessions import PlannedSessions, portions_of
 
 SPAN_CREDITS = pa.list_(
@@ -31,22 +31,22 @@ TokenRewards = tuple[tuple[int, float], ...]
 _DUST = 1e-9
 
 
-# What edits and turns add to a reward
+# Credits of edits and turns
 
 
 def all_span_credits(
     chosen: pa.Table, rows: pa.Table, definition: Definition, planned: PlannedSessions
 ) -> pa.ChunkedArray:
-    """Find the credits of any number of sessions, in the order of a shard, a portion at a time."""
-    chains = numbers_in(chosen["chain"])
+    """Compute credits of sessions in the order of a shard, a portion at a time."""
+    chains = codes_of(chosen["chain"])
     starts = np.flatnonzero(np.diff(chains, prepend=-1))
-    numbers = places_among(planned.ids, rows["session_id"])
+    numbers = positions_in(planned.ids, rows["session_id"])
     rows, numbers = rows.filter(pa.array(numbers >= 0)), numbers[numbers >= 0]
     all_chains = planned.chains()
     of_rows = all_chains.take(pa.array(numbers))
     places_of_chains = np.full(len(all_chains.dictionary), -1)
     places_of_chains[chains[starts]] = np.arange(len(starts))
-    places = places_of_chains[numbers_in(of_rows)]
+    places = places_of_chains[codes_of(of_rows)]
     order = np.argsort(places, kind="stable")
     rows, of_rows, places = rows.take(order), of_rows.take(order), places[order]
     credits = [pa.array([], SPAN_CREDITS)]
@@ -62,7 +62,8 @@ def all_span_credits(
 def span_credits(
     chosen: pa.Table, rows: pa.Table, definition: Definition, chains: Mapping[str, str]
 ) -> pa.Array:
-    """Say for each row of CHOSEN_ROWS what its edits and turns added to the reward of its chain.
+    """Compute for each row of CHOSEN_ROWS the credits of its edits and turns.
+
     `rows` are scored rewards of all sessions of these chains."""
     horizons = {term.reward.name: term.horizon_s for term in definition.counted()}
     parts: defaultdict[tuple[str, str], list[tuple[Any, ...]]] = defaultdict(list)
@@ -85,7 +86,7 @@ def span_credits(
 
 
 def _factors(definition: Definition, components: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Say by how much the combined reward grows with each of its parts."""
+    """Return the derivative of the combined reward by each part."""
     clips = {term.reward.name: term.clip for term in definition.terms}
     values = {part["name"]: part["value"] for part in components}
     weights = {part["name"]: part["weight"] for part in components}
@@ -102,24 +103,24 @@ def _factors(definition: Definition, components: Iterable[Mapping[str, Any]]) ->
 
 
 def _kept(value: float, clip: Bounds) -> float:
-    """Which share of a value is left when it is clipped."""
+    """Return the share of a value that clipping leaves."""
     if clip is None or not value:
         return 1.0
     return min(max(value, clip[0]), clip[1]) / value
 
 
 def _shares(parts: Sequence[tuple[Any, ...]]) -> Iterable[tuple[Any, ...]]:
-    """Put their share of the whole in the place of weights. Without weights a mean is plain."""
+    """Replace weights by shares; equal shares if all weights are 0."""
     total = sum(weight for *_, weight in parts)
     for *part, weight in parts:
         yield (*part, weight / total if total else 1 / len(parts))
 
 
-# Where they stand
+# Places of credits
 
 
 class EditMark(NamedTuple):
-    """An edit by the name that rewards give it, and the call that made it, if it says so."""
+    """An edit, by its name in rewards, with the id of its call if known."""
 
     name: str
     call_id: str | None
@@ -136,7 +137,7 @@ _decoder = msgspec.json.Decoder(_EditPayload)
 
 
 def edit_marks(rows: pa.Table) -> dict[str, list[EditMark]]:
-    """By session, of rows of segments."""
+    """Collect edits by session from rows of segments."""
     rows = rows.filter(pc.equal(rows["type"], "edit"))
     moments = rows["ts"].cast(pa.int64()).to_pylist()
     columns = (rows[name].to_pylist() for name in ("seq", "session_id", "event_id"))
@@ -160,8 +161,7 @@ def _moment(ts_us: int, seq: int | None) -> tuple[int, float]:
 
 
 class CreditedCall(NamedTuple):
-    """A model call by what an edit may name it by, and where its last token is trained, if at all:
-    the row of the rollout, and the place in it."""
+    """A model call with its ids, and row and place of its last trained token, if any."""
 
     ids: Sequence[str | None]
     ts_us: int
@@ -171,8 +171,9 @@ class CreditedCall(NamedTuple):
 
 
 def call_of(calls: Iterable[CreditedCall], mark: EditMark) -> int:
-    """Find the number of the call that made an edit: by its id or that of a tool's call in it, else
-    the last before the edit. −1: none."""
+    """Find the call that made an edit: by id, or by a tool call's id, else the last before it.
+
+    Returns its number, −1 for none."""
     last = -1
     for number, call in enumerate(calls):
         if mark.call_id is not None and mark.call_id in call.ids:
@@ -207,7 +208,7 @@ def credited_calls(
 
 
 def rollout_rewards(rows: Sequence[RolloutRow], **facts: Any) -> list[TokenRewards]:
-    """Give the token rewards of each row, with the facts of `token_rewards`."""
+    """Compute token rewards of each row, with the facts of `token_rewards`."""
     conversations = {conversation.session_id: conversation for conversation, _ in rows}
     calls = {name: credited_calls(each, rows) for name, each in conversations.items()}
     return token_rewards(calls, len(rows), **facts)
@@ -221,7 +222,7 @@ def token_rewards(
     credits: Mapping[str, Sequence[Mapping[str, Any]]],
     marks: Mapping[str, Sequence[EditMark]],
 ) -> list[TokenRewards]:
-    """Give the token rewards of each row of a rollout. All else is by session."""
+    """Compute token rewards of each row of a rollout. Mappings are by session."""
     at_place: defaultdict[tuple[int, int], float] = defaultdict(float)
     for session, own in calls.items():
         if not (earned := credits.get(session)):

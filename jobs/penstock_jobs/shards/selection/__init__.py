@@ -1,1 +1,1 @@
-"""Which sessions become a shard: facts, plan, advantages, and why others are left out."""
+"""Selection of a shard's sessions: facts, rewards, plan and advantages."""

@@ -1,8 +1,6 @@
-"""What a shard will be made of: selected sessions that are not excluded, with their advantages and
-their side of the evaluation split.
+"""The plan of a shard: selected and not excluded sessions, with advantages and evaluation split.
 
-All of this is decided for whole sessions, before any token is read. It depends on the recipe and
-the snap alone.
+It decides about whole sessions before any token is read, and depends only on recipe and snap.
 """
 
 from collections import Counter
@@ -32,7 +30,11 @@ from penstock_jobs.shards.exclusion import (
     stale,
     without_consent,
 )
-from penstock_jobs.shards.exclusion.copies import CopiedEvents, find_copies, first_sampled
+from penstock_jobs.shards.exclusion.repeated_events import (
+    RepeatedEvents,
+    find_repeated_events,
+    first_sampled,
+)
 from penstock_jobs.shards.exclusion.texts import (
     find_contaminated,
     find_near_duplicates,
@@ -44,12 +46,12 @@ from penstock_jobs.shards.rows.token_credit import SPAN_CREDITS, all_span_credit
 from penstock_jobs.shards.selection.dictionary_codes import (
     NAMES,
     Numbers,
-    in_one,
-    named,
-    numbers_in,
-    places_among,
+    as_plain_texts,
+    codes_of,
+    from_codes,
+    positions_in,
+    single_array,
     texts_of,
-    with_texts,
 )
 from penstock_jobs.shards.selection.planned_sessions import ROWS_AT_ONCE, PlannedSessions
 from penstock_jobs.shards.selection.selection import (
@@ -62,12 +64,12 @@ from penstock_jobs.shards.selection.session_facts import PinnedSessions, Session
 
 
 class NothingToBuild(PenstockError, exit_status=2):
-    """Of the {asked} sessions that the query of {recipe} named, none is left: {why}. Nothing was
-    built. Those without a reward by the recipe's definition wait for `penstock rewards run`."""
+    """All {asked} sessions of the query of {recipe} were left out: {why}. Nothing was built. Run
+    `penstock rewards run` for sessions without a reward by the recipe's definition."""
 
 
 class LeftOutSession(NamedTuple):
-    """A session that the query named and the shard does not hold."""
+    """A session of the query that the shard does not hold."""
 
     session_id: str
     reason: str
@@ -101,28 +103,28 @@ class ShardPlan:
     #: CHOSEN_ROWS with `advantage`, `split` and `credits`, in the order of a shard.
     chosen: pa.Table
     sessions: PlannedSessions
-    #: By session: the names of events that another told first.
-    copies: Mapping[str, frozenset[str]]
+    #: Names of repeated events, by session.
+    repeated_events: Mapping[str, frozenset[str]]
     #: LEFT_OUT_ROWS.
     left_out: pa.Table
     asked: int
-    #: By suite the version whose tasks were looked for.
+    #: The searched version of each suite.
     suites: Mapping[str, str]
     #: The checkpoint that the recipe's channel pointed at.
     counted_from: str | None
 
     @cached_property
     def numbers(self) -> Numbers:
-        """The places of the chosen among all sessions."""
-        return numbers_in(self.chosen["session_id"])
+        """Return positions of chosen sessions among all."""
+        return codes_of(self.chosen["session_id"])
 
     def rows(self, start: int, end: int) -> pa.Table:
-        """Some of the chosen, with no names but their own."""
-        return with_texts(self.chosen.slice(start, end - start))
+        """Return some chosen rows, without dictionaries."""
+        return as_plain_texts(self.chosen.slice(start, end - start))
 
 
 def plan_shard(sessions: PinnedSessions, recipe: Recipe) -> ShardPlan:
-    """Raises InvalidInput, RewardsPending, NothingToBuild, and what the query raises."""
+    """Plan a shard. Raises InvalidInput, RewardsPending, NothingToBuild, query errors."""
     suites = find_suites(sessions.lake.database, sessions.tenant, recipe.exclude.suites)
     current = behind = None
     if channel := recipe.staleness.channel:
@@ -142,8 +144,8 @@ def plan_shard(sessions: PinnedSessions, recipe: Recipe) -> ShardPlan:
     del rewards, in_lake, ids
     asked, chosen = answer.num_rows, selection.chosen
     del answer
-    copies = find_copies(sessions, texts_of(chosen["session_id"]), links)
-    known: dict[str, Any] = {"copies": copies, "suites": suites, "behind": behind}
+    repeated = find_repeated_events(sessions, texts_of(chosen["session_id"]), links)
+    known: dict[str, Any] = {"repeated": repeated, "suites": suites, "behind": behind}
     excluded = _ExclusionSearch(recipe, sessions, planned, chosen, **known).excluded()
     left_out = [selection.left_out, excluded]
     chosen = _without(chosen, excluded["session_id"])
@@ -166,7 +168,7 @@ def plan_shard(sessions: PinnedSessions, recipe: Recipe) -> ShardPlan:
     return ShardPlan(
         chosen=chosen.append_column("credits", credits),
         sessions=planned,
-        copies=copies.by_session,
+        repeated_events=repeated.by_session,
         left_out=pa.concat_tables(left_out),
         asked=asked,
         suites=dict(sorted((suite.suite, suite.version) for suite in suites)),
@@ -184,15 +186,15 @@ def _without(chosen: pa.Table, sessions: pa.ChunkedArray) -> pa.Table:
         return chosen
     column = chosen["session_id"].chunk(0)
     is_left = np.ones(len(column.dictionary), bool)
-    is_left[places_among(column.dictionary, sessions)] = False
-    return chosen.filter(pa.array(is_left[numbers_in(column)])).combine_chunks()
+    is_left[positions_in(column.dictionary, sessions)] = False
+    return chosen.filter(pa.array(is_left[codes_of(column)])).combine_chunks()
 
 
 # Exclusions, in their order
 
 
 class _ExclusionSearch:
-    """Applies the exclusions to chosen sessions. Tables of all of them are sorted by session."""
+    """Applies exclusions to chosen sessions. Tables are sorted by session."""
 
     def __init__(
         self,
@@ -201,29 +203,29 @@ class _ExclusionSearch:
         planned: PlannedSessions,
         chosen: pa.Table,
         *,
-        copies: CopiedEvents,
+        repeated: RepeatedEvents,
         suites: tuple[SuiteVersion, ...],
         behind: Mapping[str, int] | None,
     ) -> None:
-        """`behind` says how many versions each checkpoint is behind that of a channel."""
+        """`behind` maps checkpoints to versions behind a channel's."""
         self._recipe, self._sessions, self._planned = recipe, sessions, planned
-        self._chosen, self._copies, self._suites = chosen, copies, suites
-        self._numbers = numbers_in(chosen["session_id"])
+        self._chosen, self._repeated, self._suites = chosen, repeated, suites
+        self._numbers = codes_of(chosen["session_id"])
         self._at_us, self._behind = sessions.snapshot_us(), behind
         self._vendors = self._sampled = None
         if recipe.exclude.vendor_models:
             self._vendors = sessions.read("vendors", pa.table({"session_id": planned.ids}))
         if (age_s := recipe.staleness.max_age_s) is not None:
-            begun_us = self._at_us - age_s * 1_000_000  # what began later holds nothing older
+            begun_us = self._at_us - age_s * 1_000_000  # later sessions hold nothing older
             first_us = planned.column("first_us").to_numpy()[self._numbers]
             early = texts_of(chosen["session_id"].filter(pa.array(first_us < begun_us)))
             engine = recipe.tokens.source == "engine"
-            self._sampled = first_sampled(sessions, early, copies.by_session, engine=engine)
+            self._sampled = first_sampled(sessions, early, repeated.by_session, engine=engine)
         if (reference := recipe.staleness.checkpoint) is not None:
             self._behind = behind_checkpoint(planned.profiles(), reference)
 
     def excluded(self) -> pa.Table:
-        """Give LEFT_OUT_ROWS: each session that is left out, with its first reason."""
+        """Return LEFT_OUT_ROWS: excluded sessions with their first reason."""
         exclude, planned, seed = self._recipe.exclude, self._planned, self._recipe.seed
         is_chosen = np.zeros(len(planned), bool)
         is_chosen[self._numbers] = True
@@ -257,7 +259,7 @@ class _ExclusionSearch:
         return first
 
     def _of_portion(self, facts: SessionFacts) -> Exclusions:
-        """Judge by profiles and contents of single sessions, and of others of their chains."""
+        """Exclude by profiles and contents of sessions and their chains."""
         exclude, staleness = self._recipe.exclude, self._recipe.staleness
         chains, profiles, repeats = facts.chains, facts.profiles, facts.links.repeats
         parents = {name: repeats[name] for name in profiles if name in repeats}
@@ -265,7 +267,7 @@ class _ExclusionSearch:
         consents = facts.consents | dict.fromkeys(denied_by, NO_TRAIN)
         denied = without_consent(consents, chains, exclude.consent, denied_by)
         marked = of_vendors(self._own_rows(self._vendors, profiles), chains)
-        copied = self._copies.exclusions
+        copied = self._repeated.exclusions
         own = {name: copied[name] for name in profiles if name in copied}
         exclusions = first_reasons([denied, marked, spread_over_chains(own, chains)])
         if self._suites:
@@ -300,8 +302,8 @@ _SIDES = pa.array(["eval", "train"])
 def _sides(chosen: pa.Table, recipe: Recipe, planned: PlannedSessions) -> pa.Array:
     split = recipe.split
     if not split.eval:
-        return named(np.ones(chosen.num_rows, np.int64), _SIDES)
-    at = pa.array(numbers_in(chosen["session_id"]))
+        return from_codes(np.ones(chosen.num_rows, np.int64), _SIDES)
+    at = pa.array(codes_of(chosen["session_id"]))
     keys = [planned.origins().take(at), chosen["group_id"]]
     if split.by != "group":
         keys.append(planned.names(split.by).take(at))
@@ -311,26 +313,27 @@ def _sides(chosen: pa.Table, recipe: Recipe, planned: PlannedSessions) -> pa.Arr
 def split_sides(
     keys: Sequence[pa.ChunkedArray | pa.Array], eval_share: float, seed: int
 ) -> pa.Array:
-    """Choose `train` or `eval` for each session, by columns of keys, narrow ones first. What shares
-    a key, also through others, is on one side: the seed and its least name decide."""
+    """Choose `train` or `eval` for each session, by columns of keys, narrow ones first.
+
+    Sessions connected by keys are on one side; the seed and the least name decide."""
     count, bound = len(keys[0]), round(eval_share * 2**64)
     if not count:
         return pa.array([], NAMES)
     links = [_links(column) for column in keys]
     starts, ends = (np.concatenate(places) for places in zip(*links, strict=True))
     roots = linked(count, starts, ends)
-    # By the widest key, so that a new session of a user joins the others.
+    # By the widest key, so that new sessions of a user join the others.
     names = pc.coalesce(*keys[::-1], pa.scalar(""))
     least = pa.table({"root": roots, "name": names}).group_by("root").aggregate([("name", "min")])
     is_eval = np.zeros(count, bool)
     lots = (lot(f"split:{name.as_py()}", seed) < bound for name in least["name_min"])
     is_eval[least["root"].to_numpy()] = np.fromiter(lots, bool, least.num_rows)
-    return named(np.where(is_eval[roots], 0, 1), _SIDES)
+    return from_codes(np.where(is_eval[roots], 0, 1), _SIDES)
 
 
 def _links(keys: pa.ChunkedArray | pa.Array) -> tuple[Numbers, Numbers]:
-    """Pair places with the same key: the first of them with each further one."""
-    codes = numbers_in(in_one(keys).dictionary_encode())
+    """Pair the first place of each key with every further one."""
+    codes = codes_of(single_array(keys).dictionary_encode())
     places = np.flatnonzero(codes >= 0)
     first = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
     first[codes[places][::-1]] = places[::-1]  # of several, the last one stays
@@ -339,7 +342,7 @@ def _links(keys: pa.ChunkedArray | pa.Array) -> tuple[Numbers, Numbers]:
     return starts[further], places[further]
 
 
-#: How many sessions of all strata weigh as much as one's own stratum does by itself.
+#: The weight of all strata in a stratum's baseline, in sessions.
 SHRINK = 8.0
 
 Values = NDArray[np.float64]
@@ -347,16 +350,16 @@ Codes = NDArray[np.int64]
 
 
 def advantages(chosen: pa.Table, kind: AdvantageKind) -> pa.Array:
-    """Say how much better each session of CHOSEN_ROWS was than what it is measured against.
+    """Compute the advantage of each session of CHOSEN_ROWS over its baseline.
 
-    A group counts by its mean, undivided by the deviation, which would blow up the smallest
-    differences. A stratum counts by
+    A group's baseline is its mean. The difference is not divided by the deviation, which would
+    inflate small differences. A stratum's baseline is
 
         (Σ rewards of its others + SHRINK · mean of all others) / (count of its others + SHRINK)
 
     A session's own reward is in neither mean, so the gradient stays unbiased in the smallest
-    stratum. A chain is worth the mean of its sessions, counts once, and is left out of its own
-    baseline as a whole. A session without a reward, or without any other, has no advantage."""
+    stratum. A chain has the mean of its sessions, counts once, and is left out of its own baseline
+    as a whole. A session without a reward, or without other sessions, has no advantage."""
     if kind == "none":
         return pa.nulls(chosen.num_rows, pa.float64())
     rewards = np.asarray(chosen["reward"].to_numpy(zero_copy_only=False), np.float64)
@@ -388,14 +391,14 @@ def _means(values: Values, codes: Codes) -> Values:
 
 
 def _sums(values: Values, codes: Codes) -> tuple[Values, Values]:
-    """Add up and count the known values of each code."""
+    """Sum and count known values by code."""
     known, count = ~np.isnan(values), int(codes.max(initial=-1)) + 1
     totals = np.bincount(codes[known], values[known], count).astype(np.float64)
     return totals, np.bincount(codes[known], minlength=count).astype(np.float64)
 
 
 def _codes(column: pa.ChunkedArray) -> Codes:
-    """Number the texts; null is one like any other."""
-    codes = in_one(column.cast(pa.string())).dictionary_encode(null_encoding="encode").indices
+    """Encode texts; null has a code too."""
+    codes = single_array(column.cast(pa.string())).dictionary_encode(null_encoding="encode").indices
     numbers: Codes = codes.to_numpy().astype(np.int64)
     return numbers

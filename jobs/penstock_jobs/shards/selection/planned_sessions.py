@@ -1,7 +1,7 @@
-"""The sessions of a plan, by columns: millions of them cost their names and a few numbers each.
+"""Sessions of a plan in columns: in memory are only names and a few numbers each.
 
-The rest stands on disk. Exclusions get it a portion at a time: first all sessions that links name,
-so that chains are whole; then the others, each of which is a chain by itself.
+The rest is on disk. Exclusions get it in portions: first all linked sessions, so that chains are
+whole; then the others, each a chain by itself.
 """
 
 import weakref
@@ -18,7 +18,12 @@ import pyarrow.compute as pc
 from penstock.core.files import make_directory
 from penstock.events.event import CONSENT_UNKNOWN
 from penstock.lake.query.spill import SPILL_FOLDER
-from penstock_jobs.shards.selection.dictionary_codes import Numbers, in_one, named, places_among
+from penstock_jobs.shards.selection.dictionary_codes import (
+    Numbers,
+    from_codes,
+    positions_in,
+    single_array,
+)
 from penstock_jobs.shards.selection.session_facts import (
     SessionFacts,
     SessionLinks,
@@ -26,12 +31,12 @@ from penstock_jobs.shards.selection.session_facts import (
     SnapshotQueries,
 )
 
-#: About so many rows are in memory at a time.
+#: The approximate number of rows in memory.
 ROWS_AT_ONCE = 10_000
 
 
 class RowSpool:
-    """Rows in a file without a name, which is gone with this object or the process."""
+    """Rows in an unnamed file, which lives as long as this object."""
 
     def __init__(self, folder: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         make_directory(folder)
@@ -54,7 +59,7 @@ class RowSpool:
             yield reader.get_batch(number)
 
     def column(self, name: str) -> pa.ChunkedArray:
-        # Copied: what is read holds all columns of its batch in memory.
+        # Copied, since a read column keeps its whole batch in memory.
         chunks = [pa.concat_arrays([batch[name]]) for batch in self.batches([name])]
         return pa.chunked_array(chunks, self.schema.field(name).type)
 
@@ -67,8 +72,9 @@ Portion = tuple[SessionFacts, Numbers]
 
 
 class PlannedSessions:
-    """The sessions that a query named, the rest of their chains, and all that these repeat: those
-    that are in the lake, sorted and numbered."""
+    """Sessions of a query, the rest of their chains, and all that these repeat.
+
+    Only sessions in the lake, sorted and numbered."""
 
     def __init__(
         self, queries: SnapshotQueries, sessions: pa.ChunkedArray, links: SessionLinks
@@ -77,7 +83,7 @@ class PlannedSessions:
         own = self._linked_of(sessions)
         more = links.with_origins(own) - set(own)
         self._linked = sorted({*own, *more})
-        asked = in_one(sessions)
+        asked = single_array(sessions)
         if more:
             asked = pa.concat_arrays([asked, pa.array(sorted(more), _TEXT)]).sort()
         rows = pa.table({"session_id": asked})
@@ -89,7 +95,7 @@ class PlannedSessions:
         self._rows = RowSpool(folder, first.schema, batches)
         self.ids = asked
         if self._rows.count < len(asked):
-            self.ids = in_one(self._rows.column("session_id"))
+            self.ids = single_array(self._rows.column("session_id"))
         self._spoken = np.zeros(len(self.ids), np.uint8)
         self._words: list[str] = [CONSENT_UNKNOWN]
 
@@ -97,45 +103,45 @@ class PlannedSessions:
         return len(self.ids)
 
     def chains(self) -> pa.DictionaryArray:
-        """Give by number the session that the chain began with, in the lake or not."""
+        """Return the first session of each chain, in the lake or not."""
         return self._by_number(self.links.chain)
 
     def origins(self) -> pa.DictionaryArray:
-        """Give by number the session that all of it began with."""
+        """Return the first session of each origin."""
         return self._by_number(self.links.origin)
 
     def _by_number(self, name_of: Callable[[str], str]) -> pa.DictionaryArray:
-        places = places_among(self.ids, self.links.linked)
+        places = positions_in(self.ids, self.links.linked)
         places = np.sort(places[places >= 0])
         names = pa.array([name_of(name) for name in self.ids.take(places).to_pylist()], _TEXT)
         known = self.ids
         numbers: Numbers = np.arange(len(known), dtype=np.int32)
-        others = names.filter(pa.array(places_among(known, names) < 0)).unique()
+        others = names.filter(pa.array(positions_in(known, names) < 0)).unique()
         if len(others):
             known = pa.concat_arrays([known, others]).sort()
-            numbers = places_among(known, self.ids)
-        numbers[places] = places_among(known, names)
-        return named(numbers, known)
+            numbers = positions_in(known, self.ids)
+        numbers[places] = positions_in(known, names)
+        return from_codes(numbers, known)
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """Read a column by number."""
+        """Read a column in the order of sessions."""
         return self._rows.column(name)
 
     def names(self, name: str) -> pa.DictionaryArray:
-        """Read a column of few names by number; its dictionary is in no order."""
+        """Read a column of few distinct names; its dictionary is unordered."""
         chunks = [batch[name].dictionary_encode() for batch in self._rows.batches([name])]
         kind = pa.dictionary(pa.int32(), _TEXT)
-        return in_one(pa.chunked_array(chunks, kind).unify_dictionaries())
+        return single_array(pa.chunked_array(chunks, kind).unify_dictionaries())
 
     def with_chains(self, sessions: pa.Array) -> pa.Table:
-        """Give these and all others of their chains, in the column session_id."""
+        """Return these and all others of their chains, in the column session_id."""
         own = self._linked_of(sessions)
         more = self.links.whole_chains(own) - set(own)
         added = pa.array(sorted(more), _TEXT)
         return pa.table({"session_id": pa.chunked_array([sessions, added], _TEXT)})
 
     def consents(self, numbers: Numbers) -> list[str]:
-        """Say what these said and what was decided; of portions that were read."""
+        """Return effective consents of sessions in read portions."""
         return [self._words[word] for word in self._spoken[numbers].tolist()]
 
     def consent(self, session: str) -> str:
@@ -158,7 +164,7 @@ class PlannedSessions:
                 found.append(pa.Table.from_batches([rows.filter(mask)]))
                 numbers.append(first + np.flatnonzero(mask.to_numpy(zero_copy_only=False)))
                 first += rows.num_rows
-            # Of those that are not in the lake decisions may be known, which spread.
+            # Decisions on sessions outside the lake spread too.
             yield self._portion(pa.concat_tables(found), np.concatenate(numbers), self._linked)
         first = 0
         for rows in self._rows.batches():
@@ -184,7 +190,7 @@ class PlannedSessions:
 
 
 def portions_of(rows: pa.Table, starts: Numbers) -> Iterable[tuple[int, int]]:
-    """Cut rows into portions of about ROWS_AT_ONCE, at some of these starts."""
+    """Cut rows into portions of about ROWS_AT_ONCE at some of these starts."""
     at: int = 0
     while at < rows.num_rows:
         place = int(np.searchsorted(starts, at + ROWS_AT_ONCE))

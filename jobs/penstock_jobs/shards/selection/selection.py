@@ -1,8 +1,8 @@
-"""Selection: what becomes of each session that a recipe's query names. Pure.
+"""Selection: choose or leave out each session of a recipe's query. Pure.
 
-Each is chosen, with its reward and the parts of that reward, or left out with a reason. A session
-that is negative by rule is chosen, with its negative value; a censored or excluded one is not. The
-sessions of a chain are one piece of work: they share a group and a stratum.
+A chosen session has a reward and its components; others have a reason. A session that is negative
+by rule is chosen with its negative value; a censored or excluded one is not. Sessions of a chain
+are one piece of work: they share a group and a stratum.
 """
 
 from dataclasses import dataclass
@@ -17,20 +17,19 @@ import pyarrow.compute as pc
 from penstock.core.errors import InvalidInput, PenstockError
 from penstock.core.toml_document import refuse_unknown
 from penstock_jobs.rewards.bucket import ChainMember
-from penstock_jobs.rewards.credit import standings, together
 from penstock_jobs.rewards.definition import Definition, Standing
-from penstock_jobs.rewards.outcomes import STILL_OPEN, copy
+from penstock_jobs.rewards.outcomes import STILL_OPEN, copy, standings, together
 from penstock_jobs.shards.recipe import AdvantageKind, RewardTarget
 from penstock_jobs.shards.selection.dictionary_codes import (
     NAMES,
     Numbers,
-    in_one,
+    codes_of,
+    encode_names,
+    from_codes,
     is_sorted,
-    named,
-    numbered,
-    numbers_in,
     order_of,
-    places_among,
+    positions_in,
+    single_array,
 )
 
 _TEXT, _FLOAT = pa.string(), pa.float64()
@@ -54,14 +53,14 @@ _COMPONENT = pa.struct(
 CHOSEN_ROWS = pa.schema(
     [
         _needed("session_id", NAMES),
-        #: The session that the work began with; also the group where the query names none.
+        #: The first session of the chain; the default group.
         _needed("chain", NAMES),
         _needed("group_id", NAMES),
         pa.field("stratum", NAMES),
         _needed("weight", _FLOAT),
         pa.field("reward", _FLOAT),
         pa.field("outcome", NAMES),
-        #: As they were scored, with the definition's weights; by name.
+        #: Scored components with the definition's weights, by name.
         _needed("components", pa.list_(_COMPONENT)),
     ]
 )
@@ -74,9 +73,9 @@ _OUTCOME_ROWS = pa.schema(
 
 
 class RewardsPending(PenstockError, http_status=409):
-    """{count} of {asked} sessions have rewards that are still pending by the definition
-    {definition}; {until}. Nothing was built: build later, or leave such sessions out by
-    `pending = "drop"` in the recipe."""
+    """{count} of {asked} sessions have pending rewards by the definition {definition}; {until}.
+    Nothing was built. Build later, or leave such sessions out by `pending = "drop"` in the
+    recipe."""
 
 
 @dataclass(frozen=True)
@@ -87,11 +86,11 @@ class Selection:
 
 @dataclass(frozen=True)
 class KnownSessions:
-    """What is known of the sessions that a query names, and of all others of their chains."""
+    """Facts of a query's sessions and all others of their chains."""
 
     #: session_id, sorted, and chain.
     sessions: pa.Table
-    #: As `outcomes.sql` and `rewards.sql` give them. None where no reward is asked for.
+    #: Rows of `outcomes.sql` and `rewards.sql`; None without a [reward].
     outcomes: pa.Table | None = None
     rewards: pa.Table | None = None
 
@@ -100,16 +99,16 @@ class KnownSessions:
 
 
 def read_answer(answer: pa.Table, kind: AdvantageKind) -> pa.Table:
-    """Make ANSWER_ROWS. Raises InvalidInput, which names the column or the row."""
+    """Make ANSWER_ROWS. Raises InvalidInput with the column or row."""
     names = answer.column_names
     if "session_id" not in names:
-        raise _unusable(f"it selects no session_id; its columns are {', '.join(names)}")
+        raise _unusable(f"it lacks session_id; its columns are {', '.join(names)}")
     refuse_unknown(names, ANSWER_ROWS.names, "the columns of the recipe's query")
     if len(set(names)) < len(names):
         raise _unusable("it selects a column twice")
     for needed_by, column in (("group", "group_id"), ("stratum", "stratum")):
         if kind == needed_by and column not in names:
-            raise _unusable(f"the advantage is by {needed_by}, and it selects no {column}")
+            raise _unusable(f"the advantage by {needed_by} needs the column {column}")
     sessions = _texts(answer, "session_id")
     if sessions.null_count:
         row = pc.index(sessions.is_null(), True).as_py() + 1
@@ -118,7 +117,7 @@ def read_answer(answer: pa.Table, kind: AdvantageKind) -> pa.Table:
         [sessions, _weights(answer), _texts(answer, "group_id"), _texts(answer, "stratum")],
         schema=ANSWER_ROWS,
     ).combine_chunks()
-    if not is_sorted(in_one(rows["session_id"])):
+    if not is_sorted(single_array(rows["session_id"])):
         rows = rows.take(pc.sort_indices(rows["session_id"]))
         _refuse_repeated(rows["session_id"])
     return rows
@@ -129,7 +128,7 @@ def _refuse_repeated(sessions: pa.ChunkedArray) -> None:
     if len(repeated):
         session = repeated[0].as_py()
         count = pc.sum(pc.equal(sessions, session)).as_py()
-        raise _unusable(f"it names the session {session} {count} times; once is enough")
+        raise _unusable(f"it names the session {session} {count} times")
 
 
 def _unusable(why: str) -> InvalidInput:
@@ -137,7 +136,7 @@ def _unusable(why: str) -> InvalidInput:
 
 
 def _texts(answer: pa.Table, name: str) -> pa.ChunkedArray:
-    """Groups and strata may be numbers, but not fractions: 0.1 has many spellings."""
+    """Read a text column. Groups and strata may be integers, but not fractions."""
     if name not in answer.column_names:
         return pa.chunked_array([pa.nulls(answer.num_rows, pa.string())])
     column, types = answer[name], pa.types
@@ -146,7 +145,7 @@ def _texts(answer: pa.Table, name: str) -> pa.ChunkedArray:
     if name != "session_id":
         allowed += [types.is_integer, types.is_boolean, types.is_null]
     if not any(is_allowed(kind) for is_allowed in allowed):
-        raise _unusable(f"{name} has to be a text, and is {kind}")
+        raise _unusable(f"{name} must be a text, but is {kind}")
     return column.cast(pa.string())
 
 
@@ -155,12 +154,12 @@ def _weights(answer: pa.Table) -> pa.ChunkedArray:
         return pa.chunked_array([pa.repeat(1.0, answer.num_rows)])
     kind, types = answer["weight"].type, pa.types
     if not (types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)):
-        raise _unusable(f"weight has to be a number, and is {kind}")
+        raise _unusable(f"weight must be a number, but is {kind}")
     weights = answer["weight"].cast(pa.float64())
     good = pc.fill_null(pc.and_(pc.is_finite(weights), pc.greater_equal(weights, 0.0)), False)
     if (bad := pc.index(good, False).as_py()) >= 0:
         session, weight = answer["session_id"][bad].as_py(), weights[bad].as_py()
-        raise _unusable(f"the weight of {session} is {weight}, and has to be 0 or more")
+        raise _unusable(f"the weight of {session} must be 0 or more, but is {weight}")
     return weights
 
 
@@ -168,15 +167,16 @@ def _weights(answer: pa.Table) -> pa.ChunkedArray:
 
 
 def select(answer: pa.Table, known: KnownSessions, target: RewardTarget | None) -> Selection:
-    """Choose from ANSWER_ROWS. Raises RewardsPending where the recipe waits, and InvalidInput where
-    a chain is in two groups."""
-    ids, chains = in_one(known.sessions["session_id"]), numbered(known.sessions["chain"])
-    places = places_among(ids, answer["session_id"])
+    """Choose from ANSWER_ROWS.
+
+    Raises RewardsPending if the recipe waits, InvalidInput if a chain is in two groups."""
+    ids, chains = single_array(known.sessions["session_id"]), encode_names(known.sessions["chain"])
+    places = positions_in(ids, answer["session_id"])
     in_lake = places >= 0
     missing = answer["session_id"].filter(pa.array(~in_lake))
     reasons = pa.repeat("not_in_lake", len(missing))
     left_out = pa.table([missing, reasons, pa.nulls(len(missing), pa.string())], LEFT_OUT_ROWS)
-    answer = answer.set_column(0, "session_id", named(places, ids))
+    answer = answer.set_column(0, "session_id", from_codes(places, ids))
     if len(missing):
         answer, places = answer.filter(pa.array(in_lake)), places[in_lake]
     answer = answer.append_column("chain", chains.take(pa.array(places)))
@@ -196,7 +196,7 @@ def select(answer: pa.Table, known: KnownSessions, target: RewardTarget | None) 
         is_chosen = judged["reason"].is_null()
         answer, judged = answer.filter(is_chosen), judged.filter(is_chosen)
         components = _components(answer, known, target.definition)
-        rewards = [judged["value"], numbered(judged["outcome"]), components]
+        rewards = [judged["value"], encode_names(judged["outcome"]), components]
     for name, column in zip(("reward", "outcome", "components"), rewards, strict=True):
         answer = answer.append_column(name, column)
     return Selection(
@@ -206,47 +206,49 @@ def select(answer: pa.Table, known: KnownSessions, target: RewardTarget | None) 
 
 
 def _in_order(chosen: pa.Table) -> pa.Table:
-    keys = [numbers_in(chosen[name]) for name in ("session_id", "chain", "group_id")]
+    keys = [codes_of(chosen[name]) for name in ("session_id", "chain", "group_id")]
     if all((key[1:] > key[:-1]).all() for key in keys):
         return chosen.combine_chunks()
     return chosen.take(pa.array(order_of(*keys))).combine_chunks()
 
 
 def _with_groups(answer: pa.Table) -> pa.Table:
-    """Sessions of a chain that name no group are in that of the others; else the chain is one."""
+    """Complete groups: sessions without one join their chain's group; by default the chain."""
     place = answer.column_names.index("group_id")
     if answer["group_id"].null_count == answer.num_rows:
         return answer.set_column(place, "group_id", answer["chain"])
-    chains, column = numbers_in(answer["chain"]), numbered(answer["group_id"])
-    groups = numbers_in(column)
+    chains, column = codes_of(answer["chain"]), encode_names(answer["group_id"])
+    groups = codes_of(column)
     of_chains = _of_each(chains, groups)
     apart = chains[(groups >= 0) & (of_chains[chains] != groups)]
     if len(apart):
         own = pa.array(chains == apart.min())
         chain, names = answer["chain"].filter(own)[0], column.filter(own).unique()
         first, *_, last = sorted(names.drop_null().to_pylist())
-        why = f"the sessions of the chain of {chain} are in two groups, {first} and {last}"
+        why = f"the chain of {chain} is in two groups, {first} and {last}"
         raise _unusable(why)
-    column = named(of_chains[chains], column.dictionary)
+    column = from_codes(of_chains[chains], column.dictionary)
     if column.null_count:
-        column = numbered(pc.coalesce(*(each.cast(_TEXT) for each in (column, answer["chain"]))))
+        column = encode_names(
+            pc.coalesce(*(each.cast(_TEXT) for each in (column, answer["chain"])))
+        )
     return answer.set_column(place, "group_id", column)
 
 
 def _with_strata(answer: pa.Table) -> pa.Table:
-    """A chain is in the stratum of its first session, else of the least that names one."""
+    """Give chains the stratum of their first session, else of the least that has one."""
     place = answer.column_names.index("stratum")
     if answer["stratum"].null_count == answer.num_rows:
         return answer.set_column(place, "stratum", pa.nulls(answer.num_rows, NAMES))
-    column, chains = numbered(answer["stratum"]), numbers_in(answer["chain"])
+    column, chains = encode_names(answer["stratum"]), codes_of(answer["chain"])
     later = pc.not_equal(*(answer[name].cast(_TEXT) for name in ("session_id", "chain")))
-    order = order_of(numbers_in(answer["session_id"]), later.to_numpy(), chains)
-    of_chains = _of_each(chains[order], numbers_in(column)[order])
-    return answer.set_column(place, "stratum", named(of_chains[chains], column.dictionary))
+    order = order_of(codes_of(answer["session_id"]), later.to_numpy(), chains)
+    of_chains = _of_each(chains[order], codes_of(column)[order])
+    return answer.set_column(place, "stratum", from_codes(of_chains[chains], column.dictionary))
 
 
 def _of_each(numbers: Numbers, values: Numbers, count: int | None = None) -> Numbers:
-    """Find by number the first value that it has; -1: it has none. Values of -1 are none."""
+    """Return the first value of each number; -1 for none."""
     known = np.flatnonzero((numbers >= 0) & (values >= 0))[::-1]  # of several, the last one stays
     found = np.full(int(numbers.max(initial=-1)) + 1 if count is None else count, -1, np.int64)
     found[numbers[known]] = values[known]
@@ -257,12 +259,12 @@ def _of_each(numbers: Numbers, values: Numbers, count: int | None = None) -> Num
 
 
 def _judged(answer: pa.Table, known: KnownSessions, target: RewardTarget) -> pa.Table:
-    """Give each session reason and detail, or a value; outcome; due_at."""
+    """Return outcome and due_at of each session, with a value or a reason."""
     sessions = answer["session_id"]
     outcomes = known.outcomes
     assert outcomes is not None  # the recipe asks for them
-    numbers = places_among(in_one(known.sessions["session_id"]), outcomes["session_id"])
-    at = _of_each(numbers, np.arange(len(numbers)), len(known.sessions))[numbers_in(sessions)]
+    numbers = positions_in(single_array(known.sessions["session_id"]), outcomes["session_id"])
+    at = _of_each(numbers, np.arange(len(numbers)), len(known.sessions))[codes_of(sessions)]
     outcomes = outcomes.select(_OUTCOME_ROWS.names)
     outcomes = outcomes.take(pa.array(at, mask=at < 0)).cast(_OUTCOME_ROWS)
     if target.recombined:
@@ -290,7 +292,7 @@ def _judged(answer: pa.Table, known: KnownSessions, target: RewardTarget) -> pa.
 def _recombined(
     sessions: pa.ChunkedArray, known: KnownSessions, definition: Definition, outcomes: pa.Table
 ) -> pa.Table:
-    """Combine rewards at other horizons. What the rules say stands: negative, excluded, open."""
+    """Combine rewards at other horizons. Outcomes by rules stay."""
     names, chains = (known.sessions[name].to_pylist() for name in ("session_id", "chain"))
     places = {name: ChainMember(chain) for name, chain in zip(names, chains, strict=True)}
     by_session = standings(definition, _rewards_of_sessions(known, definition), places)
@@ -308,7 +310,7 @@ def _recombined(
 
 
 def _rewards_of_sessions(known: KnownSessions, definition: Definition) -> pa.Table:
-    """Give those that count, at their horizons, with due_us as where they are computed."""
+    """Return counted rewards at their horizons, with due_us."""
     assert known.rewards is not None  # the recipe asks for them
     rows = known.rewards
     horizons = {term.reward.name: term.horizon_s for term in definition.counted()}
@@ -321,11 +323,11 @@ def _rewards_of_sessions(known: KnownSessions, definition: Definition) -> pa.Tab
 
 
 def _components(chosen: pa.Table, known: KnownSessions, definition: Definition) -> pa.Array:
-    """Put the parts of each reward together over its chain, as the reward was."""
+    """Combine components of each reward over its chain."""
     rows = _rewards_of_sessions(known, definition)
-    chains = numbers_in(numbered(known.sessions["chain"]))
-    numbers = places_among(in_one(known.sessions["session_id"]), rows["session_id"])
-    own = numbers_in(chosen["chain"])
+    chains = codes_of(encode_names(known.sessions["chain"]))
+    numbers = positions_in(single_array(known.sessions["session_id"]), rows["session_id"])
+    own = codes_of(chosen["chain"])
     is_chosen = np.zeros(int(chains.max(initial=-1)) + 1, bool)
     is_chosen[own] = True
     of_rows = np.where(numbers < 0, -1, chains[numbers]) if len(chains) else numbers
@@ -341,14 +343,14 @@ def _components(chosen: pa.Table, known: KnownSessions, definition: Definition) 
     starts = _starts(parts["chain"])
     lists = pa.ListArray.from_arrays(
         np.array([*starts, parts.num_rows, parts.num_rows], np.int32), records
-    )  # the last is the empty one, of those that have none
+    )  # the last list is empty, for sessions without components
     of_parts = parts["chain"].take(starts).to_numpy()
     at = _of_each(of_parts, np.arange(len(starts)), len(is_chosen))[own]
     return lists.take(pa.array(np.where(at < 0, len(starts), at)))
 
 
 def _of_chains(rows: pa.Table) -> pa.Table:
-    """Give chain, name, value: several rows of a reward in a chain are put together."""
+    """Return chain, name and value, with rows of a chain combined."""
     starts = _starts(rows["chain"], rows["name"])
     counts = np.diff(np.append(starts, rows.num_rows))
     values = rows["value"].take(starts).to_pylist()
@@ -362,7 +364,7 @@ def _of_chains(rows: pa.Table) -> pa.Table:
 
 
 def _starts(*columns: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Find where runs of equal rows begin, in sorted columns."""
+    """Return starts of runs of equal rows in sorted columns."""
     is_start = np.zeros(len(columns[0]), bool)
     is_start[:1] = True
     for column in columns:
@@ -371,8 +373,8 @@ def _starts(*columns: pa.ChunkedArray) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def _pending(waiting: pa.Table, count: int, definition: Definition) -> RewardsPending:
-    """Names a time only where every one of them has one."""
-    until = "nobody can say when: some of them wait for new events"
+    """Make the error. It names a time only if all sessions have one."""
+    until = "some wait for new events, at an unknown time"
     if not waiting["due_at"].null_count:
         last: datetime = pc.max(waiting["due_at"]).as_py()
         until = f"the last is due at {last.astimezone(UTC).isoformat()}"

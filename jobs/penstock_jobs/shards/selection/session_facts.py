@@ -1,4 +1,4 @@
-"""What the lake knows about sessions as of one snap: links, profiles, rewards, and their events."""
+"""Facts of the lake about sessions as of one snap: links, profiles, rewards and events."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,18 +30,18 @@ from penstock.lake.query.statements import MEMORY_SETTING
 from penstock.lake.tables import lake_commit
 from penstock.registry.channels.tables import channel_change
 from penstock_jobs.rewards import reward_bucket_bytes
-from penstock_jobs.rewards.history.chains import LINKS, REPEATS, Link, places_of
-from penstock_jobs.shards.selection.dictionary_codes import in_one
+from penstock_jobs.rewards.history.session_chains import LINKS, REPEATS, Link, places_of
+from penstock_jobs.shards.selection.dictionary_codes import single_array
 
 _SQL = files("penstock_jobs.shards").joinpath("sql")
-#: The view that each of the room's own queries reads.
+#: The view of each query.
 _VIEWS = {
     "facts": "sessions", "links": "sessions", "outcomes": "outcomes", "rewards": "rewards",
     "credits": "rewards", "histories": "events", "same_keys": "events", "sampled": "events",
     "served": "promotions", "vendors": "events",
 }  # fmt: skip
 _FACTS_AT_ONCE = 50_000
-#: Of each query that plans a shard: ten million sessions are planned in 2 GB.
+#: Memory of each planning query: ten million sessions are planned in 2 GB.
 _QUERY_MEMORY_BYTES_MAX = 512 * MIB
 ValueT = TypeVar("ValueT")
 ResultT = TypeVar("ResultT")
@@ -49,10 +49,10 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True)
 class SessionProfile:
-    """A session as the exclusions see it."""
+    """Facts of a session for exclusions."""
 
     session_id: str
-    #: The session that it began with.
+    #: The first session of the chain.
     chain: str = ""
     user: str | None = None
     repo: str | None = None
@@ -65,7 +65,7 @@ class SessionProfile:
 
 
 class SessionLinks:
-    """Which sessions go on with another one's work (chains), and which repeat another."""
+    """Links of sessions: chains, and sessions that repeat another."""
 
     def __init__(self, tenant: str, rows: Iterable[Mapping[str, str]]) -> None:
         links: dict[SessionId, Link] = {}
@@ -81,7 +81,7 @@ class SessionLinks:
                 if link == "fork":
                     self.forks[session] = parent
         places = places_of(links)
-        #: Of sessions that are in a chain with others.
+        #: Chains of sessions that are linked.
         self._chains = {session.session_id: place.chain for session, place in places.items()}
         self._members: dict[str, set[str]] = {}
         for session, chain in self._chains.items():
@@ -91,8 +91,7 @@ class SessionLinks:
         return self._chains.get(session, session)
 
     def origin(self, session: str) -> str:
-        """Find what all of it began with, through chains, resumes and forks; in a ring always the
-        same."""
+        """Find the first ancestor through chains, resumes and forks; stable within a cycle."""
         path: list[str] = []
         chain = self.chain(session)
         while chain not in path:
@@ -103,12 +102,12 @@ class SessionLinks:
         return min(path[path.index(chain) :])
 
     def whole_chains(self, sessions: Iterable[str]) -> set[str]:
-        """Find all sessions of their chains, even those without a known event."""
+        """Return all sessions of their chains, including those without events."""
         chains = {self.chain(session) for session in sessions}
         return {member for chain in chains for member in self._members.get(chain, {chain})}
 
     def with_origins(self, sessions: Iterable[str]) -> set[str]:
-        """Add the rest of their chains, and all that any of them resumes or forks."""
+        """Return these sessions, their chains, and all that any of them resumes or forks."""
         reached: set[str] = set()
         waiting = set(sessions)
         while waiting:
@@ -119,14 +118,13 @@ class SessionLinks:
 
     @cached_property
     def linked(self) -> pa.Array:
-        """All sessions that a link names; every other is a chain by itself."""
+        """Return all linked sessions; every other is a chain by itself."""
         names = {*self._chains, *self.repeats, *self.repeats.values()}
         return pa.array(sorted(names), pa.string())
 
 
 class SessionFacts:
-    """The profiles of those of some sessions that are in the lake, and their consents: what they
-    say, and what was decided."""
+    """Profiles of sessions in the lake, and their consents by their own events and decisions."""
 
     def __init__(
         self, rows: pa.Table, links: SessionLinks, decided: DecidedConsents | None = None
@@ -143,7 +141,7 @@ class SessionFacts:
             if self.consents.get(session) == CONSENT_UNKNOWN:
                 self.consents[session] = TRAIN
         refusing = [name for name, consent in self.consents.items() if consent == NO_TRAIN]
-        #: Whose decision denies each session; a refusal of its own comes first.
+        #: Who denies each session; its own refusal comes first.
         self.denied: dict[str, DecisionKind] = {
             **decided.denied,
             **dict.fromkeys(refusing, SESSION),
@@ -152,7 +150,7 @@ class SessionFacts:
 
 
 def latest_snap(lake: Lake, tenant: str, channel: str | None) -> int:
-    """Find what `latest` is for a shard: the same until events, rewards or its channel change."""
+    """Return the snap `latest` for a shard. It grows with events, rewards and its channel."""
     if channel is None:
         return content_snap(lake.database)
     changes = channel_change.c
@@ -165,7 +163,7 @@ def latest_snap(lake: Lake, tenant: str, channel: str | None) -> int:
 
 
 class SnapshotQueries:
-    """Queries of one tenant's lake as of one snap; None is now."""
+    """Queries of one tenant's lake as of one snap; None for now."""
 
     def __init__(self, lake: Lake, snap: int | None, tenant: str) -> None:
         self.lake = lake
@@ -182,32 +180,34 @@ class SnapshotQueries:
                 raise
         return replace(query, in_pieces=True).arrow()
 
-    def read(self, name: str, asked: pa.Table | None = None, **parameters: object) -> pa.Table:
-        """Run a query of the folder `sql`. `asked` has the sessions that it is about, in the column
+    def read(self, name: str, wanted: pa.Table | None = None, **parameters: object) -> pa.Table:
+        """Run a query of the folder `sql`. `wanted` has the sessions that it is about, in the
+        column
         session_id."""
         sql = _SQL.joinpath(f"{name}.sql").read_text(encoding="utf-8")
-        tables = {} if asked is None else {"asked": asked.select(["session_id"])}
+        tables = {} if wanted is None else {"wanted": wanted.select(["session_id"])}
         query = OwnQuery(
             sql, frozenset({_VIEWS[name]}), parameters,
             tables=tables, memory_bytes_max=_QUERY_MEMORY_BYTES_MAX,
         )  # fmt: skip
         return self.lake.query(query, as_of=self._snap, tenant=self.tenant).arrow()
 
-    def facts(self, asked: pa.Table) -> Iterator[pa.Table]:
-        """Run `facts`, so many sessions at a time: all at once do not fit into a query's memory.
-        Sorted as `asked` is; there is always one table."""
-        ids = in_one(asked["session_id"])
+    def facts(self, wanted: pa.Table) -> Iterator[pa.Table]:
+        """Run `facts` in portions that fit into a query's memory.
+
+        Yields at least one table, in the order of `wanted`."""
+        ids = single_array(wanted["session_id"])
         for start in range(0, max(len(ids), 1), _FACTS_AT_ONCE):
             some = ids.slice(start, _FACTS_AT_ONCE)
             ends = (some[0], some[-1]) if len(some) else (pa.scalar(""), pa.scalar(""))
             first, last = (end.as_py() for end in ends)
             yield self.read("facts", pa.table({"session_id": some}), first=first, last=last)
 
-    def decisions(self, asked: pa.Table) -> SessionDecisions:
-        return SessionDecisions(self.lake, self.tenant, asked, self._snap)
+    def decisions(self, wanted: pa.Table) -> SessionDecisions:
+        return SessionDecisions(self.lake, self.tenant, wanted, self._snap)
 
     def links(self) -> SessionLinks:
-        """Read all of the tenant: there are few, and chains have to be whole."""
+        """Read all links of the tenant: there are few, and chains must be whole."""
         return SessionLinks(self.tenant, self.read("links").to_pylist())
 
 
@@ -220,7 +220,7 @@ class PinnedSessions(SnapshotQueries):
         self.executor = executor
 
     def snapshot_us(self) -> int:
-        """The time of the snapshot, 0 for an empty lake."""
+        """Return the time of the snapshot, 0 for an empty lake."""
         latest = sa.select(sa.func.max(lake_commit.c.committed_at))
         with self.lake.database.read() as connection:
             return connection.scalar(latest.where(lake_commit.c.snap <= self.pin.snap)) or 0
@@ -231,8 +231,9 @@ class PinnedSessions(SnapshotQueries):
         values: Mapping[str, ValueT],
         columns: Sequence[str],
     ) -> dict[str, ResultT]:
-        """Have a function judge sessions by these columns of their events. It gets the `values` of
-        the sessions whose events it gets."""
+        """Run a function on workers, over these columns of the sessions' events.
+
+        It gets the `values` of the sessions whose events it gets."""
         settings = self.lake.settings
         groups = [(SessionId(self.tenant, session),) for session in sorted(values)]
         buckets = plan_sessions(self.lake, self.pin, groups, reward_bucket_bytes(settings))
@@ -262,7 +263,7 @@ class _BucketTask:
 
 
 def _run_on_bucket(task: _BucketTask) -> dict[str, Any]:
-    """Runs on a worker."""
+    """Run the function on a bucket."""
     with Lake(task.settings) as lake:
         rows = read_bucket(lake, task.bucket, task.columns)
     return task.function(rows, task.values)

@@ -6,5 +6,5 @@ where definition_version = $version
   and superseded_at is null
   and state = 'scored'
   and target_kind in ('edit', 'turn')
-  and session_id in (select session_id from asked)
+  and session_id in (select session_id from wanted)
 order by session_id, name, target_kind, target_id, horizon_s

@@ -27,7 +27,7 @@ select * from repeating
 union all
 select session_id, ts, seq, type, source, source_key, event_id, null, null, null
 from events
-where session_id in (select session_id from asked)
+where session_id in (select session_id from wanted)
   and not list_contains($repeating, session_id)
   and (source, source_key) in (select (source, source_key) from repeating
                                where source_key is not null)

@@ -5,4 +5,4 @@ from rewards
 where definition_version = $version
   and superseded_at is null
   and target_kind = 'session'
-  and session_id in (select session_id from asked)
+  and session_id in (select session_id from wanted)

@@ -7,7 +7,7 @@ with calls as (
            json_extract_string(payload, ['$.tokens.completion_ids', '$.model', '$.is_copied_context',
                                          '$.text', '$.thinking', '$.tool_calls']) as said
     from events
-    where type = 'model_call' and session_id in (select session_id from asked)
+    where type = 'model_call' and session_id in (select session_id from wanted)
 )
 select session_id, min(sampled_us) as sampled_us,
        if(is_copying, seq, null)        as seq,

@@ -8,7 +8,6 @@ import pytest
 from penstock.core.endpoint import Caller
 from penstock.core.errors import InvalidInput
 from penstock.lake.client import LocalClient
-from penstock_jobs.rewards.followups.judged_follow_ups import JudgedFollowUp, JudgedFollowUps
 from penstock_jobs.rewards.followups.label_endpoints import (
     LABEL,
     LABEL_RATES,
@@ -25,7 +24,12 @@ from penstock_jobs.rewards.followups.label_endpoints import (
     effect_by_checkpoint,
     effect_by_step,
 )
-from penstock_jobs.rewards.followups.labels import StoredLabel, draw
+from penstock_jobs.rewards.followups.labels import (
+    JudgedFollowUp,
+    JudgedFollowUps,
+    StoredLabel,
+    draw,
+)
 from tests.support.lakes import HandLake
 from tests.support.rewards.followups.judged_lakes import judged_lake
 

@@ -13,8 +13,9 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock_jobs.rewards.due_sessions import definition_known_as
 from penstock_jobs.rewards.followups import questions as asking
 from penstock_jobs.rewards.followups.judge import Message
-from penstock_jobs.rewards.followups.judged_follow_ups import JudgedFollowUp, JudgedFollowUps
 from penstock_jobs.rewards.followups.labels import (
+    JudgedFollowUp,
+    JudgedFollowUps,
     MessagePlace,
     StoredLabel,
     add_label,

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.room.rewards.test_lives import (
+from tests.room.rewards.test_chain_files import (
     assert_piece_by_piece_is_as_all_at_once,
 )
 

@@ -1,9 +1,9 @@
-"""Copies: events that a resumed or forked session repeats from another.
+"""Repeated events: events that a resumed or forked session copies from another.
 
-An event is a copy of one in another session if both have the same source and source_key; if it is
-among the first messages, which are those of the session that it resumes or forks; or if the engine
-sampled the very same tokens after the very same tokens, in sessions that repeat one another. What
-the model wrote in copied events is context, and a session with nothing else is left out.
+An event is a copy in three cases: another session has its source and source_key; it is among the
+first messages that equal the parent's; or the engine sampled exactly the same tokens after the same
+tokens, in sessions that repeat each other. The model's words in copied events are context. A
+session with nothing else is excluded.
 """
 
 from collections.abc import Mapping
@@ -26,27 +26,28 @@ _MESSAGES = ("user_message", WRITTEN)
 Mask = NDArray[np.bool_]
 
 
-class CopiedEvents(NamedTuple):
+class RepeatedEvents(NamedTuple):
     by_session: Mapping[str, frozenset[str]]
-    #: Sessions whose model wrote nothing of its own.
+    #: Sessions whose model wrote nothing new.
     exclusions: Exclusions
 
 
-def find_copies(queries: SnapshotQueries, sessions: pa.Array, links: SessionLinks) -> CopiedEvents:
-    """Read only the keys of events where no session repeats another."""
+def find_repeated_events(
+    queries: SnapshotQueries, sessions: pa.Array, links: SessionLinks
+) -> RepeatedEvents:
+    """Find copies. Without repeating sessions only keys of events are read."""
     linked: list[str] = sessions.filter(pc.is_in(sessions, value_set=links.linked)).to_pylist()
     parents = {session: links.repeats[session] for session in linked if session in links.repeats}
     origins = {links.origin(session) for session in parents}
     repeating = {session for session in linked if links.origin(session) in origins}
     repeating |= {*parents, *parents.values()}
-    # Several sessions have a source's key, or a session repeats another or is itself repeated.
     added = pa.array(sorted(repeating.difference(linked)), pa.string())
     asked = pa.table({"session_id": pa.chunked_array([sessions, added])})
     names = ["same_keys", "histories"] if repeating else ["same_keys"]
     tables = [queries.read(name, asked, repeating=sorted(repeating)) for name in names]
     events = pa.concat_tables(tables).group_by(tables[0].column_names).aggregate([])
     if not events.num_rows:
-        return CopiedEvents({}, {})
+        return RepeatedEvents({}, {})
     copies = copied(events, parents)
     by_session: dict[str, set[str]] = {}
     for row in events.filter(pa.array(copies)).to_pylist():
@@ -54,7 +55,7 @@ def find_copies(queries: SnapshotQueries, sessions: pa.Array, links: SessionLink
         name = event_name(row["event_id"], row["source"], row["source_key"], ts_us, row["seq"])
         by_session.setdefault(row["session_id"], set()).add(name)
     frozen = {session: frozenset(names) for session, names in by_session.items()}
-    return CopiedEvents(frozen, only_copies(events, copies))
+    return RepeatedEvents(frozen, only_copies(events, copies))
 
 
 def first_sampled(
@@ -64,8 +65,7 @@ def first_sampled(
     *,
     engine: bool,
 ) -> pa.Table:
-    """Find when the first tokens of each session were sampled that are its own. `engine`: only the
-    engine's tokens count."""
+    """Find when each session's first own tokens were sampled. `engine`: only an engine's count."""
     asked = pa.table({"session_id": sessions})
     rows = queries.read("sampled", asked, copying=sorted(copies), engine=engine)
     is_copying = pc.is_in(rows["session_id"], value_set=pa.array(copies, pa.string()))
@@ -81,8 +81,7 @@ def first_sampled(
 
 
 def copied(events: pa.Table, parents: Mapping[str, str]) -> Mask:
-    """Mask the copies among all events of some sessions and of those that these repeat; `parents`
-    says which resumes or forks which."""
+    """Mask copies among all events of sessions and their parents."""
     parents = _without_rings(parents)
     rank = _ranks(events, parents)
     return (
@@ -93,7 +92,7 @@ def copied(events: pa.Table, parents: Mapping[str, str]) -> Mask:
 
 
 def only_copies(events: pa.Table, copies: Mask) -> Exclusions:
-    """Find the sessions whose model wrote something, and nothing that is not a copy."""
+    """Exclude sessions whose model wrote only copies."""
     written = pc.equal(events["type"], WRITTEN).to_numpy(zero_copy_only=False)
     sessions = events["session_id"]
     own = set(sessions.filter(pa.array(written & ~copies)).to_pylist())
@@ -102,9 +101,10 @@ def only_copies(events: pa.Table, copies: Mask) -> Exclusions:
 
 
 def _ranks(events: pa.Table, parents: Mapping[str, str]) -> NDArray[np.int64]:
-    """Of two equal events the one with the lower rank is the original: in the session that repeats
-    fewer, then the earlier, then that of the lesser session."""
-    depths: dict[str, int] = {}  # how many sessions each comes after
+    """Rank events. The lowest of equal events is the original.
+
+    Sessions with fewer ancestors come first, then earlier events, then lesser session names."""
+    depths: dict[str, int] = {}  # the number of ancestors
     for session in parents:
         depths[session], ancestor = 0, parents.get(session)
         while ancestor is not None:
@@ -120,8 +120,7 @@ def _ranks(events: pa.Table, parents: Mapping[str, str]) -> NDArray[np.int64]:
 
 
 def _without_rings(parents: Mapping[str, str]) -> dict[str, str]:
-    """Of sessions that repeat each other in a ring the least repeats none: else none would be the
-    original."""
+    """Break cycles of parents at the least session, so that one is the original."""
     straight = dict(parents)
     for session in sorted(parents):
         path, ancestor = {session}, straight.get(session)
@@ -134,7 +133,7 @@ def _without_rings(parents: Mapping[str, str]) -> dict[str, str]:
 
 
 def _same_in_another(events: pa.Table, rank: NDArray[np.int64], columns: tuple[str, ...]) -> Mask:
-    """Find what is equal in these columns to an event of another session with a lower rank."""
+    """Mask events that equal a lower-ranked event of another session in these columns."""
     pairs = np.stack([encoded(events[name])[0] for name in columns], axis=1)
     known = reduce(pc.and_, (events[name].is_valid() for name in columns))
     sessions = encoded(events["session_id"])[0]
@@ -167,7 +166,7 @@ def _same_history(events: pa.Table, parents: Mapping[str, str]) -> Mask:
 
 
 def _are_equal(pair: tuple[tuple[Any, ...], tuple[Any, ...]]) -> bool:
-    """Where both have tokens, these decide too: a call with the same words may be sampled anew."""
+    """Compare two messages. If both have tokens, these must be equal too."""
     (_, kind, message, written), (_, other_kind, other_message, other_written) = pair
     if kind != other_kind or message != other_message:
         return False

@@ -1,23 +1,23 @@
--- Events that a session repeats of its parent.
--- Grain: an event of `told`, by its number.
--- `told` holds all events of the sessions and of their parents; `links` says who is whose parent, and
--- whether a session repeats its parent's history (a fork, a resume) or goes on after it (a
--- compaction, a subagent): then only keys tell.
--- A copy has the source's key of an event of the parent; or was sampled as the very same tokens; or
--- is part of the history that the session repeats: its first messages, as far as they are those of
--- the parent, in order or by their ids, and what lies between these and is the parent's to the
--- letter. The same words after that are no copy, whatever their id: anybody may say "go on" twice,
--- and producers count from 1 in each session.
+-- Events that a session repeats from its parent.
+-- Grain: an event of `all_events`, by its number.
+-- `all_events` holds the events of the sessions and their parents. `links` holds parents, and
+-- whether a session repeats its parent's history (fork, resume) or continues it (compaction,
+-- subagent). Events of a continuing session are compared by keys only.
+-- An event is repeated if it has the source key of an event of the parent, or exactly its sampled
+-- tokens, or if it belongs to the repeated history: the first messages, as long as they equal the
+-- parent's in order or by id, and events between them that equal the parent's literally. Equal words
+-- after that are no repetition, whatever their id: anybody may say "go on" twice, and producers
+-- count from 1 in each session.
 with involved as (
-    select number, told.session_id, ts, coalesce(seq, 9223372036854775807) as seq, type,
+    select number, all_events.session_id, ts, coalesce(seq, 9223372036854775807) as seq, type,
            coalesce(source, '') as source, source_key, event_id, payload,
            type in ('user_message', 'model_call') as is_message,
            case when type in ('user_message', 'model_call')
                 then json_extract(payload, ['$.text', '$.thinking', '$.tool_calls']) end as said,
            case when type = 'model_call' then json_extract_string(
                payload, ['$.tokens.completion_ids', '$.tokens.prompt_ids']) end as tokens
-    from told
-    where told.session_id in (select session_id from links union select parent_session from links)
+    from all_events
+    where all_events.session_id in (select session_id from links union select parent_session from links)
 ),
 digested as (
     select * exclude (said, tokens),
@@ -56,7 +56,7 @@ compared as (
     where own.repeats and own.is_message
 ),
 parted as (
-    -- Where a session's own words begin, of those that begin with words of the parent.
+    -- Where the own words of a session begin, if it begins with words of its parent.
     select session_id, min(place) filter (not alike) as place
     from compared
     group by session_id

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.lake.buckets import SessionId
 from penstock_jobs.rewards.definition import find_definition, parse_definition
-from penstock_jobs.rewards.history.chains import gather_chain, parents_of
+from penstock_jobs.rewards.history.session_chains import gather_chain, parents_of
 from penstock_jobs.rewards.measures.turns import turn_facts
 from tests.support.lakes import START_US, Event, HandLake, hand_lake, make_event
 from tests.support.reward_events import DAY_US, answered, edited, said

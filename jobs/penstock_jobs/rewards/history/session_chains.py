@@ -1,5 +1,6 @@
-"""Chains: sessions that one piece of work went through; and which sessions repeat which.
-The metadata database keeps the links, so that finding a chain never reads the lake.
+"""Chains: sessions that one piece of work went through; and sessions that repeat others.
+
+Links are stored in the metadata database, so that finding a chain never reads the lake.
 """
 
 from collections import defaultdict
@@ -32,12 +33,12 @@ from penstock_jobs.rewards.rows import sql_of
 
 
 class SessionUnknown(PenstockError, exit_status=2, http_status=404):
-    """No segment holds a session {session!r} of the tenant {tenant}. What was sent in the last
-    seconds may be in the log alone."""
+    """No segment holds the session {session!r} of the tenant {tenant}. Events of the last seconds
+    may still be in the event log only."""
 
 
 LINKS = ("compaction", "subagent")
-#: Links of sessions that begin with what their parent holds.
+#: Links of sessions that begin with their parent's events.
 REPEATS = ("fork", "resume")
 
 
@@ -62,8 +63,9 @@ def remember_links(database: Database, changes: pa.Table) -> None:
 
 
 def gather_chain(lake: Lake, session: SessionId, as_of_us: int) -> Bucket:
-    """A session with the others of its chain as the segments have them. Raises SessionUnknown,
-    LakeDamaged, what the store raises."""
+    """Read a session and its chain from the segments.
+
+    Raises SessionUnknown, LakeDamaged, what the store raises."""
     chains, places = chains_of(lake.database, [session])
     parents = parents_of(lake.database, chains[0])
     with pinned(lake.database, None) as pin:
@@ -77,7 +79,7 @@ def gather_chain(lake: Lake, session: SessionId, as_of_us: int) -> Bucket:
 
 
 def with_decisions(lake: Lake, tenant: str, rows: pa.Table) -> pa.Table:
-    """The rows, with `no_train` wherever anybody decided so, also of sessions that they repeat."""
+    """Set `no_train` on sessions that were denied, or that repeat a denied session."""
     denied = {SessionId(tenant, each) for each in decided_in(lake.database, tenant, rows).denied}
     own = {SessionId(tenant, each) for each in rows["session_id"].unique().to_pylist()}
     links, reached = _origins(lake.database, own)
@@ -97,7 +99,7 @@ def with_decisions(lake: Lake, tenant: str, rows: pa.Table) -> pa.Table:
 
 
 def _refusing(lake: Lake, tenant: str, sessions: Iterable[SessionId]) -> set[SessionId]:
-    """Of sessions whose events are not at hand, those that say `no_train`, or are denied."""
+    """Find sessions outside the bucket that say `no_train` or are denied."""
     ids = sorted(session.session_id for session in sessions)
     if not ids:
         return set()
@@ -108,8 +110,8 @@ def _refusing(lake: Lake, tenant: str, sessions: Iterable[SessionId]) -> set[Ses
 
 
 def _origins(database: Database, sessions: Iterable[SessionId]) -> tuple[Links, set[SessionId]]:
-    """The links of these sessions' chains, of what these repeat, and so on; and all that they
-    reach."""
+    """Return links of these sessions' chains and of all that they repeat; and all sessions
+    there."""
     links, reached, waiting = Links(), set[SessionId](), set(sessions)
     while waiting:
         chains = _chain_links(database, waiting)
@@ -123,7 +125,7 @@ def _origins(database: Database, sessions: Iterable[SessionId]) -> tuple[Links, 
 
 
 def going_on_with(database: Database, sessions: Iterable[SessionId]) -> set[SessionId]:
-    """These sessions, the rest of their chains, and all that fork or resume any of them."""
+    """Return these sessions, their chains, and all that fork or resume any of them."""
     reached: set[SessionId] = set()
     waiting = set(sessions)
     while waiting:
@@ -149,7 +151,7 @@ def relations_of(
 def chains_of(
     database: Database, sessions: Iterable[SessionId]
 ) -> tuple[list[tuple[SessionId, ...]], dict[SessionId, ChainMember]]:
-    """The whole chains of these sessions, sorted; and the places in chains of several."""
+    """Return the whole chains of these sessions, sorted, and places in longer chains."""
     sessions = set(sessions)
     places = places_of(_chain_links(database, sessions))
     chains: dict[SessionId, list[SessionId]] = {}
@@ -160,8 +162,9 @@ def chains_of(
 
 
 def places_of(links: Mapping[SessionId, Link]) -> dict[SessionId, ChainMember]:
-    """The places of all sessions that a link names. A chain has the name of its first session, or,
-    in a ring, which nobody should send, of the least."""
+    """Return places of all linked sessions. A chain has the name of its first session.
+
+    In a cycle, which nobody should send, it has the name of the least session."""
     places: dict[SessionId, ChainMember] = {}
     for session in links.keys() | {link.parent for link in links.values()}:
         path = [session]
@@ -174,7 +177,7 @@ def places_of(links: Mapping[SessionId, Link]) -> dict[SessionId, ChainMember]:
 
 
 def parents_of(database: Database, sessions: Iterable[SessionId]) -> Links:
-    """The links of these sessions to their parents. In a ring the least session has none."""
+    """Return links to parents. In a cycle the least session has none."""
     sessions = set(sessions)
     links = _follow(database, sessions, LINKS + REPEATS)
 
@@ -190,12 +193,12 @@ def parents_of(database: Database, sessions: Iterable[SessionId]) -> Links:
 
 
 def repeated(parents: Mapping[SessionId, Link]) -> dict[SessionId, SessionId]:
-    """Of each session that is a fork or a resume, of which."""
+    """Return the parent of each fork or resume."""
     return {session: link.parent for session, link in parents.items() if link.kind in REPEATS}
 
 
 def repeating(database: Database, sessions: Iterable[SessionId]) -> dict[SessionId, SessionId]:
-    """All sessions that repeat one of these, and which."""
+    """Return all sessions that repeat one of these, with that one."""
     with database.read() as connection:
         return repeated(_read_links(connection, session_link.c.parent_session, sessions, REPEATS))
 
@@ -209,7 +212,7 @@ def _chain_links(database: Database, sessions: set[SessionId]) -> Links:
 def _follow(
     database: Database, sessions: set[SessionId], kinds: Sequence[str], *, down: bool = False
 ) -> Links:
-    """The links from these sessions upwards, or to them from below, as far as they go."""
+    """Follow links from these sessions up to ancestors, or down to descendants."""
     links, reached, waiting = Links(), set(sessions), sessions
     column = session_link.c.parent_session if down else session_link.c.session_id
     with database.read() as connection:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock_jobs.rewards.texts.changes import Block, CompareCost, compare, settled
+from penstock_jobs.rewards.texts.changes import Block, CompareCost, compare, place_line_changes
 from penstock_jobs.rewards.texts.provenance import between
 
 F = "def f():\n    if a:\n        b()\n\n"
@@ -23,7 +23,7 @@ DECORATED = "@d\ndef a():\n  1\n\n"
 def test_what_came_begins_where_a_block_does(old: str, new: str, came: list[str]) -> None:
     for first, second in ((old, new), (new, old)):
         kept = compare(first, second, CompareCost(10**6)).kept
-        blocks = settled(kept, first, second)
+        blocks = place_line_changes(kept, first, second)
         assert all(first[i : i + n] == second[j : j + n] for i, j, n in blocks)
         longer, place = (second, 1) if len(second) > len(first) else (first, 0)
         covered = [(block[place], block.n) for block in blocks]
@@ -32,5 +32,5 @@ def test_what_came_begins_where_a_block_does(old: str, new: str, came: list[str]
 
 def test_nothing_is_moved_out_of_a_line() -> None:
     kept = [Block(0, 0, 3), Block(3, 5, 3)]
-    assert settled(kept, "abcabc", "abcabcabc"[:8]) == kept
-    assert settled([], "", "x\n") == []
+    assert place_line_changes(kept, "abcabc", "abcabcabc"[:8]) == kept
+    assert place_line_changes([], "", "x\n") == []
