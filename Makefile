@@ -68,11 +68,12 @@ soak-hostile: .venv/ready ## a hostile tenant beside an honest one (SECONDS=600)
 	$(BIN)/python -m bench.hostile_soak --seconds $(SECONDS) $(ARGS)
 
 .PHONY: lint
-lint: .venv/ready ## style, format, types, the direction of imports, and what it all weighs
+lint: .venv/ready ## style, format, types, layers, the English of docstrings, and what it all weighs
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m bench.wording
 	$(BIN)/python -m bench.weight
 
 .PHONY: format

@@ -1,1 +1,1 @@
-"""What runs over the lake: rewards, shards, benchmarks, the loop, upkeep."""
+"""Jobs over the lake: rewards, shards, benchmarks, importers, the loop, sessions, the simulator."""
