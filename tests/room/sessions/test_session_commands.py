@@ -221,7 +221,7 @@ def test_what_a_run_stored_is_what_is_computed_now(data: str) -> None:
 @pytest.mark.parametrize(
     ("session", "sentence"),
     [
-        ("sample-broken-calls", "negative by the rule invalid_tool_calls: No tool call could be"),
+        ("sample-broken-calls", "negative by the rule invalid_tool_calls: All tool calls were"),
         ("sample-no-train", "is excluded by default"),
         ("sample-nobody-looked", "is censored by default"),
         ("sample-long", "Its chain shares the reward:"),

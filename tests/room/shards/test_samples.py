@@ -230,7 +230,7 @@ def test_whoever_goes_on_from_a_session_has_read_what_was_masked_in_it() -> None
 def test_what_another_tokenizer_sampled_is_rendered_only_where_that_is_allowed() -> None:
     other = Talk().user("go").model("a", tokens=tokens([1], [2], tokenizer=DIGEST))
     renderer = make_renderer()
-    with pytest.raises(TokenizerMismatch, match=r"s-1 .* digest than [0-9a-f]{64}"):
+    with pytest.raises(TokenizerMismatch, match=r"s-1 .* digest is not [0-9a-f]{64}"):
         sample(other, options=Tokens("prefer-engine"), renderer=renderer)
     allowed = Tokens("prefer-engine", other_tokenizer="render")
     [row], _ = sample(other, options=allowed, renderer=renderer)

@@ -58,10 +58,10 @@ def test_keys_label_and_undo(service: ConsoleService, sign_in: SignIn) -> None:
     assert_accessible(page)
     assert_not_hacked(page)
     before = page.locator("pre.said").inner_text()
-    assert _press(page, "5").startswith("Kept: corrects")
+    assert _press(page, "5").startswith("Stored: corrects")
     assert page.locator("pre.said").inner_text() != before
     assert _labels(service) == {"corrects": 1}
-    assert _press(page, "1").startswith("Kept: moves on")
+    assert _press(page, "1").startswith("Stored: moves on")
     assert "taken back" in _press(page, "u")
     assert _labels(service) == {"corrects": 1}
     assert "taken back" in _press(page, "u")
@@ -73,7 +73,7 @@ def test_what_labels_did_is_drawn(service: ConsoleService, sign_in: SignIn) -> N
     page = sign_in(service)
     page.goto("/labels")
     _press(page, "8")
-    page.get_by_role("link", name="What labels did").click()
+    page.get_by_role("link", name="Effect of labels").click()
     page.get_by_role("heading", name="As labels came in").wait_for()
     assert_accessible(page)
     assert page.locator("svg.chart").count() == 2

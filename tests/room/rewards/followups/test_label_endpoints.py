@@ -89,7 +89,7 @@ def test_nobody_undoes_what_another_said(lake: HandLake) -> None:
     _client(lake).call(LABEL, _order(message, "reverts"))
     with pytest.raises(NothingToUndo):
         _client(lake, "bob").call(UNDO, UndoRequest(definition="judged"))
-    with pytest.raises(AlreadyLabelled, match="ann said reverts"):
+    with pytest.raises(AlreadyLabelled, match="ann has already labelled this message as reverts"):
         _client(lake, "bob").call(LABEL, _order(message, "asks"))
     assert _counts(_client(lake)) == {"reverts": 1}
 
@@ -100,7 +100,7 @@ def test_a_label_is_of_the_words_that_were_read(lake: HandLake) -> None:
     message.message = "0" * 64
     with pytest.raises(MessageUnknown):
         client.call(LABEL, _order(message, "asks"))
-    with pytest.raises(InvalidInput, match="labels are moves_on"):
+    with pytest.raises(InvalidInput, match="use one of moves_on"):
         client.call(LABEL, _order(_next(client), "likes"))
     assert _counts(client) == {}
 

@@ -64,7 +64,7 @@ def stored(lake: HandLake) -> list[StoredLabel]:
 def test_keys_answer_undo_and_stop(lake: HandLake, monkeypatch: pytest.MonkeyPatch) -> None:
     first = label(lake, "mzcus", monkeypatch, "--chosen", "0")
     assert first.returncode == 0, first.stderr
-    assert "1 labels by ann are kept" in first.stdout
+    assert "1 labels by ann are stored" in first.stdout
     assert [(each.label, each.by, each.drawn) for each in stored(lake)] == [
         ("moves_on", "ann", True)
     ]
