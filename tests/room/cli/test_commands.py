@@ -102,7 +102,7 @@ def test_query_reads_the_statement_from_standard_input(
         (("db", "upgrade", "--data", "/proc/nothing/here"), "cannot be used"),
         (("ledger", "--since", "soon"), "neither a time nor an age"),
         (("rejected", "show", "999"), "there is none"),
-        (("keys", "revoke", "nobody"), "there is none"),
+        (("keys", "revoke", "nobody"), "does not exist or is already revoked"),
         (("snapshots", "show", "nothing"), "snapshot nothing is unknown"),
         (("snapshots", "create", "2026-11-21T10:00:00Z"), "reads as a time"),
     ],

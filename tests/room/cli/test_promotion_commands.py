@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.backends.database.engine import Database
+from penstock.core.settings import load_settings
 from tests.support.checkpoint_factory import add_scores
 
 Run = Callable[..., Any]
@@ -37,7 +38,7 @@ def registry(run: Run, models: Path, data: Path) -> Run:
     """The commands, with a policy for production that a and c pass and b does not."""
     for name in ("a", "b", "c"):
         assert run("checkpoints", "register", name, "--uri", str(models / name)).status == 0
-    with closing(Database(f"sqlite:///{data}/penstock.db")) as database:
+    with closing(Database.of(load_settings(data, environment={}))) as database:
         add_scores(database, {"a": 0.8, "b": 0.2, "c": 0.9})
     (models / "policy.toml").write_text(POLICY)
     done = run("channels", "policy", "production", "--set", str(models / "policy.toml"))

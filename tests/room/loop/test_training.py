@@ -140,7 +140,7 @@ def test_it_answers_what_it_made(twin: Twin) -> None:
         (answer(form="half"), "Invalid enum value 'half'"),
         (answer(digest="md5:1"), "64 hexadecimal digits"),
         (answer(uri="weights"), "a path must be absolute"),
-        (answer(uri="https://user:secret@x/1"), "keys do not belong"),
+        (answer(uri="https://user:secret@x/1"), "must not contain keys"),
         ("x" * (ANSWER_BYTES_MAX + 1), f"longer than {ANSWER_BYTES_MAX} bytes"),
     ],
 )

@@ -102,7 +102,7 @@ def test_rates_say_what_moved_from_one_checkpoint_to_the_next(tmp_path: Path, mi
     assert [one["checkpoint"] for one in back["checkpoints"]] == ["c1", "c2"]
     unknown = rewards(tmp_path, "rates", "c1", "c9", "--definition", "mine")
     assert unknown.returncode == 2
-    assert "it has no sessions here; known: c1, c2" in unknown.stderr
+    assert "it has no sessions; known checkpoints: c1, c2" in unknown.stderr
 
 
 @pytest.mark.parametrize(

@@ -245,7 +245,7 @@ def test_a_promotion_from_afar_goes_through_the_gate_and_names_the_key(world: Wo
     assert stopped.stdout.startswith("FAIL: b for afar, as its first checkpoint")
     assert "The gate's verdict on b for afar is FAIL" in stopped.stderr
     first = world.afar("promote", "a", *channel, key="promote")
-    assert (first.returncode, first.stderr) == (0, "afar version 2: a is the first\n")
+    assert (first.returncode, first.stderr) == (0, "afar version 2: a is the first checkpoint\n")
     conflict = world.afar("promote", "c", *channel, "--expect", "b", key="promote")
     assert conflict.returncode == 1
     assert "The channel afar was expected at b, but is at a (version 2" in conflict.stderr
