@@ -77,7 +77,7 @@ class LakeSettings(RoomSettings):
     )
     queries_max: int = setting(
         4,
-        "queries over HTTP at the same time; others wait",
+        "queries over HTTP at the same time; a tenant that runs none starts one all the same",
         "Raise it with the memory and the cores of the machine.",
         minimum=1,
     )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.backends.http.errors import CutOff
-from penstock.backends.http.request_limits import RequestSlots
+from penstock.backends.http.request_limits import RequestSlots, crowded
 from penstock.core.errors import TooManyRequests
 
 
@@ -55,19 +55,39 @@ def test_one_tenant_leaves_slots_to_the_others() -> None:
     _run(scene)
 
 
+def test_whoever_runs_nothing_is_started_at_once_and_knows_that_it_is_crowded() -> None:
+    async def scene(slots: RequestSlots, go: threading.Event) -> None:
+        tasks = _blocked(slots, go, "aabb")
+        await asyncio.sleep(0)
+        for tenant in "cdefghijklmn":
+            assert await slots.run(crowded.get, tenant=tenant)
+            tasks += _blocked(slots, go, tenant)
+            await asyncio.sleep(0)
+        late = slots.run(crowded.get, tenant="o")
+        waiting = asyncio.create_task(late)
+        await asyncio.sleep(0)
+        assert slots.under_way == 17
+        go.set()
+        assert await asyncio.gather(*tasks) == [True] * 16
+        await waiting
+        assert not await slots.run(crowded.get, tenant="c")
+
+    _run(scene)
+
+
 def test_one_tenant_leaves_places_to_wait_to_the_others() -> None:
     async def scene(slots: RequestSlots, go: threading.Event) -> None:
-        tasks = _blocked(slots, go, "aaaabbc")
+        tasks = _blocked(slots, go, "aaaabb")
         await asyncio.sleep(0)
         with pytest.raises(TooManyRequests, match="4 queries of yours") as refused:
             await slots.run(go.wait, tenant="a")
         assert refused.value.http_headers == {"Retry-After": "3"}
-        tasks += _blocked(slots, go, "b")
+        tasks += _blocked(slots, go, "bbc")
         await asyncio.sleep(0)
-        with pytest.raises(TooManyRequests, match="8 queries run or wait"):
-            await slots.run(go.wait, tenant="d")
+        with pytest.raises(TooManyRequests, match="9 queries run or wait"):
+            await slots.run(go.wait, tenant="c")
         go.set()
-        assert await asyncio.gather(*tasks) == [True] * 8
+        await asyncio.gather(*tasks)
 
     _run(scene)
 

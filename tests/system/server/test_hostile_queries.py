@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from penstock.access.keys import create_key
 from penstock.backends.http.client import HttpAnswer
+from penstock.lake.lake import open_existing
 from tests.support.service import ENGINE_BYTES, Service
 
 MIB = 1024 * 1024
@@ -121,6 +123,18 @@ def test_answers_that_nobody_fetches_are_bounded_for_each_tenant(service: Servic
         assert ask(service, "select 1 as a").status == 200, "small answers are not held"
         assert ask(service, sql, "bolt").status == 200, "another tenant's are not counted"
     service.wait_for(lambda: ask(service, sql).status == 200)
+
+
+def test_two_tenants_with_long_statements_keep_no_other_waiting(service: Service) -> None:
+    with open_existing(service.data) as lake:
+        third = create_key(lake.database, "read", "third")[1]
+    with ExitStack() as opened:
+        for key in ("read", "read", "bolt", "bolt"):
+            opened.enter_context(asking(service, ENDLESS, key))
+        service.wait_for(lambda: running(service) >= 4)
+        for number in range(3):
+            reply = ask(service, f"select {number} as n", third)
+            assert (reply.status, reply.json()["rows"]) == (200, [{"n": number}])
 
 
 # What an answer says

@@ -8,7 +8,7 @@ import weakref
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import Context, copy_context
+from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -159,8 +159,18 @@ class _Work:
     result: "Future[Any]" = field(default_factory=Future)
 
 
+#: Whether work was started beyond the slots, so that its tenant need not wait for others.
+crowded: ContextVar[bool] = ContextVar("crowded", default=False)
+#: So many tenants for each slot start work at once.
+_TENANTS_PER_SLOT = 4
+
+
 class RequestSlots:
-    """Threads for slow work, which must not block the event loop."""
+    """Threads for slow work, which must not block the event loop.
+
+    A tenant of which nothing runs is started at once, whatever the others do, up to four times as
+    many tenants as slots: the work beyond the slots is `crowded`, and takes less memory. Further
+    work of a tenant waits for a slot, and has half of them at most."""
 
     def __init__(
         self, name: str, *, running_max: int, waiting_max: int, retry_after_s: int = 1
@@ -170,7 +180,7 @@ class RequestSlots:
         self._running_max = running_max
         self._waiting_max = waiting_max
         self._retry_after_s = retry_after_s
-        self._threads = ThreadPoolExecutor(running_max, name)
+        self._threads = ThreadPoolExecutor(_TENANTS_PER_SLOT * running_max, name)
         self._lock = threading.Lock()
         #: By tenant; some go on when nobody waits for the answer any more.
         self._running: Counter[str] = Counter()
@@ -221,16 +231,20 @@ class RequestSlots:
         return sum(map(len, self._waiting.values()))
 
     def _has_slot(self, tenant: str) -> bool:
-        return self._running.total() < self._running_max and self._running[tenant] < max(
-            1, self._running_max // 2
-        )
+        own, total = self._running[tenant], self._running.total()
+        if not own:
+            return total < _TENANTS_PER_SLOT * self._running_max
+        return total < self._running_max and own < self._running_max // 2
 
     def _start_those_who_can(self) -> None:
         for tenant in list(self._waiting):
             queue = self._waiting[tenant]
             while queue and self._has_slot(tenant):
+                work = queue.popleft()
+                if self._running.total() >= self._running_max:
+                    work.context.run(crowded.set, True)
                 self._running[tenant] += 1
-                self._threads.submit(self._run, queue.popleft())
+                self._threads.submit(self._run, work)
                 del self._waiting[tenant]  # its next turn comes after those of the others
                 self._waiting[tenant] = queue
             if not queue:

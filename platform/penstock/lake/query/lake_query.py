@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 
+from penstock.backends.http.request_limits import crowded
 from penstock.core.endpoint import Answer
 from penstock.core.errors import LibraryMissing
 from penstock.core.files import make_directory
@@ -48,6 +49,8 @@ if TYPE_CHECKING:  # a lake makes queries
     import polars
 
 
+#: A statement beyond the slots has this part of the memory of others.
+_CROWDED_SHARE = 8
 #: How many times its memory a statement may spill.
 _SPILL_PER_MEMORY = 4
 #: How often a query pins the lake anew because the log removed fresh events meanwhile.
@@ -210,7 +213,7 @@ class LakeQuery(QueryRows):
 
     def _limits(self, closing: ExitStack) -> StatementLimits:
         room = self.lake.settings.room(LakeSettings)
-        memory_bytes = room.query_memory_bytes_max
+        memory_bytes = room.query_memory_bytes_max // (_CROWDED_SHARE if crowded.get() else 1)
         if isinstance(self.sql, OwnQuery) and self.sql.memory_bytes_max is not None:
             memory_bytes = min(memory_bytes, self.sql.memory_bytes_max)
         data = Path(self.lake.settings.data)
