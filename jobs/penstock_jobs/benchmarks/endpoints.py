@@ -27,7 +27,7 @@ _BODY_BYTES_MAX = 16 * MIB
 
 
 class ResultsAnswer(Page):
-    """Results by checkpoint. `advice` names scores at versions that no longer count."""
+    """Results by checkpoint. `advice` names scores of suite versions that no longer count."""
 
     results: list[CheckpointResults]
     advice: str | None
@@ -39,7 +39,7 @@ class ImportAnswer(msgspec.Struct):
 
 
 class ResultsRequest(ListRequest, kw_only=True):
-    """Results of all checkpoints or one, at the given version or the newest that each tried."""
+    """Results of one checkpoint or all; by default of the newest version that each attempted."""
 
     suite: str
     checkpoint: str | None = None
@@ -84,14 +84,14 @@ SHOW_RESULTS = Endpoint(
     "GET /v1/suites/{suite}/results",
     _show,
     ("read", "promote"),
-    "Scores of checkpoints at a suite",
+    "Scores of checkpoints on a suite",
     reads_rows=True,
 )
 COMPARE_RESULTS = Endpoint(
     "GET /v1/suites/{suite}/comparison",
     _compare,
     ("read", "promote"),
-    "Two checkpoints at a suite, paired by task",
+    "Two checkpoints compared on a suite, task by task",
     reads_rows=True,
 )
 IMPORT_RESULTS = Endpoint(
@@ -102,7 +102,7 @@ IMPORT_RESULTS = Endpoint(
     audited_as="result",
     refused={
         404: "There is no such checkpoint.",
-        409: "One of these attempts has another recorded result. Nothing was imported.",
+        409: "A different result is recorded for one of these attempts. Nothing was imported.",
     },
     body_bytes_max=_BODY_BYTES_MAX,
 )

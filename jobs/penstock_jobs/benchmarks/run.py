@@ -58,9 +58,9 @@ class ServingUnreachable(PenstockError, exit_status=3):
 
 
 class BenchmarkStopped(PenstockError):
-    """The run of {suite} stopped after {errors} errors in a row that say nothing about the model.
-    The last: {why}. They stay recorded as errors. Remove the cause, and run it again with more
-    --attempts."""
+    """The run of {suite} stopped after {errors} errors in a row. The last one: {why}. The errors
+    stay recorded, and say nothing about the model. Remove the cause, then run the suite again with
+    more --attempts."""
 
 
 class PlannedAttempt(NamedTuple):
@@ -131,7 +131,7 @@ def run_suite(
         for finished in executor.run(attempt_task, _attempt_tasks(suite, conditions, planned)):
             if finished.result.silent is not None and not results:
                 silent.append(finished.result)
-                # Scores are permanent, and the command is more likely wrong than the agent so bad.
+                # Scores are permanent, and here probably the agent's command is wrong.
                 if len(silent) >= min(5, len(planned)):
                     marks, end = ", ".join(finished.result.marks), finished.result.silent
                     why = f"the first {len(silent)} attempts ended alike: {marks}, with no report"
@@ -254,7 +254,7 @@ class LookResult:
 
     @property
     def text(self) -> str:
-        outcome, why = self.document["outcome"] or "Nothing", "; ".join(self.document["why"])
+        outcome, why = self.document["outcome"] or "No verdict", "; ".join(self.document["why"])
         verdict = f"{outcome} on this suite at look {self.look} of {self.looks}"
         return f"{verdict}: {_STOPS[self.stopped]}.{f' ({why})' if why else ''}"
 
@@ -325,7 +325,7 @@ class UntilDecided:
             why = f"the policy requires nothing on {scope.suite}; give a number of attempts instead"
             raise InvalidInput(what=what, why=why)
         if suite.version != scope.suite_version:
-            why = f"version {suite.version} counts, this is {scope.suite_version}"
+            why = f"the gate counts version {suite.version}; this run is of {scope.suite_version}"
             raise InvalidInput(what=what, why=why)
         if evidence.incumbent and not _scores(suite.incumbent):
             why = f"the incumbent {evidence.incumbent.name} has no results there"

@@ -47,9 +47,9 @@ from penstock_jobs.rewards.rows import OUTCOME_FILE_ROWS, REWARD_FILE_ROWS, row_
 class RunRequest:
     definition: Definition
     sessions: SessionFilter = field(default_factory=SessionFilter)
-    #: Compute never computed sessions instead of changed or matured ones.
+    #: Compute sessions that were never computed, instead of those that changed or matured.
     backfill: bool = False
-    #: Its commits are further states of the edited files.
+    #: A Git repository whose commits show further states of the edited files.
     repository: Repository | None = None
 
 
@@ -89,7 +89,7 @@ def run(
     now_us: int | None = None,
     follow: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> RewardRunReport:
-    """Run a definition. `follow` gets the numbers of done and all sessions.
+    """Run a definition. `follow` is called with the number of sessions done, and of all.
 
     Raises JudgeUnfit, InvalidInput, LakeDamaged, what the executor and the rewards raise."""
     check_judge(request.definition, lake.settings)
@@ -143,7 +143,7 @@ def commit(lake: Lake, task: "BucketTask", result: "BucketResult") -> None:
 
 
 def _with_repository(request: RunRequest) -> Definition:
-    """Change the definition's version by the repository, since commits are not in the lake."""
+    """Give the definition another version for each repository: commits are not in the lake."""
     definition, repository = request.definition, request.repository
     if repository is None:
         return definition
@@ -186,7 +186,7 @@ def compute_bucket(task: BucketTask) -> BucketResult:
     Raises what reading and rewards raise."""
     definition = parse_definition(task.progress.text, task.progress.name)
     with Lake(task.settings) as lake, without_garbage_collection():
-        # Memory of the previous bucket.
+        # Give back the memory of the previous bucket.
         pa.default_memory_pool().release_unused()
         events = read_bucket(lake, task.bucket)
         # Reading needs several times the memory of its result.
@@ -284,7 +284,7 @@ def _write(
             "due_at": due_us.get(SessionId(task.tenant, session)),  # the first of its rewards
         }
         rows.append(tally._asdict() | session_spans[session] | row)
-    own = [column for column in OUTCOME_FILE_ROWS if column.name not in _SAME_IN_ALL]
+    own = [column for column in OUTCOME_FILE_ROWS if column.name not in _COMMON_COLUMNS]
     table = pa.Table.from_pylist(rows, pa.schema(own))
     return write_rewards(
         lake,
@@ -296,12 +296,12 @@ def _write(
     )
 
 
-_SAME_IN_ALL = ("tenant", "definition", "definition_version", "computed_at")
+_COMMON_COLUMNS = ("tenant", "definition", "definition_version", "computed_at")
 
 
 def _stored(rows: pa.Table, schema: pa.Schema, task: BucketTask) -> pa.Table:
     progress = task.progress
     values = (task.tenant, progress.name, progress.version, progress.run_at)
-    for name, value in zip(_SAME_IN_ALL, values, strict=True):
+    for name, value in zip(_COMMON_COLUMNS, values, strict=True):
         rows = rows.append_column(name, pa.repeat(pa.scalar(value), rows.num_rows))
     return rows.select(schema.names)

@@ -42,7 +42,7 @@ class SamplesRequest(Request):
 
 
 class MessageAnswer(msgspec.Struct):
-    """A message. `trained` exists for answers. Texts are cut after 4,000 characters."""
+    """A message. `trained` is null unless the model wrote it. Texts end after 4,000 characters."""
 
     role: str
     text: str
@@ -52,7 +52,7 @@ class MessageAnswer(msgspec.Struct):
 
 
 class TokensAnswer(msgspec.Struct):
-    """Tokens from `start` on. `logprobs` is null without an engine's."""
+    """Tokens from `start` on. `logprobs` is null if no engine reported any."""
 
     start: int
     ids: list[int]
@@ -61,7 +61,7 @@ class TokensAnswer(msgspec.Struct):
 
 
 class SampleAnswer(msgspec.Struct):
-    """A sample. `left_out` counts hidden messages in the middle."""
+    """A sample. `left_out` is how many messages in the middle are not shown."""
 
     sample_id: str
     session_id: str
@@ -175,7 +175,7 @@ SHOW_SAMPLES = Endpoint(
     ("read", "train"),
     "Samples of a shard in readable form",
     refused={
-        403: "Consent for some of it was withdrawn, and the operator refuses such shards.",
+        403: "Consent for some of its sessions was withdrawn; the settings refuse such shards.",
         404: "There is no such shard.",
         410: "Its files are gone.",
     },
@@ -195,7 +195,7 @@ class ShardsAnswer(Page):
 
 
 class MarkAnswer(msgspec.Struct):
-    """A session, and why the shard must not hold it, or does not."""
+    """A session, and why the shard should no longer hold it, or was built without it."""
 
     session_id: str
     reason: str

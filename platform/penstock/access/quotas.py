@@ -45,7 +45,7 @@ class Quotas:
         self._defaults = default_quotas(settings)
         self._clock = clock
         self._lock = threading.Lock()
-        self._own: dict[tuple[str, str], int] = {}
+        self._own: dict[tuple[str, str], int] = {}  # maxima of tenants that have their own
         self._hour_us = 0
         self._taken: Counter[tuple[str, str]] = Counter()
         self._ledger: dict[tuple[str, str], int] = {}
@@ -60,8 +60,8 @@ class Quotas:
             self._own, self._ledger = own, used
 
     def require(self, tenant: str, *names: QuotaName) -> None:
-        """Require room in a quota; the request that exceeds it is still accepted. Raises
-        QuotaUsedUp."""
+        """Refuse if one of these quotas is used up. The request that exceeds one is still accepted.
+        Raises QuotaUsedUp."""
         now_us = self._clock.now_us()
         with self._lock:
             self._begin_hour(now_us)

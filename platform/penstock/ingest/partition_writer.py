@@ -63,8 +63,8 @@ from penstock.lake.settings import LakeSettings
 from penstock.lake.upkeep.sorted_merge import tenant_pieces
 
 _READ_BYTES = 1024 * 1024
-#: How long another process's partition is left alone.
-_CLAIM_SECONDS = 0.5
+#: The pause before another attempt to claim a partition that another process holds.
+_CLAIM_RETRY_SECONDS = 0.5
 
 log_line = structlog.get_logger()
 
@@ -114,7 +114,7 @@ class WriterParts:
 
 
 class PartitionWriter:
-    """Owns one partition while it can. Not thread-safe."""
+    """Takes one partition into the lake while it holds the claim. Not thread-safe."""
 
     def __init__(self, parts: WriterParts, partition: int, log: LogShape) -> None:
         self._parts = parts
@@ -139,7 +139,7 @@ class PartitionWriter:
         self._moved_s = 0.0
 
     def _count_redactions(self, tenant: str, matches: Mapping[SourceRule, int]) -> None:
-        """Count redactions in lines that came past a gateway, which would have counted them."""
+        """Count redactions in lines that no gateway timely on: a gateway counts its own."""
         if matches:
             now_us = self._parts.clock.now_us()
             self._parts.lake.redaction_tally.count(tenant, now_us, matches)
@@ -168,10 +168,10 @@ class PartitionWriter:
             due = choose_oldest(self._waiting, self._limits, self._waiting.tenants)
         if not due and fills(self._waiting, self._limits):
             self._waiting.free_memory()
-        # Values without waiting tenants must also be passed.
-        passed = at_once or now_s - self._moved_s >= self._limits.flush_seconds_max
-        past = passed and not self._waiting.tenants
-        if due or (past and not self.idle):
+        # Where nothing waits, the committed offset must still move only_offset what was read.
+        timely = at_once or now_s - self._moved_s >= self._limits.flush_seconds_max
+        only_offset = timely and not self._waiting.tenants
+        if due or (only_offset and not self.idle):
             with self._parts.request_priority.pauses_of_flush() as pauses:
                 self._flush(claim, due, no_pause if at_once else pauses.take)
             return True
@@ -223,7 +223,7 @@ class PartitionWriter:
             )
         self.owned = claim is not None
         if claim is None:
-            self._try_again_s = now_s + _CLAIM_SECONDS
+            self._try_again_s = now_s + _CLAIM_RETRY_SECONDS
             return None
         covered = max(claim.next_offset, *claim.ahead.values(), 0)
         if bounds.end < covered:
@@ -339,7 +339,7 @@ class PartitionWriter:
             return erased.is_current(connection)
 
         segments = self._write_segments(claim, flush.decoded, fresh, pause)
-        to_offset = self._covered_without(tenants)
+        to_offset = self._covered_after(tenants)
         change = PartitionAdvance(
             to_offset=to_offset,
             segments=segments,
@@ -386,9 +386,9 @@ class PartitionWriter:
         sources: Mapping[Source, SourceLines],
         confirm: Callable[[Connection], bool],
     ) -> Callable[[Connection], bool]:
-        """Write rejected lines to files; returns a function that enters them in the commit.
+        """Write rejected lines to files. Returns a function that registers them in the commit.
 
-        It refuses if more was erased meanwhile."""
+        That returns False if more was erased, or a file was collected, meanwhile."""
         if not rows:
             return confirm
         of_tenant: defaultdict[str, list[RejectedRow]] = defaultdict(list)
@@ -454,8 +454,8 @@ class PartitionWriter:
         announce_files(database, list(names.values()), self._partition, owner, claim.epoch)
         return names
 
-    def _covered_without(self, tenants: Sequence[str]) -> int:
-        """Find the offset up to which no events wait once these tenants' are stored."""
+    def _covered_after(self, tenants: Sequence[str]) -> int:
+        """Find the offset that the lake covers once the events of these tenants are stored."""
         stored = set(tenants)
         left = (frames for tenant, frames in self._waiting.tenants.items() if tenant not in stored)
         return min((frames.offset for frames in islice(left, 1)), default=self._position)

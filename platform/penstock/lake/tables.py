@@ -4,7 +4,7 @@ from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, String, 
 
 from penstock.backends.database.tables import Number, metadata, required, run_once_made
 
-#: How far the lake covers a partition of the event log, and its writer.
+#: How far the lake covers each partition of the event log, and which writer claims it.
 log_partition = Table(
     "log_partition",
     metadata,
@@ -24,7 +24,7 @@ tenant_offset = Table(
     Index("ix_tenant_offset_next", "partition", "next_offset"),
 )
 
-#: The number of partitions of a log on which its writers agree.
+#: How many partitions a log has; its writers agree on it here.
 log_shape = Table(
     "log_shape",
     metadata,
@@ -97,7 +97,7 @@ segment = Table(
     info={FOLDER: "events"},
 )
 
-#: The newest commit: one row, whose lock puts commits in an order.
+#: The newest commit, as one row. Commits lock it, so they come one after another.
 lake_head = Table(
     "lake_head",
     metadata,
@@ -114,7 +114,7 @@ lake_commit = Table(
     Column("snap", BigInteger, primary_key=True, autoincrement=False),
     Column("kind", String(16), nullable=False),
     Column("committed_at", BigInteger, nullable=False),
-    #: The wait of its oldest event; NULL where it has none.
+    #: How long its oldest event waited for it; null if it stored none.
     Column("waited_us", BigInteger),
     Index("ix_lake_commit_committed_at", "committed_at"),
 )
@@ -192,7 +192,7 @@ redaction_count = Table(
     Column("matches", BigInteger, nullable=False),
 )
 
-#: The moment of a session from which on something is masked: token ids of later calls decode to it.
+#: Sessions with masked text, and since when. Token ids of later calls would decode to that text.
 masked_session = Table(
     "masked_session",
     metadata,

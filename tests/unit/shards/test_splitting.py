@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock_jobs.shards.exclusion.texts import linked
+from penstock_jobs.shards.exclusion.texts import least_connected
 from penstock_jobs.shards.selection import plan
 
 
@@ -72,4 +72,4 @@ def test_what_is_linked_is_what_can_be_reached(count: int, data: st.DataObject) 
         for one, other in pairs:
             least[one] = least[other] = min(least[one], least[other])
     ones, others = np.array(pairs, np.int64).reshape(-1, 2).T
-    assert linked(count, ones, others).tolist() == least
+    assert least_connected(count, ones, others).tolist() == least

@@ -47,7 +47,7 @@ def edit_persistence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
             if at_horizon.home is None:
                 return EditScore(None, "path_lost")
             cost = CompareCost(parameters.cells_max)
-            back, own = survival.returned(edit, at_horizon.home, cost)
+            back, own = survival.count_restored(edit, at_horizon.home, cost)
             left = edit.ink_size - own
             if left <= 0:
                 return EditScore(None, "self_rework")
@@ -56,7 +56,7 @@ def edit_persistence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
             return EditScore(1.0)
         alive = still = survival.survivors(edit, at_horizon)
         if any(state.language for state in at_horizon.holders):
-            still = survival.still_running(edit, alive)
+            still = survival.without_disabled(edit, alive)
         whole = [(origin, origin + length) for origin, _, _, length in still] == edit.written
         if whole and not at_horizon.reworked:
             return EditScore(1.0)
@@ -90,7 +90,7 @@ def self_rework(bucket: Bucket, parameters: EditParameters) -> pa.Table:
             if at_horizon.home is None:
                 return EditScore(None, "path_lost")
             cost = CompareCost(parameters.cells_max)
-            _, own = survival.returned(edit, at_horizon.home, cost)
+            _, own = survival.count_restored(edit, at_horizon.home, cost)
             return EditScore(own / edit.ink_size)
         if not at_horizon.reworked:
             return EditScore(0.0)

@@ -46,7 +46,7 @@ Stretch = tuple[int, int]
 
 
 class Remainder(NamedTuple):
-    #: Characters of the edit that were taken back, or removed ones that returned.
+    #: Characters of the edit that were taken back, or removed ones that count_restored.
     taken: float
     #: Characters that others or later turns put in the place of the turn's edits in this file.
     put: float
@@ -120,7 +120,7 @@ def remainder(
     if edit.deleted:
         if home is None:
             return None
-        back, own = survival.returned(edit, home, cost)
+        back, own = survival.count_restored(edit, home, cost)
         return Remainder(back, put, own < edit.ink_size)
     alive = survival.survivors(edit, at_horizon)
     reworked = [(start, start + length) for start, length in at_horizon.reworked]

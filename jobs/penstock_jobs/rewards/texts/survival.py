@@ -1,6 +1,7 @@
-"""Survival of the characters and lines of an edit, and the forms that editors publish.
+"""Survival of an edit at a horizon: its characters, its lines, and formulas that editors publish.
 
-The published forms compare 4-grams of UTF-16 code units."""
+Three texts have places: `origin` is the edit's own text, `made` the file right after it, and `home`
+or a holder the file at the horizon. The published formulas compare 4-grams of UTF-16 code units."""
 
 from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import lru_cache
@@ -45,7 +46,7 @@ def survivors(edit: TrackedEdit, at_horizon: HorizonState) -> list[Survivor]:
     return edit.survivors[at_horizon.holders]
 
 
-def still_running(edit: TrackedEdit, alive: Sequence[Survivor]) -> list[Survivor]:
+def without_disabled(edit: TrackedEdit, alive: Sequence[Survivor]) -> list[Survivor]:
     running: list[Survivor] = []
     for survivor in alive:
         at, end = survivor.at, survivor.at + survivor.length
@@ -82,9 +83,9 @@ def credit(
     alive: Sequence[Survivor],
     taken: Set[int] = frozenset(),
 ) -> float:
-    """Count surviving characters; a line that others changed is discounted by sim4.
+    """Count surviving characters; in a line that others changed, times sim4 of old and new line.
 
-    Places that the agent itself replaced (`taken`) are left out on both sides."""
+    Characters that the agent itself replaced (`taken`) are removed from the old line first."""
     total = 0.0
     at = 0
     for start, end in lines_of(written, stretches):
@@ -151,8 +152,8 @@ def reworked_places(at_horizon: HorizonState, alive: Iterable[Survivor]) -> set[
     return taken
 
 
-def returned(edit: TrackedEdit, home: FileState, cost: CompareCost) -> tuple[float, int]:
-    """Count removed characters that others brought back, and that the agent brought back."""
+def count_restored(edit: TrackedEdit, home: FileState, cost: CompareCost) -> tuple[float, int]:
+    """Count the removed characters that are back: by others, and by the agent itself."""
     back = 0.0
     own = 0
     for number, text in edit.deleted.items():
@@ -174,7 +175,7 @@ def returned(edit: TrackedEdit, home: FileState, cost: CompareCost) -> tuple[flo
 
 
 def _back_at_edge(edit: TrackedEdit, number: int, now: str, place: tuple[int, int]) -> int:
-    """Count text removed at the edge of a region that is back, in a then unknown file."""
+    """Count characters that are back, if only the removed region of the file was known."""
     gone = ink(edit.deleted[number])
     if edit.made is None or edit.region is None:
         return 0
@@ -199,7 +200,7 @@ class WrittenLine(NamedTuple):
 
 
 def written_lines(edit: TrackedEdit) -> list[WrittenLine]:
-    """Return lines in which the edit wrote, then lines that it reshaped from others' text."""
+    """Return the lines in which the edit wrote, then those that it only reshaped."""
     if edit.made is None:
         return []
     text = edit.made.text

@@ -1,4 +1,4 @@
-"""Exclusion by texts: near-duplicates, and sessions that hold a benchmark's tasks.
+"""Exclusion of sessions by their texts: near-duplicates, and contamination with benchmark tasks.
 
 The similarity of texts is the Jaccard index of their shingles, runs of WORDS words. MinHash
 estimates it by the share of equal minima in PERMUTATIONS orders of shingles. Two texts are compared
@@ -6,7 +6,7 @@ if a whole band of ROWS minima is equal. Measured with the bound 0.8 on pairs of
 pairs from 0.87 on were found, four in five from 0.8 to 0.87, one in five from 0.73 to 0.8, none
 below 0.7.
 
-Clusters are transitive. The least id of a cluster stays.
+Duplicates of duplicates are one cluster. Its session with the smallest id stays.
 """
 
 import re
@@ -40,7 +40,7 @@ from penstock_jobs.shards.selection.session_facts import PinnedSessions, Session
 WORDS = 5
 BANDS, ROWS = 21, 6
 PERMUTATIONS = BANDS * ROWS
-#: With fewer shingles nothing is a duplicate, such as "Done, all tests pass."
+#: Texts with fewer shingles, such as "Done, all tests pass.", are never duplicates.
 SHINGLES_MIN = 16
 #: Shingles that are hashed at once: 126 × 4096 × 8 bytes.
 _AT_ONCE = 4096
@@ -79,7 +79,7 @@ def word_hashes(text: str) -> Hashes:
 
 
 def signature(texts: Iterable[str], seed: int) -> Signature | None:
-    """Sign all that the model wrote in a session; None if it is too short."""
+    """Compute the MinHash signature of what the model wrote in a session; None if too short."""
     shingled = [np.empty(0, np.uint64), *(shingles(text, WORDS) for text in texts)]
     grams = np.unique(np.concatenate(shingled))
     if len(grams) < SHINGLES_MIN:
@@ -115,7 +115,7 @@ def near_duplicates(
         piece = pairs[start : start + _AT_ONCE]
         same = rows[piece[:, 0]] == rows[piece[:, 1]]
         alike[start : start + _AT_ONCE] = same.mean(axis=1) >= similarity_min
-    least = linked(len(order), pairs[alike, 0], pairs[alike, 1])
+    least = least_connected(len(order), pairs[alike, 0], pairs[alike, 1])
     names = [ids[place] for place in order]
     # The whole group of the remaining session stays.
     out = (least != np.arange(len(order))) & (group != group[least])
@@ -125,8 +125,8 @@ def near_duplicates(
     }
 
 
-def linked(count: int, starts: NDArray[Any], ends: NDArray[Any]) -> NDArray[np.int64]:
-    """Find the least member of each thing's connected component."""
+def least_connected(count: int, starts: NDArray[Any], ends: NDArray[Any]) -> NDArray[np.int64]:
+    """Find the smallest member of the connected component of each of `count` nodes."""
     least = np.arange(count)
     while True:
         low, high = np.minimum(least[starts], least[ends]), np.maximum(least[starts], least[ends])
@@ -138,9 +138,9 @@ def linked(count: int, starts: NDArray[Any], ends: NDArray[Any]) -> NDArray[np.i
 
 
 def _candidates(rows: NDArray[np.uint32]) -> Pairs:
-    """Pair places with an equal band: with the first of the band and a few earlier ones.
+    """Pair each text with the first text that has an equal band, and with a few earlier ones.
 
-    So a thousand copies are not half a million pairs."""
+    All pairs would be half a million for a thousand copies."""
     pairs = [np.empty((0, 2), np.int64)]
     for band in range(BANDS):
         columns = np.ascontiguousarray(rows[:, band * ROWS : (band + 1) * ROWS])

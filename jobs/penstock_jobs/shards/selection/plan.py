@@ -39,7 +39,7 @@ from penstock_jobs.shards.exclusion.texts import (
     find_contaminated,
     find_near_duplicates,
     find_suites,
-    linked,
+    least_connected,
 )
 from penstock_jobs.shards.recipe import AdvantageKind, Recipe
 from penstock_jobs.shards.rows.token_credit import SPAN_CREDITS, all_span_credits
@@ -321,7 +321,7 @@ def split_sides(
         return pa.array([], NAMES)
     links = [_links(column) for column in keys]
     starts, ends = (np.concatenate(places) for places in zip(*links, strict=True))
-    roots = linked(count, starts, ends)
+    roots = least_connected(count, starts, ends)
     # By the widest key, so that new sessions of a user join the others.
     names = pc.coalesce(*keys[::-1], pa.scalar(""))
     least = pa.table({"root": roots, "name": names}).group_by("root").aggregate([("name", "min")])

@@ -33,7 +33,7 @@ class DamagedPart(NamedTuple):
 
 
 class Claim(Enum):
-    """The process that takes a partition into the lake, as far as the log itself knows."""
+    """The answer of `hold`: who takes a partition into the lake, as far as the log can tell."""
 
     MINE = "this process does, and no other one can until it ends"
     TAKEN = "another process does"
@@ -59,12 +59,12 @@ class EventLog(Protocol):
         """The largest value that can be appended."""
 
     def append(self, values: Mapping[int, Sequence[bytes]]) -> None:
-        """Append durably. Raises Backlogged or LogUnwritable: some values may be in the log then;
-        try again."""
+        """Append durably. Raises Backlogged or LogUnwritable: then some of the values may be in the
+        log already. Append all of them again."""
 
     def read(self, partition: int, offset: int, bytes_max: int, wait_s: float = 0) -> list[Entry]:
-        """Read durable entries from `offset` on, or from the first one: about `bytes_max`, at least
-        one. Waits for it up to `wait_s`."""
+        """Read durable entries from `offset` on, or from the first that is left. Returns about
+        `bytes_max`, but at least one entry, if one comes within `wait_s`."""
 
     @property
     def expires(self) -> bool:
@@ -138,7 +138,7 @@ FILE_BYTES_MAX = 64 * MIB
 class EventLogSettings(RoomSettings):
     event_bytes_max: int = setting(
         8 * MIB,
-        "one event",
+        "the largest event",
         "Raise it when agents send larger edits or outputs.",
         minimum=1,
         at_most="body_decoded_bytes_max",
@@ -151,8 +151,8 @@ class EventLogSettings(RoomSettings):
     )
     log_bytes_max: int = setting(
         8 * GIB,
-        "events waiting in the local log before 503",
-        "Raise it to outlast longer outages of database or store.",
+        "events that wait in the local log; beyond it the answer is 503",
+        "Raise it to outlast longer outages of the database or the store.",
         minimum=1,
     )
     disk_reserve_bytes: int = setting(
@@ -163,7 +163,7 @@ class EventLogSettings(RoomSettings):
     )
     log_request_seconds_max: float = setting(
         10.0,
-        "wait for an answer of Kafka",
+        "the longest wait for an answer from Kafka",
         "Raise it when brokers are far away or overloaded.",
         minimum=0.1,
     )

@@ -1,6 +1,6 @@
 """The executor of many machines: tasks on a Ray cluster. This machine has to be a node of it.
 
-Ray's own retries are off: attempts are counted as for processes."""
+Ray's own retries are off, since `CallExecutor` tries a lost task again for every executor."""
 
 import socket
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from penstock.backends.execution.executor import ExecutorUnreachable, TaskFailed
 from penstock.core.errors import ExtraMissing, one_line
 
 _CONNECT_SECONDS_MAX = 10.0
-#: Tasks of a run that Ray has at a time.
+#: The most tasks that Ray is given at a time.
 _INFLIGHT_MAX = 64
 
 
@@ -25,8 +25,8 @@ class RayExecutor(CallExecutor):
             raise ExtraMissing(what="The executor on Ray", extra="ray") from error
 
         #: A process has one connection; the code that made it closes it.
-        self._connected = not ray.is_initialized()
-        if self._connected:
+        self._owns_connection = not ray.is_initialized()
+        if self._owns_connection:
             host, _, port = address.rpartition(":")
             quiet: Any = {"configure_logging": False, "log_to_driver": False}
             try:
@@ -47,10 +47,10 @@ class RayExecutor(CallExecutor):
         return _ClusterWorkers(self._perform)
 
     def close(self) -> None:
-        if self._connected:
+        if self._owns_connection:
             import ray
 
-            self._connected = False
+            self._owns_connection = False
             ray.shutdown()  # cancels the tasks under way
 
 
@@ -75,7 +75,7 @@ class _ClusterWorkers:
             number = self._numbers.pop(ready)
             try:
                 answer: bytes | str = ray.get(ready)
-            except RayTaskError as error:  # before our own code began: it is not installed there
+            except RayTaskError as error:  # `perform` raises nothing: it could not be imported
                 why = str(error).strip().splitlines()[-1]
                 raise TaskFailed(function="penstock", task="on Ray", why=why) from error
             except RayError as error:

@@ -102,7 +102,7 @@ def rollback(
     ] = None,
     expect: Annotated[
         str | None,
-        typer.Option(metavar="CURRENT", help="Only if the channel points at this checkpoint."),
+        typer.Option(metavar="CURRENT", help="Roll back only if the channel points at CURRENT."),
     ] = None,
 ) -> Iterator[object]:
     """Roll a channel back to the last good checkpoint, and pin it there. The gate is not asked.
@@ -127,7 +127,7 @@ def check(
     checkpoint: CheckpointName,
     *,
     channel: Annotated[
-        str, typer.Option(help="The channel whose policy and incumbent count.")
+        str, typer.Option(help="The channel whose policy and incumbent apply.")
     ] = CHANNEL_DEFAULT,
     canary: Annotated[
         bool, typer.Option("--canary", help="Judge it as a canary, without live metrics.")
@@ -144,7 +144,7 @@ def check(
             "--plot",
             parser=options.path,
             metavar="FILE.html",
-            help="Draw quality against cost here; needs penstock[plots].",
+            help="Write a chart of quality against cost here; needs penstock[plots].",
         ),
     ] = None,
 ) -> Iterator[object]:
@@ -201,7 +201,7 @@ def lineage(client: Client, name: CheckpointName) -> Iterator[object]:
     if line.marks:
         sessions = len({mark.session_id for mark in line.marks})
         shards = len({mark.shard for mark in line.marks})
-        say(f"trained on {sessions} sessions, in {shards} shards, erased or without consent since")
+        say(f"{sessions} sessions in {shards} shards were erased or lost consent after training")
 
 
 def _expected(text: str | None) -> "Expected":

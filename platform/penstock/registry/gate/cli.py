@@ -41,11 +41,11 @@ def plan(
     *,
     policy: Annotated[
         Path,
-        typer.Option("--policy", parser=options.path, metavar="FILE", help="The policy to plan."),
+        typer.Option("--policy", parser=options.path, metavar="FILE", help="Plan for this policy."),
     ],
     checkpoint: Annotated[
         list[str] | None,
-        typer.Option(help="Learn the variance from attempts of this checkpoint; one or two."),
+        typer.Option(help="Take the variance from attempts of this checkpoint; up to twice."),
     ] = None,
     attempts: Annotated[
         list[int] | None, typer.Option(min=1, max=64, help="Attempts per task; repeatable.")
@@ -54,12 +54,12 @@ def plan(
         list[int] | None, typer.Option(min=10, max=2_000, help="Number of tasks; repeatable.")
     ] = None,
     difference: Annotated[
-        float, typer.Option(help="The true advantage of the candidate; 0 is an equal one.")
+        float, typer.Option(help="The assumed advantage of the candidate; 0: both are equal.")
     ] = 0.0,
     errors: _Errors = None,
     unscored: _Unscored = None,
 ) -> Iterator[object]:
-    """Show how likely a candidate passes a policy, and how many tasks a power of 80 % needs.
+    """Show how likely a candidate is to pass a policy, and how many tasks give a power of 80 %.
 
     The variance comes from recorded attempts of the named checkpoints, or of those with the most
     attempts on the suite. Without attempts it is assumed, and the plan says so. Errors and tasks
@@ -96,8 +96,8 @@ def _show_plan(plan: "PowerPlan") -> None:
         f"{plan.suite}: a margin of {plan.margin:g} at alpha {plan.alpha:g}, a candidate that"
         f" is {better}",
         f"  variance from {plan.source}",
-        f"  within a task, for one attempt of each: {plan.spread.within:.4g}; between tasks:"
-        f" {plan.spread.between:.4g}",
+        f"  variance within a task, for one attempt of each: {plan.spread.within:.4g};"
+        f" between tasks: {plan.spread.between:.4g}",
         f"  missing: {plan.missing.errors:.1%} of attempts are errors, {plan.missing.unscored:.1%}"
         " of tasks have no score on one side; both count at their worst",
         "",
@@ -201,7 +201,7 @@ def _means(part: Mapping[str, Any]) -> list[str]:
 
 
 def _change(part: Mapping[str, Any], name: str, form: str) -> list[str]:
-    """A number with its bounds."""
+    """Format a value and its interval."""
     lower, upper = _number(part.get("lower"), form), _number(part.get("upper"), form)
     return [_number(part.get(name), form), f"{lower} … {upper}" if lower and upper else ""]
 
