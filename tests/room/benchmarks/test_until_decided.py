@@ -111,7 +111,7 @@ def test_what_cannot_be_decided_is_refused(ready: Lake, lake: Lake) -> None:
     with pytest.raises(InvalidInput, match="has no policy"):
         UntilDecided(database, NEW, "canary")
     other = AttemptScope(TENANT, "other", "v1", "new")
-    with pytest.raises(InvalidInput, match="version None counts"):
+    with pytest.raises(InvalidInput, match="the gate counts version None"):
         UntilDecided(database, other, "production")
     add_suite(database, TENANT, SuiteVersion("other", "v1", (SuiteTask("t"),)))
     with pytest.raises(InvalidInput, match="has no results there"):
