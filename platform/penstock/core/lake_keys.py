@@ -301,8 +301,12 @@ class HeadKeys:
     own: SigningKey
 
     @classmethod
-    def of(cls, settings: Settings) -> Self:
-        return cls(SigningKey.of(settings))
+    def of(cls, settings: Settings) -> "HeadKeys | None":
+        """The keys of an embedded lake. Machines that share a database have to name one key:
+        otherwise none of them signs."""
+        if settings.signing_key_file or settings.database_url.startswith("sqlite"):
+            return cls(SigningKey.of(settings))
+        return None
 
     def have_signed(self, document: Mapping[str, Any]) -> bool:
         """Raises SigningKeyUnfit, PublicKeyUnfit."""

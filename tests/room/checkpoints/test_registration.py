@@ -251,7 +251,7 @@ def test_files_in_a_bucket(embedded: Database, s3: S3Server, tmp_path: Path) -> 
     assert digests.digest_files(s3.store_url(f"{prefix}/model"), settings) == expected
     one = digests.digest_files(s3.store_url(f"{prefix}/model/a.bin"), settings)
     assert one == digests.digest_files(str(tmp_path / "model" / "a.bin"), NOWHERE)
-    assert "there is nothing" in digests.digest_files(s3.store_url(f"{prefix}/none"), settings).why
+    assert "nothing is there" in digests.digest_files(s3.store_url(f"{prefix}/none"), settings).why
     uri = s3.store_url(f"{prefix}/model")
     with pytest.raises(DigestMismatch):
         register(embedded, settings, tenant=TENANT, name="a", uri=uri, digest=EMPTY, actor="ann")

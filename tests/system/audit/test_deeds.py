@@ -159,7 +159,7 @@ def test_verify_tells_of_a_change(audited: Audited) -> None:
         connection.execute(sa.update(audit_entry).where(third).values(actor="nobody"))
     done = penstock(*arguments)
     assert done.returncode == 1
-    assert "default: entry 3 is not as it was written: its hash" in done.stderr
+    assert "default: entry 3 was altered: its hash" in done.stderr
     with database.write() as connection:
         connection.execute(sa.update(audit_entry).where(third).values(actor=actor))
     database.close()

@@ -186,7 +186,7 @@ def test_a_run_of_nothing_but_errors_stops(
     lake: Lake, suite: Suite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "ERRORS_MAX", 4)
-    with pytest.raises(BenchmarkStopped, match="status 75"):
+    with pytest.raises(BenchmarkStopped, match="exited with 75"):
         run_here(lake, suite, "exit 75")
     assert len(results(lake, suite)) == 4
 

@@ -62,9 +62,9 @@ def test_keys_label_and_undo(service: ConsoleService, sign_in: SignIn) -> None:
     assert page.locator("pre.said").inner_text() != before
     assert _labels(service) == {"corrects": 1}
     assert _press(page, "1").startswith("Stored: moves on")
-    assert "taken back" in _press(page, "u")
+    assert "undone" in _press(page, "u")
     assert _labels(service) == {"corrects": 1}
-    assert "taken back" in _press(page, "u")
+    assert "undone" in _press(page, "u")
     assert page.locator("pre.said").inner_text() == before
     assert _labels(service) == {}
 

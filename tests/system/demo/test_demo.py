@@ -42,7 +42,7 @@ def test_it_learns_and_the_gate_stops_what_a_hole_in_the_reward_teaches(
     assert_better(hacked.score_before, hacked.score)
     for chapter in (learned, hacked):
         assert_close(chapter)
-    assert any("FAIL of demo-0002" in line for line in told)
+    assert any("the verdict on demo-0002 is FAIL" in line for line in told)
 
 
 def assert_better(one: float | None, other: float | None) -> None:

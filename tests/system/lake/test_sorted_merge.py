@@ -105,7 +105,7 @@ MERGE = """
     from pathlib import Path
     import pyarrow as pa
     from penstock.lake.catalog import current
-    from penstock.lake import merges as merging
+    from penstock.lake.upkeep import merges as merging
     from penstock.lake.rows import RowGroupLimits
     from tests.support.lakes import hand_lake
     merging.ROW_GROUPS = RowGroupLimits(10_000, 1 << 20)

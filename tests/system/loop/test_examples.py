@@ -192,6 +192,6 @@ def test_an_answer_is_the_address_and_the_digest(
     answer = penstock.trained("a b", form="delta", note="step 7", uri=uri)
     assert answer == {"uri": uri, "digest": digest, "form": "delta", "note": "step 7"}
     assert json.loads((tmp_path / "answer.json").read_text()) == answer
-    with pytest.raises(InvalidInput, match="keys do not belong"):
+    with pytest.raises(InvalidInput, match="must not contain keys"):
         penstock.trained("a b", uri="https://ann:hush@models.test/1")
     assert [one.name for one in tmp_path.iterdir() if one.name.startswith(".")] == []

@@ -89,7 +89,7 @@ def test_what_a_fenced_runner_finishes_late_is_not_taken(world: World) -> None:
 
     late = world.run_once(crash_point=overtaken, tell=told.append)
     assert (late.number, late.outcome) == (1, "promoted")
-    assert [one for one in told if "What it did is not taken" in one]
+    assert [one for one in told if "Its result is dropped" in one]
     stages = {one.stage: one for one in late.stages}
     assert stages["train"].epoch == 2
     assert (stages["train"].result or {})["uri"].endswith("try-002/checkpoint/weights")
