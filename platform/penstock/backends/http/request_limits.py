@@ -168,9 +168,9 @@ _TENANTS_PER_SLOT = 4
 class RequestSlots:
     """Threads for slow work, which must not block the event loop.
 
-    A tenant of which nothing runs is started at once, whatever the others do, up to four times as
-    many tenants as slots: the work beyond the slots is `crowded`, and takes less memory. Further
-    work of a tenant waits for a slot, and has half of them at most."""
+    The first work of a tenant starts at once, whatever the others do, up to four times as many
+    tenants as slots. Work beyond the slots is `crowded`, and takes less memory. Further work of a
+    tenant waits for a slot, and has half of them at most."""
 
     def __init__(
         self, name: str, *, running_max: int, waiting_max: int, retry_after_s: int = 1
