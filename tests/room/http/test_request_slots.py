@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from penstock.backends.http.errors import CutOff
-from penstock.backends.http.request_limits import RequestSlots, crowded
+from penstock.backends.http.request_limits import RequestSlots
+from penstock.core.crowding import crowded
 from penstock.core.errors import TooManyRequests
 
 

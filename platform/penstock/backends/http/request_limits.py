@@ -8,7 +8,7 @@ import weakref
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import Context, ContextVar, copy_context
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from litestar.exceptions import HTTPException, InternalServerException
 from litestar.response import Stream
 
 from penstock.backends.http.errors import BodyTooLarge, ClientGone, CutOff
+from penstock.core.crowding import crowded
 from penstock.core.endpoint import DOCUMENT_BYTES_MAX
 from penstock.core.errors import InvalidInput, TooManyRequests
 
@@ -159,8 +160,6 @@ class _Work:
     result: "Future[Any]" = field(default_factory=Future)
 
 
-#: Whether work was started beyond the slots, so that its tenant need not wait for others.
-crowded: ContextVar[bool] = ContextVar("crowded", default=False)
 #: So many tenants for each slot start work at once.
 _TENANTS_PER_SLOT = 4
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 
-from penstock.backends.http.request_limits import crowded
+from penstock.core.crowding import crowded
 from penstock.core.endpoint import Answer
 from penstock.core.errors import LibraryMissing
 from penstock.core.files import make_directory
