@@ -211,7 +211,7 @@ def compute_bucket(task: BucketTask) -> BucketResult:
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Pause the collector: work on a bucket makes millions of objects and hardly a cycle.
+    """Pause the collector: a bucket or a slice makes millions of objects and hardly a cycle.
 
     Collecting took a sixth of the time."""
     was_on = gc.isenabled()

@@ -3,10 +3,8 @@
 Plain sessions become columns at once; every other one is read as a conversation.
 """
 
-import gc
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
 from pathlib import Path
@@ -23,6 +21,7 @@ from penstock.shards.manifest import PartFile
 from penstock.shards.schema import SHARD_ROWS, SORTED_BY
 from penstock.shards.validation import ShardValidator
 from penstock.shards.writer import PartLimits, PartWriter
+from penstock_jobs.rewards.runs import without_garbage_collection
 from penstock_jobs.shards.conversation.conversation import Conversation
 from penstock_jobs.shards.conversation.reader import read_conversation
 from penstock_jobs.shards.conversation.session_events import (
@@ -98,7 +97,7 @@ def make_slice(task: SliceTask) -> SliceResult:
     with Lake(task.settings) as lake:
         columns = None if task.preferences.edits else COLUMNS
         rows = read_bucket(lake, task.bucket, columns, groups_of_build(task.owner))
-        with _collector_paused():
+        with without_garbage_collection():
             samples, table = slice_samples(task, rows)
         routes = samples.routes(plain=table["sample_id"])
         table = pa.concat_tables([table, samples.table()])
@@ -233,19 +232,6 @@ class _SliceCredits:
 def groups_of_build(_owner: str) -> RowGroupMemory:
     """Return the row groups that a worker keeps between slices."""
     return RowGroupMemory(_GROUPS_BYTES_MAX)
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """A slice makes many objects at once, none of them in a ring: looking for rings took a sixth of
-    a build."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @cache
