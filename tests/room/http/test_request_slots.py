@@ -10,8 +10,8 @@ import pytest
 
 from penstock.backends.http.errors import CutOff
 from penstock.backends.http.request_limits import RequestSlots
-from penstock.core.crowding import crowded
 from penstock.core.errors import TooManyRequests
+from penstock.core.overload import crowded
 
 
 def _run(scene: Callable[[RequestSlots, threading.Event], Coroutine[Any, Any, None]]) -> None:

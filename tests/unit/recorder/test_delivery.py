@@ -2,20 +2,20 @@
 
 import pytest
 
-from penstock.ingest.recorder.spool import Outcome, Reply, outcome, pause_seconds
+from penstock.ingest.recorder.spool import Reply, SendOutcome, outcome, pause_seconds
 
 
 @pytest.mark.parametrize(
     ("expected", "statuses"),
     [
-        (Outcome.TAKEN, [200]),
-        (Outcome.TOO_LARGE, [413]),
-        (Outcome.REFUSED, [400, 422]),
-        (Outcome.LATER, [0, 429, 500, 503, 507]),
-        (Outcome.UNUSABLE, [301, 401, 403, 404]),
+        (SendOutcome.TAKEN, [200]),
+        (SendOutcome.TOO_LARGE, [413]),
+        (SendOutcome.REFUSED, [400, 422]),
+        (SendOutcome.LATER, [0, 429, 500, 503, 507]),
+        (SendOutcome.UNUSABLE, [301, 401, 403, 404]),
     ],
 )
-def test_each_status_has_an_outcome(expected: Outcome, statuses: list[int]) -> None:
+def test_each_status_has_an_outcome(expected: SendOutcome, statuses: list[int]) -> None:
     assert {outcome(Reply(status)) for status in statuses} == {expected}
 
 

@@ -18,9 +18,9 @@ from litestar.exceptions import HTTPException, InternalServerException
 from litestar.response import Stream
 
 from penstock.backends.http.errors import BodyTooLarge, ClientGone, CutOff
-from penstock.core.crowding import crowded
 from penstock.core.endpoint import DOCUMENT_BYTES_MAX
 from penstock.core.errors import InvalidInput, TooManyRequests
+from penstock.core.overload import crowded
 
 T = TypeVar("T")
 

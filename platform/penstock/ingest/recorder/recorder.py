@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, Self
 from penstock.ingest.recorder.session import RecordedSession
 from penstock.ingest.recorder.spool import (
     Delivery,
-    Outcome,
     Reply,
+    SendOutcome,
     Spool,
     SpooledBatch,
     any_chance,
@@ -284,7 +284,7 @@ class Recorder:
             with self._changed:
                 self._take_reply(batch, result, reply)
                 self._changed.notify_all()
-                if result in (Outcome.TAKEN, Outcome.TOO_LARGE, Outcome.REFUSED):
+                if result in (SendOutcome.TAKEN, SendOutcome.TOO_LARGE, SendOutcome.REFUSED):
                     attempts = 0
                     continue
                 if attempts == 0:
@@ -310,16 +310,16 @@ class Recorder:
                 self._changed.wait()
             return batch
 
-    def _take_reply(self, batch: SpooledBatch, result: Outcome, reply: Reply) -> None:
-        if result is Outcome.TAKEN:
+    def _take_reply(self, batch: SpooledBatch, result: SendOutcome, reply: Reply) -> None:
+        if result is SendOutcome.TAKEN:
             self._spool.remove(batch)
             self._sent += batch.events
             self._rejected += reply.rejected
             if reply.rejected:
                 _log.warning("the service rejected %d events", reply.rejected)
-        elif result in (Outcome.TOO_LARGE, Outcome.REFUSED):
+        elif result in (SendOutcome.TOO_LARGE, SendOutcome.REFUSED):
             try:
-                if result is Outcome.TOO_LARGE and batch.events > 1:
+                if result is SendOutcome.TOO_LARGE and batch.events > 1:
                     self._spool.halve(batch)
                     return
                 for line in lines_of(batch):

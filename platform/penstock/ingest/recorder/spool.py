@@ -208,7 +208,7 @@ _PAUSE_SECONDS_MIN, _PAUSE_SECONDS_MAX = 0.5, 60.0
 _RETRY_AFTER_SECONDS_MAX = 300.0
 
 
-class Outcome(enum.Enum):
+class SendOutcome(enum.Enum):
     TAKEN = "taken"
     TOO_LARGE = "too_large"
     #: It will never be accepted.
@@ -226,14 +226,14 @@ class Reply(NamedTuple):
     problem: str = ""
 
 
-_OUTCOMES = {200: Outcome.TAKEN, 413: Outcome.TOO_LARGE} | {
-    **dict.fromkeys((400, 422), Outcome.REFUSED),
-    **dict.fromkeys((0, 408, 425, 429), Outcome.LATER),
+_OUTCOMES = {200: SendOutcome.TAKEN, 413: SendOutcome.TOO_LARGE} | {
+    **dict.fromkeys((400, 422), SendOutcome.REFUSED),
+    **dict.fromkeys((0, 408, 425, 429), SendOutcome.LATER),
 }
 
 
-def outcome(reply: Reply) -> Outcome:
-    other = Outcome.LATER if reply.status >= 500 else Outcome.UNUSABLE
+def outcome(reply: Reply) -> SendOutcome:
+    other = SendOutcome.LATER if reply.status >= 500 else SendOutcome.UNUSABLE
     return _OUTCOMES.get(reply.status, other)
 
 

@@ -137,7 +137,7 @@ ANY = UNSET
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChannelRequest:
+class ChangeOrder:
     """A request to change a channel. It fails unless the channel is at `expect_version`."""
 
     tenant: str
@@ -238,7 +238,7 @@ def hold_channel(
         yield HeldChannel(connection, before)
 
 
-def refuse_unexpected(request: ChannelRequest, before: Change) -> None:
+def refuse_unexpected(request: ChangeOrder, before: Change) -> None:
     """Raises PromotionConflict unless the channel is where the request expects it."""
     if request.expect_version not in (None, before.version):
         raise conflict(f"version {request.expect_version}", before)

@@ -22,7 +22,7 @@ from penstock.registry.channels.change import (
     unused_channel,
 )
 from penstock.registry.channels.channel import (
-    ChannelRequest,
+    ChangeOrder,
     HeldChannel,
     conflict,
     hold_channel,
@@ -51,7 +51,7 @@ Judge = Callable[[str, str], Verdict]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Promotion(ChannelRequest):
+class Promotion(ChangeOrder):
     """`share` makes a canary. The caller checks whether the actor may `override`."""
 
     checkpoint: str
@@ -187,7 +187,7 @@ def _check_candidate(connection: Connection, promotion: Promotion, before: Chang
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rollback(ChannelRequest):
+class Rollback(ChangeOrder):
     """`to` names the checkpoint to roll back to."""
 
     to: str | None = None
