@@ -24,7 +24,8 @@ from penstock.backends.audit.chain import (
 )
 from penstock.backends.audit.entry import Deed, Head, person_digest
 from penstock.backends.database.engine import Database
-from penstock.core.settings import load_settings
+from penstock.core.lake_keys import SIGNING_KEY_NAME, SigningKey
+from penstock.core.settings import Settings, load_settings
 from penstock.lake.lake import open_or_make
 
 ENTRIES = 7
@@ -32,8 +33,9 @@ ENTRIES = 7
 
 @pytest.fixture
 def database(each_database: None, tmp_path: Path) -> Iterator[Database]:
-    # A database on a server is signed only where the operator names a key.
-    named = {"PENSTOCK_SIGNING_KEY_FILE": str(tmp_path / "signing.key")}
+    # Heads in a database on a server are signed only where the operator names a key.
+    SigningKey.of(Settings(data=tmp_path)).sign({})
+    named = {"PENSTOCK_SIGNING_KEY_FILE": str(tmp_path / SIGNING_KEY_NAME)}
     with open_or_make(load_settings(tmp_path, environment=named)) as lake:
         yield lake.database
 
