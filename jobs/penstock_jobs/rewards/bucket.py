@@ -199,8 +199,8 @@ def _files_of(commit: Row) -> list[Any]:
     return files if isinstance(files, list) else []
 
 
-#: Types that no other view shows.
-_EVENTS = "type IN ('interrupt', 'session_end', 'test_result', 'vcs_commit')"
+#: Types that no other view shows, and that rewards read.
+_EVENTS = "type IN ('interrupt', 'session_end', 'test_result', 'vcs_commit', 'x_reward')"
 _COMPARED = ["session_id", "ts", "seq", "type", "source", "source_key", "event_id", "payload"]
 
 

@@ -13,9 +13,10 @@ looked.
 import hashlib
 import importlib
 import pkgutil
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from functools import cache
 from importlib.metadata import entry_points
 from importlib.resources import files
@@ -47,12 +48,14 @@ _READ: dict[str, tuple[str, ...]] = {
     "tool_calls": (
         "checkpoint", "tool", "arguments", "ok", "error_class", "output", "result_ts",
     ),
-    "feedback": ("positive",),
+    "feedback": ("positive", "kind", "target", "value_number"),
     "events": ("event_id", "type", "payload"),
 }  # fmt: skip
 _READ_FROM_ALL = ("session_id", "ts", "seq", "consent")
 _MEASURES = "penstock_jobs.rewards.measures"
 _GROUP = "penstock.rewards"
+#: A reward with an argument in brackets.
+_CALLED = re.compile(r"(\w+)\(([^()]+)\)")
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,8 @@ class Reward:
     #: Raises if the settings lack what the reward needs with these parameters.
     check: Callable[[Any, Settings], None] | None = None
     only_named: bool = False
+    #: The parameter that a definition may give in brackets: `reported_reward(resolved)`.
+    argument: str = ""
 
     def page(self) -> str:
         return cleandoc(self.compute.__doc__ or "")
@@ -177,9 +182,10 @@ def parse_definition(content: str, where: str) -> Definition:
 def _term(row: Mapping[str, Any], shared: Mapping[str, Any], where: str) -> Term:
     name = toml.text(row, "name", where)
     known = all_rewards()
-    if name not in known:
-        raise InvalidInput(what=f"The reward {name!r} in {where}", why=toml.unknown(name, known))
-    reward, where = known[name], f"{where}, reward {name}"
+    kind, argument = (match[1], match[2]) if (match := _CALLED.fullmatch(name)) else (name, "")
+    if kind not in known or (argument and not known[kind].argument):
+        raise InvalidInput(what=f"The reward {name!r} in {where}", why=toml.unknown(kind, known))
+    reward, where = replace(known[kind], name=name), f"{where}, reward {name}"
     toml.refuse_unknown(row, _TERM, where)
     horizon_s = row.get("horizon_s")
     if horizon_s is not None and (not isinstance(horizon_s, int) or horizon_s < 0):
@@ -189,6 +195,7 @@ def _term(row: Mapping[str, Any], shared: Mapping[str, Any], where: str) -> Term
     toml.refuse_unknown(own, names, where)
     values = _made_defaults(reward.parameters)
     values |= {name: value for name, value in shared.items() if name in names} | dict(own)
+    values |= {reward.argument: argument} if argument else {}
     try:
         parameters: Any = msgspec.convert(values, reward.parameters)
     except msgspec.ValidationError as error:
