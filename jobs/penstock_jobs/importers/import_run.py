@@ -4,23 +4,36 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from penstock.access.keys import RoleMissing
 from penstock.backends.database import DatabaseOutdated
 from penstock.backends.terminal.output import progress_of, say
+from penstock.core.clock import SystemClock
 from penstock.core.endpoint import Client
 from penstock.core.errors import InvalidInput
 from penstock.ingest.event_files import EventFile, LeftOut, find_files, named_as_events, problem_of
 from penstock.ingest.file_import import ImportSummary, event_importer
 from penstock.lake.client import LocalClient, open_client
 from penstock.lake.errors import LakeMissing
-from penstock_jobs.importers.commits import GIT, commits_of_sessions
-from penstock_jobs.importers.importer import Importer, homes, importer_named, recognise
+from penstock_jobs.importers.importer import (
+    ImportedEvent,
+    Importer,
+    SessionEvents,
+    homes,
+    importer_named,
+    recognise,
+)
 from penstock_jobs.importers.progress import ImportProgress, KeptReadings, WatchedSources
 from penstock_jobs.importers.report import LeftOutKind, Notes, SessionImportReport
 from penstock_jobs.importers.session_import import SessionImporter, SourceSelection
 from penstock_jobs.importers.sources import Candidate, Source, candidates
+from penstock_jobs.rewards.history.session_commits import GIT, SessionCommit, SessionCommits
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 AUTO = "auto"
 #: The format of Penstock's own files.
@@ -194,10 +207,14 @@ class ImportRun:
         summary = lake_import.finish()
         if self.git and plan.sources:
             problems = importer.report.unfit
+            commits = SessionCommits(partial(_ask, client), SystemClock().now_us())
             try:
-                importer.take_events(commits_of_sessions(client, problems), GIT)
+                importer.take_events(map(_commit_event, commits.of_this_machine()), GIT)
             except RoleMissing as error:  # the key may only send events
                 problems.append(("commits of the sessions", str(error)))
+            for repository, own in commits.reports.items():
+                if own.problem is not None:
+                    problems.append((str(repository.directory), own.problem))
             summary = lake_import.finish()
         return ImportOutcome(importer.report, plan.left_out, summary)
 
@@ -224,6 +241,16 @@ class ImportRun:
             if summary.stored or (summary.by_server and report.totals()) or report.unfit:
                 for line in report.lines():
                     say(line)
+
+
+def _ask(client: Client, sql: str) -> "pa.Table":
+    with client.rows(sql, None) as answer:
+        return answer.batches.read_all()
+
+
+def _commit_event(commit: SessionCommit) -> ImportedEvent:
+    maker = SessionEvents(commit.session_id, GIT, commit.project)
+    return maker.event("vcs_commit", commit.ts_us, commit.event_id, commit.payload, commit.seq)
 
 
 def _remembered_by(progress: ImportProgress | None) -> Remembered:

@@ -1,6 +1,6 @@
 """`penstock rewards`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +10,7 @@ from penstock.backends.terminal import options
 from penstock.backends.terminal.options import since_us
 from penstock.backends.terminal.output import progress_of, say, show_table, show_text, spinner_of
 from penstock.core.arrow_start import take_memory_from_system
+from penstock.core.clock import SystemClock
 from penstock.core.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.commands import Outcome, command
@@ -18,6 +19,7 @@ from penstock_jobs.rewards.followups.cli import judge, label
 
 if TYPE_CHECKING:
     from penstock_jobs.rewards.history.git_repository import Repository
+    from penstock_jobs.rewards.history.session_commits import RepositoryReport
 
 app = typer.Typer(help="What sessions were worth, by what users did next.", no_args_is_help=True)
 
@@ -37,13 +39,13 @@ Since = Annotated[
     str | None,
     typer.Option("--since", help="Only sessions with events since a time, or an age such as 24h."),
 ]
-GitDirectory = Annotated[
-    Path | None,
+Git = Annotated[
+    str,
     typer.Option(
         "--git",
-        parser=options.path,
-        metavar="DIR",
-        help="A repository whose commits are later states of the edited files.",
+        metavar="auto|DIR|none",
+        help="Whose commits show what became of edits: auto takes a session's own repository"
+        " where it lies on this machine.",
     ),
 ]
 Project = Annotated[str | None, typer.Option("--project", help="Only sessions of this project.")]
@@ -87,7 +89,7 @@ def run(
     definition: Definition = None,
     since: Since = None,
     project: Project = None,
-    git: GitDirectory = None,
+    git: Git = "auto",
     branch: Annotated[str, typer.Option("--branch", help="With --git: the branch.")] = "HEAD",
     first_parent: Annotated[
         bool,
@@ -105,11 +107,13 @@ def run(
     """
     from penstock_jobs.rewards.history.git_repository import Repository
 
-    if git is not None and project is None:
-        why = "it needs --project, or edits of other projects would be compared with its files"
-        raise InvalidInput(what=f"--git {git}", why=why)
-    repository = Repository(git.resolve(), branch, first_parent) if git is not None else None
-    yield from _run(lake, definition, since, project, repository=repository)
+    named = None
+    if git not in ("auto", "none"):
+        if project is None:
+            why = "it needs --project, or edits of other projects would be compared with its files"
+            raise InvalidInput(what=f"--git {git}", why=why)
+        named = Repository(Path(git).resolve(), branch, first_parent), project
+    yield from _run(lake, definition, since, project, git=git, named=named)
 
 
 @app.command()
@@ -132,7 +136,8 @@ def _run(
     since: str | None,
     project: str | None,
     *,
-    repository: "Repository | None" = None,
+    git: str = "none",
+    named: "tuple[Repository, str] | None" = None,
     backfill: bool = False,
 ) -> Iterator[object]:
     take_memory_from_system()  # for the texts of the next bucket
@@ -140,17 +145,28 @@ def _run(
     from penstock_jobs.rewards import runs
     from penstock_jobs.rewards.definition import DEFAULT, find_definition
     from penstock_jobs.rewards.due_sessions import SessionFilter
-    from penstock_jobs.rewards.report import report_document, show_gaps, show_report
+    from penstock_jobs.rewards.history.session_commits import take_commits
+    from penstock_jobs.rewards.report import (
+        report_document,
+        repository_document,
+        show_report,
+        show_repository,
+    )
 
     sessions = SessionFilter(since_us(since) if since else None, project)
     chosen = find_definition(definition or DEFAULT)
-    request = runs.RunRequest(chosen, sessions, backfill, repository)
+    request = runs.RunRequest(chosen, sessions, backfill)
+    taken: Mapping[Repository, RepositoryReport] = {}
+    if git != "none":
+        with spinner_of("reading commits"):
+            taken = take_commits(lake, SystemClock().now_us(), chosen.horizons_s(), named)
     with open_executor(lake.settings) as executor, progress_of("sessions") as follow:
         report = runs.run(lake, executor, request, follow=follow)
-    yield report_document(report)
+    repositories = [repository_document(*each) for each in taken.items()]
+    yield report_document(report) | {"repositories": repositories}
     show_report(report)
-    if repository is not None and report.gaps is not None:
-        show_gaps(repository, report.gaps)
+    for each in taken.items():
+        show_repository(*each)
     if not report.sessions:
         say("No session changed or matured since the last run.")
 

@@ -30,7 +30,7 @@ import pyarrow as pa
 from penstock.core import toml_document as toml
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import Settings
-from penstock_jobs.rewards.bucket import Bucket, Columns
+from penstock_jobs.rewards.bucket import Bucket, Columns, EditParameters
 from penstock_jobs.rewards.rows import State
 
 #: Columns of each view that the shipped rewards and the outcomes read.
@@ -139,6 +139,12 @@ class Definition:
 
     def counted(self) -> list[Term]:
         return [term for term in self.terms if term.weight]
+
+    def horizons_s(self) -> list[int]:
+        """Return the horizons of all rewards of edits, in order."""
+        parameters = [term.parameters for term in self.terms]
+        of_edits = [own for own in parameters if isinstance(own, EditParameters)]
+        return sorted({horizon_s for own in of_edits for horizon_s in own.horizons_s})
 
 
 def shipped() -> list[str]:

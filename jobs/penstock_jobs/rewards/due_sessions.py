@@ -141,7 +141,6 @@ def plan_run(
     only: SessionFilter,
     *,
     backfill: bool = False,
-    everything: bool = False,
 ) -> RunPlan:
     """Plan sessions that changed after `progress.through_snap` or are due.
 
@@ -149,10 +148,9 @@ def plan_run(
     never computed. Raises LakeDamaged."""
     matured: set[SessionId] = set()
     decision, subjects = decisions_after(lake.database, progress.through_decision)
-    if backfill or everything:
+    if backfill:
         changed = set(_changed_sessions(lake, pin, -1, only))
-        if backfill:
-            changed -= _sessions_in(lake, rewards_at(lake.database, pin.snap, progress.version))
+        changed -= _sessions_in(lake, rewards_at(lake.database, pin.snap, progress.version))
     else:
         done: dict[SessionId, int] = {}
         for file in rewards_at(lake.database, pin.snap, progress.version):

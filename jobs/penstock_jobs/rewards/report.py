@@ -11,8 +11,8 @@ from penstock_jobs.rewards.definition import NAME
 from penstock_jobs.rewards.explanation import Explanation
 from penstock_jobs.rewards.followups.dissatisfaction import Dissatisfaction
 from penstock_jobs.rewards.followups.judge import Evaluation, Quality
-from penstock_jobs.rewards.history.git_history import HistoryGaps
 from penstock_jobs.rewards.history.git_repository import Repository
+from penstock_jobs.rewards.history.session_commits import RepositoryReport
 from penstock_jobs.rewards.rates import CheckpointRates
 from penstock_jobs.rewards.runs import OutcomeGroup, RewardRunReport, RowGroup
 
@@ -37,14 +37,21 @@ def report_document(report: RewardRunReport) -> dict[str, Any]:
         "rewards": counts(report.rows.items()),
         "outcomes": counts(report.outcomes.items()),
     }
-    if (gaps := report.gaps) is not None:
-        known_us = gaps.known_until_us
-        document["git"] = {
-            "known_until": None if known_us is None else time_of(known_us).isoformat(),
-            "unanswered": gaps.unanswered,
-            "unreadable": gaps.unreadable,
-        }
     return document
+
+
+def repository_document(repository: Repository, report: RepositoryReport) -> Row:
+    known_us = report.gaps.known_until_us
+    return {
+        "repository": str(repository.directory),
+        "branch": repository.branch,
+        "sessions": report.sessions,
+        "commits": report.commits,
+        "known_until": None if known_us is None else time_of(known_us).isoformat(),
+        "unanswered": report.gaps.unanswered,
+        "unreadable": report.gaps.unreadable,
+        "problem": report.problem,
+    }
 
 
 def show_report(report: RewardRunReport) -> None:
@@ -63,7 +70,15 @@ def show_report(report: RewardRunReport) -> None:
         show_table(["outcome", "sessions", "why"], lines)
 
 
-def show_gaps(repository: Repository, gaps: HistoryGaps) -> None:
+def show_repository(repository: Repository, report: RepositoryReport) -> None:
+    if report.problem is not None:
+        _say(f"The repository {repository.directory} was left out: {report.problem}.")
+        return
+    _say(
+        f"The repository {repository.directory}: {report.commits} new commits for"
+        f" {report.sessions} sessions."
+    )
+    gaps = report.gaps
     if gaps.unanswered and gaps.known_until_us is not None:
         known = f"{time_of(gaps.known_until_us):%Y-%m-%d %H:%M} UTC"
         _say(

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -23,13 +22,11 @@ from penstock.lake.catalog import pinned
 from penstock.lake.lake import Lake
 from penstock_jobs.rewards import due_sessions, reward_bucket_bytes
 from penstock_jobs.rewards.bucket import Bucket as RewardBucket
-from penstock_jobs.rewards.bucket import EditParameters, Relations, as_bucket, later
+from penstock_jobs.rewards.bucket import Relations, as_bucket, later
 from penstock_jobs.rewards.definition import Definition, columns_of, parse_definition
 from penstock_jobs.rewards.due_sessions import Progress, SessionFilter
 from penstock_jobs.rewards.followups.labels import labels_of
 from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge
-from penstock_jobs.rewards.history.git_history import HISTORY_VERSION, HistoryGaps, with_history
-from penstock_jobs.rewards.history.git_repository import Repository
 from penstock_jobs.rewards.history.session_chains import relations_of, repeated, with_decisions
 from penstock_jobs.rewards.outcomes import (
     Outcome,
@@ -49,8 +46,6 @@ class RunRequest:
     sessions: SessionFilter = field(default_factory=SessionFilter)
     #: Compute sessions that were never computed, instead of those that changed or matured.
     backfill: bool = False
-    #: A Git repository whose commits show further states of the edited files.
-    repository: Repository | None = None
 
 
 class RowGroup(NamedTuple):
@@ -78,7 +73,6 @@ class RewardRunReport:
     buckets: int = 0
     rows: Counter[RowGroup] = field(default_factory=Counter)
     outcomes: Counter[OutcomeGroup] = field(default_factory=Counter)
-    gaps: HistoryGaps | None = None
 
 
 def run(
@@ -93,17 +87,15 @@ def run(
 
     Raises JudgeUnfit, InvalidInput, LakeDamaged, what the executor and the rewards raise."""
     check_judge(request.definition, lake.settings)
-    definition, repository = _with_repository(request), request.repository
     clock_us = SystemClock().now_us() if now_us is None else now_us
     with pinned(lake.database, None, renewed=True) as pin:
-        progress = due_sessions.begin_run(lake.database, definition, clock_us)
+        progress = due_sessions.begin_run(lake.database, request.definition, clock_us)
         plan = due_sessions.plan_run(
             lake,
             pin,
             progress,
             request.sessions,
             backfill=request.backfill,
-            everything=repository is not None,
         )
         sessions = sum(map(len, plan.chains))
         report = RewardRunReport(
@@ -112,7 +104,7 @@ def run(
         size = reward_bucket_bytes(lake.settings)
         buckets = plan_sessions(lake, pin, plan.chains, size, repeated(plan.parents))
         tasks = (
-            BucketTask(lake.settings, progress, bucket, relations, repository)
+            BucketTask(lake.settings, progress, bucket, relations)
             for bucket in buckets
             for relations in [relations_of(bucket, plan.places, plan.parents)]
         )
@@ -124,13 +116,11 @@ def run(
             report.buckets += 1
             report.rows += result.rows
             report.outcomes += result.outcomes
-            if repository is not None:
-                report.gaps = result.gaps + (report.gaps or HistoryGaps())
             done += len(task.sessions)
             follow(done, sessions)
         if not request.backfill:
-            due_sessions.finish_run(lake.database, definition.version, pin.snap, plan.decision)
-    merge_small(lake, definition.version)
+            due_sessions.finish_run(lake.database, progress.version, pin.snap, plan.decision)
+    merge_small(lake, progress.version)
     return report
 
 
@@ -142,24 +132,12 @@ def commit(lake: Lake, task: "BucketTask", result: "BucketResult") -> None:
             add_rewards(connection, result.file)
 
 
-def _with_repository(request: RunRequest) -> Definition:
-    """Give the definition another version for each repository: commits are not in the lake."""
-    definition, repository = request.definition, request.repository
-    if repository is None:
-        return definition
-    facts = [definition.version, "git", str(HISTORY_VERSION), repository.branch]
-    content = "\0".join([*facts, str(repository.first_parent)])
-    version = sha256(content.encode()).hexdigest()[: len(definition.version)]
-    return replace(definition, name=f"{definition.name}+git", version=version)
-
-
 @dataclass(frozen=True)
 class BucketTask:
     settings: Settings = field(repr=False)  # addresses may hold passwords
     progress: Progress = field(repr=False)
     bucket: Bucket
     relations: Relations = field(repr=False)
-    repository: Repository | None = None
 
     @property
     def tenant(self) -> str:
@@ -177,7 +155,6 @@ class BucketResult:
     events: int = 0
     rows: Counter[RowGroup] = field(default_factory=Counter)
     outcomes: Counter[OutcomeGroup] = field(default_factory=Counter)
-    gaps: HistoryGaps = field(default_factory=HistoryGaps)
 
 
 def compute_bucket(task: BucketTask) -> BucketResult:
@@ -196,7 +173,7 @@ def compute_bucket(task: BucketTask) -> BucketResult:
             return BucketResult()
         bucket = _reward_bucket(lake, task, definition, events)
         del events  # the bucket holds the needed parts of payloads
-        scored, gaps = _score(task, definition, moments["session_id"].unique().to_pylist(), bucket)
+        scored = _score(task, definition, moments["session_id"].unique().to_pylist(), bucket)
         due_us = {SessionId(task.tenant, session): due for session, due in scored.due_us.items()}
         for key, moment in later(moments, task.progress.run_at).items():
             if key not in task.bucket.beside:
@@ -206,7 +183,7 @@ def compute_bucket(task: BucketTask) -> BucketResult:
     groups = scored.rewards.group_by(list(RowGroup._fields)).aggregate([([], "count_all")])
     counts = row_tuples(groups, *RowGroup._fields, "count_all")
     rows = Counter({RowGroup(*kind): count for *kind, count in counts})
-    return BucketResult(file, due_us, moments.num_rows, rows, outcomes, gaps)
+    return BucketResult(file, due_us, moments.num_rows, rows, outcomes)
 
 
 @contextmanager
@@ -240,13 +217,7 @@ def _reward_bucket(
 
 def _score(
     task: BucketTask, definition: Definition, sessions: Sequence[str], bucket: RewardBucket
-) -> tuple[ScoredBucket, HistoryGaps]:
-    gaps = HistoryGaps()
-    if task.repository is not None:
-        parameters = [term.parameters for term in definition.terms]
-        of_edits = [terms for terms in parameters if isinstance(terms, EditParameters)]
-        horizons_s = sorted({horizon for terms in of_edits for horizon in terms.horizons_s})
-        bucket, gaps = with_history(bucket, task.repository, horizons_s=horizons_s)
+) -> ScoredBucket:
     consents = {session: consent for (_, session), consent in task.bucket.consents}
     scored = score_bucket(bucket, definition, consents)
     # Sessions without any event of their own have an outcome too.
@@ -257,7 +228,7 @@ def _score(
             rule = copy if session in bucket.repeating else no_agent
             outcome = Outcome(session, "excluded", rule.__name__)
             scored.outcomes.append((outcome, Tally(None, outcome.kind, outcome.reason)))
-    return scored, gaps
+    return scored
 
 
 def _write(

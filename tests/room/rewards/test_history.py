@@ -36,6 +36,7 @@ from penstock_jobs.rewards.measures.edits import edit_persistence, line_survival
 from penstock_jobs.rewards.texts.changes import CompareCost, ink
 from penstock_jobs.rewards.texts.survival import surviving_lines, written_lines
 from penstock_jobs.rewards.texts.trail import HorizonState, TrackedEdit
+from tests.support.rewards import repositories
 from tests.support.rewards.stories import LATER_US, SECOND, START_US, Row, Story, bucket, found
 
 pytestmark = pytest.mark.skipif(
@@ -120,7 +121,7 @@ def history(tmp_path: Path) -> History:
 
 
 def with_history(told: Bucket, repository: Repository, *, horizons_s: Sequence[int] = ()) -> Bucket:
-    return git_history.with_history(told, repository, horizons_s=horizons_s)[0]
+    return repositories.with_history(told, repository, horizons_s=horizons_s)[0]
 
 
 def history_events(told: Bucket, repository: Repository) -> pa.Table:

@@ -40,7 +40,7 @@ def test_a_value_goes_to_the_session_the_turn_or_the_call_that_it_names(tmp_path
         reported(5, name="tests", value=True, call_id="c-1:1"),
         reported(6, name="tests", value=0.5, turn=1),
     ]  # fmt: skip
-    rows = rows_of(tmp_path / "parts", events)
+    rows: dict[tuple[str, str], Any] = dict(rows_of(tmp_path / "parts", events))
     assert rows == {
         ("model_call", "c-1:0"): (0.25, None),
         ("model_call", "c-1:1"): (1.0, None),

@@ -3,24 +3,24 @@ missing, text that somebody moves elsewhere."""
 
 import os
 import shutil
+import time
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from penstock.backends.execution.calls import InlineExecutor
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
-from penstock_jobs.rewards.due_sessions import SessionFilter
 from penstock_jobs.rewards.history.git_followed_files import BranchLines
-from penstock_jobs.rewards.history.git_history import HistoryGaps, with_history
+from penstock_jobs.rewards.history.git_history import HistoryGaps
 from penstock_jobs.rewards.history.git_repository import Commit, Repository
+from penstock_jobs.rewards.history.session_commits import take_commits
 from penstock_jobs.rewards.measures.edits import edit_persistence
-from penstock_jobs.rewards.runs import RunRequest, run
 from tests.room.rewards.test_history import AGENTS, DAY, FIRST, HOUR, START_S, History, git
 from tests.support.commands import penstock
 from tests.support.lakes import START_US as LAKE_START_US
-from tests.support.lakes import hand_lake
-from tests.support.reward_runs import DAY_US, DEFINITION, TEXT, worked
+from tests.support.lakes import hand_lake, make_event
+from tests.support.reward_runs import DAY_US, TEXT, worked
+from tests.support.rewards.repositories import with_history
 from tests.support.rewards.stories import SECOND, START_US, Row, Story, bucket, found
 
 pytestmark = pytest.mark.skipif(
@@ -115,10 +115,8 @@ def test_a_run_says_what_a_clone_did_not_know(tmp_path: Path) -> None:
     directory = clone(history, "clone", at=start + 100)
     with hand_lake(tmp_path / "data") as lake:
         lake.store([event | {"project": "shop"} for event in worked("s")])
-        work = RunRequest(
-            DEFINITION, SessionFilter(project="shop"), repository=Repository(directory)
-        )
-        report = run(lake.lake, InlineExecutor(), work, now_us=LAKE_START_US + DAY_US)
+        now_us, repository = LAKE_START_US + DAY_US, Repository(directory)
+        [report] = take_commits(lake.lake, now_us, [300], (repository, "shop")).values()
         assert report.gaps == HistoryGaps(LAKE_START_US + 100 * SECOND, 1, 0)
     asked = ("--project", "shop", "--git", str(directory))
     done = penstock("rewards", "run", *asked, "--data", str(tmp_path / "data"))
@@ -126,6 +124,36 @@ def test_a_run_says_what_a_clone_did_not_know(tmp_path: Path) -> None:
     words = " ".join(done.stdout.split())
     assert "knows HEAD up to 2026-11-21 00:01 UTC: 4 later horizons of edits were not" in words
     assert "Fetch" in words
+
+
+def test_a_run_takes_the_repository_of_a_session_where_it_lies_on_this_machine(
+    tmp_path: Path,
+) -> None:
+    history, start = History(tmp_path / "repository"), int(time.time()) - START_S - 2 * HOUR
+    first = history.commit(start, {"src/app.py": "a = 1\n"})
+    history.commit(start + 600, {"src/app.py": TEXT}, parents=[first])
+    history.write()
+    shift_us = (START_S + start) * SECOND - LAKE_START_US
+    events = [event | {"ts": event["ts"] + shift_us} for event in worked("s")]
+    payload = {"repo": str(history.directory / "src")}
+    begun = make_event("s", 0, "session_start", payload=payload)
+    with hand_lake(tmp_path / "data") as lake:
+        lake.store([begun | {"ts": events[0]["ts"] - 1}, *events])
+    data = ("--data", str(tmp_path / "data"), "--json")
+    asked = "select value from rewards where superseded_at is null and target_kind = 'edit'"
+    asked += " and name = 'edit_persistence' and horizon_s = 600"
+
+    def ran(*arguments: str) -> tuple[list[Row], list[Row]]:
+        done = penstock("rewards", "run", *arguments, *data)
+        assert done.returncode == 0, done.stderr
+        rows = penstock("query", asked, *data)
+        return msgspec.json.decode(done.stdout)["repositories"], msgspec.json.decode(rows.stdout)
+
+    assert ran("--git", "none") == ([], [{"value": None}])
+    [report], rows = ran()
+    assert (report["sessions"], report["commits"] > 0, rows) == (1, True, [{"value": 1.0}])
+    [report], rows = ran()
+    assert (report["commits"], rows) == (0, [{"value": 1.0}])
 
 
 # Branches

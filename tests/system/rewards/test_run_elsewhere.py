@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.backends.execution.calls import InlineExecutor, ProcessExecutor
+from penstock.backends.execution.calls import ProcessExecutor
 from penstock.lake.upkeep.verification import verify
-from penstock_jobs.rewards.due_sessions import SessionFilter
+from penstock_jobs.rewards.history.session_commits import take_commits
 from penstock_jobs.rewards.runs import RunRequest, run
 from tests.room.rewards.test_history import START_S, History
 from tests.support.lakes import START_US, Event, HandLake, hand_lake
@@ -87,20 +87,18 @@ def test_with_the_commits_of_a_repository(tmp_path: Path) -> None:
         for name in ("shop", "blog"):
             lake.store([one | {"project": name} for one in worked(name)])
         run_at(lake, 86_400)
-        work = RunRequest(
-            DEFINITION, SessionFilter(project="shop"), repository=history.repository()
-        )
-        report = run(lake.lake, InlineExecutor(), work, now_us=START_US + DAY_US)
-        assert (report.definition, report.sessions) == ("small+git", 1)
-        assert report.version != DEFINITION.version
+        now_us, named = START_US + DAY_US, (history.repository(), "shop")
+        [taken] = take_commits(lake.lake, now_us, DEFINITION.horizons_s(), named).values()
+        assert (taken.sessions, taken.commits > 0) == (1, True)
+        assert run_at(lake, 86_500).sessions == 1
         found = lake.rows(
-            f"""select session_id, definition, value, reason from ({CURRENT})
+            f"""select session_id, value, reason from ({CURRENT})
             where name = 'edit_persistence' and target_kind = 'edit' and horizon_s = 300
             order by all"""
         )
         assert [tuple(row.values()) for row in found] == [
-            ("blog", "small", None, "unobserved"),
-            ("shop", "small", None, "unobserved"),
-            ("shop", "small+git", 1.0, None),
+            ("blog", None, "unobserved"),
+            ("shop", 1.0, None),
         ]
-        assert run_at(lake, 90_000).sessions == 0, "nothing of this is news to the plain version"
+        [again] = take_commits(lake.lake, now_us, DEFINITION.horizons_s(), named).values()
+        assert again.commits == 0

@@ -12,7 +12,7 @@ commit that leaves the edit out on purpose looks like one that reverted it.
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -43,8 +43,6 @@ from penstock_jobs.rewards.history.git_repository import (
 from penstock_jobs.rewards.rows import row_tuples
 from penstock_jobs.rewards.texts.changes import ink
 
-#: Grows when the same repository would give other events.
-HISTORY_VERSION = 2
 _TEXTS = ((name, pa.string()) for name in ("session_id", "type", "event_id", "payload"))
 _EVENTS = pa.schema([*_TEXTS, ("ts", pa.timestamp("us", tz="UTC")), ("seq", pa.int64())])
 # Kinds of events, in their order at one moment.
@@ -76,15 +74,6 @@ class HistoryGaps:
         known = [gaps.known_until_us for gaps in (self, other) if gaps.known_until_us is not None]
         counts = self.unanswered + other.unanswered, self.unreadable + other.unreadable
         return HistoryGaps(min(known, default=None), *counts)
-
-
-def with_history(
-    bucket: Bucket, repository: Repository, *, horizons_s: Sequence[int] = ()
-) -> tuple[Bucket, HistoryGaps]:
-    events, gaps = history_events(bucket, repository, horizons_s=horizons_s)
-    if bucket.events.num_columns:
-        events = pa.concat_tables([bucket.events, events], promote_options="permissive")
-    return replace(bucket, events=events), gaps
 
 
 def history_events(

@@ -15,7 +15,6 @@ from xxhash import xxh3_64_hexdigest, xxh3_128_hexdigest
 
 from penstock.core.errors import InvalidInput
 from penstock.core.files import make_directory, open_private
-from penstock_jobs.importers.commits import repository_of
 from penstock_jobs.rewards.bucket import EditParameters
 from penstock_jobs.rewards.definition import Definition
 from penstock_jobs.rewards.history.git_repository import (
@@ -25,6 +24,7 @@ from penstock_jobs.rewards.history.git_repository import (
     ignored_paths,
     tracked_paths,
 )
+from penstock_jobs.rewards.history.session_commits import repository_of
 
 #: By horizon in seconds, the begin and end of its window after an edit, in microseconds.
 Windows = Mapping[int, tuple[int, int]]
