@@ -25,6 +25,7 @@ from penstock_jobs.rewards.endpoints import (
 )
 from penstock_jobs.rewards.followups.label_endpoints import (
     ANSWERS,
+    KEYS,
     LABEL,
     LABEL_RATES,
     NEXT_LABEL,
@@ -330,7 +331,7 @@ def _queue(visitor: Visitor, request: NextLabelRequest) -> Content:
     names, request = _of_known_definition(visitor, request)
     content = {
         "asked": request,
-        "answers": list(enumerate(ANSWERS.items(), 1)),
+        "answers": [(key, label, ANSWERS[label]) for key, label in KEYS.items()],
         "may_label": visitor.may_call(LABEL),
         "definitions": names,
         "found": None,

@@ -58,10 +58,10 @@ def test_keys_label_and_undo(service: ConsoleService, sign_in: SignIn) -> None:
     assert_accessible(page)
     assert_not_hacked(page)
     before = page.locator("pre.said").inner_text()
-    assert _press(page, "5").startswith("Stored: corrects")
+    assert _press(page, "c").startswith("Stored: corrects")
     assert page.locator("pre.said").inner_text() != before
     assert _labels(service) == {"corrects": 1}
-    assert _press(page, "1").startswith("Stored: moves on")
+    assert _press(page, "m").startswith("Stored: moves on")
     assert "undone" in _press(page, "u")
     assert _labels(service) == {"corrects": 1}
     assert "undone" in _press(page, "u")
@@ -72,7 +72,7 @@ def test_keys_label_and_undo(service: ConsoleService, sign_in: SignIn) -> None:
 def test_what_labels_did_is_drawn(service: ConsoleService, sign_in: SignIn) -> None:
     page = sign_in(service)
     page.goto("/labels")
-    _press(page, "8")
+    _press(page, "x")
     page.get_by_role("link", name="Effect of labels").click()
     page.get_by_role("heading", name="As labels came in").wait_for()
     assert_accessible(page)
@@ -87,8 +87,8 @@ def test_a_label_for_a_message_that_has_one_changes_nothing(
     first, second = sign_in(service), sign_in(service)
     first.goto("/labels")
     second.goto("/labels")
-    _press(first, "2")
-    second.keyboard.press("7")
+    _press(first, "r")
+    second.keyboard.press("v")
     second.get_by_text("has already labelled this message").wait_for()
     assert _labels(service) == {"refines": 1}
     first.goto("/labels")

@@ -128,18 +128,16 @@ def _label_by_person(
     Each answer is stored at once. Returns the number of labels."""
     from penstock_jobs.rewards.followups import label_endpoints as calls
 
-    answers: dict[str, str] = {**calls.ANSWERS, "unclear": "cannot be told"}
-    keys = dict(zip(_KEYS, answers, strict=True))
     text = ["What does the message say about the agent's work just before it?"]
-    text += [f"  {key}  {label}: {answers[label]}" for key, label in keys.items()]
+    text += [f"  {key}  {label}: {calls.ANSWERS[label]}" for key, label in calls.KEYS.items()]
     text += ["  u  undo your newest label    s  stop; your answers are stored"]
     show_text(*text)
     asked = calls.NextLabelRequest(definition=definition, checkpoint=checkpoint, chosen=chosen)
     labels = 0
     while labels < count and (message := client.call(calls.NEXT_LABEL, asked).next):
         show_text(f"\n{labels + 1} of {count}, {_about(message)}", *_message_lines(message))
-        show_text(" ".join(f"{key} {label}" for key, label in keys.items()))
-        while (key := _pressed_key().lower()) not in (*keys, "u", *_STOPS):
+        show_text(" ".join(f"{key} {label}" for key, label in calls.KEYS.items()))
+        while (key := _pressed_key().lower()) not in (*calls.KEYS, "u", *_STOPS):
             show_text(*text)
         if key in _STOPS:
             break
@@ -151,18 +149,16 @@ def _label_by_person(
                 continue
             names = ("session_id", "turn", "message", "drawn", "until_us")
             facts = {name: getattr(message, name) for name in names}
-            given = calls.LabelOrder(**facts, label=keys[key], definition=definition)
+            given = calls.LabelOrder(**facts, label=calls.KEYS[key], definition=definition)
             client.call(calls.LABEL, given)
         except PenstockError as error:
             say(str(error))
             continue
         labels += 1
-        show_text(f"→ {keys[key]}")
+        show_text(f"→ {calls.KEYS[key]}")
     return max(labels, 0)
 
 
-#: Keys of the labels in order, and of `unclear`.
-_KEYS = "mradcfvx?"
 _STOPS = ("s", "q")
 
 

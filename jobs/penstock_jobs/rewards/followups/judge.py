@@ -1,9 +1,11 @@
-"""Judges of follow-ups, their eight labels, and their quality on labelled examples.
+"""Judges of follow-ups, their ten labels, and their quality on labelled examples.
 
 The user, by label:
 
-- moves_on: accepts, praises, commits, or goes to the next thing.
+- moves_on: wants the next thing: a new request begins, perhaps after praise.
+- accepts: thanks, praises, commits, confirms, answers the agent's question; wants nothing new.
 - refines: wishes something more or different, without saying that the work is wrong.
+- incomplete: misses a part of what was asked, or asks for it again, in whatever words.
 - corrects: says that the agent did not do what was asked, and what it should do.
 - reports_failure: shows that it does not work, by a stack trace, a failing test or a bug.
 - reverts: wants the agent's work undone, or says that they undid it.
@@ -28,14 +30,16 @@ from typing import Annotated, Literal, Protocol, get_args
 import msgspec
 
 Label = Literal[
-    "moves_on", "refines", "corrects", "reports_failure", "reverts", "complains", "asks",
-    "abandons",
+    "moves_on", "accepts", "refines", "incomplete", "corrects", "reports_failure", "reverts",
+    "complains", "asks", "abandons",
 ]  # fmt: skip
 LABELS: tuple[Label, ...] = get_args(Label)
 
 #: Labels that say that the work was not what the user wanted. abandons is not among them: a user
 #: who stops may have got it.
-DISSATISFIED: frozenset[Label] = frozenset({"corrects", "reports_failure", "reverts", "complains"})
+DISSATISFIED: frozenset[Label] = frozenset({
+    "incomplete", "corrects", "reports_failure", "reverts", "complains",
+})  # fmt: skip
 Unjudged = Literal["budget", "unreachable", "unreadable_answer"]
 Tests = Literal["passed", "failed"]
 

@@ -44,17 +44,22 @@ class MessageUnknown(PenstockError, exit_status=2, http_status=404):
     next message."""
 
 
-#: What each label says the user did, in the order of keys. From key 5 on, the work was wrong.
+#: What each label says the user did. From `incomplete` on, the work was not what was asked.
 ANSWERS: Mapping[str, str] = {
-    "moves_on": "accepts, or goes on to the next thing",
+    "moves_on": "wants the next thing",
+    "accepts": "thanks, confirms, commits, answers; wants nothing new",
     "refines": "wishes something more or different; nothing was wrong",
     "asks": "wants to know something",
     "abandons": "drops it: no longer needed, given up, or done by hand",
+    "incomplete": "misses a part, or asks for the same again",
     "corrects": "says that it is not what was asked",
     "reports_failure": "says that it does not work",
     "reverts": "wants it undone, or undid it",
     "complains": "is displeased; sarcasm too",
+    UNCLEAR: "nobody can tell",
 }
+#: The keys of the answers, in the terminal and in the console.
+KEYS: Mapping[str, str] = dict(zip("myradicfvxn", ANSWERS, strict=True))
 _STEPS = (30, 60, 120, 250, 500, 1_000, 2_000, 5_000)
 
 #: The most missing messages that one answer skips.

@@ -130,8 +130,9 @@ def dissatisfied_follow_up(bucket: Bucket, parameters: LocalJudgeParameters) -> 
     """dissatisfied_follow_up: did the user come back dissatisfied.
 
     Measures: what the next message says of the agent's work. A judge gives each message after the
-    agent acted one label; corrects, reports_failure, reverts and complains are dissatisfied. It is
-    about the turn before or, if it criticizes and names a file, the earlier turn that edited it.
+    agent acted one label; incomplete, corrects, reports_failure, reverts and complains are
+    dissatisfied. It is about the turn before or, if it criticizes and names a file, the earlier
+    turn that edited it.
 
     Formula, per turn that the agent acted in: − the judge's probability of dissatisfied; of several
     messages the worst; −1 where the user stopped the session or the agent and said no more. A

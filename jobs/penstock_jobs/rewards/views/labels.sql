@@ -7,7 +7,7 @@
 -- Columns:
 --   session_id, turn  the message with which the turn begins
 --   message           digest of its text
---   label             what the user did, one of eight, or `unclear`; null after an undo
+--   label             what the user did, one of ten, or `unclear`; null after an undo
 --   dissatisfied      1 or 0, 0.5 for `unclear`: as rates count it
 --   drawn             drawn at random; else chosen because the judge is unsure
 --   labelled_by       a person, or a model and the version of its prompt
@@ -16,7 +16,8 @@
 --   superseded_at     when it was labelled again or undone; null while it counts
 select session_id, turn, message, label,
        case when label = 'unclear' then 0.5
-            when label in ('corrects', 'reports_failure', 'reverts', 'complains') then 1.0
+            when label in ('incomplete', 'corrects', 'reports_failure', 'reverts', 'complains')
+            then 1.0
             when label is not null then 0.0
        end::double as dissatisfied,
        drawn, "by" as labelled_by, is_model, "at" as labelled_at,

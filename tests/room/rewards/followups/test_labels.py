@@ -69,7 +69,7 @@ def test_keys_answer_undo_and_stop(lake: HandLake, monkeypatch: pytest.MonkeyPat
         ("moves_on", "ann", True)
     ]
     # It goes on where it stopped: what was taken back is asked again.
-    label(lake, "f?", monkeypatch, "--chosen", "0")
+    label(lake, "fn", monkeypatch, "--chosen", "0")
     assert [each.label for each in stored(lake)] == ["moves_on", "reports_failure", "unclear"]
     places = [draw(TENANT_DEFAULT, each.place) for each in stored(lake)]
     rest = {f"s{number:02}" for number in range(SESSIONS)} - {e.session_id for e in stored(lake)}
@@ -146,7 +146,7 @@ def test_people_outrank_models(lake: HandLake) -> None:
 
 def test_labels_are_a_view(lake: HandLake, monkeypatch: pytest.MonkeyPatch) -> None:
     """With all that was taken back, without any text, and of one's own tenant alone."""
-    label(lake, "mcu?", monkeypatch, "--chosen", "0")
+    label(lake, "mcun", monkeypatch, "--chosen", "0")
     rows = lake.rows("select * from labels order by labelled_at")
     assert [(row["label"], row["dissatisfied"]) for row in rows] == [
         ("moves_on", 0.0), ("corrects", 1.0), (None, None), ("unclear", 0.5),
