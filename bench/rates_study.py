@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench.figures import Figure, show
 from penstock.registry.gate.sequential import Arm, ArmRequest, UserResult, compare_arms
@@ -21,6 +22,7 @@ from penstock_jobs.rewards.followups.dissatisfaction import (
     difference,
     interval,
 )
+from penstock_jobs.rewards.followups.labels import LabelRepeats
 
 _ALPHA = 0.05
 #: Standard errors that are luck in 999 of 1,000 studies.
@@ -28,6 +30,7 @@ _LUCK = 3.09
 #: What lies below the stated coverage and is accepted: the intervals are asymptotic.
 _TOLERANCE = 0.01
 Random = np.random.Generator
+Values = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -41,11 +44,16 @@ class World:
     sessions: int = 1_000
     labels: int = 100
     chosen: int = 0
+    #: The shares of satisfied and of dissatisfied messages that a labeller takes for the other.
+    errors: tuple[float, float] = (0.0, 0.0)
+    repeats: int = 0
 
     def name(self) -> str:
+        wrong = ", ".join(f"{share:.0%}" for share in self.errors)
         return (
             f"rate {self.rate:.2f}, sharpness {self.sharpness:g}, bias {self.bias:g},"
             f" {self.labels} labels + {self.chosen} chosen"
+            + (f", {wrong} wrong, {self.repeats} twice" if self.repeats else "")
         )
 
 
@@ -62,8 +70,20 @@ def drawn(world: World, random: Random) -> JudgedMessages:
     by_place = np.argsort(place)
     labelled = chosen.copy()
     labelled[by_place[~chosen[by_place]][: world.labels]] = True
-    truth = np.where(labelled, true, np.nan)
+    truth = np.where(labelled, _labelled(true, world, random), np.nan)
     return JudgedMessages(session, world.sessions, judged, truth, place, chosen)
+
+
+def _labelled(true: Values, world: World, random: Random) -> Values:
+    wrong = random.random(true.size) < np.where(true == 1, world.errors[1], world.errors[0])
+    labels: Values = np.where(wrong, 1 - true, true)
+    return labels
+
+
+def repeats(world: World, random: Random) -> LabelRepeats:
+    true = (random.random(world.repeats) < world.rate).astype(np.float64)
+    first, second = (_labelled(true, world, random) for _ in range(2))
+    return LabelRepeats(world.repeats, int((first != second).sum()))
 
 
 class Coverage(NamedTuple):
@@ -77,7 +97,7 @@ def covered(world: World, samples: int, seed: int) -> Coverage:
     held, widths = 0, []
     for _ in range(samples):
         [rate] = correct([drawn(world, random)])
-        found = interval(rate, _ALPHA)
+        found = interval(replace(rate, repeats=repeats(world, random)), _ALPHA)
         assert found is not None
         held += found.low <= world.rate <= found.high
         widths.append(found.high - found.low)
@@ -88,7 +108,11 @@ def differences_covered(before: World, after: World, samples: int, seed: int) ->
     random = np.random.default_rng(seed)
     held, widths = 0, []
     for _ in range(samples):
-        one, other = correct([drawn(before, random), drawn(after, random)])
+        asked = repeats(before, random)
+        one, other = (
+            replace(rate, repeats=asked)
+            for rate in correct([drawn(before, random), drawn(after, random)])
+        )
         found = difference(one, other, _ALPHA)
         assert found is not None
         low, high = found.interval
@@ -143,6 +167,8 @@ def _looked_at(worlds: dict[Arm, JudgedMessages], share: float, request: ArmRequ
     return compare_arms(cells, replace(request, bounds=(least, greatest))).outcome
 
 
+#: A tenth of the labels is wrong: by chance, false alarms alone, misses alone.
+_LABEL_ERRORS = ((0.1, 0.1), (0.1, 0.0), (0.0, 0.3))
 _JUDGES = ((1.5, 0.0), (0.5, 0.8), (0.0, 0.0))
 
 
@@ -151,6 +177,8 @@ def _worlds() -> Iterator[World]:
         for sharpness, bias in _JUDGES:
             for labels, chosen in ((LABELS_MIN, 0), (100, 0), (100, 100), (300, 0)):
                 yield World(rate, sharpness, bias, labels=labels, chosen=chosen)
+        for errors in _LABEL_ERRORS:
+            yield World(rate, *_JUDGES[0], labels=300, errors=errors, repeats=30)
 
 
 def _figures(samples: int, seed: int) -> Iterator[Figure]:
@@ -165,6 +193,13 @@ def _figures(samples: int, seed: int) -> Iterator[Figure]:
         what = (
             f"equal checkpoints, one flattered, sharpness {sharpness:g}: intervals of {width:.3f}"
         )
+        yield Figure(what, f"{share:.3f}", f"≥ {least:.3f}", share >= least)
+    for errors in _LABEL_ERRORS:
+        before, after = (
+            World(rate, *_JUDGES[0], labels=300, errors=errors, repeats=30) for rate in (0.3, 0.15)
+        )
+        share, width = differences_covered(before, after, samples, seed)
+        what = f"{before.name()} against {after.rate:.2f}: intervals of {width:.3f} with the truth"
         yield Figure(what, f"{share:.3f}", f"≥ {least:.3f}", share >= least)
     most = _ALPHA + _LUCK * (_ALPHA * (1 - _ALPHA) / samples) ** 0.5
     for sharpness, bias in _JUDGES:

@@ -238,6 +238,7 @@ CREATE TABLE follow_up_label (
 	message VARCHAR(64) NOT NULL,
 	label VARCHAR(32),
 	drawn BOOLEAN NOT NULL,
+	again BOOLEAN NOT NULL,
 	until_us BIGINT NOT NULL,
 	"by" VARCHAR(128) NOT NULL,
 	is_model BOOLEAN NOT NULL,

@@ -133,7 +133,7 @@ def show_rates(checkpoints: Sequence[CheckpointRates]) -> None:
     judged = [(name, rates.dissatisfied) for name, rates in named if rates.dissatisfied]
     if judged:
         say("")
-        columns = ["checkpoint", "dissatisfied", "from", "to", "as judged", "labels", "by", "later"]
+        columns = ["checkpoint", "dissatisfied", "from", "to", "as judged", "labels", "by", "asked twice", "later"]
         show_table(columns, [[name, *_corrected_cells(own)] for name, own in judged])
 
 
@@ -143,6 +143,7 @@ def _corrected_cells(dissatisfied: Dissatisfaction) -> list[object]:
     value = short(rate.value) if interval else "unknown"
     ends = [short(end) for end in interval] if interval else ["", ""]
     facts = [short(rate.judged), rate.labels + rate.chosen, dissatisfied.truth_by]
+    facts.append(f"{rate.repeats.differing} of {rate.repeats.asked} differ")
     return [value, *ends, *facts, dissatisfied.later]
 
 
@@ -155,6 +156,8 @@ def _corrected_document(dissatisfied: Dissatisfaction) -> dict[str, object]:
         "belief": rate.belief,
         "labels_drawn": rate.labels,
         "labels_chosen": rate.chosen,
+        "asked_twice": rate.repeats.asked,
+        "differing": rate.repeats.differing,
         "draw_rate": rate.rate,
         "truth_by": dissatisfied.truth_by,
         "sessions": len(dissatisfied.sessions),

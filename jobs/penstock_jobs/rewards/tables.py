@@ -87,6 +87,8 @@ follow_up_label = Table(
     Column("label", String(32)),
     #: Whether the message was drawn at random, not chosen as informative.
     Column("drawn", Boolean, nullable=False),
+    #: Whether the message had a label before, and was asked again to see how sure labels are.
+    Column("again", Boolean, nullable=False),
     #: The draw covered messages of sessions that ended by this time.
     Column("until_us", BigInteger, nullable=False),
     Column("by", String(128), nullable=False),

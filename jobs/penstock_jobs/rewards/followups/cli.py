@@ -147,7 +147,7 @@ def _label_by_person(
                 labels -= 1
                 say("Taken back.")
                 continue
-            names = ("session_id", "turn", "message", "drawn", "until_us")
+            names = ("session_id", "turn", "message", "drawn", "until_us", "again")
             facts = {name: getattr(message, name) for name in names}
             given = calls.LabelOrder(**facts, label=calls.KEYS[key], definition=definition)
             client.call(calls.LABEL, given)
@@ -176,6 +176,7 @@ def _pressed_key() -> str:
 
 def _about(message: "OpenMessage") -> str:
     why = "drawn at random" if message.drawn else "chosen as informative"
+    why = "asked a second time" if message.again else why
     return f"{why}: session {message.session_id!r}, turn {message.turn}"
 
 

@@ -5,10 +5,13 @@ moment the labelled messages are a random sample; the place of the first unlabel
 sampling rate. Messages chosen because they are informative count only for themselves. The estimate
 is prediction-powered (Angelopoulos and others 2023): the judge's mean plus the mean error in the
 sample. The weight of the judge is fitted too (PPI++).
+
+Labels err too. Some messages are labelled twice: how often the two differ bounds how far the
+labellers' errors can move a rate, in either direction, and intervals are wider by that.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from typing import Literal, NamedTuple, TypeVar
 
@@ -19,7 +22,9 @@ from numpy.typing import NDArray
 
 from penstock.lake.lake import Lake
 from penstock_jobs.rewards.followups.labels import (
+    NO_REPEATS,
     JudgedFollowUps,
+    LabelRepeats,
     MessagePlace,
     StoredLabel,
     by_people,
@@ -32,6 +37,11 @@ Flags = NDArray[np.bool_]
 
 #: With fewer randomly drawn labels the rate is unknown.
 LABELS_MIN = 30
+#: With fewer messages labelled twice, labels are taken as exact, and it is said.
+REPEATS_MIN = 20
+#: The chance that the share of differing labels exceeds its bound. Intervals hold the truth as
+#: often as they say all the same, since all errors would have to be of one kind too.
+_REPEATS_ALPHA = 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +82,19 @@ class CorrectedRate:
     belief: float
     #: Added to the variance of the mean, since few labels seem to vary little.
     doubt: float
+    repeats: LabelRepeats = NO_REPEATS
+
+    @property
+    def flipped_max(self) -> float:
+        """Bound half the share of messages that get another label when they are asked again."""
+        asked, differing = self.repeats
+        if asked < REPEATS_MIN:
+            return 0.0
+        if differing == asked:
+            return 0.5
+        from scipy.special import betaincinv
+
+        return float(betaincinv(differing + 1, asked - differing, 1 - _REPEATS_ALPHA)) / 2
 
     @property
     def is_known(self) -> bool:
@@ -128,13 +151,27 @@ def correct(groups: Sequence[JudgedMessages]) -> list[CorrectedRate]:
 def interval(corrected: CorrectedRate, alpha: float) -> MeanInterval | None:
     if not corrected.is_known:
         return None
+    flipped = corrected.flipped_max
     reach = t_quantile(alpha, corrected.labels - 2) * corrected.error
     value = float(corrected.values.mean())
-    return MeanInterval(max(value - reach, 0.0), min(value + reach, 1.0))
+    low, high = max(value - reach, 0.0), min(value + reach, 1.0)
+    found = [_found_share(end, flipped) for end in (1 - low, high)]
+    return MeanInterval(1 - min((1 - low) / found[0], 1.0), min(high / found[1], 1.0))
+
+
+def _found_share(rate: float, flipped: float) -> float:
+    """Return the share that a labeller finds at least, if all errors were misses.
+
+    Both labels of a message agree on rate − flipped, and one alone finds `rate`. A labeller is
+    taken to find half."""
+    return max(1 - flipped / rate, 0.5) if rate else 1.0
 
 
 def difference(before: CorrectedRate, after: CorrectedRate, alpha: float) -> MeanDifference | None:
-    """Compare two rates. None if a side has too few labels."""
+    """Compare two rates. None if a side has too few labels.
+
+    Equal errors of labellers make a difference smaller, never turn its sign: only the interval
+    widens, not the p-value."""
     if not (before.is_known and after.is_known):
         return None
     value = float(after.values.mean() - before.values.mean())
@@ -143,7 +180,14 @@ def difference(before: CorrectedRate, after: CorrectedRate, alpha: float) -> Mea
     degrees = total**2 / sum(square**2 / own for square, own in sides)
     reach = t_quantile(alpha, degrees) * sqrt(total)
     p = t_tails(abs(value) / sqrt(total), degrees)
-    return MeanDifference(value, (max(value - reach, -1.0), min(value + reach, 1.0)), p)
+    rates = np.clip([float(one.values.mean()) for one in (before, after)], 0.0, 1.0)
+    rarest = float(min(rates.min(), 1 - rates.max()))
+    flipped = max(before.flipped_max, after.flipped_max)
+    found = _found_share(rarest, flipped)
+    low, high = value - reach, value + reach
+    return MeanDifference(
+        value, (max(min(low, low / found), -1.0), min(max(high, high / found), 1.0)), p
+    )
 
 
 def _belief(groups: Sequence[JudgedMessages], drawn: Sequence[Flags]) -> float:
@@ -221,17 +265,20 @@ def read_dissatisfaction(
     lake: Lake, tenant: str, groups: Mapping[Group, JudgedFollowUps]
 ) -> dict[Group, Dissatisfaction]:
     labels = current_labels(lake.database, tenant)
-    return dissatisfaction(groups, labels)
+    again = current_labels(lake.database, tenant, again=True)
+    return dissatisfaction(groups, labels, LabelRepeats.of(labels, again))
 
 
 def dissatisfaction(
-    groups: Mapping[Group, JudgedFollowUps], labels: Sequence[StoredLabel]
+    groups: Mapping[Group, JudgedFollowUps],
+    labels: Sequence[StoredLabel],
+    repeats: LabelRepeats = NO_REPEATS,
 ) -> dict[Group, Dissatisfaction]:
     """Correct rates by labels of people, or also of models if people labelled too few.
 
     All groups use the same labellers, or the comparison would be between judges."""
-    people = _described(groups, by_people(labels), "people")
-    models = _described(groups, people_first(labels), "models")
+    people = _described(groups, by_people(labels), repeats, "people")
+    models = _described(groups, people_first(labels), repeats, "models")
     known = [sum(each.rate.is_known for each in found.values()) for found in (people, models)]
     return people if known[0] >= known[1] else models
 
@@ -239,13 +286,17 @@ def dissatisfaction(
 def _described(
     groups: Mapping[Group, JudgedFollowUps],
     labels: Sequence[StoredLabel],
+    repeats: LabelRepeats,
     truth_by: TruthBy,
 ) -> dict[Group, Dissatisfaction]:
     by_place = {label.place: label for label in labels}
     frames = {
         name: _frame(follow_ups, by_place) for name, follow_ups in groups.items() if follow_ups
     }
-    rates = correct([frame.messages for frame in frames.values()])
+    rates = [
+        replace(rate, repeats=repeats)
+        for rate in correct([frame.messages for frame in frames.values()])
+    ]
     return {
         name: Dissatisfaction(
             frame.sessions, rate, truth_by if rate.labels else "nobody", frame.later

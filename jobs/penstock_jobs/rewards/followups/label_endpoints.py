@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Annotated, get_args
 
 import msgspec
@@ -27,7 +27,12 @@ from penstock_jobs.rewards.followups.labels import (
     people_first,
     read_follow_ups,
 )
-from penstock_jobs.rewards.followups.questions import follow_up_at, kept_frame, questions
+from penstock_jobs.rewards.followups.questions import (
+    follow_up_at,
+    kept_frame,
+    questions,
+    repeated_question,
+)
 
 
 class NothingToUndo(PenstockError, exit_status=2, http_status=404):
@@ -78,16 +83,18 @@ class NextLabelRequest(Request):
 
 
 class OpenMessage(msgspec.Struct):
-    """A message without a label. A label repeats its `message`, `until_us` and `drawn`.
+    """A message without a label. A label repeats its `message`, `until_us`, `drawn` and `again`.
 
+    `again` asks for a second label of a message, which tells how sure labels are.
     `message` is the digest of the text, `until_us` the end of the newest session in the draw."""
 
     session_id: str
     turn: int
     message: str
     drawn: bool
+    again: bool
     until_us: int
-    judged: float
+    judged: float | None
     checkpoint: str | None
     text: str
     agent: str
@@ -111,16 +118,20 @@ def _next(lake: Lake, caller: Caller, request: NextLabelRequest) -> NextLabel:
     labels = by_people(current_labels(lake.database, caller.tenant))
     places = frozenset(label.place for label in labels)
     frame = kept_frame(lake, known.version, caller.tenant, request.checkpoint, places)
+    again = current_labels(lake.database, caller.tenant, again=True)
+    second = repeated_question(labels, {label.place for label in again})
     found = None
-    for asked in islice(questions(frame, labels, request.chosen), _GONE_MAX):
+    asking = chain([second] if second else [], questions(frame, labels, request.chosen))
+    for asked in islice(asking, _GONE_MAX):
         if (follow_up := follow_up_at(lake, caller.tenant, asked.place)) is not None:
             message = follow_up.message
             found = OpenMessage(
                 *asked.place,
                 message=digest_of(message),
                 drawn=asked.drawn,
+                again=asked.again,
                 until_us=frame.until_us,
-                judged=asked.judged,
+                judged=None if asked.again else asked.judged,
                 checkpoint=asked.checkpoint,
                 text=message.text,
                 agent=message.agent,
@@ -142,6 +153,7 @@ class LabelOrder(Request):
     until_us: Annotated[int, Meta(ge=0, lt=2**62)]
     label: str
     definition: str = "default"
+    again: bool = False
 
 
 class GivenAnswer(msgspec.Struct):
@@ -165,11 +177,19 @@ def _label(lake: Lake, caller: Caller, order: LabelOrder) -> GivenAnswer:
     follow_up = follow_up_at(lake, caller.tenant, place)
     if follow_up is None or digest_of(follow_up.message) != order.message:
         raise MessageUnknown(session=order.session_id, turn=order.turn)
-    for given in by_people(current_labels(lake.database, caller.tenant, [order.session_id])):
+    of_session = lake.database, caller.tenant, [order.session_id]
+    for given in by_people(current_labels(*of_session, again=order.again)):
         if (given.place, given.message) == (place, order.message):
             raise AlreadyLabelled(by=given.by, label=given.label or "")
     stored = StoredLabel(
-        *place, order.message, label, order.drawn, order.until_us, caller.actor, is_model=False
+        *place,
+        order.message,
+        label,
+        order.drawn,
+        order.until_us,
+        by=caller.actor,
+        is_model=False,
+        again=order.again,
     )
     add_label(lake.database, caller.tenant, stored, known.version)
     return GivenAnswer(*place, order.message, label, caller.actor)
@@ -183,8 +203,12 @@ class UndoRequest(Request):
 
 def _undo(lake: Lake, caller: Caller, request: UndoRequest) -> GivenAnswer:
     known = definition_known_as(lake.database, request.definition)
-    labels = by_people(current_labels(lake.database, caller.tenant))
-    own = [label for label in labels if label.by == caller.actor]
+    own = [
+        label
+        for again in (False, True)
+        for label in by_people(current_labels(lake.database, caller.tenant, again=again))
+        if label.by == caller.actor
+    ]
     if not own:
         raise NothingToUndo(by=caller.actor)
     newest = max(own, key=lambda label: label.at)

@@ -46,6 +46,7 @@ class StoredLabel(NamedTuple):
     by: str
     is_model: bool
     at: int = 0
+    again: bool = False
 
     @property
     def place(self) -> MessagePlace:
@@ -107,11 +108,18 @@ def add_label(database: Database, tenant: str, label: StoredLabel, version: str)
 
 
 def current_labels(
-    database: Database, tenant: str, sessions: Sequence[str] | None = None
+    database: Database,
+    tenant: str,
+    sessions: Sequence[str] | None = None,
+    *,
+    again: bool = False,
 ) -> list[StoredLabel]:
-    """Return each message's newest label by a person and by a model, in order of storage."""
+    """Return each message's newest label by a person and by a model, in order of storage.
+
+    With `again`, the second labels of messages that were asked twice."""
     columns = follow_up_label.c
-    query = sa.select(*_COLUMNS).where(columns.tenant == tenant).order_by(columns.id)
+    own = columns.tenant == tenant, columns.again == again
+    query = sa.select(*_COLUMNS).where(*own).order_by(columns.id)
     queries = [query]
     if sessions is not None:
         queries = [query.where(columns.session_id.in_(some)) for some in portions(sessions)]
@@ -123,6 +131,26 @@ def current_labels(
 
 def labels_of(database: Database, tenant: str, sessions: Sequence[str]) -> SessionLabels:
     return SessionLabels.of(people_first(current_labels(database, tenant, sessions)))
+
+
+class LabelRepeats(NamedTuple):
+    """How many messages people labelled twice, and how many of these differ in dissatisfied."""
+
+    asked: int = 0
+    differing: int = 0
+
+    @classmethod
+    def of(cls, first: Iterable[StoredLabel], second: Iterable[StoredLabel]) -> "LabelRepeats":
+        truths = {(label.place, label.message): label.truth for label in by_people(first)}
+        pairs = [
+            (truths[key], label.truth)
+            for label in second
+            if (key := (label.place, label.message)) in truths
+        ]
+        return cls(len(pairs), sum(one != other for one, other in pairs))
+
+
+NO_REPEATS = LabelRepeats()
 
 
 def by_people(labels: Iterable[StoredLabel]) -> list[StoredLabel]:

@@ -4,7 +4,7 @@ Drawn messages come in the order of their random places, so they are a random sa
 moment."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -32,6 +32,8 @@ from penstock_jobs.rewards.tables import reward_file
 
 #: So that a share of 0.3 of ten is three.
 _ROUNDING = 1e-9
+#: One message is asked again for so many labels.
+_REPEAT_EVERY = 10
 #: Messages kept of each order. They are sorted anew when half of them have a label.
 _KEPT_MAX = 1_000
 #: Combinations of tenant, definition and checkpoint that are labelled at the same time.
@@ -43,6 +45,8 @@ class Question(NamedTuple):
     judged: float
     checkpoint: str | None
     drawn: bool
+    #: It has a label; a second one shows how sure labels are.
+    again: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,19 @@ def read_frame(
         until_us=until_us,
         places=places,
     )
+
+
+def repeated_question(
+    labels: Sequence[StoredLabel], repeated: Collection[MessagePlace]
+) -> Question | None:
+    """Return a message to ask again, once for `_REPEAT_EVERY` labels; else None.
+
+    It is the oldest drawn one, so that few remember what they said."""
+    if len(labels) < _REPEAT_EVERY * (len(repeated) + 1):
+        return None
+    open_ = (label for label in labels if label.drawn and label.place not in repeated)
+    oldest = min(open_, key=lambda label: label.at, default=None)
+    return oldest and Question(oldest.place, float("nan"), None, drawn=True, again=True)
 
 
 def questions(

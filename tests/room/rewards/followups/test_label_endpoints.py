@@ -27,7 +27,9 @@ from penstock_jobs.rewards.followups.label_endpoints import (
 from penstock_jobs.rewards.followups.labels import (
     JudgedFollowUp,
     JudgedFollowUps,
+    LabelRepeats,
     StoredLabel,
+    current_labels,
     draw,
 )
 from tests.support.lakes import HandLake
@@ -56,6 +58,7 @@ def _order(message: OpenMessage, label: str) -> LabelOrder:
         turn=message.turn,
         message=message.message,
         drawn=message.drawn,
+        again=message.again,
         until_us=message.until_us,
         label=label,
         definition="judged",
@@ -82,6 +85,27 @@ def test_what_is_asked_is_labelled_and_taken_back(lake: HandLake) -> None:
     assert _counts(client) == {}
     with pytest.raises(NothingToUndo):
         client.call(UNDO, UndoRequest(definition="judged"))
+
+
+def test_one_message_in_ten_is_asked_a_second_time(tmp_path: Path) -> None:
+    with judged_lake(tmp_path, 30) as lake:
+        client, asked = _client(lake), []
+        for number in range(22):
+            message = _next(client)
+            asked.append((message.session_id, message.again))
+            client.call(LABEL, _order(message, "asks" if number < 15 else "reverts"))
+        again = [number for number, (_, is_second) in enumerate(asked) if is_second]
+        assert again == [10, 21]
+        assert {asked[number][0] for number in again} < {
+            name for name, second in asked if not second
+        }
+        assert sum(_counts(client).values()) == 20, "a second label changes no first one"
+        first, second = (
+            current_labels(lake.lake.database, "default", again=each) for each in (False, True)
+        )
+        assert LabelRepeats.of(first, second) == (2, 1)
+        assert client.call(UNDO, UndoRequest(definition="judged")).session_id == asked[-1][0]
+        assert _next(client).again
 
 
 def test_nobody_undoes_what_another_said(lake: HandLake) -> None:
