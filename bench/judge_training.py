@@ -1,7 +1,8 @@
-"""Trains the local judge of follow-ups: `python -m bench.judge_training`.
+"""Trains the local judge: `python -m bench.judge_training`.
 
-Multinomial logistic regression over the features of the train examples. It writes the committed
-`model.npz` beside the judge; with the same examples it is the same model.
+Multinomial logistic regression over features of messages, once for the labels of follow-ups and
+once for the kinds of requests. It writes the committed `model.npz` beside the judge; with the same
+examples it is the same model.
 
 The examples come in groups that were written in different ways. Probabilities are fitted on each
 group by a model that learned from the others alone: so they say how sure the judge can be of
@@ -11,6 +12,7 @@ wording that it does not know.
 import hashlib
 from collections.abc import Sequence
 from importlib.resources import as_file, files
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +21,23 @@ from scipy.sparse import csr_matrix
 
 from penstock_jobs.rewards.followups.features import FeatureRows, columns, features
 from penstock_jobs.rewards.followups.judge import DISSATISFIED, LABELS, Example, all_examples
-from penstock_jobs.rewards.followups.local_judge import MODEL_FILE, Matrix, Model, softmax
-from tests.support.labelled_messages import TRAINING, labelled_messages
+from penstock_jobs.rewards.followups.local_judge import (
+    MODEL_FILE,
+    LinearModel,
+    Matrix,
+    Model,
+    softmax,
+)
+from penstock_jobs.rewards.followups.request_kinds import KINDS, kind_columns, kind_features
+from tests.support.labelled_messages import TRAINING, OpeningRequest, labelled_messages, requests
+
+Numbers = NDArray[np.intp]
+Shares = NDArray[np.float64]
 
 #: Chosen by cross-validation on the train examples, with the weights of the features' blocks.
 PENALTY = 0.1
+KIND_PENALTY = 0.3
+_KIND_PARTS = 5
 _ROUNDS_MAX = 300
 _LEAST = 1e-12
 _TEMPERATURES = np.geomspace(0.3, 4, 60)
@@ -35,39 +49,54 @@ def train_groups() -> list[list[Example]]:
     return [shipped, *(list(labelled_messages(name)) for name in TRAINING)]
 
 
-def train(groups: Sequence[Sequence[Example]]) -> Model:
+def train(groups: Sequence[Sequence[Example]], asked: Sequence[OpeningRequest]) -> Model:
     examples = [example for group in groups for example in group]
     group_of = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
-    rows = _sparse(features([example.message for example in examples]))
+    rows = _sparse(features([example.message for example in examples]), columns())
     labels = np.array([LABELS.index(example.label) for example in examples])
-    weights = fit(rows, labels)
-    logits = _of_others(rows, labels, group_of)
+    logits = _of_others(rows, labels, group_of, PENALTY)
     # Each group counts the same, and in it what is dissatisfied as much as what is not: how often
     # either occurs is a matter of who writes examples, not of how messages read.
     cell = 2 * group_of + _DISSATISFIED[labels]
     shares = 1 / np.bincount(cell)[cell] / (2 * len(groups))
     temperature = _temperature(logits, labels, shares)
     chance = softmax(logits / temperature)[:, _DISSATISFIED].sum(axis=1)
-    calibration = _calibration(chance, _DISSATISFIED[labels], shares)
-    # Each label's weights in steps of 1/127 of the greatest.
+    digest = hashlib.sha256("".join(map(repr, (*examples, *asked))).encode()).hexdigest()
+    return Model(
+        _quantized(fit(rows, labels, PENALTY), temperature),
+        _train_kinds(asked),
+        digest,
+        _calibration(chance, _DISSATISFIED[labels], shares),
+    )
+
+
+def _train_kinds(asked: Sequence[OpeningRequest]) -> LinearModel:
+    rows = _sparse(kind_features([each.text for each in asked]), kind_columns())
+    kinds = np.array([KINDS.index(each.kind) for each in asked])
+    logits = _of_others(rows, kinds, np.arange(len(asked)) % _KIND_PARTS, KIND_PENALTY)
+    temperature = _temperature(logits, kinds, np.full(len(asked), 1 / len(asked)))
+    return _quantized(fit(rows, kinds, KIND_PENALTY), temperature)
+
+
+def _quantized(weights: Matrix, temperature: float) -> LinearModel:
+    """Store each class's weights in steps of 1/127 of the greatest."""
     scale = np.abs(weights).max(axis=0) / 127
     steps = np.rint(weights / scale).astype(np.int8)
-    digest = hashlib.sha256("".join(map(repr, examples)).encode()).hexdigest()
-    return Model(steps, scale.astype(np.float32), temperature, digest, calibration)
+    return LinearModel(steps, scale.astype(np.float32), temperature)
 
 
-def fit(rows: csr_matrix, labels: NDArray[np.intp]) -> Matrix:
-    """The weights that minimise the cross entropy plus `PENALTY`/2 times their squared length.
+def fit(rows: csr_matrix, classes: Numbers, penalty: float) -> Matrix:
+    """The weights that minimise the cross entropy plus `penalty`/2 times their squared length.
     There is one minimum: the same examples give the same result."""
-    target = np.eye(len(LABELS))[labels]
-    shape = (rows.shape[1], len(LABELS))
+    target = np.eye(int(classes.max()) + 1)[classes]
+    shape = (rows.shape[1], target.shape[1])
 
     def loss(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         weights = flat.reshape(shape)
         chances = softmax(rows @ weights)
         surprise = -np.log(np.maximum((chances * target).sum(axis=1), _LEAST)).sum()
-        slope = rows.T @ (chances - target) + PENALTY * weights
-        return float(surprise + PENALTY / 2 * (flat @ flat)), slope.ravel()
+        slope = rows.T @ (chances - target) + penalty * weights
+        return float(surprise + penalty / 2 * (flat @ flat)), slope.ravel()
 
     options = {"maxiter": _ROUNDS_MAX, "ftol": 1e-8, "gtol": 1e-3}
     found = minimize(loss, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B", options=options)
@@ -75,19 +104,17 @@ def fit(rows: csr_matrix, labels: NDArray[np.intp]) -> Matrix:
     return weights
 
 
-def _temperature(logits: Matrix, labels: NDArray[np.intp], shares: NDArray[np.float64]) -> float:
-    """Under which the right labels are the least surprising."""
-    own = np.arange(len(labels))
+def _temperature(logits: Matrix, classes: Numbers, shares: Shares) -> float:
+    """Under which the right classes are the least surprising."""
+    own = np.arange(len(classes))
     surprise = [
-        -(shares * np.log(softmax(logits / temperature)[own, labels])).sum()
+        -(shares * np.log(softmax(logits / temperature)[own, classes])).sum()
         for temperature in _TEMPERATURES
     ]
     return float(_TEMPERATURES[int(np.argmin(surprise))])
 
 
-def _calibration(
-    chance: NDArray[np.float64], true: NDArray[np.bool_], shares: NDArray[np.float64]
-) -> tuple[float, float]:
+def _calibration(chance: Shares, true: NDArray[np.bool_], shares: Shares) -> tuple[float, float]:
     """Platt's: the slope and offset of the log odds that surprise least. In three decimals, so that
     it is the same everywhere."""
     bounded = np.clip(chance, 1e-6, 1 - 1e-6)
@@ -101,32 +128,34 @@ def _calibration(
     return round(float(slope), 3), round(float(offset), 3)
 
 
-def _sparse(rows: FeatureRows) -> csr_matrix:
-    shape = (rows.count, columns())
-    return csr_matrix((rows.value.astype(np.float64), (rows.row, rows.column)), shape)
+def _sparse(rows: FeatureRows, width: int) -> csr_matrix:
+    cells = rows.value.astype(np.float64), (rows.row, rows.column)
+    return csr_matrix(cells, (rows.count, width))
 
 
-def _of_others(rows: csr_matrix, labels: NDArray[np.intp], group_of: NDArray[np.intp]) -> Matrix:
+def _of_others(rows: csr_matrix, classes: Numbers, group_of: Numbers, penalty: float) -> Matrix:
     """The logits of each example by a model that learned from the other groups alone."""
-    logits = np.zeros((len(labels), len(LABELS)))
+    logits = np.zeros((len(classes), int(classes.max()) + 1))
     for number in range(int(group_of.max()) + 1):
         out, rest = group_of == number, group_of != number
-        logits[out] = rows[out] @ fit(rows[rest], labels[rest])
+        logits[out] = rows[out] @ fit(rows[rest], classes[rest], penalty)
     return logits
 
 
 if __name__ == "__main__":
-    model = train(train_groups())
+    model = train(train_groups(), requests())
     package = files("penstock_jobs.rewards.followups")
+    arrays: dict[str, Any] = {
+        f"{name}_{part}": np.asarray(getattr(linear, part))
+        for name, linear in (("label", model.labels), ("kind", model.kinds))
+        for part in ("weights", "scale", "temperature")
+    }
     with as_file(package / MODEL_FILE) as target:
         np.savez_compressed(
             target,
-            weights=model.weights,
-            scale=model.scale,
-            temperature=np.float64(model.temperature),
+            **arrays,
             calibration=np.array(model.calibration),
             examples=np.frombuffer(model.examples.encode(), np.uint8),
         )
-    print(
-        f"wrote {target.name}: temperature {model.temperature:.2f}, calibration {model.calibration}"
-    )
+    temperatures = f"{model.labels.temperature:.2f}, {model.kinds.temperature:.2f}"
+    print(f"wrote {target.name}: temperatures {temperatures}, calibration {model.calibration}")

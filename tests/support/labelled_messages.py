@@ -8,17 +8,29 @@ side, whatever a message says:
 - `contrasts.jsonl`, for training: both again in other words. It was the held-out set of an earlier
   model; since its errors were looked at, it is one no more;
 - `unseen.jsonl`, held out. It was written when features and word lists were fixed, and nothing was
-  changed because of it: whoever changes them with it in mind has to write another."""
+  changed because of it: whoever changes them with it in mind has to write another.
+
+Opening requests with their kinds: `requests.jsonl` for training, `unseen_requests.jsonl` held out;
+both have one author."""
 
 import json
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from penstock_jobs.rewards.followups.judge import Example, Message
+from penstock_jobs.rewards.followups.request_kinds import Kind
 
 _FOLDER = Path(__file__).parent / "rewards" / "followups" / "messages"
 TRAINING = ("situations", "findings", "contrasts", "brief")
 HELD_OUT = "unseen"
+HELD_OUT_REQUESTS = "unseen_requests"
+
+
+class OpeningRequest(NamedTuple):
+    kind: Kind
+    language: str
+    text: str
 
 
 @cache
@@ -29,3 +41,9 @@ def labelled_messages(name: str) -> tuple[Example, ...]:
         label, language = row.pop("label"), row.pop("language")
         examples.append(Example(Message(**row), label, language))
     return tuple(examples)
+
+
+@cache
+def requests(name: str = "requests") -> tuple[OpeningRequest, ...]:
+    lines = (_FOLDER / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    return tuple(OpeningRequest(**json.loads(line)) for line in lines)

@@ -1,4 +1,4 @@
-"""The local judge: multinomial logistic regression over features of messages.
+"""The local judge of follow-ups: multinomial logistic regression over features of messages.
 
 `bench/judge_training.py` trains its model."""
 
@@ -16,7 +16,7 @@ from penstock_jobs.rewards.followups.features import CUES, SIGNS, FeatureRows, f
 from penstock_jobs.rewards.followups.judge import DISSATISFIED, LABELS, Judgement, Message
 
 Matrix: TypeAlias = NDArray[np.float64]
-MODEL_FILE = "model.npz"
+MODEL_FILE, KIND_WORDS = "model.npz", "kinds.toml"
 #: Grows whenever the same message gives other features. The digest of the judge covers weights and
 #: word lists, but not the code of features.
 _FEATURES_VERSION = 3
@@ -28,19 +28,26 @@ _DISSATISFIED = [LABELS.index(label) for label in LABELS if label in DISSATISFIE
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
-    #: A row for each feature, a column for each label, in steps of `scale`.
+class LinearModel:
+    #: A row for each feature, a column for each class, in steps of `scale`.
     weights: NDArray[np.int8]
     scale: NDArray[np.float32]
-    #: Sharpens or flattens all probabilities, without changing the likeliest label.
+    #: Sharpens or flattens all probabilities, without changing the likeliest class.
     temperature: float
-    examples: str
-    #: Slope and offset of the log odds of dissatisfied.
-    calibration: tuple[float, float]
 
     def probabilities(self, rows: FeatureRows) -> Matrix:
         logits = rows.times(self.weights.astype(np.float32) * self.scale)
         return softmax(logits / self.temperature)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    labels: LinearModel
+    kinds: LinearModel
+    #: A digest of the examples that it learned from.
+    examples: str
+    #: Slope and offset of the log odds of dissatisfied.
+    calibration: tuple[float, float]
 
     def dissatisfied(self, probabilities: Matrix) -> NDArray[np.float64]:
         chance = probabilities[:, _DISSATISFIED].sum(axis=1)
@@ -64,17 +71,18 @@ class LocalJudge:
 
     def __init__(self) -> None:
         self._model = model = committed_model()
-        facts = hashlib.sha256(model.weights.tobytes())
-        facts.update(model.scale.tobytes())
-        facts.update(str((_FEATURES_VERSION, model.temperature, model.calibration)).encode())
-        for name in (CUES, SIGNS):
+        facts = hashlib.sha256(str((_FEATURES_VERSION, model.calibration)).encode())
+        for linear in (model.labels, model.kinds):
+            facts.update(linear.weights.tobytes() + linear.scale.tobytes())
+            facts.update(str(linear.temperature).encode())
+        for name in (CUES, SIGNS, KIND_WORDS):
             facts.update((_PACKAGE / name).read_bytes())
         self.version = facts.hexdigest()[:12]
 
     def judge(self, messages: Sequence[Message]) -> list[Judgement]:
         judgements: list[Judgement] = []
         for start in range(0, len(messages), _BATCH):
-            chances = self._model.probabilities(features(messages[start : start + _BATCH]))
+            chances = self._model.labels.probabilities(features(messages[start : start + _BATCH]))
             sure = np.minimum(chances.max(axis=1), 1.0).tolist()
             displeased = self._model.dissatisfied(chances).tolist()
             best = (LABELS[label] for label in chances.argmax(axis=1))
@@ -86,13 +94,15 @@ class LocalJudge:
 def committed_model() -> Model:
     with as_file(_PACKAGE / MODEL_FILE) as path, np.load(path, allow_pickle=False) as arrays:
         slope, offset = arrays["calibration"].tolist()
-        return Model(
-            arrays["weights"],
-            arrays["scale"],
-            float(arrays["temperature"]),
-            arrays["examples"].tobytes().decode(),
-            (slope, offset),
+        labels, kinds = (
+            LinearModel(
+                arrays[f"{name}_weights"],
+                arrays[f"{name}_scale"],
+                float(arrays[f"{name}_temperature"]),
+            )
+            for name in ("label", "kind")
         )
+        return Model(labels, kinds, arrays["examples"].tobytes().decode(), (slope, offset))
 
 
 @cache
