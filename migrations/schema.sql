@@ -30,23 +30,14 @@ CREATE TABLE attempt_output (
 	recorded_at BIGINT NOT NULL,
 	CONSTRAINT pk_attempt_output PRIMARY KEY (tenant, digest)
 );
-CREATE TABLE audit_chain (
-	tenant VARCHAR(128) NOT NULL,
-	number BIGINT NOT NULL,
-	hash VARCHAR(64) NOT NULL,
-	at BIGINT NOT NULL,
-	cut_number BIGINT NOT NULL,
-	cut_hash VARCHAR(64) NOT NULL,
-	CONSTRAINT pk_audit_chain PRIMARY KEY (tenant)
-);
 CREATE TABLE audit_entry (
 	tenant VARCHAR(128) NOT NULL,
 	number BIGINT NOT NULL,
-	at BIGINT NOT NULL,
 	actor VARCHAR(128) NOT NULL,
 	action VARCHAR(32) NOT NULL,
 	subject TEXT NOT NULL,
 	facts TEXT NOT NULL,
+	at BIGINT NOT NULL,
 	previous_hash VARCHAR(64) NOT NULL,
 	hash VARCHAR(64) NOT NULL,
 	CONSTRAINT pk_audit_entry PRIMARY KEY (tenant, number)
@@ -93,6 +84,8 @@ CREATE TABLE benchmark_journal (
 	number BIGINT NOT NULL,
 	kind VARCHAR(16) NOT NULL,
 	document TEXT NOT NULL,
+	at BIGINT NOT NULL,
+	previous_hash VARCHAR(64) NOT NULL,
 	hash VARCHAR(64) NOT NULL,
 	CONSTRAINT pk_benchmark_journal PRIMARY KEY (tenant, suite, suite_version, checkpoint, number)
 );
@@ -110,12 +103,17 @@ CREATE TABLE benchmark_run (
 	finished_at BIGINT,
 	CONSTRAINT pk_benchmark_run PRIMARY KEY (id)
 );
-CREATE TABLE channel (
+CREATE TABLE chain_head (
+	entries VARCHAR(32) NOT NULL,
 	tenant VARCHAR(128) NOT NULL,
-	name VARCHAR(128) NOT NULL,
-	version BIGINT NOT NULL,
+	place VARCHAR(512) NOT NULL,
+	number BIGINT NOT NULL,
+	at BIGINT NOT NULL,
+	cut_number BIGINT NOT NULL,
 	hash VARCHAR(64) NOT NULL,
-	CONSTRAINT pk_channel PRIMARY KEY (tenant, name)
+	cut_hash VARCHAR(64) NOT NULL,
+	signature VARCHAR(256),
+	CONSTRAINT pk_chain_head PRIMARY KEY (entries, tenant, place)
 );
 CREATE TABLE channel_change (
 	tenant VARCHAR(128) NOT NULL,
@@ -602,13 +600,6 @@ CREATE TABLE shard_mark (
 	marked_at BIGINT NOT NULL,
 	CONSTRAINT pk_shard_mark PRIMARY KEY (shard, tenant, session_id, reason)
 );
-CREATE TABLE signed_head (
-	chain VARCHAR(64) NOT NULL,
-	number BIGINT NOT NULL,
-	hash VARCHAR(64) NOT NULL,
-	signature VARCHAR(256) NOT NULL,
-	CONSTRAINT pk_signed_head PRIMARY KEY (chain)
-);
 CREATE TABLE snapshot (
 	name VARCHAR(128) NOT NULL,
 	snap BIGINT NOT NULL,
@@ -679,6 +670,7 @@ CREATE TABLE writer (
 	until BIGINT NOT NULL,
 	CONSTRAINT pk_writer PRIMARY KEY (owner)
 );
+CREATE INDEX ix_audit_entry_subject ON audit_entry (tenant, subject);
 CREATE INDEX ix_benchmark_run_checkpoint ON benchmark_run (tenant, checkpoint, suite);
 CREATE INDEX ix_checkpoint_move_checkpoint ON checkpoint_move (tenant, checkpoint);
 CREATE INDEX ix_checkpoint_shard_shard ON checkpoint_shard (tenant, shard);

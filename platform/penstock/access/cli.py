@@ -24,7 +24,7 @@ from penstock.access.endpoints import (
     KeysAnswer,
     VerifyRequest,
 )
-from penstock.backends.audit.entry import Action
+from penstock.backends.audit.entry import UNSIGNED, Action
 from penstock.backends.terminal import options
 from penstock.backends.terminal.output import facts, prompt_secret, say, show_rows, show_text
 from penstock.core.clock import SystemClock
@@ -244,7 +244,34 @@ def verify(
     yield Outcome(chains, failed=any(chain.flaw is not None for chain in chains))
     for chain in chains:
         name = chain.tenant or "(the service)"
-        if chain.flaw is None:
-            say(f"{name}: {chain.number} entries, unaltered; head {chain.number}:{chain.hash}")
+        if flaw := chain.flaw:
+            say(f"{name}: entry {flaw.number} was altered: {flaw.why}")
         else:
-            say(f"{name}: entry {chain.flaw} was altered: {chain.why}")
+            state = "unaltered" if chain.signed else "unsigned"
+            say(f"{name}: {chain.number} entries, {state}; head {chain.number}:{chain.hash}")
+    if not all(chain.signed for chain in chains):
+        say(f"They are {UNSIGNED}.")
+
+
+@audit_app.command()
+@command()
+def sign(lake: Lake) -> Iterator[object]:
+    """Sign the audit, histories of channels and journals that no key of the lake has signed.
+
+    Needed once, after a key was named with PENSTOCK_SIGNING_KEY_FILE or was lost. What was altered
+    before cannot be told from what was not: look at it first.
+
+    Example: penstock audit sign
+    """
+    from penstock.backends.audit.chain import append
+    from penstock.backends.audit.entry import NO_TENANT, Deed
+    from penstock.backends.audit.hash_chain import sign_heads
+
+    if not lake.database.signs:
+        raise InvalidInput(what="This lake", why=f"it is {UNSIGNED}")
+    with lake.database.write() as connection:
+        count = sign_heads(connection)
+        by = {"tenant": NO_TENANT, "actor": options.actor(None), "subject": "chains"}
+        append(connection, Deed(**by, action="sign", facts={"chains": count}))
+    yield {"signed": count}
+    say(f"{count} chains are signed")

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from penstock.access import Role
-from penstock.backends.audit.entry import Action, AuditEntry, Head
+from penstock.backends.audit.entry import Action, Flaw, Head
 from penstock.backends.terminal.options import expires_us
 from penstock.backends.terminal.output import facts, time_of
 from penstock.core.endpoint import (
@@ -205,15 +205,15 @@ class EntriesAnswer(Page):
     entries: list[EntryAnswer]
 
 
-class ChainAnswer(msgspec.Struct, kw_only=True):
+class ChainAnswer(msgspec.Struct):
     """The length of a tenant's chain, and the hash of its newest entry. `flaw` is the first altered
-    entry, and `why` says how."""
+    entry; `signed`, whether a key signs the chain."""
 
     tenant: str
     number: int
     hash: str
-    flaw: int | None = None
-    why: str | None = None
+    flaw: Flaw | None
+    signed: bool
 
 
 class ChainsAnswer(msgspec.Struct):
@@ -257,16 +257,15 @@ def _list_entries(lake: Lake, caller: Caller, request: EntriesRequest) -> Entrie
     )
     shown, last = entries[: request.limit], entries[request.limit :]
     after = encode_cursor(shown[-1].number, shown[-1].tenant) if last else None
-    return EntriesAnswer([_answer(entry) for entry in shown], next=after)
-
-
-def _answer(entry: AuditEntry) -> EntryAnswer:
-    fields = msgspec.to_builtins(entry)
-    return EntryAnswer(**fields | {"at": time_of(entry.at).isoformat(), "at_us": entry.at})
+    answers = [
+        EntryAnswer(**row._asdict() | {"at": time_of(row.at).isoformat(), "at_us": row.at})
+        for row in shown
+    ]
+    return EntriesAnswer(answers, next=after)
 
 
 def _verify(lake: Lake, caller: Caller, request: VerifyRequest) -> ChainsAnswer:
-    from penstock.backends.audit.chain import flaws_of
+    from penstock.backends.audit.chain import check_audit
 
     kept: Head | None = None
     if request.head is not None:
@@ -276,15 +275,14 @@ def _verify(lake: Lake, caller: Caller, request: VerifyRequest) -> ChainsAnswer:
             raise InvalidInput(what=f"The head {request.head[:100]!r}", why=why)
         kept = Head(int(match[1]), match[2])
     tenant = None if caller.is_local and kept is None else caller.tenant
-    heads, flaws = flaws_of(lake.database, tenant, kept)
-    by_tenant = {flaw.tenant: flaw for flaw in flaws}
-    chains = []
-    for name, head in heads:
-        flaw = by_tenant.get(name)
-        chain = ChainAnswer(tenant=name, number=head.number, hash=head.hash)
-        chain.flaw, chain.why = (flaw.number, flaw.why) if flaw else (None, None)
-        chains.append(chain)
-    return ChainsAnswer(chains)
+    checked = check_audit(lake.database, tenant, kept)
+    signed = lake.database.signs
+    return ChainsAnswer(
+        [
+            ChainAnswer(each.tenant, **vars(each.head), flaw=each.flaw, signed=signed)
+            for each in checked
+        ]
+    )
 
 
 LIST_ENTRIES = Endpoint("GET /v1/audit", _list_entries, (), "Who did what in the tenant")

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 def tables() -> list[ModuleType]:
-    from penstock.backends.audit import chain, signed_heads
+    from penstock.backends.audit import chain, hash_chain
     from penstock.backends.database import tables
 
-    return [tables, chain, signed_heads]
+    return [tables, chain, hash_chain]
 
 
 def settings() -> "list[type[RoomSettings]]":

@@ -1,83 +1,37 @@
 """Whoever edits, removes or adds a row that a verdict rests on is noticed, and the row is named."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
+from penstock.backends.audit.hash_chain import chain_head
 from penstock.backends.database import DatabaseUnreachable
 from penstock.backends.database.engine import Database
 from penstock.core.errors import InvalidInput
 from penstock.registry.channels.history import verify_history
-from penstock.registry.channels.promotion import channel_evidence, judge
-from penstock.registry.checkpoints.attempts import (
-    Attempt,
-    begin_run,
-    finish_run,
-    note_problem,
-    record_attempts,
-)
+from penstock.registry.channels.promotion import channel_evidence
+from penstock.registry.checkpoints.attempts import Attempt, record_attempts
 from penstock.registry.checkpoints.integrity import restore
 from penstock.registry.checkpoints.journal import AttemptScope
-from penstock.registry.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
+from penstock.registry.checkpoints.suites import SuiteVersion, add_suite
 from penstock.registry.checkpoints.tables import benchmark_journal
-from penstock.registry.gate.verdict import Verdict
-from tests.support.checkpoint_factory import TENANT, add, promote, set_policy
+from tests.support.channels.forged_evidence import (
+    TASKS,
+    asked,
+    by_hand,
+    is_head_of,
+    prepared,
+    scope_of,
+    scored,
+)
+from tests.support.checkpoint_factory import TENANT
 from tests.support.servers.interleaving import Running
-
-POLICY = '[[require]]\nsuite = "core"\nmargin = 0.1\nminimum = 0.5\n'
-TASKS = [f"t-{at:02}" for at in range(40)]
-
-
-def scored(database: Database, name: str, value: float = 1.0, numbers: range = range(1)) -> None:
-    """By a run that notes a problem."""
-    scope = AttemptScope(TENANT, "core", "v1", name)
-    run = begin_run(database, scope, source=f"agent of {name}", conditions={"isolated": True})
-    results = [
-        Attempt(task=task, attempt=number, score=value, cost_usd=0.25, edited=True)
-        for task in TASKS
-        for number in numbers
-    ]
-    with database.write() as connection:
-        record_attempts(connection, scope, run, results)
-        note_problem(connection, scope, run, {"task": "t-00", "problem": "slow"})
-    finish_run(database, scope, run)
-
-
-def asked(database: Database, name: str) -> Verdict:
-    return judge(database, TENANT, "production", name)
 
 
 @pytest.fixture
 def ready(database: Database) -> Database:
     return prepared(database)
-
-
-def prepared(database: Database) -> Database:
-    """`one` is in production by a verdict of version 2, and `two` was scored, worse."""
-    add(database, "one", "two")
-    tasks = tuple(SuiteTask(task) for task in TASKS)
-    add_suite(database, TENANT, SuiteVersion("core", "v1", tasks))
-    set_policy(database, POLICY)
-    scored(database, "one")
-    promote(database, "one", lambda _, name: asked(database, name))
-    scored(database, "two", 0.0)
-    return database
-
-
-@contextmanager
-def by_hand(database: Database) -> Iterator[sa.Connection]:
-    """Somebody with the database and a shell: triggers do not stop them."""
-    with database.write() as connection:
-        if database.is_sqlite:
-            query = "SELECT name FROM sqlite_master WHERE type = 'trigger' AND name LIKE 'keep_%'"
-            for name in list(connection.exec_driver_sql(query).scalars()):
-                connection.exec_driver_sql(f"DROP TRIGGER {name}")
-        else:
-            connection.exec_driver_sql("ALTER TABLE benchmark_journal DISABLE TRIGGER ALL")
-        yield connection
 
 
 OF_ONE = "checkpoint = 'one' AND task = 't-07'"
@@ -143,7 +97,7 @@ def notices(ready: Database, statement: str, said: str) -> None:
     assert any(said in why for why in verdict.document["why"])
     flaw = verify_history(ready, TENANT, "production")
     assert flaw is not None
-    assert flaw.version == 2
+    assert flaw.number == 2
     assert said in flaw.why or "was edited" in flaw.why or "was removed" in flaw.why
     scope = AttemptScope(TENANT, "core", "v1", "one")
     if "journal" in said:
@@ -170,6 +124,7 @@ def test_a_journal_that_was_cut_off_is_noticed_by_the_verdict(ready: Database) -
     with by_hand(ready) as connection:
         for table in ("benchmark_attempt", "benchmark_run", "benchmark_journal"):
             connection.exec_driver_sql(f"DELETE FROM {table} WHERE checkpoint = 'one'")
+        connection.execute(sa.delete(chain_head).where(is_head_of(scope_of("one").chain)))
     flaw = verify_history(ready, TENANT, "production")
     assert flaw is not None
     assert flaw.why == "the journal of one on core was changed since its verdict read it"
@@ -199,7 +154,7 @@ def test_a_verdict_names_the_journals_that_it_read(ready: Database) -> None:
     first, again = asked(ready, "two").document, asked(ready, "two").document
     facts = first["suites"]["core"]
     heads = [facts["journal"], facts["candidate"]["journal"], facts["incumbent"]["journal"]]
-    assert [head["entries"] for head in heads] == [1, 4, 4]
+    assert [head["number"] for head in heads] == [1, 4, 4]
     assert len({head["hash"] for head in heads}) == 3
     assert again["suites"] == first["suites"]
 
@@ -225,4 +180,4 @@ def test_processes_that_record_at_once_make_one_journal(
     too.finish()
     assert asked(ready, "two").outcome != "ERROR"
     evidence = channel_evidence(ready, TENANT, "production", "two")
-    assert evidence.suites["core"].candidate.journal.entries == 6
+    assert evidence.suites["core"].candidate.journal.number == 6

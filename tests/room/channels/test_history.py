@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
 from typing import Any
 
@@ -12,16 +10,18 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.backends.audit.entry import hash_of
+from penstock.backends.audit.entry import Flaw, Head, first_flaw, hash_of
+from penstock.backends.audit.hash_chain import chain_head
 from penstock.backends.database import DatabaseUnreachable
 from penstock.backends.database.engine import Database
-from penstock.registry.channels.change import Change, HistoryDamaged, first_flaw
+from penstock.registry.channels.change import Change, HistoryDamaged
 from penstock.registry.channels.channel import channel_state, policy_of
 from penstock.registry.channels.history import channel_changes, verify_history
 from penstock.registry.channels.promotion import rollback_candidates
-from penstock.registry.channels.tables import channel, channel_change
+from penstock.registry.channels.tables import channel_change
 from penstock.registry.checkpoints.tables import checkpoint_move
 from penstock.registry.gate.tables import verdict
+from tests.support.channels.forged_evidence import CHANNEL, by_hand, forge, is_head_of
 from tests.support.checkpoint_factory import (
     TENANT,
     add,
@@ -32,6 +32,14 @@ from tests.support.checkpoint_factory import (
     says,
     set_policy,
 )
+
+
+def sealed(change: Change) -> Change:
+    return replace(change, hash=hash_of(asdict(change)))
+
+
+def flaw_in(changes: list[Change], head: Head) -> Flaw | None:
+    return first_flaw(map(asdict, changes), head, numbered="version")
 
 
 def make(*actions: tuple[str, str | None]) -> list[Change]:
@@ -49,13 +57,14 @@ def make(*actions: tuple[str, str | None]) -> list[Change]:
                 reason="why not",
                 at=1_000 + len(found),
                 previous_hash=found[-1].hash if found else Change.previous_hash,
-            ).sealed()
+            )
         )
+        found[-1] = sealed(found[-1])
     return found
 
 
 CHANGES = make(("policy", None), ("promote", "a"), ("promote", "b"), ("rollback", "a"))
-HEAD = (4, CHANGES[-1].hash)
+HEAD = Head(4, CHANGES[-1].hash)
 
 # Pure
 
@@ -84,17 +93,17 @@ def test_whatever_is_changed_in_a_history_is_seen(data: st.DataObject) -> None:
     other: Any = not was if isinstance(was, bool) else was + 1 if isinstance(was, int) else "x"
     wrong = [*CHANGES]
     wrong[at] = replace(CHANGES[at], **{name: other})
-    found = first_flaw(wrong, HEAD)
+    found = flaw_in(wrong, HEAD)
     assert found is not None
-    assert found.version in (at + 1, at + 2)
+    assert found.number in (at + 1, at + 2)
 
 
 @given(st.sets(st.integers(0, 3), min_size=1), st.randoms(use_true_random=False))
 def test_whatever_is_left_out_or_moved_is_seen(left_out: set[int], dice: Any) -> None:
-    assert first_flaw([c for n, c in enumerate(CHANGES) if n not in left_out], HEAD) is not None
+    assert flaw_in([c for n, c in enumerate(CHANGES) if n not in left_out], HEAD) is not None
     moved = [*CHANGES]
     dice.shuffle(moved)
-    assert (first_flaw(moved, HEAD) is None) == (moved == CHANGES)
+    assert (flaw_in(moved, HEAD) is None) == (moved == CHANGES)
 
 
 @pytest.mark.parametrize(
@@ -152,20 +161,8 @@ def test_a_history_is_read_as_it_was_written(database: Database) -> None:
     ]  # fmt: skip
     assert channel_changes(database, TENANT, "production", after=2, limit=2) == found[2:4]
     assert channel_changes(database, TENANT, "production", limit=2, latest=True) == found[-2:]
-    assert first_flaw(found) is None
+    assert flaw_in(found, Head(6, found[-1].hash)) is None
     assert [one.at for one in found] == sorted(one.at for one in found)
-
-
-@contextmanager
-def by_hand(database: Database) -> Iterator[sa.Connection]:
-    """Somebody with the file and a shell: triggers do not stop them."""
-    with database.write() as connection:
-        names = connection.exec_driver_sql(
-            "SELECT name FROM sqlite_master WHERE type = 'trigger' AND name LIKE 'keep_%'"
-        ).scalars()
-        for name in list(names):
-            connection.exec_driver_sql(f"DROP TRIGGER {name}")
-        yield connection
 
 
 @pytest.mark.parametrize(
@@ -177,8 +174,8 @@ def by_hand(database: Database) -> Iterator[sa.Connection]:
         ("DELETE FROM channel_change WHERE version = 4", 4),
         ("DELETE FROM channel_change WHERE version = 6", 6),
         ("DELETE FROM channel_change", 1),
-        ("UPDATE channel SET version = 7", 7),
-        ("UPDATE channel SET hash = 'x'", 7),
+        ("UPDATE chain_head SET number = 7 WHERE entries = 'channel_change'", 7),
+        ("UPDATE chain_head SET hash = 'x' WHERE entries = 'channel_change'", 7),
         ("UPDATE verdict SET document = '{}' WHERE document LIKE '%\"outcome\":\"FAIL\"%'", 3),
         ("DELETE FROM verdict", 2),
     ],
@@ -189,7 +186,7 @@ def test_what_is_changed_by_hand_is_seen(embedded: Database, statement: str, ver
         connection.exec_driver_sql(statement)
     found = verify_history(embedded, TENANT, "production")
     assert found is not None
-    assert found.version == version
+    assert found.number == version
 
 
 def test_a_policy_that_was_changed_by_hand_is_seen(embedded: Database) -> None:
@@ -201,24 +198,16 @@ def test_a_policy_that_was_changed_by_hand_is_seen(embedded: Database) -> None:
         policy_of(embedded, at)
     found = verify_history(embedded, TENANT, "production")
     assert found is not None
-    assert (found.version, "policy" in found.why) == (1, True)
+    assert (found.number, "policy" in found.why) == (1, True)
 
 
 def test_time_in_a_history_never_runs_back(embedded: Database) -> None:
     add(embedded, "a", "b")
     first = promote(embedded, "a")
-    ahead = replace(
-        first, version=2, action="policy", at=first.at + 10**12, previous_hash=first.hash
-    ).sealed()
-    write_down(embedded, [ahead])
+    ahead = first.at + 10**12
+    with by_hand(embedded) as connection:
+        forge(connection, CHANNEL, lambda entry: entry | {"at": ahead})
+        connection.execute(sa.update(chain_head).where(is_head_of(CHANNEL)).values(at=ahead))
     after = promote(embedded, "b")
-    assert after.at == ahead.at
+    assert after.at == ahead
     assert verify_history(embedded, TENANT, "production") is None
-
-
-def write_down(database: Database, changes: list[Change]) -> None:
-    with database.write() as connection:
-        connection.execute(sa.insert(channel_change), [asdict(one) for one in changes])
-        connection.execute(
-            sa.update(channel).values(version=changes[-1].version, hash=changes[-1].hash)
-        )

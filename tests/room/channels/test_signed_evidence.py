@@ -1,133 +1,247 @@
-"""Whoever writes to the database can make all hashes anew, and is found by the signatures."""
+"""Whoever writes to the database can make all hashes anew, and is found by the signatures: by
+`gate check`, `promote`, `channels history`, `audit verify` and `prove`."""
 
-import json
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy import Connection
 
-from penstock.backends.audit.chain import audit_chain, audit_entry, flaws_of
-from penstock.backends.audit.entry import NO_HASH, hash_of
-from penstock.backends.audit.signed_heads import signed_head
+from penstock.backends.audit.chain import check_audit, record
+from penstock.backends.audit.entry import Deed
+from penstock.backends.audit.hash_chain import Chain, chain_head, sign_heads
 from penstock.backends.database.engine import Database
+from penstock.core.endpoint import Caller
 from penstock.core.lake_keys import OLD_KEYS_SUFFIX, HeadKeys, SigningKey
 from penstock.core.settings import load_settings
+from penstock.lake.lake import Lake
 from penstock.registry.channels.change import HistoryDamaged
-from penstock.registry.channels.history import change_of, verify_history
-from penstock.registry.channels.promotion import judge
-from penstock.registry.channels.tables import channel, channel_change
-from penstock.registry.checkpoints.tables import benchmark_attempt, benchmark_journal
-from tests.room.channels.test_bound_evidence import prepared
-from tests.support.checkpoint_factory import TENANT, promote
+from penstock.registry.channels.history import verify_history
+from penstock.registry.checkpoints.journal import read_journal
+from penstock.registry.gate.tables import gate_policy, verdict
+from penstock.registry.proof.document import prove_checkpoint
+from tests.support.channels.forged_evidence import (
+    AUDIT,
+    CHANNEL,
+    POLICY,
+    asked,
+    by_hand,
+    forge_actor,
+    forge_scores,
+    is_head_of,
+    keep,
+    prepared,
+    put_back,
+    scope_of,
+    scored,
+)
+from tests.support.checkpoint_factory import TENANT, add, promote, set_policy
 from tests.support.lakes import open_by_hand
+
+JOURNAL = scope_of("two").chain
+NOT_A_KEY = "not by a key of this lake"
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
+def lake(tmp_path: Path) -> Iterator[Lake]:
     with open_by_hand(tmp_path).lake as lake:
-        yield lake.database
+        prepared(lake.database)
+        yield lake
 
 
-def by_hand(connection: Connection) -> None:
-    """Without the triggers that keep evidence."""
-    triggers = sa.text("SELECT name FROM sqlite_master WHERE type = 'trigger'")
-    for name in connection.execute(triggers).scalars().all():
-        connection.exec_driver_sql(f"DROP TRIGGER {name}")
+@pytest.fixture
+def database(lake: Lake) -> Database:
+    return lake.database
 
 
-def forge_journal(connection: Connection) -> None:
-    """All scores are 1, in the rows and in the journal, with the hashes that belong to them."""
-    connection.execute(sa.update(benchmark_attempt).values(score=1.0))
-    columns, before = benchmark_journal.c, NO_HASH
-    query = sa.select(benchmark_journal).where(columns.checkpoint == "two").order_by(columns.number)
-    for row in connection.execute(query).mappings().all():
-        document = json.loads(row["document"])
-        for values in document.get("rows", ()):
-            values[document["fields"].index("score")] = 1.0
-        entry = dict(row) | {"document": json.dumps(document, separators=(",", ":"))}
-        entry["hash"] = hash_of(entry | {"previous_hash": before})
-        mine = sa.and_(columns.checkpoint == "two", columns.number == row["number"])
-        connection.execute(sa.update(benchmark_journal).where(mine).values(**entry))
-        before = entry["hash"]
+def flaw_of(database: Database, chain: Chain) -> str | None:
+    """By the command that checks this chain."""
+    if chain is CHANNEL:
+        flaw = verify_history(database, TENANT, "production")
+    elif chain is AUDIT:
+        flaw = check_audit(database, TENANT)[0].flaw
+    else:
+        with database.read() as connection:
+            return read_journal(connection, scope_of("two")).damage
+    return flaw.why if flaw is not None else None
 
 
-def forge_history(connection: Connection) -> None:
-    """Somebody else did it all."""
-    before = NO_HASH
-    rows = connection.execute(sa.select(channel_change).order_by(channel_change.c.version))
-    for change in map(change_of, rows.all()):
-        forged = replace(change, actor="nobody", previous_hash=before, hash="").sealed()
-        mine = channel_change.c.version == change.version
-        connection.execute(sa.update(channel_change).where(mine).values(**asdict(forged)))
-        before = forged.hash
-    connection.execute(sa.update(channel).values(hash=before))
+def gaps(lake: Lake, part: str) -> list[str]:
+    """What a proof of `one` cannot show of a part."""
+    document = prove_checkpoint(lake, Caller(TENANT, "ann", is_admin=True), "one")
+    return [gap["why"] for gap in document["gaps"] if gap["part"] == part]
 
 
-def forge_audit(connection: Connection) -> None:
-    before, columns = NO_HASH, audit_entry.c
-    mine = columns.tenant == TENANT
-    query = sa.select(audit_entry).where(mine).order_by(columns.number)
-    for row in connection.execute(query).mappings().all():
-        entry = dict(row) | {"actor": "nobody", "previous_hash": before}
-        entry["hash"] = before = hash_of(entry)
-        own = mine & (columns.number == row["number"])
-        connection.execute(sa.update(audit_entry).where(own).values(**entry))
-    own = audit_chain.c.tenant == TENANT
-    connection.execute(sa.update(audit_chain).where(own).values(hash=before))
+def test_nothing_is_found_where_nothing_was_forged(lake: Lake) -> None:
+    assert asked(lake.database, "two").outcome == "FAIL"
+    assert [flaw_of(lake.database, chain) for chain in (CHANNEL, AUDIT, JOURNAL)] == [None] * 3
+    assert gaps(lake, "promotions") == gaps(lake, "audit") == []
 
 
 def test_a_verdict_that_was_forged_with_all_its_hashes_is_an_error(database: Database) -> None:
-    prepared(database)
-    assert judge(database, TENANT, "production", "two").outcome == "FAIL"
-    with database.write() as connection:
-        by_hand(connection)
-        forge_journal(connection)
-    verdict = judge(database, TENANT, "production", "two")
-    assert verdict.outcome == "ERROR"
-    assert "as it was signed" in str(verdict.document)
+    with by_hand(database) as connection:
+        forge_scores(connection)
+    judged = asked(database, "two")
+    assert judged.outcome == "ERROR"
+    assert NOT_A_KEY in str(judged.document["why"])
 
 
-def test_a_history_that_was_forged_takes_no_promotion(database: Database) -> None:
-    prepared(database)
-    assert verify_history(database, TENANT, "production") is None
-    with database.write() as connection:
-        by_hand(connection)
-        forge_history(connection)
-    found = verify_history(database, TENANT, "production")
-    assert found is not None
-    assert "was signed" in found.why
+def test_an_outcome_alone_is_not_changed_unseen(lake: Lake) -> None:
+    forged = sa.func.replace(verdict.c.document, '"outcome":"PASS"', '"outcome":"FAIL"')
+    with by_hand(lake.database) as connection:
+        connection.execute(sa.update(verdict).values(document=forged))
+    assert "is missing or changed" in str(flaw_of(lake.database, CHANNEL))
+    assert gaps(lake, "verdicts") == ["its document was changed"]
+
+
+def test_a_history_that_was_forged_opens_no_gate(lake: Lake) -> None:
+    database = lake.database
+    with by_hand(database) as connection:
+        forge_actor(connection, CHANNEL)
+    assert "when its hash was noted" in str(flaw_of(database, CHANNEL))  # by the audit
+    judged = asked(database, "two")
+    assert (judged.outcome, NOT_A_KEY in judged.document["why"][0]) == ("ERROR", True)
     with pytest.raises(HistoryDamaged):
+        promote(database, "two")
+    assert "version 2 was altered" in gaps(lake, "promotions")[0]
+
+
+def test_an_easier_policy_is_not_slipped_in(database: Database) -> None:
+    """Neither with all hashes, nor in the newest row alone, whose hash then is of another text."""
+    easy = {"policy": set_policy(database, '[[require]]\nsuite = "core"\nmargin = 0.9\n').policy}
+    set_policy(database, '[[require]]\nsuite = "core"\nmargin = 0.01\n')
+    assert asked(database, "two").outcome == "FAIL"
+    changes = CHANNEL.entries
+    with by_hand(database) as connection:
+        connection.execute(sa.update(changes).where(changes.c.version == 4).values(easy))
+        assert connection.scalar(sa.select(sa.func.count()).select_from(gate_policy)) == 3
+    assert asked(database, "two").outcome == "ERROR"
+    with pytest.raises(HistoryDamaged, match="not the hash of its content"):
         promote(database, "two")
 
 
-def test_an_audit_that_was_forged_is_found(database: Database) -> None:
-    prepared(database)
-    assert flaws_of(database, TENANT)[1] == []
-    with database.write() as connection:
-        by_hand(connection)
-        forge_audit(connection)
-    [flaw] = flaws_of(database, TENANT)[1]
-    assert "was signed" in flaw.why
+def test_an_audit_that_was_forged_is_found(lake: Lake) -> None:
+    with by_hand(lake.database) as connection:
+        forge_actor(connection, AUDIT)
+    assert NOT_A_KEY in str(flaw_of(lake.database, AUDIT))
+    [why] = gaps(lake, "audit")
+    assert NOT_A_KEY in why
 
 
+@pytest.mark.parametrize("chain", [CHANNEL, AUDIT, JOURNAL], ids=["channel", "audit", "journal"])
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda c: c.execute(sa.delete(signed_head)), "is not signed"),
-        (lambda c: c.execute(sa.update(signed_head).values(hash="0" * 64)), "not by a key"),
+        (sa.delete(chain_head), "the chain itself ends with 0"),
+        (sa.update(chain_head).values(signature=None), "is not signed"),
+        (sa.update(chain_head).values(signature="é:\0"), NOT_A_KEY),
+        (sa.update(chain_head).values(at=1), NOT_A_KEY),
+        (sa.update(chain_head).values(cut_number=1), "after 1 comes 1"),
     ],
+    ids=["deleted", "unsigned", "garbage", "another time", "cut"],
 )
 def test_a_head_without_its_signature_is_none(
-    database: Database, change: Callable[[Connection], object], why: str
+    database: Database, change: Any, why: str, chain: Chain
 ) -> None:
-    prepared(database)
     with database.write() as connection:
-        change(connection)
-    [flaw] = flaws_of(database, TENANT)[1]
-    assert why in flaw.why
+        connection.execute(change.where(is_head_of(chain)))
+    assert why in str(flaw_of(database, chain))
+
+
+def append_to_each(database: Database) -> None:
+    scored(database, "two", 1.0, range(1, 2))
+    record(database, Deed(tenant=TENANT, actor="key 1", action="read"))
+    set_policy(database, f"{POLICY}# agreed again\n")
+
+
+@pytest.mark.parametrize("chain", [CHANNEL, AUDIT, JOURNAL], ids=["channel", "audit", "journal"])
+def test_what_comes_later_does_not_sign_what_was_forged(database: Database, chain: Chain) -> None:
+    with by_hand(database) as connection:
+        if chain is JOURNAL:
+            forge_scores(connection)
+        else:
+            forge_actor(connection, chain)
+    append_to_each(database)
+    assert flaw_of(database, chain) is not None
+    with database.read() as connection:
+        signed = connection.scalar(sa.select(chain_head.c.signature).where(is_head_of(chain)))
+    assert signed is None
+    assert asked(database, "two").outcome == ("FAIL" if chain is AUDIT else "ERROR")
+
+
+def test_an_older_history_that_is_put_back_is_found_by_the_audit(lake: Lake) -> None:
+    database = lake.database
+    kept = keep(database, CHANNEL)
+    add(database, "three")
+    promote(database, "three")
+    with by_hand(database) as connection:
+        put_back(connection, kept, CHANNEL)
+    assert flaw_of(database, CHANNEL) == "the chain ends with 2, and 3 was noted"
+    assert "3 was noted" in gaps(lake, "promotions")[0]
+
+
+def test_an_older_journal_that_is_put_back_is_found_by_the_verdict_that_read_it(
+    database: Database,
+) -> None:
+    kept = keep(database, scope_of("one").chain)
+    scored(database, "one", 0.5, range(1, 2))
+    add(database, "three")
+    scored(database, "three")
+    promote(database, "three", lambda _, name: asked(database, name), override=True)
+    with by_hand(database) as connection:
+        put_back(connection, kept, scope_of("one").chain)
+    assert "of one on core" in str(flaw_of(database, CHANNEL))
+
+
+def test_an_older_state_of_all_is_found_by_a_head_that_was_noted_elsewhere(
+    database: Database,
+) -> None:
+    """No signature tells: it was signed."""
+    kept = keep(database, AUDIT, CHANNEL)
+    add(database, "three")
+    promote(database, "three")
+    noted = check_audit(database, TENANT)[0].head
+    with by_hand(database) as connection:
+        put_back(connection, kept, AUDIT, CHANNEL)
+    assert [flaw_of(database, chain) for chain in (AUDIT, CHANNEL)] == [None, None]
+    [checked] = check_audit(database, TENANT, noted)
+    assert checked.flaw is not None
+    assert f"{noted.number} was noted" in checked.flaw.why
+
+
+def test_a_chain_that_was_removed_whole_is_found_by_the_audit(database: Database) -> None:
+    with by_hand(database) as connection:
+        connection.execute(sa.delete(CHANNEL.entries))
+        connection.execute(sa.delete(chain_head).where(is_head_of(CHANNEL)))
+    assert flaw_of(database, CHANNEL) == "the chain ends with 0, and 2 was noted"
+
+
+# Keys
+
+
+def test_without_a_key_all_commands_say_unsigned(tmp_path: Path) -> None:
+    with open_by_hand(tmp_path).lake as lake:
+        lake.database = Database(lake.settings.database_url)
+        prepared(lake.database)
+        assert not lake.database.signs
+        judged = asked(lake.database, "two")
+        assert judged.document["signed"] is False
+        assert "unsigned" in str(judged.document["notes"])
+        [why] = gaps(lake, "signatures")
+        assert "unsigned" in why
+        lake.database.close()
+
+
+def test_a_key_that_is_named_later_signs_what_is_there(lake: Lake) -> None:
+    plain = Database(lake.settings.database_url)
+    record(plain, Deed(tenant=TENANT, actor="key 1", action="read"))
+    plain.close()
+    database = lake.database
+    assert "is not signed" in str(flaw_of(database, AUDIT))
+    with database.write() as connection:
+        assert sign_heads(connection) == 1
+    assert flaw_of(database, AUDIT) is None
 
 
 def test_after_a_rotation_the_old_key_counts_while_its_public_half_is_kept(tmp_path: Path) -> None:

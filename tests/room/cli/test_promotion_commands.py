@@ -145,7 +145,7 @@ def test_a_history_that_was_changed_says_where_and_exits_with_1(registry: Run, d
     assert "is damaged at version 3" in told.err
     as_json = registry("channels", "history", "production", "--json")
     assert as_json.status == 1
-    assert json.loads(as_json.out)["flaw"]["version"] == 3
+    assert json.loads(as_json.out)["flaw"]["number"] == 3
 
 
 def test_an_override_takes_an_admin_key_once_there_are_keys(

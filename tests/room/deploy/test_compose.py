@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import yaml
 
 from penstock.backends.database import DatabaseSettings
 from penstock.doors.settings import ServerSettings
@@ -30,6 +31,7 @@ SERVICES = services(GIVEN)
 PARTS = compose_parts(GIVEN)
 ROLES = {part.role: part for part in PARTS.values() if part.role}
 BALANCER = (DEPLOY / "balancer.cfg").read_text(encoding="utf-8")
+_VARIABLES = re.compile(r"\$\{[^}]+\}")
 _ADDRESSES = ("PENSTOCK_LOG_URL", "PENSTOCK_DATABASE_URL", "PENSTOCK_STORE_URL")
 
 
@@ -60,6 +62,14 @@ def test_limits_outside_are_wider_than_limits_inside(part: Part, tmp_path: Path)
     assert part.grace_s > 3 * part.settings(tmp_path).shutdown_seconds_max
 
 
+def test_all_parts_have_the_keys_of_the_lake() -> None:
+    secrets = yaml.safe_load(_VARIABLES.sub("given", compose_text()))["secrets"]
+    for name, part in PARTS.items():
+        mounted = {f"/run/secrets/{secret}" for secret in SERVICES[name]["secrets"]}
+        named = {file for key, file in part.environment.items() if key.endswith("_KEY_FILE")}
+        assert mounted == named == {f"/run/secrets/{secret}" for secret in secrets}
+
+
 def test_roles_differ_in_nothing_but_queries() -> None:
     shared, *others = [set(part.environment.items()) for part in ROLES.values()]
     different = {name for other in others for name, _ in shared ^ other}
@@ -83,7 +93,9 @@ def test_the_image_is_built_once() -> None:
 def test_secrets_come_from_a_person_alone() -> None:
     empty = {name for name, value in variables().items() if not value}
     assert empty == needed_variables()
-    secret = re.compile(r"^\s+\w*(?:PASSWORD|SECRET|ACCESS_KEY)\w*: (.*)$", re.MULTILINE)
+    secret = re.compile(
+        r"^\s+(?!\w+_FILE:)\w*(?:PASSWORD|SECRET|ACCESS_KEY)\w*: (.*)$", re.MULTILINE
+    )
     for value in secret.findall(compose_text()):
         assert re.fullmatch(r"\$\{\w+:\?[^}]+\}", value)
     for password in re.findall(r"://\w+:(.*?)@", compose_text()):

@@ -95,9 +95,15 @@ def test_pods_run_with_no_more_rights_than_they_need(name: str) -> None:
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_what_is_written_goes_where_the_image_writes(name: str) -> None:
     mounts = {one["name"]: one["mountPath"] for one in container_of(name)["volumeMounts"]}
-    assert mounts == {"data": image_environment()["PENSTOCK_DATA"], "tmp": "/tmp"}
     volumes = {one["name"]: one for one in WORKLOADS[name]["spec"]["volumes"]}
     assert volumes.keys() == mounts.keys()
+    if name != "penstock-upgrade":  # it opens no lake
+        [settings] = of_kind("ConfigMap")
+        keys = {Path(file) for key, file in settings["data"].items() if key.endswith("_KEY_FILE")}
+        assert {file.name for file in keys} == {"secret.key", "signing.key"}
+        assert {file.parent for file in keys} == {Path(mounts.pop("keys"))}
+        assert volumes.pop("keys")["secret"]["secretName"] == "penstock-keys"
+    assert mounts == {"data": image_environment()["PENSTOCK_DATA"], "tmp": "/tmp"}
     assert all("emptyDir" in one for one in volumes.values())
 
 

@@ -18,7 +18,7 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.buckets import SessionId
 from penstock.lake.client import LocalClient
 from penstock.lake.upkeep.verification import verify
-from penstock.registry.channels.tables import channel, channel_change
+from penstock.registry.channels.history import chain_of
 from penstock.registry.checkpoints.lineage import learners
 from penstock.registry.checkpoints.tables import checkpoint, checkpoint_shard
 from penstock.shards.endpoints import DROP_SHARD, READ_SHARD_FILE, DropShard, ShardFileRequest
@@ -92,14 +92,11 @@ def train(lake: HandLake, shard: ShardBuild, name: str) -> None:
         connection.execute(sa.insert(checkpoint_shard).values(**learned))
 
 
-def serve(lake: HandLake, version: int, name: str) -> None:
-    place = {"tenant": TENANT, "version": version, "hash": "h"}
-    change: dict[str, Any] = {"channel": "production", "action": "promote", "checkpoint": name}
-    change |= {"pinned": False, "overridden": False, "actor": "a", "reason": "", "at": 1}
+def serve(lake: HandLake, name: str) -> None:
+    change: dict[str, Any] = {"action": "promote", "checkpoint": name, "actor": "a", "reason": ""}
     with lake.lake.database.write() as connection:
-        connection.execute(sa.delete(channel))
-        connection.execute(sa.insert(channel).values(**place, name="production"))
-        connection.execute(sa.insert(channel_change).values(**place, **change, previous_hash="g"))
+        chain = chain_of(TENANT, "production")
+        chain.append(connection, change | {"pinned": False, "overridden": False})
 
 
 def test_it_is_refused_while_a_channel_points_at_what_was_trained_on_it(
@@ -107,7 +104,7 @@ def test_it_is_refused_while_a_channel_points_at_what_was_trained_on_it(
 ) -> None:
     train(lake, shard, "7")
     train(lake, shard, "8")
-    serve(lake, 1, "7")
+    serve(lake, "7")
     with pytest.raises(ShardNeeded, match="the channel production points at 7"):
         drop(lake, shard)
     assert find_shard(lake.lake.database, TENANT, shard.manifest.id).gone is None
@@ -115,7 +112,7 @@ def test_it_is_refused_while_a_channel_points_at_what_was_trained_on_it(
     trained = learners(lake.lake.database, TENANT, shard.manifest.id)
     assert [each.checkpoint for each in trained] == ["7", "8"]
     # What is served no more keeps nothing.
-    serve(lake, 2, "other")
+    serve(lake, "other")
     assert built(lake, recipe()).new
     assert drop(lake, shard).needed == []
 

@@ -115,7 +115,7 @@ def check(database: Database, calls: Sequence[tuple[str, Call]]) -> list[str]:
         mine = [call for one, call in calls if one == name]
         changes = channel_changes(database, TENANT, name)
         if (flaw := verify_history(database, TENANT, name)) is not None:
-            found.append(f"{name}: version {flaw.version}: {flaw.why}")
+            found.append(f"{name}: version {flaw.number}: {flaw.why}")
         told = notices_after(database, TENANT, name, 0)
         if [one.hash for one in told] != [one.hash for one in changes[:NOTICES_AT_ONCE]]:
             found.append(f"{name}: the notices are not the changes, one for one and in order")

@@ -12,8 +12,9 @@ import sqlalchemy as sa
 
 from penstock.access.privacy.tombstones import remove_aged_tombstones
 from penstock.access.tables import DONE, erasure, retention_rule, retention_run
-from penstock.backends.audit.chain import append, audit_chain, count_aged, cut_chain
+from penstock.backends.audit.chain import append, count_aged, cut_aged
 from penstock.backends.audit.entry import OPERATOR, Deed
+from penstock.backends.audit.hash_chain import chain_head
 from penstock.backends.database.engine import clock_us, insert_of
 from penstock.core.clock import SECOND_US
 from penstock.core.errors import InvalidInput
@@ -121,7 +122,7 @@ def rules_of_tenants(lake: Lake) -> Iterator[RetentionRule]:
 
 
 def _tenants(lake: Lake) -> set[str]:
-    columns = (segment.c.tenant, ledger.c.tenant, audit_chain.c.tenant)
+    columns = (segment.c.tenant, ledger.c.tenant, chain_head.c.tenant)
     with lake.database.read() as connection:
         names = [connection.scalars(sa.select(column).distinct()).all() for column in columns]
     return {name for found in names for name in found if name}
@@ -224,7 +225,7 @@ def _count_audit(lake: Lake, scope: RetentionScope) -> RetentionCount:
 
 def _cut_audit(lake: Lake, scope: RetentionScope) -> RetentionCount:
     with lake.database.write() as connection:
-        return RetentionCount(rows=cut_chain(connection, scope.tenant, scope.until_us))
+        return RetentionCount(rows=cut_aged(connection, scope.tenant, scope.until_us))
 
 
 AUDIT = RetentionPart(_count_audit, _cut_audit)

@@ -1,43 +1,29 @@
-"""The chains of the audit in the database: entries are appended, read and checked."""
+"""The audit in the database, a chain for each tenant: entries are appended, read and checked."""
 
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy import BigInteger, Column, Connection, String, Table, Text
+from sqlalchemy import BigInteger, Column, Connection, Index, String, Table, Text
 
 from penstock.backends.audit.entry import (
-    NO_HASH,
+    BEGINNING,
     NO_TENANT,
     OPERATOR,
     Action,
-    AuditEntry,
     Deed,
     Flaw,
     Head,
     entry_of,
-    first_flaw,
 )
-from penstock.backends.audit.signed_heads import chain_name, head_flaw, sign_head
-from penstock.backends.database.engine import Database, clock_us, insert_new
+from penstock.backends.audit.hash_chain import Chain, chain_head, heads_in, link_columns
+from penstock.backends.database.engine import Database
 from penstock.backends.database.tables import metadata, name_columns
 from penstock.core.settings import ENVIRONMENT_PREFIX, ResolvedSetting, Settings, declarations
-
-#: The newest entry of each tenant's chain. Whoever appends holds this row.
-audit_chain = Table(
-    "audit_chain",
-    metadata,
-    *name_columns("tenant", primary_key=True),
-    Column("number", BigInteger, nullable=False),
-    Column("hash", String(64), nullable=False),
-    Column("at", BigInteger, nullable=False),
-    #: The last entry that retention removed.
-    Column("cut_number", BigInteger, nullable=False),
-    Column("cut_hash", String(64), nullable=False),
-)
 
 #: What was done. Rows are only added, and each holds the hash of the one before.
 audit_entry = Table(
@@ -46,17 +32,17 @@ audit_entry = Table(
     #: Empty for what concerns the service and no tenant.
     *name_columns("tenant", primary_key=True),
     Column("number", BigInteger, primary_key=True, autoincrement=False),
-    Column("at", BigInteger, nullable=False),
     Column("actor", String(128), nullable=False),
     Column("action", String(32), nullable=False),
     Column("subject", Text, nullable=False),
     Column("facts", Text, nullable=False),
-    Column("previous_hash", String(64), nullable=False),
-    Column("hash", String(64), nullable=False),
+    *link_columns(),
+    Index("ix_audit_entry_subject", "tenant", "subject"),
 )
 
 
-_COLUMNS = [audit_entry.c[field.name] for field in fields(AuditEntry)]
+def _chain_of(tenant: str) -> Chain:
+    return Chain(audit_entry, {"tenant": tenant})
 
 
 def append(connection: Connection, *deeds: Deed) -> None:
@@ -66,55 +52,24 @@ def append(connection: Connection, *deeds: Deed) -> None:
     for deed in deeds:
         by_tenant[deed.tenant].append(deed)
     for tenant in sorted(by_tenant):
-        of_tenant = audit_chain.c.tenant == tenant
-        row = {"tenant": tenant, "number": 0, "hash": NO_HASH, "at": 0}
-        row |= {"cut_number": 0, "cut_hash": NO_HASH}
-        query = sa.select(audit_chain).where(of_tenant).with_for_update()
-        held = connection.execute(query).first()
-        if held is None:
-            insert_new(connection, audit_chain, row)
-            held = connection.execute(query).one()
-        head = Head(held.number, held.hash)
-        # A clock that was set back does not turn the order round.
-        at = max(clock_us(connection), held.at)
-        entries = []
-        for deed in by_tenant[tenant]:
-            entry = entry_of(deed, head, at)
-            head = Head(entry.number, entry.hash)
-            entries.append(asdict(entry))
-        connection.execute(sa.insert(audit_entry), entries)
-        moved = sa.update(audit_chain).where(of_tenant)
-        connection.execute(moved.values(**head._asdict(), at=at))
-        sign_head(connection, chain_name("audit", tenant), *head)
+        _chain_of(tenant).append(connection, *map(entry_of, by_tenant[tenant]))
 
 
 def count_aged(connection: Connection, tenant: str, until_us: int) -> int:
-    return int(connection.scalar(sa.select(sa.func.count()).where(_aged(tenant, until_us))) or 0)
+    return int(connection.scalar(_aged(sa.func.count(), tenant, until_us)) or 0)
 
 
-def cut_chain(connection: Connection, tenant: str, until_us: int) -> int:
-    """Remove a tenant's entries up to a time, and count them. The newest entry stays. What is left
-    is verified from the last removed one on, which is signed."""
-    of_tenant = audit_chain.c.tenant == tenant
-    connection.execute(sa.select(audit_chain).where(of_tenant).with_for_update())
-    columns = audit_entry.c
-    last = sa.select(columns.number, columns.hash).where(_aged(tenant, until_us))
-    row = connection.execute(last.order_by(columns.number.desc()).limit(1)).first()
-    if row is None:
-        return 0
-    removed = sa.delete(audit_entry).where(columns.tenant == tenant, columns.number <= row.number)
-    count = int(connection.execute(removed).rowcount)
-    moved = sa.update(audit_chain).where(of_tenant)
-    connection.execute(moved.values(cut_number=row.number, cut_hash=row.hash))
-    sign_head(connection, chain_name("audit cut", tenant), row.number, row.hash)
-    return count
+def cut_aged(connection: Connection, tenant: str, until_us: int) -> int:
+    """Remove a tenant's entries up to a time, and count them. The newest entry stays."""
+    last = connection.scalar(_aged(sa.func.max(audit_entry.c.number), tenant, until_us))
+    return _chain_of(tenant).cut(connection, last) if last is not None else 0
 
 
-def _aged(tenant: str, until_us: int) -> sa.ColumnElement[bool]:
-    columns, newest = audit_entry.c, sa.select(audit_chain.c.number)
-    newest = newest.where(audit_chain.c.tenant == tenant)
-    of_tenant = (columns.tenant == tenant) & (columns.number < newest.scalar_subquery())
-    return of_tenant & (columns.at <= until_us)
+def _aged(what: Any, tenant: str, until_us: int) -> sa.Select[Any]:
+    columns, newest = audit_entry.c, heads_in(audit_entry).subquery().c
+    number = sa.select(newest.number).where(newest.tenant == tenant).scalar_subquery()
+    mine = (columns.tenant == tenant, columns.number < number, columns.at <= until_us)
+    return sa.select(what).where(*mine)
 
 
 def record(database: Database, *deeds: Deed) -> None:
@@ -133,11 +88,11 @@ def entries_of(
     actor: str | None = None,
     subject: str | None = None,
     limit: int = 100,
-) -> list[AuditEntry]:
+) -> Sequence[sa.Row[Any]]:
     """Read entries, tenant by tenant, the newest first. `before` is the tenant and the number of
     the last entry of the page before."""
     columns = audit_entry.c
-    query = sa.select(*_COLUMNS).order_by(columns.tenant, columns.number.desc()).limit(limit)
+    query = sa.select(audit_entry).order_by(columns.tenant, columns.number.desc()).limit(limit)
     if tenant is not None:
         query = query.where(columns.tenant == tenant)
     if before is not None:
@@ -149,46 +104,35 @@ def entries_of(
         if value is not None:
             query = query.where(columns[name] == value)
     with database.read() as connection:
-        return [AuditEntry(**row._mapping) for row in connection.execute(query)]
+        return connection.execute(query).all()
 
 
-def heads_of(
-    database: Database, tenant: str | None = None, *, since: int = 0
-) -> list[tuple[str, Head]]:
-    query = sa.select(audit_chain).where(audit_chain.c.at >= since).order_by(audit_chain.c.tenant)
-    if tenant is not None:
-        query = query.where(audit_chain.c.tenant == tenant)
+def heads_of(connection: Connection, *, since: int = 0) -> list[tuple[str, Head]]:
+    """Read the newest entry of each tenant's chain that has grown since a time."""
+    heads = heads_in(audit_entry).where(chain_head.c.at >= since).order_by(chain_head.c.tenant)
+    return [(row.tenant, Head(row.number, row.hash)) for row in connection.execute(heads)]
+
+
+@dataclass(frozen=True)
+class CheckedAudit:
+    """A tenant's chain: its newest entry, and the first flaw."""
+
+    tenant: str
+    head: Head
+    flaw: Flaw | None
+
+
+def check_audit(
+    database: Database, tenant: str | None = None, noted: Head | None = None
+) -> list[CheckedAudit]:
+    """Check a tenant's chain, or all. `noted` is an entry that somebody noted earlier."""
     with database.read() as connection:
-        return [(row.tenant, Head(row.number, row.hash)) for row in connection.execute(query)]
-
-
-def flaws_of(
-    database: Database, tenant: str | None, kept: Head | None = None
-) -> tuple[list[tuple[str, Head]], list[Flaw]]:
-    """Check a tenant's chain, or all; returns the heads and the first flaw of each chain."""
-    chains, entries = audit_chain.c, audit_entry.c
-    ends = sa.select(audit_chain)
-    tenants = sa.union(sa.select(chains.tenant), sa.select(entries.tenant).distinct())
-    flaws: list[Flaw] = []
-    with database.read() as connection:
-        of_chains = connection.execute(ends).all()
-        heads = {row.tenant: Head(row.number, row.hash) for row in of_chains}
-        cuts = {row.tenant: Head(row.cut_number, row.cut_hash) for row in of_chains}
-        known = [row.tenant for row in connection.execute(tenants)]
-        checked: Sequence[str] = sorted(known) if tenant is None else [tenant]
-        for name in checked:
-            query = sa.select(*_COLUMNS).where(entries.tenant == name).order_by(entries.number)
-            head = heads.get(name, Head(0, NO_HASH))
-            with connection.execute(query.execution_options(yield_per=1_000)) as rows:
-                present = (AuditEntry(**row._mapping) for row in rows)
-                cut = cuts.get(name, Head(0, NO_HASH))
-                flaw = first_flaw(name, present, head, kept, cut)
-            for chain, signed in (("audit", head), ("audit cut", cut)):
-                why = head_flaw(connection, chain_name(chain, name), *signed)
-                if flaw is None and why is not None:
-                    flaw = Flaw(name, signed.number, why)
-            flaws += [flaw] if flaw is not None else []
-    return [(name, heads.get(name, Head(0, NO_HASH))) for name in checked], flaws
+        heads = dict(heads_of(connection))
+        found = connection.scalars(sa.select(audit_entry.c.tenant).distinct())
+        return [
+            CheckedAudit(name, heads.get(name, BEGINNING), _chain_of(name).flaw(connection, noted))
+            for name in ([tenant] if tenant is not None else sorted({*heads, *found}))
+        ]
 
 
 # Actions that are too frequent for an entry each

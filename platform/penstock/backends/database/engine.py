@@ -62,6 +62,11 @@ class Database:
         )
         return cls(settings.database_url, limits, HeadKeys.of(settings))
 
+    @property
+    def signs(self) -> bool:
+        """Whether its chains are signed, and checked by their signatures."""
+        return self.engine.get_execution_options()["head_keys"] is not None
+
     @contextmanager
     def write(self, *, one_state: bool = False) -> Iterator[Connection]:
         """Open a transaction. Each statement sees what others have committed by then. With

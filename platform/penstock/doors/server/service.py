@@ -15,10 +15,12 @@ from penstock.access.endpoint_routes import EndpointRoutes
 from penstock.access.keys import Authorizer, KeyRing
 from penstock.access.quotas import Quotas
 from penstock.backends.audit.chain import heads_of, note_settings
+from penstock.backends.audit.entry import UNSIGNED
 from penstock.backends.eventlog.log import EventLogSettings
 from penstock.backends.http.request_limits import RequestSlots, UnreadAnswers
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import PenstockError
+from penstock.core.lake_keys import SigningKey
 from penstock.core.metrics import Metrics
 from penstock.core.settings import Settings
 from penstock.doors.console.console import Console
@@ -144,6 +146,10 @@ class Service:
         self.lake.redaction_modes.refresh()
         self.lake.redaction_modes.is_kept = True
         note_settings(self.lake.database, self.settings, f"serve {self.role}")
+        if self.lake.database.signs:
+            _ = SigningKey.of(self.settings).public  # an unfit key fails the start
+        else:
+            log_line.warning("evidence", why=UNSIGNED)
         self.statements.start()
         if self.role in ("all", "gateway"):
             _ = self.lake.redactor  # invalid rules fail the start, not the first request
@@ -232,7 +238,9 @@ class Service:
         if self.role not in ("all", "writer"):
             return
         now_us = self.clock.now_us()
-        for tenant, head in heads_of(self.lake.database, since=self._audited_us):
+        with self.lake.database.read() as connection:
+            heads = heads_of(connection, since=self._audited_us)
+        for tenant, head in heads:
             log_line.info("audit", tenant=tenant, number=head.number, hash=head.hash)
         self._audited_us = now_us
 
@@ -249,7 +257,8 @@ class Service:
         """Problems that a person should solve, though events are still taken in."""
         upkeep = self.upkeep.problems() if self.upkeep is not None else []
         delivery = self.deliverer.warnings() if self.deliverer is not None else []
-        return [*upkeep, *delivery, *self._known_warnings]
+        unsigned = [] if self.lake.database.signs else [f"Evidence is {UNSIGNED}."]
+        return [*upkeep, *delivery, *unsigned, *self._known_warnings]
 
 
 async def _repeat(every_s: float, work: Callable[[], object], failure: str) -> None:

@@ -37,7 +37,7 @@ from penstock.lake.upkeep.verification import verify
 MANIFEST = "backup.json"
 _FORMAT = 1
 _DATABASE, _LOG, _STORE = "penstock.db", "log", "lake"
-_SINGLE_FILES = (FILE_NAME, "secret.key", "signing.key")
+_SINGLE_FILES = (FILE_NAME, "secret.key", "signing.key", "signing.key.old")
 _UNFINISHED = ".unfinished"
 #: Folders that a file system puts into its own root.
 _NOT_OURS = frozenset({"lost+found"})

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
-from penstock.backends.audit.chain import flaws_of
+from penstock.backends.audit.chain import check_audit
 from penstock.backends.execution.executor import Executor
 from penstock.core.room import rooms
 from penstock.core.settings import Settings
@@ -114,10 +114,10 @@ def _damage_of_log(lake: Lake) -> Iterator[VerificationFinding]:
 def _damage_of_database(lake: Lake) -> Iterator[VerificationFinding]:
     for problem in lake.database.damage():
         yield VerificationFinding("the metadata database", problem)
-    _, flaws = flaws_of(lake.database, None)
-    for flaw in flaws:
-        name = f"the audit of tenant {flaw.tenant or 'none'}, entry {flaw.number}"
-        yield VerificationFinding(name, flaw.why)
+    for checked in check_audit(lake.database):
+        if flaw := checked.flaw:
+            name = f"the audit of tenant {checked.tenant or 'none'}, entry {flaw.number}"
+            yield VerificationFinding(name, flaw.why)
 
 
 def _present(lake: Lake, folders: Iterable[str]) -> set[str]:

@@ -3,11 +3,10 @@
 A change holds the whole state of its channel after it, and the hash of the change before."""
 
 import inspect
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from penstock.backends.audit.entry import NO_HASH, ChainReader, hash_of
+from penstock.backends.audit.entry import NO_HASH
 from penstock.core.errors import PenstockError
 
 Action = Literal["promote", "rollback", "canary", "release", "policy"]
@@ -59,9 +58,6 @@ class Change(ChangeRecord):
             canary=None,
             canary_share=None,
         )
-
-    def sealed(self) -> "Change":
-        return replace(self, hash=hash_of(asdict(self)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,25 +124,6 @@ def change_marks(change: ChangeRecord) -> str:
 
 def short_digest(digest: str | None) -> str:
     return (digest or "")[:_SHORT_CHARS]
-
-
-@dataclass(frozen=True)
-class HistoryFlaw:
-    version: int
-    why: str
-
-
-def first_flaw(
-    changes: Iterable[Change], head: tuple[int, str] | None = None
-) -> HistoryFlaw | None:
-    """`head` is the version and the hash that the channel itself has."""
-    chain = ChainReader()
-    for change in changes:
-        if why := chain.follow(change.version, asdict(change)):
-            return HistoryFlaw(chain.number + 1, why)
-    if head is not None and head != (chain.number, chain.hash):
-        return HistoryFlaw(chain.number + 1, f"the channel itself is at version {head[0]}")
-    return None
 
 
 class ChannelUnknown(PenstockError, exit_status=2, http_status=404):

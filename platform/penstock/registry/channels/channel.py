@@ -15,8 +15,7 @@ from msgspec import UNSET, Meta, UnsetType
 from sqlalchemy import Connection
 
 from penstock.backends.audit.chain import append
-from penstock.backends.audit.entry import NO_HASH, Deed
-from penstock.backends.audit.signed_heads import chain_name, head_flaw, sign_head
+from penstock.backends.audit.entry import Deed
 from penstock.backends.database.engine import Database, insert_new, now_us
 from penstock.backends.terminal.output import time_text
 from penstock.core.errors import InvalidInput
@@ -33,6 +32,7 @@ from penstock.registry.channels.change import (
 )
 from penstock.registry.channels.history import (
     CHANGE_COLUMNS,
+    chain_of,
     change_of,
     checkpoint_places,
     first_version_since,
@@ -155,7 +155,6 @@ class HeldChannel:
 
     def next_change(self, action: Action, *, actor: str, reason: str) -> Change:
         """The next version with the present values; the caller replaces what changes."""
-        at = int(self.connection.execute(sa.select(now_us())).scalar_one())
         return replace(
             self.before,
             version=self.before.version + 1,
@@ -164,17 +163,13 @@ class HeldChannel:
             overridden=False,
             actor=actor,
             reason=reason,
-            # The times of a history never go back, even if the clock does.
-            at=max(at, self.before.at),
-            previous_hash=self.before.hash or NO_HASH,
         )
 
-    def check_signature(self) -> None:
+    def check_newest(self) -> None:
         """Raises HistoryDamaged where the newest change is not the one that was signed."""
         newest = self.before
-        chain = chain_name("channel", newest.tenant, newest.channel)
-        if why := head_flaw(self.connection, chain, newest.version, newest.hash):
-            raise HistoryDamaged(channel=newest.channel, version=newest.version, why=why)
+        if flaw := chain_of(newest.tenant, newest.channel).flaw(self.connection, newest=True):
+            raise HistoryDamaged(channel=newest.channel, version=flaw.number, why=flaw.why)
 
     def keep_verdict(self, verdict: Verdict) -> str:
         """Store a verdict as evidence, and return its id."""
@@ -205,13 +200,8 @@ class HeldChannel:
             channels = channels_at(connection, tenant, checkpoint.name)
             if all(change.channel == after.channel for change in channels):
                 move_state(connection, checkpoint, left, actor=after.actor, reason=reason)
-        change = after.sealed()
-        connection.execute(sa.insert(channel_change).values(**asdict(change)))
-        pointer = channel.c.tenant == tenant, channel.c.name == change.channel
-        head = {"version": change.version, "hash": change.hash}
-        connection.execute(sa.update(channel).where(*pointer).values(**head))
-        chain = chain_name("channel", tenant, change.channel)
-        sign_head(connection, chain, change.version, change.hash)
+        [row] = chain_of(tenant, after.channel).append(connection, asdict(after))
+        change = Change(**row)
         facts: dict[str, str | int | None] = {"version": change.version, "hash": change.hash}
         facts |= {"checkpoint": change.checkpoint, "canary": change.canary}
         place = {"tenant": tenant, "actor": change.actor, "subject": f"channel {change.channel}"}
@@ -227,12 +217,9 @@ def hold_channel(
     ChannelUnknown."""
     if not name.isprintable():  # no channel has such a name, and some databases refuse it
         raise ChannelUnknown(name=name)
-    query = sa.select(channel.c.version).where(channel.c.tenant == tenant, channel.c.name == name)
+    chain = chain_of(tenant, name)
     with database.write() as connection:
-        if make:
-            row = {"tenant": tenant, "name": name, "version": 0, "hash": NO_HASH}
-            insert_new(connection, channel, row)
-        if connection.scalar(query.with_for_update()) is None:
+        if chain.hold(connection, make=make) is None:
             raise ChannelUnknown(name=name)
         before = newest_change(connection, tenant, name) or unused_channel(tenant, name)
         yield HeldChannel(connection, before)

@@ -12,6 +12,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from penstock.backends.audit.entry import UNSIGNED
 from penstock.backends.database import DatabaseUnreachable
 from penstock.backends.terminal import options
 from penstock.backends.terminal.interruption import on_end_signal
@@ -116,8 +117,8 @@ def show_history(
     audit = client.call(AUDIT_CHANNEL, AuditRequest(name=name, last=last, cursor=cursor))
     say_next_page(audit.next)
     changes, flaw = audit.changes, audit.flaw
-    document = {"channel": name, "changes": changes, "flaw": flaw}
-    damaged = flaw and HistoryDamaged(channel=name, version=flaw.version, why=flaw.why)
+    document = {"channel": name, "changes": changes, "flaw": flaw, "signed": audit.signed}
+    damaged = flaw and HistoryDamaged(channel=name, version=flaw.number, why=flaw.why)
     left_out = {"left_out": audit.left_out} if audit.left_out else {}
     yield Outcome(document | left_out, failed=damaged or False)
     rows: list[list[object]] = []
@@ -130,7 +131,7 @@ def show_history(
     if flaw is None:
         newest = changes[-1] if changes and cursor is None else None
         upto = f": {newest.version} changes, up to the hash {newest.hash}" if newest else ""
-        say(f"the history is unaltered{upto}")
+        say(f"the history is {'unaltered' if audit.signed else UNSIGNED}{upto}")
 
 
 @app.command()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from msgspec import Meta
 
+from penstock.backends.audit.entry import Flaw
 from penstock.backends.terminal.output import time_text
 from penstock.core.endpoint import (
     Caller,
@@ -23,7 +24,6 @@ from penstock.registry.channels.change import (
     ChangeAnswer,
     ChangeRecord,
     ChannelState,
-    HistoryFlaw,
 )
 from penstock.registry.checkpoints.endpoints import Reason
 
@@ -68,7 +68,9 @@ class AuditAnswer(Page):
     channel: str
     changes: list[AuditedChange]
     before: AuditedChange | None
-    flaw: HistoryFlaw | None
+    flaw: Flaw | None
+    #: Whether a key signs it, so that whoever writes to the database cannot forge it.
+    signed: bool
     left_out: dict[str, dict[str, list[str]]]
 
 
@@ -175,6 +177,7 @@ def _audit(lake: Lake, caller: Caller, request: AuditRequest) -> AuditAnswer:
         before=answers[-len(shown) - 1] if len(answers) > len(shown) else None,
         next=str(shown[0].version) if len(answers) > len(shown) else None,
         flaw=history.verify_history(*of_channel),
+        signed=lake.database.signs,
         left_out=left_out,
     )
 

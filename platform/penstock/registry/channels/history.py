@@ -8,7 +8,9 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.backends.audit.signed_heads import chain_name, head_flaw
+from penstock.backends.audit.chain import entries_of
+from penstock.backends.audit.entry import BEGINNING, Flaw, Head
+from penstock.backends.audit.hash_chain import Chain
 from penstock.backends.database.engine import Database
 from penstock.backends.terminal.output import time_text
 from penstock.lake.query.view_sources import ViewSources
@@ -17,18 +19,11 @@ from penstock.registry.channels.change import (
     Change,
     ChangeAnswer,
     ChannelUnknown,
-    HistoryFlaw,
-    first_flaw,
 )
 from penstock.registry.channels.tables import channel, channel_change
 from penstock.registry.checkpoints.digests import text_digest
 from penstock.registry.checkpoints.integrity import read_checked_attempts, read_checked_suite
-from penstock.registry.checkpoints.journal import (
-    NOTHING_RECORDED,
-    AttemptScope,
-    Journal,
-    JournalHead,
-)
+from penstock.registry.checkpoints.journal import AttemptScope, Journal
 from penstock.registry.checkpoints.suites import suite_scope
 from penstock.registry.checkpoints.tables import benchmark_run, checkpoint, checkpoint_shard
 from penstock.registry.gate.tables import gate_policy, verdict
@@ -76,27 +71,30 @@ def changes_of_checkpoint(database: Database, tenant: str, checkpoint: str) -> l
         return [change_of(row) for row in rows]
 
 
-def verify_history(database: Database, tenant: str, name: str) -> HistoryFlaw | None:
-    """Find the first altered version of a channel, or None. Checks the changes, their verdicts and
-    policies, and what the verdicts read. Raises ChannelUnknown."""
-    query = sa.select(channel.c.version, channel.c.hash).where(
-        channel.c.tenant == tenant, channel.c.name == name
-    )
-    of_channel = channel_change.c.tenant == tenant, channel_change.c.channel == name
-    all_changes = sa.select(*CHANGE_COLUMNS).where(*of_channel).order_by(channel_change.c.version)
+def chain_of(tenant: str, name: str) -> Chain:
+    return Chain(channel_change, {"tenant": tenant, "channel": name}, numbered="version")
+
+
+def verify_history(database: Database, tenant: str, name: str) -> Flaw | None:
+    """Find the first altered version of a channel, or None. Checks the changes, also against the
+    audit, their verdicts and policies, and what the verdicts read. Raises ChannelUnknown."""
+    if not name.isprintable():  # no channel has such a name, and some databases refuse it
+        raise ChannelUnknown(name=name)
+    chain, noted = chain_of(tenant, name), _noted_in_audit(database, tenant, name)
     with database.read() as connection:
-        row = connection.execute(query).first() if name.isprintable() else None
-        if row is None and newest_change(connection, tenant, name) is None:
+        if noted is None and newest_change(connection, tenant, name) is None:
             raise ChannelUnknown(name=name)
-        rows = connection.execute(all_changes.execution_options(yield_per=1_000))
-        head = (row.version, row.hash) if row is not None else (0, "")
-        flaw = first_flaw((change_of(row) for row in rows), head)
-        chain = chain_name("channel", tenant, name)
-        if flaw is None and (why := head_flaw(connection, chain, *head)):
-            flaw = HistoryFlaw(head[0], why)
-        flaws = [flaw, *_evidence_flaws(connection, tenant, name)]
+        flaws = [chain.flaw(connection, noted), *_evidence_flaws(connection, tenant, name)]
     present = [flaw for flaw in flaws if flaw is not None]
-    return min(present, key=lambda flaw: flaw.version, default=None)
+    return min(present, key=lambda flaw: flaw.number, default=None)
+
+
+def _noted_in_audit(database: Database, tenant: str, name: str) -> Head | None:
+    """The newest change that the audit knows: so an older history that is put back is found."""
+    for entry in entries_of(database, tenant, subject=f"channel {name}", limit=1):
+        facts = msgspec.json.decode(entry.facts)
+        return Head(facts["version"], facts["hash"])
+    return None
 
 
 def verdicts_of(
@@ -111,13 +109,12 @@ def verdicts_of(
         for row in connection.execute(query.execution_options(yield_per=50)):
             document = msgspec.json.decode(row.document)
             outcomes[row.id] = document["outcome"]
-            if '"left_out"' in row.document:
-                suites = document.get("suites", {})
-                left_out[row.id] = {
-                    suite: [entry["task"] for entry in facts["left_out"]]
-                    for suite, facts in suites.items()
-                    if "left_out" in facts
-                }
+            if without := {
+                suite: [entry["task"] for entry in facts["left_out"]]
+                for suite, facts in document.get("suites", {}).items()
+                if "left_out" in facts
+            }:
+                left_out[row.id] = without
     return outcomes, left_out
 
 
@@ -183,14 +180,14 @@ def select_changes(tenant: str, channel: str, after: int) -> sa.Select[Any]:
 
 class _VerdictSide(msgspec.Struct):
     checkpoint: str
-    journal: JournalHead = NOTHING_RECORDED
+    journal: Head = BEGINNING
 
 
 class _VerdictSuite(msgspec.Struct):
     version: str | None = None
     candidate: _VerdictSide | None = None
     incumbent: _VerdictSide | None = None
-    journal: JournalHead = NOTHING_RECORDED
+    journal: Head = BEGINNING
 
 
 class _VerdictDocument(msgspec.Struct):
@@ -198,10 +195,10 @@ class _VerdictDocument(msgspec.Struct):
 
 
 #: The version of a change, and the journal up to an entry that its verdict read.
-_JournalUse = tuple[int, AttemptScope, JournalHead]
+_JournalUse = tuple[int, AttemptScope, Head]
 
 
-def _evidence_flaws(connection: Connection, tenant: str, name: str) -> Iterator[HistoryFlaw]:
+def _evidence_flaws(connection: Connection, tenant: str, name: str) -> Iterator[Flaw]:
     """Check the stored verdicts and policies by their digests, and what the verdicts read."""
     uses: list[_JournalUse] = []
     changes = channel_change.c
@@ -216,7 +213,7 @@ def _evidence_flaws(connection: Connection, tenant: str, name: str) -> Iterator[
         query = query.group_by(used, text).order_by(version)
         for first, named, kept in connection.execute(query.execution_options(yield_per=50)):
             if kept is None or text_digest(kept) != named:
-                yield HistoryFlaw(first, f"its {kind} {named} is missing or changed")
+                yield Flaw(first, f"its {kind} {named} is missing or changed")
                 break
             if kind == "verdict":
                 uses += _journal_uses(tenant, first, kept)
@@ -232,7 +229,7 @@ def _journal_uses(tenant: str, version: int, text: str) -> Iterator[_JournalUse]
                 yield version, scope, side.journal
 
 
-def _journal_flaws(connection: Connection, uses: Sequence[_JournalUse]) -> Iterator[HistoryFlaw]:
+def _journal_flaws(connection: Connection, uses: Sequence[_JournalUse]) -> Iterator[Flaw]:
     """Find altered evidence of verdicts. Each journal is read once."""
     journals: dict[AttemptScope, tuple[Journal, Sequence[str]]] = {}
     for version, scope, head in uses:
@@ -243,12 +240,10 @@ def _journal_flaws(connection: Connection, uses: Sequence[_JournalUse]) -> Itera
             journals[scope] = read_checked_suite(connection, scope.tenant, scope.suite)
         journal, alterations = journals[scope]
         if alterations:
-            yield HistoryFlaw(version, f"the evidence of its verdict was changed: {alterations[0]}")
-        elif journal.head_at(head.entries) != head:
+            yield Flaw(version, f"the evidence of its verdict was changed: {alterations[0]}")
+        elif journal.head_at(head.number) != head:
             whose = f"{scope.checkpoint} on {scope.suite}" if scope.checkpoint else scope.suite
-            yield HistoryFlaw(
-                version, f"the journal of {whose} was changed since its verdict read it"
-            )
+            yield Flaw(version, f"the journal of {whose} was changed since its verdict read it")
 
 
 def first_version_since(connection: Connection, change: Change, *names: str) -> int:

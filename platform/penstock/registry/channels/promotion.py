@@ -28,7 +28,12 @@ from penstock.registry.channels.channel import (
     hold_channel,
     refuse_unexpected,
 )
-from penstock.registry.channels.history import first_version_since, last_rollback_at, newest_change
+from penstock.registry.channels.history import (
+    chain_of,
+    first_version_since,
+    last_rollback_at,
+    newest_change,
+)
 from penstock.registry.channels.tables import channel_change
 from penstock.registry.checkpoints.checkpoint import (
     Checkpoint,
@@ -79,7 +84,7 @@ def promote(database: Database, promotion: Promotion, judge: Judge) -> Change:
     with hold_channel(database, promotion.tenant, promotion.channel, make=True) as held:
         if held.before.version != before.version:
             raise conflict(before.checkpoint, held.before)
-        held.check_signature()
+        held.check_newest()
         candidate = _check_candidate(held.connection, promotion, held.before)
         action: Action = "promote" if promotion.share is None else "canary"
         change = held.next_change(action, actor=actor, reason=reason)
@@ -146,6 +151,8 @@ def channel_evidence(
             canary=change.canary,
             canary_since=since,
             rolled_back_at=last_rollback_at(connection, tenant, channel),
+            flaw=chain_of(tenant, channel).flaw(connection) if change.version else None,
+            signed=database.signs,
         )
         return gather_evidence(connection, gated, checkpoint, **question)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.backends.audit.entry import UNSIGNED
 from penstock.backends.terminal import options
 from penstock.backends.terminal.options import CheckpointName, Reason
 from penstock.backends.terminal.output import say, show_table
@@ -84,6 +85,8 @@ def promote(
         return
     yield change
     show_change(change)
+    if not change.signed:
+        say(f"the evidence is {UNSIGNED}")
 
 
 @command(by=True)

@@ -26,6 +26,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PromotionAnswer(ChangeAnswer):
+    """`signed`: whether a key signs the evidence, so that whoever writes to the database cannot
+    forge it."""
+
+    signed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class RollbackAnswer(ChangeAnswer):
     """`left` is the former checkpoint, `left_canary` its canary."""
 
@@ -105,7 +113,7 @@ class VerdictRequest(Request):
 # Work
 
 
-def _promote(lake: Lake, caller: Caller, request: PromoteRequest) -> ChangeAnswer:
+def _promote(lake: Lake, caller: Caller, request: PromoteRequest) -> PromotionAnswer:
     from penstock.registry.channels.promotion import Promotion, gate_judge, promote
 
     if request.override:
@@ -114,7 +122,8 @@ def _promote(lake: Lake, caller: Caller, request: PromoteRequest) -> ChangeAnswe
     channel = fields.pop("name")
     order = Promotion(tenant=caller.tenant, channel=channel, actor=caller.actor, **fields)
     judge = gate_judge(lake.database, caller.tenant, request.share)
-    return committed(lake.database, promote(lake.database, order, judge))
+    answer = committed(lake.database, promote(lake.database, order, judge))
+    return PromotionAnswer(**vars(answer), signed=lake.database.signs)
 
 
 def _approve(lake: Lake, caller: Caller, request: ApproveRequest) -> ApprovalAnswer:

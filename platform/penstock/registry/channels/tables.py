@@ -2,16 +2,8 @@
 
 from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, String, Table, Text
 
+from penstock.backends.audit.hash_chain import chain_head, heads_in, link_columns
 from penstock.backends.database.tables import keep_rows, metadata, name_columns
-
-#: A channel, with its newest version, for quick reads.
-channel = Table(
-    "channel",
-    metadata,
-    *name_columns("tenant", "name", primary_key=True),
-    Column("version", BigInteger, nullable=False),
-    Column("hash", String(64), nullable=False),
-)
 
 #: The history of channels. Each row holds the channel's state after a change, and the hash of the
 #: row before.
@@ -32,11 +24,18 @@ channel_change = Table(
     Column("overridden", Boolean, nullable=False),
     Column("actor", String(128), nullable=False),
     Column("reason", Text, nullable=False),
-    Column("at", BigInteger, nullable=False),
-    Column("previous_hash", String(64), nullable=False),
-    Column("hash", String(64), nullable=False),
+    *link_columns(),
 )
 keep_rows(channel_change)
+
+#: The channels, each with its newest version, for quick reads.
+channel = (
+    heads_in(channel_change)
+    .with_only_columns(
+        chain_head.c.tenant, chain_head.c.place.label("name"), chain_head.c.number.label("version")
+    )
+    .subquery("channel")
+)
 
 #: An address that receives each change of one channel, or of all.
 webhook = Table(

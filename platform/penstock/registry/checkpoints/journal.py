@@ -1,5 +1,5 @@
 """The journal of evidence: all records of a checkpoint at a version of a suite, or of a suite's
-versions, in order. Each entry's hash covers the hash of the one before."""
+versions, in order, as a chain."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -9,9 +9,8 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.backends.audit.entry import NO_HASH, ChainReader, hash_of
-from penstock.backends.audit.signed_heads import chain_name, head_flaw, sign_head
-from penstock.backends.database.engine import insert_new
+from penstock.backends.audit.entry import BEGINNING, Head
+from penstock.backends.audit.hash_chain import Chain
 from penstock.registry.checkpoints.tables import benchmark_attempt, benchmark_journal
 
 
@@ -25,8 +24,8 @@ class AttemptScope:
     checkpoint: str
 
     @property
-    def chain(self) -> str:
-        return chain_name("journal", *asdict(self).values())
+    def chain(self) -> Chain:
+        return Chain(benchmark_journal, asdict(self))
 
     def condition(self, table: sa.Table) -> sa.ColumnElement[bool]:
         return sa.and_(*(table.c[name] == value for name, value in asdict(self).items()))
@@ -49,17 +48,6 @@ Place = tuple[str, int]
 AttemptRow = tuple[Any, ...]
 
 
-@dataclass(frozen=True)
-class JournalHead:
-    """A journal up to an entry. With both fields any change of earlier entries is noticed."""
-
-    entries: int = 0
-    hash: str = NO_HASH
-
-
-NOTHING_RECORDED = JournalHead()
-
-
 @dataclass
 class Journal:
     """A journal, and the rows that it records. `damage` names the first altered entry."""
@@ -72,14 +60,13 @@ class Journal:
     damage: str | None = None
 
     @property
-    def head(self) -> JournalHead:
+    def head(self) -> Head:
         return self.head_at(len(self.hashes))
 
-    def head_at(self, entries: int) -> JournalHead:
-        """The head at an entry, or NOTHING_RECORDED if there is none."""
-        if not 0 < entries <= len(self.hashes):
-            return NOTHING_RECORDED
-        return JournalHead(entries, self.hashes[entries - 1])
+    def head_at(self, number: int) -> Head:
+        """The head at an entry, or before the first one if there is none."""
+        known = 0 < number <= len(self.hashes)
+        return Head(number, self.hashes[number - 1]) if known else BEGINNING
 
 
 def append_entry(
@@ -87,16 +74,7 @@ def append_entry(
 ) -> None:
     """Record what the same transaction does to the tables."""
     text = msgspec.json.encode(document).decode()
-    columns, whose = benchmark_journal.c, asdict(scope)
-    newest = sa.select(columns.number, columns.hash).where(scope.condition(benchmark_journal))
-    while True:  # another transaction may have used this number meanwhile
-        last = connection.execute(newest.order_by(columns.number.desc()).limit(1)).first()
-        number, before = (last.number + 1, last.hash) if last is not None else (1, NO_HASH)
-        row = whose | {"number": number, "kind": kind, "document": text}
-        row["hash"] = hash_of(row | {"previous_hash": before})
-        if insert_new(connection, benchmark_journal, row):
-            sign_head(connection, scope.chain, number, row["hash"])
-            return
+    scope.chain.append(connection, {"kind": kind, "document": text})
 
 
 def append_attempts(
@@ -112,21 +90,13 @@ def append_attempts(
 
 
 def read_journal(connection: Connection, scope: AttemptScope) -> Journal:
-    columns = benchmark_journal.c
-    query = sa.select(columns.number, columns.kind, columns.document, columns.hash)
-    query = query.where(scope.condition(benchmark_journal)).order_by(columns.number)
-    journal, whose, chain = Journal(), asdict(scope), ChainReader()
-    for row in connection.execute(query):
-        entry = whose | row._asdict() | {"previous_hash": chain.hash}
-        if why := chain.follow(row.number, entry):
-            journal.damage = f"entry {chain.number + 1} of its journal was altered: {why}"
-            break
+    journal = Journal()
+    if flaw := scope.chain.flaw(connection):
+        journal.damage = f"entry {flaw.number} of its journal was altered: {flaw.why}"
+        return journal
+    for row in connection.execute(scope.chain.select_entries()):
         journal.hashes.append(row.hash)
         _follow(journal, row.kind, msgspec.json.decode(row.document))
-    if journal.damage is None:
-        head = journal.head
-        if why := head_flaw(connection, scope.chain, head.entries, head.hash):
-            journal.damage = f"its journal is not as it was signed: {why}"
     return journal
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, String, Table, Text
 
+from penstock.backends.audit.hash_chain import link_columns
 from penstock.backends.database.tables import Number, keep_rows, metadata, name_columns
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ benchmark_journal = Table(
     Column("number", BigInteger, primary_key=True, autoincrement=False),
     Column("kind", String(16), nullable=False),
     Column("document", Text, nullable=False),
-    Column("hash", String(64), nullable=False),
+    *link_columns(),
 )
 keep_rows(benchmark_journal)
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from penstock.backends.audit.entry import UNSIGNED
 from penstock.registry.checkpoints.attempts import listed
 from penstock.registry.checkpoints.lineage import MarkedTraining
 from penstock.registry.gate.amounts import ROLES
@@ -25,6 +26,8 @@ def decide(evidence: Evidence) -> Verdict:
         notes.append("The channel has no checkpoint yet: only minimums decide.")
     if policy is not None and policy.live and not evidence.full:
         notes.append("A canary needs no live metrics.")
+    if not evidence.signed:
+        notes.append(f"The evidence is {UNSIGNED}.")
     document: dict[str, Any] = {
         "channel": evidence.channel,
         "channel_version": evidence.channel_version,
@@ -33,6 +36,7 @@ def decide(evidence: Evidence) -> Verdict:
         "candidate": {"name": candidate.name, "digest": candidate.digest},
         "incumbent": {"name": incumbent.name, "digest": incumbent.digest} if incumbent else None,
         "full": evidence.full,
+        "signed": evidence.signed,
         "at": evidence.at,
         "code": evidence.code,
         "notes": notes,
@@ -109,6 +113,8 @@ def _judge(evidence: Evidence, document: dict[str, Any]) -> tuple[Outcome, list[
 
 def _problem(evidence: Evidence) -> str | None:
     """The reason that nothing can be judged, or None."""
+    if flaw := evidence.channel_flaw:
+        return f"the history of the channel breaks at version {flaw.number}: {flaw.why}"
     if evidence.policy_problem:
         return evidence.policy_problem
     if evidence.policy is None:

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.backends.audit.chain import append
-from penstock.backends.audit.entry import Deed
+from penstock.backends.audit.entry import BEGINNING, Deed, Flaw, Head
 from penstock.backends.database.engine import Database, clock_us, now_us
 from penstock.core.errors import InvalidInput
 from penstock.registry.checkpoints.attempts import RecordedAttempt, result_values
@@ -24,7 +24,7 @@ from penstock.registry.checkpoints.checkpoint import (
 )
 from penstock.registry.checkpoints.digests import text_digest
 from penstock.registry.checkpoints.integrity import read_checked_attempts, read_checked_suite
-from penstock.registry.checkpoints.journal import NOTHING_RECORDED, AttemptScope, JournalHead
+from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.checkpoints.lineage import MarkedTraining, marked_training
 from penstock.registry.checkpoints.registration import find_in
 from penstock.registry.checkpoints.suites import SuiteVersion, read_versions
@@ -46,6 +46,9 @@ class GatedChannel:
     canary_since: int = 0
     #: Time of the last rollback; earlier approvals do not count.
     rolled_back_at: int = 0
+    #: How its history was altered.
+    flaw: Flaw | None = None
+    signed: bool = True
 
 
 @dataclass(frozen=True, order=True)
@@ -66,7 +69,7 @@ class SideEvidence:
     design: Design | None = None
     makers: Sequence[AttemptSource] = ()
     #: The journal up to now, and which rows differ from it.
-    journal: JournalHead = NOTHING_RECORDED
+    journal: Head = BEGINNING
     alterations: Sequence[str] = ()
 
     @property
@@ -91,7 +94,7 @@ class SuiteEvidence:
     incumbent: SideEvidence | None
     #: Why no version counts, though some exist.
     unlisted: str | None = None
-    journal: JournalHead = NOTHING_RECORDED
+    journal: Head = BEGINNING
     alterations: Sequence[str] = ()
 
 
@@ -120,6 +123,9 @@ class Evidence:
     policy: Policy | None
     policy_digest: str | None = None
     policy_problem: str | None = None
+    channel_flaw: Flaw | None = None
+    #: Whether a key of the lake signs the channel's history and the journals.
+    signed: bool = True
     suites: dict[str, SuiteEvidence] = field(default_factory=dict)
     full: bool = True
     live: LiveLook | None = None
@@ -167,6 +173,8 @@ def gather_evidence(
         policy=policy,
         policy_digest=channel.policy,
         policy_problem=problem,
+        channel_flaw=channel.flaw,
+        signed=channel.signed,
         suites=suites,
         full=full,
         live=live,

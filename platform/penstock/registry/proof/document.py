@@ -12,8 +12,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from penstock.access.tables import OPEN, erasure
-from penstock.backends.audit.chain import heads_of, record
-from penstock.backends.audit.entry import Deed
+from penstock.backends.audit.chain import check_audit, record
+from penstock.backends.audit.entry import UNSIGNED, Deed
 from penstock.backends.database.engine import clock_us
 from penstock.backends.terminal.output import time_text
 from penstock.core.endpoint import Caller
@@ -170,7 +170,7 @@ def _promotions(subject: ProofSubject) -> list[dict[str, Any]]:
         subject.lacks("promotions", subject.checkpoint.name, "no channel ever pointed at it")
     for channel in dict.fromkeys(change.channel for change in changes):
         if flaw := verify_history(*place, channel):
-            why = f"version {flaw.version} was altered: {flaw.why}"
+            why = f"version {flaw.number} was altered: {flaw.why}"
             subject.lacks("promotions", channel, why)
     shown = []
     for change in changes:
@@ -223,6 +223,16 @@ def _erasures(subject: ProofSubject) -> list[dict[str, Any]]:
     return reached
 
 
+def _audit(subject: ProofSubject) -> dict[str, Any] | None:
+    """The head of the audit: `penstock audit verify --head` compares it."""
+    [checked] = check_audit(subject.lake.database, subject.tenant)
+    if flaw := checked.flaw:
+        subject.lacks("audit", subject.tenant, f"entry {flaw.number} was altered: {flaw.why}")
+    if not subject.lake.database.signs:
+        subject.lacks("signatures", subject.tenant, f"the lake's evidence is {UNSIGNED}")
+    return asdict(checked.head) if checked.head.number else None
+
+
 _SECTIONS: dict[str, Section] = {
     "checkpoint": lambda subject: _checkpoint_facts(subject.checkpoint),
     "parents": lambda subject: [_checkpoint_facts(parent) for parent in subject.parents],
@@ -231,10 +241,7 @@ _SECTIONS: dict[str, Section] = {
     "promotions": _promotions,
     "replicas": _replicas,
     "erasures": _erasures,
-    # `penstock audit verify --head` compares it.
-    "audit": lambda subject: next(
-        (head._asdict() for _, head in heads_of(subject.lake.database, subject.tenant)), None
-    ),
+    "audit": _audit,
 }
 
 #: The fields that identify an entry of each section, to compare two proofs.
