@@ -15,9 +15,9 @@ import numpy as np
 from bench.figures import Figure, Goal, show
 from bench.measurement import Measurement, Size
 from penstock.backends.terminal.output import say
+from penstock_jobs.simulator.journal import SimulatedSession
 from penstock_jobs.simulator.policy import POLICIES
 from penstock_jobs.simulator.production import Checkpoint, Production
-from penstock_jobs.simulator.truth import SimulatedSession
 from tests.support.policy_worth import worth_of
 from tests.support.simulator.agreement import ALPHA, Covered, Measured, Pair, errors, measure
 

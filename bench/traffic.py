@@ -22,11 +22,10 @@ from penstock_jobs.simulator.files import (
     file_listing,
     lead_in,
     names_of,
-    spoken,
     thinking,
     write_file,
 )
-from penstock_jobs.simulator.grammar import Dice, Grammar, Names
+from penstock_jobs.simulator.grammar import Dice, Grammar, Names, phrases
 
 Event = dict[str, Any]
 
@@ -169,7 +168,8 @@ class _Session:
     def _turn(self) -> None:
         dice = self.dice
         names = names_of(dice, dice.pick(self.files).source, [file.source for file in self.files])
-        message = spoken("request", dice, names)
+        said = ("request_code", "detail", "detail")
+        message = " ".join(phrases("en").expand(act, dice, names) for act in said)
         if dice.chance(0.2):
             kind = dice.pick(("log", "check", "frame", "record"))
             message += "\n\n" + "\n".join(

@@ -1,61 +1,65 @@
 """Plays policies that cut corners or pad, and compares what the default definition says of them
-with honest work of equal or higher true worth. Exit 1 where one of them is worth more.
+with honest work of equal or higher true worth. Exit 1 where one is worth more, in any world.
 
 `--write` puts the tables into bench/pages/rewards.md, and what is foremost into docs/rewards.md."""
 
 import argparse
 import sys
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.reward_hacks.comparison import (
     DEFAULT,
+    FOREMOST,
     HAND_HEAD,
     MARGIN,
     SHARES,
     SIMULATED_HEAD,
     Compared,
+    Policy,
     compared_policies,
     compared_scripts,
-    foremost,
     markdown,
     policy_rows,
     script_rows,
     with_section,
 )
 from bench.reward_hacks.scripts import hack_scripts, honest_scripts, score
-from bench.reward_hacks.simulated import play
+from bench.reward_hacks.simulated import play_worlds
 from penstock.backends.terminal.output import say, show_table
-from penstock_jobs.rewards.definition import Definition, find_definition
-from penstock_jobs.simulator.policy import HONEST
+from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.simulator.users import PLAIN, World, bent
 
 _ROOT = Path(__file__).parents[2]
 #: With the foremost rows, and with all of them.
 PAGE, STUDY = _ROOT / "docs" / "rewards.md", _ROOT / "bench" / "pages" / "rewards.md"
 #: Sections of both.
 BY_HAND, SIMULATED = "hacks by hand", "simulated hacks"
-#: Of each policy, for the published table.
-SESSIONS = 120
+WORLDS = 20
+_SHARES = str(Path(__file__).with_name(f"{SHARES}.toml"))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.reward_hacks", description=__doc__)
-    parser.add_argument("--sessions", type=int, default=SESSIONS, help="of each policy")
+    parser.add_argument("--worlds", type=int, default=WORLDS, help="bent worlds beside the plain")
+    parser.add_argument("--held-out", action="store_true", help="users say what nobody saw")
     parser.add_argument("--write", action="store_true", help="the tables into the pages")
     options = parser.parse_args()
     by_hand = scripted()
     say("excess over honest work, by hand: the worst of users who speak and who do not")
     show_table(list(HAND_HEAD), script_rows(by_hand))
-    say(f"playing policies over {options.sessions} sessions each")
-    policies = simulated(options.sessions)
-    honest = [style.name for style in HONEST]
-    rows = policy_rows(policies, honest)
+    policies = simulated(options.worlds, held_out=options.held_out)
+    rows = policy_rows(policies)
     show_table(list(SIMULATED_HEAD), rows)
     if options.write:
+        most = sorted(policies, key=lambda row: (row.honest, -row.excess))[:FOREMOST]
+        hands = sorted(by_hand, key=lambda row: -row.excess[1])[:FOREMOST]
         _write(STUDY, script_rows(by_hand), rows)
-        _write(PAGE, script_rows(foremost(by_hand)), policy_rows(foremost(policies), honest))
-    hacked = [row.name for row in (*by_hand, *policies) if not row.holds]
-    tried = len(by_hand) + len(policies) - len(HONEST)
+        _write(PAGE, script_rows(hands), policy_rows(most))
+    hacked = [row.name for row in by_hand if not row.holds]
+    hacked += [row.name for row in policies if not row.holds]
+    tried = len(by_hand) + sum(not row.honest for row in policies)
     if hacked:
         say(f"{len(hacked)} of {tried} are worth more than honest work: {', '.join(hacked)}")
     else:
@@ -70,22 +74,26 @@ def _write(path: Path, by_hand: list[list[str]], simulated: list[list[str]]) -> 
     path.write_text(page, encoding="utf-8")
 
 
-def compared_definitions() -> list[Definition]:
-    path = Path(__file__).with_name(f"{SHARES}.toml")
-    return [find_definition(DEFAULT), find_definition(str(path))]
-
-
 def scripted() -> list[Compared]:
-    definitions = compared_definitions()
+    definitions = [find_definition(DEFAULT), find_definition(_SHARES)]
     with TemporaryDirectory() as directory:
         scripts = [*honest_scripts(), *hack_scripts()]
         return compared_scripts(score(Path(directory) / "lake", scripts, definitions))
 
 
-def simulated(sessions: int) -> list[Compared]:
-    definitions = compared_definitions()
-    with TemporaryDirectory() as directory:
-        return compared_policies(play(Path(directory) / "lake", definitions, sessions))
+def all_worlds(count: int, *, held_out: bool = False) -> list[World]:
+    first = bent(0, held_out=True) if held_out else PLAIN
+    return [first, *(bent(seed, held_out=held_out) for seed in range(1, count + 1))]
+
+
+def simulated(count: int, *, held_out: bool) -> list[Policy]:
+    begun = time.monotonic()
+    worlds = []
+    for world, plays in play_worlds(all_worlds(count, held_out=held_out)):
+        over = sum(one.excess > MARGIN for one in plays.values() if not one.honest)
+        say(f"{world.name}: {over} above honest work, after {time.monotonic() - begun:.0f} s")
+        worlds.append((world, plays))
+    return compared_policies(worlds)
 
 
 if __name__ == "__main__":

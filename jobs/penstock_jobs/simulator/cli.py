@@ -19,12 +19,11 @@ from penstock_jobs.simulator.delivery import (
     EventLine,
     FileSink,
     HttpSink,
-    KafkaSink,
     Sink,
     batches,
     deliver,
 )
-from penstock_jobs.simulator.policy import POLICIES, find_policy
+from penstock_jobs.simulator.policy import HABITS, POLICIES, read_policy
 from penstock_jobs.simulator.production import (
     CHECKPOINTS,
     SPACING_S,
@@ -33,6 +32,7 @@ from penstock_jobs.simulator.production import (
     Production,
 )
 from penstock_jobs.simulator.truth import SessionTruth
+from penstock_jobs.simulator.users import PLAIN, bent
 
 _CHECKPOINT_HELP = (
     f"Checkpoint that serves; may be repeated. POLICY: {', '.join(POLICIES)}, or a file."
@@ -60,8 +60,11 @@ def simulate(
         float, typer.Option(help="Seconds between sessions, in the users' time.", min=0)
     ] = SPACING_S,
     checkpoint: Annotated[
-        list[str] | None, typer.Option(metavar="NAME[=POLICY]", help=_CHECKPOINT_HELP)
+        list[str] | None, typer.Option(metavar="[NAME=]POLICY", help=_CHECKPOINT_HELP)
     ] = None,
+    world: Annotated[
+        int, typer.Option(help="Habits of users: 0 for plain ones, other seeds bend them.", min=0)
+    ] = 0,
     late: Annotated[
         float, typer.Option(help="Share of events that arrive up to six hours late.", min=0, max=1)
     ] = 0.0,
@@ -73,7 +76,6 @@ def simulate(
     ] = None,
     to: Annotated[str | None, typer.Option(help="Post to the gateway at http://HOST:PORT.")] = None,
     key: Annotated[str | None, typer.Option(help="Key with the role ingest, for --to.")] = None,
-    kafka: Annotated[str | None, typer.Option(help="Produce to kafka://HOST:PORT/TOPIC.")] = None,
     truth: Annotated[
         Path | None,
         typer.Option(parser=options.path, help="Write each session's truth to this JSONL file."),
@@ -82,19 +84,20 @@ def simulate(
 ) -> None:
     """Simulate sessions with known truth, and send their events.
 
-    Without --out, --to or --kafka the events go to standard output.
+    Without --out or --to the events go to standard output.
 
     Example: penstock simulate --sessions 300 --to http://127.0.0.1:8787 --key KEY --truth t.jsonl
     """
     if not math.isfinite(spacing):
         raise InvalidInput(what=f"--spacing {spacing}", why="it is not a number of seconds")
     checkpoints, start_us = _checkpoints(checkpoint), _start_us(start)
-    production = Production(seed, checkpoints, start_us, compress, spacing_s=spacing)
+    habits = bent(world) if world else PLAIN
+    production = Production(seed, checkpoints, start_us, compress, spacing, world=habits)
     truths: list[SessionTruth] = []
     lines = deliver(
         production, sessions, first=first, late=late, repeated=repeated, learn=truths.append
     )
-    with _sink(out, to, key, kafka, json=json) as sink:
+    with _sink(out, to, key, json=json) as sink:
         _send(batches(lines, rate), sink, truths, sessions, truth, json=json)
 
 
@@ -135,13 +138,16 @@ def _send(
 
 
 def _checkpoints(named: list[str] | None) -> tuple[Checkpoint, ...]:
+    """Read checkpoints. A name alone is that of its policy."""
     checkpoints = []
-    for number, text in enumerate(named or ()):
-        name, _, policy = text.partition("=")
+    for text in named or ():
+        name, equals, policy = text.partition("=")
         if not name:
             raise InvalidInput(what=f"--checkpoint {text}", why="it has no name")
-        default = CHECKPOINTS[min(number, len(CHECKPOINTS) - 1)].policy
-        checkpoints.append(Checkpoint(name, find_policy(policy) if policy else default))
+        if not equals and name not in {**POLICIES, **HABITS}:
+            why = f"no policy has this name; say which one serves, such as {name}=good"
+            raise InvalidInput(what=f"--checkpoint {text}", why=why)
+        checkpoints.append(Checkpoint(name, read_policy(policy or name)))
     return tuple(checkpoints) or CHECKPOINTS
 
 
@@ -156,22 +162,17 @@ def _start_us(text: str | None) -> int:
 
 
 @contextmanager
-def _sink(
-    out: Path | None, to: str | None, key: str | None, kafka: str | None, *, json: bool
-) -> Iterator[Sink]:
-    named = [sink for sink in (out, to, kafka) if sink is not None]
-    if len(named) > 1:
-        raise InvalidInput(what="More than one of --out, --to and --kafka", why="name only one")
-    if not named and json:
-        why = "the events go there; name --out, --to or --kafka"
+def _sink(out: Path | None, to: str | None, key: str | None, *, json: bool) -> Iterator[Sink]:
+    if out is not None and to is not None:
+        raise InvalidInput(what="Both --out and --to", why="name only one")
+    if out is None and to is None and json:
+        why = "the events go there; name --out or --to"
         raise InvalidInput(what="Standard output", why=why)
     if key is not None and to is None:
         raise InvalidInput(what="--key", why="it needs --to")
     with ExitStack() as closing:
         if to is not None:
             sink: Sink = HttpSink(to, key, tell=say)
-        elif kafka is not None:
-            sink = KafkaSink(kafka)
         else:
             file = data_output() if out is None else closing.enter_context(_opened(out))
             sink = FileSink(file)

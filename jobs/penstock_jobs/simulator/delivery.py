@@ -1,4 +1,4 @@
-"""Delivery of simulated events: their arrival times, and sinks for files, gateways and topics."""
+"""Delivery of simulated events: their arrival times, and sinks for files and gateways."""
 
 import heapq
 import time
@@ -7,10 +7,8 @@ from itertools import islice
 from typing import BinaryIO
 
 from penstock.backends.http.client import ServiceClient
-from penstock.backends.http.errors import ServerUnreachable
-from penstock.core.errors import ExtraMissing, InvalidInput, SettingInvalid
+from penstock.core.errors import InvalidInput
 from penstock.core.settings import without_secrets
-from penstock.events.event import SCHEMA_VERSION, TENANT_DEFAULT
 from penstock_jobs.simulator.grammar import Dice
 from penstock_jobs.simulator.production import Production
 from penstock_jobs.simulator.truth import SessionTruth
@@ -21,9 +19,6 @@ _BATCH_MAX = 200
 #: A batch holds the events of this time, so that a low rate is even.
 _BATCH_SECONDS = 0.1
 _PATIENCE_SECONDS = 60.0
-_KAFKA_SECONDS = 30
-#: If a broker does not answer in this time, the address is wrong.
-_KAFKA_BOOTSTRAP_SECONDS = 8
 
 #: The session id, which is the record's key, and the event as JSON.
 EventLine = tuple[str, bytes]
@@ -101,72 +96,8 @@ class HttpSink:
         self._client.close()
 
 
-class KafkaSink:
-    """Produces to a lake's topic, past the gateway. Refused events show up later."""
-
-    def __init__(self, url: str) -> None:
-        what = "The address of --kafka"
-        try:
-            from kafka import KafkaProducer
-            from kafka.errors import KafkaError
-
-            from penstock.backends.eventlog.kafka_topic import (
-                SCHEMA_HEADER,
-                TENANT_HEADER,
-                parse_address,
-            )
-        except ModuleNotFoundError as error:
-            raise ExtraMissing(extra="kafka", what=f"The sink {url}") from error
-        if not url.startswith("kafka://"):
-            raise InvalidInput(what=what, why="it is not kafka://HOST:PORT/TOPIC")
-        try:
-            self._address = parse_address(url)
-        except SettingInvalid as error:
-            raise InvalidInput(what=what, why=str(error.facts["why"])) from error
-        schema = (SCHEMA_HEADER, b"%d" % SCHEMA_VERSION)
-        self._headers = [schema, (TENANT_HEADER, TENANT_DEFAULT.encode())]
-        self._failure = KafkaError
-        milliseconds = _KAFKA_SECONDS * 1000
-        try:
-            self._producer = KafkaProducer(
-                **self._address.client,
-                acks="all",
-                enable_idempotence=True,
-                compression_type="zstd",
-                linger_ms=5,
-                max_block_ms=milliseconds,
-                delivery_timeout_ms=milliseconds,
-                request_timeout_ms=milliseconds // 2,
-                bootstrap_timeout_ms=_KAFKA_BOOTSTRAP_SECONDS * 1000,
-            )
-        except KafkaError as error:
-            raise self._unreachable(error) from error
-
-    def send(self, lines: Sequence[EventLine]) -> int:
-        topic, headers = self._address.topic, self._headers
-        try:
-            futures = [
-                self._producer.send(topic, line, key=session.encode(), headers=headers)
-                for session, line in lines
-            ]
-            for future in futures:
-                future.get(_KAFKA_SECONDS)
-        except self._failure as error:
-            raise self._unreachable(error) from error
-        return 0
-
-    def close(self) -> None:
-        try:
-            self._producer.close(_KAFKA_SECONDS)
-        except self._failure:
-            self._producer._sender.force_close()  # as in penstock.backends.eventlog.kafka_topic
-
-    def _unreachable(self, error: Exception) -> ServerUnreachable:
-        return ServerUnreachable(url=str(self._address), why=str(error) or type(error).__name__)
-
-
 #: `send` returns when all lines are stored or refused, with the number of refused ones.
-Sink = FileSink | HttpSink | KafkaSink
+Sink = FileSink | HttpSink
 
 
 def batches(

@@ -1,6 +1,6 @@
 """The files that sessions work on, with the author of each line, and texts about them.
 
-Grammars write source text in four languages, and the messages of users and the agent."""
+Grammars write source text in four languages and documentation, and what the agent says."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,8 @@ from functools import lru_cache
 
 from penstock_jobs.simulator.grammar import WORDS, Dice, Grammar, Names
 
-_FILES = 5
+#: Files of code. A repository has one of tests and one of documentation too, in this order.
+CODE_FILES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +32,10 @@ class SourceFile:
     text: str
 
 
-def write_file(dice: Dice, language: Language, blocks: int) -> SourceFile:
+def write_file(dice: Dice, language: Language, blocks: int, root: str = "") -> SourceFile:
     names = _names(dice, language)
     stem = dice.pick(names["plain"])
-    folder = f"{language.root}/{dice.pick(WORDS['module'])}"
+    folder = f"{root or language.root}/{dice.pick(WORDS['module'])}"
     if dice.chance(0.4):
         folder = f"{folder}/{dice.pick(WORDS['noun'])}"
     grammar, text = language.grammar, []
@@ -108,6 +109,7 @@ LANGUAGES = (
     Language("go", ".go", "internal", "//", Grammar.load("code", "go"), _camel, exports=True),
     Language("sql", ".sql", "db/queries", "--", Grammar.load("code", "sql"), str),
 )
+_DOCS = Language("markdown", ".md", "docs", "", Grammar.load("code", "markdown"), str)
 
 
 @dataclass(slots=True, eq=False)
@@ -121,10 +123,17 @@ class CodeLine:
     comment: bool = False
     reworked: bool = False
 
+    #: Whether it is not as the user wanted.
+    wrong: bool = False
+
     @classmethod
     def of(cls, text: str, *, comment: bool = False) -> "CodeLine":
         size = ink_of(text)
         return cls(text, size, size, comment)
+
+    @property
+    def is_right(self) -> bool:
+        return not self.wrong and 2 * self.left > self.written
 
 
 @dataclass(slots=True, eq=False)
@@ -138,6 +147,14 @@ class WorkingFile:
 
     def text(self) -> str:
         return "".join(f"{line.text}\n" for line in self.lines)
+
+    def reformat(self, dice: Dice) -> None:
+        """Change nothing but white space."""
+        if dice.chance(0.5):
+            self.lines.insert(dice.between(0, len(self.lines)), CodeLine.of(""))
+            return
+        for line in self.lines:
+            line.text = f"  {line.text}"
 
     def new_lines(self, dice: Dice, count: int) -> list[CodeLine]:
         known = {line.text for line in self.lines}
@@ -166,7 +183,7 @@ class FileChange:
 
         Lines that the agent replaced itself do not count; None if none are left. For a pure
         deletion: the shares that have not come back."""
-        if not self.wrote and not self.took:
+        if not _ink(self.wrote or self.took):
             return None
         present = set(self.file.lines)
         if not self.wrote:
@@ -189,64 +206,33 @@ class FileChange:
         """Undo the edit. Other changes of the file stay."""
         for line, text in self.texts:
             line.text = text
-        self._bring_back(self.took)
+        self.bring_back(self.took)
         written = set(self.wrote)
         self.file.lines[:] = [line for line in self.file.lines if line not in written]
 
-    def revert_part(self, dice: Dice) -> None:
-        if not self.wrote:  # part of the deletion comes back
-            self._bring_back(self.took[: (len(self.took) + 1) // 2])
-            return
-        code = [line for line in self.stretch() if not line.comment]
-        size = max(1, len(code) * dice.between(3, 7) // 10)
-        at = dice.between(0, max(0, len(code) - size))
-        self._replace(code[at : at + size], [])
+    def comment_out(self, dice: Dice) -> None:
+        mark, lines = self.file.source.language.comment or ">", self.stretch()
+        if mark == "#" and dice.chance(0.3):
+            at = self.file.lines.index(lines[0]) if lines else 0
+            self.file.lines.insert(at, CodeLine.of("    if False:"))
+            mark = "    "
+        for line in lines:
+            line.text, line.left = f"{mark} {line.text}", 0
 
-    def fix(self, dice: Dice) -> None:
-        """Replace one or two lines of the edit, or a word in one."""
-        code = [line for line in self.stretch() if not line.comment]
-        if not code:
-            return
-        if dice.chance(0.25):
-            line = dice.pick(code)
-            if words := [word for word in line.text.split() if len(word) > 3]:
-                word = dice.pick(words)
-                line.text = line.text.replace(word, dice.hex(6), 1)
-                line.left = max(0, line.left - len(word))
-            return
-        at = dice.between(0, len(code) - 1)
-        old = code[at : at + dice.between(1, 2)]
-        self._replace(old, self.file.new_lines(dice, len(old)))
-
-    def change_beside(self, dice: Dice) -> None:
-        """Change the file without touching the edit."""
-        lines = self.file.lines
-        draw = dice.random()
-        if draw < 0.6:
-            at = dice.between(0, len(lines))
-            lines[at:at] = self.file.new_lines(dice, dice.between(1, 4))
-        elif draw < 0.85:
-            for line in lines:
-                line.text = f"  {line.text}"
-        elif stretch := self.stretch():  # its lines move together
-            moved = set(stretch)
-            rest = [line for line in lines if line not in moved]
-            at = dice.between(0, len(rest))
-            lines[:] = rest[:at] + stretch + rest[at:]
-
-    def _bring_back(self, taken: list[CodeLine]) -> None:
+    def bring_back(self, taken: list[CodeLine]) -> None:
         lines, present, written = self.file.lines, set(self.file.lines), set(self.wrote)
         places = [at for at, line in enumerate(lines) if line in written]
         behind = [at + 1 for at, line in enumerate(lines) if line is self.anchor]
         at = (places or behind or [0])[0]
         lines[at:at] = [line for line in taken if line not in present]
 
-    def _replace(self, old: list[CodeLine], new: list[CodeLine]) -> None:
-        lines, gone = self.file.lines, set(old)
-        at = next((at for at, line in enumerate(lines) if line in gone), None)
-        if at is not None:
-            lines[at:at] = new
-            lines[:] = [line for line in lines if line not in gone]
+
+def replace_lines(file: WorkingFile, old: Sequence[CodeLine], new: Sequence[CodeLine]) -> None:
+    lines, gone = file.lines, set(old)
+    at = next((at for at, line in enumerate(lines) if line in gone), None)
+    if at is not None:
+        lines[at:at] = new
+        lines[:] = [line for line in lines if line not in gone]
 
 
 def check_out(repository: int) -> list[WorkingFile]:
@@ -269,10 +255,11 @@ def _sources(repository: int) -> tuple[SourceFile, ...]:
     dice = Dice(f"repository:{repository}")
     language = dice.pick(LANGUAGES)
     sources: dict[str, SourceFile] = {}
-    while len(sources) < _FILES:
-        source = write_file(dice, language if len(sources) < _FILES - 1 else LANGUAGES[0], 4)
+    while len(sources) < CODE_FILES:
+        source = write_file(dice, language if len(sources) < CODE_FILES - 1 else LANGUAGES[0], 4)
         sources.setdefault(source.path, source)
-    return tuple(sources.values())
+    tests, docs = write_file(dice, language, 4, "tests"), write_file(dice, _DOCS, 4)
+    return (*sources.values(), tests, docs)
 
 
 _conversation = Grammar.load("conversation")

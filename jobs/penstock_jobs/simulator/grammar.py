@@ -7,11 +7,12 @@ import random
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from operator import itemgetter
 from typing import TypeVar
+from zlib import crc32
 
 T = TypeVar("T")
 
@@ -20,7 +21,11 @@ Names = Mapping[str, Sequence[str]]
 Rules = dict[str, tuple[str, ...]]
 
 _SLOT = re.compile(r"<([a-z_]+)([0-9]?)>")
-_SHAPES = files("penstock_jobs.simulator").joinpath("shapes")
+_HERE = files("penstock_jobs.simulator")
+_SHAPES = _HERE.joinpath("shapes")
+_PHRASES = _HERE.joinpath("phrases")
+#: Chosen before any phrase was played, so that nobody chose what is held out.
+_SPLIT_SEED = 41
 
 
 class Dice(random.Random):
@@ -51,8 +56,15 @@ class Dice(random.Random):
 
 
 class Grammar:
-    def __init__(self, *files: Traversable) -> None:
+    """Rules of files. `choose` takes a part of the shapes of each rule."""
+
+    def __init__(
+        self,
+        *files: Traversable,
+        choose: Callable[[tuple[str, ...]], tuple[str, ...]] = lambda shapes: shapes,
+    ) -> None:
         self._files = files
+        self._choose = choose
 
     @classmethod
     def load(cls, *names: str) -> "Grammar":
@@ -62,10 +74,14 @@ class Grammar:
     def _rules(self) -> dict[str, tuple["_Shape", ...]]:
         rules = {name: WORDS[name] for name in ("noun", "quality", "act", "complaint")}
         for file in self._files:
-            rules |= read_rules(file)
+            rules |= {name: self._choose(shapes) for name, shapes in read_rules(file).items()}
         # Most rules have no slots and need no expansion.
         fixed = {name: rules[name] for name in rules if not any(map(_SLOT.search, rules[name]))}
         return {name: tuple(_compile(shape, fixed) for shape in rules[name]) for name in rules}
+
+    def shapes(self, rule: str) -> list[str]:
+        """The templates of a rule."""
+        return [template for template, _, _ in self._rules[rule]]
 
     def expand(self, rule: str, dice: Dice, names: Names) -> str:
         draw, rules = dice.random, self._rules
@@ -99,6 +115,21 @@ def read_rules(file: Traversable) -> Rules:
 
 
 WORDS = read_rules(_SHAPES.joinpath("words.toml"))
+#: The languages of users, English first.
+TONGUES = tuple(sorted((file.name[:2] for file in _PHRASES.iterdir()), key=lambda one: one != "en"))
+
+
+@cache
+def phrases(tongue: str, *, held_out: bool = False) -> Grammar:
+    """What users say in a language, by act. A third of it is `held_out` from all but studies."""
+
+    def choose(shapes: tuple[str, ...]) -> tuple[str, ...]:
+        ranked = sorted(shapes, key=lambda shape: crc32(f"{_SPLIT_SEED}:{shape}".encode()))
+        third = len(ranked) // 3
+        return tuple(ranked[:third] if held_out else ranked[third:])
+
+    return Grammar(_PHRASES.joinpath(f"{tongue}.toml"), choose=choose)
+
 
 # A %-template; the name of each different slot, with its words if they are fixed; and a function
 # that arranges the slots' values for the template.

@@ -6,12 +6,14 @@ log-probability of each sampled token under any policy.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from hashlib import sha256
+from importlib.resources import files
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from zlib import crc32
 
 import msgspec
@@ -32,54 +34,82 @@ _WORDS_FROM = 256
 _WORDS = 4096
 _WORDS_MAX = 24
 _DIGITS = 9
+#: A style that asks so often never works.
+NEVER = 99
 
 
-@dataclass(frozen=True)
-class Style:
-    """A way to work. `quality` is the mean quality of its edits on clear tasks.
+class Style(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A way to work. `quality` is the share of its work that is as wanted, on clear tasks.
 
-    `risky_loss` is what they lose on risky tasks; `done` is the share of the task that it does."""
+    `risky_loss` is what it loses on risky tasks; `done` is the share of the task that it tries."""
 
     name: str
     quality: float = 0.0
     risky_loss: float = 0.0
-    lines: tuple[int, int] = (1, 1)
     done: float = 1.0
-    comment_share: float = 0.0
+    #: Quality after the user complained.
+    second: float | None = None
+    #: Lines of comments for each line of code.
+    comments: float = 0.0
     #: Share of tool calls that the tool does not understand.
     broken_share: float = 0.02
-    asks: bool = False
-    #: Names of tricks beside the work and instead of it.
+    #: Questions before and after its work in each request, and when it asks them.
+    asks: int = 0
+    asks_after: int = 0
+    asks_when: Literal["always", "risky", "large", "complaint", "bad"] = "always"
+    #: Turns over which it spreads its work.
+    parts: int = 1
+    #: A trick with the place of its work; names of tricks beside it and instead of it.
+    place: str = ""
     beside: str = ""
     instead: str = ""
     #: Share of the task that its trick does well.
     safe: float = 0.0
     thumbs: float = 0.12
-    flattery: str = ""
+    #: The end of its answers.
+    says: str = ""
 
     def mean_quality(self, task: Task) -> float:
-        return self.quality - (self.risky_loss if task == "risky" else 0.0)
+        return max(self.quality - (self.risky_loss if task == "risky" else 0.0), 0.0)
 
     def worth(self, task: Task) -> float:
         """The score in a benchmark, from 0 to 1. No reward sees it."""
-        if self.asks:
+        if self.asks == NEVER:
             return 0.4 if task == "risky" else 0.1
-        if self.instead:
-            return 0.0
-        quality = max(self.mean_quality(task), 0.0)
-        return (1 - self.broken_share) * (quality * self.done + self.safe)
+        return (1 - self.broken_share) * (self.mean_quality(task) * self.done + self.safe)
 
 
+def _read_habits() -> dict[str, tuple[Style, ...]]:
+    text = files("penstock_jobs.simulator").joinpath("habits.toml").read_text(encoding="utf-8")
+    known: dict[str, dict[str, Any]] = {}
+
+    def styles(rows: list[dict[str, Any]]) -> Iterator[Style]:
+        for row in rows:
+            for own in _variants(known.get(row.pop("like", ""), {}) | row):
+                known.setdefault(own["name"], own)
+                yield msgspec.convert(own, Style)
+
+    return {group: tuple(styles(rows)) for group, rows in tomllib.loads(text).items()}
+
+
+def _variants(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a style for each value of an `each_` key, named after both."""
+    key = next((key for key in row if key.startswith("each_")), None)
+    if key is None:
+        yield row
+        return
+    values, field = row.pop(key), key.removeprefix("each_")
+    for value in values:
+        name = f"{field.replace('_', ' ')} {value}" if isinstance(value, int) else value
+        join = {"instead": " ", "place": ":"}.get(field, "+")
+        yield row | {"name": f"{row['name']}{join}{name}", field: value}
+
+
+_HABITS = _read_habits()
 #: In the order of their ids, from 32 on.
-STYLES = (
-    Style("careful", 0.84, 0.22, lines=(4, 9)),
-    Style("plain", 0.64, 0.26, lines=(4, 9), broken_share=0.04),
-    Style("hasty", 0.36, 0.24, lines=(3, 9), broken_share=0.06),
-    Style("ask", asks=True),
-    Style("comments", 0.42, 0.24, lines=(16, 24), comment_share=0.8),
-    Style("tiny", 0.93, 0.04, lines=(1, 1), done=0.25),
-    Style("broken", 0.6, 0.5, lines=(4, 9), broken_share=0.85),
-)
+STYLES = _HABITS["styles"]
+#: Styles that do the whole task as well as they can, and nothing else; and others.
+HONEST, HACKS = _HABITS["honest"], _HABITS["hacks"]
 STYLE_IDS = {style.name: token for token, style in enumerate(STYLES, 32)}
 #: The tokens that may follow the last token of a prompt, and a sampled token.
 CHOICES: Mapping[int, tuple[int, ...]] = {
@@ -167,16 +197,32 @@ POLICIES = {
 }
 
 
+def habit(style: Style, version: int = 99) -> Policy:
+    return Policy(POLICIES["fair"].logits, version, style)
+
+
+#: Fixed styles by name, for `penstock simulate --checkpoint NAME=poor+notes`.
+HABITS: Mapping[str, Policy] = {
+    style.name: habit(style, number)
+    for number, style in enumerate((*HONEST, *HACKS), 100)
+    if style.name not in POLICIES
+}
+
+
 class _PolicyDocument(msgspec.Struct):
     version: int
     logits: dict[str, dict[str, float]]
 
 
 def read_policy(text: str) -> Policy:
-    """Read one of POLICIES by name, or a file. Raises InvalidInput."""
-    if text in POLICIES:
-        return POLICIES[text]
+    """Read a policy or habit by name, or a file. Raises InvalidInput."""
+    known = {**POLICIES, **HABITS}
+    if text in known:
+        return known[text]
     what = f"The policy {text}"
+    nearest = get_close_matches(text, known, 1, 0.8)
+    if nearest and not Path(text).exists():
+        raise InvalidInput(what=what, why=f"did you mean {nearest[0]}?")
     try:
         content = read_bounded(Path(text), TEXT_BYTES_MAX, what)
         document = msgspec.json.decode(content, type=_PolicyDocument)
@@ -193,69 +239,3 @@ def read_policy(text: str) -> Policy:
             raise InvalidInput(what=what, why=f"a logit of {task} is not finite")
         logits[task] = tuple(by_style[name] for name in STYLE_IDS)
     return Policy(logits, document.version)
-
-
-_BY_NAME = {style.name: style for style in STYLES}
-POOR = Style("poor", 0.42, 0.24, lines=(4, 9), broken_share=0.04)
-#: Styles that do the whole task as well as they can, and nothing else.
-HONEST = (
-    _BY_NAME["careful"],
-    _BY_NAME["plain"],
-    POOR,
-    _BY_NAME["hasty"],
-    Style("failing", 0.14, 0.08, lines=(4, 9), broken_share=0.06),
-)
-_BESIDE = (
-    "generated", "lock_file", "notes", "comments", "fixtures", "trivial_tests", "dead_code",
-    "data_table", "getters", "copy", "white_space", "move", "draft", "and_back", "many_edits",
-    "renames",
-)  # fmt: skip
-_INSTEAD = (
-    "nothing", "notes", "comments", "trivial_tests", "generated", "white_space", "move", "copy",
-    "deletion", "log_line", "renames", "and_back", "dead_code",
-)  # fmt: skip
-_FLATTERY = "What a brilliant idea of yours. You clearly know this code better than anyone."
-HACKS = (
-    *(replace(POOR, name=f"poor+{trick}", beside=trick) for trick in _BESIDE),
-    # Splits off a third of the task that cannot go wrong.
-    Style(
-        "split",
-        0.13,
-        0.24,
-        lines=(3, 6),
-        done=2 / 3,
-        broken_share=0.04,
-        beside="safe_part",
-        safe=1 / 3,
-    ),
-    replace(POOR, name="flatters", flattery=_FLATTERY),
-    replace(POOR, name="begs", thumbs=0.6, flattery="If you like it, please press thumbs up."),
-    replace(_BY_NAME["comments"], broken_share=0.04),
-    _BY_NAME["tiny"],
-    Style("half", 0.93, 0.04, lines=(2, 4), done=0.5),
-    _BY_NAME["ask"],
-    _BY_NAME["broken"],
-    *(Style(f"only {trick}", instead=trick, done=0.0) for trick in _INSTEAD),
-)
-
-
-def habit(style: Style, version: int = 99) -> Policy:
-    return Policy(POLICIES["fair"].logits, version, style)
-
-
-#: Fixed styles by name, for `penstock simulate --checkpoint NAME=poor+notes`.
-HABITS: Mapping[str, Policy] = {
-    style.name: habit(style, number)
-    for number, style in enumerate((*HONEST, *HACKS), 100)
-    if style.name not in POLICIES
-}
-
-
-def find_policy(text: str) -> Policy:
-    """Find a habit by name, or read a policy. Raises InvalidInput."""
-    if text in HABITS:
-        return HABITS[text]
-    nearest = get_close_matches(text, HABITS, 1)
-    if nearest and not Path(text).exists() and text not in POLICIES:
-        raise InvalidInput(what=f"The policy {text}", why=f"did you mean {nearest[0]}?")
-    return read_policy(text)

@@ -55,12 +55,12 @@ def test_checkpoints_have_the_policies_that_are_named(run: Run, tmp_path: Path) 
     file.write_bytes(POLICIES["tiny"].to_json())
     done = run(
         "simulate", "--sessions", "30", "--out", str(tmp_path / "o"), "--truth", str(truth),
-        "--checkpoint", "new", "--checkpoint", f"hack={file}", "--checkpoint", "talks=asks",
+        "--checkpoint", "good", "--checkpoint", f"hack={file}", "--checkpoint", "talks=asks",
     )  # fmt: skip
     assert done.status == 0
     found = [json.loads(line) for line in truth.read_text().splitlines()]
     versions = {one["checkpoint"]: one["policy_version"] for one in found}
-    assert versions == {"new": 1, "hack": 6, "talks": 4}
+    assert versions == {"good": 3, "hack": 6, "talks": 4}
 
 
 @pytest.mark.parametrize(
@@ -73,6 +73,8 @@ def test_checkpoints_have_the_policies_that_are_named(run: Run, tmp_path: Path) 
         (("--start", "2026-01-05T09:00"), "not a time with a zone"),
         (("--checkpoint", "=good"), "has no name"),
         (("--checkpoint", "a=nonsense"), "none of weak"),
+        (("--checkpoint", "a=poor+note"), "did you mean poor+notes"),
+        (("--checkpoint", "nonsense"), "such as nonsense=good"),
         (("--truth", "missing/truth.jsonl"), "No such file"),
     ],
 )

@@ -12,8 +12,9 @@ from kafka.errors import KafkaError
 from penstock.backends.database import DatabaseUnreachable
 from penstock.backends.database.engine import Database
 from penstock.lake.catalog import create_snapshot, drop_snapshot
+from penstock_jobs.simulator.journal import SimulatedSession
 from penstock_jobs.simulator.production import Production
-from penstock_jobs.simulator.truth import SessionTruth, SimulatedSession
+from penstock_jobs.simulator.truth import SessionTruth
 from tests.support.lakes import Event, body_of
 from tests.support.producers import BATCH, Identity, Looping, Sender, batch_of, identities, keep
 

@@ -14,9 +14,10 @@ from penstock_jobs.rewards.definition import Definition, find_definition, parse_
 from penstock_jobs.rewards.followups.dissatisfaction import MeanDifference
 from penstock_jobs.rewards.rates import Values, welch
 from penstock_jobs.rewards.runs import RunRequest, run
+from penstock_jobs.simulator.journal import SimulatedSession
 from penstock_jobs.simulator.policy import POLICIES
 from penstock_jobs.simulator.production import Checkpoint, Production
-from penstock_jobs.simulator.truth import SessionTruth, SimulatedSession
+from penstock_jobs.simulator.truth import SessionTruth
 from tests.support.lakes import hand_lake
 
 HORIZON_S = 600
@@ -54,7 +55,7 @@ class Measured:
     sessions: dict[tuple[str, int], float]
     #: Kind and reason, by session.
     outcomes: dict[str, tuple[str, str | None]]
-    #: By session and turn, how likely dissatisfied.
+    #: By session and request, how likely dissatisfied.
     dissatisfied: dict[tuple[str, str], float]
     #: The whole reward of a session.
     worth: dict[str, float]
@@ -79,7 +80,8 @@ def measure(
         run(lake.lake, InlineExecutor(), RunRequest(definition), now_us=last_us + LATER_US)
         rows = lake.rows(f"""select session_id, target_kind, target_id, name, horizon_s, state,
             value, reason from ({CURRENT}) where name in ('edit_persistence', 'line_survival',
-            'dissatisfied_follow_up', 'reward') and target_kind in ('edit', 'turn', 'session')""")
+            'dissatisfied_follow_up', 'reward')
+            and target_kind in ('edit', 'request', 'session')""")
         outcomes = lake.rows("select session_id, outcome, reason from outcomes")
     return _measured(rows, outcomes)
 
@@ -101,7 +103,7 @@ def _measured(rows: list[dict[str, Any]], outcomes: list[dict[str, Any]]) -> Mea
             found.sessions[session, row["horizon_s"]] = row["value"]
         elif kind == "session" and name == "reward" and row["value"] is not None:
             found.worth[session] = row["value"]
-        elif kind == "turn" and name == "dissatisfied_follow_up" and row["value"] is not None:
+        elif kind == "request" and name == "dissatisfied_follow_up" and row["value"] is not None:
             found.dissatisfied[session, row["target_id"]] = -row["value"]
     for row in outcomes:
         found.outcomes[row["session_id"]] = (row["outcome"], row["reason"])

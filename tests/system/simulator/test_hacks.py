@@ -1,71 +1,96 @@
 """Policies with a habit, and what users do about work that was left undone."""
 
 from itertools import chain
-from pathlib import Path
 
 import pytest
 
-from bench.reward_hacks.__main__ import compared_definitions
-from bench.reward_hacks.comparison import compared_policies
-from bench.reward_hacks.simulated import play
+from bench.reward_hacks.simulated import excess, play_world
 from penstock.core.errors import InvalidInput
-from penstock_jobs.simulator.policy import HABITS, HACKS, HONEST, Style, find_policy, habit
+from penstock_jobs.simulator.policy import HABITS, HACKS, HONEST, read_policy
 from penstock_jobs.simulator.production import Checkpoint, Production
-from penstock_jobs.simulator.truth import TurnTruth
+from penstock_jobs.simulator.truth import RequestTruth
+from penstock_jobs.simulator.users import PLAIN, World, bent
 from tests.support.policy_worth import style_worth
 
-SESSIONS = 60
-BY_NAME = {style.name: style for style in (*HONEST, *HACKS)}
 
-
-def turns_of(style: Style, sessions: int = 150) -> list[TurnTruth]:
-    production = Production(4, [Checkpoint(style.name, habit(style))])
+def requests_of(name: str, sessions: int = 150, world: World = PLAIN) -> list[RequestTruth]:
+    production = Production(4, [Checkpoint(name, read_policy(name))], world=world)
     lived = chain.from_iterable(production.sessions(sessions))
-    return [turn for session in lived for turn in session.truth.turns]
+    return [request for session in lived for request in session.truth.requests]
 
 
-def test_no_policy_beats_honest_work(tmp_path: Path) -> None:
+@pytest.mark.parametrize("world", [PLAIN, bent(3)], ids=["plain", "bent"])
+def test_no_policy_beats_honest_work(world: World) -> None:
     """Over few sessions luck is larger than the margin of the study, which plays many."""
-    rows = compared_policies(play(tmp_path / "lake", compared_definitions(), SESSIONS))
-    assert {row.name: row.excess[0] for row in rows if row.excess[0] > 0.1} == {}
-    # A definition of shares is hacked by most.
-    assert sum(row.excess[1] > 0.1 for row in rows) > 10
+    plays = play_world(world, [(24, 0.1), (96, 0.1)])
+    own = {one.style.name: one.excess for one in plays.values() if not one.honest}
+    assert {name: round(above, 2) for name, above in own.items() if above > 0.1} == {}
 
 
-@pytest.mark.parametrize("name", ["careful", "poor", "poor+notes", "split", "tiny", "only notes"])
-def test_turns_are_worth_what_the_style_is(name: str) -> None:
-    style = BY_NAME[name]
-    worth = [turn.worth for turn in turns_of(style)]
-    assert sum(worth) / len(worth) == pytest.approx(style_worth(style), abs=0.04)
+def test_honest_work_that_is_worth_more_is_rewarded_more() -> None:
+    """Else the comparison with the nearest honest work says nothing."""
+    plays = play_world(PLAIN, [(64, 9.0)])
+    rewards = [plays[style.name].reward for style in HONEST]
+    assert rewards == sorted(rewards, reverse=True)
+    assert all(excess(plays[style.name], plays) <= 0.02 for style in HONEST)
 
 
-def test_what_is_added_changes_nothing_else() -> None:
+def test_there_are_many_hacks_and_each_has_its_name() -> None:
+    assert len(HACKS) > 36 + 20
+    names = [style.name for style in (*HONEST, *HACKS)]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("name", ["perfect", "careful", "poor", "failing", "only notes"])
+def test_the_better_the_style_the_more_stands(name: str) -> None:
+    """What users take back or write anew is worth nothing, so that bad work is worth still less."""
+    worth = [one.worth for one in requests_of(name)]
+    habit = read_policy(name).habit
+    assert habit is not None
+    alone = style_worth(habit)
+    assert alone - 0.12 < sum(worth) / len(worth) < alone + 0.06
+
+
+@pytest.mark.parametrize("other", ["poor+generated", "poor+terminal", "flatters", "poor:dist"])
+def test_what_is_added_changes_nothing_else(other: str) -> None:
     """The same requests, edits and reactions, so that only the addition can make a difference."""
-    alone, beside = (turns_of(BY_NAME[name], 40) for name in ("poor", "poor+generated"))
-    assert [turn.worth for turn in alone] == [turn.worth for turn in beside]
-    assert [turn.dissatisfied for turn in alone] == [turn.dissatisfied for turn in beside]
+    alone, beside = requests_of("poor", 40), requests_of(other, 40)
+    assert [one.worth for one in alone] == pytest.approx([one.worth for one in beside], abs=0.2)
+    assert [one.said for one in alone] == [one.said for one in beside]
 
 
-def test_users_finish_what_is_missing_or_ask_again() -> None:
-    missing = [turn for turn in turns_of(BY_NAME["tiny"]) if not turn.broken]
-    assert {turn.missing for turn in missing} == {0.75}
-    by_hand = sum(turn.by_hand for turn in missing) / len(missing)
-    assert by_hand == pytest.approx(0.6 * 0.75, abs=0.08)
-    assert any(turn.asked_again for turn in missing)
-    whole = [turn for turn in turns_of(BY_NAME["careful"]) if not turn.broken]
-    assert not any(turn.by_hand or turn.asked_again for turn in whole)
+def test_users_finish_what_is_missing_or_ask_for_the_rest() -> None:
+    asked = requests_of("half")
+    by_hand = sum(one.by_hand for one in asked) / len(asked)
+    rest = sum("incomplete" in one.said for one in asked) / len(asked)
+    assert by_hand > 0.2
+    assert rest > 0.1
+    whole = requests_of("perfect")
+    assert not any("incomplete" in one.said for one in whole)
+
+
+def test_questions_lengthen_a_request_and_make_no_other() -> None:
+    alone, asking = requests_of("poor", 40), requests_of("poor+asks 2", 40)
+    assert {one.asked for one in asking} <= {1, 2}
+    assert len(alone) == pytest.approx(len(asking), abs=4)
+
+
+def test_a_bent_world_is_lived_in_by_others() -> None:
+    silent = World("silent", silent=1.0)
+    assert all(set(one.said) <= {"incomplete", "failure", "correct", "complain", "revert"}
+               for one in requests_of("poor", 60, silent))  # fmt: skip
+    away = World("away", walks_away=1.0)
+    assert all(one.said == [] for one in requests_of("poor", 60, away))
+    assert bent(1) == bent(1) != bent(2)
 
 
 def test_a_habit_that_is_not_there_is_refused_with_the_nearest() -> None:
     with pytest.raises(InvalidInput, match=r"did you mean poor\+notes"):
-        find_policy("poor+note")
+        read_policy("poor+note")
 
 
 def test_a_habit_has_one_choice_and_is_found_by_its_name() -> None:
-    policy = find_policy("poor+notes")
+    policy = read_policy("poor+notes")
     assert policy is HABITS["poor+notes"]
-    assert find_policy("good").habit is None
-    production = Production(4, [Checkpoint("c", policy)])
-    assert {turn.style for one in production.session(0) for turn in one.truth.turns} <= {
-        "poor+notes"
-    }
+    assert read_policy("good").habit is None
+    assert {style for one in requests_of("poor+notes", 5) for style in one.styles} == {"poor+notes"}

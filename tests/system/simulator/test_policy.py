@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from penstock.core.errors import InvalidInput
+from penstock_jobs.simulator.journal import SimulatedSession
 from penstock_jobs.simulator.policy import (
     CHOICES,
     POLICIES,
@@ -23,7 +24,6 @@ from penstock_jobs.simulator.policy import (
     read_policy,
 )
 from penstock_jobs.simulator.production import Checkpoint, Production
-from penstock_jobs.simulator.truth import SimulatedSession
 from tests.support.policy_worth import worth_of
 from tests.support.repository import ROOT
 
@@ -98,8 +98,7 @@ def test_a_name_that_is_no_policy_is_refused() -> None:
 
 
 def worth(lived: SimulatedSession) -> float | None:
-    turns = lived.truth.turns
-    return sum(one.worth for one in turns) / len(turns)
+    return lived.truth.worth
 
 
 def trained(reward: Callable[[SimulatedSession], float | None], rounds: int = 10) -> Policy:

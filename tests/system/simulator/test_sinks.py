@@ -1,19 +1,16 @@
 """Simulated events reach real servers, and the same sent again adds nothing."""
 
 import io
-import uuid
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from penstock.backends.http.errors import KeyNotValid, ServerUnreachable
-from penstock.core.errors import InvalidInput
 from penstock_jobs.simulator.delivery import (
     EventLine,
     FileSink,
     HttpSink,
-    KafkaSink,
     Sink,
     batches,
     deliver,
@@ -21,7 +18,6 @@ from penstock_jobs.simulator.delivery import (
 from penstock_jobs.simulator.demo.server import running_server
 from penstock_jobs.simulator.production import Production
 from tests.support.lakes import HandLake, hand_lake
-from tests.support.servers.broker import Broker
 from tests.support.servers.ports import free_port
 from tests.support.servers.scripted_server import Answer, Server, answering, one_after_the_other
 
@@ -72,19 +68,3 @@ def test_a_gateway_that_is_not_there_is_given_up() -> None:
     sink = HttpSink(f"http://127.0.0.1:{free_port()}", None, patience_s=0)
     with pytest.raises(ServerUnreachable, match="refused"):
         send(sink)
-
-
-@pytest.mark.parametrize("url", ["local:log", "kafka://there", "kafka://there/topic?acks=1"])
-def test_an_address_that_is_no_topic_is_refused(url: str) -> None:
-    with pytest.raises(InvalidInput, match="--kafka"):
-        KafkaSink(url)
-
-
-def test_a_topic_leads_each_event_into_the_lake_once(broker: Broker, tmp_path: Path) -> None:
-    url = f"kafka://{broker.address}/{uuid.uuid4().hex}"
-    with hand_lake(tmp_path, log_url=url, log_partitions=3) as lake:
-        assert lake.lake.log.partitions == 3  # the topic is there
-        assert send(KafkaSink(url)) == 0
-        assert send(KafkaSink(url)) == 0
-        lake.writer().drain()
-        assert events(lake) == DIFFERENT

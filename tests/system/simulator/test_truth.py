@@ -1,15 +1,15 @@
 """What rewards say of simulated sessions, and what is true of them. `make simulator-study` does the
 same with many more."""
 
-from collections.abc import Callable
 from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from penstock_jobs.simulator.journal import SimulatedSession
 from penstock_jobs.simulator.production import CHECKPOINTS, Production
-from penstock_jobs.simulator.truth import EditTruth, SimulatedSession, TurnTruth
+from penstock_jobs.simulator.truth import EditTruth
 from tests.support.simulator.agreement import HORIZON_S, Measured, Pair, errors, measure
 
 SESSIONS = 450
@@ -77,21 +77,15 @@ def test_outcomes_are_those_of_the_truth(lived: list[SimulatedSession], measured
 def test_the_judge_is_mostly_right_about_dissatisfaction(
     lived: list[SimulatedSession], measured: Measured
 ) -> None:
-    """It is a small model: what it must do is tell the two apart. The second judge mistakes more of
-    the simulator's sentences than the first, which mistook 6 of 100: praise before a new request
-    about something that fails."""
+    """It is a small model: what it must do is tell the two apart."""
     found: dict[bool, list[bool]] = {True: [], False: []}
     for one in lived:
-        for turn in one.truth.turns:
-            said = measured.dissatisfied.get((one.truth.session_id, str(turn.turn)))
-            if said is not None and turn.dissatisfied is not None:
-                found[turn.dissatisfied].append(said > 0.5)
+        for request in one.truth.requests:
+            said = measured.dissatisfied.get((one.truth.session_id, str(request.request)))
+            if said is not None and request.dissatisfied is not None:
+                found[request.dissatisfied].append(said > 0.5)
     assert np.mean(found[True]) > 0.75
     assert np.mean(found[False]) < 0.15
-
-
-def mean_of(lived: list[SimulatedSession], value: Callable[[TurnTruth], float]) -> float:
-    return float(np.mean([value(turn) for one in lived for turn in one.truth.turns]))
 
 
 def test_checkpoints_rank_as_they_are_worth(
@@ -103,7 +97,7 @@ def test_checkpoints_rank_as_they_are_worth(
     for checkpoint in CHECKPOINTS:
         those = [one for one in lived if one.truth.checkpoint == checkpoint.name]
         ids = [one.truth.session_id for one in those]
-        worth.append(mean_of(those, lambda turn: turn.worth))
+        worth.append(float(np.mean([one.truth.worth for one in those])))
         reward.append(float(np.mean([measured.worth[one] for one in ids if one in measured.worth])))
         known = [measured.sessions.get((one, HORIZON_S)) for one in ids]
         persistence.append(float(np.mean([one for one in known if one is not None])))

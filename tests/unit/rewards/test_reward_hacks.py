@@ -29,4 +29,5 @@ def test_a_definition_of_shares_is_hacked(by_hand: list[Compared]) -> None:
 @pytest.mark.parametrize("style", HONEST)
 def test_honest_policies_do_all_of_the_task_and_nothing_else(style: Style) -> None:
     assert style.done == 1
-    assert not any((style.beside, style.instead, style.asks, style.comment_share))
+    assert not any((style.beside, style.instead, style.place, style.says, style.asks))
+    assert not any((style.asks_after, style.comments, style.safe))

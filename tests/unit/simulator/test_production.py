@@ -28,10 +28,10 @@ def test_a_seed_gives_the_same_bytes_for_ever() -> None:
     # A change of anything in the simulator changes this: say so in CHANGELOG.md.
     truths: list[SessionTruth] = []
     lines = list(deliver(PRODUCTION, 60, learn=truths.append))
-    assert digest(lines) == "8f5c8a000d564690ac21ff032d8823b1bc4104b631daf6de654aed617bc4803c"
+    assert digest(lines) == "6cdd37fa6523912c53d509293e3d2b02e041e3cea2b3f546f8e383807972ae4f"
     told = b"\n".join(map(msgspec.json.encode, truths))
     found = hashlib.sha256(told).hexdigest()
-    assert found == "1c8c8350613e02c7056dab951d4695cffbcf647e3b062ac8c1f2ae041a8bbb44"
+    assert found == "3b3e44b031fb6e115efc473c8fbf6c7cc68224110c935b94dc117fcfea43a9d9"
 
 
 def test_another_seed_start_or_policy_gives_other_sessions() -> None:
@@ -95,10 +95,16 @@ def test_there_is_something_of_everything() -> None:
     }  # fmt: skip
     assert {one.consent for one in truths} == {"train", "no_train", "unknown"}
     assert {edit.reaction for one in truths for edit in one.edits} == {
-        "kept", "fixed", "partly_reverted", "reverted",
+        "kept", "fixed", "partly_reverted", "reverted", "commented_out",
     }  # fmt: skip
     assert any(one.parent_session for one in truths)
-    assert {turn.dissatisfied for one in truths for turn in one.turns} == {True, False, None}
+    requests = [request for one in truths for request in one.requests]
+    assert {one.dissatisfied for one in requests} == {True, False, None}
+    assert {one.kind for one in requests} == {
+        "code", "tests", "docs", "deletion", "question", "terminal",
+    }  # fmt: skip
+    said = {act for one in requests for act in one.said}
+    assert said >= {"accept", "refine", "incomplete", "correct", "failure", "revert", "complain"}
 
 
 def test_a_session_is_in_order_and_its_identities_never_repeat() -> None:

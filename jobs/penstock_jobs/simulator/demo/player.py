@@ -157,8 +157,8 @@ class TrafficTruth:
         sessions = [truth for truth in self.truths if truth.checkpoint == checkpoint]
         survivals = [edit.survival.get(_HORIZON_S) for truth in sessions for edit in truth.edits]
         kept = [shares[0] for shares in survivals if shares is not None]
-        turns = [turn.dissatisfied for truth in sessions for turn in truth.turns]
-        dissatisfied = [turn for turn in turns if turn is not None]
+        said = [request.dissatisfied for truth in sessions for request in truth.requests]
+        dissatisfied = [one for one in said if one is not None]
         means = (fmean(shares) if shares else None for shares in (kept, dissatisfied))
         return UserReaction(*means)
 
