@@ -71,65 +71,6 @@ def test_a_region_beside_one_that_is_most_of_the_file() -> None:
     assert 0.5 < value(PERSISTENCE, late) < 1
 
 
-def commented(text: str, sign: str) -> str:
-    return "".join(f"{sign} {line}" for line in text.splitlines(keepends=True))
-
-
-def indented(text: str) -> str:
-    return "".join(f"    {line}" for line in text.splitlines(keepends=True))
-
-
-JS = "function total(prices) {\n  const all = prices.reduce(add, 0)\n  return all + tax(all)\n}\n"
-C = "int total(struct prices *p)\n{\n    int all = add(p);\n    return all + tax(all);\n}\n"
-
-
-@pytest.mark.parametrize(
-    ("path", "written", "now"),
-    [
-        ("a.py", FUNCTION, commented(FUNCTION, "#")),
-        ("a.py", FUNCTION, "if False:\n" + indented(FUNCTION)),
-        ("a.py", FUNCTION, "while 0:\n" + indented(FUNCTION)),
-        ("a.py", FUNCTION, '"""\n' + FUNCTION + '"""\n'),
-        ("a.js", JS, commented(JS, "//")),
-        ("a.ts", JS, "/*\n" + JS + "*/\n"),
-        ("a.js", JS, "if (false) {\n" + indented(JS) + "}\n"),
-        ("a.c", C, "#if 0\n" + C + "#endif\n"),
-        ("a.sql", "SELECT total, tax FROM prices;\n", "-- SELECT total, tax FROM prices;\n"),
-        ("a.html", "<p>The total is 12</p>\n", "<!-- <p>The total is 12</p> -->\n"),
-    ],
-)
-def test_text_that_others_disable_is_gone(path: str, written: str, now: str) -> None:
-    story = Story().edit(0, "", written, path).look(30, now, path)
-    assert value(PERSISTENCE, story) == 0
-    # Together with other changes, and for later looks; until it is put back.
-    story = Story().edit(0, "", written, path).look(25, "\n" + now, path).look(30, now, path)
-    assert value(PERSISTENCE, story) == 0
-    assert value(PERSISTENCE, story.look(120, written, path), horizon_s=120) == 1
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "now"),
-    [
-        # Its own comments, and its text in a comment that was there.
-        ("x = 1\n", "x = 1\n# why x is 1\ny = 2\n", "x = 1\n# why x is 1\ny = 2\n# of the user\n"),
-        ('"""\nDoc\n"""\n', '"""\nDoc\nof totals\n"""\n', '"""\nDoc\nof totals\n"""\n# the user\n'),
-        ('def f():\n    """D."""\n', 'def f():\n    """D."""\n    g()\n', None),
-        # What only looks like it.
-        ("x = 1\n", "x = 1\nurl = 'a'\n", "x = 1\nurl = 'a'  # the user's remark\n"),
-        ("x = 1\n", "x = 1\ny = 2\n", 'S = """\nif False:\n"""\nx = 1\ny = 2\n'),
-        ("x = 1\n", "x = 1\ngo(x)\n", "if False:\n    stop()\nx = 1\ngo(x)\n"),
-    ],
-)  # fmt: skip
-def test_text_that_still_runs_is_there(before: str, after: str, now: str | None) -> None:
-    now = now or after.replace('"""D."""', '"""D.\n\n    More.\n    """')
-    assert value(PERSISTENCE, Story().edit(0, before, after).look(30, now)) == 1
-
-
-def test_the_agent_s_own_comments_are_not_the_user_s_doing() -> None:
-    story = Story().edit(0, "", FUNCTION).edit(5, FUNCTION, commented(FUNCTION, "#"))
-    assert value(PERSISTENCE, story.look(30, commented(FUNCTION, "#"))) > 0.9
-
-
 def test_an_edit_weighs_by_what_its_agent_left_of_it() -> None:
     """All but a bracket of the first edit is written anew, and that counted as a whole edit."""
     story = Story().turn(-1).edit(0, "", "total = sum(prices[0], prices[1], prices[2])\n")

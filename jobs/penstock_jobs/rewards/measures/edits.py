@@ -13,7 +13,7 @@ from penstock_jobs.rewards.edit_scores import EditScore, score_edits
 from penstock_jobs.rewards.rows import RewardRows
 from penstock_jobs.rewards.texts import survival
 from penstock_jobs.rewards.texts.changes import CompareCost
-from penstock_jobs.rewards.texts.places import comment_start, is_comment
+from penstock_jobs.rewards.texts.languages import comment_start, is_comment
 from penstock_jobs.rewards.texts.trail import HorizonState, Row, TrackedEdit, named, ranges_now
 
 
@@ -54,17 +54,15 @@ def edit_persistence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
             return EditScore(max(1 - back / left, 0.0), weighs=left / edit.ink_size)
         if edit.is_as_made(at_horizon):
             return EditScore(1.0)
-        alive = still = survival.survivors(edit, at_horizon)
-        if any(state.language for state in at_horizon.holders):
-            still = survival.without_disabled(edit, alive)
-        whole = [(origin, origin + length) for origin, _, _, length in still] == edit.written
+        alive = survival.survivors(edit, at_horizon)
+        whole = [(origin, origin + length) for origin, _, _, length in alive] == edit.written
         if whole and not at_horizon.reworked:
             return EditScore(1.0)
         taken = survival.reworked_places(at_horizon, alive)
         left = edit.ink_size - _ink_at(edit, taken)
         if left <= 0:
             return EditScore(None, "self_rework")
-        kept = survival.credit(edit.after, edit.written, still, taken)
+        kept = survival.credit(edit.after, edit.written, alive, taken)
         return EditScore(min(kept / left, 1.0), weighs=left / edit.ink_size)
 
     return score_edits("edit_persistence", bucket, parameters, score, attrgetter("ink_size"))

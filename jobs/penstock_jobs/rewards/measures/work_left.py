@@ -25,12 +25,8 @@ from penstock_jobs.rewards.edit_scores import (
 )
 from penstock_jobs.rewards.texts import survival
 from penstock_jobs.rewards.texts.changes import CompareCost, TooExpensive, ink
-from penstock_jobs.rewards.texts.places import (
-    PlaceWeights,
-    comment_start,
-    is_comment,
-    place_of_text,
-)
+from penstock_jobs.rewards.texts.languages import comment_start, is_comment
+from penstock_jobs.rewards.texts.places import PlaceWeights
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, between
 from penstock_jobs.rewards.texts.trail import HorizonState, Survivor, TrackedEdit
 
@@ -319,10 +315,10 @@ def _worked_out(targets: EditTargets, parameters: WorkParameters) -> _TurnWork:
         for turn, edit in zip(turn.tolist(), targets.edits, strict=True)
     ]
     path, turn_of_path = np.array(files, np.int64), np.array([at for at, _ in numbers], np.int64)
-    weights = [places.of(place_of_text(edit.path or "", edit.after)) for edit in targets.edits]
+    weights = [places.of(edit.place_of_loss) for edit in targets.edits]
     weight = np.array(weights, np.float64)[:, np.newaxis]
-    kinds = [_kind_weight(edit, places) for edit in targets.edits]
-    best = weight * np.array(kinds, np.float64)[:, np.newaxis]
+    kinds = [places.of(edit.place) * _kind_weight(edit, places) for edit in targets.edits]
+    best = np.array(kinds, np.float64)[:, np.newaxis]
     best[_in_vain(targets.edits, path)] = 0.0
     place = np.zeros(shape)
     np.maximum.at(place, turn, np.where(scored, best, 0.0))

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from penstock_jobs.rewards.texts.changes import Block, TextChange
-from penstock_jobs.rewards.texts.places import SourceLanguage, Stretch
+from penstock_jobs.rewards.texts.languages import SourceLanguage, Stretch
 
 #: The owner of text that no edit of the session wrote: the user, tools, earlier authors.
 OTHERS = 0
@@ -68,7 +68,7 @@ class FileState:
         return [
             stretch
             for stretch in stretches
-            if any(run.owner == OTHERS for run in self.cut(stretch.start, stretch.opened))
+            if any(run.owner == OTHERS for run in self.cut(stretch.opens, stretch.opened))
         ]
 
     def cut(self, start: int, end: int) -> list[OwnerRun]:
@@ -102,6 +102,11 @@ class KnownFile:
     known: dict[str, FileState] = field(default_factory=dict)
     #: The first edit of each part, and its text then.
     shown: list[tuple[int, str]] = field(default_factory=lambda: [(0, "")])
+    #: Whether others had written it when it was first known.
+    of_others: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.of_others = bool(self.parts[0].text.strip())
 
     @property
     def whole(self) -> bool:

@@ -17,9 +17,10 @@ from penstock_jobs.rewards.texts.changes import (
     ink,
     place_line_changes,
 )
+from penstock_jobs.rewards.texts.languages import language_of
 from penstock_jobs.rewards.texts.moves import Moves, recall, widen
 from penstock_jobs.rewards.texts.open_edits import OpenEdits
-from penstock_jobs.rewards.texts.places import language_of
+from penstock_jobs.rewards.texts.places import generated_mark, place_of, place_of_text
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, KnownFile, first_state
 from penstock_jobs.rewards.texts.trail import (
     EditRange,
@@ -135,6 +136,10 @@ class _ChainReplay:
             return
         file = self._files[edit.path]
         state = file.parts[part]
+        was_generated = _was_generated(file, state)
+        edit.place = "generated" if was_generated else place_of_text(edit.path, after)
+        excuses = was_generated or edit.place != "generated"
+        edit.place_of_loss = edit.place if excuses else "code"
         end = start + len(before)
         text = state.text[:start] + after + state.text[end:]
         self.watches.observe_region(edit.ts_us, edit.path, state, (start, end))
@@ -305,6 +310,13 @@ class _ChainReplay:
                 change = change._replace(kept=place_line_changes(change.kept, old, new))
             self._compared = (old, new, change)
         return self._compared[2]
+
+
+def _was_generated(file: KnownFile, state: FileState) -> bool:
+    """Whether it was generated or locked already, and not by the agent's word."""
+    mark = generated_mark(state.text)
+    is_marked = mark is not None and all(run.owner == OTHERS for run in state.cut(*mark))
+    return is_marked or (file.of_others and place_of(file.path) == "generated")
 
 
 def _without_mark(sent: str | None) -> str:

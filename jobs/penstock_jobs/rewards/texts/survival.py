@@ -27,33 +27,45 @@ LineFate = Literal["surviving", "reworked", "gone"]
 
 
 def survivors(edit: TrackedEdit, at_horizon: HorizonState) -> list[Survivor]:
-    """Return surviving text of the edit, in its order. Text at several places counts once."""
+    """Return surviving text of the edit, in its order, without what others disabled."""
     if at_horizon.holders not in edit.survivors:
-        pieces = [
-            Survivor(piece.origin, state, piece.at, piece.length)
-            for state in at_horizon.holders
-            for piece in state.pieces.get(edit.owner, ())
-        ]
-        pieces.sort(key=lambda piece: (piece.origin, -piece.length, piece.at))
-        once: list[Survivor] = []
-        done = 0
-        for origin, state, at, length in pieces:
-            skip = max(done - origin, 0)
-            if skip < length:
-                once.append(Survivor(origin + skip, state, at + skip, length - skip))
-                done = origin + length
-        edit.survivors[at_horizon.holders] = once
+        pieces = _pieces(edit, at_horizon)
+        if any(state.language for state in at_horizon.holders):
+            pieces = _running(edit, pieces)
+        edit.survivors[at_horizon.holders] = _once(pieces)
     return edit.survivors[at_horizon.holders]
 
 
-def without_disabled(edit: TrackedEdit, alive: Sequence[Survivor]) -> list[Survivor]:
+def _pieces(edit: TrackedEdit, at_horizon: HorizonState) -> list[Survivor]:
+    return [
+        Survivor(piece.origin, state, piece.at, piece.length)
+        for state in at_horizon.holders
+        for piece in state.pieces.get(edit.owner, ())
+    ]
+
+
+def _once(pieces: Iterable[Survivor]) -> list[Survivor]:
+    """Count text at several places once."""
+    once: list[Survivor] = []
+    done = 0
+    for origin, state, at, length in sorted(pieces, key=lambda own: (own[0], -own[3], own[2])):
+        skip = max(done - origin, 0)
+        if skip < length:
+            once.append(Survivor(origin + skip, state, at + skip, length - skip))
+            done = origin + length
+    return once
+
+
+def _running(edit: TrackedEdit, alive: Iterable[Survivor]) -> list[Survivor]:
     running: list[Survivor] = []
     for survivor in alive:
         at, end = survivor.at, survivor.at + survivor.length
-        for start, _, stop in survivor.state.disabled:
-            if at < stop and start < end and not _was_disabled(edit, survivor):
-                running += _part(survivor, at, max(start, at))
-                at = min(max(stop, at), end)
+        for stretch in survivor.state.disabled:
+            start = max(stretch.start, at)
+            origin = survivor.origin + start - survivor.at
+            if start < min(stretch.end, end) and not _was_disabled(edit, survivor.state, origin):
+                running += _part(survivor, at, start)
+                at = min(stretch.end, end)
         running += _part(survivor, at, end)
     return running
 
@@ -65,15 +77,14 @@ def _part(survivor: Survivor, start: int, end: int) -> list[Survivor]:
     return [Survivor(origin, survivor.state, start, end - start)]
 
 
-def _was_disabled(edit: TrackedEdit, survivor: Survivor) -> bool:
-    language = survivor.state.language
-    if edit.made is None or language is None:
+def _was_disabled(edit: TrackedEdit, state: FileState, origin: int) -> bool:
+    if edit.made is None or state.language is None:
         return False
-    for origin, at, length in edit.made.pieces.get(edit.owner, ()):
-        if origin <= survivor.origin < origin + length:
-            place = at + survivor.origin - origin
-            stretches = language.disabled(edit.made.text)
-            return any(start <= place < end for start, _, end in stretches)
+    for start, at, length in edit.made.pieces.get(edit.owner, ()):
+        if start <= origin < start + length:
+            place = at + origin - start
+            stretches = state.language.disabled(edit.made.text)
+            return any(own.start <= place < own.end for own in stretches)
     return False
 
 
@@ -242,7 +253,7 @@ def line_fates(
     edit: TrackedEdit, lines: Sequence[WrittenLine], at_horizon: HorizonState, cost: CompareCost
 ) -> Iterator[LineFate]:
     """Yield the fate of each line. Raises TooExpensive."""
-    alive = survivors(edit, at_horizon)
+    alive = _once(_pieces(edit, at_horizon))
     taken = reworked_places(at_horizon, alive)
     change: TextChange | None = None
     at = 0

@@ -11,6 +11,7 @@ from sys import byteorder
 from typing import Any, NamedTuple
 
 from penstock_jobs.rewards.texts.changes import ink
+from penstock_jobs.rewards.texts.places import Place
 from penstock_jobs.rewards.texts.provenance import FileState
 
 SECOND = 1_000_000
@@ -71,6 +72,9 @@ class TrackedEdit:
     #: Why its state is unknown at all horizons.
     problem: str | None = None
     after: str = ""
+    place: Place = "code"
+    #: What is lost of text that the agent declared to be generated weighs as code.
+    place_of_loss: Place = "code"
     #: The known file right after the edit.
     made: FileState | None = None
     written: list[tuple[int, int]] = field(default_factory=list)
