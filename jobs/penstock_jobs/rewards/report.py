@@ -133,7 +133,17 @@ def show_rates(checkpoints: Sequence[CheckpointRates]) -> None:
     judged = [(name, rates.dissatisfied) for name, rates in named if rates.dissatisfied]
     if judged:
         say("")
-        columns = ["checkpoint", "dissatisfied", "from", "to", "as judged", "labels", "by", "asked twice", "later"]
+        columns = [
+            "checkpoint",
+            "dissatisfied",
+            "from",
+            "to",
+            "as judged",
+            "labels",
+            "by",
+            "asked twice",
+            "later",
+        ]
         show_table(columns, [[name, *_corrected_cells(own)] for name, own in judged])
 
 

@@ -154,6 +154,13 @@ def test_a_line_that_is_written_anew_is_not_disabled(written: str, now: str) -> 
     assert value(PERSISTENCE, Story().edit(0, "", written).look(30, now)) > 0.6
 
 
+def test_a_region_of_a_docstring_that_nobody_had_seen_was_one_before() -> None:
+    whole = 'class A:\n    """All.\n\n    One.\n    """\n\n    def f(self):\n        return 1\n'
+    story = Story().edit(0, "    One.\n", "    One (1).\n    And a half (1.5).\n")
+    story.look(30, whole.replace("    One.\n", "    One (1).\n    And a half (1.5).\n"))
+    assert value(PERSISTENCE, story) == 1
+
+
 def test_what_one_of_two_copies_disables_is_there() -> None:
     story = Story().edit(0, "", PY).look(5, PY + "\n" + PY).look(30, commented(PY, "#") + "\n" + PY)
     assert value(PERSISTENCE, story) == 1

@@ -44,7 +44,7 @@ def values(story: Story, turn: int = 0, parameters: WorkParameters = PARAMETERS)
 
 
 def wrote(now: str, text: str = WRITTEN) -> Story:
-    return Story().edit(0, HEAD, HEAD + text).look(601, HEAD + now)
+    return Story().look(-1, HEAD).edit(0, HEAD, HEAD + text).look(601, HEAD + now)
 
 
 def test_what_stays_leaves_nothing_to_do() -> None:
@@ -70,6 +70,33 @@ def test_a_part_of_the_task_is_worth_what_it_left_to_do() -> None:
     assert values(beside) == pytest.approx([1 / sqrt(1 + 5), 0])
     # There it may be another matter.
     assert values(elsewhere) == pytest.approx([1 / sqrt(1 + 5 / 2), 0])
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        HEAD + WRITTEN[:21] + ANEW,
+        HEAD + WRITTEN[:21] + "x = 1\n" + ANEW,
+        ANEW + HEAD + WRITTEN[:21],
+        HEAD * 9 + WRITTEN[:21] + HEAD * 9,
+    ],
+)
+def test_text_around_what_nobody_had_seen_may_be_old(now: str) -> None:
+    """It was no work left, and the edit was perfect."""
+    seen = Story().look(-1, HEAD).edit(0, HEAD, HEAD + WRITTEN[:21]).look(601, now)
+    assert values(seen)[0] < 1
+    unseen = Story().edit(0, HEAD, HEAD + WRITTEN[:21]).look(601, now)
+    row, _ = rows(unseen)
+    assert (row["state"], row["reason"]) == ("censored", "unobserved")
+
+
+def test_text_within_a_known_region_is_new() -> None:
+    now = HEAD[:300] + WRITTEN[:21] + ANEW + HEAD[300:]
+    written = HEAD[:300] + WRITTEN[:21] + HEAD[300:]
+    unseen = Story().edit(0, HEAD, written).look(601, now)
+    seen = Story().look(-1, HEAD).edit(0, HEAD, written).look(601, now)
+    assert values(unseen) == values(seen)
+    assert values(seen)[0] < 1
 
 
 def test_a_place_weighs_as_the_parameters_say() -> None:

@@ -32,8 +32,6 @@ from penstock_jobs.rewards.texts.trail import HorizonState, Survivor, TrackedEdi
 
 #: Text that others added elsewhere in the file may be unrelated: it counts by half.
 ELSEWHERE = 0.5
-#: An edit that knew this share of the file knew all of it.
-_WHOLE_SHARE = 0.7
 #: The share of removed lines that the turn itself wrote.
 _OWN_SHARE = 0.6
 _SPACES = (" ", "\n", "\t", "\r")
@@ -142,15 +140,13 @@ def _put(edit: TrackedEdit, made: FileState, home: FileState, turn: Collection[i
     for start, end in sorted(place for (owner, _), place in home.ranges.items() if owner in turn):
         begin = max(start, at)
         for length, owner, _ in home.cut(begin, end):
-            if owner == OTHERS:
+            if owner <= OTHERS:
                 by_others += ink_count(home.text[begin : begin + length])
             elif owner > edit.owner and owner not in turn:
                 by_later += ink_count(home.text[begin : begin + length])
             begin += length
         at = max(at, end)
-    added = 0
-    if home.whole and (made.whole or len(made.text) >= _WHOLE_SHARE * len(home.text)):
-        added = max(_ink_of_others(home) - _ink_of_others(made) - by_others, 0)
+    added = max(_ink_of_others(home) - _ink_of_others(made) - by_others, 0)
     return by_others + by_later + ELSEWHERE * added
 
 
@@ -197,6 +193,7 @@ def _lines(text: str, start: int, end: int) -> list[str]:
 
 
 _PATH_LOST: StateReason = ("censored", "path_lost")
+_UNOBSERVED: StateReason = ("censored", "unobserved")
 _SELF_REWORK: StateReason = ("censored", "self_rework")
 _TOO_EXPENSIVE: StateReason = ("invalid", "too_expensive")
 
@@ -366,6 +363,8 @@ def _remainders(
 
     def measured(edit: TrackedEdit, at_horizon: HorizonState) -> Remainder | StateReason:
         cost = CompareCost(parameters.cells_max)
+        if at_horizon.home is not None and survival.grew_unseen(edit, at_horizon.home):
+            return _UNOBSERVED
         try:
             own = remainder(edit, at_horizon, turn_of_edit[edit], comments, cost)
         except TooExpensive:

@@ -92,7 +92,7 @@ def reclaim(
         for k in range(n):
             for start, to, size in changes.compare(gone.raw[i + k], came.raw[j + k], cost).kept:
                 place = came.places[j + k] + to
-                if all(run.owner == maker for run in state.cut(place, place + size)):
+                if all(max(run.owner, OTHERS) == maker for run in state.cut(place, place + size)):
                     blocks.append((place, size, gone.owners(i + k, start, size)))
     if not blocks:
         return None
@@ -124,7 +124,7 @@ class Moves:
         gone = [
             lines
             for lines in _gone_lines(state, change, self.ink_min)
-            if any(run.owner for run in state.cut(lines.start, lines.end))
+            if any(run.owner > OTHERS for run in state.cut(lines.start, lines.end))
         ]
         self.lost += [(ts, taker, lines) for lines in gone]
         return gone
@@ -143,7 +143,7 @@ class Moves:
     def take(self, edit: TrackedEdit, state: FileState, change: TextChange) -> None:
         """Note text of others that an edit removes; earlier edits may have put it elsewhere."""
         for gone in _gone_lines(state, change, self.ink_min):
-            if any(run.owner for run in state.cut(gone.start, gone.end)):
+            if any(run.owner > OTHERS for run in state.cut(gone.start, gone.end)):
                 continue
             self.taken.append((edit.ts_us, edit.path, gone))
             for other in self.written:
@@ -302,7 +302,7 @@ def _with_owners(state: FileState, other: FileState) -> FileState:
     runs: list[OwnerRun] = []
     at = 0
     for run in state.runs:
-        runs += [run] if run.owner != OTHERS else other.cut(at, at + run.length)
+        runs += [run] if run.owner > OTHERS else other.cut(at, at + run.length)
         at += run.length
     return replace(state, runs=runs, ranges={**other.ranges, **state.ranges})
 

@@ -84,7 +84,7 @@ class OpenEdits:
 
     def take(self, runs: Iterable[OwnerRun]) -> None:
         for length, owner, origin in runs:
-            if owner != OTHERS:
+            if owner > OTHERS:
                 self._reworked[owner].append((origin, length))
 
     def lose(self, state: FileState) -> None:

@@ -8,11 +8,13 @@ from itertools import accumulate
 from operator import attrgetter
 from typing import NamedTuple
 
-from penstock_jobs.rewards.texts.changes import Block, TextChange
+from penstock_jobs.rewards.texts.changes import Block, TextChange, ink
 from penstock_jobs.rewards.texts.languages import SourceLanguage, Stretch
 
 #: The owner of text that no edit of the session wrote: the user, tools, earlier authors.
 OTHERS = 0
+#: The owner of text that others wrote nobody knows when: it was first seen around known regions.
+UNSEEN = -1
 #: Separates parts of a partly known file. No text contains it.
 UNKNOWN = "\n\0\n"
 
@@ -52,10 +54,17 @@ class FileState:
         pieces: dict[int, list[Piece]] = {}
         at = 0
         for length, owner, origin in self.runs:
-            if owner:
+            if owner > OTHERS:
                 pieces.setdefault(owner, []).append(Piece(origin, at, length))
             at += length
         return pieces
+
+    @cached_property
+    def unseen(self) -> int:
+        """Count characters of an unknown age, without white space."""
+        runs = zip(self.starts, self.runs, strict=False)
+        texts = (self.text[at : at + run.length] for at, run in runs if run.owner == UNSEEN)
+        return sum(map(len, map(ink, texts)))
 
     @cached_property
     def starts(self) -> list[int]:
@@ -87,7 +96,7 @@ class FileState:
 def _part(run: OwnerRun, skip: int, size: int) -> OwnerRun:
     if size == run.length:
         return run
-    return OwnerRun(size, run.owner, run.origin + skip if run.owner else 0)
+    return OwnerRun(size, run.owner, run.origin + skip if run.owner > OTHERS else 0)
 
 
 @dataclass(eq=False)
@@ -139,10 +148,12 @@ def after_change(
     With `clipped`, a range does not reach beyond the known text around it."""
     runs: list[OwnerRun] = []
     at = 0
+    around = _around_parts(state, change, len(text)) if clipped and not state.whole else []
     blocks = sorted(change.kept + change.moved, key=attrgetter("j"))
     for i, j, n in [*blocks, Block(0, len(text), 0)]:
         if j > at:
-            _append(runs, OwnerRun(j - at, owner, at - start if owner else 0))
+            maker = UNSEEN if any(first <= at < last for first, last in around) else owner
+            _append(runs, OwnerRun(j - at, maker, at - start if owner else 0))
         if n:
             first, *rest = state.cut(i, i + n)
             _append(runs, first)
@@ -154,11 +165,23 @@ def after_change(
     return FileState(text, runs, ranges, whole, state.language)
 
 
+def _around_parts(state: FileState, change: TextChange, length: int) -> list[tuple[int, int]]:
+    """Return the stretches of the new text before, between and behind the known parts."""
+    around = []
+    i = j = 0
+    for block in [*change.kept, Block(len(state.text), length, 0)]:
+        at_edge = j == 0 or block.j == length
+        if block.j > j and (at_edge or UNKNOWN in state.text[i : block.i]):
+            around.append((j, block.j))
+        i, j = block.i + block.n, block.j + block.n
+    return around
+
+
 def _append(runs: list[OwnerRun], run: OwnerRun) -> None:
     if runs:
         last = runs[-1]
         if last.owner == run.owner and (
-            run.owner == OTHERS or last.origin + last.length == run.origin
+            run.owner <= OTHERS or last.origin + last.length == run.origin
         ):
             runs[-1] = OwnerRun(last.length + run.length, run.owner, last.origin)
             return
@@ -278,12 +301,12 @@ def state_of(text: str, parts: Iterable[tuple[int, FileState]]) -> FileState:
     at = 0
     for place, part in parts:
         language = language or part.language
-        runs += [OwnerRun(place - at, OTHERS, 0)] if place > at else []
+        runs += [OwnerRun(place - at, UNSEEN, 0)] if place > at else []
         runs += part.runs
         at = place + len(part.text)
         for key, (start, end) in part.ranges.items():
             ranges[key] = (start + place, end + place)
-    runs += [OwnerRun(len(text) - at, OTHERS, 0)] if len(text) > at else []
+    runs += [OwnerRun(len(text) - at, UNSEEN, 0)] if len(text) > at else []
     return FileState(text, runs, ranges, False, language)
 
 

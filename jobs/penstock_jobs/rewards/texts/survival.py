@@ -88,6 +88,12 @@ def _was_disabled(edit: TrackedEdit, state: FileState, origin: int) -> bool:
     return False
 
 
+def grew_unseen(edit: TrackedEdit, home: FileState) -> bool:
+    """Whether its file holds text that others may have written before or after the edit."""
+    known = edit.made.unseen if edit.made is not None else 0
+    return home.unseen > known
+
+
 def credit(
     written: str,
     stretches: Iterable[tuple[int, int]],
@@ -142,7 +148,7 @@ def _line_now(here: Sequence[Survivor], reach: int) -> str:
     for _, state, at, length in here:
         if last is not None and state is last and 0 <= at - end <= reach:
             for size, owner, _ in state.cut(end, at):
-                if owner == OTHERS:
+                if owner <= OTHERS:
                     parts.append(state.text[end : end + size])
                 end += size
         elif last is not None:
@@ -176,7 +182,7 @@ def count_restored(edit: TrackedEdit, home: FileState, cost: CompareCost) -> tup
         for block in compare(text, home.text[slice(*stretch)], cost).kept:
             i, at = block.i, stretch[0] + block.j
             for length, owner, _ in home.cut(at, at + block.n):
-                if owner == OTHERS:
+                if owner <= OTHERS:
                     alive.append(Survivor(i, home, at, length))
                 else:
                     own += len(ink(home.text[at : at + length]))

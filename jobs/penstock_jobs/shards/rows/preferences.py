@@ -176,7 +176,7 @@ def _left(
 ) -> str | None:
     """Return the text in place of a stretch; None if another edit wrote part of it."""
     runs = home.cut(*now)
-    if any(run.owner not in (OTHERS, edit.owner) for run in runs):
+    if any(run.owner > OTHERS and run.owner != edit.owner for run in runs):
         return None
     start, end = now
     own = [(number, run) for number, run in enumerate(runs) if run.owner == edit.owner]
