@@ -1,5 +1,6 @@
 -- Two definitions compared on sessions that both have computed, reward by reward.
 -- Grain: name, horizon_s. `before` and `after` are means over sessions that both have scored.
+-- `sums_…` are the sum, the number of known sessions and that of unknown ones.
 with current as (
     select session_id, name, horizon_s, value, state, definition_version
     from rewards
@@ -22,6 +23,11 @@ select name,
        count(*) filter (where state_before <> state_after)        as other_state,
        avg(before) filter (where after is not null)               as before,
        avg(after)  filter (where before is not null)              as after,
+       -- For bounds: each definition over all these sessions.
+       [sum(before), count(before), count(*) filter (state_before in ('censored', 'invalid'))]
+                                                                  as sums_before,
+       [sum(after), count(after), count(*) filter (state_after in ('censored', 'invalid'))]
+                                                                  as sums_after,
        avg(after - before)                                        as difference,
        max(abs(after - before))                                   as difference_max,
        case when count(distinct before) > 1 and count(distinct after) > 1

@@ -7,7 +7,7 @@ alarm.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 from types import SimpleNamespace
@@ -84,6 +84,41 @@ class Rate:
         return float(self.values.mean()) if self.values.size else None
 
 
+@dataclass(frozen=True)
+class BoundedMean:
+    """The mean of a reward over sessions, and its bounds if those that nobody knows count too.
+
+    The lower bound takes each unknown one as the worst, the upper bound as the best."""
+
+    name: str
+    horizon_s: int | None
+    known: int
+    unknown: int
+    value: float | None
+    low: float
+    high: float
+
+    @classmethod
+    def of(
+        cls, name: str, horizon_s: int | None, known: int, total: float, unknown: int
+    ) -> "BoundedMean":
+        least, most = REWARD_RANGES[name]
+        low, high = (total + unknown * end for end in (least, most))
+        of = known + unknown
+        return cls(
+            name, horizon_s, known, unknown, total / known if known else None, low / of, high / of
+        )
+
+
+#: Rewards whose means are shown with bounds, and between which values each can be.
+REWARD_RANGES: Mapping[str, tuple[float, float]] = {
+    "reward": (-1.0, 1.0),
+    "work_left": (0.0, 1.0),
+    "dissatisfied_follow_up": (-1.0, 0.0),
+    "edit_persistence": (0.0, 1.0),
+}
+
+
 @dataclass(frozen=True, eq=False)
 class CheckpointRates:
     """Rates of a checkpoint; None for sessions with several or none."""
@@ -93,6 +128,7 @@ class CheckpointRates:
     outcomes: Mapping[tuple[OutcomeKind, str | None], int]
     rates: Mapping[str, Rate]
     dissatisfied: Dissatisfaction | None = None
+    means: Sequence[BoundedMean] = ()
 
 
 @dataclass(frozen=True)
@@ -148,13 +184,36 @@ def read_rates(
     order = sorted(rates, key=lambda name: (name is None, begun[name], name or ""))
     groups = read_follow_ups(lake, version, tenant, since_us=since_us).by_checkpoint()
     found = read_dissatisfaction(lake, tenant, groups) if groups else {}
-    return [replace(rates[name], dissatisfied=found.get(name)) for name in order]
+    means = _means(lake, parameters, tenant)
+    return [replace(rates[name], dissatisfied=found.get(name), means=means[name]) for name in order]
+
+
+def _means(
+    lake: Lake, parameters: Mapping[str, object], tenant: str
+) -> Mapping[str | None, list[BoundedMean]]:
+    file, names = "bounded_means.sql", {"names": list(REWARD_RANGES)}
+    query = OwnQuery(sql_of(file), frozenset({"rewards", "outcomes"}), {**parameters, **names})
+    means: defaultdict[str | None, list[BoundedMean]] = defaultdict(list)
+    for row in lake.query(query, tenant=tenant).arrow().to_pylist():
+        if row["known"] + row["unknown"]:
+            means[row.pop("checkpoint")].append(BoundedMean.of(**row))
+    return means
 
 
 def compare_definitions(lake: Lake, before: str, after: str, tenant: str) -> list[Row]:
-    """Return a row for each reward and horizon, over sessions that both versions have."""
+    """Return a row for each reward and horizon, over sessions that both versions have.
+
+    `bounds_…` is what the mean may be whatever the unknown sessions are worth, if that is known."""
     versions = {"before": before, "after": after}
     rows: list[Row] = _query(lake, "compare.sql", "rewards", versions, tenant).to_pylist()
+    for row in rows:
+        for side in ("before", "after"):
+            total, known, unknown = row.pop(f"sums_{side}")
+            row[f"bounds_{side}"] = None
+            if row["name"] in REWARD_RANGES and known + unknown:
+                counts = int(known), total or 0.0, int(unknown)
+                mean = BoundedMean.of(row["name"], row["horizon_s"], *counts)
+                row[f"bounds_{side}"] = [mean.low, mean.high]
     return rows
 
 

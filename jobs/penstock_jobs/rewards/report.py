@@ -130,20 +130,21 @@ def show_rates(checkpoints: Sequence[CheckpointRates]) -> None:
         for (kind, reason), count in sorted(rates.outcomes.items(), key=lambda item: -item[1])
     ]
     show_table(["checkpoint", "outcome", "why", "sessions"], reasons)
+    means = [
+        [name, mean.name + _at_horizon(mean.horizon_s), short(mean.value), mean.known, mean.unknown,
+         f"{mean.low:.3f} to {mean.high:.3f}"]
+        for name, rates in named
+        for mean in rates.means
+    ]  # fmt: skip
+    if means:
+        say("")
+        columns = ["checkpoint", "reward", "mean", "sessions", "unknown", "whatever is unknown"]
+        show_table(columns, means)
     judged = [(name, rates.dissatisfied) for name, rates in named if rates.dissatisfied]
     if judged:
         say("")
-        columns = [
-            "checkpoint",
-            "dissatisfied",
-            "from",
-            "to",
-            "as judged",
-            "labels",
-            "by",
-            "asked twice",
-            "later",
-        ]
+        columns = ["checkpoint", "dissatisfied", "from", "to", "as judged", "labels", "by"]
+        columns += ["asked twice", "later"]
         show_table(columns, [[name, *_corrected_cells(own)] for name, own in judged])
 
 
@@ -188,10 +189,13 @@ def rates_document(rates: CheckpointRates) -> dict[str, object]:
             for name, rate in rates.rates.items()
         },
         "dissatisfied": rates.dissatisfied and _corrected_document(rates.dissatisfied),
+        "means": [vars(mean) for mean in rates.means],
     }
 
 
 def short(value: object) -> object:
+    if isinstance(value, list):
+        return " to ".join(f"{end:.3f}" for end in value)
     return f"{value:.3f}" if isinstance(value, float) else value
 
 
@@ -207,7 +211,7 @@ def show_explanation(explanation: Explanation) -> None:
     _say("")
     rows = []
     for term in explanation.terms:
-        at = "" if term.horizon_s is None else f" at {_duration(term.horizon_s)}"
+        at = _at_horizon(term.horizon_s)
         counted = None if term.counted is None else f"{term.counted:+.3f}"
         why = term.reason if term.state == "scored" else f"{term.state}: {term.reason}"
         rows.append([term.name + at, f"{term.weight:g}", short(term.value), counted, why])
@@ -241,6 +245,10 @@ def _show_rewards(rows: Iterable[Row], kind: str) -> None:
     lines = [[name, *(own.get(place, "") for place in places)] for name, own in table.items()]
     show_table(columns, lines)
     _say("")
+
+
+def _at_horizon(horizon_s: int | None) -> str:
+    return "" if horizon_s is None else f" at {_duration(horizon_s)}"
 
 
 def _duration(seconds: int) -> str:

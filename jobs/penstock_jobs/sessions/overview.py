@@ -18,6 +18,7 @@ from penstock.registry.channels.change import ChannelState
 from penstock.registry.channels.endpoints import LIST_CHANNELS, ChannelsRequest
 from penstock_jobs.loop.endpoints import SHOW_LOOPS, CycleAnswer, LoopsRequest
 from penstock_jobs.rewards.pages import chosen_rewards, state_bars
+from penstock_jobs.rewards.rates import BoundedMean
 
 PAGES = PageList("penstock_jobs.sessions:pages/")
 
@@ -180,6 +181,7 @@ def _overview(visitor: Visitor, asked: OverviewRequest) -> Content:
         "until_stored": _until_stored(visitor, since_us) if ledger is not None else {},
         "outcomes": outcomes,
         "outcomes_chart": _outcomes_chart(outcomes),
+        "worth": _worth(outcomes),
         "computed_at": max((row["computed_at"] for row in outcomes), default=None),
         "states": _states(visitor, outcomes, since_us),
         "channels": channels,
@@ -187,6 +189,14 @@ def _overview(visitor: Visitor, asked: OverviewRequest) -> Content:
         "sees_channels": known is not None,
         "cycles": [(cycle, _stages_chart(cycle)) for cycle in cycles],
     }
+
+
+def _worth(outcomes: Sequence[dict[str, Any]]) -> BoundedMean | None:
+    """Return the mean worth of sessions, and its bounds if what nobody saw counts too."""
+    known = [(row["sessions"], row["worth"]) for row in outcomes if row["worth"] is not None]
+    unknown = sum(row["sessions"] for row in outcomes if row["outcome"] == "censored")
+    count, total = sum(n for n, _ in known), sum(n * worth for n, worth in known)
+    return BoundedMean.of("reward", None, count, total, unknown) if count else None
 
 
 def _asked(visitor: Visitor, endpoint: Endpoint[R, A], request: R) -> A | None:

@@ -65,6 +65,7 @@ def test_backfill_and_compare(tmp_path: Path, mine: str) -> None:
     assert of_name["explicit_feedback"]["difference"] == 0
     assert of_name["reward"]["before"] == 0.0
     assert of_name["reward"]["correlation"] == pytest.approx(1.0)
+    assert of_name["reward"]["bounds_before"] == [0.0, 0.0]
     unknown = rewards(tmp_path, "compare", "mine", "nobody")
     assert unknown.returncode == 2
     assert "it has not run; known:" in unknown.stderr
@@ -100,6 +101,10 @@ def test_rates_say_what_moved_from_one_checkpoint_to_the_next(tmp_path: Path, mi
     [moved] = [one for one in back["changes"] if one["rate"] == "negative_by_rule"]
     assert (moved["verdict"], moved["before"], moved["after"]) == ("moved", 0.5, 0.0)
     assert [one["checkpoint"] for one in back["checkpoints"]] == ["c1", "c2"]
+    # Nobody judged a session of c1, and only the broken ones of c2 are known.
+    facts = ("known", "unknown", "value", "low", "high")
+    means = [[mean[name] for name in facts] for one in back["checkpoints"] for mean in one["means"]]
+    assert means == [[0, 60, None, -1.0, 1.0], [30, 30, -1.0, -1.0, 0.0]]
     unknown = rewards(tmp_path, "rates", "c1", "c9", "--definition", "mine")
     assert unknown.returncode == 2
     assert "it has no sessions; known checkpoints: c1, c2" in unknown.stderr
