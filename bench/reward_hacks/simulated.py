@@ -9,10 +9,12 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from bench.reward_hacks.habits import HACKS, HONEST
+from bench.reward_hacks.tricks import TRICKS
 from penstock.backends.execution.calls import InlineExecutor
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run
-from penstock_jobs.simulator.policy import HACKS, HONEST, Style, habit
+from penstock_jobs.simulator.policy import Style, habit
 from penstock_jobs.simulator.production import Checkpoint, Production
 from penstock_jobs.simulator.users import World
 from tests.support.lakes import hand_lake
@@ -63,7 +65,7 @@ def play(directory: Path, world: World, styles: Sequence[Style], numbers: range)
     with hand_lake(directory) as lake:
         for version, style in enumerate(styles):
             checkpoint = Checkpoint(style.name, habit(style, version))
-            production = Production(_SEED, [checkpoint], world=world)
+            production = Production(_SEED, [checkpoint], world=world, tricks=TRICKS)
             for lived in production.sessions(len(numbers), numbers.start):
                 truth = lived[0].truth
                 played[style.name].worths.append(truth.worth)

@@ -23,7 +23,7 @@ from penstock_jobs.simulator.delivery import (
     batches,
     deliver,
 )
-from penstock_jobs.simulator.policy import HABITS, POLICIES, read_policy
+from penstock_jobs.simulator.policy import POLICIES, read_policy
 from penstock_jobs.simulator.production import (
     CHECKPOINTS,
     SPACING_S,
@@ -144,7 +144,7 @@ def _checkpoints(named: list[str] | None) -> tuple[Checkpoint, ...]:
         name, equals, policy = text.partition("=")
         if not name:
             raise InvalidInput(what=f"--checkpoint {text}", why="it has no name")
-        if not equals and name not in {**POLICIES, **HABITS}:
+        if not equals and name not in POLICIES:
             why = f"no policy has this name; say which one serves, such as {name}=good"
             raise InvalidInput(what=f"--checkpoint {text}", why=why)
         checkpoints.append(Checkpoint(name, read_policy(policy or name)))

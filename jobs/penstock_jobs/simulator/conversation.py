@@ -1,14 +1,7 @@
 """A session as it happens: what the user wants, what the agent does, and what becomes of it."""
 
 from penstock_jobs.simulator import policy as ids
-from penstock_jobs.simulator.agent import (
-    OBSERVED,
-    TRICKS,
-    Attempt,
-    Workbench,
-    Workplace,
-    middle,
-)
+from penstock_jobs.simulator.agent import OBSERVED, Attempt, Tricks, Workbench, middle
 from penstock_jobs.simulator.files import (
     CODE_FILES,
     FileChange,
@@ -21,7 +14,7 @@ from penstock_jobs.simulator.grammar import Dice, Names
 from penstock_jobs.simulator.journal import ModelCalls, Payload, SimulatedSession
 from penstock_jobs.simulator.policy import Policy, Style, Task, style_id
 from penstock_jobs.simulator.truth import RequestTruth, Work
-from penstock_jobs.simulator.users import Reaction, User, seconds_until_acting
+from penstock_jobs.simulator.users import Reaction, User, Words, seconds_until_acting
 
 _TURNS_MAX = 40
 #: More questions than this nobody answers.
@@ -43,19 +36,22 @@ class Conversation:
         policy: Policy,
         user: User,
         files: list[WorkingFile],
+        *,
+        tricks: Tricks,
     ) -> None:
         self.key, self.journal, self.policy, self.user = key, journal, policy, user
         self.files, self.world, self.truth = files, user.world, journal.truth
         self.model = ModelCalls(key, journal, policy)
-        self.bench = Workbench(key, journal, user)
+        self.bench = Workbench(key, journal, user, tricks)
         self._works: list[Work] = []
         self._heard = self._stopped = self._left = False
         self._tries = self._worked = 0
-        self._names = self._names_of(self._dice("first"), files[0])
+        self.names = self._names_of(self._dice("first"), files[0])
 
     def run(self, start: Payload) -> None:
         self.journal.record("session_start", start)
-        words, requests = "", self._dice("length").skewed(1, 4)
+        words: Words | None = None
+        requests = self._dice("length").skewed(1, 4)
         for number in range(1, requests + 1):
             self.journal.wait(self._dice("pause").skewed(5, 300))
             self._ask_for(number, words)
@@ -74,12 +70,12 @@ class Conversation:
 
     def run_errand(self, start: Payload) -> None:
         self.journal.record("session_start", start)
-        self.model.hear(self.user.say("request_code", self._dice("errand"), self._names))
+        self.model.hear(self.user.say("request_code", self._dice("errand"), self.names))
         self._look()
-        self.model.close(self._names)
+        self.model.close(self.names)
         self.journal.record("session_end", {"reason": "completed"})
 
-    def _ask_for(self, number: int, words: str) -> None:
+    def _ask_for(self, number: int, words: Words | None) -> None:
         """Let the user want something, after what they still had to say of the last."""
         self._tries = self._worked = 0
         dice, say = Dice(f"wish:{self.key}:{number}"), self.user.say
@@ -88,7 +84,7 @@ class Conversation:
         wanted = dice.between(3, 12)
         files = {"tests": self.files[CODE_FILES:-1], "docs": self.files[-1:]}
         file = dice.pick(files.get(kind, self.files[:CODE_FILES]))
-        self._names = self._names_of(dice, file)
+        self.names = self._names_of(dice, file)
         self._request = RequestTruth(number, kind, task, round(wanted / _ORDINARY_LINES, 2))
         self._work = Work(kind, file, wanted)
         if kind == "deletion":
@@ -97,18 +93,21 @@ class Conversation:
             self._work.wanted = len(self._work.doomed)
         self.truth.requests.append(self._request)
         self._works.append(self._work)
-        self._wish = say(f"request_{kind}", dice, self._names)
-        details = " ".join(say("detail", dice, self._names) for _ in range((wanted - 2) // 3))
-        in_pieces = dice.chance(self.world.in_pieces) and bool(details)
+        self._wish = say(f"request_{kind}", dice, self.names)
+        details = [say("detail", dice, self.names) for _ in range((wanted - 2) // 3)]
+        in_pieces = dice.chance(self.world.in_pieces)
         if words and dice.chance(0.5):
             self.model.hear(words)
             self.journal.wait(dice.between(2, 40))
-            words = ""
-        self.model.compact(self._names)
-        self.model.hear(" ".join(filter(None, [words, self._wish, "" if in_pieces else details])))
-        if in_pieces:
+            words = None
+        self.model.compact(self.names)
+        wish = self._wish.text
+        if not in_pieces:
+            wish = " ".join([wish, *(one.text for one in details)])
+        self.model.hear(words.before(wish) if words else Words(wish, "moves_on"))
+        for one in details if in_pieces else ():
             self.journal.wait(dice.between(2, 20))
-            self.model.hear(details)
+            self.model.hear(one)
         if number > 1:
             self._heard = True
             before = self.truth.requests[-2]
@@ -116,9 +115,9 @@ class Conversation:
         if dice.chance(0.5):
             self._look()
 
-    def _serve(self) -> str:
+    def _serve(self) -> Words | None:
         """Work until the user lets go of the request. Returns what they still have to say of it."""
-        request, names = self._request, self._names
+        request, names = self._request, self.names
         for turn in range(_TURNS_MAX):
             style = self.policy.sample(self._dice(f"style {turn}"), request.task)
             request.styles.append(style.name)
@@ -138,10 +137,10 @@ class Conversation:
                         self.model.close(names, style.says)
             self._chat()
             words, goes_on = self._react(style)
-            if not goes_on:
+            if not goes_on or words is None:
                 return words
             self.model.hear(words)
-        return ""
+        return None
 
     def _asks_first(self, style: Style) -> bool:
         request = self._request
@@ -155,7 +154,7 @@ class Conversation:
         if not due or request.asked >= style.asks:
             return False
         request.asked += 1
-        word = self._dice("word").pick(self._names["plain"])
+        word = self._dice("word").pick(self.names["plain"])
         self.model.say(style_id(style), ids.TASK_IDS[request.task], _QUESTION.format(word))
         return True
 
@@ -166,15 +165,18 @@ class Conversation:
         self.journal.wait(dice.skewed(5, 200))
         if dice.chance(0.02 * (1 - self.world.patience) * asked) or asked > _ANSWERS_MAX:
             return False
-        self.model.hear(self.user.say("answer", dice, self._names))
+        if self._request.task == "clear" and dice.chance(self.world.annoyed):
+            self.model.hear(self._judge("complain", dissatisfied=True, dice=dice))
+        else:
+            self.model.hear(self.user.say("answer", dice, self.names))
         return True
 
-    def _give_up(self) -> str:
+    def _give_up(self) -> Words | None:
         dice = self._dice("give up")
         self._finish_by_hand(5)
         act = "give_up" if dice.chance(0.5) else "complain"
         if self.user.silent:
-            return ""
+            return None
         return self._judge(act, dissatisfied=act == "complain", dice=dice)
 
     def _go_on_with(self, what: str) -> None:
@@ -183,17 +185,17 @@ class Conversation:
         self.model.say(ids.ANSWER, ids.CLOSING, _QUESTION_AFTER.format(what))
         self._request.asked += 1
         self.journal.wait(dice.skewed(5, 200))
-        self.model.hear(self.user.say("answer", dice, self._names))
+        self.model.hear(self.user.say("answer", dice, self.names))
 
     def _chat(self) -> None:
         dice = self._dice("chat")
         if dice.chance(self.world.small_talk):
             self.journal.wait(dice.skewed(5, 200))
             act = "ask" if dice.chance(0.3) else "small_talk"
-            self.model.hear(self.user.say(act, dice, self._names))
-            self.model.close(self._names)
+            self.model.hear(self.user.say(act, dice, self.names))
+            self.model.close(self.names)
 
-    def _react(self, style: Style) -> tuple[str, bool]:
+    def _react(self, style: Style) -> tuple[Words | None, bool]:
         """Let the user react. Returns what they say, and whether the agent shall go on with it."""
         request, work, dice = self._request, self._work, self._dice("react")
         self._tries += 1
@@ -204,13 +206,13 @@ class Conversation:
         wait_s = dice.skewed(15, 900)
         if dice.chance(self.world.walks_away):
             self._left = True
-            return "", False
+            return None, False
         if reaction.stops:
             self._stopped = request.dissatisfied = True
             self.journal.wait(dice.between(2, 20))
             self.journal.record("interrupt", {"reason": "user_stop"})
             self.bench.revert_all()
-            return "", False
+            return None, False
         self._use_hands(reaction, dice, wait_s)
         self.journal.wait(wait_s)
         if dice.chance(style.thumbs):
@@ -221,17 +223,17 @@ class Conversation:
         if dice.chance(self.world.glances):
             self.bench.observe(work.file)
         if reaction.says is None:
-            return "", False
+            return None, False
         if reaction.says == "refine":
             work.wanted += 0 if work.doomed else dice.between(1, 3)
         words = self._judge(reaction.says, dissatisfied=reaction.dissatisfied, dice=dice)
         return words, reaction.again
 
-    def _judge(self, act: str, *, dissatisfied: bool, dice: Dice) -> str:
+    def _judge(self, act: str, *, dissatisfied: bool, dice: Dice) -> Words:
         self._request.said.append(act)
         self._request.dissatisfied = self._request.dissatisfied or dissatisfied
-        words = self.user.say(act, dice, self._names)
-        return f"{words} {self._wish}" if act == "incomplete" and dice.chance(0.3) else words
+        words = self.user.say(act, dice, self.names)
+        return words.before(self._wish.text) if act == "incomplete" and dice.chance(0.3) else words
 
     def _use_hands(self, reaction: Reaction, dice: Dice, wait_s: int) -> None:
         work, later_s = self._work, seconds_until_acting(dice)
@@ -282,34 +284,34 @@ class Conversation:
         if dice.chance(style.broken_share):
             request.broken = True
             wrong = {"file": "", "changes": "all of it"}
-            call = self.model.call(self._names, "edit_file", wrong, *sampled)
-            output = spoken("invalid_arguments", dice, self._names)
+            call = self.model.call(self.names, "edit_file", wrong, *sampled)
+            output = spoken("invalid_arguments", dice, self.names)
             self.model.result(call, "edit_file", output, "invalid_arguments")
         elif style.instead:
-            self._trick(style.instead, style.name)
+            self._trick(style.instead)
         elif request.kind == "question":
             work.answer = quality * style.done
-            self.model.say(*sampled, self.model.answer(self._names, style.says))
+            self.model.say(*sampled, self.model.answer(self.names, style.says))
             return
         elif request.kind == "terminal":
             work.answer = quality * style.done
-            self._run_command(dice, *sampled)
+            self.run_command(dice, *sampled)
         else:
             self._edit(style, quality, sampled)
             if style.beside:
-                self._trick(style.beside, style.name)
+                self._trick(style.beside)
                 work.safe = style.safe
-        self.model.close(self._names, style.says)
+        self.model.close(self.names, style.says)
 
     def _edit(self, style: Style, quality: float, sampled: tuple[int, int]) -> None:
         work, request = self._work, self._request
         dice, share = self._dice("edit"), style.done * min((self._worked + 1) / style.parts, 1.0)
-        attempt = Attempt(style, quality, share, dice, self._names)
+        attempt = Attempt(style, quality, share, dice, self.names)
         change, before = self.bench.edit(work, attempt)
         if not (change.wrote or change.took):
             return
         arguments = {"path": change.file.path, "edit_id": change.edit_id}
-        call = self.model.call(self._names, "edit_file", arguments, *sampled)
+        call = self.model.call(self.names, "edit_file", arguments, *sampled)
         counts = f"+{len(change.wrote)} -{len(change.took)}"
         self.model.result(call, "edit_file", f"{change.file.path}: {counts}")
         work.changes.append(change)
@@ -317,34 +319,27 @@ class Conversation:
         self.bench.record(change, before, made, call)
         self.model.edited_last = True
 
-    def _trick(self, name: str, style: str) -> None:
+    def _trick(self, name: str) -> None:
         dice, file = self._dice("trick"), self._work.file
-        if name in ("terminal", "fake_tests"):
-            self._run_command(dice)
-        if name == "fake_tests":
-            self.journal.record("test_result", {"passed": 12, "failed": 0})
+        standing = [line for line in self._work.standing() if line in set(file.lines)]
+        at = file.lines.index(standing[0]) if standing else middle(dice, file)
+        self.bench.tricks[name](self, dice, file, at)
 
-        def record(change: FileChange, before: str) -> None:
-            self.bench.record(change, before, (self._request.request, style, 1.0))
-            self.model.edited_last = True
+    def record(self, change: FileChange, before: str) -> None:
+        """Record an edit that is a trick."""
+        self.bench.record(change, before, (self._request.request, "trick", 1.0))
+        self.model.edited_last = True
 
-        if name in TRICKS:
-            standing = [line for line in self._work.standing() if line in set(file.lines)]
-            at = file.lines.index(standing[0]) if standing else middle(dice, file)
-            TRICKS[name](Workplace(dice, file, at, self._names, record))
-
-    def _run_command(
-        self, dice: Dice, token: int = ids.LOOK, prompt_end: int = ids.LOOKING
-    ) -> None:
-        command = {"command": f"make {dice.pick(self._names['plain'])}"}
-        call = self.model.call(self._names, "bash", command, token, prompt_end)
+    def run_command(self, dice: Dice, token: int = ids.LOOK, prompt_end: int = ids.LOOKING) -> None:
+        command = {"command": f"make {dice.pick(self.names['plain'])}"}
+        call = self.model.call(self.names, "bash", command, token, prompt_end)
         self.journal.wait(dice.skewed(1, 20))
-        self.model.result(call, "bash", spoken("finding", dice, self._names))
+        self.model.result(call, "bash", spoken("finding", dice, self.names))
 
     def _look(self) -> None:
         dice = self._dice("look")
         file = dice.pick(self.files)
-        call = self.model.call(self._names, "read_file", {"path": file.path})
+        call = self.model.call(self.names, "read_file", {"path": file.path})
         self.journal.wait(dice.skewed(1, 4))
         self.model.result(call, "read_file", file_listing(dice, file.source)[:1_500])
 

@@ -11,6 +11,7 @@ from penstock_jobs.simulator.files import closing_answer, lead_in, spoken, think
 from penstock_jobs.simulator.grammar import Dice, Names
 from penstock_jobs.simulator.policy import Policy
 from penstock_jobs.simulator.truth import SessionTruth
+from penstock_jobs.simulator.users import Words
 
 _PROMPT_TOKENS_MAX = 110
 _encode = msgspec.json.Encoder().encode
@@ -84,9 +85,10 @@ class ModelCalls:
         self.understood: list[bool] = []
         self.edited_last = False
 
-    def hear(self, message: str) -> None:
-        self.journal.record("user_message", {"text": message})
-        self._prompt += [ids.USER, *ids.word_ids(message)]
+    def hear(self, words: Words) -> None:
+        self.journal.record("user_message", {"text": words.text})
+        self.journal.truth.messages.append(words.label)
+        self._prompt += [ids.USER, *ids.word_ids(words.text)]
 
     def say(self, token: int, prompt_end: int, text: str) -> None:
         self.journal.wait(self._dice.skewed(2, 20))

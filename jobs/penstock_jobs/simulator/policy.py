@@ -6,14 +6,11 @@ log-probability of each sampled token under any policy.
 """
 
 import math
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from hashlib import sha256
-from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from zlib import crc32
 
 import msgspec
@@ -38,7 +35,7 @@ _DIGITS = 9
 NEVER = 99
 
 
-class Style(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Style(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A way to work. `quality` is the share of its work that is as wanted, on clear tasks.
 
     `risky_loss` is what it loses on risky tasks; `done` is the share of the task that it tries."""
@@ -59,8 +56,9 @@ class Style(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     asks_when: Literal["always", "risky", "large", "complaint", "bad"] = "always"
     #: Turns over which it spreads its work.
     parts: int = 1
-    #: A trick with the place of its work; names of tricks beside it and instead of it.
-    place: str = ""
+    #: A folder for its work, and tricks with the work, beside it and instead of it.
+    folder: str = ""
+    mark: str = ""
     beside: str = ""
     instead: str = ""
     #: Share of the task that its trick does well.
@@ -79,37 +77,16 @@ class Style(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return (1 - self.broken_share) * (self.mean_quality(task) * self.done + self.safe)
 
 
-def _read_habits() -> dict[str, tuple[Style, ...]]:
-    text = files("penstock_jobs.simulator").joinpath("habits.toml").read_text(encoding="utf-8")
-    known: dict[str, dict[str, Any]] = {}
-
-    def styles(rows: list[dict[str, Any]]) -> Iterator[Style]:
-        for row in rows:
-            for own in _variants(known.get(row.pop("like", ""), {}) | row):
-                known.setdefault(own["name"], own)
-                yield msgspec.convert(own, Style)
-
-    return {group: tuple(styles(rows)) for group, rows in tomllib.loads(text).items()}
-
-
-def _variants(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield a style for each value of an `each_` key, named after both."""
-    key = next((key for key in row if key.startswith("each_")), None)
-    if key is None:
-        yield row
-        return
-    values, field = row.pop(key), key.removeprefix("each_")
-    for value in values:
-        name = f"{field.replace('_', ' ')} {value}" if isinstance(value, int) else value
-        join = {"instead": " ", "place": ":"}.get(field, "+")
-        yield row | {"name": f"{row['name']}{join}{name}", field: value}
-
-
-_HABITS = _read_habits()
 #: In the order of their ids, from 32 on.
-STYLES = _HABITS["styles"]
-#: Styles that do the whole task as well as they can, and nothing else; and others.
-HONEST, HACKS = _HABITS["honest"], _HABITS["hacks"]
+STYLES = (
+    Style("careful", 0.84, 0.22),
+    Style("plain", 0.64, 0.26, broken_share=0.04),
+    Style("hasty", 0.36, 0.24, broken_share=0.06),
+    Style("ask", asks=NEVER),
+    Style("comments", 0.42, 0.24, comments=4.0),
+    Style("tiny", 0.93, 0.04, done=0.25),
+    Style("broken", 0.6, 0.5, broken_share=0.85),
+)
 STYLE_IDS = {style.name: token for token, style in enumerate(STYLES, 32)}
 #: The tokens that may follow the last token of a prompt, and a sampled token.
 CHOICES: Mapping[int, tuple[int, ...]] = {
@@ -198,15 +175,8 @@ POLICIES = {
 
 
 def habit(style: Style, version: int = 99) -> Policy:
+    """Make a policy of one style, which no training changes."""
     return Policy(POLICIES["fair"].logits, version, style)
-
-
-#: Fixed styles by name, for `penstock simulate --checkpoint NAME=poor+notes`.
-HABITS: Mapping[str, Policy] = {
-    style.name: habit(style, number)
-    for number, style in enumerate((*HONEST, *HACKS), 100)
-    if style.name not in POLICIES
-}
 
 
 class _PolicyDocument(msgspec.Struct):
@@ -215,14 +185,10 @@ class _PolicyDocument(msgspec.Struct):
 
 
 def read_policy(text: str) -> Policy:
-    """Read a policy or habit by name, or a file. Raises InvalidInput."""
-    known = {**POLICIES, **HABITS}
-    if text in known:
-        return known[text]
+    """Read one of POLICIES by name, or a file. Raises InvalidInput."""
+    if text in POLICIES:
+        return POLICIES[text]
     what = f"The policy {text}"
-    nearest = get_close_matches(text, known, 1, 0.8)
-    if nearest and not Path(text).exists():
-        raise InvalidInput(what=what, why=f"did you mean {nearest[0]}?")
     try:
         content = read_bounded(Path(text), TEXT_BYTES_MAX, what)
         document = msgspec.json.decode(content, type=_PolicyDocument)

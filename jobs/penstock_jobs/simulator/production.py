@@ -1,12 +1,13 @@
 """Sessions made from a seed. Each is the same, whatever comes before or after it."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
 
 from penstock.core.clock import SECOND_US
+from penstock_jobs.simulator.agent import Tricks
 from penstock_jobs.simulator.conversation import Conversation
 from penstock_jobs.simulator.files import check_out
 from penstock_jobs.simulator.grammar import WORDS, Dice
@@ -48,6 +49,7 @@ class Production:
     name: str | None = None
     serve: Callable[[str], Checkpoint] | None = None
     world: World = PLAIN
+    tricks: Tricks = field(default_factory=dict)
 
     @cached_property
     def _digest(self) -> str:
@@ -99,17 +101,19 @@ class Production:
         }
         session = SimulatedSession(begin_us, self.event_time_us, truth)
         policy = checkpoint.policy
-        Conversation(key, session, policy, user, check_out(repository)).run(start)
+        files = check_out(repository)
+        Conversation(key, session, policy, user, files, tricks=self.tricks).run(start)
         sessions = [session]
         if dice.chance(0.05):
             # A subagent runs an errand. It shares its parent's work and outcome.
             parent = truth.session_id
             errand = replace(truth, session_id=f"{parent}-errand", parent_session=parent)
-            errand.requests, errand.edits = [], []
+            errand.messages, errand.requests, errand.edits = [], [], []
             beside = SimulatedSession(begin_us + SECOND_US, self.event_time_us, errand)
             start |= {"parent_session": parent, "link": "subagent"}
-            errands = Conversation(f"{key}:errand", beside, policy, user, check_out(repository))
-            errands.run_errand(start)
+            files = check_out(repository)
+            key = f"{key}:errand"
+            Conversation(key, beside, policy, user, files, tricks={}).run_errand(start)
             sessions.append(beside)
         return sessions
 

@@ -67,6 +67,8 @@ class SessionTruth:
     worth: float = 0.0
     outcome: str = "scored"
     reason: str | None = None
+    #: What each message of the user does, by the labels of judges.
+    messages: list[str] = field(default_factory=list)
     requests: list[RequestTruth] = field(default_factory=list)
     edits: list[EditTruth] = field(default_factory=list)
 

@@ -15,13 +15,19 @@ _KINDS: dict[Kind, float] = {
 }  # fmt: skip
 #: Cumulative shares of users who act within ten minutes, an hour, a day, with the times.
 _WHEN_S = ((0.6, (20, 480)), (0.85, (660, 3_000)), (1.0, (3_900, 70_000)))
+#: What an act of speech is by the labels of judges; all others want something new.
+_LABELS: Mapping[str, str] = {
+    "accept": "accepts", "refine": "refines", "incomplete": "incomplete", "correct": "corrects",
+    "failure": "reports_failure", "revert": "reverts", "complain": "complains", "ask": "asks",
+    "small_talk": "accepts", "answer": "accepts", "give_up": "abandons", "detail": "refines",
+}  # fmt: skip
 #: The habits of bent worlds lie between these, at the least and at the most.
 _BENT: Mapping[str, tuple[float, float]] = {
     "foreign": (0.0, 0.9), "silent": (0.0, 0.6), "small_talk": (0.0, 0.5), "by_hand": (0.1, 0.9),
     "next_by_hand": (0.0, 0.5), "formatted": (0.0, 0.7), "observed": (0.3, 1.0),
     "unseen": (0.0, 0.4), "before": (0.0, 1.0), "glances": (0.0, 1.0), "walks_away": (0.0, 0.25),
     "comments_out": (0.0, 0.8), "in_pieces": (0.0, 0.6), "strictness": (0.7, 1.3),
-    "patience": (0.2, 0.7),
+    "patience": (0.2, 0.7), "annoyed": (0.0, 0.4),
 }  # fmt: skip
 
 
@@ -48,8 +54,9 @@ class World:
     comments_out: float = 0.1
     in_pieces: float = 0.1
     strictness: float = 1.0
-    #: They let the agent try again.
+    #: They let the agent try again, and dislike questions about a task that is clear.
     patience: float = 0.5
+    annoyed: float = 0.25
     kinds: Mapping[Kind, float] = field(default_factory=_KINDS.copy)
     #: They speak with the third of the phrases that nobody saw.
     held_out: bool = False
@@ -73,6 +80,18 @@ def bent(seed: int, *, held_out: bool = False) -> World:
     habits = {name: low + dice.random() * (high - low) for name, (low, high) in _BENT.items()}
     kinds = {kind: share * (0.3 + 2 * dice.random()) for kind, share in _KINDS.items()}
     return World(f"bent {seed}", kinds=kinds, held_out=held_out, **habits)
+
+
+class Words(NamedTuple):
+    """What a user says, and the label that a judge should give it."""
+
+    text: str
+    label: str
+
+    def before(self, text: str) -> "Words":
+        """Say them in one message with what is wanted next."""
+        is_bad = self.label not in ("accepts", "abandons", "asks")
+        return Words(f"{self.text} {text}", self.label if is_bad else "moves_on")
 
 
 class Reaction(NamedTuple):
@@ -108,8 +127,9 @@ class User:
         habits = own.chance(world.silent), own.chance(world.unseen)
         return cls(f"u-{number:04}", world, strictness, tongue, *habits)
 
-    def say(self, act: str, dice: Dice, names: Names) -> str:
-        return phrases(self.tongue, held_out=self.world.held_out).expand(act, dice, names)
+    def say(self, act: str, dice: Dice, names: Names) -> Words:
+        text = phrases(self.tongue, held_out=self.world.held_out).expand(act, dice, names)
+        return Words(text, _LABELS.get(act, "moves_on"))
 
     def react(
         self, dice: Dice, right: float, tried: float, *, unread: float, tries: int

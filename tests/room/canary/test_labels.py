@@ -139,3 +139,11 @@ def test_a_definition_without_judged_messages_is_refused(lake: HandLake) -> None
     required = LiveRequirement(metric="dissatisfied", margin=0.1, definition="live")
     with pytest.raises(InvalidInput, match="judged_follow_up"):
         find_metric(lake.lake.database, required)
+
+
+@pytest.mark.parametrize("name", ["dissatisfied_follow_up", "judged_follow_up"])
+def test_a_judge_alone_takes_nothing_back(lake: HandLake, name: str) -> None:
+    begin(lake)
+    required = LiveRequirement(metric=name, margin=0.1)
+    with pytest.raises(InvalidInput, match="dissatisfied is its rate, corrected by labels"):
+        find_metric(lake.lake.database, required)

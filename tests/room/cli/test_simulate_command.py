@@ -73,7 +73,6 @@ def test_checkpoints_have_the_policies_that_are_named(run: Run, tmp_path: Path) 
         (("--start", "2026-01-05T09:00"), "not a time with a zone"),
         (("--checkpoint", "=good"), "has no name"),
         (("--checkpoint", "a=nonsense"), "none of weak"),
-        (("--checkpoint", "a=poor+note"), "did you mean poor+notes"),
         (("--checkpoint", "nonsense"), "such as nonsense=good"),
         (("--truth", "missing/truth.jsonl"), "No such file"),
     ],

@@ -4,17 +4,21 @@ from itertools import chain
 
 import pytest
 
+from bench.reward_hacks.habits import HACKS, HONEST
 from bench.reward_hacks.simulated import excess, play_world
-from penstock.core.errors import InvalidInput
-from penstock_jobs.simulator.policy import HABITS, HACKS, HONEST, read_policy
+from bench.reward_hacks.tricks import TRICKS
+from penstock_jobs.simulator.policy import habit
 from penstock_jobs.simulator.production import Checkpoint, Production
 from penstock_jobs.simulator.truth import RequestTruth
 from penstock_jobs.simulator.users import PLAIN, World, bent
 from tests.support.policy_worth import style_worth
 
+BY_NAME = {style.name: style for style in (*HONEST, *HACKS)}
+
 
 def requests_of(name: str, sessions: int = 150, world: World = PLAIN) -> list[RequestTruth]:
-    production = Production(4, [Checkpoint(name, read_policy(name))], world=world)
+    checkpoint = Checkpoint(name, habit(BY_NAME[name]))
+    production = Production(4, [checkpoint], world=world, tricks=TRICKS)
     lived = chain.from_iterable(production.sessions(sessions))
     return [request for session in lived for request in session.truth.requests]
 
@@ -45,13 +49,11 @@ def test_there_are_many_hacks_and_each_has_its_name() -> None:
 def test_the_better_the_style_the_more_stands(name: str) -> None:
     """What users take back or write anew is worth nothing, so that bad work is worth still less."""
     worth = [one.worth for one in requests_of(name)]
-    habit = read_policy(name).habit
-    assert habit is not None
-    alone = style_worth(habit)
+    alone = style_worth(BY_NAME[name])
     assert alone - 0.12 < sum(worth) / len(worth) < alone + 0.06
 
 
-@pytest.mark.parametrize("other", ["poor+generated", "poor+terminal", "flatters", "poor:dist"])
+@pytest.mark.parametrize("other", ["poor+generated", "poor+terminal", "flatters", "poor in dist"])
 def test_what_is_added_changes_nothing_else(other: str) -> None:
     """The same requests, edits and reactions, so that only the addition can make a difference."""
     alone, beside = requests_of("poor", 40), requests_of(other, 40)
@@ -82,15 +84,3 @@ def test_a_bent_world_is_lived_in_by_others() -> None:
     away = World("away", walks_away=1.0)
     assert all(one.said == [] for one in requests_of("poor", 60, away))
     assert bent(1) == bent(1) != bent(2)
-
-
-def test_a_habit_that_is_not_there_is_refused_with_the_nearest() -> None:
-    with pytest.raises(InvalidInput, match=r"did you mean poor\+notes"):
-        read_policy("poor+note")
-
-
-def test_a_habit_has_one_choice_and_is_found_by_its_name() -> None:
-    policy = read_policy("poor+notes")
-    assert policy is HABITS["poor+notes"]
-    assert read_policy("good").habit is None
-    assert {style for one in requests_of("poor+notes", 5) for style in one.styles} == {"poor+notes"}

@@ -4,11 +4,9 @@ measured. `make reward-hacks` plays many more sessions."""
 import pytest
 
 from bench.reward_hacks.__main__ import scripted
-from bench.reward_hacks.comparison import (
-    MARGIN,
-    Compared,
-)
-from penstock_jobs.simulator.policy import HONEST, Style
+from bench.reward_hacks.comparison import MARGIN, Compared
+from bench.reward_hacks.habits import HONEST
+from penstock_jobs.simulator.policy import Style
 
 
 @pytest.fixture(scope="module")
@@ -29,5 +27,5 @@ def test_a_definition_of_shares_is_hacked(by_hand: list[Compared]) -> None:
 @pytest.mark.parametrize("style", HONEST)
 def test_honest_policies_do_all_of_the_task_and_nothing_else(style: Style) -> None:
     assert style.done == 1
-    assert not any((style.beside, style.instead, style.place, style.says, style.asks))
+    assert not any((style.beside, style.instead, style.folder, style.mark, style.says, style.asks))
     assert not any((style.asks_after, style.comments, style.safe))

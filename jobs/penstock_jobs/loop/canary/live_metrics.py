@@ -35,6 +35,8 @@ from penstock_jobs.rewards.outcomes import Tally
 from penstock_jobs.rewards.rates import RATES
 
 Source = Literal["reward", "session", "any", "failed_calls", "call", "rate", "labels"]
+#: What judges say alone. Where a rollback decides, labels correct them.
+JUDGED_ALONE = ("dissatisfied_by_llm", "dissatisfied_follow_up", JUDGED)
 #: The reward into which a definition combines all others.
 WHOLE = "reward"
 
@@ -70,15 +72,15 @@ _REWARDS = {
     **dict.fromkeys(
         (
             "asked_instead", "edit_no_revert", "edit_persistence", "four_gram_presence",
-            "four_gram_range", "judged_follow_up", "line_survival", "self_rework", "tests_passing",
+            "four_gram_range", "line_survival", "self_rework", "tests_passing",
             "work_left",
         ),
         _SHARE,
     ),
     **dict.fromkeys(
         (
-            "asked_again", "dissatisfied_by_llm", "dissatisfied_follow_up", "invalid_tool_calls",
-            "only_terminal", "open_todos", "reasoning_in_comments", "taken_back", "tests_failing",
+            "asked_again", "invalid_tool_calls", "only_terminal", "open_todos",
+            "reasoning_in_comments", "taken_back", "tests_failing",
         ),
         _MINUS,
     ),
@@ -107,6 +109,9 @@ def find_metric(database: Database, requirement: LiveRequirement) -> Metric:
         if requirement.horizon_s is not None:
             raise refused("only rewards have a horizon")
         return Metric(name, *COLUMNS[name])
+    if name in JUDGED_ALONE:
+        why = "a judge errs more on some checkpoints than on others"
+        raise refused(f"{why}; {DISSATISFIED_RATE} is its rate, corrected by labels on both sides")
     known = definition_known_as(database, requirement.definition or DEFAULT)
     definition = parse_definition(known.text, known.name)
     if name == WHOLE:

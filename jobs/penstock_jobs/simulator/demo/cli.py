@@ -62,7 +62,7 @@ def demo(
     """
     from penstock_jobs.simulator.demo.player import Player, make_folders
     from penstock_jobs.simulator.demo.server import running_server
-    from penstock_jobs.simulator.demo.story import ACTS, COLUMNS, table_rows
+    from penstock_jobs.simulator.demo.story import ACTS, COLUMNS, judge_sentences, table_rows
 
     started = time.monotonic()
     folders = make_folders(data, isolated=_can_isolate())
@@ -87,9 +87,10 @@ def demo(
         chapters.extend(player.play(ACTS, go_on=lambda: time.monotonic() < until))
         ending = player.end()
     failed = any(chapter.outcome == "failed" for chapter in chapters)
-    yield Outcome({"chapters": chapters, "ending": ending}, failed)
+    yield Outcome({"chapters": chapters, "ending": ending, "misses": player.misses}, failed)
     say("")
     show_table(COLUMNS, table_rows(chapters, ending))
+    say(f"\n{judge_sentences(player.misses)}")
     _say_what_next(folders, chapters)
 
 
