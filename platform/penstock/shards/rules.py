@@ -7,6 +7,7 @@ before.
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, get_args
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -216,6 +217,77 @@ def branch_numbers(rows: Rows) -> Broken:
         yield row, f"it is branch {index[row]} of {count[row]}"
 
 
+class _Pair(msgspec.Struct):
+    kind: str
+    prompt: int
+    chosen: list[Any]
+    rejected: list[Any]
+    files: list[str] = []
+
+
+_pairs_decoder = msgspec.json.Decoder(list[_Pair])
+
+
+def preferences(rows: Rows) -> Broken:
+    for row in np.flatnonzero(rows.present("preferences")).tolist():
+        pairs, messages = (rows.column(name)[row].as_py() for name in ("preferences", "messages"))
+        if why := _broken_pair(pairs, messages):
+            yield row, why
+            return
+
+
+def _broken_pair(preferences: str, messages: str) -> str | None:
+    try:
+        pairs, told = _pairs_decoder.decode(preferences), msgspec.json.decode(messages, type=list)
+    except msgspec.MsgspecError:
+        return "its preferences are no list of pairs of answers"
+    for pair in pairs:
+        if not 0 <= pair.prompt <= len(told) or pair.chosen == pair.rejected:
+            return "a pair of preferences has no place among the messages, or two equal answers"
+        if pair.kind != "edited":
+            continue
+        if told[pair.prompt : pair.prompt + 1] != pair.rejected:
+            return "what a user is said to have edited is not in the messages"
+        for part in _differing(pair.chosen, pair.rejected):
+            if not any(_holds_lines(file, part) for file in pair.files):
+                return "a chosen text is not whole lines of the file as the user left it"
+    return None
+
+
+def _differing(chosen: Any, rejected: Any) -> Iterator[Any]:
+    """Find the parts of an answer that differ from the other, in the arguments of calls too."""
+    if chosen == rejected:
+        return
+    if isinstance(chosen, list) and isinstance(rejected, list) and len(chosen) == len(rejected):
+        chosen, rejected = dict(enumerate(chosen)), dict(enumerate(rejected))
+    if isinstance(chosen, dict) and isinstance(rejected, dict) and chosen.keys() == rejected.keys():
+        for name, value in chosen.items():
+            decode = _decoded if name == "arguments" else lambda part: part
+            yield from _differing(decode(value), decode(rejected[name]))
+    else:
+        yield chosen
+
+
+def _decoded(text: Any) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError, TypeError):
+        return text
+
+
+def _holds_lines(file: str, part: Any) -> bool:
+    """Whether a text is whole lines of a file. The first may lack its indentation."""
+    body = part.removesuffix("\n") if isinstance(part, str) else ""
+    at = file.find(body) if body else -1
+    while at >= 0:
+        indentation = file[file.rfind("\n", 0, at) + 1 : at]
+        end = at + len(body)
+        if not indentation.strip(" \t") and file[end : end + 1] in ("", "\n"):
+            return True
+        at = file.find(body, at + 1)
+    return False
+
+
 def _equal(rows: Rows, name: str, word: str) -> np.ndarray:
     return np.asarray(pc.equal(rows.column(name), word).to_numpy(zero_copy_only=False))
 
@@ -224,5 +296,5 @@ SHAPES: tuple[Rule, ...] = (required, required_parts, lengths)
 RULES: tuple[Rule, ...] = (
     mask_values, n_trainable, something_trained, prompt_len, logprobs, token_ids, spans,
     mask_on_sampled, version_runs, temperature_runs, token_rewards, finite_numbers, known_words,
-    consent, branch_numbers,
+    consent, branch_numbers, preferences,
 )  # fmt: skip

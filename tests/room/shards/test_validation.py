@@ -1,5 +1,6 @@
 """Rows that keep the rules pass; each way to break one is found by that rule, and named."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,22 @@ def temperatures(*runs: tuple[int, float], stated: float | None = None) -> Chang
     return change
 
 
+def chosen(text: str, *, of: str = "a\n    run(b)\nc\n", **fields: object) -> Change:
+    """A pair of what an agent wrote in a call, and what a user left of it."""
+
+    def answer(text: str) -> Row:
+        call = {"arguments": json.dumps({"path": "p", "text": text})}
+        return {"role": "assistant", "tool_calls": [{"id": "t", "function": call}]}
+
+    def change(row: Row) -> None:
+        rejected = [answer("    subprocess.run([a, b], check=False)\n")]
+        pair = {"kind": "edited", "prompt": 0, "chosen": [answer(text)], "rejected": rejected}
+        row["messages"] = json.dumps(rejected)
+        row["preferences"] = json.dumps([pair | {"files": [of]} | fields])
+
+    return change
+
+
 # A row of 12 tokens: a prompt of 4, then the model, a tool, the model, of 4, 2 and 2.
 CORRUPTIONS: list[tuple[str, Change]] = [
     ("lengths", shorter("input_ids")),
@@ -162,6 +179,17 @@ CORRUPTIONS: list[tuple[str, Change]] = [
     ("consent", put("consent", "no_train")),
     ("branch_numbers", put("branch_index", 1)),
     ("branch_numbers", put("chain_pos", -1)),
+    ("preferences", chosen("    run(a,    subprocess.run([a, b], check=Fals=True)\n")),
+    ("preferences", chosen("    run(b)\nd\n")),
+    ("preferences", chosen("un(b)\nc")),
+    ("preferences", chosen("run(b")),
+    ("preferences", chosen("")),
+    ("preferences", chosen("run(b)", files=[])),
+    ("preferences", chosen("run(b)", prompt=2)),
+    ("preferences", chosen("run(b)", rejected=[])),
+    ("preferences", chosen("run(b)", chosen=[{"role": "assistant", "content": "run(b)"}])),
+    ("preferences", chosen("run(b)", kind="regenerated", chosen=[], rejected=[])),
+    ("preferences", put("preferences", '["edited"]')),
     ("order", put("group_id", "a")),
     ("siblings", put("rollout_id", "b-r0")),
     ("sample_unique", put("sample_id", "b-r0#0")),
@@ -177,6 +205,13 @@ def test_each_corruption_is_found_by_its_own_rule() -> None:
         assert (found["rule"], found["row"]) == (rule, 3), (number, found)
         assert found["sample"] == rows[3]["sample_id"]
         assert found["file"] == "part-00000.parquet"
+
+
+def test_lines_of_the_file_are_a_chosen_text_with_or_without_their_indentation() -> None:
+    for text in ("run(b)", "    run(b)", "run(b)\nc\n", "a\n    run(b)\nc"):
+        row = make_row("b")
+        chosen(text)(row)
+        check(table_of([row]))
 
 
 def test_every_rule_of_a_row_has_a_corruption() -> None:

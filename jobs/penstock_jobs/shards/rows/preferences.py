@@ -2,14 +2,16 @@
 
 docs/shards.md lists the kinds. An edit is corrected if others changed its text and left something
 in its place. Reverting it as a whole is no correction, nor is a rewrite by the agent, nor is text
-before or behind the edit.
+before or behind the edit. The chosen text is whole lines of the file as the user left it: a text
+put together from stretches of both would be code that nobody wrote.
 """
 
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from functools import cached_property
+from typing import Literal
 
 import msgspec
 import pyarrow as pa
@@ -17,7 +19,7 @@ from rapidfuzz.distance import Postfix, Prefix
 
 from penstock_jobs.rewards.bucket import ChainMember, EditParameters, Relations, as_bucket
 from penstock_jobs.rewards.definition import all_rewards, columns_of
-from penstock_jobs.rewards.texts.changes import ink
+from penstock_jobs.rewards.texts.changes import CompareCost, TooExpensive, align, ink
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState
 from penstock_jobs.rewards.texts.trail import TrackedEdit, ranges_now
 from penstock_jobs.shards.conversation.conversation import (
@@ -27,87 +29,108 @@ from penstock_jobs.shards.conversation.conversation import (
     is_cut_short,
     openai_message,
 )
-from penstock_jobs.shards.conversation.session_events import texts_within
+from penstock_jobs.shards.conversation.session_events import EventProblem, texts_within
 from penstock_jobs.shards.rows.token_credit import EditMark, call_of, credited_calls, edit_marks
 
 #: If a smaller share of the changed characters is left, the edit was taken back.
 _LEFT_MIN = 0.2
-
-
-class CorrectedRange(NamedTuple):
-    """A stretch of an edit's text that the user changed, and the text that they left."""
-
-    start: int
-    end: int
-    left: str
+#: Why an edit that the user changed is in no pair.
+CorrectionRefusal = Literal["changed_edit_not_in_call", "changed_edit_not_at_lines"]
 
 
 @dataclass(frozen=True)
 class Correction:
+    """An edit that the user changed, with its file right after it and as the user left it."""
+
     edit: EditMark
-    #: The new text of the edit: the whole file, or a region.
-    after: str
-    ranges: tuple[CorrectedRange, ...]
+    owner: int
+    made: FileState
+    left: FileState
+    #: From the first changed character to the last, in `made`.
+    changed: tuple[int, int]
 
-    @property
-    def written(self) -> str:
-        """Return lines from the first changed stretch to the last, as the agent wrote them."""
-        start, end = self._lines
-        return self.after[start:end]
-
-    @property
-    def left(self) -> str:
-        """Return the same lines as the user left them."""
-        return self._corrected(*self._lines)
-
-    @property
-    def _lines(self) -> tuple[int, int]:
-        first, last = self.ranges[0].start, self.ranges[-1].end
-        if not self.after.endswith("\n", 0, last):
-            last = self.after.find("\n", last) + 1 or len(self.after)
-        first = self.after.rfind("\n", 0, first) + 1
-        # Pure insertions or removals need the lines around them, or one side is empty.
-        while not (ink(self.after[first:last]) and ink(self._corrected(first, last))):
-            if (first, last) == (0, len(self.after)):
-                break
-            first = self.after.rfind("\n", 0, max(first - 1, 0)) + 1
-            last = self.after.find("\n", last) + 1 or len(self.after)
-        return first, last
-
-    def in_text(self, text: str) -> str | None:
-        """Apply the correction to a text; None if the changed text is not in it."""
-        if text and text.count(self.after) == 1:
-            return text.replace(self.after, self._corrected(0, len(self.after)))
-        if not text or self.after.count(text) != 1:
-            return None
-        start = self.after.index(text)
-        end = start + len(text)
-        if self.ranges[0].start < start or self.ranges[-1].end > end:
-            return None
-        return self._corrected(start, end)
-
-    def in_json(self, text: str) -> str | None:
-        """Apply the correction within JSON, without re-encoding the rest."""
-        try:
-            document = msgspec.json.decode(text)
-        except (msgspec.MsgspecError, RecursionError):
-            return None
-        for value in sorted(set(texts_within(document)), key=len, reverse=True):
-            corrected = self.in_text(value)
-            if corrected is None:
+    def in_message(self, message: ChatMessage) -> ChatMessage | CorrectionRefusal:
+        """Replace the edit's text, in the call that wrote it, by the lines that the user left."""
+        calls = [*message.tool_calls]
+        own = [at for at, call in enumerate(calls) if call.id == self.edit.call_id]
+        for number in own or range(len(calls)):
+            arguments = calls[number].arguments
+            places = ((text, self._place_of(text)) for text in _texts_of(arguments))
+            text, at = next((place for place in places if place[1] is not None), ("", None))
+            if at is None or (form := _only_form(text, arguments)) is None:
                 continue
-            for ascii_only in (False, True):
-                form = json.dumps(value, ensure_ascii=ascii_only)
-                if text.count(form) == 1:
-                    return text.replace(form, json.dumps(corrected, ensure_ascii=ascii_only))
-        return None
+            if (left := self._lines_in_place(text, at)) is None:
+                return "changed_edit_not_at_lines"
+            escaped = form.isascii() and not text.isascii()
+            arguments = arguments.replace(form, json.dumps(left, ensure_ascii=escaped))
+            calls[number] = replace(calls[number], arguments=arguments)
+            return replace(message, tool_calls=tuple(calls))
+        return "changed_edit_not_in_call"
 
-    def _corrected(self, start: int, end: int) -> str:
-        pieces, at = [], start
-        for stretch in self.ranges:
-            pieces += [self.after[at : stretch.start], stretch.left]
-            at = stretch.end
-        return "".join([*pieces, self.after[at:end]])
+    def _place_of(self, text: str) -> int | None:
+        """Find where in the file a text is that holds all changes."""
+        start, end = self.changed
+        body = text.removesuffix("\n")
+        # A newline behind it belongs to its last line.
+        at = self.made.text.find(body, max(end - len(body) - 1, 0), start + len(body))
+        return at if body and at >= 0 else None
+
+    def _lines_in_place(self, text: str, at: int) -> str | None:
+        """Return the lines that the user left in place of a text; None if it is cut in a line.
+
+        It may lack the indentation of its first line, as texts to be replaced often do."""
+        body, made = text.removesuffix("\n"), self.made.text
+        head = made[made.rfind("\n", 0, at) + 1 : at]
+        end = at + len(body)
+        if head.strip(" \t") or made[end : end + 1] not in ("", "\n"):
+            return None
+        first = made.count("\n", 0, at)
+        left = self._lines_left(first, first + body.count("\n") + 1)
+        if left is None or not left.startswith(head) or ink(left) in ("", ink(body)):
+            return None
+        return left.removeprefix(head) + text[len(body) :]
+
+    def _lines_left(self, first: int, last: int) -> str | None:
+        """Return what is between kept lines; None if a later edit of the agent is in it."""
+        kept = self._kept_lines
+        low = kept.get(first, kept.get(first - 1, -2) + 1)
+        high = kept[last - 1] + 1 if last - 1 in kept else kept.get(last, -1)
+        lines = _lines(self.left.text)
+        start = sum(len(line) + 1 for line in lines[: max(low, 0)])
+        left = "\n".join(lines[low:high])
+        later = any(run.owner > self.owner for run in self.left.cut(start, start + len(left)))
+        return None if low < 0 or low >= high or later or "\0" in left else left
+
+    @cached_property
+    def _kept_lines(self) -> dict[int, int]:
+        """Map lines of the file to where they are now, with the ends of a whole file."""
+        before, after = _lines(self.made.text), _lines(self.left.text)
+        try:
+            blocks = align(before, after, CompareCost(EditParameters().cells_max))
+        except TooExpensive:
+            return {}
+        kept = {i + number: j + number for i, j, n in blocks for number in range(n)}
+        whole = self.made.whole and self.left.whole
+        return kept | ({-1: -1, len(before): len(after)} if whole else {})
+
+
+def _lines(text: str) -> list[str]:
+    return text.removesuffix("\n").split("\n")
+
+
+def _texts_of(arguments: str) -> list[str]:
+    """Return the texts in the arguments of a call, the longest first."""
+    try:
+        document = msgspec.json.decode(arguments)
+    except (msgspec.MsgspecError, RecursionError):
+        return []
+    return sorted(set(texts_within(document)), key=len, reverse=True)
+
+
+def _only_form(text: str, arguments: str) -> str | None:
+    """Find how the text is written in JSON, so that the rest is not encoded again."""
+    forms = (json.dumps(text, ensure_ascii=ascii_only) for ascii_only in (True, False))
+    return next((form for form in forms if arguments.count(form) == 1), None)
 
 
 def find_corrections(
@@ -124,51 +147,38 @@ def find_corrections(
     found: defaultdict[str, list[Correction]] = defaultdict(list)
     for session, trail in bucket.trails(parameters).items():
         for edit in trail:
-            ranges = _corrected_ranges(edit)
             mark = marks.get((session, edit.target_id))
-            if ranges and mark is not None:
-                found[session].append(Correction(mark, edit.after, ranges))
+            if mark is not None and (correction := correction_of(edit, mark)) is not None:
+                found[session].append(correction)
     return dict(found)
 
 
-def _corrected_ranges(edit: TrackedEdit) -> tuple[CorrectedRange, ...]:
+def correction_of(edit: TrackedEdit, mark: EditMark) -> Correction | None:
+    """Find what the user made of an edit; None if it was left, taken back or only reformatted."""
     at_horizon = edit.horizon_states[0] if edit.horizon_states else None
     if edit.problem or edit.made is None or at_horizon is None or at_horizon.home is None:
-        return ()
+        return None
     if at_horizon.state != "scored" or at_horizon.reworked or edit.is_as_made(at_horizon):
-        return ()
+        return None
     if ranges_now(edit, at_horizon) == [changed.before for changed in edit.ranges]:
-        return ()  # it was put back
-    start = _start_of(edit, edit.made)
-    ranges, written, left_text = [], "", ""
+        return None  # it was put back
+    places, written, left_text = [], "", ""
     for number, changed in enumerate(edit.ranges):
         key = edit.owner, number
         made, now = edit.made.ranges.get(key), at_horizon.home.ranges.get(key)
         left = None if made is None or now is None else _left(edit, made, now, at_horizon.home)
-        if start is None or made is None or left is None:
-            return ()
+        if made is None or left is None:
+            return None
         if left != changed.after:
             written, left_text = written + changed.after, left_text + left
             head = Prefix.similarity(changed.after, left)
             tail = Postfix.similarity(changed.after[head:], left[head:])
-            place = made[0] - start + head, made[1] - start - tail
-            ranges.append(CorrectedRange(*place, left[head : len(left) - tail]))
+            places += [made[0] + head, made[1] - tail]
     taken_back = len(ink(left_text)) < _LEFT_MIN * len(ink(written))
-    return () if taken_back or ink(left_text) == ink(written) else tuple(ranges)
-
-
-def _start_of(edit: TrackedEdit, made: FileState) -> int | None:
-    """Find the start of the edit's text in the file."""
-    places = [
-        made.ranges[edit.owner, n]
-        for n in range(len(edit.ranges))
-        if (edit.owner, n) in made.ranges
-    ]
-    if not places:
+    if taken_back or ink(left_text) == ink(written):
         return None
-    first, last = min(places)[0], max(end for _, end in places)
-    start = made.text.find(edit.after, max(last - len(edit.after), 0), first + len(edit.after))
-    return None if start < 0 else start
+    changed_place = min(places), max(places)
+    return Correction(mark, edit.owner, edit.made, at_horizon.home, changed_place)
 
 
 def _left(
@@ -191,15 +201,14 @@ def _left(
     return home.text[start:end]
 
 
-PreferenceKind = Literal["edited", "edited_text", "regenerated"]
-
-
-class Preference(msgspec.Struct, frozen=True):
-    kind: PreferenceKind
+class Preference(msgspec.Struct, frozen=True, omit_defaults=True):
+    kind: Literal["edited", "regenerated"]
     #: The number of messages before it in the row.
     prompt: int
     chosen: list[OpenAiMessage]
     rejected: list[OpenAiMessage]
+    #: The files as the user left them, which hold what differs in `chosen` as whole lines.
+    files: list[str] = []
 
     def is_end_of(self, messages: Sequence[OpenAiMessage]) -> bool:
         """Whether the rejected answer is part of the row."""
@@ -224,6 +233,8 @@ class PreferenceFinder:
         marks = (message.regeneration for message in self._told)
         self._regenerations = sorted({mark for mark in marks if mark is not None})
         self._corrections: defaultdict[int, list[Correction]] = defaultdict(list)
+        #: Changed edits of trained calls that are in no pair.
+        self.problems: list[EventProblem] = []
         self._origin = origin
         calls = credited_calls(conversation) if corrections else ()
         for correction in corrections:
@@ -279,17 +290,17 @@ class PreferenceFinder:
     ) -> Iterator[Preference]:
         for call in sorted(self._corrections.keys() & places.keys()):
             corrections, place = self._corrections[call], places[call]
-            message = corrected = shown[place]
+            message, files = shown[place], list[str]()
             for correction in corrections:
-                corrected = _corrected(corrected, correction) or corrected
-            if corrected is not message:
-                sides = [openai_message(corrected)], [openai_message(message)]
-                yield Preference("edited", place, *sides)
-                continue
-            for correction in corrections:
-                texts = correction.left, correction.written
-                left, written = (OpenAiMessage("assistant", text) for text in texts)
-                yield Preference("edited_text", place, [left], [written])
+                corrected = correction.in_message(message)
+                if isinstance(corrected, str):
+                    mark = correction.edit
+                    self.problems.append(EventProblem(corrected, mark.seq, None, mark.call_id))
+                else:
+                    message, files = corrected, [*files, correction.left.text]
+            if files:
+                sides = [openai_message(message)], [openai_message(shown[place])]
+                yield Preference("edited", place, *sides, [*dict.fromkeys(files)])
 
 
 def _answer(told: Sequence[ChatMessage]) -> list[ChatMessage]:
@@ -314,15 +325,3 @@ def _pair(
     chosen, rejected = ([openai_message(message) for message in side] for side in (wanted, refused))
     if chosen != rejected:
         yield Preference("regenerated", place, chosen, rejected)
-
-
-def _corrected(message: ChatMessage, correction: Correction) -> ChatMessage | None:
-    """Apply a correction to a message, if it holds the edit's text."""
-    calls = []
-    for call in message.tool_calls:
-        arguments = correction.in_json(call.arguments)
-        calls.append(call if arguments is None else replace(call, arguments=arguments))
-    if calls != [*message.tool_calls]:
-        return replace(message, tool_calls=tuple(calls))
-    content = correction.in_text(message.content)
-    return None if content is None else replace(message, content=content)

@@ -181,7 +181,8 @@ class SampleRows:
             self.left_out.append(LeftOutBranches(session, "too_many_branches", len(fitting)))
             return
         trained = [call for _, branch in fitting for call in branch.calls]
-        texts = _RowTexts(conversation, PreferenceFinder(conversation, trained, *sources))
+        preferences = PreferenceFinder(conversation, trained, *sources)
+        texts = _RowTexts(conversation, preferences)
         sample_ids: dict[int, str] = {}
         for index, (number, branch) in enumerate(fitting):
             # The nearest ancestor branch that has a row.
@@ -204,6 +205,7 @@ class SampleRows:
                 }
             )
             self._branches.append(branch)
+        self.problems += [(session, problem) for problem in preferences.problems]
 
     def _branches_of(self, conversation: Conversation) -> list[Branch] | SampleRefusal:
         session, source = conversation.session_id, self._tokens.source
