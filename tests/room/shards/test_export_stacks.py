@@ -147,7 +147,7 @@ def assert_message_log(datum: Row, row: Row) -> None:
 
 def test_nemo_rl_ranks_the_answers_of_a_preference(tmp_path: Path) -> None:
     pair = {
-        "kind": "edited",
+        "kind": "regenerated",
         "prompt": 2,
         "chosen": [{"role": "assistant", "content": "better"}],
         "rejected": [{"role": "assistant", "content": "worse"}],
