@@ -226,6 +226,7 @@ CREATE TABLE erasure_session (
 	erasure VARCHAR(32) NOT NULL,
 	tenant VARCHAR(128) NOT NULL,
 	session_id VARCHAR(512) NOT NULL,
+	named_us BIGINT,
 	CONSTRAINT pk_erasure_session PRIMARY KEY (erasure, tenant, session_id)
 );
 CREATE TABLE follow_up_label (

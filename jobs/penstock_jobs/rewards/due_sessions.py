@@ -10,7 +10,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, bindparam
 
 from penstock.access.privacy.consents import DecidedSubject, decisions_after
-from penstock.access.privacy.orders import ErasureScope, find_sessions
+from penstock.access.privacy.orders import ErasureScope
+from penstock.access.privacy.reach import find_sessions
 from penstock.backends.database.engine import Database, insert_of, now_us
 from penstock.core.errors import InvalidInput
 from penstock.events.event import TS_MAX_US

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from penstock.access.privacy.orders import CONTENT, ErasedPart, ErasureOrder, ErasureStep
 from penstock.access.privacy.retention import RetentionCount, RetentionPart, RetentionScope
+from penstock.backends.database.engine import put_rows
 from penstock.lake.buckets import SessionId, of_sessions
 from penstock.lake.catalog import claim_files, withdraw_intents
 from penstock.lake.commits import next_snap
@@ -58,6 +59,11 @@ def _rewrite(order: ErasureOrder, row: sa.Row[Any]) -> int:
     chosen = order.chosen({SessionId(*key) for key in row_tuples(outcomes, *SessionId._fields)})
     if not chosen:
         return 0
+    # What is left of a session in part is computed again.
+    due = {"definition_version": row.definition_version, "due_at": 0, "computed_at": 0}
+    rest = [due | each._asdict() for each, named_us in chosen.items() if named_us is not None]
+    with order.lake.database.write() as connection:
+        put_rows(connection, reward_due, rest)
 
     def kept(rows: pa.Table) -> pa.ChunkedArray:
         return pc.invert(of_sessions(rows, chosen))

@@ -28,8 +28,8 @@ from penstock.access.privacy.orders import (
     ErasureOrder,
     ErasureScope,
     ErasureStep,
-    find_sessions,
 )
+from penstock.access.privacy.reach import find_sessions
 from penstock.access.privacy.tombstones import SESSION
 from penstock.backends.audit.entry import person_digest
 from penstock.backends.database.engine import clock_us, insert_new, now_us, portions
@@ -200,15 +200,14 @@ ENDPOINTS: Endpoints = [LIST_DECISIONS, DECIDE_CONSENT]
 
 def _erase_shards(order: ErasureOrder) -> Iterator[ErasedPart]:
     database, tenant = order.lake.database, order.scope.tenant
+    order.delete_rows(shard_left_out)
     for page in order.sessions():
         ids = [session.session_id for session in page]
-        with database.write() as connection:
-            for names in portions(ids):  # sessions that shards left out
-                named = shard_left_out.c.session_id.in_(names)
-                own = shard_left_out.c.tenant == tenant
-                connection.execute(sa.delete(shard_left_out).where(own, named))
+        named_us = {each.session_id: named or 0 for each, named in order.chosen(page).items()}
         for id_, suspected in shards_suspected(database, tenant, ids):
-            if held := sorted(held_sessions(order.lake, tenant, id_, suspected)):
+            made_at = _made_at(order, id_)  # one that is older than the name holds none of it
+            after = {session for session in suspected if named_us.get(session, 0) <= made_at}
+            if held := sorted(held_sessions(order.lake, tenant, id_, after)):
                 _mark(order, id_, held)
                 deleted = _delete_files(order, id_)
                 trained = learners(database, tenant, id_)
@@ -222,6 +221,12 @@ def _erase_shards(order: ErasureOrder) -> Iterator[ErasedPart]:
         left = list(connection.scalars(sa.select(shard.c.id).where(*there, shard.c.id.in_(marked))))
     for id_ in left:
         yield ErasedPart({"files of shards": _delete_files(order, id_)})
+
+
+def _made_at(order: ErasureOrder, id_: str) -> int:
+    mine = of_shard(shard, order.scope.tenant, id_)
+    with order.lake.database.read() as connection:
+        return int(connection.scalar(sa.select(shard.c.created_at).where(mine)) or 0)
 
 
 def _mark(order: ErasureOrder, id_: str, held: Sequence[str]) -> None:

@@ -63,6 +63,8 @@ erasure_session = Table(
     Column("erasure", String(32), primary_key=True),
     Column("tenant", String(128), primary_key=True),
     Column("session_id", String(512), primary_key=True),
+    #: Of a session of somebody else, when it named the erased first; null for a whole session.
+    Column("named_us", BigInteger),
 )
 
 #: Keyed digests of erased things, whose events are dropped before they are stored.

@@ -119,7 +119,7 @@ def _is_meant(order: ErasureOrder, raw: bytes, reason: str) -> bool:
     if any(name in raw or name.decode() in reason for name in names):
         return True
     sessions = [SessionId(scope.tenant, text) for text in _sessions_in(raw)]
-    return scope.kind != SESSION and bool(sessions and order.chosen(sessions))
+    return scope.kind != SESSION and None in order.chosen(sessions).values()
 
 
 def _sessions_in(raw: bytes) -> Iterator[str]:

@@ -307,6 +307,13 @@ def announce_files(
             connection.execute(insert, [{"name": name, **intent} for name in names])
 
 
+def writer_is_gone() -> sa.ColumnElement[bool]:
+    """Whether another writer has taken the partition of an intent over: nobody commits the file."""
+    mine = log_partition.c.partition == segment_intent.c.partition
+    epoch = sa.select(log_partition.c.epoch).where(mine).scalar_subquery()
+    return segment_intent.c.epoch < epoch
+
+
 def withdraw_intents(connection: Connection, names: Sequence[str]) -> bool:
     """Make the files the lake's. False if collection has claimed one: it may be gone."""
     mine = (segment_intent.c.name.in_(names), segment_intent.c.claimed_at.is_(None))

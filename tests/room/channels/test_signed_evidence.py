@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from penstock.backends.audit.chain import check_audit, record
 from penstock.backends.audit.entry import Deed
-from penstock.backends.audit.hash_chain import Chain, chain_head, sign_heads
+from penstock.backends.audit.hash_chain import Chain, chain_head
 from penstock.backends.database.engine import Database
 from penstock.core.endpoint import Caller
 from penstock.core.lake_keys import OLD_KEYS_SUFFIX, HeadKeys, SigningKey
@@ -37,6 +37,7 @@ from tests.support.channels.forged_evidence import (
     scored,
 )
 from tests.support.checkpoint_factory import TENANT, add, promote, set_policy
+from tests.support.commands import penstock
 from tests.support.lakes import open_by_hand
 
 JOURNAL = scope_of("two").chain
@@ -220,28 +221,42 @@ def test_a_chain_that_was_removed_whole_is_found_by_the_audit(database: Database
 # Keys
 
 
-def test_without_a_key_all_commands_say_unsigned(tmp_path: Path) -> None:
+COMMANDS = (
+    ["gate", "check", "three"],
+    ["promote", "three", "--reason", "it is as good"],
+    ["channels", "history", "production"],
+    ["audit", "verify"],
+    ["prove", "one"],
+)
+
+
+def said(data: Path, command: list[str]) -> str:
+    done = penstock(*command, "--data", str(data))
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.usefixtures("in_postgresql")
+def test_machines_that_name_no_key_are_told_so_by_all_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with open_by_hand(tmp_path).lake as lake:
-        lake.database = Database(lake.settings.database_url)
         prepared(lake.database)
+        add(lake.database, "three", "four")
+        scored(lake.database, "three")
         assert not lake.database.signs
-        judged = asked(lake.database, "two")
-        assert judged.document["signed"] is False
-        assert "unsigned" in str(judged.document["notes"])
-        [why] = gaps(lake, "signatures")
-        assert "unsigned" in why
-        lake.database.close()
-
-
-def test_a_key_that_is_named_later_signs_what_is_there(lake: Lake) -> None:
-    plain = Database(lake.settings.database_url)
-    record(plain, Deed(tenant=TENANT, actor="key 1", action="read"))
-    plain.close()
-    database = lake.database
-    assert "is not signed" in str(flaw_of(database, AUDIT))
-    with database.write() as connection:
-        assert sign_heads(connection) == 1
-    assert flaw_of(database, AUDIT) is None
+    for command in COMMANDS:
+        assert "unsigned: whoever writes to the database" in said(tmp_path, command), command
+        assert "unaltered" not in said(tmp_path, ["audit", "verify"])
+    # A key that is named later finds nothing signed, until somebody says that it is as it was.
+    key = SigningKey(tmp_path / "a.key")
+    assert key.public.name
+    monkeypatch.setenv("PENSTOCK_SIGNING_KEY_FILE", str(key.file))
+    assert "is not signed" in penstock("audit", "verify", "--data", str(tmp_path)).stderr
+    assert "chains are signed" in said(tmp_path, ["audit", "sign"])
+    assert "unaltered; head" in said(tmp_path, ["audit", "verify"])
+    assert "the history is unaltered" in said(tmp_path, ["channels", "history", "production"])
+    assert "signatures" not in said(tmp_path, ["prove", "one"])
 
 
 def test_after_a_rotation_the_old_key_counts_while_its_public_half_is_kept(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ def lake(tmp_path: Path) -> Iterator[HandLake]:
     """`s03` names a second user, and `s04` a second project."""
     with hand_lake(tmp_path / "data") as opened:
         opened.send([make_event("s03", 400, user="u-3"), make_event("s04", 400, project="shop")])
+        opened.clock.advance(1)
         fill(opened)
         yield opened
 

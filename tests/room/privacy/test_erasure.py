@@ -16,7 +16,8 @@ from penstock.access.privacy.erasure import (
     open_erasures,
     order_erasure,
 )
-from penstock.access.privacy.orders import ErasureScope, find_sessions
+from penstock.access.privacy.orders import ErasureScope
+from penstock.access.privacy.reach import find_sessions
 from penstock.backends.database.engine import clock_us
 from penstock.core.lake_keys import PublicKey, SigningKey
 from penstock.events.redaction.rules import SourceRule
@@ -106,15 +107,81 @@ def test_nothing_erased_comes_back_by_a_retry_or_an_import(tmp_path: Path) -> No
         assert len(lake.stored()) == 1
 
 
+def store(lake: HandLake, *events: Event) -> None:
+    """In a request of its own, a second after the one before."""
+    lake.clock.advance(1)
+    lake.store(events)
+
+
+def session_of_another(lake: HandLake) -> set[str | None]:
+    return {event for _, session, event in lake.stored() if session == "theirs"}
+
+
+@everywhere
 def test_a_name_of_the_erased_takes_no_event_of_others_with_it(tmp_path: Path) -> None:
+    """Whoever may send events names the user in a session of somebody else: before the order, with
+    a time before the session began, by a link, in what waits in the log, and afterwards."""
+    link = {"parent_session": "s", "link": "fork"}
     with hand_lake(tmp_path) as lake:
-        lake.store([marked("s", 1, user=USER.value), make_event("theirs", 1, user="other")])
-        erase(lake, USER)
-        lake.store([make_event("theirs", 2, user=USER.value), make_event("theirs", 3)])
-        lake.store([make_event("theirs", 4, user="other")])
-        stored = {event for _, session, event in lake.stored() if session == "theirs"}
-        assert stored == {"e1", "e3", "e4"}
-        assert sum(row.erased for row in read_ledger(lake.lake).rows) == 2
+        store(lake, marked("s", 1, user=USER.value), marked("s", 2))
+        store(lake, make_event("theirs", 1, user="other"), make_event("theirs", 2))
+        store(lake, marked("theirs", 3, user=USER.value, ts="2026-01-01T00:00:00Z"))
+        store(lake, make_event("theirs", 4, type="session_start", payload=link))
+        create_snapshot(lake.lake.database, "before")
+        merge(lake.lake, current(lake.lake.database).segments)
+        lake.clock.advance(1)
+        lake.send([marked("theirs", 5, user=USER.value)])
+        report = erase(lake, USER)
+        assert (report["sessions"], report["sessions_in_part"]) == (1, 1)
+        assert session_of_another(lake) == {"e1", "e2", "e4"}
+        store(lake, marked("theirs", 6, user=USER.value), make_event("theirs", 7))
+        store(lake, make_event("theirs", 8, user="other"), marked("s", 9))
+        assert session_of_another(lake) == {"e1", "e2", "e4", "e7", "e8"}
+        assert len(lake.stored()) == 5
+        ledger = read_ledger(lake.lake)
+        assert ledger.discrepancies == []
+        assert sum(row.erased for row in ledger.rows) == 6  # s: 1, 2, 9; theirs: 3, 5, 6
+        assert verify(lake.lake).findings == []
+        assert is_nowhere(lake)
+
+
+def test_a_session_that_the_erased_began_goes_whole(tmp_path: Path) -> None:
+    below = {"parent_session": "s", "link": "subagent"}
+    ahead = "2026-12-31T00:00:00Z"  # by a clock that is ahead of the order
+    with hand_lake(tmp_path) as lake:
+        store(lake, marked("s", 1, user=USER.value), marked("s", 2))
+        store(lake, make_event("s", 3, user="other", ts="2026-01-01T00:00:00Z"))
+        # Nobody is named in a subagent; a fork by somebody else is theirs, and what is below it.
+        store(lake, make_event("agent", 1, type="session_start", payload=below))
+        store(lake, make_event("theirs", 1, type="session_start", payload=below, user="other"))
+        below = {"parent_session": "theirs", "link": "subagent"}
+        store(lake, make_event("their agent", 1, type="session_start", payload=below))
+        # Of what waits it is known whose it is, before any of it is dropped.
+        lake.clock.advance(1)
+        lake.send([marked("waits", 1, user=USER.value), marked("waits", 2, ts=ahead)])
+        report = erase(lake, USER)
+        assert (report["sessions"], report["sessions_in_part"]) == (3, 0)
+        assert {session for _, session, _ in lake.stored()} == {"theirs", "their agent"}
+        store(lake, marked("waits", 2, ts=ahead))
+        assert is_nowhere(lake)
+        # The session goes on: what is new in it is recorded again.
+        store(lake, make_event("s", 5, ts=ahead))
+        assert len(lake.stored()) == 3
+
+
+def test_what_an_erasure_knew_of_a_session_before_it_was_killed_stays(tmp_path: Path) -> None:
+    """Behind the segments it finds no name of the erased in the other's session again."""
+    with hand_lake(tmp_path) as lake:
+        store(lake, make_event("theirs", 1), make_event("theirs", 2, user="other"))
+        store(lake, marked("theirs", 3, user=USER.value))
+        id_ = order_erasure(lake.lake, USER, reason="", by="tester")
+        killed = 0
+        while open_erasures(lake.lake):
+            with suppress(CutOff), ended_after(lake, killed):
+                carry_out(lake.lake, id_)
+            killed += 1
+        assert session_of_another(lake) == {"e1", "e2"}
+        assert is_nowhere(lake)
 
 
 @pytest.mark.parametrize("time", ["", ', "ts": "2026-11-21T10:00:00Z"', ', "ts": 1700000000000000'])
@@ -139,9 +206,8 @@ def test_what_is_sent_again_is_not_shown_while_it_waits_for_the_writer(tmp_path:
         ask = "select session_id from events order by 1"
         kept = [{"session_id": "kept"}]
         assert len(lake.rows(ask)) == 4
-        id_ = order_erasure(lake.lake, USER, reason="", by="tester")
+        erase(lake, USER)
         assert lake.rows(ask) == kept
-        carry_out(lake.lake, id_)
         lake.send(sent)
         assert lake.rows(ask) == kept
         assert lake.rows("select session_id from sessions") == kept

@@ -19,7 +19,7 @@ from penstock_jobs.rewards.tables import follow_up_label
 from penstock_jobs.shards.recipe import Recipe
 from tests.support.checkpoint_factory import add
 from tests.support.engine_lake import built, fill
-from tests.support.lakes import START_US, HandLake, hand_lake
+from tests.support.lakes import START_US, HandLake, hand_lake, make_event
 from tests.support.marker_search import places_with
 from tests.support.reward_runs import run_at, seen, worked
 
@@ -87,6 +87,30 @@ def test_a_shard_that_held_it_is_gone_and_names_the_checkpoints_that_learned_it(
         }
 
 
+def name_in_another_session(lake: HandLake) -> ErasureScope:
+    lake.store([make_event("s03", 6, user="u-77")])
+    return ErasureScope("default", "user", "u-77", UNTIL_US)
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["built before", "built after"])
+def test_a_name_in_a_session_of_another_costs_only_what_was_made_of_it(
+    tmp_path: Path, recipe: Recipe, before: bool
+) -> None:
+    with hand_lake(tmp_path) as lake:
+        fill(lake)
+        lake.clock.advance(10**8 if before else 1)  # a shard is made by the database's clock
+        scope = None if before else name_in_another_session(lake)
+        shard = built(lake, recipe).manifest.id
+        report = erase(lake, scope or name_in_another_session(lake))
+        assert (report["sessions"], report["sessions_in_part"]) == (0, 1)
+        assert report["removed"]["events"] == 1
+        assert report["seen_by"].get("shards", []) == ([] if before else [shard])
+        of_session = "select count(*) as n from rewards where session_id = 's03'"
+        assert lake.rows(of_session) == [{"n": 0}]
+        run_at(lake, 86_500)
+        assert lake.rows(of_session)[0]["n"] > 0
+
+
 def test_a_shard_whose_files_are_damaged_goes_too(tmp_path: Path, recipe: Recipe) -> None:
     with hand_lake(tmp_path) as lake:
         fill(lake)
@@ -106,6 +130,7 @@ def test_labels_and_what_imports_remember_are_gone(tmp_path: Path) -> None:
         label: dict[str, Any] = {"tenant": "default", "turn": 1, "message": "0" * 64}
         label |= {"label": "content"} | {
             "drawn": True,
+            "again": False,
             "until_us": 1,
             "by": "somebody",
             "is_model": False,

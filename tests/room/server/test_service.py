@@ -15,6 +15,7 @@ from penstock.backends.http import request_limits as body
 from penstock.backends.http.errors import BodyTooLarge
 from penstock.backends.http.problems import on_penstock_error
 from penstock.core.errors import Backlogged, PenstockError, TooManyRequests
+from penstock.core.lake_keys import SigningKeyUnfit
 from penstock.core.settings import Settings, load_settings
 from penstock.doors.server import service
 from penstock.doors.server.service import Service
@@ -61,6 +62,19 @@ def test_start_that_fails_leaves_no_thread_and_no_lock(
             asyncio.run(start_and_stop(Service(settings)))
     assert threads() <= before
     asyncio.run(start_and_stop(Service(settings)))  # nothing stands in the way of the next
+
+
+@pytest.mark.usefixtures("in_postgresql")
+def test_a_service_says_that_no_key_signs_the_evidence(
+    tmp_path: Path, settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Service(settings)
+    asyncio.run(start_and_stop(made))
+    assert "PENSTOCK_SIGNING_KEY_FILE" in str(made.warnings())
+    assert "PENSTOCK_SIGNING_KEY_FILE" in capsys.readouterr().out
+    named = {"PENSTOCK_SIGNING_KEY_FILE": str(tmp_path / "missing.key")}
+    with pytest.raises(SigningKeyUnfit, match="no such file"):
+        asyncio.run(start_and_stop(Service(load_settings(tmp_path, environment=named))))
 
 
 @pytest.mark.parametrize(

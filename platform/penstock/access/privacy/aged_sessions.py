@@ -167,7 +167,7 @@ def _bury(order: ErasureOrder) -> None:
     key, until_us = TombstoneKey.of(SecretSeal.of(order.lake.settings)), order.scope.until_us
     for page in order.sessions():
         with order.lake.database.write() as connection:
-            add_tombstones(connection, key, RETENTION, SESSION, page, until_us=until_us)
+            add_tombstones(connection, key, RETENTION, SESSION, dict.fromkeys(page, until_us))
 
 
 def _clear_records(left: ErasureOrder, gone: ErasureOrder) -> None:

@@ -39,10 +39,13 @@ if TYPE_CHECKING:
 def erase(
     lake: Lake,
     *,
-    user: Annotated[str | None, typer.Option(metavar="U", help="All sessions of a user.")] = None,
+    user: Annotated[
+        str | None,
+        typer.Option(metavar="U", help="A user: events that name it, and sessions that it began."),
+    ] = None,
     session: Annotated[str | None, typer.Option(metavar="S", help="One session.")] = None,
     project: Annotated[
-        str | None, typer.Option(metavar="P", help="All sessions of a project.")
+        str | None, typer.Option(metavar="P", help="A project, in the same way.")
     ] = None,
     tenant: Annotated[
         str | None, typer.Option(metavar="T", help="The tenant; alone, all of its data.")
@@ -85,7 +88,7 @@ def erase(
         what = f"{scope.kind} {scope.value}"
         if dry_run:
             yield {"kind": scope.kind, "tenant": scope.tenant, "sessions": reached}
-            say(f"{what}: {reached} sessions would be erased")
+            say(f"{what}: {reached} sessions would be erased, as a whole or in part")
             return
         if not yes and not typer.confirm(f"Erase {what}: {reached} sessions, for ever?", err=True):
             raise typer.Exit(1)
@@ -114,6 +117,8 @@ def _scope(lake: Lake, **given: str | None) -> Any:
 
 def _show(report: dict[str, Any]) -> None:
     rows: list[list[object]] = [["sessions", report["sessions"]]]
+    if in_part := report["sessions_in_part"]:
+        rows.append(["sessions of others, in part", in_part])
     rows += [[what, count] for what, count in report["removed"].items()]
     show_table(["erased", "count"], rows)
     for what, names in report["seen_by"].items():

@@ -8,17 +8,23 @@ import hashlib
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy import Connection
 
 from penstock.access.privacy.orders import (
     CONTENT,
     LINEAGE,
+    LOG,
+    UNKNOWN_US,
+    WHOLE,
     ErasedPart,
     ErasureBusy,
     ErasureOrder,
@@ -26,14 +32,13 @@ from penstock.access.privacy.orders import (
     ErasureStep,
     ErasureUnknown,
     erasure_steps,
-    find_below,
-    find_sessions,
 )
+from penstock.access.privacy.reach import Opening, find_below, find_sessions, openings
 from penstock.access.privacy.tombstones import (
     SESSION,
     TENANT,
+    USER,
     TombstoneKey,
-    add_session_tombstones,
     add_sessions,
     add_tombstones,
 )
@@ -81,17 +86,23 @@ class Erasure:
 
 
 def count_reach(lake: Lake, scope: ErasureScope) -> int:
-    """Count the sessions that an erasure would reach; changes nothing."""
+    """Count the sessions that an erasure would reach at most; changes nothing."""
     reached: set[SessionId] = set()
     with closing(find_sessions(lake, scope)) as found:
         for sessions in found:
             reached.update(sessions)
-    return len(reached.union(find_below(lake, sorted(reached))))
+
+    def take(below: Sequence[SessionId]) -> Sequence[SessionId]:
+        reached.update(below)
+        return below
+
+    find_below(lake, sorted(reached), take)
+    return len(reached)
 
 
 def order_erasure(lake: Lake, scope: ErasureScope, *, reason: str, by: str) -> str:
-    """Store an order; from now on nothing of it is stored. Raises SecretKeyUnfit,
-    SigningKeyUnfit."""
+    """Store an order. From now on nothing of a session or tenant is stored; of a user or project,
+    once the log was stored. Raises SecretKeyUnfit, SigningKeyUnfit."""
     _ = SigningKey.of(lake.settings).public  # fail early: the report needs it
     key = TombstoneKey.of(SecretSeal.of(lake.settings))
     id_ = uuid.uuid4().hex[:12]
@@ -102,9 +113,8 @@ def order_erasure(lake: Lake, scope: ErasureScope, *, reason: str, by: str) -> s
         connection.execute(
             sa.insert(erasure).values(**row, until_us=scope.until_us, started_at=now_us())
         )
-        until_us = None if scope.kind == SESSION else scope.until_us
-        names = [(scope.tenant, scope.value)]
-        add_tombstones(connection, key, id_, scope.kind, names, until_us=until_us)
+        if scope.label is None:
+            _bury(connection, key, id_, scope)
         subject = person_digest(scope.tenant, scope.kind, scope.value)
         facts = {"erasure": id_, "state": "ordered"}
         whose = {"tenant": scope.tenant, "actor": by, "subject": subject}
@@ -139,6 +149,8 @@ def _carry_out(lake: Lake, id_: str, follow: Follow) -> dict[str, Any]:
     order = ErasureOrder(lake, id_, scope, follow)
     parts: dict[str, Any] = json.loads(row.progress)
     follow("looking for sessions")
+    if scope.label is not None:
+        _store_what_waits(order)
     _reach(order)
     for name, step in erasure_steps().items():
         follow(name)
@@ -152,24 +164,64 @@ def _carry_out(lake: Lake, id_: str, follow: Follow) -> dict[str, Any]:
     return _finish(order, parts)
 
 
+def _bury(connection: Connection, key: TombstoneKey, id_: str, scope: ErasureScope) -> None:
+    until_us = None if scope.kind == SESSION else scope.until_us
+    add_tombstones(connection, key, id_, scope.kind, {(scope.tenant, scope.value): until_us})
+
+
+def _store_what_waits(order: ErasureOrder) -> None:
+    """Store the log as it is, then drop what names the user or project: afterwards nobody could
+    say whose the other events of their sessions are."""
+    for step in erasure_steps().values():
+        if step.phase == LOG:
+            deque(step.run(order), maxlen=0)
+    key = TombstoneKey.of(SecretSeal.of(order.lake.settings))
+    with order.lake.database.write() as connection:
+        _bury(connection, key, order.id, order.scope)
+
+
 def _reach(order: ErasureOrder) -> None:
-    """Enter all sessions, and their tombstones."""
+    """Enter all sessions, and the tombstones of whole ones."""
     lake, scope = order.lake, order.scope
-    key = TombstoneKey.of(SecretSeal.of(lake.settings))
-
-    def enter(sessions: list[SessionId]) -> None:
-        with lake.database.write() as connection:
-            if scope.kind == TENANT:  # its own tombstone suffices
-                add_sessions(connection, order.id, sessions)
-            else:
-                add_session_tombstones(connection, key, order.id, sessions)
-
     with closing(find_sessions(lake, scope)) as found:
         for sessions in found:
-            enter(sessions)
-    for page in order.sessions():
-        if below := find_below(lake, page):
-            enter(below)
+            with lake.database.write() as connection:
+                named = UNKNOWN_US if scope.label is not None else None
+                add_sessions(connection, order.id, dict.fromkeys(sessions, named))
+    if scope.kind == TENANT:  # its own tombstone suffices
+        return
+    label, owner = scope.label or USER, scope.value
+    whose = partial(_enter, order, label=label, owner=owner)
+    if scope.kind == SESSION:
+        [session] = sessions
+        opened = openings(lake, label, owner, [session]).get(session)
+        whose = partial(_enter, order, label=label, owner=opened.owner if opened else None)
+    for page in order.sessions(erasure_session.c.named_us == UNKNOWN_US):
+        whose(page)
+    for page in order.sessions(WHOLE):
+        find_below(lake, page, whose)
+
+
+def _enter(
+    order: ErasureOrder, sessions: Sequence[SessionId], *, label: str, owner: str | None
+) -> list[SessionId]:
+    """Enter sessions by whose they are, and return the whole ones. Those of somebody else lose only
+    events that name the erased; those of nobody are whole."""
+    lake, scope = order.lake, order.scope
+    opened = openings(lake, label, scope.value, sessions)
+    until: dict[SessionId, int | None] = {}
+    in_part: dict[SessionId, int | None] = {}
+    for session in sessions:
+        opening = opened.get(session, Opening())
+        if opening.owner is None or owner in (None, opening.owner):
+            until[session] = max(scope.until_us, opening.last_us) if scope.label else None
+        elif opening.named_us is not None:
+            in_part[session] = opening.named_us
+    key = TombstoneKey.of(SecretSeal.of(lake.settings))
+    with lake.database.write() as connection:
+        add_sessions(connection, order.id, in_part | dict.fromkeys(until, None))
+        add_tombstones(connection, key, order.id, SESSION, until)
+    return list(until)
 
 
 def _finish(order: ErasureOrder, parts: dict[str, Any]) -> dict[str, Any]:
@@ -179,9 +231,11 @@ def _finish(order: ErasureOrder, parts: dict[str, Any]) -> dict[str, Any]:
     for part in parts.values():
         total = total.plus(ErasedPart(**part))
     digest = hashlib.sha256()
-    sessions = 0
+    sessions = in_part = 0
     key = TombstoneKey.of(SecretSeal.of(lake.settings))
-    for page in order.sessions():
+    for page in order.sessions(~WHOLE):
+        in_part += len(page)
+    for page in order.sessions(WHOLE):
         for tenant, session in page:
             digest.update(bytes.fromhex(key.digest(tenant, SESSION, session)))
             sessions += 1
@@ -200,6 +254,7 @@ def _finish(order: ErasureOrder, parts: dict[str, Any]) -> dict[str, Any]:
                 "started_at_us": row.started_at,
                 "finished_at_us": finished,
                 "sessions": sessions,
+                "sessions_in_part": in_part,
                 "sessions_digest": digest.hexdigest(),
                 "removed": dict(sorted(total.removed.items())),
                 "seen_by": dict(sorted(total.seen_by.items())),
@@ -257,10 +312,10 @@ def _erase_events(order: ErasureOrder) -> Iterator[ErasedPart]:
     lake, parts = order.lake, list[Iterator[RewrittenSegment]]()
     if order.is_aged:
         older = segments_older(lake, order.scope.tenant, order.scope.until_us)
-        parts.append(retire_sessions(lake, older, order.chosen))
+        parts.append(retire_sessions(lake, older, order.chosen_rows))
     if order.breaks_snapshots:
         live = not order.is_aged
-        parts.append(rewrite_segments(lake, order.prefixes(), order.chosen, live=live))
+        parts.append(rewrite_segments(lake, order.prefixes(), order.chosen_rows, live=live))
     for done in chain.from_iterable(parts):
         yield ErasedPart({"events": done.events, "segments rewritten": 1})
 

@@ -4,28 +4,26 @@ A room that stores content brings a step. An interrupted step is repeated.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import sqlalchemy as sa
 
-from penstock.access.privacy.tombstones import PROJECT, SESSION, TENANT, USER
+from penstock.access.privacy.tombstones import PROJECT, USER
 from penstock.access.tables import erasure_session
 from penstock.backends.database.engine import portions
 from penstock.core.errors import PenstockError
 from penstock.core.room import rooms
 from penstock.events.event import session_key
-from penstock.lake.buckets import SessionId, ids_by_tenant, open_events
-from penstock.lake.catalog import pinned
+from penstock.lake.buckets import SessionId, ids_by_tenant, of_sessions
 from penstock.lake.lake import Lake
-from penstock.lake.segments import SessionPrefixes, session_prefixes, sessions_name
-from penstock.lake.settings import LakeSettings
-from penstock.lake.tables import session_link
+from penstock.lake.segments import SessionPrefixes, session_prefixes
+from penstock.lake.upkeep.rewrites import RowMask
 
 
 class ErasureUnknown(PenstockError, exit_status=2):
@@ -57,14 +55,26 @@ class ErasureScope:
     value: str
     until_us: int
 
-    def names(self, *, session_id: str, user: str | None, project: str | None) -> bool:
-        """Whether the scope names an event with these fields, whatever its time."""
-        return {
-            SESSION: session_id == self.value,
-            USER: user == self.value,
-            PROJECT: project == self.value,
-            TENANT: True,
-        }[self.kind]
+    @property
+    def label(self) -> str | None:
+        """The column of events that names the erased, if it is a user or a project."""
+        return self.kind if self.kind in (USER, PROJECT) else None
+
+    def names(self, rows: pa.Table) -> pa.ChunkedArray:
+        """Make a mask of the events that say they are of this user or project, up to the time."""
+        label = pc.fill_null(pc.equal(rows[self.label], self.value), fill_value=False)
+        return pc.and_(pc.and_(pc.equal(rows["tenant"], self.tenant), label), self.is_older(rows))
+
+    def is_older(self, rows: pa.Table) -> pa.ChunkedArray:
+        """Make a mask of what was said or stored up to the time: a client's clock may be ahead."""
+        said, stored = (rows[name].cast(pa.int64()) for name in ("ts", "received_at"))
+        return pc.or_(pc.less_equal(said, self.until_us), pc.less_equal(stored, self.until_us))
+
+
+#: Sessions that go as a whole. Others lose events that name the erased.
+WHOLE = erasure_session.c.named_us.is_(None)
+#: The value of `named_us` before it is known whose a session is.
+UNKNOWN_US = 0
 
 
 @dataclass(frozen=True)
@@ -81,11 +91,11 @@ class ErasureOrder:
     #: If false, snapshots and older times still see what they saw.
     breaks_snapshots: bool = True
 
-    def sessions(self) -> Iterator[Sequence[SessionId]]:
-        """All sessions in sorted batches of some thousand."""
+    def sessions(self, *which: sa.ColumnElement[bool]) -> Iterator[Sequence[SessionId]]:
+        """All sessions, or such as WHOLE, in sorted batches of some thousand."""
         mine = erasure_session.c.erasure == self.id
         columns = (erasure_session.c.tenant, erasure_session.c.session_id)
-        query = sa.select(*columns).where(mine).order_by(*columns).limit(_PAGE)
+        query = sa.select(*columns).where(mine, *which).order_by(*columns).limit(_PAGE)
         last: SessionId | None = None
         while True:
             page = query if last is None else query.where(sa.tuple_(*columns) > sa.tuple_(*last))
@@ -96,18 +106,32 @@ class ErasureOrder:
             yield rows
             last = rows[-1]
 
-    def chosen(self, sessions: Collection[SessionId]) -> set[SessionId]:
-        """The sessions to erase among these."""
-        chosen: set[SessionId] = set()
-        columns = (erasure_session.c.tenant, erasure_session.c.session_id)
+    def chosen(self, sessions: Collection[SessionId]) -> dict[SessionId, int | None]:
+        """The sessions to erase among these: as a whole, or what was made of them since a time."""
+        chosen: dict[SessionId, int | None] = {}
+        columns = erasure_session.c.tenant, erasure_session.c.session_id, erasure_session.c.named_us
         mine = sa.select(*columns).where(erasure_session.c.erasure == self.id)
         with self.lake.database.read() as connection:
             for tenant, ids in ids_by_tenant(sessions).items():
                 for batch in portions(ids):
                     column = erasure_session.c
                     here = mine.where(column.tenant == tenant, column.session_id.in_(batch))
-                    chosen.update(SessionId(*row) for row in connection.execute(here))
+                    for *session, named_us in connection.execute(here):
+                        chosen[SessionId(*session)] = named_us
         return chosen
+
+    def chosen_rows(self, sessions: Collection[SessionId]) -> RowMask | None:
+        """Choose events of a segment with these sessions; None if there are none."""
+        chosen, label = self.chosen(sessions), self.scope.label
+        whole = [session for session, named_us in chosen.items() if named_us is None]
+        if label is None:
+            return partial(of_sessions, sessions=whole) if whole else None
+
+        def mask(rows: pa.Table) -> pa.ChunkedArray:
+            mine = pc.and_(of_sessions(rows, whole), self.scope.is_older(rows))
+            return pc.or_(mine, self.scope.names(rows))
+
+        return mask if chosen else None
 
     def prefixes(self) -> SessionPrefixes:
         """Sorted prefixes to compare with filters of files."""
@@ -119,9 +143,9 @@ class ErasureOrder:
     def delete_rows(
         self, table: sa.Table, session: str = "session_id", *more: sa.ColumnElement[bool]
     ) -> int:
-        """Delete these sessions' rows for which `more` holds, and count them."""
+        """Delete the rows of whole sessions for which `more` holds, and count them."""
         deleted = 0
-        for page in self.sessions():
+        for page in self.sessions(WHOLE):
             with self.lake.database.write() as connection:
                 for tenant, ids in ids_by_tenant(page).items():
                     for batch in portions(ids):
@@ -167,78 +191,3 @@ def erasure_steps() -> dict[str, ErasureStep]:
     """The steps of all rooms, in order."""
     steps = {name: step for room in rooms() for name, step in room.erasure().items()}
     return dict(sorted(steps.items(), key=lambda item: (item[1].phase, item[0])))
-
-
-_COLUMN = {USER: "user", PROJECT: "project"}
-
-
-def find_sessions(lake: Lake, scope: ErasureScope) -> Generator[list[SessionId]]:
-    """Yield the selected sessions of each segment, as a whole: answers quote the user, and tool
-    events often name nobody. Raises LakeDamaged."""
-    if scope.kind == SESSION:
-        yield [SessionId(scope.tenant, scope.value)]
-        return
-    # A killed erasure counts as a reader for which `--resume` waits, so keep the lease short.
-    lease_s = lake.settings.room(LakeSettings).lease_seconds
-    with pinned(lake.database, None, lease_s, renewed=True) as pin:
-        for stored in pin.segments:
-            if scope.kind == TENANT:
-                ids = _all_of(lake, stored.name, scope)
-            else:
-                ids = _naming(lake, stored.name, scope)
-            if ids:
-                yield [SessionId(scope.tenant, id_) for id_ in ids]
-
-
-def _all_of(lake: Lake, name: str, scope: ErasureScope) -> list[str]:
-    with open_events(lake, sessions_name(name)) as file:
-        rows = file.read(["tenant", "session_id", "first_ts"])
-    mine = pc.equal(rows["tenant"], scope.tenant)
-    mine = pc.and_(mine, pc.less_equal(rows["first_ts"].cast(pa.int64()), scope.until_us))
-    ids: list[str] = pc.unique(rows["session_id"].filter(mine)).to_pylist()
-    return ids
-
-
-def _naming(lake: Lake, name: str, scope: ErasureScope) -> list[str]:
-    """Sessions whose events name a user or project, since summaries hold only the newest one."""
-    label = _COLUMN[scope.kind]
-    ids: set[str] = set()
-    with open_events(lake, name) as file:
-        for number in range(file.metadata.num_row_groups):
-            if not _may_hold(file.metadata.row_group(number), label, scope.value):
-                continue
-            rows = file.read_row_group(number, ["tenant", "session_id", label], use_threads=False)
-            mine = pc.and_(
-                pc.equal(rows["tenant"], scope.tenant), pc.equal(rows[label], scope.value)
-            )
-            ids.update(pc.unique(rows["session_id"].filter(mine)).to_pylist())
-    return sorted(ids)
-
-
-def _may_hold(group: pq.RowGroupMetaData, label: str, value: str) -> bool:
-    for at in range(group.num_columns):
-        column = group.column(at)
-        if column.path_in_schema == label:
-            statistics = column.statistics
-            if statistics is None or not statistics.has_min_max:
-                return statistics is None or statistics.null_count != group.num_rows
-            return bool(statistics.min <= value <= statistics.max)
-    return True
-
-
-def find_below(lake: Lake, sessions: Sequence[SessionId]) -> list[SessionId]:
-    """Sessions that continue or repeat these, to any depth."""
-    below: set[SessionId] = set()
-    above = set(sessions)
-    while above:
-        found: set[SessionId] = set()
-        with lake.database.read() as connection:
-            for tenant, ids in ids_by_tenant(above).items():
-                for batch in portions(ids):
-                    query = sa.select(session_link.c.session_id).where(
-                        session_link.c.tenant == tenant, session_link.c.parent_session.in_(batch)
-                    )
-                    found.update(SessionId(tenant, id_) for id_ in connection.scalars(query))
-        above = found - below
-        below |= above
-    return sorted(below)

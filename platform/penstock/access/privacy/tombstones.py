@@ -1,17 +1,18 @@
 """Tombstones: erased data do not come back by an import, a retry or a replay.
 
-A tombstone holds a keyed digest, never a name. A session's drops all of its events. Others drop
-events that name the erased and are older than the order: later ones are stored, and a name in one
-event affects no other.
+A tombstone holds a keyed digest, never a name. It drops events that name the erased, or are of an
+erased session, and are older than the order. Later ones are stored, except those of a session that
+was erased by itself. A name in one event affects no other.
 """
 
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from math import inf
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -22,6 +23,7 @@ from sqlalchemy import Connection
 from penstock.access.tables import OPEN, erasure, erasure_session, tombstone
 from penstock.backends.database.engine import Database, insert_of, portions
 from penstock.core.lake_keys import SecretSeal
+from penstock.lake.buckets import SessionId
 from penstock.lake.lake import Lake
 from penstock.lake.rows import DecodedEvents
 from penstock.lake.tables import lake_head
@@ -113,10 +115,10 @@ def _find(connection: Connection, key: TombstoneKey, named: Sequence[_Names]) ->
     buried: set[int] = set()
     for kind, value_of in _VALUES.items():
         values = {(each.tenant, value) for each in named if (value := value_of(each))}
-        graves = _buried(connection, key, kind, values)
-        for position, each in enumerate(named) if graves else ():
-            grave = graves.get((each.tenant, value_of(each) or ""))
-            if grave is not None and grave.reaches(each.at_us):
+        untils = _buried(connection, key, kind, values)
+        for position, each in enumerate(named) if untils else ():
+            until = untils.get((each.tenant, value_of(each) or ""))
+            if until is not None and (each.at_us is None or each.at_us <= until):
                 buried.add(position)
     return buried
 
@@ -150,34 +152,23 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-@dataclass(frozen=True)
-class _Grave:
-    until_us: int | None
-    erasure: str
-
-    def reaches(self, at_us: int | None) -> bool:
-        return self.until_us is None or at_us is None or at_us <= self.until_us
-
-
 def _buried(
     connection: Connection, key: TombstoneKey, kind: str, names: Collection[tuple[str, str]]
-) -> dict[tuple[str, str], _Grave]:
+) -> dict[tuple[str, str], float]:
+    """The time up to which each of these names is erased."""
     digests = {key.digest(tenant, kind, value): (tenant, value) for tenant, value in names}
     tenants = sorted({tenant for tenant, _ in names})
-    graves: dict[tuple[str, str], _Grave] = {}
-    columns = (tombstone.c.digest, tombstone.c.until_us, tombstone.c.erasure)
+    untils: dict[tuple[str, str], float] = {}
     for batch in portions(digests):
-        rows: Sequence[Any] = connection.execute(
-            sa.select(*columns)
+        rows = connection.execute(
+            sa.select(tombstone.c.digest, tombstone.c.until_us)
             .where(tombstone.c.tenant.in_(tenants))
             .where(tombstone.c.kind == kind, tombstone.c.digest.in_(batch))
-            .order_by(tombstone.c.id)
-        ).all()
-        for row in rows:  # the newest reaches furthest, except for those of all events
-            named = digests[row.digest]
-            if named not in graves or graves[named].until_us is not None:
-                graves[named] = _Grave(row.until_us, row.erasure)
-    return graves
+        )
+        for digest, until_us in rows:
+            until = inf if until_us is None else until_us
+            untils[digests[digest]] = max(untils.get(digests[digest], 0), until)
+    return untils
 
 
 def _newest(connection: Connection) -> int:
@@ -189,12 +180,10 @@ def add_tombstones(
     key: TombstoneKey,
     erasure_id: str,
     kind: str,
-    names: Iterable[tuple[str, str]],
-    *,
-    until_us: int | None = None,
+    names: Mapping[Any, int | None],
 ) -> None:
-    """Set tombstones for (tenant, value) pairs, once per erasure; a later age replaces an earlier
-    one."""
+    """Set tombstones for (tenant, value) pairs up to their times, once per erasure; a later time
+    replaces an earlier one."""
     rows = [
         {
             "tenant": tenant,
@@ -203,7 +192,7 @@ def add_tombstones(
             "until_us": until_us,
             "erasure": erasure_id,
         }
-        for tenant, value in names
+        for (tenant, value), until_us in names.items()
     ]
     if rows:
         statement: Any = insert_of(connection)(tombstone)
@@ -223,20 +212,19 @@ def remove_aged_tombstones(connection: Connection, tenants: Collection[str]) -> 
         connection.execute(sa.delete(tombstone).where(mine))
 
 
-def add_session_tombstones(
-    connection: Connection, key: TombstoneKey, erasure_id: str, sessions: Sequence[tuple[str, str]]
-) -> None:
-    """Erase these sessions too: with the open erasure, and for ever."""
-    add_tombstones(connection, key, erasure_id, SESSION, sessions)
-    add_sessions(connection, erasure_id, sessions)
-
-
 def add_sessions(
-    connection: Connection, erasure_id: str, sessions: Sequence[tuple[str, str]]
+    connection: Connection, erasure_id: str, sessions: Mapping[SessionId, int | None]
 ) -> None:
-    """Add these sessions to an open erasure."""
+    """Add these sessions to an open erasure, with `named_us`. What is known of one stays."""
     is_open = sa.exists().where(erasure.c.id == erasure_id, erasure.c.state == OPEN)
-    rows = [{"erasure": erasure_id, "tenant": t, "session_id": s} for t, s in sessions]
+    rows = [
+        {"erasure": erasure_id, "tenant": tenant, "session_id": session, "named_us": named_us}
+        for (tenant, session), named_us in sessions.items()
+    ]
     if rows and connection.scalar(sa.select(is_open)):
         statement: Any = insert_of(connection)(erasure_session)
-        connection.execute(statement.on_conflict_do_nothing(), rows)
+        known = {"named_us": statement.excluded.named_us}
+        unknown = erasure_session.c.named_us == 0
+        keys = erasure_session.primary_key.columns
+        put = statement.on_conflict_do_update(index_elements=keys, set_=known, where=unknown)
+        connection.execute(put, rows)

@@ -149,7 +149,7 @@ class Service:
         if self.lake.database.signs:
             _ = SigningKey.of(self.settings).public  # an unfit key fails the start
         else:
-            log_line.warning("evidence", why=UNSIGNED)
+            log_line.warning("evidence is not signed", why=UNSIGNED)
         self.statements.start()
         if self.role in ("all", "gateway"):
             _ = self.lake.redactor  # invalid rules fail the start, not the first request

@@ -1,10 +1,11 @@
-"""Rewrites of segments without some of their sessions, for erasure and retention.
+"""Rewrites of segments without some of their events, for erasure and retention.
 
-A file of the other sessions is announced and written, and replaces the old one in one transaction.
+A file of the other events is announced and written, and replaces the old one in one transaction.
 """
 
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -15,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.backends.database.engine import now_us, portions
-from penstock.lake.buckets import SessionId, of_sessions, open_events, read_changed
+from penstock.lake.buckets import SessionId, open_events, read_changed
 from penstock.lake.catalog import (
     NO_PARTITION,
     Segment,
@@ -24,6 +25,7 @@ from penstock.lake.catalog import (
     current,
     schedule_deletion,
     withdraw_intents,
+    writer_is_gone,
 )
 from penstock.lake.commits import LedgerCounts, LedgerKey, add_to_ledger, insert_segment, next_snap
 from penstock.lake.errors import CompactionConflict
@@ -46,8 +48,12 @@ from penstock.lake.upkeep.sorted_merge import in_row_groups
 REWRITE = "rewrite"
 _HOUR_US = 3_600_000_000
 _PAGE_ROWS = 200
-#: Chooses the sessions to remove.
-ChooseSessions = Callable[[Collection[SessionId]], Collection[SessionId]]
+#: What tells which events to remove.
+_LABELS = ["tenant", "session_id", "user", "project", "ts", "received_at"]
+#: Makes a mask of the rows to remove.
+RowMask = Callable[[pa.Table], pa.ChunkedArray]
+#: Chooses what to remove from a segment with these sessions; None for nothing.
+ChooseRows = Callable[[Collection[SessionId]], RowMask | None]
 
 
 @dataclass(frozen=True)
@@ -60,10 +66,11 @@ class RewrittenSegment:
 
 
 def rewrite_segments(
-    lake: Lake, prefixes: SessionPrefixes, choose: ChooseSessions, *, live: bool = True
+    lake: Lake, prefixes: SessionPrefixes, choose: ChooseRows, *, live: bool = True
 ) -> Iterator[RewrittenSegment]:
-    """Remove sessions from every segment, also as snapshots and earlier times see it; without
-    `live` only from replaced segments. `prefixes` are sorted, of all sessions that may be chosen.
+    """Remove events from every segment, also as snapshots and earlier times see it; without
+    `live` only from replaced segments. `prefixes` are sorted, of all sessions
+    with such events.
 
     The old files are left to `delete_replaced`. May be cut off anywhere. Raises LakeDamaged, what
     the store raises."""
@@ -88,9 +95,9 @@ def segments_older(lake: Lake, tenant: str, until_us: int) -> list[Segment]:
 
 
 def retire_sessions(
-    lake: Lake, live: Sequence[Segment], choose: ChooseSessions
+    lake: Lake, live: Sequence[Segment], choose: ChooseRows
 ) -> Iterator[RewrittenSegment]:
-    """Remove the chosen sessions from live segments by a new commit. Snapshots and earlier times
+    """Remove the chosen events from live segments by a new commit. Snapshots and earlier times
     still see them. May be cut off anywhere. Raises LakeDamaged, what the store raises."""
     for stored in live:
         if chosen := _chosen(lake, stored.id, stored.name, choose):
@@ -118,25 +125,30 @@ def _candidates(lake: Lake, prefixes: SessionPrefixes, *, live: bool) -> Iterato
                 yield row
 
 
-def _chosen(lake: Lake, id_: int, name: str, choose: ChooseSessions) -> Collection[SessionId]:
-    """Choose sessions of a segment; none if it was merged and collected meanwhile: its rows are in
-    another one."""
+def _chosen(lake: Lake, id_: int, name: str, choose: ChooseRows) -> RowMask | None:
+    """Choose rows of a segment; None if there are none, or if it was merged and collected
+    meanwhile: its rows are in another one."""
     with lake.database.read() as connection:
         if not connection.scalar(sa.select(sa.exists().where(segment.c.id == id_))):
-            return ()
-    try:
+            return None
+    with suppress(FileNotFoundError):
         with open_segment(lake.store, sessions_name(name)) as file:
             rows = file.read(["tenant", "session_id"])
-    except FileNotFoundError:
-        return ()
-    columns = (column.to_pylist() for column in rows.columns)
-    return choose(list({SessionId(*session) for session in zip(*columns, strict=True)}))
+        columns = (column.to_pylist() for column in rows.columns)
+        mask = choose(list({SessionId(*session) for session in zip(*columns, strict=True)}))
+        if mask is not None:
+            with open_segment(lake.store, name) as file:
+                for number in range(file.metadata.num_row_groups):
+                    rows = file.read_row_group(number, _LABELS, use_threads=False)
+                    if pc.any(mask(rows)).as_py():
+                        return mask
+    return None
 
 
 def _rewrite(
     lake: Lake,
     stored: Segment,
-    chosen: Collection[SessionId],
+    chosen: RowMask,
     put: Callable[[Connection, str, SegmentFile | None], None],
     *,
     live: bool,
@@ -163,10 +175,10 @@ def _write_without(
     lake: Lake,
     stored: Segment,
     name: str,
-    chosen: Collection[SessionId],
+    chosen: RowMask,
     removed: dict[LedgerKey, int],
 ) -> SegmentFile | None:
-    """Write the rows of the other sessions; None if there are none."""
+    """Write the other rows; None if there are none."""
     changed = read_changed(lake.store, [stored])
     announce_files(lake.database, [name], stored.partition, owner=uuid.uuid4().hex)
     rows = in_row_groups(_rows_without(lake, stored.name, chosen, removed), ROW_GROUPS)
@@ -183,14 +195,14 @@ def _write_without(
 
 
 def _rows_without(
-    lake: Lake, name: str, chosen: Collection[SessionId], removed: dict[LedgerKey, int]
+    lake: Lake, name: str, chosen: RowMask, removed: dict[LedgerKey, int]
 ) -> Iterator[pa.Table]:
-    """Read the rows of other sessions, a row group at a time, and count the removed ones."""
+    """Read the other rows, a row group at a time, and count the removed ones."""
     with open_events(lake, name) as file:
         for number in range(file.metadata.num_row_groups):
             rows = file.read_row_group(number, use_threads=False)
             rows = rows.select(EVENT_ROWS.names).cast(EVENT_ROWS)
-            gone = of_sessions(rows, chosen)
+            gone = chosen(rows)
             if pc.any(gone).as_py():
                 _count(rows.filter(gone), removed)
                 rows = rows.filter(pc.invert(gone))
@@ -259,10 +271,14 @@ def read_replaced(connection: Connection) -> list[str]:
 
 
 def delete_replaced(lake: Lake) -> int:
-    """Delete the old files now, even if somebody reads them. Returns how many."""
+    """Delete the old files now, even if somebody reads them, and unfinished ones of writers and
+    merges that were killed. Merges under way begin again. Returns how many."""
+    unfinished = segment_intent.c.name.startswith("events/") & segment_intent.c.claimed_at.is_(None)
+    nobodys = unfinished & (segment_intent.c.epoch.is_(None) | writer_is_gone())
     with lake.database.write() as connection:
         claim_files(connection, to_collect=True)
-        names = read_replaced(connection)
+        killed = connection.scalars(sa.select(segment_intent.c.name).where(nobodys))
+        names = list({*read_replaced(connection), *killed})
         for batch in portions(names):
             gone = sa.delete(segment_intent).where(segment_intent.c.name.in_(batch))
             connection.execute(gone)

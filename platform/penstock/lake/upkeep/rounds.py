@@ -18,7 +18,7 @@ from penstock.backends.database.leases import wait_for_lease
 from penstock.core.errors import PenstockError, public_cause
 from penstock.core.metrics import Metrics
 from penstock.core.room import rooms
-from penstock.lake.catalog import claim_files, file_tables, schedule_deletion
+from penstock.lake.catalog import claim_files, file_tables, schedule_deletion, writer_is_gone
 from penstock.lake.errors import CompactionConflict, UpkeepBusy
 from penstock.lake.lake import Lake
 from penstock.lake.segments import sessions_name
@@ -26,7 +26,6 @@ from penstock.lake.settings import LakeSettings
 from penstock.lake.tables import (
     lake_commit,
     lake_head,
-    log_partition,
     reader_lease,
     segment_intent,
     snapshot,
@@ -152,13 +151,8 @@ def collect(lake: Lake, grace_s: float | None = None) -> CollectionReport:
             for folder, table in tables.items()
         }
         # Intents whose owner cannot commit any more or, for a merge, is surely gone.
-        epoch = (
-            sa.select(log_partition.c.epoch)
-            .where(log_partition.c.partition == segment_intent.c.partition)
-            .scalar_subquery()
-        )
         old = segment_intent.c.created_at <= now_us(-grace_s)
-        hopeless = (segment_intent.c.epoch < epoch) | (segment_intent.c.epoch.is_(None) & old)
+        hopeless = writer_is_gone() | (segment_intent.c.epoch.is_(None) & old)
         uncommitted = connection.execute(
             sa.update(segment_intent)
             .where(segment_intent.c.claimed_at.is_(None), hopeless)
