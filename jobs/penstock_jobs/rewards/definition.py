@@ -157,6 +157,9 @@ def find_definition(text: str = DEFAULT) -> Definition:
     if text in shipped():
         content = _SHIPPED.joinpath(f"{text}.toml").read_text(encoding="utf-8")
         return parse_definition(content, text)
+    if not Path(text).exists():
+        why = f"it is neither a file nor one of {', '.join(shipped())}"
+        raise InvalidInput(what=text, why=why)
     return parse_definition(toml.read_text(Path(text)), text)
 
 

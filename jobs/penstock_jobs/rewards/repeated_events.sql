@@ -5,9 +5,10 @@
 -- subagent). Events of a continuing session are compared by keys only.
 -- An event is repeated if it has the source key of an event of the parent, or exactly its sampled
 -- tokens, or if it belongs to the repeated history: the first messages, as long as they equal the
--- parent's in order or by id, and events between them that equal the parent's literally. Equal words
--- after that are no repetition, whatever their id: anybody may say "go on" twice, and producers
--- count from 1 in each session.
+-- parent's in order or by id, and events between them that equal the parent's literally; a look at a
+-- file also by time or id, since a file may be again as it was. Equal words after that are no
+-- repetition, whatever their id: anybody may say "go on" twice, and producers count from 1 in each
+-- session.
 with involved as (
     select number, all_events.session_id, ts, coalesce(seq, 9223372036854775807) as seq, type,
            coalesce(source, '') as source, source_key, event_id, payload,
@@ -81,6 +82,8 @@ or own.repeats and (
             select 1 from digested as parent
             where parent.session_id = own.parent_session
               and parent.type = own.type and parent.payload = own.payload
+              and (own.type <> 'file_observed'
+                   or parent.ts = own.ts or parent.event_id = own.event_id)
         )
     )
 )

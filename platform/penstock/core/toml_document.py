@@ -48,7 +48,7 @@ def read_bounded(path: Path, bytes_max: int, what: str) -> bytes:
         with path.open("rb") as file:
             content = file.read(bytes_max + 1)
     except OSError as error:
-        raise InvalidInput(what=what, why=str(error)) from error
+        raise InvalidInput(what=what, why=error.strerror or str(error)) from error
     if len(content) > bytes_max:
         raise InvalidInput(what=what, why=f"it is longer than {bytes_max} bytes")
     return content

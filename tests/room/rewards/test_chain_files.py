@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from penstock.lake.buckets import SessionId
@@ -218,6 +219,17 @@ def test_what_was_said_alike_after_the_ways_parted_is_no_copy(lake: HandLake) ->
     bucket = gather_chain(lake.lake, SessionId("default", "fork"), START_US + DAY_US)
     asked = [turn["turn"] for turn in turn_facts(bucket) if turn["asked"]]
     assert asked == [2, 3]
+
+
+def test_a_look_of_a_fork_that_equals_one_of_its_parents_is_no_copy(lake: HandLake) -> None:
+    """The user took the edit back before the fork went on."""
+    told = [*worked("a"), seen("a", 303, EMPTY)]
+    fork = [started("fork", "a", "fork"), *(only_words("fork", event) for event in told)]
+    lake.store([*told, *fork, seen("fork", 900, EMPTY), *own_turn("fork")])
+    run_at(lake, 86_400, DEFINITION)  # which finds the parent
+    bucket = gather_chain(lake.lake, SessionId("default", "fork"), START_US + DAY_US)
+    looks = bucket.observations.sort_by("ts")["ts"].cast(pa.int64()).to_pylist()
+    assert [ts - START_US for ts in looks] == [900_000_000, 1_303_000_000]
 
 
 def test_an_answer_that_was_regenerated_is_the_forks_own(lake: HandLake) -> None:

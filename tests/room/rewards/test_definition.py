@@ -129,7 +129,7 @@ def test_what_cannot_be_meant_is_refused_with_the_reason(old: str, new: str, why
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="No such file"):
+    with pytest.raises(InvalidInput, match="neither a file nor one of comparing, default"):
         find_definition(str(tmp_path / "none.toml"))
 
 

@@ -113,7 +113,8 @@ def test_rates_say_what_moved_from_one_checkpoint_to_the_next(tmp_path: Path, mi
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["run", "--definition", "none.toml"], "No such file"),
+        (["run", "--definition", "none.toml"], "neither a file nor one of comparing, default"),
+        (["show", "s", "--definition", "default+git"], "neither a file nor one of"),
         (["run", "--since", "soon"], "neither a time nor an age"),
         (["run", "--git", "."], "it needs --project"),
         (["compare", "a", "b"], "it has not run; known: none"),

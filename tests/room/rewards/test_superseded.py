@@ -1,12 +1,17 @@
 """What was computed again since goes by a rule of retention, and what counts now stays."""
 
+import re
 from pathlib import Path
+
+import pytest
 
 from penstock.access.privacy.retention import RetentionScope
 from penstock.lake.catalog import create_snapshot
 from penstock.lake.upkeep.verification import verify
+from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.erasure import SUPERSEDED
 from tests.support.lakes import START_US, HandLake, hand_lake
+from tests.support.repository import ROOT
 from tests.support.reward_runs import CURRENT, SECOND, run_at, seen, thumbs, whole, worked
 
 HISTORY = "select session_id, outcome, computed_at from outcomes order by all"
@@ -25,6 +30,22 @@ def _computed_three_times(lake: HandLake) -> None:
     run_at(lake, 86_500)
     lake.store([thumbs("s", 500, "up")])
     run_at(lake, 90_000)
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/ask.md", "docs/rewards.md", "docs/tutorial.md"]
+)
+def test_what_the_docs_ask_of_outcomes_is_one_row_a_session(tmp_path: Path, page: str) -> None:
+    asked = re.findall(r'penstock query "(.*from outcomes .*?)"', (ROOT / page).read_text())
+    assert asked
+    with hand_lake(tmp_path) as lake:
+        lake.store([*worked("s"), *worked("other")])
+        for seconds, late in ((86_400, "up"), (86_500, "down")):
+            lake.store([thumbs("s", seconds, late)])
+            for name in ("default", "comparing"):
+                run_at(lake, seconds + 1, find_definition(name))
+        for query in asked:
+            assert sorted(row["session_id"] for row in lake.rows(query)) == ["other", "s"]
 
 
 def test_earlier_answers_go_when_they_were_superseded_long_ago(tmp_path: Path) -> None:

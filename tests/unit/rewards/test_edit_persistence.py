@@ -41,6 +41,37 @@ def test_a_deletion_persists_until_the_text_comes_back_at_its_place() -> None:
     assert kept(BEFORE + "\n\n" + "# end of file, not of the function\n" + LINE) == 1
 
 
+LINES = [f"step_{n} = compute({n})\n" for n in range(10)]
+
+
+@pytest.mark.parametrize("after", ["", "\n"])
+@pytest.mark.parametrize("seen", [True, False])
+@pytest.mark.parametrize(
+    ("now", "kept"),
+    [
+        ("", 1),
+        ("".join(LINES), 0),
+        ("".join(LINES[:5]), 0.5),
+        ("".join(LINES[5:]), 0.5),
+        ("".join(LINES[3:7]), 0.6),
+        ("".join(LINES[:2]), 0.8),
+        ("first = 1\n" + "".join(LINES[:5]) + "last = 1\n" * 9, 0.5),
+    ],
+)
+def test_a_file_that_was_emptied_and_in_part_restored(
+    after: str, seen: bool, now: str, kept: float
+) -> None:
+    told = Story().look(-1, "".join(LINES)) if seen else Story()
+    told.edit(0, "".join(LINES), after).look(31, now)
+    assert value("edit_persistence", told) == pytest.approx(kept)
+
+
+def test_two_lines_elsewhere_are_no_restored_region() -> None:
+    other = "".join(f"else_{n} = other({n})\n" for n in range(20))
+    told = Story().edit(0, "".join(LINES), "").look(31, other + "".join(LINES[:2]) + other)
+    assert value("edit_persistence", told) == 1
+
+
 def test_undo_and_redo_bring_back_who_wrote_it() -> None:
     told = Story().edit(0, BEFORE, AFTER).look(5, BEFORE).look(31, AFTER)
     assert value("edit_persistence", told, horizon_s=5) == 0

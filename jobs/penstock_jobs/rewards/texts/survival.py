@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from rapidfuzz.distance import Postfix, Prefix
 
 from penstock_jobs.rewards.texts.changes import (
+    Block,
     CompareCost,
     TextChange,
     compare,
     ink,
     line_around,
 )
+from penstock_jobs.rewards.texts.moves import ROW_MIN
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState
 from penstock_jobs.rewards.texts.trail import UTF16, HorizonState, Survivor, TrackedEdit, code_units
 
@@ -175,11 +177,17 @@ def count_restored(edit: TrackedEdit, home: FileState, cost: CompareCost) -> tup
     own = 0
     for number, text in edit.deleted.items():
         stretch = home.ranges.get((edit.owner, number), (0, 0))
-        if edit.region and (around := _back_at_edge(edit, number, home.text, stretch)):
+        at_start, at_end = _at_edges(edit, number)
+        if at_start != at_end and (around := _back_at_edge(text, home.text, stretch, at_end)):
             back += around
             continue
+        if at_start and at_end:
+            stretch = 0, len(home.text)
+        kept = compare(text, home.text[slice(*stretch)], cost).kept
+        if at_start and at_end:
+            kept = _without_chance(kept, text, home.text)
         alive = []
-        for block in compare(text, home.text[slice(*stretch)], cost).kept:
+        for block in kept:
             i, at = block.i, stretch[0] + block.j
             for length, owner, _ in home.cut(at, at + block.n):
                 if owner <= OTHERS:
@@ -191,22 +199,28 @@ def count_restored(edit: TrackedEdit, home: FileState, cost: CompareCost) -> tup
     return back, own
 
 
-def _back_at_edge(edit: TrackedEdit, number: int, now: str, place: tuple[int, int]) -> int:
-    """Count characters that are back, if only the removed region of the file was known."""
-    gone = ink(edit.deleted[number])
+def _at_edges(edit: TrackedEdit, number: int) -> tuple[bool, bool]:
+    """Whether the removed text began and ended the only known region of the file."""
     if edit.made is None or edit.region is None:
-        return 0
+        return False, False
     start, end = edit.made.ranges[edit.owner, number]
-    at_start, at_end = not edit.made.text[:start].strip(), not edit.made.text[end:].strip()
-    if at_start and at_end:
-        return len(gone) if edit.region in now else 0
-    reach = 4 * len(edit.deleted[number])
-    back = 0
+    return not edit.made.text[:start].strip(), not edit.made.text[end:].strip()
+
+
+def _back_at_edge(removed: str, now: str, place: tuple[int, int], at_end: bool) -> int:
+    gone, reach = ink(removed), 4 * len(removed)
     if at_end:
         back = Prefix.similarity(gone, ink(now[place[0] : place[1] + reach]))
-    elif at_start:
+    else:
         back = Postfix.similarity(gone, ink(now[max(place[0] - reach, 0) : place[1]]))
     return back if 2 * back > len(gone) else 0
+
+
+def _without_chance(kept: list[Block], removed: str, now: str) -> list[Block]:
+    """Return what is back of a region that may have stood anywhere: code repeats by chance."""
+    if removed.strip() in now or 2 * sum(block.n for block in kept) >= len(now):
+        return kept
+    return [block for block in kept if removed.count("\n", block.i, block.i + block.n) >= ROW_MIN]
 
 
 class WrittenLine(NamedTuple):
