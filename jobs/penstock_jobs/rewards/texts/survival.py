@@ -184,7 +184,7 @@ def count_restored(edit: TrackedEdit, home: FileState, cost: CompareCost) -> tup
         if at_start and at_end:
             stretch = 0, len(home.text)
         kept = compare(text, home.text[slice(*stretch)], cost).kept
-        if at_start and at_end:
+        if at_start and at_end and (edit.region or "") not in home.text:
             kept = _without_chance(kept, text, home.text)
         alive = []
         for block in kept:
@@ -218,7 +218,7 @@ def _back_at_edge(removed: str, now: str, place: tuple[int, int], at_end: bool) 
 
 def _without_chance(kept: list[Block], removed: str, now: str) -> list[Block]:
     """Return what is back of a region that may have stood anywhere: code repeats by chance."""
-    if removed.strip() in now or 2 * sum(block.n for block in kept) >= len(now):
+    if 2 * sum(block.n for block in kept) >= len(now):
         return kept
     return [block for block in kept if removed.count("\n", block.i, block.i + block.n) >= ROW_MIN]
 
