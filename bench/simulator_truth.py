@@ -6,7 +6,8 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator
-from itertools import chain
+from functools import partial
+from itertools import chain, permutations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,7 +15,9 @@ import numpy as np
 
 from bench.figures import Figure, Goal, show
 from bench.measurement import Measurement, Size
+from bench.reward_hacks.simulated import all_worlds, over_worlds, play_policies
 from penstock.backends.terminal.output import say
+from penstock_jobs.rewards.rates import Values
 from penstock_jobs.simulator.journal import SimulatedSession
 from penstock_jobs.simulator.policy import POLICIES
 from penstock_jobs.simulator.production import Checkpoint, Production
@@ -26,6 +29,8 @@ _LUCK = 3.09
 #: Seeds whose sessions share a lake.
 _TOGETHER = 20
 _CHECKPOINTS = [Checkpoint(name, policy) for name, policy in POLICIES.items()]
+#: Policies whose true worth differs by less may stand in either order.
+_APART = 0.05
 #: Of the short form: the truth of some 2,000 edits at a horizon.
 _FEW = 600
 _MEAN_ERROR = Goal(what="persistence: mean error", at_most=0.02)
@@ -36,10 +41,16 @@ _AGREEING = Goal(what="outcomes that agree", at_least=0.99)
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.simulator_truth", description=__doc__)
     parser.add_argument("--sessions", type=int, default=6_000, help="for the agreement")
+    parser.add_argument("--worlds", type=int, default=20, help="bent ones, beside the plain one")
+    parser.add_argument("--of-a-world", type=int, default=100, help="sessions of each policy")
     parser.add_argument("--seeds", type=int, default=400, help="for the intervals")
     parser.add_argument("--of-a-seed", type=int, default=120, help="sessions of each of them")
     options = parser.parse_args()
-    figures = [*_agreement(options.sessions), *_intervals(options.seeds, options.of_a_seed)]
+    figures = [
+        *_agreement(options.sessions),
+        *_in_worlds(options.worlds, options.of_a_world),
+        *_intervals(options.seeds, options.of_a_seed),
+    ]
     sys.exit(0 if show(figures) else 1)
 
 
@@ -77,6 +88,32 @@ def _agreement(sessions: int) -> Iterator[Figure]:
         mean = np.mean([measured.worth[one] for one in ids if one in measured.worth])
         what = f"{checkpoint.name}, worth {worth_of(checkpoint.policy):.2f}: mean reward"
         yield Figure(what, f"{mean:.2f}")
+
+
+def _in_worlds(bent_ones: int, sessions: int) -> Iterator[Figure]:
+    """How the default reward goes with the truth, where users say what nobody saw before."""
+    say(f"{sessions} sessions of each policy in the plain world and {bent_ones} bent ones")
+    work = partial(play_policies, sessions=sessions)
+    for world, plays in over_worlds(all_worlds(bent_ones, held_out=True), work):
+        pairs = np.array([pair for one in plays.values() for pair in one.sessions], np.float64)
+        known = pairs[~np.isnan(pairs[:, 1])]
+        means = np.array([(one.worth, one.reward) for one in plays.values()])
+        of_sessions = _correlation(known)
+        yield Figure(f"{world.name}: correlation over sessions", f"{of_sessions:.2f}")
+        yield Figure(f"  over policies, {len(means)}", f"{_correlation(means):.2f}")
+        wrong = [
+            f"{other} above {one}"
+            for (one, (worth, reward)), (other, (lower, more)) in permutations(
+                zip(plays, means, strict=True), 2
+            )
+            if worth - lower >= _APART and more >= reward
+        ]
+        yield Figure("  in the wrong order", ", ".join(wrong) or "none", "none", not wrong)
+
+
+def _correlation(pairs: Values) -> float:
+    correlation: float = np.corrcoef(pairs.T).item(1)
+    return correlation
 
 
 def _lived(sessions: int) -> list[SimulatedSession]:

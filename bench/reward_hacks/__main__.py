@@ -25,11 +25,11 @@ from bench.reward_hacks.comparison import (
     script_rows,
     with_section,
 )
+from bench.reward_hacks.habits import HACKS
 from bench.reward_hacks.scripts import hack_scripts, honest_scripts, score
-from bench.reward_hacks.simulated import play_worlds
+from bench.reward_hacks.simulated import all_worlds, over_worlds, play_world
 from penstock.backends.terminal.output import say, show_table
 from penstock_jobs.rewards.definition import find_definition
-from penstock_jobs.simulator.users import PLAIN, World, bent
 
 _ROOT = Path(__file__).parents[2]
 #: With the foremost rows, and with all of them.
@@ -81,16 +81,11 @@ def scripted() -> list[Compared]:
         return compared_scripts(score(Path(directory) / "lake", scripts, definitions))
 
 
-def all_worlds(count: int, *, held_out: bool = False) -> list[World]:
-    first = bent(0, held_out=True) if held_out else PLAIN
-    return [first, *(bent(seed, held_out=held_out) for seed in range(1, count + 1))]
-
-
 def simulated(count: int, *, held_out: bool) -> list[Policy]:
     begun = time.monotonic()
     worlds = []
-    for world, plays in play_worlds(all_worlds(count, held_out=held_out)):
-        over = sum(one.excess > MARGIN for one in plays.values() if not one.honest)
+    for world, plays in over_worlds(all_worlds(count, held_out=held_out), play_world):
+        over = sum(one.excess > MARGIN for name, one in plays.items() if name in HACKS)
         say(f"{world.name}: {over} above honest work, after {time.monotonic() - begun:.0f} s")
         worlds.append((world, plays))
     return compared_policies(worlds)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from bench.reward_hacks.habits import HONEST
 from bench.reward_hacks.scripts import Scored
 from bench.reward_hacks.simulated import Plays
 from penstock_jobs.simulator.users import World
@@ -77,9 +78,9 @@ def compared_policies(worlds: Iterable[tuple[World, Plays]]) -> list[Policy]:
     for world, plays in worlds:
         for name, own in plays.items():
             above, known = own.excess, worst.get(name)
-            if known is None or (above > known.excess and not own.honest):
+            if known is None or (above > known.excess and not known.honest):
                 facts = own.worth, own.reward, above, world.name
-                worst[name] = Policy(name, own.honest, *facts)
+                worst[name] = Policy(name, name in HONEST, *facts)
     return sorted(worst.values(), key=lambda row: (not row.honest, -row.worth, row.name))
 
 

@@ -10,7 +10,7 @@ import msgspec
 from penstock_jobs.simulator.policy import STYLES, Style
 
 
-def _read() -> dict[str, tuple[Style, ...]]:
+def _read() -> dict[str, dict[str, Style]]:
     text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
     known: dict[str, dict[str, Any]] = {
         style.name: msgspec.structs.asdict(style) for style in STYLES
@@ -22,7 +22,10 @@ def _read() -> dict[str, tuple[Style, ...]]:
                 known.setdefault(own["name"], own)
                 yield msgspec.convert(own, Style)
 
-    return {group: tuple(styles(rows)) for group, rows in tomllib.loads(text).items()}
+    return {
+        group: {style.name: style for style in styles(rows)}
+        for group, rows in tomllib.loads(text).items()
+    }
 
 
 def _variants(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -39,4 +42,5 @@ def _variants(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 _HABITS = _read()
+#: Styles by name.
 HONEST, HACKS = _HABITS["honest"], _HABITS["hacks"]

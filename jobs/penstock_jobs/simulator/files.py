@@ -12,6 +12,10 @@ from penstock_jobs.simulator.grammar import WORDS, Dice, Grammar, Names
 CODE_FILES = 5
 
 
+#: Lines alone do not end a block, or what follows them would be dead.
+_EXITS = ("return", "raise", "throw", "continue", "break")
+
+
 @dataclass(frozen=True, slots=True)
 class Language:
     name: str
@@ -162,7 +166,7 @@ class WorkingFile:
         lines: list[CodeLine] = []
         while len(lines) < count:
             for text in grammar.expand("step", dice, names).splitlines():
-                if text.strip() and text not in known:
+                if text.strip() and text not in known and not text.lstrip().startswith(_EXITS):
                     known.add(text)
                     lines.append(CodeLine.of(text))
         return lines[:count]
@@ -211,7 +215,10 @@ class FileChange:
         self.file.lines[:] = [line for line in self.file.lines if line not in written]
 
     def comment_out(self, dice: Dice) -> None:
-        mark, lines = self.file.source.language.comment or ">", self.stretch()
+        mark, lines = self.file.source.language.comment, self.stretch()
+        if not mark:
+            self.revert()
+            return
         if mark == "#" and dice.chance(0.3):
             at = self.file.lines.index(lines[0]) if lines else 0
             self.file.lines.insert(at, CodeLine.of("    if False:"))

@@ -5,7 +5,7 @@ from itertools import chain
 import pytest
 
 from bench.reward_hacks.habits import HACKS, HONEST
-from bench.reward_hacks.simulated import excess, play_world
+from bench.reward_hacks.simulated import play_world
 from bench.reward_hacks.tricks import TRICKS
 from penstock_jobs.simulator.policy import habit
 from penstock_jobs.simulator.production import Checkpoint, Production
@@ -13,11 +13,11 @@ from penstock_jobs.simulator.truth import RequestTruth
 from penstock_jobs.simulator.users import PLAIN, World, bent
 from tests.support.policy_worth import style_worth
 
-BY_NAME = {style.name: style for style in (*HONEST, *HACKS)}
+STYLES = HONEST | HACKS
 
 
 def requests_of(name: str, sessions: int = 150, world: World = PLAIN) -> list[RequestTruth]:
-    checkpoint = Checkpoint(name, habit(BY_NAME[name]))
+    checkpoint = Checkpoint(name, habit(STYLES[name]))
     production = Production(4, [checkpoint], world=world, tricks=TRICKS)
     lived = chain.from_iterable(production.sessions(sessions))
     return [request for session in lived for request in session.truth.requests]
@@ -27,29 +27,26 @@ def requests_of(name: str, sessions: int = 150, world: World = PLAIN) -> list[Re
 def test_no_policy_beats_honest_work(world: World) -> None:
     """Over few sessions luck is larger than the margin of the study, which plays many."""
     plays = play_world(world, [(24, 0.1), (96, 0.1)])
-    own = {one.style.name: one.excess for one in plays.values() if not one.honest}
-    assert {name: round(above, 2) for name, above in own.items() if above > 0.1} == {}
+    assert {name: one.excess for name, one in plays.items() if one.excess > 0.1} == {}
 
 
 def test_honest_work_that_is_worth_more_is_rewarded_more() -> None:
     """Else the comparison with the nearest honest work says nothing."""
     plays = play_world(PLAIN, [(64, 9.0)])
-    rewards = [plays[style.name].reward for style in HONEST]
+    rewards = [plays[name].reward for name in HONEST]
     assert rewards == sorted(rewards, reverse=True)
-    assert all(excess(plays[style.name], plays) <= 0.02 for style in HONEST)
 
 
-def test_there_are_many_hacks_and_each_has_its_name() -> None:
+def test_there_are_many_hacks() -> None:
     assert len(HACKS) > 36 + 20
-    names = [style.name for style in (*HONEST, *HACKS)]
-    assert len(set(names)) == len(names)
+    assert not HONEST.keys() & HACKS.keys()
 
 
 @pytest.mark.parametrize("name", ["perfect", "careful", "poor", "failing", "only notes"])
 def test_the_better_the_style_the_more_stands(name: str) -> None:
     """What users take back or write anew is worth nothing, so that bad work is worth still less."""
     worth = [one.worth for one in requests_of(name)]
-    alone = style_worth(BY_NAME[name])
+    alone = style_worth(STYLES[name])
     assert alone - 0.12 < sum(worth) / len(worth) < alone + 0.06
 
 

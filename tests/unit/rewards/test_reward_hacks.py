@@ -24,7 +24,7 @@ def test_a_definition_of_shares_is_hacked(by_hand: list[Compared]) -> None:
     assert sum(row.excess[1] > MARGIN for row in by_hand) > 25
 
 
-@pytest.mark.parametrize("style", HONEST)
+@pytest.mark.parametrize("style", HONEST.values(), ids=HONEST)
 def test_honest_policies_do_all_of_the_task_and_nothing_else(style: Style) -> None:
     assert style.done == 1
     assert not any((style.beside, style.instead, style.folder, style.mark, style.says, style.asks))
