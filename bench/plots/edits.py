@@ -126,38 +126,40 @@ def work_left_plot(path: Path) -> None:
 
     def story(size: int) -> Story:
         beside = text_of(stories.lines_of(7, size)) if size else None
-        told = Story().edit(0, text_of(HEAD, TAIL), text_of(HEAD, bad, TAIL))
+        told = Story().look(-1, text_of(HEAD, TAIL))
+        told.edit(0, text_of(HEAD, TAIL), text_of(HEAD, bad, TAIL))
         if beside:
             told.edit(1, None, beside, "b.py")
             told.look(32, beside, "b.py")
         return told.look(31, text_of(HEAD, own, TAIL))
 
-    def of_turn(rows: pa.Table) -> float:
-        return float(found(rows, "0", _HORIZON_S, "turn")["value"])
+    def of_all(rows: pa.Table) -> float:
+        return float(found(rows, "s-1", _HORIZON_S, "session")["value"])
 
     with panels(path, columns=2, size=(4.4, 3.0)) as [beside, done]:
         tables = [bucket(story(size)) for size in sizes]
-        of_share = [of_turn(edit_persistence(one, EditParameters())) for one in tables]
+        of_share = [of_all(edit_persistence(one, EditParameters())) for one in tables]
         beside.plot(sizes, of_share, label="edit_persistence")
-        beside.plot(sizes, [of_turn(work_left(one, WorkParameters())) for one in tables],
+        beside.plot(sizes, [of_all(work_left(one, WorkParameters())) for one in tables],
                     label="work_left")  # fmt: skip
-        beside.plot(sizes, [of_turn(taken_back(one, WorkParameters())) for one in tables],
+        beside.plot(sizes, [of_all(taken_back(one, WorkParameters())) for one in tables],
                     label="taken_back")  # fmt: skip
         label(beside, "lines of another file beside it", "value", "a rejected edit of ten lines")
         beside.legend(loc="center right")
         counts = range(41)
         parts = [
             Story()
+            .look(-1, text_of(HEAD, TAIL))
             .edit(0, text_of(HEAD, TAIL), text_of(HEAD, WRITTEN[:count], TAIL))
             .look(31, text_of(HEAD, WRITTEN[:count], OTHER[count:], TAIL))
             for count in counts[1:]
         ]
         shares_done = [count / 40 for count in counts[1:]]
-        done.plot(shares_done, [of_turn(work_left(bucket(one), WorkParameters())) for one in parts],
+        done.plot(shares_done, [of_all(work_left(bucket(one), WorkParameters())) for one in parts],
                   label="work_left")  # fmt: skip
         done.plot(
             shares_done,
-            [of_turn(edit_persistence(bucket(one), EditParameters())) for one in parts],
+            [of_all(edit_persistence(bucket(one), EditParameters())) for one in parts],
             label="edit_persistence",
         )
         label(done, "share of the task that the agent did", "value", "the user does the rest")

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from bench.plots.drawing import label, legend_beside, panels
-from penstock_jobs.rewards.definition import Standing, combine, parse_definition
+from penstock_jobs.rewards.definition import combine, parse_definition
+from penstock_jobs.rewards.rows import Standing
 
 _FIXED = 0.5
 

@@ -31,11 +31,11 @@ def counts_plot(path: Path) -> None:
         ("explicit_feedback", "thumbs of ten that point up", _thumbs),
         ("open_todos", "items of ten left open", _todos),
         ("only_terminal", "calls of ten that are of a terminal", _terminal),
-        ("asked_again", "words of ten that the user repeats", _repeated),
         ("latency", "seconds until the agent is done", _slow),
     )
     with panels(path, columns=4, rows=2, size=(2.6, 2.3)) as all_axes:
-        for axes, (name, words, told) in zip(all_axes, plots, strict=True):
+        all_axes[-1].set_axis_off()
+        for axes, (name, words, told) in zip(all_axes, plots, strict=False):
             axes.plot(list(_COUNTS), _values(name, told), marker="o", markersize=3, linestyle="")
             axes.set_xticks((0, 5, 10))
             axes.locator_params("y", nbins=2)
@@ -94,18 +94,6 @@ def _todos(count: int, session: str) -> list[Event]:
     states = ["pending"] * count + ["completed"] * (10 - count)
     items = [{"content": f"item {at}", "status": one} for at, one in enumerate(states)]
     return [said(1, session=session), *tool(2, "TodoWrite", session, arguments={"todos": items})]
-
-
-_WORDS = [f"wor{letter}" for letter in "abcdefghij"]
-
-
-def _repeated(count: int, session: str) -> list[Event]:
-    again = [*_WORDS[:count], *(f"els{letter}" for letter in "abcdefghij"[count:])]
-    return [
-        said(1, " ".join(_WORDS), session),
-        answered(2, session, text="done"),
-        said(3, " ".join(again), session),
-    ]
 
 
 def _slow(count: int, session: str) -> list[Event]:

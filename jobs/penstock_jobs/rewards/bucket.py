@@ -23,10 +23,12 @@ from penstock_jobs.rewards.followups.judge import Judge
 from penstock_jobs.rewards.followups.labels import SessionLabels
 from penstock_jobs.rewards.rows import query_rows, row_tuples
 from penstock_jobs.rewards.texts.replay import replay
-from penstock_jobs.rewards.texts.trail import SECOND, Row, TrackedEdit, TrailTerms
+from penstock_jobs.rewards.texts.trail import SECOND, RequestSpan, Row, TrackedEdit, TrailTerms
 
 Columns = Mapping[str, Sequence[str]]
 MadeT = TypeVar("MadeT")
+#: Session and number of a turn.
+TurnKey = tuple[str, int]
 
 
 class ChainMember(NamedTuple):
@@ -95,10 +97,15 @@ class Bucket:
         made: MadeT = self._made[key]
         return made
 
-    def trails(self, parameters: EditParameters) -> dict[str, list[TrackedEdit]]:
-        """Follow each session's edits to the horizons."""
+    def trails(
+        self, parameters: EditParameters, requests: Mapping[TurnKey, RequestSpan] | None = None
+    ) -> dict[str, list[TrackedEdit]]:
+        """Follow each session's edits to the horizons, and to the ends of requests by turn."""
         terms = parameters.terms()
-        return self.once(("trails", terms), lambda: self._replayed(terms))
+        if requests is None and (known := self._made.get(("trails", terms, True))):
+            return dict(known)
+        key = ("trails", terms, requests is not None)
+        return self.once(key, lambda: self._replayed(terms, requests or {}))
 
     def chain_of(self, session: str) -> str:
         return self.chains[session].chain if session in self.chains else session
@@ -112,7 +119,9 @@ class Bucket:
         refused = self.turns.filter(pc.equal(self.turns["consent"], NO_TRAIN))
         return set(refused["session_id"].to_pylist())
 
-    def _replayed(self, terms: TrailTerms) -> dict[str, list[TrackedEdit]]:
+    def _replayed(
+        self, terms: TrailTerms, requests: Mapping[TurnKey, RequestSpan]
+    ) -> dict[str, list[TrackedEdit]]:
         events = self.events
         if events.num_rows:
             kinds = pa.array(["vcs_commit", "session_end"])
@@ -134,9 +143,10 @@ class Bucket:
             commits = ((row, _files_of(row)) for row in own_acts if row["type"] == "vcs_commit")
             tracked = replay(
                 [
-                    {**edit, "turn": _turn_at(starts[session], edit["ts"])}
+                    {**edit, "turn": turn, "request": requests.get((session, turn))}
                     for session in sessions
                     for edit in edits.get(session, ())
+                    for turn in [_turn_at(starts[session], edit["ts"])]
                 ],
                 [look for session in sessions for look in looks.get(session, ())],
                 [{**row, "files": files} for row, files in commits if files],

@@ -14,15 +14,15 @@ import hashlib
 import importlib
 import pkgutil
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from functools import cache
 from importlib.metadata import entry_points
 from importlib.resources import files
 from inspect import cleandoc
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 import pyarrow as pa
@@ -31,7 +31,7 @@ from penstock.core import toml_document as toml
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import Settings
 from penstock_jobs.rewards.bucket import Bucket, Columns, EditParameters
-from penstock_jobs.rewards.rows import State
+from penstock_jobs.rewards.rows import Standing, State
 
 #: Columns of each view that the shipped rewards and the outcomes read.
 _READ: dict[str, tuple[str, ...]] = {
@@ -248,15 +248,24 @@ def _clip(row: Mapping[str, Any], where: str) -> Bounds:
     return low, high
 
 
-class Standing(NamedTuple):
-    state: State
-    value: float | None = None
-    reason: str | None = None
-    weight: float = 1.0
-    due_us: int | None = None
-
-
 UNKNOWN = Standing("censored", reason="no_rows")
+
+
+def together(parts: Sequence[Standing]) -> Standing:
+    """Combine parts into their weighted mean, or into the reason why there is none."""
+    if len(parts) == 1:
+        return parts[0]._replace(weight=1.0)
+    waiting = [part for part in parts if part.state == "pending"]
+    if waiting:
+        return Standing("pending", due_us=latest_due(part.due_us for part in waiting))
+    scored = [(part.weight, part.value) for part in parts if part.value is not None]
+    if total := sum(weight for weight, _ in scored):
+        return Standing("scored", sum(weight * value for weight, value in scored) / total)
+    if scored:
+        return Standing("scored", sum(value for _, value in scored) / len(scored))
+    counts = Counter((part.state, part.reason) for part in parts)
+    state, reason = min(counts, key=lambda kind: (-counts[kind], str(kind)))
+    return Standing(state, reason=reason)
 
 
 def combine(definition: Definition, standings: Mapping[str, Standing]) -> Standing:
@@ -309,6 +318,22 @@ def term_shares(definition: Definition, standings: Mapping[str, Standing]) -> li
         named = (term.reward.name, term.weight, term.horizon_s)
         shares.append(TermShare(*named, own.state, own.value, counted, own.reason))
     return sorted(shares, key=lambda share: -abs(share.counted or 0.0))
+
+
+def mean_shares(parts: Sequence[tuple[float, Sequence[TermShare]]]) -> list[TermShare]:
+    """Return the shares of a whole, from those of its parts and their weights."""
+    of_terms: defaultdict[str, list[tuple[float, TermShare]]] = defaultdict(list)
+    for weight, shares in parts:
+        for share in shares:
+            of_terms[share.name].append((weight, share))
+    total = sum(weight for weight, _ in parts)
+    means = []
+    for own in of_terms.values():
+        known = together([Standing(each.state, each.value, each.reason, n) for n, each in own])
+        counted = sum(n * (each.counted or 0) for n, each in own) / total
+        share = replace(own[0][1], state=known.state, value=known.value, reason=known.reason)
+        means.append(replace(share, counted=None if known.value is None else counted))
+    return sorted(means, key=lambda share: -abs(share.counted or 0.0))
 
 
 def _clipped(value: float, bounds: Bounds) -> float:

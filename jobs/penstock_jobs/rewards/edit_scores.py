@@ -89,17 +89,6 @@ def _reward_rows(
     return _rows(name, targets.columns, number, (edits, files, turns, sessions))
 
 
-def turn_rows(
-    name: str, targets: "EditTargets", number: dict[StateReason, int], turns: "TargetScores"
-) -> pa.Table:
-    """Make rows of turns, scored by themselves and not by their edits, and of sessions."""
-    of_turns, of_sessions = targets.groups[2:]
-    sessions = wholes(turns, of_sessions.of, len(of_sessions.ids))
-    horizons_s = targets.horizons_s
-    columns = _columns((of_turns, of_sessions), horizons_s)
-    return _rows(name, columns, number, (turns, sessions))
-
-
 def _rows(
     name: str,
     columns: dict[str, pa.Array],

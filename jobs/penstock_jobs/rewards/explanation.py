@@ -1,8 +1,9 @@
 """Explanations of rewards: the terms that make a session worth what it is."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
@@ -22,6 +23,7 @@ from penstock_jobs.rewards.definition import (
     Combine,
     Definition,
     TermShare,
+    mean_shares,
     parse_definition,
     term_shares,
 )
@@ -29,8 +31,16 @@ from penstock_jobs.rewards.due_sessions import definition_known_as
 from penstock_jobs.rewards.followups.labels import labels_of
 from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge
 from penstock_jobs.rewards.history.session_chains import gather_chain
-from penstock_jobs.rewards.outcomes import RULES, STILL_OPEN, no_agent, score_bucket, term_standings
-from penstock_jobs.rewards.rows import sql_of
+from penstock_jobs.rewards.measures.verdict import ENDED, STARTED, VERDICT
+from penstock_jobs.rewards.outcomes import (
+    RULES,
+    STILL_OPEN,
+    ChainTerms,
+    chain_terms,
+    no_agent,
+    score_bucket,
+)
+from penstock_jobs.rewards.rows import State, sql_of
 
 _BELOW = frozenset({"outcomes"})
 #: Files with the rewards of the chain; without any, the first file, since one must be read.
@@ -51,8 +61,28 @@ class ChainOutcome:
 
 
 @dataclass(frozen=True)
+class RequestShare:
+    """A request of the chain. It weighs its size; `ended_at` is when the next one began."""
+
+    session_id: str
+    number: int
+    kind: str | None
+    size: float
+    started_at: datetime | None
+    ended_at: datetime | None
+    #: The worst judgement of its work, from −1 to 0.
+    verdict: float | None
+    state: State
+    value: float | None
+    reason: str | None
+    terms: list[TermShare]
+
+
+@dataclass(frozen=True)
 class Explanation:
-    """The reward of a session. `why` is the reason in words, `total` the sum before the clip."""
+    """The reward of a session: the mean of its chain's requests, whose terms it shows as means.
+
+    `why` is the reason in words, `total` the sum before the clip."""
 
     session_id: str
     definition: str
@@ -66,6 +96,7 @@ class Explanation:
     combine: Combine
     clip: Bounds
     terms: list[TermShare]
+    requests: list[RequestShare]
     chain: list[ChainOutcome]
 
     def sentence(self) -> str:
@@ -151,11 +182,12 @@ def _explanation(
     outcomes: Sequence[Row],
     own: Row,
 ) -> Explanation:
+    requests: list[RequestShare] = []
     shares: list[TermShare] = []
     if definition is not None:
-        for sessions, terms in term_standings(definition, rows, places):
-            if own["session_id"] in sessions:
-                shares = term_shares(definition, terms)
+        for chain in chain_terms(definition, rows, places):
+            if own["session_id"] in chain.sessions:
+                requests, shares = _shares(definition, chain, rows)
     counted = [share.counted for share in shares if share.counted is not None]
     is_whole = pc.and_(pc.equal(rows["name"], NAME), pc.equal(rows["target_id"], own["session_id"]))
     reason = own["reason"] or next(iter(rows.filter(is_whole)["reason"].to_pylist()), None)
@@ -172,11 +204,47 @@ def _explanation(
         combine=definition.combine if definition else "sum",
         clip=definition.clip if definition else None,
         terms=shares,
+        requests=requests,
         chain=[
             ChainOutcome(row["session_id"], row["outcome"], row["reason"], row["value"])
             for row in outcomes
         ],
     )
+
+
+def _shares(
+    definition: Definition, chain: ChainTerms, rows: pa.Table
+) -> tuple[list[RequestShare], list[TermShare]]:
+    """Return the chain's requests in order, and the terms of their mean."""
+    facts: dict[tuple[str, str], Row] = defaultdict(dict)
+    for row in rows.filter(pc.equal(rows["target_kind"], "request")).to_pylist():
+        facts[row["session_id"], row["target_id"]][row["name"]] = row
+    requests = []
+    for key, worth in chain.of_requests(definition).items():
+        terms = term_shares(definition, chain.whole | chain.requests[key])
+        told = {name: row["value"] for name, row in facts[key].items()}
+        requests.append(
+            RequestShare(
+                session_id=key[0],
+                number=int(key[1]),
+                kind=facts[key].get(VERDICT, {}).get("reason"),
+                size=chain.sizes[key],
+                started_at=_moment(told.get(STARTED)),
+                ended_at=_moment(told.get(ENDED)),
+                verdict=told.get(VERDICT),
+                state=worth.state,
+                value=worth.value,
+                reason=worth.reason,
+                terms=terms,
+            )
+        )
+    requests.sort(key=lambda request: request.number)
+    scored = [(request.size, request.terms) for request in requests if request.value is not None]
+    return requests, mean_shares(scored) if requests else term_shares(definition, chain.whole)
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
 def _in_words(reason: str | None) -> str | None:

@@ -9,7 +9,7 @@ Sessions of a chain are worth the same. A session that is negative by rule makes
 unless it is a subagent's. A session that refuses training excludes its chain.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
@@ -23,24 +23,27 @@ from penstock_jobs.rewards.definition import (
     NAME,
     UNKNOWN,
     Definition,
-    Standing,
     Term,
     combine,
-    latest_due,
+    together,
 )
 from penstock_jobs.rewards.measures.edits import edit_persistence
-from penstock_jobs.rewards.measures.turns import Turn, asks, turn_facts
+from penstock_jobs.rewards.measures.turns import Turn, turn_facts
 from penstock_jobs.rewards.measures.work_left import WorkParameters, works
+from penstock_jobs.rewards.requests import asks
 from penstock_jobs.rewards.rows import (
     REWARD_ROWS,
     RewardRows,
+    Standing,
     State,
-    TargetKind,
+    Target,
     query_rows,
     row_tuples,
 )
 from penstock_jobs.rewards.texts.trail import SECOND
 
+#: Session and number of a request.
+RequestKey = tuple[str, str]
 STILL_OPEN = "still_open"
 #: A session without an end is over after this much silence.
 QUIET_US = 3_600 * SECOND
@@ -285,14 +288,18 @@ def score_bucket(
     bucket: Bucket, definition: Definition, consents: Mapping[str, str] | None = None
 ) -> ScoredBucket:
     rows = rewards_of(bucket, definition.terms)
-    known = standings(definition, rows, bucket.chains)
+    known: dict[str, Standing] = {}
+    worths: dict[RequestKey, Standing] = {}
+    for chain in chain_terms(definition, rows, bucket.chains):
+        known |= dict.fromkeys(chain.sessions, standing_of(definition, chain))
+        worths |= chain.of_requests(definition)
     # The definition's horizons: then texts are compared only once.
     of_terms = {term.reward.name: term.parameters for term in definition.terms}
     persistence = of_terms.get("edit_persistence", EditParameters())
     work = of_terms.get("work_left")
     decided = outcomes(bucket, known, consents or {}, persistence, work)
     decided = share_outcomes(decided, bucket.chains)
-    rewards = pa.concat_tables([rows, credit_rows(decided, bucket.model_calls)])
+    rewards = pa.concat_tables([rows, credit_rows(decided, bucket.model_calls, worths)])
     counted = list(zip(decided, tallies(bucket, decided), strict=True))
     waiting = rewards.filter(pc.is_valid(rewards["due_us"]))
     first = waiting.group_by("session_id").aggregate([("due_us", "min")])
@@ -305,54 +312,68 @@ def rewards_of(bucket: Bucket, terms: Iterable[Term]) -> pa.Table:
     return pa.concat_tables([REWARD_ROWS.empty_table(), *tables])
 
 
+class ChainTerms(NamedTuple):
+    """Standings of the counted rewards of a chain, by name."""
+
+    sessions: set[str]
+    #: Of what is known of sessions alone.
+    whole: dict[str, Standing]
+    #: Of each request, by its session and number; `sizes` are their weights.
+    requests: dict[RequestKey, dict[str, Standing]]
+    sizes: dict[RequestKey, float]
+
+    def of_requests(self, definition: Definition) -> dict[RequestKey, Standing]:
+        """Combine the rewards of each request. Those of the session count in each."""
+        return {
+            key: combine(definition, self.whole | own)._replace(weight=self.sizes[key])
+            for key, own in self.requests.items()
+        }
+
+
 def standings(
     definition: Definition, rows: pa.Table, places: Mapping[str, ChainMember]
 ) -> dict[str, Standing]:
+    """Combine rewards by session: the mean over the requests of its chain by their size."""
     by_session: dict[str, Standing] = {}
-    for sessions, terms in term_standings(definition, rows, places):
-        by_session |= dict.fromkeys(sessions, combine(definition, terms))
+    for chain in chain_terms(definition, rows, places):
+        by_session |= dict.fromkeys(chain.sessions, standing_of(definition, chain))
     return by_session
 
 
-def term_standings(
-    definition: Definition, rows: pa.Table, places: Mapping[str, ChainMember]
-) -> Iterator[tuple[set[str], dict[str, Standing]]]:
-    """Yield each chain's sessions, and the standings of its counted rewards by name."""
+def standing_of(definition: Definition, chain: ChainTerms) -> Standing:
+    parts = list(chain.of_requests(definition).values())
+    return together(parts) if parts else combine(definition, chain.whole)
 
+
+def chain_terms(
+    definition: Definition, rows: pa.Table, places: Mapping[str, ChainMember]
+) -> Iterator[ChainTerms]:
     def chain_of(session: str) -> str:
         return places[session].chain if session in places else session
 
     horizons = {term.reward.name: term.horizon_s for term in definition.counted()}
-    rows = rows.filter(pc.equal(rows["target_kind"], "session"))
-    members: defaultdict[str, set[str]] = defaultdict(set)
+    rows = rows.filter(pc.is_in(rows["target_kind"], pa.array(["session", "request"])))
+    chains: dict[str, ChainTerms] = {}
     for session in [*rows["session_id"].unique().to_pylist(), *places]:
-        members[chain_of(session)].add(session)
+        chain = chains.setdefault(chain_of(session), ChainTerms(set(), {}, {}, {}))
+        chain.sessions.add(session)
     rows = rows.filter(pc.is_in(rows["name"], pa.array(horizons, pa.string())))
-    names = ("session_id", "name", "horizon_s", *Standing._fields)
-    parts: defaultdict[str, defaultdict[str, list[Standing]]]
-    parts = defaultdict(lambda: defaultdict(list))
-    for session, name, horizon_s, *part in row_tuples(rows, *names):
-        if horizon_s == horizons[name]:
-            parts[chain_of(session)][name].append(Standing(*part))
-    for chain, sessions in members.items():
-        yield sessions, {name: together(own) for name, own in parts[chain].items()}
-
-
-def together(parts: Sequence[Standing]) -> Standing:
-    """Combine parts into their weighted mean, or into the reason why there is none."""
-    if len(parts) == 1:
-        return parts[0]._replace(weight=1.0)
-    waiting = [part for part in parts if part.state == "pending"]
-    if waiting:
-        return Standing("pending", due_us=latest_due(part.due_us for part in waiting))
-    scored = [(part.weight, part.value) for part in parts if part.value is not None]
-    if total := sum(weight for weight, _ in scored):
-        return Standing("scored", sum(weight * value for weight, value in scored) / total)
-    if scored:
-        return Standing("scored", sum(value for _, value in scored) / len(scored))
-    counts = Counter((part.state, part.reason) for part in parts)
-    state, reason = min(counts, key=lambda kind: (-counts[kind], str(kind)))
-    return Standing(state, reason=reason)
+    names = ("session_id", "target_kind", "target_id", "name", "horizon_s", *Standing._fields)
+    wholes: defaultdict[tuple[str, str], list[Standing]] = defaultdict(list)
+    for session, kind, target, name, horizon_s, *part in row_tuples(rows, *names):
+        standing = Standing(*part)
+        if horizon_s != horizons[name]:
+            continue
+        if kind == "session":
+            wholes[chain_of(session), name].append(standing)
+        else:
+            chain, key = chains[chain_of(session)], (session, target)
+            chain.requests.setdefault(key, {})[name] = standing
+            chain.sizes[key] = standing.weight
+    for (own, name), parts in wholes.items():
+        if not any(name in known for known in chains[own].requests.values()):
+            chains[own].whole[name] = together(parts)
+    yield from chains.values()
 
 
 def share_outcomes(decided: Sequence[Outcome], places: Mapping[str, ChainMember]) -> list[Outcome]:
@@ -378,10 +399,14 @@ def share_outcomes(decided: Sequence[Outcome], places: Mapping[str, ChainMember]
     return [ruled(outcome) for outcome in decided]
 
 
-def credit_rows(decided: Sequence[Outcome], model_calls: pa.Table) -> pa.Table:
-    """Make rows for sessions and model calls. Excluded outcomes are censored there."""
+def credit_rows(
+    decided: Sequence[Outcome], model_calls: pa.Table, worths: Mapping[RequestKey, Standing]
+) -> pa.Table:
+    """Make rows for sessions, model calls and requests. Excluded outcomes are censored there.
+
+    Requests have a worth of their own, the others that of the session."""
     rows = RewardRows(NAME)
-    targets: list[tuple[str, tuple[TargetKind, str], str | None]] = [
+    targets: list[tuple[str, Target, str | None]] = [
         (outcome.session_id, ("session", outcome.session_id), outcome.checkpoint)
         for outcome in decided
     ]
@@ -392,12 +417,16 @@ def credit_rows(decided: Sequence[Outcome], model_calls: pa.Table) -> pa.Table:
             for session, call, event, checkpoint in calls
         ]
     by_session = {outcome.session_id: outcome for outcome in decided}
+    targets += [(session, ("request", number), None) for session, number in worths]
     for session, target, checkpoint in targets:
         if (outcome := by_session.get(session)) is None:
             continue
         reason, due_us = outcome.without or outcome.reason, outcome.due_us
         if outcome.kind in ("negative_by_rule", "excluded"):
             reason = f"{outcome.kind}: {outcome.reason}"
+        elif target[0] == "request":
+            rows.add_standing(session, target, worths[session, target[1]], None, checkpoint)
+            continue
         state: State | None = "pending" if outcome.kind == "pending" else None
         value = outcome.value
         rows.add(session, target, value, reason, state=state, due_us=due_us, checkpoint=checkpoint)

@@ -19,7 +19,7 @@ from penstock_jobs.rewards.runs import OutcomeGroup, RewardRunReport, RowGroup
 _STATES = ("scored", "pending", "censored", "invalid")
 _OUTCOMES = ("scored", "negative_by_rule", "pending", "censored", "excluded")
 #: A reward is counted by its smallest target; larger ones are made of those.
-_SMALLEST_FIRST = ("edit", "turn", "session")
+_SMALLEST_FIRST = ("edit", "turn", "request", "session")
 _REASONS_MAX = 3
 _REASON_CHARS_MAX = 80
 Row = dict[str, Any]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -11,8 +11,19 @@ from numpy.typing import NDArray
 from penstock.lake.query.view_sources import table_engine
 
 State = Literal["pending", "scored", "censored", "invalid"]
-TargetKind = Literal["edit", "file", "turn", "session", "model_call"]
+TargetKind = Literal["edit", "file", "turn", "request", "session", "model_call"]
+Target = tuple[TargetKind, str]
 _TIME = pa.timestamp("us", tz="UTC")
+
+
+class Standing(NamedTuple):
+    """What is known of a reward: a value, or why there is none."""
+
+    state: State
+    value: float | None = None
+    reason: str | None = None
+    weight: float = 1.0
+    due_us: int | None = None
 
 
 def _needed(*names: str, kind: pa.DataType | None = None) -> list[pa.Field]:
@@ -57,7 +68,7 @@ OUTCOME_FILE_ROWS = pa.schema(
         *_COMPUTED,
     ]
 )
-_VARYING = [name for name in REWARD_ROWS.names if name not in ("name", "horizon_s")]
+_VARYING = [name for name in REWARD_ROWS.names if name != "name"]
 
 
 def row_tuples(table: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
@@ -100,7 +111,7 @@ class RewardRows:
     def add(
         self,
         session: str,
-        target: tuple[TargetKind, str],
+        target: Target,
         value: float | None,
         reason: str | None = None,
         *,
@@ -110,7 +121,20 @@ class RewardRows:
         checkpoint: str | None = None,
     ) -> None:
         state = state or ("censored" if value is None else "scored")
-        self._rows.append((session, *target, value, state, reason, weight, due_us, checkpoint))
+        standing = Standing(state, value, reason, weight, due_us)
+        self.add_standing(session, target, standing, None, checkpoint)
+
+    def add_standing(
+        self,
+        session: str,
+        target: Target,
+        standing: Standing,
+        horizon_s: int | None = None,
+        checkpoint: str | None = None,
+    ) -> None:
+        state, value, reason, weight, due_us = standing
+        facts = (horizon_s, value, state, reason, weight, due_us, checkpoint)
+        self._rows.append((session, *target, *facts))
 
     def table(self) -> pa.Table:
         values = list(zip(*self._rows, strict=True)) or [()] * len(_VARYING)
@@ -119,6 +143,5 @@ class RewardRows:
             for name, column in zip(_VARYING, values, strict=True)
         }
         columns["name"] = pa.repeat(self._name, len(self._rows))
-        columns["horizon_s"] = pa.nulls(len(self._rows), pa.int32())
         ordered = [columns[name] for name in REWARD_ROWS.names]
         return pa.Table.from_arrays(ordered, schema=REWARD_ROWS)

@@ -23,12 +23,6 @@ happened as (
     from bucket_tool_calls
     union all by name
     select 'edit' as kind, session_id, ts, ts as last_ts from bucket_edits
-    union all by name
-    select 'feedback' as kind, session_id, ts, positive from bucket_feedback
-    union all by name
-    select 'test' as kind, session_id, ts, seq,
-           json_extract_string(payload, ['$.passed', '$.failed', '$.ok']) as test
-    from bucket_events where type = 'test_result'
 ),
 counted as (
     select b.session_id, b.turn,
@@ -45,10 +39,7 @@ counted as (
            count(*) filter (invalid)                                        as invalid_tool_calls,
            count(*) filter (terminal)                                       as terminal_calls,
            coalesce(sum(output_chars), 0)                                   as output_chars,
-           count(*) filter (kind = 'edit')                                  as edits,
-           count(*) filter (positive)                                       as liked,
-           count(*) filter (not positive)                                   as disliked,
-           arg_max(test, (h.ts, h.seq)) filter (kind = 'test')              as last_test
+           count(*) filter (kind = 'edit')                                  as edits
     from happened h
     asof join began b on h.session_id = b.session_id and h.ts >= b.ts
     group by all
@@ -68,13 +59,7 @@ select began.session_id,
        coalesce(invalid_tool_calls, 0)                                 as invalid_tool_calls,
        coalesce(terminal_calls, 0)                                     as terminal_calls,
        coalesce(output_chars, 0)::bigint                               as output_chars,
-       coalesce(edits, 0)                                              as edits,
-       coalesce(liked, 0)                                              as liked,
-       coalesce(disliked, 0)                                           as disliked,
-       last_test is not null                                           as tested,
-       try_cast(last_test[1] as double)                                as tests_passed,
-       try_cast(last_test[2] as double)                                as tests_failed,
-       try_cast(last_test[3] as boolean)                               as tests_ok
+       coalesce(edits, 0)                                              as edits
 from began
 left join counted using (session_id, turn)
 order by session_id, turn

@@ -5,40 +5,52 @@ from pathlib import Path
 import pytest
 
 from penstock_jobs.rewards.measures.dissatisfied import (
-    RequestParameters,
+    AskedAgainParameters,
+    LocalJudgeParameters,
     asked_again,
-    words_of,
+    dissatisfied_follow_up,
 )
+from penstock_jobs.rewards.requests import repeated_share, words_of
 from tests.support.lakes import Event
 from tests.support.reward_events import answered, bucket_of, said
 from tests.support.rewards.stories import Row
 
 REQUEST = "Let compute_prices apply the discount of each customer group before taxes"
-PARAMETERS = RequestParameters()
+CHINESE = "请让计算价格的函数在计税之前先应用每个客户组的折扣"
+PARAMETERS = AskedAgainParameters()
 
 
-def rows(tmp_path: Path, events: list[Event]) -> list[Row]:
-    table = asked_again(bucket_of(tmp_path / "lake", events), PARAMETERS)
-    found = [row for row in table.to_pylist() if row["target_kind"] == "turn"]
+def told(tmp_path: Path, events: list[Event], name: str = "asked_again") -> list[Row]:
+    bucket = bucket_of(tmp_path / name, events)
+    rows = asked_again(bucket, PARAMETERS)
+    if name == "dissatisfied_follow_up":
+        rows = dissatisfied_follow_up(bucket, LocalJudgeParameters(unsure=(0.5, 0.5)))
+    found = [row for row in rows.to_pylist() if row["target_kind"] == "request"]
     return sorted(found, key=lambda row: int(row["target_id"]))
 
 
-def after(tmp_path: Path, request: str, message: str) -> Row:
+def after(tmp_path: Path, request: str, message: str, name: str = "asked_again") -> Row:
     events = [said(1, request), answered(2, text="Done."), said(3, message)]
-    (row,) = rows(tmp_path, events)
+    (row,) = told(tmp_path, events, name)
     return row
 
 
 @pytest.mark.parametrize(
-    "message",
+    ("request_", "message"),
     [
-        REQUEST,
-        f"You did a half of it. Again: {REQUEST}",
-        f"STILL MISSING!! {REQUEST.upper()}",
+        (REQUEST, REQUEST),
+        (REQUEST, f"You did a half of it. Again: {REQUEST}"),
+        (REQUEST, f"STILL MISSING!! {REQUEST.upper()}"),
+        (CHINESE, f"还是不对, {CHINESE}"),
     ],
 )
-def test_the_same_again_is_worth_minus_one(tmp_path: Path, message: str) -> None:
-    assert after(tmp_path, REQUEST, message)["value"] == -1
+def test_the_same_again_is_worth_minus_one_with_what_the_judge_saw(
+    tmp_path: Path, request_: str, message: str
+) -> None:
+    row = after(tmp_path, request_, message)
+    judged = after(tmp_path, request_, message, "dissatisfied_follow_up")
+    assert row["value"] + (judged["value"] or 0) == pytest.approx(-1)
+    assert row["target_id"] == judged["target_id"] == "1"
 
 
 @pytest.mark.parametrize(
@@ -49,16 +61,12 @@ def test_what_is_new_is_no_repetition(tmp_path: Path, message: str) -> None:
     assert after(tmp_path, REQUEST, message)["value"] == 0
 
 
-def test_a_part_counts_above_the_free_share(tmp_path: Path) -> None:
-    # Four words of five letters; three come again: (0.75 − 0.4) / 0.6.
-    row = after(tmp_path, "alpha bravo delta gamma", "delta alpha other bravo")
-    assert row["value"] == pytest.approx(-0.35 / 0.6)
+def test_words_are_those_of_three_characters_or_pairs() -> None:
+    assert words_of("a new 按组 of_it x1") == {"new", "of_it", "按组"}
 
 
-def test_scripts_without_spaces(tmp_path: Path) -> None:
-    request = "请让计算价格的函数在计税之前先应用每个客户组的折扣"
-    assert after(tmp_path, request, f"还是不对, {request}")["value"] == -1
-    assert set(words_of("按组")) == {"按组"}
+def test_a_part_counts_by_the_length_of_its_words() -> None:
+    assert repeated_share("alpha bravo delta gamma", "delta alpha other bravo") == 0.75
 
 
 def test_a_word_is_not_said_again_by_an_empty_message(tmp_path: Path) -> None:
@@ -66,23 +74,19 @@ def test_a_word_is_not_said_again_by_an_empty_message(tmp_path: Path) -> None:
     assert (row["state"], row["reason"]) == ("censored", "short_request")
 
 
-def test_silence_is_censored_and_what_follows_an_idle_turn_is_about_nothing(
-    tmp_path: Path,
-) -> None:
-    events = [said(1, REQUEST), said(2, REQUEST), answered(3, text="Done."), said(4, "thanks")]
-    events += [answered(5, text="You are welcome.")]
-    first, last = rows(tmp_path, events)
-    assert (first["target_id"], first["value"]) == ("2", 0)
-    assert (last["target_id"], last["reason"]) == ("3", "silence")
+def test_silence_is_censored(tmp_path: Path) -> None:
+    events = [said(1, REQUEST), said(2, REQUEST), answered(3, text="Done.")]
+    (row,) = told(tmp_path, events)
+    assert (row["target_id"], row["reason"]) == ("1", "silence")
 
 
 def test_what_a_program_wrote_is_no_request(tmp_path: Path) -> None:
     note = f"<system-reminder>{REQUEST}</system-reminder>"
     events = [said(1, REQUEST), answered(2, text="Done."), said(3, note)]
-    (row,) = rows(tmp_path, events)
+    (row,) = told(tmp_path, events)
     assert row["reason"] == "silence"
 
 
 def test_the_free_share_is_below_one() -> None:
     with pytest.raises(ValueError, match="free_share"):
-        RequestParameters(free_share=1.0)
+        AskedAgainParameters(free_share=1.0)

@@ -28,7 +28,7 @@ Rows = dict[str, list[dict[str, Any]]]
 _FEEDBACK = {"kind": "accept", "target": "e3"}
 #: A session that every reward has something to say of.
 NEIGHBOUR: list[Event] = [
-    said(1, session="near"),
+    said(1, "Let the parser skip blank lines, please.", "near"),
     answered(2, "near", text="I will.", usage={"prompt": 9, "completion": 30, "thinking": 10}),
     edited(3, "a.py", BEFORE, AFTER, "near"),
     edited(4, "long.py", "", "# why\n" * 40 + "a = 1\n" * 40, "near"),
@@ -36,6 +36,7 @@ NEIGHBOUR: list[Event] = [
     *tool(9, "TodoWrite", "near", arguments={"todos": [{"status": "done"}, {"status": "open"}]}),
     make_event("near", 10, "test_result", payload={"passed": 3, "failed": 1}),
     make_event("near", 11, "feedback", payload=_FEEDBACK),
+    make_event("near", 12, "x_reward", payload={"name": "resolved", "value": 1}),
     make_event("near", 34, "file_observed", payload={"path": "a.py", "text": AFTER + "b = 2\n"}),
     make_event("near", 35, "file_observed", payload={"path": "long.py", "text": "a = 1\n" * 39}),
     said(50, "no, that is wrong, revert it", session="near"),
@@ -253,17 +254,19 @@ CASES: dict[str, tuple[list[Event], Said]] = {
         # Half a thumb is up; false and reject are down.
         {("explicit_feedback", "1", None): -1 / 3},
     ),
-    "tests that contradict themselves": (
-        [asked(1), event(2, "test_result", passed=0, failed=0, ok=True),
-         asked(3), event(4, "test_result", passed=2**70),
-         asked(5), event(6, "test_result", passed=1, failed=1, ok=True),
-         asked(7), event(8, "test_result", passed=3, failed=2**70),
-         asked(9), event(10, "test_result", ok=False),
-         asked(11), event(12, "test_result", command="make test")],
-        {("tests_passing", "1", None): 1.0, ("tests_passing", "2", None): 1.0,
-         ("tests_passing", "3", None): 0.5, ("tests_passing", "4", None): 3 / 2**70,
-         ("tests_passing", "5", None): 0.0, ("tests_passing", "6", None): "censored: nothing_ran"},
-    ),
+    **{
+        f"tests that contradict themselves: {told}": (
+            [asked(1), event(2, "test_result", **told)], {("tests_passing", "1", None): said}
+        )
+        for told, said in (
+            ({"passed": 0, "failed": 0, "ok": True}, 1.0),
+            ({"passed": 2**70}, 1.0),
+            ({"passed": 1, "failed": 1, "ok": True}, 0.5),
+            ({"passed": 3, "failed": 2**70}, 3 / 2**70),
+            ({"ok": False}, 0.0),
+            ({"command": "make test"}, "censored: nothing_ran"),
+        )
+    },
     "a session without a turn": (
         [edit(2, BEFORE, AFTER), look(33, BEFORE), *tool(40, "read", "bad")],
         at("e2", 0.0) | at("0", 0.0) | {("invalid_tool_calls", "0", None): 0.0},
@@ -298,7 +301,8 @@ def sound(rows: Iterable[dict[str, Any]]) -> None:
     for row in rows:
         assert row["state"] in ("scored", "pending", "censored", "invalid")
         assert (row["value"] is not None) == (row["state"] == "scored"), row
-        assert (row["reason"] is not None) == (row["state"] in ("censored", "invalid")), row
+        is_known = row["state"] not in ("censored", "invalid")
+        assert row["name"] == "request_verdict" or (row["reason"] is None) == is_known, row
         assert row["value"] is None or isfinite(row["value"]), row
         assert isfinite(row["weight"]), row
         assert row["weight"] >= 0, row

@@ -102,16 +102,16 @@ def test_an_agent_that_replaces_its_work_after_a_compaction_has_done_it_again(
 def test_the_first_message_after_a_compaction_is_about_the_work_before(lake: HandLake) -> None:
     lake.store(worked("a"))
     run_at(lake, 86_400, DEFINITION)
-    assert reward(lake, "dissatisfied_follow_up", "a", "turn", None) == [("1", None, "silence")]
+    assert reward(lake, "dissatisfied_follow_up", "a", "request", None) == [("1", None, "silence")]
     summary = "This session is being continued from a previous conversation. It went wrong."
     lake.store([started("b", "a", "compaction", 10), said(11, summary, "b")])
     lake.store([said(12, "No, this is wrong, it crashes. Undo it.", "b")])
     run_at(lake, 86_500, DEFINITION)
-    [(turn, value, _)] = reward(lake, "dissatisfied_follow_up", "a", "turn", None)
-    assert turn == "1"
+    [(request, value, _)] = reward(lake, "dissatisfied_follow_up", "a", "request", None)
+    assert request == "1"
     assert value is not None
     assert value < -0.5
-    assert reward(lake, "dissatisfied_follow_up", "b", "turn", None) == []
+    assert reward(lake, "dissatisfied_follow_up", "b", "request", None) == []
 
 
 def test_what_a_subagent_is_told_next_is_no_follow_up(lake: HandLake) -> None:
@@ -122,7 +122,8 @@ def test_what_a_subagent_is_told_next_is_no_follow_up(lake: HandLake) -> None:
     lake.store([*told, *again, answered(14, "helper", text="Yes.")])
     run_at(lake, 86_400, find_definition())
     for name in ("dissatisfied_follow_up", "asked_again", "judged_follow_up"):
-        values = [value for _, value, _ in reward(lake, name, "helper", "turn", None)]
+        kind = "turn" if name == "judged_follow_up" else "request"
+        values = [value for _, value, _ in reward(lake, name, "helper", kind, None)]
         assert not any(value is not None for value in values), name
 
 
@@ -199,7 +200,7 @@ def test_a_fork_is_worth_what_it_did_itself(lake: HandLake, copy: Any) -> None:
     ]
     # Its turn has the number that it has in the session as it was sent.
     turns = lake.rows("select turn from turns where session_id = 'fork' and text like '%b.py%'")
-    found = reward(lake, "explicit_feedback", "fork", "turn", None)
+    found = reward(lake, "asked_instead", "fork", "turn", None)
     assert [int(turn) for turn, *_ in found] == [row["turn"] for row in turns] == [3]
     assert reward(lake, "edit_persistence", "fork", "edit", 600) != []
 

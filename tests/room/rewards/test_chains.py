@@ -8,10 +8,9 @@ import pytest
 
 from penstock.lake.buckets import SessionId, read_changes
 from penstock.lake.catalog import current
-from penstock_jobs.rewards.definition import Standing, parse_definition
+from penstock_jobs.rewards.definition import parse_definition, together
 from penstock_jobs.rewards.history.session_chains import chains_of, remember_links
-from penstock_jobs.rewards.outcomes import together
-from penstock_jobs.rewards.rows import State
+from penstock_jobs.rewards.rows import Standing, State
 from tests.support.lakes import Event, HandLake, hand_lake
 from tests.support.reward_events import answered, said, tool
 from tests.support.reward_runs import run_at, started, thumbs, whole

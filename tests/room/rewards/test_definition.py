@@ -13,14 +13,13 @@ from penstock.core.errors import InvalidInput
 from penstock_jobs.rewards import definition as definitions
 from penstock_jobs.rewards.definition import (
     Definition,
-    Standing,
     all_rewards,
     combine,
     find_definition,
     parse_definition,
 )
 from penstock_jobs.rewards.outcomes import standings
-from penstock_jobs.rewards.rows import REWARD_ROWS
+from penstock_jobs.rewards.rows import REWARD_ROWS, Standing
 from tests.support.repository import ROOT
 
 EXAMPLES = ROOT / "examples" / "rewards"

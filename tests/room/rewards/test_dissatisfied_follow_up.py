@@ -15,10 +15,10 @@ from penstock_jobs.rewards.followups.llm_judge import judge_version
 from penstock_jobs.rewards.measures.dissatisfied import (
     JudgeUnfit,
     LocalJudgeParameters,
-    RawJudgeParameters,
     dissatisfied_follow_up,
     judged_follow_up,
 )
+from penstock_jobs.rewards.requests import RawJudgeParameters
 from tests.support.lakes import Event, make_event
 from tests.support.reward_events import answered, bucket_of, said
 
@@ -29,7 +29,7 @@ REPROACH = "no, that is wrong, you broke the login. revert it"
 
 def rewards(directory: Path, events: list[Event]) -> dict[str, dict[str, Any]]:
     rows: pa.Table = dissatisfied_follow_up(bucket_of(directory, events), LocalJudgeParameters())
-    return {row["target_id"]: row for row in rows.to_pylist() if row["target_kind"] == "turn"}
+    return {row["target_id"]: row for row in rows.to_pylist() if row["target_kind"] == "request"}
 
 
 def test_a_reproach_is_worse_than_praise(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_being_unclear_wins_nothing_in_the_default(tmp_path: Path) -> None:
     ]
     assert term.weight > 0
     assert term.parameters.unsettled == "judged"
-    assert (term.reward.version, term.parameters.judge) == (2, RawJudgeParameters().judge)
+    assert (term.reward.version, term.parameters.judge) == (3, RawJudgeParameters().judge)
 
 
 def test_a_model_settles_what_the_judge_cannot_tell_in_the_default_too(tmp_path: Path) -> None:

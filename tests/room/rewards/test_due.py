@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.buckets import SessionId
 from penstock_jobs.rewards.bucket import TABLES, as_bucket, later
-from penstock_jobs.rewards.definition import Standing, combine, find_definition
+from penstock_jobs.rewards.definition import combine, find_definition
 from penstock_jobs.rewards.measures.work_left import WorkParameters, work_left
 from penstock_jobs.rewards.outcomes import standings
+from penstock_jobs.rewards.rows import Standing
 from tests.support.lakes import START_US as LAKE_START_US
 from tests.support.lakes import make_event
 from tests.support.reward_events import edited, rows_of, said

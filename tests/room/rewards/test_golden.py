@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from penstock_jobs.rewards.bucket import EditParameters
-from penstock_jobs.rewards.definition import Standing, all_rewards, combine, parse_definition
+from penstock_jobs.rewards.definition import all_rewards, combine, parse_definition
 from penstock_jobs.rewards.followups.judge import Message
 from penstock_jobs.rewards.followups.local_judge import LocalJudge
 from penstock_jobs.rewards.measures.edits import edit_no_revert, edit_persistence
+from penstock_jobs.rewards.rows import Standing
 from tests.support.lakes import Event, make_event
 from tests.support.reward_events import answered, bucket_of, edited, said, tool
 from tests.support.rewards.measures import value
@@ -237,6 +238,8 @@ AWAY: dict[str, Any] = {"ok": False, "error_class": "unexpected_environment"}
 BROKEN: dict[str, Any] = {"ok": False, "error_class": "invalid_arguments"}
 COMMENT, CODE = "// twenty character.\n", "twenty = characters1\n"  # 20 without the line end
 
+NEXT = "Great, thanks. Next, let the exporter write CSV files."
+
 TURNS: dict[str, tuple[str, list[Event], dict[str, Any]]] = {
     # 10 to 14.5; the second message came before there was an answer to the first; 21 to 29.
     "latency ends with an edit after the last word": (
@@ -268,17 +271,20 @@ TURNS: dict[str, tuple[str, list[Event], dict[str, Any]]] = {
             event(3, "feedback", kind="rating", value=1), said(4),
             event(5, "feedback", kind="accept"),
         ],
-        {"2": 1.0, "s": 1.0},
+        {"1": 1.0, "s": 1.0},
     ),
-    # 2 of 8, then 3 of 4; the last turn tested nothing.
-    "the last test result of a turn and of a session": (
+    # 3 of 4 in the first; the second tested nothing; 2 of 8 in the third. Each has ten words or
+    # less.
+    "the last test result of each request": (
         "tests_passing",
         [
-            said(1), event(2, "test_result", passed=9, failed=1),
-            event(3, "test_result", passed=2, failed=6, skipped=2),
-            said(4), event(5, "test_result", passed=3, failed=1), said(6), answered(7, text="x"),
+            said(1, "Fix the parser of dates."), event(2, "test_result", passed=2, failed=6),
+            said(3, "go on"), answered(4, text="x"),
+            event(5, "test_result", passed=3, failed=1, skipped=2),
+            said(6, NEXT), answered(7, text="Done."), said(8, NEXT),
+            answered(9, text="Done."), event(10, "test_result", passed=2, failed=6),
         ],
-        {"1": 2 / 8, "2": 3 / 4, "s": 3 / 4},
+        {"1": 3 / 4, "3": 2 / 8, "s": 1 / 2},
     ),
     # Two of five, as the list last stood; the last one was refused. One of one.
     "to-dos of two sessions": (
@@ -392,14 +398,10 @@ def test_dissatisfied_is_the_worst_of_two_messages(tmp_path: Path) -> None:
         said(1, "fix it"), answered(2, text="Done."), said(3, thanks), said(4, reproach),
         answered(5, text="Done."), said(6, thanks),
     ]  # fmt: skip
-    # Both messages are about turn 1, the agent said nothing between them; turn 3 is the third's.
-    first = max(doubt(thanks), doubt(reproach, thanks))
-    third = doubt(thanks, reproach)
-    assert says(tmp_path, "dissatisfied_follow_up", events) == {
-        "1": -first,
-        "3": -third,
-        "s": -(first + third) / 2,
-    }
+    # Nobody wants anything new: all of it is one request.
+    worst = max(doubt(thanks), doubt(reproach, thanks), doubt(thanks, reproach))
+    assert worst > 0.8
+    assert says(tmp_path, "dissatisfied_follow_up", events) == {"1": -worst, "s": -worst}
 
 
 # The session's reward

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_jobs.rewards.definition import UNKNOWN, Standing
+from penstock_jobs.rewards.definition import UNKNOWN
 from penstock_jobs.rewards.measures.work_left import WorkParameters
 from penstock_jobs.rewards.outcomes import (
     RULES,
@@ -17,6 +17,7 @@ from penstock_jobs.rewards.outcomes import (
     decide,
     outcomes,
 )
+from penstock_jobs.rewards.rows import Standing
 from tests.support.lakes import START_US, Event, make_event
 from tests.support.reward_events import answered, bucket_of, edited, said, tool
 

@@ -20,7 +20,6 @@ KIB = 1024
 TOLERANCE = 0.5
 #: In which plot those are that have none of their own.
 BESIDE = {
-    "asked_again": "turns",
     "dissatisfied_by_llm": "dissatisfied_follow_up",
     "explicit_feedback": "turns",
     "four_gram_presence": "four_grams",
@@ -34,8 +33,8 @@ BESIDE = {
     "tests_failing": "turns",
     "tests_passing": "turns",
 }
-#: Yes or no: there is nothing to draw.
-WITHOUT = {"asked_instead"}
+#: Yes or no, or what others say: there is nothing to draw.
+WITHOUT = {"asked_again", "asked_instead", "reported_reward", "request_verdict"}
 
 
 def test_every_reward_has_a_plot_that_the_page_shows() -> None:

@@ -10,9 +10,10 @@ import pytest
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.buckets import SessionId
 from penstock_jobs.rewards.bucket import Bucket
-from penstock_jobs.rewards.definition import Standing, find_definition
+from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.history.session_chains import gather_chain
 from penstock_jobs.rewards.outcomes import outcomes
+from penstock_jobs.rewards.rows import Standing
 from tests.support.lakes import START_US, HandLake, hand_lake
 from tests.support.repository import ROOT
 from tests.support.reward_events import DAY_US, compute
@@ -88,6 +89,8 @@ EXPECTED: dict[str, Expected] = {
     "sample-traceback": {
         **at("edit_persistence", "b-1", 1, NO_5, 1, "unobserved", "unobserved", 1, GONE),
         **at("self_rework", "b-1", 0, NO_5, 0, "unobserved", "unobserved", 1 / 19, GONE),
+        # Thanks and the test that is asked for begin the second request.
+        **whole("dissatisfied_follow_up", t2="silence"),
         **at(
             "line_survival", "b-1", 1, NO_5, 1, "unobserved", "unobserved", "self_rework", GONE
         ),
@@ -95,9 +98,9 @@ EXPECTED: dict[str, Expected] = {
     # `floor` became `ceil`, and that `round`: the agent took all four characters away itself.
     "sample-tests": {
         **at("edit_persistence", "c-1", 1, *["unobserved"] * 4, "self_rework", GONE),
-        # 6 of 8, then 8 of 8: the last counts. One thumb against; two for.
-        **whole("tests_passing", t1=6 / 8, t2=1, session=1),
-        **whole("explicit_feedback", t1=-1, t2=1, session=1 / 3),
+        # One request. 6 of 8, then 8 of 8: the last counts. One thumb against; two for.
+        **whole("tests_passing", t1=1, session=1),
+        **whole("explicit_feedback", t1=1 / 3, session=1 / 3),
     },
     # Two are completed and one cancelled.
     "sample-open-todos": whole("open_todos", session=-1 / 4),
@@ -127,9 +130,8 @@ EXPECTED: dict[str, Expected] = {
 FOLLOW_UPS = {
     ("sample-reverted", "1"): (-1.0, -0.7),
     ("sample-traceback", "1"): (-1.0, -0.7),
-    ("sample-traceback", "2"): (-0.3, 0.0),
     ("sample-tests", "1"): (-1.0, -0.5),
-    ("sample-long-2", "0"): (-0.5, 0.0),
+    ("sample-long-2", "1"): (-0.5, 0.0),
 }
 OUTCOMES = {
     "sample-broken-calls": ("negative_by_rule", "invalid_tool_calls"),
@@ -180,10 +182,11 @@ def test_the_rewards_by_hand(buckets: dict[str, Bucket], session: str) -> None:
 
 
 def test_the_whole_of_the_one_that_stays(buckets: dict[str, Bucket]) -> None:
-    # Of the 13 characters that the user put elsewhere a half counts; else only the length takes.
+    # The agent wrote 11 characters; of the 13 that the user put elsewhere a half counts in the
+    # share; else only the length takes.
     found = said_of(compute(buckets["sample-kept"], find_definition()))
     penalty = 2_000 * (sqrt(1.4319) - 1)
-    expected = 1 / sqrt(1 + 6.5 / 40) - 0.00002 * penalty
+    expected = 11 / (11 + 6.5) - 0.00002 * penalty
     assert found["reward", "session", None] == pytest.approx(expected, abs=1e-12)
 
 

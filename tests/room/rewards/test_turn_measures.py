@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from penstock_jobs.rewards.definition import all_rewards
 from penstock_jobs.rewards.measures.edits import comment_chars
-from penstock_jobs.rewards.measures.turns import asks, bent
+from penstock_jobs.rewards.measures.turns import bent
+from penstock_jobs.rewards.requests import asks
 from tests.support.reward_events import bucket_of
 
 

@@ -57,10 +57,10 @@ def test_tokens_masks_rewards_and_advantages_come_together(
     )
     assert row["reward"] == pytest.approx(known["value"])
     assert {one["name"] for one in row["reward_components"]} >= {"explicit_feedback"}
-    # A thumb up counts nothing; what the user wrote after the first turn does.
+    # A thumb up counts nothing; what the user says of both turns does, by half in each.
     for own in rows.values():
         assert sum(part["value"] for part in own["token_rewards"]) == pytest.approx(own["reward"])
-    assert [part["pos"] for part in row["token_rewards"]] == [4]
+    assert [part["pos"] for part in row["token_rewards"]] == [4, 7]
     assert row["tokenizer_id"] == "t" * 64  # no digest: a name
     # All of a stratum have the same reward: what is left is the pull towards the overall mean.
     assert rows["s01"]["advantage"] > 0 > rows["s00"]["advantage"]

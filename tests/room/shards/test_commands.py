@@ -39,7 +39,7 @@ def test_build_says_what_became_of_each_session(data: Path) -> None:
     assert "The same shard already exists." in again.stderr
     lines = [" ".join(line.split()) for line in again.stdout.splitlines()]
     assert lines[0].startswith("sha256:")
-    assert {"sessions asked for 4", "sessions in it 3"} <= set(lines)
+    assert {"sessions asked for 5", "sessions in it 4"} <= set(lines)
     [out] = [line for line in lines if line.startswith("left out: excluded 1 sample-")]
     assert "no_train" in out
     rows = data.parent / "left-out.jsonl"
@@ -55,7 +55,7 @@ def test_list_show_verify_diff(data: Path) -> None:
     assert set(listed) == {"sft-persistent", "long-context-32k"}
     shown = shards(data, "show", "sft-persistent")
     assert shown["shard"] == listed["sft-persistent"]["id"]
-    assert shown["manifest"]["counts"]["samples"] == 3
+    assert shown["manifest"]["counts"]["samples"] == 4
     assert shown["marks"] == []
     person = run(data, "shards", "show", listed["sft-persistent"]["id"][:20])
     assert "part-00000.parquet" in person.stdout
@@ -75,14 +75,14 @@ def test_export_writes_what_another_stack_reads(data: Path, tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     [name] = [one for one in done.stdout.split() if one.endswith(".jsonl")]
     lines = Path(name).read_text(encoding="utf-8").splitlines()
-    assert len(lines) == 3
+    assert len(lines) == 4
     assert {"role", "content"} <= json.loads(lines[0])["messages"][0].keys()
 
 
 def test_what_is_wrong_is_said(data: Path) -> None:
     for arguments, why in (
         (["show", "nothing"], "was not found: it does not exist"),
-        (["build", str(RECIPES / "realtime-rl.toml")], "no_engine_tokens 14"),
+        (["build", str(RECIPES / "realtime-rl.toml")], "no_engine_tokens 15"),
         (["export", "sft-persistent", "--to", "trl-sfd", "--out", "x"], "did you mean trl-sft"),
     ):
         done = run(data, "shards", *arguments)
@@ -93,7 +93,7 @@ def test_what_is_wrong_is_said(data: Path) -> None:
 def test_an_export_of_nothing_is_refused_with_the_reason(data: Path, tmp_path: Path) -> None:
     """The samples have no tokens of an engine, and no rivals."""
     out = tmp_path / "out"
-    for target, reason in (("prime-rl", "no_logprobs 3"), ("trl-dpo", "no_pair 3")):
+    for target, reason in (("prime-rl", "no_logprobs 4"), ("trl-dpo", "no_pair 3, no_prompt 1")):
         done = run(data, "shards", "export", "sft-persistent", "--to", target, "--out", str(out))
         assert (done.returncode, done.stdout) == (1, "")
         assert f"all of its rows are left out ({reason})" in done.stderr

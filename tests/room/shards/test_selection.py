@@ -51,7 +51,7 @@ _OUTCOMES = pa.schema(
 )
 _REWARDS = pa.schema(
     [
-        *((name, pa.string()) for name in ("session_id", "target_kind", "name")),
+        *((name, pa.string()) for name in ("session_id", "target_kind", "target_id", "name")),
         ("horizon_s", pa.int32()),
         ("value", pa.float64()),
         *((name, pa.string()) for name in ("state", "reason")),
@@ -66,7 +66,8 @@ def outcome(session: str, kind: str = "scored", value: float | None = None, **mo
 
 
 def reward(session: str, name: str, value: float | None, **more: Any) -> dict[str, Any]:
-    row = {"session_id": session, "target_kind": "session", "name": name, "value": value}
+    target = {"session_id": session, "target_kind": "session", "target_id": session}
+    row: dict[str, Any] = {**target, "name": name, "value": value}
     horizon = 600 if name == "edit_persistence" else None
     state = "pending" if value is None else "scored"
     return row | {"state": state, "horizon_s": horizon, "weight": 1.0} | more

@@ -29,7 +29,13 @@ _COLUMNS: dict[str, dict[str, pa.DataType]] = {
         "deleted": pa.bool_(),
         "branch_changed": pa.bool_(),
     },
-    "turns": {"turn": pa.int64()},
+    "turns": {
+        "turn": pa.int64(),
+        "text": pa.string(),
+        **dict.fromkeys(("model_calls", "tool_calls", "edits"), pa.int64()),
+    },
+    "model_calls": {"text": pa.string()},
+    "feedback": {"positive": pa.bool_()},
     "events": {"type": pa.string(), "payload": pa.string()},
 }
 
@@ -53,8 +59,9 @@ class Story:
         row = {"path": path, "text": text, "deleted": text is None, **more}
         return self._add("observations", at, row)
 
-    def turn(self, at: float) -> "Story":
-        return self._add("turns", at, {"turn": len(self.rows["turns"]) + 1})
+    def turn(self, at: float, text: str | None = None) -> "Story":
+        row = {"turn": len(self.rows["turns"]) + 1, "text": text, "model_calls": 1}
+        return self._add("turns", at, row)
 
     def event(self, at: float, kind: str, payload: str = "{}") -> "Story":
         return self._add("events", at, {"type": kind, "payload": payload})
@@ -73,6 +80,11 @@ class Story:
 
 def bucket(*stories: Story, as_of_us: int = LATER_US) -> Bucket:
     tables = {}
+    for story in stories:
+        if not story.rows["turns"]:
+            story.rows["turns"].append(
+                {"session_id": story.session, "ts": START_US - SECOND, "seq": 0, "turn": 0}
+            )
     for view, columns in _COLUMNS.items():
         rows = [row for story in stories for row in story.rows[view]]
         schema = pa.schema({**_BASE, **columns})
@@ -81,9 +93,7 @@ def bucket(*stories: Story, as_of_us: int = LATER_US) -> Bucket:
     return Bucket(
         as_of_us=as_of_us,
         user_messages=empty,
-        model_calls=empty,
         tool_calls=empty,
-        feedback=empty,
         **tables,
     )
 

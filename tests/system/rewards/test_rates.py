@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_jobs.rewards.definition import Standing
 from penstock_jobs.rewards.followups.dissatisfaction import t_quantile, t_tails
 from penstock_jobs.rewards.outcomes import Tally, outcomes, tallies
 from penstock_jobs.rewards.rates import (
@@ -23,6 +22,7 @@ from penstock_jobs.rewards.rates import (
     rate_changes,
     welch,
 )
+from penstock_jobs.rewards.rows import Standing
 from tests.support.reward_events import answered, bucket_of, edited, said, tool
 
 BROKEN: dict[str, Any] = {"ok": False, "error_class": "invalid_arguments"}

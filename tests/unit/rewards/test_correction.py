@@ -90,7 +90,12 @@ def test_too_few_labels_have_no_interval() -> None:
         World(rate=0.3, sharpness=0.0),
         World(rate=0.3, sharpness=1.5, labels=300, errors=(0.1, 0.1), repeats=30),
     ],
-    ids=["a good judge", "a biased judge, chosen labels too", "a judge that guesses", "labels that err"],
+    ids=[
+        "a good judge",
+        "a biased judge, chosen labels too",
+        "a judge that guesses",
+        "labels that err",
+    ],
 )
 def test_intervals_hold_the_truth(world: World) -> None:
     """The long form is `make rates-study`."""

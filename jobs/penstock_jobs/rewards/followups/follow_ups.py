@@ -1,40 +1,28 @@
-"""Follow-ups of a bucket: messages after the agent acted, and rewards that judges make of them."""
+"""Follow-ups of a bucket: messages of a conversation after the agent acted."""
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock_jobs.rewards.bucket import Bucket, ChainMember
-from penstock_jobs.rewards.followups.judge import (
-    DISSATISFIED,
-    Judgement,
-    Label,
-    Message,
-    Tests,
-    Unjudged,
-)
-from penstock_jobs.rewards.measures.turns import TurnScore, score_turns
+from penstock_jobs.rewards.bucket import Bucket, ChainMember, TurnKey
+from penstock_jobs.rewards.followups.judge import Message, Tests
 from penstock_jobs.rewards.rows import row_tuples
 
 _EVENT_TYPES = ("interrupt", "session_end", "test_result")
 #: Messages that a program wrote in the user's name, or commands to the client.
 _MACHINE = re.compile(
     r"\s*(?:<(?:task-notification|system-reminder|local-command|command-name)\b"
-    r"|\[Request interrupted by user|/(?!undo|revert|rewind|restore)[a-z][\w:-]*\s*$)"
+    r"|\[Request interrupted by user|/(?!undo|revert|rewind|restore)[a-z][\w:-]*\s*$"
+    # The summary with which a compaction begins the next session.
+    r"|This session is being continued from a previous conversation\b)"
 )
-#: The summary with which a compaction begins the next session, in the user's name.
-_SUMMARY = re.compile(r"\s*This session is being continued from a previous conversation\b")
-#: File names, matched only where one may begin: linear also in long lines without spaces.
-_FILE = re.compile(r"(?<![\w./\\-])[\w./\\-]*\w\.[A-Za-z]\w{0,7}\b")
-
-TurnKey = tuple[str, int]
 _Place = tuple[int, bool, int]
 Evidence = Literal["user_stop", "interrupt"] | None
 
@@ -50,17 +38,6 @@ class FollowUp:
     message: Message
     #: The last earlier turn in which the agent acted, perhaps in an earlier session.
     turn_before: TurnKey
-    #: An earlier turn than that, if it was the last to edit a file that the message names.
-    turn_named: TurnKey | None
-
-    def target_turn(self, label: Label) -> TurnKey:
-        """Return the turn that the label is about.
-
-        Only criticism reaches back to the turn that edited a named file: a task may name any
-        file."""
-        if label in DISSATISFIED and self.turn_named is not None:
-            return self.turn_named
-        return self.turn_before
 
 
 @dataclass(slots=True)
@@ -73,19 +50,21 @@ class SessionTurn:
     #: None if no person wrote a message.
     text: str | None
     acted: bool
+    checkpoint: str | None = None
     agent_text: str = ""
     paths: list[str] = field(default_factory=list)
     tests: Tests | None = None
+    #: When tests ran last, and the share that passed if it is known.
+    test_run: tuple[int, float | None] | None = None
+    liked: int = 0
+    disliked: int = 0
     last_act: int = 0
+    last_edit: int = 0
     interrupted_at: int | None = None
 
     @property
     def key(self) -> TurnKey:
         return self.session_id, self.number
-
-    def edits_any(self, names: Collection[str]) -> bool:
-        paths = [f"/{path}".replace("\\", "/") for path in self.paths]
-        return any(path.endswith(f"/{name.lstrip('/')}") for path in paths for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +78,6 @@ def follow_ups(sessions: Iterable[SessionTurns]) -> Iterator[FollowUp]:
     """Yield follow-ups in order. Two messages in a row are about the same turn."""
     for session in sessions:
         before: SessionTurn | None = None
-        earlier: list[SessionTurn] = []
         previous = ""
         for turn in session.turns:
             if turn.text is not None:
@@ -111,12 +89,9 @@ def follow_ups(sessions: Iterable[SessionTurns]) -> Iterator[FollowUp]:
                         edited=bool(before.paths),
                         tests=before.tests,
                     )
-                    named = _turn_named(turn.text, before, earlier)
-                    yield FollowUp(*turn.key, message, before.key, named)
+                    yield FollowUp(*turn.key, message, before.key)
                 previous = turn.text
             if turn.acted:
-                if before is not None:
-                    earlier.append(before)
                 before = turn
 
 
@@ -131,13 +106,6 @@ def silences(sessions: Iterable[SessionTurns]) -> Iterator[tuple[TurnKey, Eviden
         interrupted = last.interrupted_at and last.interrupted_at >= last.last_act
         evidence: Evidence = "user_stop" if session.stopped_by_user else None
         yield last.key, evidence or ("interrupt" if interrupted else None)
-
-
-def _turn_named(text: str, before: SessionTurn, earlier: Sequence[SessionTurn]) -> TurnKey | None:
-    names = {name.replace("\\", "/").removeprefix("./") for name in _FILE.findall(text)}
-    if not names or before.edits_any(names):
-        return None
-    return next((turn.key for turn in reversed(earlier) if turn.edits_any(names)), None)
 
 
 def chain_conversations(
@@ -158,26 +126,25 @@ def chain_conversations(
             continue
         turns = [turn for session in own for turn in session.turns]
         turns.sort(key=lambda turn: (turn.ts, turn.key))
-        for turn in turns:
-            if turn.text is not None and _SUMMARY.match(turn.text):
-                turn.text = None
         last = next(session for session in own if session.session_id == turns[-1].session_id)
         yield SessionTurns(own[0].session_id, turns, last.stopped_by_user)
 
 
 def session_turns(
-    turns: pa.Table, model_calls: pa.Table, edits: pa.Table, events: pa.Table
+    turns: pa.Table, model_calls: pa.Table, edits: pa.Table, feedback: pa.Table, events: pa.Table
 ) -> Iterator[SessionTurns]:
-    turn_rows = _by_session(turns, "turn", "text", "model_calls", "tool_calls", "edits")
+    columns = ("turn", "text", "checkpoint", "model_calls", "tool_calls", "edits")
+    turn_rows = _by_session(turns, *columns)
     calls_of = _by_session(model_calls, "text")
     edits_of = _by_session(edits, "path")
+    feedback_of = _by_session(feedback, "positive")
     events_of = _by_session(events, "type", "payload")
     for session_id, rows in sorted(turn_rows.items()):
         own: list[SessionTurn] = []
-        for place, number, text, *acts in rows:
+        for place, number, text, checkpoint, *acts in rows:
             human = text is not None and is_from_a_person(text)
             said = text if human else None
-            own.append(SessionTurn(session_id, number, place[0], said, any(acts)))
+            own.append(SessionTurn(session_id, number, place[0], said, any(acts), checkpoint))
         starts = [row[0] for row in rows]
         for place, text in calls_of.get(session_id, ()):
             turn = own[_turn_at(starts, place)]
@@ -186,12 +153,19 @@ def session_turns(
         for place, path in edits_of.get(session_id, ()):
             turn = own[_turn_at(starts, place)]
             turn.paths.append(path or "")
+            turn.last_edit = place[0]
             turn.last_act = max(place[0], turn.last_act)
+        for place, positive in feedback_of.get(session_id, ()):
+            turn = own[_turn_at(starts, place)]
+            turn.liked += positive is True
+            turn.disliked += positive is False
         stopped = False
         for place, kind, payload in events_of.get(session_id, ()):
             turn = own[_turn_at(starts, place)]
             if kind == "test_result":
-                turn.tests = _test_result(payload) or turn.tests
+                result = _fields(payload)
+                turn.tests = _test_result(result) or turn.tests
+                turn.test_run = place[0], _passed(result)
             elif kind == "interrupt":
                 turn.interrupted_at = place[0]
             elif kind == "session_end":
@@ -224,63 +198,29 @@ def _fields(payload: str | None) -> dict[str, Any]:
     return fields if isinstance(fields, dict) else {}
 
 
-def _test_result(payload: str | None) -> Tests | None:
-    fields = _fields(payload)
-    ok, failed = fields.get("ok"), fields.get("failed")
+def _test_result(result: Mapping[str, Any]) -> Tests | None:
+    ok, failed = result.get("ok"), result.get("failed")
     if ok is False or (isinstance(failed, int) and failed > 0):
         return "failed"
-    if ok is True or fields.get("passed"):
+    if ok is True or result.get("passed"):
         return "passed"
     return None
 
 
-class Verdict(NamedTuple):
-    """The score of the turn that a follow-up is about. The label decides which turn."""
-
-    score: TurnScore
-    label: Label | None = None
-
-
-def verdict_of(judgement: Judgement | Unjudged) -> Verdict:
-    if isinstance(judgement, Judgement):
-        return Verdict(TurnScore(0.0 - judgement.dissatisfied), judgement.label)
-    return Verdict(TurnScore(None, judgement))
-
-
-def score_follow_ups(
-    name: str,
-    bucket: Bucket,
-    verdicts: Callable[[Sequence[FollowUp]], Sequence[Verdict]],
-    no_train: Collection[str] = (),
-) -> pa.Table:
-    """Score each turn in which the agent acted, and its session.
-
-    The worst of several messages about a turn counts. `verdicts` never gets messages of the
-    sessions `no_train`."""
-    sessions, said = sessions_of(bucket), follow_ups_of(bucket)
-    # A message is shown with earlier ones from any session of the chain.
-    refused = {bucket.chain_of(session) for session in no_train}
-    scores: dict[TurnKey, TurnScore] = {}
-    shown = []
-    for follow_up in said:
-        if bucket.chain_of(follow_up.session_id) in refused:
-            scores[follow_up.turn_before] = TurnScore(None, "no_train")
-        else:
-            shown.append(follow_up)
-    for follow_up, (score, label) in zip(shown, verdicts(shown), strict=True):
-        turn = follow_up.turn_before if label is None else follow_up.target_turn(label)
-        # An unknown score is no worse than a known one.
-        worse = scores.get(turn, score), score
-        scores[turn] = min(worse, key=lambda known: 1.0 if known.value is None else known.value)
-    for turn, evidence in silences(sessions):
-        scores[turn] = TurnScore(-1.0) if evidence else TurnScore(None, "silence")
-    return score_turns(name, bucket, lambda turn: scores.get((turn["session_id"], turn["turn"])))
+def _passed(result: Mapping[str, Any]) -> float | None:
+    passed, failed = (
+        count if isinstance(count := result.get(name), int) else 0 for name in ("passed", "failed")
+    )
+    if passed + failed > 0:
+        return passed / (passed + failed)
+    return float(ok) if isinstance(ok := result.get("ok"), bool) else None
 
 
 def sessions_of(bucket: Bucket) -> list[SessionTurns]:
     def made() -> list[SessionTurns]:
         events = bucket.events.filter(pc.is_in(bucket.events["type"], pa.array(_EVENT_TYPES)))
-        turns = session_turns(bucket.turns, bucket.model_calls, bucket.edits, events)
+        tables = (bucket.turns, bucket.model_calls, bucket.edits, bucket.feedback, events)
+        turns = session_turns(*tables)
         return list(chain_conversations(turns, bucket.chains))
 
     return bucket.once("chain_conversations", made)

@@ -1,11 +1,10 @@
 """Rewards of follow-ups: dissatisfaction by the local judge or a language model, and asking
 again."""
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,21 +12,31 @@ import pyarrow.compute as pc
 from penstock.core.errors import PenstockError
 from penstock.core.settings import Settings
 from penstock_jobs.rewards import RewardSettings
-from penstock_jobs.rewards.bucket import Bucket, by_session
+from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.definition import Reward
-from penstock_jobs.rewards.followups.follow_ups import (
-    FollowUp,
-    Verdict,
-    follow_ups_of,
-    is_from_a_person,
-    score_follow_ups,
-    verdict_of,
+from penstock_jobs.rewards.followups.follow_ups import FollowUp, follow_ups_of
+from penstock_jobs.rewards.followups.judge import (
+    DISSATISFIED,
+    Judge,
+    Judgement,
+    Label,
+    Unjudged,
 )
-from penstock_jobs.rewards.followups.judge import DISSATISFIED, Judge, Judgement, Unjudged
 from penstock_jobs.rewards.followups.labels import UNCLEAR, MessagePlace
 from penstock_jobs.rewards.followups.llm_judge import judge_version, prompt_version
-from penstock_jobs.rewards.followups.local_judge import local_judge
 from penstock_jobs.rewards.measures.turns import TurnScore, score_turns
+from penstock_jobs.rewards.requests import (
+    RawJudgeParameters,
+    Request,
+    Scores,
+    judgements_of,
+    remark_of,
+    remarks_of,
+    repeated_share,
+    requests_of,
+    words_of,
+)
+from penstock_jobs.rewards.rows import Standing
 from penstock_jobs.rewards.texts.trail import SECOND
 
 
@@ -41,22 +50,6 @@ class JudgeUnfit(PenstockError, exit_status=2):
 #: case the judge stays unreachable.
 _ASK_AGAIN: tuple[Unjudged, ...] = ("budget", "unreachable")
 _AGAIN_US = 3_600 * SECOND
-
-
-def _local_judgements(bucket: Bucket) -> list[Judgement]:
-    messages = [follow_up.message for follow_up in follow_ups_of(bucket)]
-    return bucket.once("judgements", lambda: local_judge().judge(messages))
-
-
-@dataclass(frozen=True)
-class RawJudgeParameters:
-    """`judge` is the version of the local judge, a part of what the definition computes."""
-
-    judge: str = field(default_factory=lambda: local_judge().version)
-
-    def __post_init__(self) -> None:
-        if self.judge != (known := local_judge().version):
-            raise ValueError(f"the local judge has version {known}, not {self.judge}")
 
 
 @dataclass(frozen=True)
@@ -126,51 +119,98 @@ class LocalJudgeParameters(RawJudgeParameters):
             self.language_model().check(settings)
 
 
+class Verdict(NamedTuple):
+    """What a message says: its value, from −1 to 0, and the label if somebody gave one."""
+
+    value: float | None
+    reason: str | None = None
+    label: Label | None = None
+
+
+def _verdict_of(judgement: Judgement | Unjudged) -> Verdict:
+    if isinstance(judgement, Judgement):
+        return Verdict(0.0 - judgement.dissatisfied, label=judgement.label)
+    return Verdict(None, judgement)
+
+
+def _score_requests(
+    name: str,
+    bucket: Bucket,
+    verdicts: Callable[[Sequence[FollowUp]], Sequence[Verdict]],
+    no_train: Collection[str] = (),
+) -> pa.Table:
+    """Score each request that the agent acted in: the worst of what is said about it counts.
+
+    `verdicts` never gets messages of the sessions `no_train`."""
+    said, remarks, requests = follow_ups_of(bucket), remarks_of(bucket), requests_of(bucket)
+    # A message is shown with earlier ones from any session of the chain.
+    refused = {bucket.chain_of(session) for session in no_train}
+    shown = [n for n, each in enumerate(said) if bucket.chain_of(each.session_id) not in refused]
+    found = dict(zip(shown, verdicts([said[number] for number in shown]), strict=True))
+    scores: dict[Request, Scores] = {}
+    for request in requests.all:
+        own = [Verdict(-1.0)] if request.stopped else []
+        for number in request.about:
+            verdict, remark = found.get(number, Verdict(None, "no_train")), remarks[number]
+            if verdict.label is not None and verdict.value is not None:
+                remark = remark_of(said[number].message, verdict.label, 0.0 - verdict.value)
+            if not remark.is_neutral:
+                own.append(verdict)
+        if request.acted:
+            scores[request] = {None: _worst(own or [Verdict(None, "silence")])}
+    return requests.rows(name, scores)
+
+
+def _worst(verdicts: Sequence[Verdict]) -> Standing:
+    """Choose the worst. An unknown one is no worse than a known one."""
+    value, reason, _ = min(verdicts, key=lambda own: 1.0 if own.value is None else own.value)
+    return Standing("censored" if value is None else "scored", value, reason)
+
+
 def dissatisfied_follow_up(bucket: Bucket, parameters: LocalJudgeParameters) -> pa.Table:
     """dissatisfied_follow_up: did the user come back dissatisfied.
 
-    Measures: what the next message says of the agent's work. A judge gives each message after the
-    agent acted one label; incomplete, corrects, reports_failure, reverts and complains are
-    dissatisfied. It is about the turn before or, if it criticizes and names a file, the earlier
-    turn that edited it.
+    Measures: what messages say of the agent's work on a request. A judge gives each message after
+    the agent acted one label; incomplete, corrects, reports_failure, reverts and complains are
+    dissatisfied. Questions, answers to the agent's and wishes for more judge nothing.
 
-    Formula, per turn that the agent acted in: − the judge's probability of dissatisfied; of several
-    messages the worst; −1 where the user stopped the session or the agent and said no more. A
-    person's label (`penstock rewards label`) makes it −1 or 0. Within `unsure`, a model's label
-    counts, or the model `settled_by` is asked. What is not settled is censored, or with `unsettled
-    = "judged"` − the probability: being unclear must win nothing. A session is the mean of its
-    turns.
+    Formula, per request that the agent acted in: − the judge's probability of dissatisfied, of the
+    worst message about it; −1 where the user stopped the session or the agent and said no more. A
+    person's label (`penstock rewards label`) makes a message −1 or 0. Within `unsure`, a model's
+    label counts, or the model `settled_by` is asked. What is not settled is censored, or with
+    `unsettled = "judged"` − the probability: being unclear must win nothing. A session is the mean
+    of its requests by size.
 
     Range: −1 to 0.
-    pending: never. censored: `silence`, nobody has answered. Unless `unsettled` says otherwise:
+    pending: never. censored: `silence`, nobody has judged it. Unless `unsettled` says otherwise:
     `unsure`, the judge cannot tell and nobody else said; `unclear`, a person could not tell either;
     `budget`, `unreachable`, `unreadable_answer`, the language model said nothing; after the first
-    two a run an hour later asks again. Turns in which the agent did nothing have no row.
+    two a run an hour later asks again. Requests in which the agent did nothing have no row.
     To game it: flatter, promise, or ask: read it beside `asked_instead`. A small judge tells
     checkpoints apart by many sessions, not sessions by one message; `penstock rewards rates`
     corrects its bias by labels.
     """
     verdicts = partial(_settled, bucket, parameters)
-    rows = score_follow_ups("dissatisfied_follow_up", bucket, verdicts)
-    return _asked_again(bucket, rows) if parameters.settled_by else rows
+    rows = _score_requests("dissatisfied_follow_up", bucket, verdicts)
+    return _ask_again(bucket, rows) if parameters.settled_by else rows
 
 
 def _settled(
     bucket: Bucket, parameters: LocalJudgeParameters, follow_ups: Sequence[FollowUp]
 ) -> list[Verdict]:
     """Settle judgements: people overrule the judge, and models do where it is unsure."""
-    judgements, (low, high) = _local_judgements(bucket), parameters.unsure
+    judgements, (low, high) = judgements_of(bucket), parameters.unsure
     verdicts: list[Verdict] = []
     for follow_up, judgement in zip(follow_ups, judgements, strict=True):
         place = MessagePlace(follow_up.session_id, follow_up.turn)
         label = bucket.labels.of_message(place, follow_up.message)
         is_sure = not low <= judgement.dissatisfied < high
         if label is None or (label.is_model and is_sure):
-            own = verdict_of(judgement) if is_sure else Verdict(TurnScore(None, "unsure"))
+            own = _verdict_of(judgement) if is_sure else Verdict(None, "unsure")
         elif label.label is None or label.label == UNCLEAR:
-            own = Verdict(TurnScore(None, UNCLEAR))
+            own = Verdict(None, UNCLEAR)
         else:
-            own = Verdict(TurnScore(0.0 - float(label.label in DISSATISFIED)), label.label)
+            own = Verdict(0.0 - float(label.label in DISSATISFIED), label=label.label)
         verdicts.append(own)
     if parameters.settled_by:
         model = parameters.language_model().judge_of(bucket)
@@ -178,13 +218,13 @@ def _settled(
         open_ = [
             number
             for number, follow_up in enumerate(follow_ups)
-            if verdicts[number].score.reason == "unsure"
+            if verdicts[number].reason == "unsure"
             # A message is shown with earlier ones from any session of the chain.
             and bucket.chain_of(follow_up.session_id) not in refused
         ]
         answers = model.judge([follow_ups[number].message for number in open_])
         for number, answer in zip(open_, answers, strict=True):
-            verdicts[number] = verdict_of(answer)
+            verdicts[number] = _verdict_of(answer)
     if parameters.unsettled == "judged":
         verdicts = list(map(_counted, verdicts, judgements))
     return verdicts
@@ -192,10 +232,9 @@ def _settled(
 
 def _counted(verdict: Verdict, judgement: Judgement) -> Verdict:
     """Count an unsettled message as judged. The reason stays, so that a later run asks again."""
-    if verdict.score.value is not None:
-        return verdict
-    judged = verdict_of(judgement)
-    return judged._replace(score=judged.score._replace(reason=verdict.score.reason))
+    return (
+        _verdict_of(judgement)._replace(reason=verdict.reason) if verdict.value is None else verdict
+    )
 
 
 def judged_follow_up(bucket: Bucket, _parameters: RawJudgeParameters) -> pa.Table:
@@ -214,9 +253,7 @@ def judged_follow_up(bucket: Bucket, _parameters: RawJudgeParameters) -> pa.Tabl
     """
     scores = {
         (follow_up.session_id, follow_up.turn): TurnScore(judgement.dissatisfied)
-        for follow_up, judgement in zip(
-            follow_ups_of(bucket), _local_judgements(bucket), strict=True
-        )
+        for follow_up, judgement in zip(follow_ups_of(bucket), judgements_of(bucket), strict=True)
     }
     return score_turns(
         "judged_follow_up", bucket, lambda turn: scores.get((turn["session_id"], turn["turn"]))
@@ -229,27 +266,26 @@ def dissatisfied_by_llm(bucket: Bucket, parameters: LlmJudgeParameters) -> pa.Ta
     Measures: what `dissatisfied_follow_up` measures, by the model behind PENSTOCK_JUDGE_URL. It
     costs money and sends what users wrote, so it is computed only where a definition names it.
 
-    Formula, per turn that the agent acted in: as dissatisfied_follow_up, with the model's
-    probability.
+    Formula, per request: as dissatisfied_follow_up, with the model's labels and probability.
 
     Range: −1 to 0.
     pending: never. censored: `silence`, nobody has answered; `no_train`, the session's messages are
     never sent; `budget`, the run had no requests or tokens left; `unreachable`, the model could not
     be asked, or refused; `unreadable_answer`. After `budget` and `unreachable` a run an hour later
-    or more asks again. Turns in which the agent did nothing have no row.
+    or more asks again. Requests in which the agent did nothing have no row.
     To game it: as dissatisfied_follow_up; and users can say outright how they want to be labelled.
     What stands behind a model's name may change: compare it with `dissatisfied_follow_up`.
     """
     judge = parameters.judge_of(bucket)
 
     def verdicts(shown: Sequence[FollowUp]) -> list[Verdict]:
-        return list(map(verdict_of, judge.judge([follow_up.message for follow_up in shown])))
+        return list(map(_verdict_of, judge.judge([follow_up.message for follow_up in shown])))
 
-    rows = score_follow_ups("dissatisfied_by_llm", bucket, verdicts, bucket.refusing())
-    return _asked_again(bucket, rows)
+    rows = _score_requests("dissatisfied_by_llm", bucket, verdicts, bucket.refusing())
+    return _ask_again(bucket, rows)
 
 
-def _asked_again(bucket: Bucket, rows: pa.Table) -> pa.Table:
+def _ask_again(bucket: Bucket, rows: pa.Table) -> pa.Table:
     missed = pc.is_in(rows["reason"], pa.array(_ASK_AGAIN))
     due_us = pc.if_else(missed, bucket.as_of_us + _AGAIN_US, pa.scalar(None, pa.int64()))
     at = rows.column_names.index("due_us")
@@ -259,16 +295,8 @@ def _asked_again(bucket: Bucket, rows: pa.Table) -> pa.Table:
 # Asked again
 
 
-_WORD = re.compile(r"[^\W\d_]\w*|\d\w+")
-#: Scripts without spaces between words: each pair of characters is a word.
-_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]{2,}")
-#: Only the beginning of a longer message counts: the rest is mostly pasted.
-_CHARS_MAX = 4_000
-_WORD_MIN = 3
-
-
 @dataclass(frozen=True)
-class RequestParameters:
+class AskedAgainParameters(RawJudgeParameters):
     """A request with fewer characters in words than `chars_min` is too short.
 
     The share `free_share` of it may recur in any message about the same files."""
@@ -277,72 +305,53 @@ class RequestParameters:
     free_share: float = 0.4
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 <= self.free_share < 1:
             raise ValueError("free_share must be in [0, 1)")
 
 
-def asked_again(bucket: Bucket, parameters: RequestParameters) -> pa.Table:
-    """asked_again: did the user have to ask for the same again.
+def asked_again(bucket: Bucket, parameters: AskedAgainParameters) -> pa.Table:
+    """asked_again: did the user have to ask for the same again, where no judge noticed.
 
-    Measures: whether the work was done, by the user's next request: who repeats it did not get it.
+    Measures: whether the work was done, by what users ask next: who repeats a request in its own
+    words did not get it.
 
-    Formula, per turn that the agent acted in and that a message followed: share = length of the
-    words of the turn's request that the next message says again / length of all its words. Words
-    have three characters or more and count once; in scripts without spaces two characters in a row.
-    Above `free_share`,
+    Formula, per request that the agent acted in and that a message followed: share = length of the
+    request's words that a message says again / length of all its words. Words have three characters
+    or more and count once; in scripts without spaces two characters in a row. Above `free_share`,
 
-        value = − (share − free_share) / (1 − free_share)
+        value = − max((share − free_share) / (1 − free_share) − dissatisfied, 0)
 
-    A session is the mean of its turns.
+    of the worst message, where dissatisfied is the request's worst judgement: nothing counts twice.
+    A session is the mean of its requests by size.
 
     Range: −1, all of it, to 0.
     pending: never. censored: `silence`, no message followed; `short_request`, it says too little.
-    Turns without a request, or in which the agent did nothing, have no row.
-    To game it: ask the user for something else at the end; read it beside `asked_instead`. Other
-    words for the same are not noticed, and a new request may name the same things.
+    Requests without words, or in which the agent did nothing, have no row.
+    To game it: ask the user for something else at the end; read it beside `asked_instead`. A new
+    request may name the same things.
     """
-    scores: dict[tuple[str, int], TurnScore] = {}
-    columns = ("turn", "text", "model_calls", "tool_calls", "edits")
-    for session, rows in by_session(bucket.turns, *columns).items():
-        request: set[str] | None = None
-        acted: int | None = None
-        for row in sorted(rows, key=lambda row: row["turn"]):
-            text = row["text"]
-            if text is not None and is_from_a_person(text):
-                words = set(words_of(text))
-                if acted is not None and request is not None and not bucket.is_subagent(session):
-                    scores[session, acted] = _score(request, words, parameters)
-                request, acted = words, None
-            if request is not None and (row["model_calls"] or row["tool_calls"] or row["edits"]):
-                acted = row["turn"]
-                scores[session, acted] = TurnScore(None, "silence")
-    return score_turns(
-        "asked_again", bucket, lambda turn: scores.get((turn["session_id"], turn["turn"]))
-    )
-
-
-def words_of(text: str) -> Iterator[str]:
-    text = text[:_CHARS_MAX].lower()
-    for run in _UNSPACED.findall(text):
-        yield from (run[at : at + 2] for at in range(len(run) - 1))
-    for word in _WORD.findall(_UNSPACED.sub(" ", text)):
-        if len(word) >= _WORD_MIN:
-            yield word
-
-
-def _score(request: set[str], words: set[str], parameters: RequestParameters) -> TurnScore:
-    whole = sum(map(len, request))
-    if whole < parameters.chars_min:
-        return TurnScore(None, "short_request")
-    share = sum(map(len, request & words)) / whole
-    excess = max(share - parameters.free_share, 0.0)
-    return TurnScore(0.0 - excess / (1 - parameters.free_share))
+    said, requests = follow_ups_of(bucket), requests_of(bucket)
+    scores: dict[Request, Scores] = {}
+    for request in requests.all:
+        if request.acted and (words := words_of(request.text)):
+            later = [said[number].message.text for number in request.about]
+            score = Standing("censored", reason="silence")
+            if sum(map(len, words)) < parameters.chars_min:
+                score = score._replace(reason="short_request")
+            elif later:
+                share = max(repeated_share(request.text, text) for text in later)
+                excess = (share - parameters.free_share) / (1 - parameters.free_share)
+                value = 0.0 - max(excess - (request.dissatisfied or 0.0), 0.0)
+                score = Standing("scored", value)
+            scores[request] = {None: score}
+    return requests.rows("asked_again", scores)
 
 
 REWARDS = (
     Reward(
         "dissatisfied_follow_up",
-        2,
+        3,
         dissatisfied_follow_up,
         LocalJudgeParameters,
         LocalJudgeParameters.check,
@@ -350,11 +359,11 @@ REWARDS = (
     Reward("judged_follow_up", 1, judged_follow_up, RawJudgeParameters),
     Reward(
         "dissatisfied_by_llm",
-        1,
+        2,
         dissatisfied_by_llm,
         LlmJudgeParameters,
         LlmJudgeParameters.check,
         only_named=True,
     ),
-    Reward("asked_again", 1, asked_again, RequestParameters),
+    Reward("asked_again", 2, asked_again, AskedAgainParameters),
 )

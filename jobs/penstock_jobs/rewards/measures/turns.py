@@ -1,8 +1,7 @@
-"""Rewards of turns, each a function over the facts of one turn, and of to-do lists.
+"""Rewards of turns, each a function over the facts of one turn; of tests, feedback and to-do lists.
 
 Facts are counted once for all rewards."""
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, wraps
@@ -17,9 +16,16 @@ import pyarrow.compute as pc
 
 from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.definition import NoParameters, Reward
-from penstock_jobs.rewards.rows import RewardRows, query_rows
+from penstock_jobs.rewards.requests import (
+    RawJudgeParameters,
+    Request,
+    Scores,
+    asks,
+    requests_of,
+)
+from penstock_jobs.rewards.rows import RewardRows, Standing, query_rows
 
-_TABLES = ("turns", "model_calls", "tool_calls", "edits", "feedback", "events")
+_TABLES = ("turns", "model_calls", "tool_calls", "edits")
 TERMINAL_TOOLS = (
     "bash", "shell", "terminal", "run_terminal_cmd", "run_terminal_command", "execute_bash",
     "run_command", "exec", "exec_command", "local_shell", "powershell",
@@ -35,7 +41,6 @@ class TurnScore(NamedTuple):
 
 #: None if the reward does not apply to the turn.
 TurnScorer = Callable[[Turn], TurnScore | None]
-Whole = Callable[[list[TurnScore]], TurnScore]
 
 
 def mean(scores: list[TurnScore]) -> TurnScore:
@@ -48,18 +53,18 @@ def mean(scores: list[TurnScore]) -> TurnScore:
     return TurnScore(total / weight if weight else 0.0, None, weight)
 
 
-def turn_reward(score: TurnScorer, whole: Whole = mean) -> Reward:
+def turn_reward(score: TurnScorer) -> Reward:
     """Make a reward without parameters from a function, its name and its docstring."""
     name = score.__name__
 
     @wraps(score)
     def compute(bucket: Bucket, _parameters: NoParameters) -> pa.Table:
-        return score_turns(name, bucket, score, whole)
+        return score_turns(name, bucket, score)
 
     return Reward(name, 1, compute)
 
 
-def score_turns(name: str, bucket: Bucket, score: TurnScorer, whole: Whole = mean) -> pa.Table:
+def score_turns(name: str, bucket: Bucket, score: TurnScorer) -> pa.Table:
     rows = RewardRows(name)
     for session, turns in facts_by_session(bucket):
         scores, checkpoints = list[TurnScore](), set[str | None]()
@@ -73,7 +78,7 @@ def score_turns(name: str, bucket: Bucket, score: TurnScorer, whole: Whole = mea
                     session, ("turn", target), value, reason, weight=weight, checkpoint=checkpoint
                 )
         if scores:
-            value, reason, weight = whole(scores)
+            value, reason, weight = mean(scores)
             common = checkpoints.pop() if len(checkpoints) == 1 else None
             rows.add(session, ("session", session), value, reason, weight=weight, checkpoint=common)
     return rows.table()
@@ -91,10 +96,6 @@ def facts_by_session(bucket: Bucket) -> list[tuple[str, list[Turn]]]:
         return [(session, list(turns)) for session, turns in by_session]
 
     return bucket.once("turn facts", facts)
-
-
-_CODE = re.compile(r"```.*?(```|\Z)", re.DOTALL)
-_ASKS = re.compile("[?？؟][\\s\"'”’»）)*_]*\\Z")  # noqa: RUF001 question marks of several scripts
 
 
 def asked_instead(turn: Turn) -> TurnScore | None:
@@ -119,26 +120,24 @@ def asked_instead(turn: Turn) -> TurnScore | None:
     return TurnScore(1.0 if asks(turn["final_text"]) else 0.0)
 
 
-def asks(text: str) -> bool:
-    return _ASKS.search(_CODE.sub("", text).rstrip()) is not None
-
-
-def explicit_feedback(turn: Turn) -> TurnScore | None:
+def explicit_feedback(bucket: Bucket, _parameters: RawJudgeParameters) -> pa.Table:
     """explicit_feedback: what users said outright.
 
     Measures: thumbs, accepted and rejected changes, undos, as the view `feedback` has them.
 
-    Formula, per turn with such feedback: (positive − negative) / (positive + negative). A session
-    is the mean of its turns, weighted by how many there were.
+    Formula, per request with such feedback: (positive − negative) / (positive + negative). A
+    session is the mean of its requests by size.
 
     Range: −1, all negative, to 1, all positive.
-    pending, censored, invalid: never. Turns without feedback have no row: silence is no praise.
+    pending, censored, invalid: never. Requests without feedback have no row: silence is no praise.
     To game it: flatter. Ratings and comments do not count, since their scale is the producer's.
     """
-    liked, disliked = turn["liked"], turn["disliked"]
-    if not liked + disliked:
-        return None
-    return TurnScore((liked - disliked) / (liked + disliked), weight=liked + disliked)
+    requests, scores = requests_of(bucket), dict[Request, Scores]()
+    for request in requests.all:
+        liked, disliked = request.feedback
+        if liked + disliked:
+            scores[request] = {None: Standing("scored", (liked - disliked) / (liked + disliked))}
+    return requests.rows("explicit_feedback", scores)
 
 
 def invalid_tool_calls(turn: Turn) -> TurnScore | None:
@@ -181,40 +180,44 @@ def latency(turn: Turn) -> TurnScore | None:
     return TurnScore(turn["answer_seconds"])
 
 
-def tests_passing(turn: Turn) -> TurnScore | None:
+def tests_passing(bucket: Bucket, _parameters: RawJudgeParameters) -> pa.Table:
     """tests_passing: do the tests pass when the agent is done.
 
-    Measures: the last `test_result` of a turn, whoever ran it.
+    Measures: the last `test_result` of a request, whoever ran it.
 
-    Formula, per turn with a test result: passed / (passed + failed); where nobody counted, 1 when
-    it was `ok` and 0 when not. A session is its last such turn: what was red may have become green.
+    Formula, per request with a test result: passed / (passed + failed); where nobody counted, 1
+    when it was `ok` and 0 when not. A session is the mean of its requests by size.
     Range: 0, all fail, to 1, all pass.
-    pending: never. censored: `nothing_ran`, the result has neither a count nor `ok`. Turns without
-    a test result have no row.
+    pending: never. censored: `nothing_ran`, the result has neither a count nor `ok`. Requests
+    without a test result have no row.
     To game it: delete or skip the tests that fail, or run only those that pass.
     """
-    if not turn["tested"]:
-        return None
-    passed, failed = turn["tests_passed"] or 0.0, turn["tests_failed"] or 0.0
-    if passed + failed > 0:
-        return TurnScore(passed / (passed + failed))
-    if turn["tests_ok"] is None:
-        return TurnScore(None, "nothing_ran")
-    return TurnScore(float(turn["tests_ok"]))
+    return requests_of(bucket).rows("tests_passing", _test_scores(bucket, 0.0))
 
 
-def tests_failing(turn: Turn) -> TurnScore | None:
+def tests_failing(bucket: Bucket, _parameters: RawJudgeParameters) -> pa.Table:
     """tests_failing: do tests fail when the agent is done.
 
     Measures: what tests_passing measures, as a loss: nothing is won by running trivial tests.
 
-    Formula, per turn with a test result: tests_passing − 1. A session is its last such turn.
+    Formula, per request with a test result: tests_passing − 1.
     Range: −1, all fail, to 0, all pass.
-    pending: never. censored: as tests_passing says. Turns without a test result have no row.
+    pending: never. censored: as tests_passing says. Requests without a test result have no row.
     To game it: run no tests, or delete those that fail.
     """
-    score = tests_passing(turn)
-    return score if score is None or score.value is None else TurnScore(score.value - 1)
+    return requests_of(bucket).rows("tests_failing", _test_scores(bucket, -1.0))
+
+
+def _test_scores(bucket: Bucket, added: float) -> dict[Request, Scores]:
+    scores: dict[Request, Scores] = {}
+    for request in requests_of(bucket).all:
+        runs = [turn.test_run for turn in request.turns if turn.test_run is not None]
+        if runs:
+            _, passed = max(reversed(runs), key=itemgetter(0))
+            scores[request] = {None: Standing("censored", reason="nothing_ran")}
+            if passed is not None:
+                scores[request] = {None: Standing("scored", added + passed)}
+    return scores
 
 
 @dataclass(frozen=True)
@@ -392,11 +395,11 @@ def _statuses(arguments: str | None) -> list[str] | None:
 
 REWARDS = (
     turn_reward(asked_instead),
-    turn_reward(explicit_feedback),
+    Reward("explicit_feedback", 2, explicit_feedback, RawJudgeParameters),
     turn_reward(invalid_tool_calls),
     turn_reward(latency),
-    turn_reward(tests_failing, itemgetter(-1)),
-    turn_reward(tests_passing, itemgetter(-1)),
+    Reward("tests_failing", 2, tests_failing, RawJudgeParameters),
+    Reward("tests_passing", 2, tests_passing, RawJudgeParameters),
     Reward("open_todos", 1, open_todos),
     Reward("only_terminal", 1, only_terminal, TerminalParameters),
     Reward("length_penalty", 1, length_penalty, LengthParameters),

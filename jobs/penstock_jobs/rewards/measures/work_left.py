@@ -1,28 +1,25 @@
 """Rewards of work left to others: text that was taken back, and work that remained to do.
 
-Both count characters, not shares of what was written, so that more text beside it helps nothing."""
+Both are measured over all edits of a request together, when the request ended."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from math import exp
+from typing import Literal, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
-from penstock_jobs.rewards.definition import Reward
-from penstock_jobs.rewards.edit_scores import (
-    SCORED,
-    EditTargets,
-    Floats,
-    Numbers,
-    StateReason,
-    TargetScores,
-    edit_targets,
-    state_numbers,
-    turn_rows,
-    wholes,
+from penstock_jobs.rewards.definition import Reward, latest_due
+from penstock_jobs.rewards.followups.request_kinds import Kind
+from penstock_jobs.rewards.requests import (
+    RawJudgeParameters,
+    Request,
+    Scores,
+    requests_of,
 )
+from penstock_jobs.rewards.rows import Standing
 from penstock_jobs.rewards.texts import survival
 from penstock_jobs.rewards.texts.changes import CompareCost, TooExpensive, ink
 from penstock_jobs.rewards.texts.languages import comment_start, is_comment
@@ -30,25 +27,27 @@ from penstock_jobs.rewards.texts.places import PlaceWeights
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, between
 from penstock_jobs.rewards.texts.trail import HorizonState, Survivor, TrackedEdit
 
-#: Text that others added elsewhere in the file may be unrelated: it counts by half.
-ELSEWHERE = 0.5
-#: The share of removed lines that the turn itself wrote.
+#: What others put elsewhere in a file may be another matter: it counts by half in the share.
+_ELSEWHERE = 0.5
+#: The share of removed lines that the request itself wrote.
 _OWN_SHARE = 0.6
 _SPACES = (" ", "\n", "\t", "\r")
 
 Stretch = tuple[int, int]
+#: Why the remainder of an edit is unknown: the file of a removal is gone, or nobody knows what was
+#: in the file before.
+Unseen = Literal["path_lost", "unobserved"]
 
 
 class Remainder(NamedTuple):
-    #: Characters of the edit that were taken back, or removed ones that count_restored.
+    """Characters of an edit: still there, taken back, and put into its file by others."""
+
+    #: For an edit that only took away: removed ones that are still away.
+    kept: float
     taken: float
-    #: Characters that others or later turns put in the place of the turn's edits in this file.
+    #: Within and beside the text of the request, and elsewhere.
     put: float
-    #: False if the agent itself replaced everything.
-    counts: bool
-
-
-NOTHING = Remainder(0.0, 0.0, counts=True)
+    elsewhere: float
 
 
 def ink_count(text: str) -> int:
@@ -98,31 +97,37 @@ def _text_before(edit: TrackedEdit, made: FileState) -> str:
 
 def remainder(
     edit: TrackedEdit,
-    at_horizon: HorizonState,
-    turn: Collection[int],
+    at_end: HorizonState,
+    request: Collection[int],
     comments: float,
     cost: CompareCost,
-) -> Remainder | None:
-    """Measure what remained of an edit.
+) -> Remainder | Unseen:
+    """Measure what remained of an edit, or say why it is unknown.
 
-    `turn` are the owners of the turn's edits, `comments` the weight of comment lines. None if the
-    file of a removal is gone. Raises TooExpensive."""
-    if edit.is_as_made(at_horizon):
-        return NOTHING
-    home = at_horizon.home
-    put = 0.0 if home is None or edit.made is None else _put(edit, edit.made, home, turn)
+    `request` are the owners of the request's edits, `comments` the weight of comment lines. Raises
+    TooExpensive."""
+    home = at_end.home
+    back, again = 0.0, 0
     if edit.deleted:
         if home is None:
-            return None
-        back, own = survival.count_restored(edit, home, cost)
-        return Remainder(back, put, own < edit.ink_size)
-    alive = survival.survivors(edit, at_horizon)
-    reworked = [(start, start + length) for start, length in at_horizon.reworked]
+            return "path_lost"
+        back, again = survival.count_restored(edit, home, cost)
+    put = _put(edit, edit.praised or at_end, request)
+    if put is None and edit.praised is None and not back:
+        return "unobserved"
+    within, elsewhere = put or (0, 0)
+    if edit.deleted:
+        return Remainder(max(edit.ink_size - back - again, 0.0), back, within, elsewhere)
+    size = _taken(edit, (), edit.written, comments)
+    if edit.is_as_made(at_end):
+        return Remainder(size, 0.0, within, elsewhere)
+    alive = survival.survivors(edit, at_end)
+    reworked = [(start, start + length) for start, length in at_end.reworked]
     standing = [(origin, origin + length) for origin, _, _, length in alive]
-    lost = without(edit.written, standing + reworked)
-    if not (alive or lost or put):
-        return Remainder(0.0, 0.0, counts=False)
-    return Remainder(_taken(edit, alive, lost, comments), put, counts=True)
+    lost = without(edit.written, standing)
+    taken = _taken(edit, alive, without(lost, reworked), comments)
+    own = _taken(edit, (), without(lost, without(lost, reworked)), comments) if reworked else 0.0
+    return Remainder(max(size - taken - own, 0.0), taken, within, elsewhere)
 
 
 def without(stretches: Sequence[Stretch], taken: Iterable[Stretch]) -> list[Stretch]:
@@ -133,21 +138,27 @@ def without(stretches: Sequence[Stretch], taken: Iterable[Stretch]) -> list[Stre
     return between(((start, size) for start, size in covered if start < length), length)
 
 
-def _put(edit: TrackedEdit, made: FileState, home: FileState, turn: Collection[int]) -> float:
-    """Count text that others and later turns put there, and half of additions elsewhere."""
-    by_others = by_later = 0
-    at = 0
-    for start, end in sorted(place for (owner, _), place in home.ranges.items() if owner in turn):
+def _put(edit: TrackedEdit, seen: HorizonState, request: Collection[int]) -> tuple[int, int] | None:
+    """Count what others put into the file since the edit: at the request's text, and elsewhere.
+
+    None if nobody can tell, because the file was never seen as a whole before."""
+    home, before = seen.home, seen.before
+    if home is None or edit.made is None or not home.text.strip():
+        return 0, 0
+    if not survival.grew_unseen(edit, home):
+        before = edit.made
+    if before is None:
+        return None
+    within, at = 0, 0
+    ranges = home.ranges.items()
+    for start, end in sorted(place for (owner, _), place in ranges if owner in request):
         begin = max(start, at)
         for length, owner, _ in home.cut(begin, end):
             if owner <= OTHERS:
-                by_others += ink_count(home.text[begin : begin + length])
-            elif owner > edit.owner and owner not in turn:
-                by_later += ink_count(home.text[begin : begin + length])
+                within += ink_count(home.text[begin : begin + length])
             begin += length
         at = max(at, end)
-    added = max(_ink_of_others(home) - _ink_of_others(made) - by_others, 0)
-    return by_others + by_later + ELSEWHERE * added
+    return within, max(_ink_of_others(home) - _ink_of_others(before) - within, 0)
 
 
 def _ink_of_others(state: FileState) -> int:
@@ -192,27 +203,35 @@ def _lines(text: str, start: int, end: int) -> list[str]:
     return text[start:end].splitlines(keepends=True)
 
 
-_PATH_LOST: StateReason = ("censored", "path_lost")
-_UNOBSERVED: StateReason = ("censored", "unobserved")
-_SELF_REWORK: StateReason = ("censored", "self_rework")
-_TOO_EXPENSIVE: StateReason = ("invalid", "too_expensive")
-
-#: The least weight of an edit that counts as kept work.
-_WORK_MIN = 0.3
+#: An edit of less weight is no work: nobody asked for it.
+_WORK_MIN = 0.5
+#: How steeply worth falls around `scale_chars`.
+_STEEPNESS = 1.4
+#: From the first to the second probability of dissatisfied, work that nobody did comes to count
+#: as left to do: who complains has not got it, whether or not somebody does it then.
+_COMPLAINT = (0.5, 0.8)
+#: These may be done without an edit; only people can tell whether they were.
+_UNSEEN_KINDS: tuple[Kind, ...] = ("question", "terminal")
+_SELF_REWORK = Standing("censored", reason="self_rework")
 
 
 @dataclass(frozen=True)
-class WorkParameters(EditParameters):
-    """`scale_chars` characters left to others turn 1 into 0.71, three times as many into 0.5.
+class WorkParameters(EditParameters, RawJudgeParameters):
+    """`scale_chars` characters left to others turn 1 into 0.37.
 
     `places` are weights of characters by place."""
 
-    scale_chars: float = 40.0
+    scale_chars: float = 90.0
     places: PlaceWeights = field(default_factory=PlaceWeights)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.scale_chars <= 0:
             raise ValueError("scale_chars must be above 0")
+
+    def worth(self, chars: float) -> float:
+        """Return what is left of 1 with so many characters left to others."""
+        return exp(-((chars / self.scale_chars) ** _STEEPNESS))
 
 
 def taken_back(bucket: Bucket, parameters: WorkParameters) -> pa.Table:
@@ -220,129 +239,244 @@ def taken_back(bucket: Bucket, parameters: WorkParameters) -> pa.Table:
 
     Measures: the user's rejection in characters. Text beside a rejected edit makes it no lighter.
 
-    Formula, per turn at a horizon, white space not counted:
+    Formula, per request at a horizon after its last edit or when the next request begins, if that
+    is sooner; white space not counted:
 
-        −(1 − 1 / √(1 + L / scale_chars))      L = Σ of its edits: weight · characters taken back
+        −(1 − g(L))     g(n) = exp(−(n / scale_chars)^1.4)     L = Σ weight · characters taken back
 
     Characters of an edit are taken back if they are gone and the agent did not replace them. Lines
     that are partly there count as much as edit_persistence discounts. For an edit that only took
-    away, characters that others brought back count. `places` are the weights. A session is the mean
-    of its turns.
+    away, characters that others brought back count. `places` are the weights of the files. A
+    session is the mean of its requests by size.
 
     Range: −1, all of a large work, to 0, nothing.
-    pending, censored, invalid: as edit_persistence says; `self_rework` where the agent replaced
-    all.
+    pending, censored, invalid: as work_left says.
     To game it: write nothing, or where nobody answers; so it only takes, and work_left gives.
     """
-    work = _turn_work(bucket, parameters)
-    return work.rows("taken_back", _kept(work.taken, parameters) - 1)
+    scores: dict[Request, Scores] = {
+        request: {
+            horizon_s: work.standing(parameters.worth(work.taken) - 1)
+            for horizon_s, work in works.items()
+        }
+        for request, works in _works(bucket, parameters).items()
+    }
+    return requests_of(bucket).rows("taken_back", scores)
 
 
 def work_left(bucket: Bucket, parameters: WorkParameters) -> pa.Table:
-    """work_left: how little the user, or later turns, had still to do.
+    """work_left: how little of a request was left to do for others.
 
-    Measures: who did the work in the places that a turn touched. What others took back of it, and
-    what they and later turns put there, was still to be done. A quarter of the task in one good
-    line is worth less than all of it with a flaw.
+    Measures: who did the work in the places that a request touched, over all its edits. What others
+    took back of it, and what they put there until it ended, was still to be done.
 
-    Formula, per turn at a horizon, white space not counted:
+    Formula, per request at a horizon after its last edit or when the next request begins, if that
+    is sooner; white space not counted:
 
-        place / √(1 + T / scale_chars)     T = Σ of its files: weight · max(taken, put + added / 2)
+        place · min(kept / (kept + T(½)), g(T(1)))     g(n) = exp(−(n / scale_chars)^1.4)
+        T(e) = Σ of its files: weight · max(taken back, put + e · elsewhere)
 
-    `taken` is what taken_back counts in that file; `put` what others and later turns put between
-    the turn's text and at its edges; `added` by how much others made the rest of the file longer.
-    `place` is the highest weight of the turn's edits. It is 1 for code, and as `places` says for
-    tests, docs, fixtures, generated files, comments and edits that only took away. It is 0 if edits
-    of a turn together left their file as it was. A session is the mean of its turns.
+    `kept` are characters that are still there, weighted too; padding raises them, so g bounds what
+    it wins. `put` is what others put within and beside the request's text, `elsewhere` by how much
+    they made the rest of a file longer. After praise additions no longer count. Weights are 1 for
+    code and for what the request is about, else as `places` says for tests, docs, fixtures,
+    generated files, comments and edits that only took away. `place` is the highest weight of the
+    edits; below 0.5, or if edits of a request together left their file as it was, it is 0. A
+    session is the mean of its requests by size.
+
+    What users say bounds it: where the last judgement is dissatisfied with 0.8 or more, it is 0. A
+    question or a command needs no edit: it is worth 1 if somebody judged it. Other requests are
+    worth 0 without an edit.
 
     Range: 0 to 1, nothing was left to do.
-    pending, censored, invalid: as taken_back says. Turns without an edit have no row.
-    To game it: edit where the user will not answer, and leave the work undone: messages
-    (dissatisfied_follow_up, asked_again) and benchmarks show that. A user's next task in the same
-    lines counts as work that was left, for all checkpoints alike.
+    pending: a horizon has not passed. censored: `silence`, nobody judged a question or a command;
+    `unobserved`, also where others may have written what nobody had seen before; of the larger part
+    of the text as edit_persistence says. invalid: likewise.
+    To game it: edit where the user will not answer, and leave the work undone: benchmarks show
+    that.
     """
-    work = _turn_work(bucket, parameters)
-    return work.rows("work_left", work.place * _kept(work.left, parameters))
+    scores: dict[Request, Scores] = {
+        request: {
+            horizon_s: _bounded(request, work.standing(work.value(parameters)))
+            for horizon_s, work in works.items()
+        }
+        for request, works in _works(bucket, parameters).items()
+    }
+    for request in requests_of(bucket).all:
+        if request.acted and request.kind in _UNSEEN_KINDS:
+            known = scores.get(request, {})
+            scores[request] = {
+                horizon_s: _as_judged(request, known.get(horizon_s))
+                for horizon_s in parameters.horizons_s
+            }
+        elif request.acted and request.text and request not in scores:
+            scores[request] = _undone(bucket.as_of_us, parameters, request)
+    return requests_of(bucket).rows("work_left", scores)
 
 
-def _kept(chars: Floats, parameters: WorkParameters) -> Floats:
-    kept: Floats = 1 / np.sqrt(1 + chars / parameters.scale_chars)
-    return kept
+def _bounded(request: Request, standing: Standing) -> Standing:
+    """Bound worth by the last judgement."""
+    if standing.value is None or (dissatisfied := request.still_dissatisfied) is None:
+        return standing
+    low, high = _COMPLAINT
+    at_most = min(max((high - dissatisfied) / (high - low), 0.0), 1.0)
+    return standing._replace(value=min(standing.value, at_most))
 
 
-class _TurnWork(NamedTuple):
-    targets: EditTargets
-    number: dict[StateReason, int]
-    turns: TargetScores
-    taken: Floats
-    left: Floats
-    place: Floats
-    works: frozenset[tuple[str, str]]
-
-    def rows(self, name: str, value: Floats) -> pa.Table:
-        value = np.where(self.turns.state_reason == SCORED, value, np.nan)
-        return turn_rows(name, self.targets, self.number, self.turns._replace(value=value))
+def _as_judged(request: Request, seen: Standing | None) -> Standing:
+    """Score what may be done without an edit. Edits that others took back make it worth less."""
+    if seen is not None and seen.state == "pending":
+        return seen
+    if request.still_dissatisfied is None:
+        return Standing("censored", reason="silence")
+    value = 1.0 if seen is None or seen.value is None else seen.value
+    return _bounded(request, Standing("scored", value))
 
 
-def _turn_work(bucket: Bucket, parameters: WorkParameters) -> _TurnWork:
-    return bucket.once(
-        ("work", parameters), lambda: _worked_out(edit_targets(bucket, parameters), parameters)
-    )
+def _undone(as_of_us: int, parameters: WorkParameters, request: Request) -> Scores:
+    """Score a request without an edit. The agent may still make one until a horizon passed."""
+    scores: Scores = {}
+    windows = zip(parameters.horizons_s, parameters.terms().windows_us, strict=True)
+    for horizon_s, (_, end) in windows:
+        due_us = request.last_act + end
+        is_open = request.ended_us is None and due_us > as_of_us
+        pending = Standing("pending", due_us=due_us)
+        scores[horizon_s] = pending if is_open else Standing("scored", 0.0)
+    return scores
 
 
-def _worked_out(targets: EditTargets, parameters: WorkParameters) -> _TurnWork:
-    of_turns = targets.groups[2]
-    remainders = _remainders(targets, of_turns.of, parameters)
-    reasons = [own for own in remainders if not isinstance(own, Remainder)]
-    number = state_numbers([*targets.unscored, *reasons])
-    # The last place, index −1, stands for an unanswered horizon.
-    table = np.array([_columns(own, number) for own in [*remainders, NOTHING]], np.float64)
-    taken, put, state = np.moveaxis(table[targets.answer], 2, 0)
-    unanswered = np.array([number[why] for why in targets.unscored] or [SCORED])[targets.why]
-    state_reason = np.where(targets.answer < 0, unanswered, state.astype(np.int64))
-    ones = np.where(state_reason == SCORED, 1.0, np.nan)
-    edits = TargetScores(ones, state_reason, np.ones_like(taken), targets.due_us)
-    turns = wholes(edits, of_turns.of, len(of_turns.ids))
-    shape = turns.value.shape
-    scored = state_reason == SCORED
-    turn, places = of_turns.of, parameters.places
-    numbers: dict[tuple[int, str], int] = {}
-    files = [
-        numbers.setdefault((turn, edit.path or ""), len(numbers))
-        for turn, edit in zip(turn.tolist(), targets.edits, strict=True)
-    ]
-    path, turn_of_path = np.array(files, np.int64), np.array([at for at, _ in numbers], np.int64)
-    weights = [places.of(edit.place_of_loss) for edit in targets.edits]
-    weight = np.array(weights, np.float64)[:, np.newaxis]
-    kinds = [places.of(edit.place) * _kind_weight(edit, places) for edit in targets.edits]
-    best = np.array(kinds, np.float64)[:, np.newaxis]
-    best[_in_vain(targets.edits, path)] = 0.0
-    place = np.zeros(shape)
-    np.maximum.at(place, turn, np.where(scored, best, 0.0))
-    # All edits of a turn see text that was put into a file: it counts once.
-    put_in = np.zeros((len(numbers), shape[1]))
-    np.maximum.at(put_in, path, np.where(scored, weight * put, 0.0))
-    taken_of = _summed(np.where(scored, weight * taken, 0.0), path, put_in.shape)
-    return _TurnWork(
-        targets,
-        number,
-        turns._replace(weight=np.ones(shape)),
-        _summed(taken_of, turn_of_path, shape),
-        _summed(np.maximum(taken_of, put_in), turn_of_path, shape),
-        place,
-        frozenset(
-            (session, edit.target_id)
-            for session, edit, own in zip(
-                targets.groups[0].sessions, targets.edits, best.ravel().tolist(), strict=True
-            )
-            if own >= _WORK_MIN
-        ),
-    )
+class _Work(NamedTuple):
+    """The work on a request at a horizon, in weighted characters."""
+
+    kept: float = 0.0
+    taken: float = 0.0
+    #: Left to others, with half of what is elsewhere and with all.
+    near: float = 0.0
+    left: float = 0.0
+    place: float = 0.0
+    #: Why it is unknown.
+    unknown: Standing | None = None
+
+    def standing(self, value: float) -> Standing:
+        return self.unknown or Standing("scored", value)
+
+    def value(self, parameters: WorkParameters) -> float:
+        whole = self.kept + self.near
+        share = self.kept / whole if whole else 1.0
+        return self.place * min(share, parameters.worth(self.left))
+
+
+Works = dict[int, _Work]
+
+
+def _works(bucket: Bucket, parameters: WorkParameters) -> dict[Request, Works]:
+    def measured() -> dict[Request, Works]:
+        measures = _measures(bucket, parameters)
+        return {each.request: each.works() for each in measures}
+
+    return bucket.once(("works", parameters), measured)
 
 
 def works(bucket: Bucket, parameters: WorkParameters) -> frozenset[tuple[str, str]]:
-    """Return edits that are work: not notes, comments, generated text, or undone in the turn."""
-    return _turn_work(bucket, parameters).works
+    """Return edits that are work: not notes, comments, generated text, or undone by the request."""
+    return frozenset(
+        (edit.session, edit.target_id)
+        for measure in _measures(bucket, parameters)
+        for edit in measure.edits
+        if measure.best[edit]
+    )
+
+
+def _measures(bucket: Bucket, parameters: WorkParameters) -> list["_Measure"]:
+    def found() -> list[_Measure]:
+        requests = requests_of(bucket)
+        edits: defaultdict[Request, list[TrackedEdit]] = defaultdict(list)
+        for session, trail in bucket.trails(parameters, requests.spans()).items():
+            for edit in trail:
+                if edit.request is not None:
+                    edits[requests.of_turn[session, edit.turn]].append(edit)
+        return [_Measure(request, own, parameters) for request, own in edits.items()]
+
+    return bucket.once(("measures of work", parameters), found)
+
+
+class _Measure:
+    """Measures the edits of a request."""
+
+    def __init__(
+        self, request: Request, edits: Iterable[TrackedEdit], parameters: WorkParameters
+    ) -> None:
+        self.request, self._parameters = request, parameters
+        self.edits = sorted(edits, key=lambda edit: edit.owner)
+        self._owners = {edit.owner for edit in self.edits}
+        places = parameters.places.of_request(request.kind)
+        self._comments = places.comments
+        self._weights = {edit: places.of(edit.place_of_loss) for edit in self.edits}
+        vain = set(_in_vain(self.edits))
+        best = {edit: places.of(edit.place) * _kind_weight(edit, places) for edit in self.edits}
+        #: The weight that each edit gives its request.
+        self.best = {
+            edit: 0.0 if edit in vain or weight < _WORK_MIN else weight
+            for edit, weight in best.items()
+        }
+        self._known: dict[tuple[int, HorizonState], Remainder | Standing] = {}
+
+    def works(self) -> Works:
+        horizons = enumerate(self._parameters.horizons_s)
+        return {horizon_s: self._at(number) for number, horizon_s in horizons}
+
+    def _at(self, number: int) -> _Work:
+        found = {edit: self._remainder(edit, edit.request_states[number]) for edit in self.edits}
+        known = {edit: own for edit, own in found.items() if isinstance(own, Remainder)}
+        if unknown := _unknown(found, known):
+            return _Work(unknown=unknown)
+        if not any(map(sum, known.values())):
+            return _Work(unknown=_SELF_REWORK)
+        taken: defaultdict[str, float] = defaultdict(float)
+        # All edits of a request see text that was put into a file: it counts once.
+        put: defaultdict[str, tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
+        kept = 0.0
+        for edit, own in known.items():
+            weight = self._weights[edit]
+            kept += weight * own.kept
+            taken[edit.path] += weight * own.taken
+            added = weight * own.put, weight * own.elsewhere
+            put[edit.path] = max(put[edit.path], added, key=sum)
+        left = sum(max(taken[path], sum(put[path])) for path in taken)
+        near = sum(
+            max(own, put[path][0] + _ELSEWHERE * put[path][1]) for path, own in taken.items()
+        )
+        place = max(self.best[edit] for edit in known)
+        return _Work(kept, sum(taken.values()), near, left, place)
+
+    def _remainder(self, edit: TrackedEdit, state: HorizonState) -> Remainder | Standing:
+        if state.state != "scored":
+            return Standing(state.state, None, state.reason, due_us=state.due_us)
+        key = edit.owner, state
+        if key not in self._known:
+            cost = CompareCost(self._parameters.cells_max)
+            try:
+                own = remainder(edit, state, self._owners, self._comments, cost)
+            except TooExpensive:
+                self._known[key] = Standing("invalid", reason="too_expensive")
+            else:
+                self._known[key] = (
+                    own if isinstance(own, Remainder) else Standing("censored", reason=own)
+                )
+        return self._known[key]
+
+
+def _unknown(
+    found: Mapping[TrackedEdit, Remainder | Standing], known: Mapping[TrackedEdit, Remainder]
+) -> Standing | None:
+    """Return why the work is unknown: a part is pending, or most of its text was not seen."""
+    others = [own for own in found.values() if isinstance(own, Standing)]
+    if waiting := [own.due_us for own in others if own.state == "pending"]:
+        return Standing("pending", due_us=latest_due(waiting))
+    seen = sum(edit.ink_size for edit in known)
+    if known and 2 * seen >= sum(edit.ink_size for edit in found):
+        return None
+    counts = Counter(own._replace(due_us=None) for own in others)
+    return min(counts, key=lambda own: (-counts[own], str(own)))
 
 
 def _kind_weight(edit: TrackedEdit, places: PlaceWeights) -> float:
@@ -351,59 +485,19 @@ def _kind_weight(edit: TrackedEdit, places: PlaceWeights) -> float:
     return places.comments if is_all_comments(edit) else 1.0
 
 
-def _remainders(
-    targets: EditTargets, turn_of: Numbers, parameters: WorkParameters
-) -> list[Remainder | StateReason]:
-    turns: dict[int, set[int]] = {}
-    turn_of_edit: dict[TrackedEdit, set[int]] = {}
-    for edit, turn in zip(targets.edits, turn_of.tolist(), strict=True):
-        turn_of_edit[edit] = turns.setdefault(turn, set())
-        turn_of_edit[edit].add(edit.owner)
-    comments = parameters.places.comments
-
-    def measured(edit: TrackedEdit, at_horizon: HorizonState) -> Remainder | StateReason:
-        cost = CompareCost(parameters.cells_max)
-        if at_horizon.home is not None and survival.grew_unseen(edit, at_horizon.home):
-            return _UNOBSERVED
-        try:
-            own = remainder(edit, at_horizon, turn_of_edit[edit], comments, cost)
-        except TooExpensive:
-            return _TOO_EXPENSIVE
-        if own is None:
-            return _PATH_LOST
-        return own if own.counts else _SELF_REWORK
-
-    return [measured(edit, at_horizon) for edit, at_horizon in targets.answers]
-
-
-def _columns(own: Remainder | StateReason, number: dict[StateReason, int]) -> tuple[float, ...]:
-    if isinstance(own, Remainder):
-        return own.taken, own.put, SCORED
-    return 0.0, 0.0, number[own]
-
-
-def _in_vain(edits: list[TrackedEdit], path_of: Numbers) -> list[int]:
-    """Find edits that other edits of the turn undid, and those that undid them."""
-    by_path: dict[int, list[int]] = {}
-    for number, path in enumerate(path_of.tolist()):
-        by_path.setdefault(path, []).append(number)
-    vain = []
-    for numbers in by_path.values():
-        own = [edits[number] for number in numbers]
+def _in_vain(edits: Sequence[TrackedEdit]) -> Iterator[TrackedEdit]:
+    """Yield edits that other edits of the request undid, and those that undid them."""
+    by_path: defaultdict[str, list[TrackedEdit]] = defaultdict(list)
+    for edit in edits:
+        by_path[edit.path].append(edit)
+    for own in by_path.values():
         if came_to_nothing(own):
-            vain += numbers
+            yield from own
         else:
-            vain += [n for at, n in enumerate(numbers) if takes_own(own[at], own[:at])]
-    return vain
-
-
-def _summed(parts: Floats, of: Numbers, shape: tuple[int, ...]) -> Floats:
-    summed = np.zeros(shape)
-    np.add.at(summed, of, parts)
-    return summed
+            yield from (edit for at, edit in enumerate(own) if takes_own(edit, own[:at]))
 
 
 REWARDS = (
-    Reward("taken_back", 1, taken_back, WorkParameters),
-    Reward("work_left", 1, work_left, WorkParameters),
+    Reward("taken_back", 2, taken_back, WorkParameters),
+    Reward("work_left", 2, work_left, WorkParameters),
 )

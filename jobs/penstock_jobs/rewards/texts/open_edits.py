@@ -23,6 +23,8 @@ class _OpenEdit:
     notes: dict[int, HorizonState] = field(default_factory=dict)
     paths: set[str] = field(default_factory=set)
     broken: bool = False
+    #: Its file when it was first known as a whole.
+    first_whole: FileState | None = None
 
 
 class OpenEdits:
@@ -38,6 +40,10 @@ class OpenEdits:
         self._about: defaultdict[str, set[int]] = defaultdict(set)
         #: Windows that have not begun: (begin, owner, number of the horizon).
         self._coming: list[tuple[int, int, int]] = []
+        #: Owners whose files were never known as a whole, by path.
+        self._partial: defaultdict[str, set[int]] = defaultdict(set)
+        #: (time of praise, owner).
+        self._praises: list[tuple[int, int]] = []
         #: Numbers of begun windows by owner; some may be over.
         self._begun: defaultdict[int, set[int]] = defaultdict(set)
         #: (end of the last window, owner), and owners without open windows.
@@ -53,22 +59,47 @@ class OpenEdits:
     def watch(self, edit: TrackedEdit, state: FileState) -> None:
         """Watch an edit. `state` is the file right after it and answers horizon 0."""
         watch = _OpenEdit(edit, edit.path, paths={edit.path})
-        for number, (begin, end) in enumerate(self._terms.windows_us):
-            if begin == 0:
+        for number, (begin, end) in enumerate(self._windows(edit)):
+            if self._terms.windows_us[number % len(self._terms.windows_us)][0] == 0:
                 watch.answers[number] = HorizonState("scored", None, state, (state,))
             else:
-                watch.windows[number] = (edit.ts_us + begin, edit.ts_us + end)
-                heappush(self._coming, (edit.ts_us + begin, edit.owner, number))
+                watch.windows[number] = (begin, end)
+                heappush(self._coming, (begin, edit.owner, number))
+        praises = edit.request.praised_us if edit.request else ()
+        if later := [ts for ts in praises if ts > edit.ts_us]:
+            heappush(self._praises, (later[0], edit.owner))
         if watch.windows:
             last = max(end for _, end in watch.windows.values())
             heappush(self._ending, (last, edit.owner))
         else:
             self._answered.add(edit.owner)
         self._all[edit.owner] = watch
+        if state.whole:
+            watch.first_whole = state
+        else:
+            self._partial[edit.path].add(edit.owner)
         self._about[edit.path].add(edit.owner)
         self.live.add(edit.owner)
 
+    def _windows(self, edit: TrackedEdit) -> list[tuple[int, int]]:
+        """Return the windows of the horizons, and then those of its request."""
+        spans = self._terms.windows_us
+        windows = [(edit.ts_us + begin, edit.ts_us + end) for begin, end in spans]
+        if (request := edit.request) is not None:
+            last_us, ended_us = request.last_us, request.ended_us
+            for begin, end in spans:
+                begins = last_us + begin if ended_us is None else min(ended_us, last_us + begin)
+                windows.append((max(begins, edit.ts_us), last_us + end))
+        return windows
+
+    def pass_until(self, ts: int) -> None:
+        """Note the files of edits that were praised before this time."""
+        while self._praises and self._praises[0][0] < ts:
+            watch = self._all[heappop(self._praises)[1]]
+            watch.edit.praised = self._state(watch)
+
     def renamed(self, old: str, new: str) -> None:
+        self._partial[new] |= self._partial.pop(old, set())
         for owner in self._about.pop(old, set()):
             watch = self._all[owner]
             if watch.home == old:
@@ -119,6 +150,8 @@ class OpenEdits:
             else:
                 for number in due:
                     watch.notes.setdefault(number, HorizonState("censored", "path_lost"))
+        for owner in self._partial.pop(path, ()):
+            self._all[owner].first_whole = self._home(self._all[owner])
 
     def observe_region(self, ts: int, path: str, state: FileState, region: tuple[int, int]) -> None:
         """Observe a region. It answers edits whose text lies within it."""
@@ -140,10 +173,10 @@ class OpenEdits:
     ) -> None:
         """Store the state of each edit at each horizon, or why it is unknown."""
         self.changed.clear()
+        self.pass_until(as_of_us + 1)
         for edit in edits:
             watch = self._all.get(edit.owner)
-            for number, (begin, end) in enumerate(self._terms.windows_us):
-                due_us = edit.ts_us + end
+            for number, (begin, due_us) in enumerate(self._windows(edit)):
                 if edit.problem:
                     at_horizon = HorizonState("invalid", edit.problem)
                 elif watch is not None and number in watch.answers:
@@ -156,10 +189,11 @@ class OpenEdits:
                     at_horizon = watch.notes[number]
                 else:
                     ended = ended_us is not None and ended_us <= due_us
-                    is_gone = ended and last_look_us < edit.ts_us + begin
+                    is_gone = ended and last_look_us < begin
                     reason = "workspace_gone" if is_gone else "unobserved"
                     at_horizon = HorizonState("censored", reason)
-                edit.horizon_states.append(at_horizon)
+                is_plain = number < len(self._terms.windows_us)
+                (edit.horizon_states if is_plain else edit.request_states).append(at_horizon)
 
     def _advance(self, ts: int) -> None:
         """Forget finished edits, begin windows, and update which files hold whose text."""
@@ -206,18 +240,26 @@ class OpenEdits:
         owner = watch.edit.owner
         at_horizon = HorizonState("invalid", "too_expensive")
         if not watch.broken:
-            parts = file.parts if (file := self._files.get(watch.home)) else []
-            if len(parts) > 1:
-                parts = [part for part in parts if any(key[0] == owner for key in part.ranges)]
-            home = parts[0] if parts else None
-            holders, reworked = tuple(self._holders(owner)), tuple(self._reworked.get(owner, ()))
-            at_horizon = HorizonState("scored", None, home, holders, reworked)
+            at_horizon = self._state(watch)
         for number in due:
             del watch.windows[number]
             watch.answers[number] = at_horizon
         self._begun.pop(owner, None)
         if all(end < ts for _, end in watch.windows.values()):
             self._answered.add(owner)
+
+    def _state(self, watch: _OpenEdit) -> HorizonState:
+        owner = watch.edit.owner
+        holders, reworked = tuple(self._holders(owner)), tuple(self._reworked.get(owner, ()))
+        home, before = self._home(watch), watch.first_whole
+        return HorizonState("scored", None, home, holders, reworked, before=before)
+
+    def _home(self, watch: _OpenEdit) -> FileState | None:
+        owner = watch.edit.owner
+        parts = file.parts if (file := self._files.get(watch.home)) else []
+        if len(parts) > 1:
+            parts = [part for part in parts if any(key[0] == owner for key in part.ranges)]
+        return parts[0] if parts else None
 
     def _holders(self, owner: int) -> list[FileState]:
         files: Iterable[KnownFile] = self._holding[owner]

@@ -66,6 +66,11 @@ class PlaceWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not all(0 <= weight <= 1 for weight in msgspec.structs.astuple(self)):
             raise ValueError("each weight of a place must be from 0 to 1")
 
+    def of_request(self, kind: str) -> "PlaceWeights":
+        """Return the weights for a request of this kind: what it is about weighs 1."""
+        whole = {"tests": ("tests",), "docs": ("docs", "comments"), "deletion": ("deletions",)}
+        return msgspec.structs.replace(self, **dict.fromkeys(whole.get(kind, ()), 1.0))
+
     def of(self, place: Place) -> float:
         return 1.0 if place == "code" else float(getattr(self, place))
 

@@ -56,18 +56,20 @@ def replay(
     as_of_us: int,
     terms: TrailTerms,
 ) -> list[TrackedEdit]:
-    """Follow the edits of a chain up to `as_of_us`. Rows of edits have `turn`, commits `files`."""
+    """Follow the edits of a chain up to `as_of_us`.
+
+    Rows of edits have `turn` and perhaps `request`, commits `files`."""
     edits, observations, commits = _with_file_names(edits, observations, commits)
     chain = _ChainReplay(turns_us, terms)
     tracked: list[TrackedEdit] = []
     names: defaultdict[str, trail.EditNames] = defaultdict(trail.EditNames)
     last_look_us = -1
     for ts, kind, row in trail.in_order(edits, observations, commits):
+        chain.watches.pass_until(min(ts, as_of_us))
         if kind == _EDIT:
             own, name = row["session_id"], names[row["session_id"]].of(row)
-            edit = TrackedEdit(
-                len(tracked) + 1, own, name, row["path"], ts, row["turn"], row["checkpoint"]
-            )
+            facts = (row["path"], ts, row["turn"], row["checkpoint"], row.get("request"))
+            edit = TrackedEdit(len(tracked) + 1, own, name, *facts)
             tracked.append(edit)
             if ts <= as_of_us:
                 chain.end_moment()

@@ -10,6 +10,7 @@ from posixpath import isabs, normpath
 from sys import byteorder
 from typing import Any, NamedTuple
 
+from penstock_jobs.rewards.rows import State
 from penstock_jobs.rewards.texts.changes import ink
 from penstock_jobs.rewards.texts.places import Place
 from penstock_jobs.rewards.texts.provenance import FileState
@@ -33,6 +34,17 @@ class TrailTerms:
     cells_max: int
 
 
+class RequestSpan(NamedTuple):
+    """The times of the request that an edit belongs to, in microseconds since 1970."""
+
+    #: The last edit of the request.
+    last_us: int
+    #: When the next request began.
+    ended_us: int | None = None
+    #: When the user praised the work.
+    praised_us: tuple[int, ...] = ()
+
+
 class EditRange(NamedTuple):
     before: str
     after: str
@@ -41,7 +53,7 @@ class EditRange(NamedTuple):
 class HorizonState(NamedTuple):
     """An edit at a horizon: its file (`home`) and all states that hold its text."""
 
-    state: str
+    state: State
     reason: str | None = None
     home: FileState | None = None
     holders: tuple[FileState, ...] = ()
@@ -49,6 +61,8 @@ class HorizonState(NamedTuple):
     reworked: tuple[tuple[int, int], ...] = ()
     #: The end of a pending window, in microseconds since 1970.
     due_us: int | None = None
+    #: The file when it was first known as a whole, from the edit on and before this state.
+    before: FileState | None = None
 
 
 class Survivor(NamedTuple):
@@ -69,6 +83,7 @@ class TrackedEdit:
     ts_us: int
     turn: int
     checkpoint: str | None
+    request: RequestSpan | None = None
     #: Why its state is unknown at all horizons.
     problem: str | None = None
     after: str = ""
@@ -86,6 +101,10 @@ class TrackedEdit:
     deleted: dict[int, str] = field(default_factory=dict)
     ranges: list[EditRange] = field(default_factory=list)
     horizon_states: list[HorizonState] = field(default_factory=list)
+    #: The same when its request ended, at most the horizon after the request's last edit.
+    request_states: list[HorizonState] = field(default_factory=list)
+    #: What was known of it when the user first praised the work.
+    praised: HorizonState | None = None
     #: Surviving text by the states that hold it, computed on demand.
     survivors: dict[tuple[FileState, ...], list[Survivor]] = field(default_factory=dict, repr=False)
 

@@ -1,9 +1,10 @@
 """Token rewards: the reward of a rollout, distributed over tokens.
 
-A definition's reward is a weighted sum of rewards of edits and turns. The share of an edit goes to
-the last token of the call that made it, the share of a turn to its last token by the model. The
-rest goes to the rollout's last token: rewards of the whole session, clipped amounts, and the whole
-reward if a rule decided. So token rewards add up to the reward.
+A definition's reward is a weighted sum of rewards of edits, turns and requests. The share of an
+edit goes to the last token of the call that made it, the share of a turn to its last token by the
+model, the share of a request to its turns alike. The rest goes to the rollout's last token: rewards
+of the whole session, clipped amounts, and the whole reward if a rule decided. So token rewards add
+up to the reward.
 """
 
 from collections import defaultdict
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock_jobs.rewards.definition import Bounds, Definition
+from penstock_jobs.rewards.measures.verdict import REQUEST
 from penstock_jobs.rewards.rows import row_tuples
 from penstock_jobs.rewards.texts.trail import EditNames
 from penstock_jobs.shards.conversation.conversation import Conversation
@@ -62,27 +64,44 @@ def all_span_credits(
 def span_credits(
     chosen: pa.Table, rows: pa.Table, definition: Definition, chains: Mapping[str, str]
 ) -> pa.Array:
-    """Compute for each row of CHOSEN_ROWS the credits of its edits and turns.
+    """Compute for each row of CHOSEN_ROWS the credits of its edits, turns and requests.
 
     `rows` are scored rewards of all sessions of these chains."""
     horizons = {term.reward.name: term.horizon_s for term in definition.counted()}
     parts: defaultdict[tuple[str, str], list[tuple[Any, ...]]] = defaultdict(list)
+    turns: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
     columns = ("session_id", "name", "horizon_s", "target_kind", "target_id", "value", "weight")
     for session, name, horizon_s, *part in row_tuples(rows, *columns):
         if session in chains and name in horizons and horizons[name] == horizon_s:
             parts[chains[session], name].append((session, *part))
+        elif session in chains and name == REQUEST:
+            turns[chains[session], str(int(part[2]))].append((session, part[1]))
     credits: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     worth = row_tuples(chosen, "chain", "outcome", "components")
     for chain, (outcome, components) in {each[0]: each[1:] for each in worth}.items():
         factors = _factors(definition, components) if outcome == "scored" else {}
         for name, factor in factors.items():
-            own = parts[chain, name]
+            own = list(_of_turns(parts[chain, name], chain, turns))
             of_edits = [part for part in own if part[1] == "edit"]
             for session, kind, target, value, share in _shares(of_edits or own):
                 credit = {"kind": kind, "target": target, "value": factor * share * value}
                 credits[session].append(credit)
     lists = [credits[session] for session in chosen["session_id"].to_pylist()]
     return pa.array(lists, SPAN_CREDITS)
+
+
+def _of_turns(
+    parts: Iterable[tuple[Any, ...]],
+    chain: str,
+    turns: Mapping[tuple[str, str], Sequence[tuple[str, str]]],
+) -> Iterable[tuple[Any, ...]]:
+    """Divide requests by their turns. Without them, they are no turn's."""
+    for part in parts:
+        _, kind, target, value, weight = part
+        own = turns.get((chain, target), ()) if kind == "request" else ()
+        yield from ((session, "turn", turn, value, weight / len(own)) for session, turn in own)
+        if not own:
+            yield part
 
 
 def _factors(definition: Definition, components: Iterable[Mapping[str, Any]]) -> dict[str, float]:

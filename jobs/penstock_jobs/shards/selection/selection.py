@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 from penstock.core.errors import InvalidInput, PenstockError
 from penstock.core.toml_document import refuse_unknown
 from penstock_jobs.rewards.bucket import ChainMember
-from penstock_jobs.rewards.definition import Definition, Standing
-from penstock_jobs.rewards.outcomes import STILL_OPEN, copy, standings, together
+from penstock_jobs.rewards.definition import Definition, together
+from penstock_jobs.rewards.outcomes import STILL_OPEN, copy, standings
+from penstock_jobs.rewards.rows import Standing
 from penstock_jobs.shards.recipe import AdvantageKind, RewardTarget
 from penstock_jobs.shards.selection.dictionary_codes import (
     NAMES,
@@ -295,7 +296,7 @@ def _recombined(
     """Combine rewards at other horizons. Outcomes by rules stay."""
     names, chains = (known.sessions[name].to_pylist() for name in ("session_id", "chain"))
     places = {name: ChainMember(chain) for name, chain in zip(names, chains, strict=True)}
-    by_session = standings(definition, _rewards_of_sessions(known, definition), places)
+    by_session = standings(definition, _counted_rewards(known, definition), places)
     rows = outcomes.to_pylist()
     for session, row in zip(sessions.to_pylist(), rows, strict=True):
         kind, reason = row["outcome"], row["reason"]
@@ -309,8 +310,8 @@ def _recombined(
     return pa.Table.from_pylist(rows, _OUTCOME_ROWS)
 
 
-def _rewards_of_sessions(known: KnownSessions, definition: Definition) -> pa.Table:
-    """Return counted rewards at their horizons, with due_us."""
+def _counted_rewards(known: KnownSessions, definition: Definition) -> pa.Table:
+    """Return counted rewards of sessions and requests at their horizons, with due_us."""
     assert known.rewards is not None  # the recipe asks for them
     rows = known.rewards
     horizons = {term.reward.name: term.horizon_s for term in definition.counted()}
@@ -324,7 +325,8 @@ def _rewards_of_sessions(known: KnownSessions, definition: Definition) -> pa.Tab
 
 def _components(chosen: pa.Table, known: KnownSessions, definition: Definition) -> pa.Array:
     """Combine components of each reward over its chain."""
-    rows = _rewards_of_sessions(known, definition)
+    rows = _counted_rewards(known, definition)
+    rows = rows.filter(pc.equal(rows["target_kind"], "session"))
     chains = codes_of(encode_names(known.sessions["chain"]))
     numbers = positions_in(single_array(known.sessions["session_id"]), rows["session_id"])
     own = codes_of(chosen["chain"])

@@ -54,14 +54,14 @@ def judged(bucket: Bucket, server: Completions, database: Database, **more: obje
     return replace(bucket, llm_judge=judge)
 
 
-def of_turns(bucket: Bucket, **parameters: Any) -> dict[str, dict[str, Any]]:
+def of_requests(bucket: Bucket, **parameters: Any) -> dict[str, dict[str, Any]]:
     rows = dissatisfied_by_llm(
         bucket, LlmJudgeParameters(**{"model": "m"} | parameters)
     ).to_pylist()
     return {
         f"{row['session_id']} {row['target_id']}": row
         for row in rows
-        if row["target_kind"] == "turn"
+        if row["target_kind"] == "request"
     }
 
 
@@ -74,25 +74,26 @@ def told(session: str = "s", *words: str) -> list[Event]:
     return events[:-1]
 
 
-def test_each_turn_is_worth_what_the_model_says_of_the_next_message(
+def test_a_request_is_worth_the_worst_that_the_model_says_of_its_messages(
     server: Completions, database: Database, tmp_path: Path
 ) -> None:
-    bucket = bucket_of(tmp_path, told("s", "fix it", "asks why", "reverts it"))
+    bucket = bucket_of(tmp_path, told("s", "fix it", "asks why", "complains", "reverts it"))
     server.faults.append((200, {}, completion(answer("asks", 0.1))))
+    server.faults.append((200, {}, completion(answer("corrects", 0.6))))
     server.faults.append((200, {}, completion(answer("reverts", 0.75))))
-    found = of_turns(judged(bucket, server, database))
-    assert {name: row["value"] for name, row in found.items()} == {"s 1": -0.1, "s 2": -0.75}
-    again = of_turns(judged(bucket, server, database))
+    found = of_requests(judged(bucket, server, database))
+    assert {name: row["value"] for name, row in found.items()} == {"s 1": -0.75}
+    again = of_requests(judged(bucket, server, database))
     assert again == found
-    assert len(server.requests) == 2
-    assert spent(database, RUN) == (2, 100)
+    assert len(server.requests) == 3
+    assert spent(database, RUN) == (3, 150)
 
 
 def answer(label: str, dissatisfied: float) -> str:
     return f'{{"label": "{label}", "confidence": 0.9, "dissatisfied": {dissatisfied}}}'
 
 
-def test_its_rows_are_about_the_same_turns_as_those_of_the_local_judge(
+def test_its_rows_are_about_the_same_requests_as_those_of_the_local_judge(
     server: Completions, database: Database, tmp_path: Path
 ) -> None:
     events = [
@@ -109,7 +110,7 @@ def test_its_rows_are_about_the_same_turns_as_those_of_the_local_judge(
     assert [{k: v for k, v in one.items() if k not in apart} for one in rows] == [
         {k: v for k, v in one.items() if k not in apart} for one in local
     ]
-    assert of_turns(bucket)["c 1"]["value"] == -1
+    assert of_requests(bucket)["c 1"]["value"] == -1
 
 
 def test_no_train_is_never_sent(server: Completions, database: Database, tmp_path: Path) -> None:
@@ -121,7 +122,7 @@ def test_no_train_is_never_sent(server: Completions, database: Database, tmp_pat
         )
 
     def messages(session: str) -> list[Event]:
-        return told(session, f"asks {session} 1", f"asks {session} 2", f"asks {session} 3")
+        return told(session, *(f"complains {session} {number}" for number in range(3)))
 
     events = [
         consent("before", 0, "no_train"), *messages("before"),
@@ -133,7 +134,7 @@ def test_no_train_is_never_sent(server: Completions, database: Database, tmp_pat
     with hand_lake(tmp_path) as lake:
         lake.store(events)
     bucket = bucket_of(tmp_path, [consent("later", 20, "no_train")])
-    found = of_turns(judged(bucket, server, database))
+    found = of_requests(judged(bucket, server, database))
     assert sorted(one["user_message"].split()[1] for one in shown(server)) == [
         "given", "given", "unasked", "unasked",
     ]  # fmt: skip
@@ -165,7 +166,7 @@ def test_what_was_not_judged_is_censored_and_says_why(
     server.faults.append(fault)
     with hand_lake(tmp_path) as lake:
         bucket = bucket_of(tmp_path, told("s", "fix it", "asks why"))
-        row = of_turns(judged(bucket, server, lake.lake.database, **more))["s 1"]
+        row = of_requests(judged(bucket, server, lake.lake.database, **more))["s 1"]
     assert (row["state"], row["value"], row["reason"]) == ("censored", None, reason)
 
 

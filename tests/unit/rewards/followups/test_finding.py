@@ -27,6 +27,7 @@ class Session:
         self.turns: list[dict[str, Any]] = []
         self.calls: list[dict[str, Any]] = []
         self.edits: list[dict[str, Any]] = []
+        self.feedback: list[dict[str, Any]] = []
         self.events: list[dict[str, Any]] = []
 
     def user(self, text: str | None, after: int = 1) -> "Session":
@@ -58,15 +59,17 @@ class Session:
 def turns_of(*sessions: Session) -> list[SessionTurns]:
     place = [("session_id", pa.string()), ("ts", pa.timestamp("us", "UTC")), ("seq", pa.int64())]
     counts = [(name, pa.int64()) for name in ("turn", "model_calls", "tool_calls", "edits")]
+    said = [("text", pa.string()), ("checkpoint", pa.string())]
 
     def table(name: str, *more: tuple[str, Any]) -> pa.Table:
         rows = [row for session in sessions for row in getattr(session, name)]
         return pa.Table.from_pylist(rows[::-1], pa.schema([*place, *more]))
 
     turns = session_turns(
-        turns=table("turns", ("text", pa.string()), *counts),
+        turns=table("turns", *said, *counts),
         model_calls=table("calls", ("text", pa.string())),
         edits=table("edits", ("path", pa.string())),
+        feedback=table("feedback", ("positive", pa.bool_())),
         events=table("events", ("type", pa.string()), ("payload", pa.string())),
     )
     return list(turns)
@@ -80,12 +83,7 @@ def test_a_message_after_the_agent_acted() -> None:
     session = Session().user("add a").says("on it").edit("a.py").says("done").says(None)
     session.event("test_result", ok=False).user("no", after=60)
     [found] = found_in(session)
-    assert (found.session_id, found.turn, found.turn_before, found.turn_named) == (
-        "s",
-        2,
-        ("s", 1),
-        None,
-    )
+    assert (found.session_id, found.turn, found.turn_before) == ("s", 2, ("s", 1))
     message = found.message
     assert (message.text, message.agent, message.previous) == ("no", "done", "add a")
     assert (message.edited, message.tests) == (True, "failed")
@@ -114,21 +112,6 @@ def test_what_no_person_wrote_is_none_and_hides_nothing(text: str | None) -> Non
     session = Session().user("add a").says("done").user(text).user("wrong")
     [found] = found_in(session)
     assert (found.turn, found.turn_before, found.message.previous) == (3, ("s", 1), "add a")
-
-
-def test_criticism_that_names_a_file_goes_to_the_turn_that_edited_it() -> None:
-    session = Session().user("1").edit("src/cart.py").user("2").edit("src/cart.py")
-    session.user("3").edit("docs/cart.md").user("TypeError in cart.py, line 3")
-    found = found_in(session)[-1]
-    assert (found.turn_before, found.turn_named) == (("s", 3), ("s", 2))
-    assert found.target_turn("reports_failure") == ("s", 2)
-    assert found.target_turn("moves_on") == ("s", 3)
-
-
-@pytest.mark.parametrize("text", ["cart.md and cart.py are wrong", "smart-cart.py fails", "no"])
-def test_the_turn_before_comes_first(text: str) -> None:
-    session = Session().user("1").edit("src/cart.py").user("2").edit("docs/cart.md").user(text)
-    assert found_in(session)[-1].turn_named is None
 
 
 @pytest.mark.parametrize(

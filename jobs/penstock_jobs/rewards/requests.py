@@ -1,0 +1,331 @@
+"""Requests: what a user wants, from the message that says it until the user goes on.
+
+A request begins with the first message of a conversation, and with each message that moves on.
+Answers, confirmations, thanks, corrections and questions belong to the request that is open: what
+an agent asks lengthens a request, and never divides one. A request is worth one value, and a
+session the mean over its requests by their size.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import sqrt
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from penstock_jobs.rewards.bucket import Bucket, TurnKey
+from penstock_jobs.rewards.definition import together
+from penstock_jobs.rewards.followups.follow_ups import (
+    FollowUp,
+    SessionTurn,
+    SessionTurns,
+    follow_ups_of,
+    sessions_of,
+    silences,
+)
+from penstock_jobs.rewards.followups.judge import (
+    DISSATISFIED,
+    THRESHOLD,
+    Judgement,
+    Label,
+    Message,
+)
+from penstock_jobs.rewards.followups.labels import UNCLEAR, MessagePlace
+from penstock_jobs.rewards.followups.local_judge import local_judge
+from penstock_jobs.rewards.followups.request_kinds import Kind, request_kind
+from penstock_jobs.rewards.followups.speech import SPEECH_WORD, speech_of
+from penstock_jobs.rewards.rows import RewardRows, Standing, Target
+from penstock_jobs.rewards.texts.trail import RequestSpan
+
+_CODE = re.compile(r"```.*?(```|\Z)", re.DOTALL)
+_ASKS = re.compile("[?？؟][\\s\"'”’»）)*_]*\\Z")  # noqa: RUF001 question marks of several scripts
+#: Labels that judge no work.
+_NEUTRAL: frozenset[Label] = frozenset({"asks", "refines"})
+#: After a question, a message of fewer words is an answer and begins no request.
+_REQUEST_WORDS = 4
+#: Fewer words, after which the agent only asks, are a greeting: what is wanted comes then.
+_GREETING_WORDS = 3
+#: A message that says so much of a request again asks for the same.
+_SAME_SHARE = 0.7
+_WORD = re.compile(r"[^\W\d_]\w*|\d\w+")
+_WORD_MIN = 3
+#: Only the beginning of a longer message counts: the rest is mostly pasted.
+_CHARS_MAX = 4_000
+#: Scripts without spaces between words.
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
+#: A request of so many words has the size 1. Sizes grow with the square root of words.
+_SIZE_WORDS = 10
+_SIZE_MAX = 4.0
+
+
+#: By horizon, or None.
+Scores = dict[int | None, Standing]
+
+
+class Remark(NamedTuple):
+    """What a message says of the work before it: as people labelled it, else as judged."""
+
+    label: Label
+    dissatisfied: float
+    #: The agent had closed with a question: thanks and consent are an answer then.
+    answers: bool
+
+    @property
+    def begins(self) -> bool:
+        """Whether it begins a request."""
+        return self.label == "moves_on" and self.dissatisfied < THRESHOLD
+
+    @property
+    def is_neutral(self) -> bool:
+        """Whether it says nothing about the work."""
+        answered = self.answers and self.label == "accepts"
+        return self.dissatisfied < THRESHOLD and (answered or self.label in _NEUTRAL)
+
+    @property
+    def praises(self) -> bool:
+        return self.label == "accepts" and not self.answers and self.dissatisfied < THRESHOLD
+
+
+@dataclass(eq=False)
+class Request:
+    """A request. Its session is that of its opening message; times are microseconds since 1970."""
+
+    session_id: str
+    #: From 1, in its conversation.
+    number: int
+    text: str
+    started_us: int
+    kind: Kind = "code"
+    turns: list[SessionTurn] = field(default_factory=list)
+    #: When the next request began.
+    ended_us: int | None = None
+    #: Numbers of the follow-ups that are about its work, and what they say, in order.
+    about: list[int] = field(default_factory=list)
+    remarks: list[Remark] = field(default_factory=list)
+    praised_us: list[int] = field(default_factory=list)
+    #: The user stopped the agent or the session, and said no more.
+    stopped: bool = False
+
+    @cached_property
+    def size(self) -> float:
+        return min(max(sqrt(count_words(self.text) / _SIZE_WORDS), 1.0), _SIZE_MAX)
+
+    @property
+    def acted(self) -> bool:
+        return any(turn.acted for turn in self.turns)
+
+    @property
+    def is_greeting(self) -> bool:
+        edited = any(turn.paths for turn in self.turns)
+        return not edited and 0 < count_words(self.text) < _GREETING_WORDS
+
+    @property
+    def last_act(self) -> int:
+        return max(turn.last_act for turn in self.turns)
+
+    @property
+    def span(self) -> RequestSpan:
+        last_us = max(turn.last_edit for turn in self.turns)
+        return RequestSpan(last_us, self.ended_us, tuple(self.praised_us))
+
+    @property
+    def checkpoint(self) -> str | None:
+        """Return the checkpoint that alone served it."""
+        served = {turn.checkpoint for turn in self.turns if turn.acted}
+        return served.pop() if len(served) == 1 else None
+
+    @property
+    def feedback(self) -> tuple[int, int]:
+        """Count what users liked and disliked outright."""
+        return sum(turn.liked for turn in self.turns), sum(turn.disliked for turn in self.turns)
+
+    @property
+    def dissatisfied(self) -> float | None:
+        """Return the worst judgement of its work, from 0 to 1; None without any."""
+        return max(self._judgements(self.remarks), default=None)
+
+    @property
+    def still_dissatisfied(self) -> float | None:
+        """Return its last judgement: the agent may have mended what an earlier one was about."""
+        judging = [remark for remark in self.remarks if not remark.is_neutral]
+        return max(self._judgements(judging[-1:]), default=None)
+
+    def _judgements(self, remarks: Iterable[Remark]) -> list[float]:
+        found = [remark.dissatisfied for remark in remarks if not remark.is_neutral]
+        liked, disliked = self.feedback
+        if liked + disliked:
+            found.append(disliked / (liked + disliked))
+        return [*found, 1.0] if self.stopped else found
+
+
+@dataclass(frozen=True, eq=False)
+class Requests:
+    """The requests of a bucket, and the request of each turn."""
+
+    all: list[Request]
+    of_turn: Mapping[TurnKey, Request]
+
+    def rows(self, name: str, scores: Mapping["Request", Scores]) -> pa.Table:
+        """Make rows of requests and of their sessions."""
+        rows = RewardRows(name)
+        of_sessions: dict[tuple[str, int | None], list[tuple[Standing, str | None]]] = {}
+        for request in self.all:
+            session = request.session_id
+            for horizon_s, standing in scores.get(request, {}).items():
+                score = standing._replace(weight=request.size)
+                target: Target = ("request", str(request.number))
+                rows.add_standing(session, target, score, horizon_s, request.checkpoint)
+                own = of_sessions.setdefault((session, horizon_s), [])
+                own.append((score, request.checkpoint))
+        for (session, horizon_s), parts in of_sessions.items():
+            whole = together([score for score, _ in parts])
+            whole = whole._replace(weight=sum(score.weight for score, _ in parts))
+            served = {checkpoint for _, checkpoint in parts}
+            alone = served.pop() if len(served) == 1 else None
+            rows.add_standing(session, ("session", session), whole, horizon_s, alone)
+        return rows.table()
+
+    def spans(self) -> dict[TurnKey, RequestSpan]:
+        spans = {request: request.span for request in self.all}
+        return {turn: spans[request] for turn, request in self.of_turn.items()}
+
+
+def asks(text: str) -> bool:
+    """Whether a text closes with a question, code aside."""
+    return _ASKS.search(_CODE.sub("", text).rstrip()) is not None
+
+
+def count_words(text: str) -> float:
+    """Count the user's own words, without what is pasted."""
+    said = speech_of(text).text
+    unspaced = len(_UNSPACED.findall(said))
+    return len(SPEECH_WORD.findall(_UNSPACED.sub(" ", said))) + unspaced / 2
+
+
+def words_of(text: str) -> set[str]:
+    """Return words of three characters or more; of scripts without spaces, pairs of characters."""
+    text = text[:_CHARS_MAX].lower()
+    pairs = (text[at : at + 2] for at in range(len(text) - 1))
+    words = {word for word in _WORD.findall(_UNSPACED.sub(" ", text)) if len(word) >= _WORD_MIN}
+    return words | {pair for pair in pairs if len(_UNSPACED.findall(pair)) == 2}
+
+
+def repeated_share(text: str, later: str) -> float:
+    """Return the share of a text, by the length of its words, that another says again."""
+    words = words_of(text)
+    return sum(map(len, words & words_of(later))) / (sum(map(len, words)) or 1)
+
+
+def requests_in(
+    conversation: SessionTurns, remarks: Mapping[TurnKey, tuple[int, Remark]]
+) -> list[Request]:
+    """Divide a conversation. `remarks` are numbered, by the turn that begins with the message.
+
+    What agents did before anybody spoke is a request without words."""
+    found: list[Request] = []
+    worked: Request | None = None
+    for turn in conversation.turns:
+        number, remark = remarks.get(turn.key, (0, None)) if turn.text else (0, None)
+        # A request at which nobody has worked goes on.
+        begins = (
+            remark is not None
+            and remark.begins
+            and worked is found[-1]
+            and repeated_share(worked.text, turn.text or "") < _SAME_SHARE
+        )
+        if begins and found[-1].is_greeting and remark is not None and remark.answers:
+            found[-1].text, begins = turn.text or "", False
+        elif remark is not None and worked is not None:
+            worked.about.append(number)
+            worked.remarks.append(remark)
+            if remark.praises:
+                worked.praised_us.append(turn.ts)
+        if begins:
+            found[-1].ended_us = turn.ts
+        if begins or not found:
+            found.append(Request(turn.session_id, len(found) + 1, "", turn.ts))
+        if worked is not found[-1]:
+            found[-1].text = found[-1].text or turn.text or ""
+        found[-1].turns.append(turn)
+        if turn.acted:
+            worked = found[-1]
+    return found
+
+
+def remarks_of(bucket: Bucket) -> list[Remark]:
+    """Return what each follow-up says: a person's label, a model's where the judge is unsure."""
+    judged = zip(follow_ups_of(bucket), judgements_of(bucket), strict=True)
+    return bucket.once("remarks", lambda: [_remark(bucket, *each) for each in judged])
+
+
+def judgements_of(bucket: Bucket) -> list[Judgement]:
+    messages = [follow_up.message for follow_up in follow_ups_of(bucket)]
+    return bucket.once("judgements", lambda: local_judge().judge(messages))
+
+
+def _remark(bucket: Bucket, follow_up: FollowUp, judged: Judgement) -> Remark:
+    place, message = MessagePlace(follow_up.session_id, follow_up.turn), follow_up.message
+    given = bucket.labels.of_message(place, message)
+    if given is not None and given.is_model and judged.confidence >= THRESHOLD:
+        given = None
+    if given is not None and given.label is not None and given.label != UNCLEAR:
+        return remark_of(message, given.label, float(given.label in DISSATISFIED))
+    remark = remark_of(message, judged.label, judged.dissatisfied)
+    if remark.answers and remark.begins and count_words(message.text) < _REQUEST_WORDS:
+        return remark._replace(label="accepts")
+    return remark
+
+
+def remark_of(message: Message, label: Label, dissatisfied: float) -> Remark:
+    return Remark(label, dissatisfied, asks(message.agent))
+
+
+@dataclass(frozen=True)
+class RawJudgeParameters:
+    """`judge` is the version of the local judge, a part of what the definition computes."""
+
+    judge: str = field(default_factory=lambda: local_judge().version)
+
+    def __post_init__(self) -> None:
+        if self.judge != (known := local_judge().version):
+            raise ValueError(f"the local judge has version {known}, not {self.judge}")
+
+
+def requests_of(bucket: Bucket) -> Requests:
+    return bucket.once("requests", lambda: _found(bucket))
+
+
+def _found(bucket: Bucket) -> Requests:
+    followed = enumerate(zip(follow_ups_of(bucket), remarks_of(bucket), strict=True))
+    remarks = {(each.session_id, each.turn): (n, remark) for n, (each, remark) in followed}
+    conversations = sessions_of(bucket)
+    of_chain: dict[str, list[Request]] = {}
+    found: list[Request] = []
+    of_turn: dict[TurnKey, Request] = {}
+    # What a subagent does belongs to the request that was open in its chain.
+    for talk in sorted(conversations, key=lambda talk: bucket.is_subagent(talk.session_id)):
+        own = of_chain.get(bucket.chain_of(talk.session_id))
+        if own is None or not bucket.is_subagent(talk.session_id):
+            own = requests_in(talk, remarks)
+            of_chain[bucket.chain_of(talk.session_id)] = own
+            found += own
+            of_turn |= {turn.key: request for request in own for turn in request.turns}
+            continue
+        for turn in talk.turns:
+            request = request_at(own, turn.ts)
+            request.turns.append(turn)
+            of_turn[turn.key] = request
+    for request, kind in zip(found, request_kind([each.text for each in found]), strict=True):
+        request.kind = kind
+    for last, evidence in silences(conversations):
+        if evidence and not bucket.is_subagent(last[0]):
+            of_turn[last].stopped = True
+    return Requests(found, of_turn)
+
+
+def request_at(requests: Sequence[Request], ts_us: int) -> Request:
+    at = bisect_right(requests, ts_us, key=lambda request: request.started_us)
+    return requests[max(at - 1, 0)]
