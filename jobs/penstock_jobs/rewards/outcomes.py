@@ -289,10 +289,13 @@ def score_bucket(
 ) -> ScoredBucket:
     rows = rewards_of(bucket, definition.terms)
     known: dict[str, Standing] = {}
-    worths: dict[RequestKey, Standing] = {}
+    worths: dict[tuple[str, Target], Standing] = {}
     for chain in chain_terms(definition, rows, bucket.chains):
         known |= dict.fromkeys(chain.sessions, standing_of(definition, chain))
-        worths |= chain.of_requests(definition)
+        for (session, number), worth in chain.of_requests(definition).items():
+            worths[session, ("request", number)] = worth
+        for (session, call), own in chain.calls.items():
+            worths[session, ("model_call", call)] = standing_of(definition, chain, own)
     # The definition's horizons: then texts are compared only once.
     of_terms = {term.reward.name: term.parameters for term in definition.terms}
     persistence = of_terms.get("edit_persistence", EditParameters())
@@ -312,6 +315,10 @@ def rewards_of(bucket: Bucket, terms: Iterable[Term]) -> pa.Table:
     return pa.concat_tables([REWARD_ROWS.empty_table(), *tables])
 
 
+_COUNTED_KINDS = ["session", "request", "model_call"]
+NOTHING_INSTEAD: Mapping[str, Standing] = {}
+
+
 class ChainTerms(NamedTuple):
     """Standings of the counted rewards of a chain, by name."""
 
@@ -321,11 +328,17 @@ class ChainTerms(NamedTuple):
     #: Of each request, by its session and number; `sizes` are their weights.
     requests: dict[RequestKey, dict[str, Standing]]
     sizes: dict[RequestKey, float]
+    #: Of model calls that were given a value of their own, by session and call.
+    calls: dict[tuple[str, str], dict[str, Standing]]
 
-    def of_requests(self, definition: Definition) -> dict[RequestKey, Standing]:
+    def of_requests(
+        self, definition: Definition, instead: Mapping[str, Standing] = NOTHING_INSTEAD
+    ) -> dict[RequestKey, Standing]:
         """Combine the rewards of each request. Those of the session count in each."""
         return {
-            key: combine(definition, self.whole | own)._replace(weight=self.sizes[key])
+            key: combine(definition, {**self.whole, **own, **instead})._replace(
+                weight=self.sizes[key]
+            )
             for key, own in self.requests.items()
         }
 
@@ -340,9 +353,12 @@ def standings(
     return by_session
 
 
-def standing_of(definition: Definition, chain: ChainTerms) -> Standing:
-    parts = list(chain.of_requests(definition).values())
-    return together(parts) if parts else combine(definition, chain.whole)
+def standing_of(
+    definition: Definition, chain: ChainTerms, instead: Mapping[str, Standing] = NOTHING_INSTEAD
+) -> Standing:
+    """Combine the rewards of a chain, with what is known of a single call `instead`."""
+    parts = list(chain.of_requests(definition, instead).values())
+    return together(parts) if parts else combine(definition, {**chain.whole, **instead})
 
 
 def chain_terms(
@@ -352,10 +368,10 @@ def chain_terms(
         return places[session].chain if session in places else session
 
     horizons = {term.reward.name: term.horizon_s for term in definition.counted()}
-    rows = rows.filter(pc.is_in(rows["target_kind"], pa.array(["session", "request"])))
+    rows = rows.filter(pc.is_in(rows["target_kind"], pa.array(_COUNTED_KINDS)))
     chains: dict[str, ChainTerms] = {}
     for session in [*rows["session_id"].unique().to_pylist(), *places]:
-        chain = chains.setdefault(chain_of(session), ChainTerms(set(), {}, {}, {}))
+        chain = chains.setdefault(chain_of(session), ChainTerms(set(), {}, {}, {}, {}))
         chain.sessions.add(session)
     rows = rows.filter(pc.is_in(rows["name"], pa.array(horizons, pa.string())))
     names = ("session_id", "target_kind", "target_id", "name", "horizon_s", *Standing._fields)
@@ -366,6 +382,8 @@ def chain_terms(
             continue
         if kind == "session":
             wholes[chain_of(session), name].append(standing)
+        elif kind == "model_call":
+            chains[chain_of(session)].calls.setdefault((session, target), {})[name] = standing
         else:
             chain, key = chains[chain_of(session)], (session, target)
             chain.requests.setdefault(key, {})[name] = standing
@@ -400,11 +418,11 @@ def share_outcomes(decided: Sequence[Outcome], places: Mapping[str, ChainMember]
 
 
 def credit_rows(
-    decided: Sequence[Outcome], model_calls: pa.Table, worths: Mapping[RequestKey, Standing]
+    decided: Sequence[Outcome], model_calls: pa.Table, worths: Mapping[tuple[str, Target], Standing]
 ) -> pa.Table:
     """Make rows for sessions, model calls and requests. Excluded outcomes are censored there.
 
-    Requests have a worth of their own, the others that of the session."""
+    `worths` are those of requests and calls; other calls have that of the session."""
     rows = RewardRows(NAME)
     targets: list[tuple[str, Target, str | None]] = [
         (outcome.session_id, ("session", outcome.session_id), outcome.checkpoint)
@@ -417,15 +435,15 @@ def credit_rows(
             for session, call, event, checkpoint in calls
         ]
     by_session = {outcome.session_id: outcome for outcome in decided}
-    targets += [(session, ("request", number), None) for session, number in worths]
+    targets += [(*key, None) for key in worths if key[1][0] == "request"]
     for session, target, checkpoint in targets:
         if (outcome := by_session.get(session)) is None:
             continue
         reason, due_us = outcome.without or outcome.reason, outcome.due_us
         if outcome.kind in ("negative_by_rule", "excluded"):
             reason = f"{outcome.kind}: {outcome.reason}"
-        elif target[0] == "request":
-            rows.add_standing(session, target, worths[session, target[1]], None, checkpoint)
+        elif (own := worths.get((session, target))) is not None:
+            rows.add_standing(session, target, own, None, checkpoint)
             continue
         state: State | None = "pending" if outcome.kind == "pending" else None
         value = outcome.value

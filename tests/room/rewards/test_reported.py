@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from penstock.core.errors import InvalidInput
-from penstock_jobs.rewards.definition import parse_definition
+from penstock_jobs.rewards.definition import find_definition, parse_definition
 from tests.support.lakes import Event, make_event
 from tests.support.reward_events import answered, bucket_of, compute, said
 
@@ -74,6 +74,24 @@ def test_what_is_no_reward_is_never_zero(tmp_path: Path, value: object, reason: 
 def test_a_rating_of_a_call_is_that_calls(tmp_path: Path) -> None:
     events = [said(1), answered(2, call_id="c-1"), rated(3, 0.5, "c-1")]
     assert rows_of(tmp_path, events)["model_call", "c-1"] == (0.5, None)
+
+
+def test_each_choice_is_worth_what_was_said_of_it(tmp_path: Path) -> None:
+    choices = [answered(2, call_id="c-1:0"), answered(3, call_id="c-1:1"), answered(4, call_id="c")]
+    events = [
+        said(1), *choices, make_event("s", 7, "session_end", payload={"reason": "completed"}),
+        reported(5, name="tests", value=1.0, call_id="c-1:0"),
+        reported(6, name="tests", value=-0.5, call_id="c-1:1"),
+    ]  # fmt: skip
+    table = compute(bucket_of(tmp_path, events), find_definition("default"))
+    worth = {
+        (row["target_kind"], row["target_id"]): row["value"]
+        for row in table.to_pylist()
+        if row["name"] == "reward"
+    }
+    assert worth["session", "s"] == worth["model_call", "c"] == pytest.approx(0.25)
+    assert worth["model_call", "c-1:0"] == pytest.approx(1.0)
+    assert worth["model_call", "c-1:1"] == pytest.approx(-0.5)
 
 
 def test_one_definition_takes_several_names() -> None:

@@ -114,7 +114,9 @@ def _say_what_next(folders: "DemoFolders", chapters: Sequence["Chapter"]) -> Non
     tries = {
         "channels history production": "who changed the channel, and why",
         "loop history": "how long each stage took",
-        'query "from outcomes where superseded_at is null limit 20"': "any SQL: docs/reference/sql.md",
+        'query "from outcomes where superseded_at is null limit 20"': (
+            "any SQL: docs/reference/sql.md"
+        ),
     }
     for chapter in chapters:
         if chapter.act.meant == "refused" and chapter.verdict is not None:
