@@ -112,8 +112,7 @@ def _in_worlds(bent_ones: int, sessions: int) -> Iterator[Figure]:
 
 
 def _correlation(pairs: Values) -> float:
-    correlation: float = np.corrcoef(pairs.T).item(1)
-    return correlation
+    return float(np.asarray(np.corrcoef(pairs.T))[0, 1])
 
 
 def _lived(sessions: int) -> list[SimulatedSession]:

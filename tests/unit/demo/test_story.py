@@ -4,8 +4,10 @@ from penstock_jobs.simulator.demo.story import (
     ACTS,
     COLUMNS,
     Chapter,
+    JudgeMiss,
     StoryEnding,
     UserReaction,
+    judge_sentences,
     table_rows,
 )
 
@@ -41,3 +43,17 @@ def test_columns_tell_what_was_measured_from_what_is_true() -> None:
 def test_what_nobody_knows_is_no_number() -> None:
     row, _ = table_rows([chapter(UserReaction(None, None), None)], ENDING)
     assert (row[2], row[4], row[7]) == ("—", "—", "")
+
+
+def test_the_largest_miss_of_the_judge_is_named_wherever_it_was() -> None:
+    true = UserReaction(0.9, 0.5)
+    misses = [
+        JudgeMiss.of("demo-0000", UserReaction(0.9, 0.42), true, None),
+        JudgeMiss.of("demo-0005", UserReaction(0.9, 0.26), true, (0.47, 0.1)),
+        JudgeMiss.of("demo-0006", UserReaction(0.9, None), true, None),
+    ]
+    said = judge_sentences(misses)
+    assert "up to 24 points from the truth, for demo-0005" in said
+    assert "labels of messages that chance draws correct it: that was up to 3 points" in said
+    assert "labels" not in judge_sentences(misses[:1])
+    assert judge_sentences(misses[2:]) == "The judge read no message."
