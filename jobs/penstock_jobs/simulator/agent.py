@@ -100,7 +100,8 @@ class Workbench:
         self.journal.record("file_observed", payload)
 
     def _plan_looks(self, change: FileChange, truth: EditTruth) -> None:
-        dice, plan = Dice(f"looks:{self.key}:{change.edit_id}"), self.journal.plan
+        # Whether a client looks depends on its user, not on how many edits there are.
+        dice, plan = Dice(f"looks:{self.key}:{truth.request}"), self.journal.plan
         if dice.chance(self.world.formatted):
             plan(dice.between(1, 30), partial(change.file.reformat, dice))
         for horizon_s, share in OBSERVED.items():

@@ -152,7 +152,8 @@ class User:
             done = "partly_reverted" if dice.chance(0.3) else "fixed"
         speaks = not self.silent and talk < (0.85 if dissatisfied else 0.6)
         again = dissatisfied and tries < 4 and more < self.world.patience * (1 - 0.7 * self.silent)
-        finishes = not again and hand < self.world.by_hand
+        # Who says nothing about what is missing seldom does without it.
+        finishes = not again and hand < max(self.world.by_hand, 0.0 if speaks else 0.8)
         says: str | None = None
         if again or (dissatisfied and speaks):
             says = self._complaint(tone, done, missing >= bad, finishes=finishes)
