@@ -198,13 +198,13 @@ class Conversation:
     def _react(self, style: Style) -> tuple[Words | None, bool]:
         """Let the user react. Returns what they say, and whether the agent shall go on with it."""
         request, work, dice = self._request, self._work, self._dice("react")
+        wait_s, walks = dice.skewed(15, 900), dice.chance(self.world.walks_away)
         self._tries += 1
         right, tried = work.right(), work.tried()
         unread = style.comments / (1 + style.comments)
         reaction = self.user.react(dice, right, tried, unread=unread, tries=self._tries)
         request.missing = round(1 - tried, 4)
-        wait_s = dice.skewed(15, 900)
-        if dice.chance(self.world.walks_away):
+        if walks:
             self._left = True
             return None, False
         if reaction.stops:
@@ -213,19 +213,19 @@ class Conversation:
             self.journal.record("interrupt", {"reason": "user_stop"})
             self.bench.revert_all()
             return None, False
-        self._use_hands(reaction, dice, wait_s)
+        self._use_hands(reaction, wait_s)
         self.journal.wait(wait_s)
-        if dice.chance(style.thumbs):
+        if self._dice("thumb").chance(style.thumbs):
             thumb = "down" if reaction.dissatisfied else "up"
             self.journal.record("feedback", {"kind": "thumbs", "value": thumb})
             self._heard = True
             request.dissatisfied = request.dissatisfied or reaction.dissatisfied
-        if dice.chance(self.world.glances):
+        if self._dice("glance").chance(self.world.glances):
             self.bench.observe(work.file)
         if reaction.says is None:
             return None, False
         if reaction.says == "refine":
-            work.wanted += 0 if work.doomed else dice.between(1, 3)
+            work.wanted += 0 if work.doomed else self._dice("more").between(1, 3)
         words = self._judge(reaction.says, dissatisfied=reaction.dissatisfied, dice=dice)
         return words, reaction.again
 
@@ -235,9 +235,10 @@ class Conversation:
         words = self.user.say(act, dice, self.names)
         return words.before(self._wish.text) if act == "incomplete" and dice.chance(0.3) else words
 
-    def _use_hands(self, reaction: Reaction, dice: Dice, wait_s: int) -> None:
-        work, later_s = self._work, seconds_until_acting(dice)
-        after_s = later_s if reaction.says is None else wait_s * (0.2 + 0.7 * dice.random())
+    def _use_hands(self, reaction: Reaction, wait_s: int) -> None:
+        work, dice = self._work, self._dice("hands")
+        soon_s, later_s = wait_s * (0.2 + 0.7 * dice.random()), seconds_until_acting(dice)
+        after_s = later_s if reaction.says is None else soon_s
         own = Dice(f"deed:{self.key}:{self._request.request}:{self._tries}")
         if reaction.deed != "kept":
             self.journal.plan(after_s, lambda: self._take(work, reaction, own))

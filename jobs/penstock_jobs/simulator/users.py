@@ -138,7 +138,7 @@ class User:
 
         Nobody reads comments: `unread` is their share. All draws are made each time, so that users
         are in the same mood whatever the agent does."""
-        mood, deed, hand, talk, tone, more, stop = (dice.random() for _ in range(7))
+        mood, deed, how, hand, talk, tone, more, stop = (dice.random() for _ in range(8))
         bad = min(max(tried - right, 0.0) / tried * self.strictness, 1.0) if tried else 0.0
         bad *= 1 - unread
         missing = max(1.0 - tried, 0.0)
@@ -147,9 +147,9 @@ class User:
         rejects = deed < (0.7 * bad if dissatisfied else 0.1 * bad * bad)
         done: Deed = "kept"
         if rejects:
-            done = "commented_out" if dice.chance(self.world.comments_out) else "reverted"
+            done = "commented_out" if how < self.world.comments_out else "reverted"
         elif deed < bad:
-            done = "partly_reverted" if dice.chance(0.3) else "fixed"
+            done = "partly_reverted" if how < 0.3 else "fixed"
         speaks = not self.silent and talk < (0.85 if dissatisfied else 0.6)
         again = dissatisfied and tries < 4 and more < self.world.patience * (1 - 0.7 * self.silent)
         # Who says nothing about what is missing seldom does without it.
