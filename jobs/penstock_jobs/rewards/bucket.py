@@ -210,7 +210,9 @@ def _files_of(commit: Row) -> list[Any]:
 
 
 #: Types that no other view shows, and that rewards read.
-_EVENTS = "type IN ('interrupt', 'session_end', 'test_result', 'vcs_commit', 'x_reward')"
+_EVENTS = """type IN ('interrupt', 'session_end', 'test_result', 'vcs_commit', 'x_reward')
+    OR type = 'user_message' AND json_extract_string(payload, '$.synthetic') = 'true'
+    OR type = 'x_context' AND contains(payload, '<command-name>/clear<')"""
 _COMPARED = ["session_id", "ts", "seq", "type", "source", "source_key", "event_id", "payload"]
 
 

@@ -227,16 +227,14 @@ def requests_in(
     What agents did before anybody spoke is a request without words."""
     found: list[Request] = []
     worked: Request | None = None
+    cleared = False
     for turn in conversation.turns:
-        number, remark = remarks.get(turn.key, (0, None)) if turn.text else (0, None)
+        number, remark = remarks.get(turn.key, (0, None))
         # A request at which nobody has worked goes on.
-        begins = (
-            remark is not None
-            and remark.begins
-            and worked is found[-1]
-            and repeated_share(worked.text, turn.text or "") < _SAME_SHARE
-        )
-        if begins and found[-1].is_greeting and remark is not None and remark.answers:
+        begins = remark is not None and worked is found[-1] and _begins(worked, turn, remark)
+        if cleared and remark is not None:
+            begins, remark = worked is found[-1], remark._replace(label="moves_on")
+        if begins and remark is not None and found[-1].is_greeting and remark.answers:
             found[-1].text, begins = turn.text or "", False
         elif remark is not None and worked is not None:
             worked.about.append(number)
@@ -252,7 +250,12 @@ def requests_in(
         found[-1].turns.append(turn)
         if turn.acted:
             worked = found[-1]
+        cleared = turn.cleared or (cleared and turn.text is None)
     return found
+
+
+def _begins(open_: Request, turn: SessionTurn, remark: Remark) -> bool:
+    return remark.begins and repeated_share(open_.text, turn.text or "") < _SAME_SHARE
 
 
 def remarks_of(bucket: Bucket) -> list[Remark]:

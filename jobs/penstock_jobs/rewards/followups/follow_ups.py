@@ -15,7 +15,8 @@ from penstock_jobs.rewards.bucket import Bucket, ChainMember, TurnKey
 from penstock_jobs.rewards.followups.judge import Message, Tests
 from penstock_jobs.rewards.rows import row_tuples
 
-_EVENT_TYPES = ("interrupt", "session_end", "test_result")
+#: Also messages that a program wrote, and commands that clear the agent's memory.
+_EVENT_TYPES = ("interrupt", "session_end", "test_result", "user_message", "x_context")
 #: Messages that a program wrote in the user's name, or commands to the client.
 _MACHINE = re.compile(
     r"\s*(?:<(?:task-notification|system-reminder|local-command|command-name)\b"
@@ -58,6 +59,8 @@ class SessionTurn:
     test_run: tuple[int, float | None] | None = None
     liked: int = 0
     disliked: int = 0
+    #: The user cleared the agent's memory in it.
+    cleared: bool = False
     last_act: int = 0
     last_edit: int = 0
     interrupted_at: int | None = None
@@ -166,6 +169,10 @@ def session_turns(
                 result = _fields(payload)
                 turn.tests = _test_result(result) or turn.tests
                 turn.test_run = place[0], _passed(result)
+            elif kind == "user_message":
+                turn.text = None
+            elif kind == "x_context":
+                turn.cleared = True
             elif kind == "interrupt":
                 turn.interrupted_at = place[0]
             elif kind == "session_end":
