@@ -321,7 +321,7 @@ def term_shares(definition: Definition, standings: Mapping[str, Standing]) -> li
 
 
 def mean_shares(parts: Sequence[tuple[float, Sequence[TermShare]]]) -> list[TermShare]:
-    """Return the shares of a whole, from those of its parts and their weights."""
+    """Return the shares of a whole, from its parts with their weights."""
     of_terms: defaultdict[str, list[tuple[float, TermShare]]] = defaultdict(list)
     for weight, shares in parts:
         for share in shares:

@@ -334,7 +334,7 @@ class ChainTerms(NamedTuple):
     def of_requests(
         self, definition: Definition, instead: Mapping[str, Standing] = NOTHING_INSTEAD
     ) -> dict[RequestKey, Standing]:
-        """Combine the rewards of each request. Those of the session count in each."""
+        """Combine the rewards of each request. Rewards of the whole session count in each."""
         return {
             key: combine(definition, {**self.whole, **own, **instead})._replace(
                 weight=self.sizes[key]
@@ -422,7 +422,7 @@ def credit_rows(
 ) -> pa.Table:
     """Make rows for sessions, model calls and requests. Excluded outcomes are censored there.
 
-    `worths` are those of requests and calls; other calls have that of the session."""
+    `worths` are of requests and calls; other calls are worth what the session is."""
     rows = RewardRows(NAME)
     targets: list[tuple[str, Target, str | None]] = [
         (outcome.session_id, ("session", outcome.session_id), outcome.checkpoint)

@@ -66,7 +66,7 @@ Scores = dict[int | None, Standing]
 
 
 class Remark(NamedTuple):
-    """What a message says of the work before it: as people labelled it, else as judged."""
+    """The opinion of a message on the work before it: as people labelled it, else as judged."""
 
     label: Label
     dissatisfied: float
@@ -91,7 +91,7 @@ class Remark(NamedTuple):
 
 @dataclass(eq=False)
 class Request:
-    """A request. Its session is that of its opening message; times are microseconds since 1970."""
+    """A request of the session with its opening message. Times are microseconds since 1970."""
 
     session_id: str
     #: From 1, in its conversation.

@@ -17,7 +17,7 @@ _TIME = pa.timestamp("us", tz="UTC")
 
 
 class Standing(NamedTuple):
-    """What is known of a reward: a value, or why there is none."""
+    """The value of a reward, or why there is none."""
 
     state: State
     value: float | None = None

@@ -138,7 +138,7 @@ def _send(
 
 
 def _checkpoints(named: list[str] | None) -> tuple[Checkpoint, ...]:
-    """Read checkpoints. A name alone is that of its policy."""
+    """Read checkpoints. A name alone is the name of its policy too."""
     checkpoints = []
     for text in named or ():
         name, equals, policy = text.partition("=")

@@ -121,7 +121,7 @@ TONGUES = tuple(sorted((file.name[:2] for file in _PHRASES.iterdir()), key=lambd
 
 @cache
 def phrases(tongue: str, *, held_out: bool = False) -> Grammar:
-    """What users say in a language, by act. A third of it is `held_out` from all but studies."""
+    """Phrases of users in a language, by act. A third of it is `held_out` from all but studies."""
 
     def choose(shapes: tuple[str, ...]) -> tuple[str, ...]:
         ranked = sorted(shapes, key=lambda shape: crc32(f"{_SPLIT_SEED}:{shape}".encode()))

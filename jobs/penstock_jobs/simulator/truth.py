@@ -75,7 +75,7 @@ class SessionTruth:
 
 @dataclass(eq=False)
 class Work:
-    """What the agent made of a request. `wanted` counts the lines that the user wants changed."""
+    """The true fate of a request. `wanted` counts the lines that the user wants changed."""
 
     kind: Kind
     file: WorkingFile

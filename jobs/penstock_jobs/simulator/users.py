@@ -83,7 +83,7 @@ def bent(seed: int, *, held_out: bool = False) -> World:
 
 
 class Words(NamedTuple):
-    """What a user says, and the label that a judge should give it."""
+    """A message of a user, and the label that a judge should give it."""
 
     text: str
     label: str

@@ -134,7 +134,7 @@ def labels_of(database: Database, tenant: str, sessions: Sequence[str]) -> Sessi
 
 
 class LabelRepeats(NamedTuple):
-    """How many messages people labelled twice, and how many of these differ in dissatisfied."""
+    """Counts of messages that people labelled twice, and of those where the two differ."""
 
     asked: int = 0
     differing: int = 0

@@ -35,7 +35,7 @@ def kind_columns() -> int:
 
 
 def kind_features(texts: Sequence[str]) -> FeatureRows:
-    """Return the judge's features and, after them, those of the words of kinds."""
+    """Return the judge's features and, after them, features of the words of kinds."""
     known = features([Message(text=text) for text in texts])
     own = [(row, column) for row, text in enumerate(texts) for column in _own_columns(text)]
     row, column = np.array(own, np.int32).reshape(-1, 2).T

@@ -120,7 +120,7 @@ class LocalJudgeParameters(RawJudgeParameters):
 
 
 class Verdict(NamedTuple):
-    """What a message says: its value, from −1 to 0, and the label if somebody gave one."""
+    """The value of a message, from −1 to 0, and the label if somebody gave one."""
 
     value: float | None
     reason: str | None = None

@@ -82,7 +82,7 @@ class OpenEdits:
         self.live.add(edit.owner)
 
     def _windows(self, edit: TrackedEdit) -> list[tuple[int, int]]:
-        """Return the windows of the horizons, and then those of its request."""
+        """Return the windows of the horizons, and then the windows of its request."""
         spans = self._terms.windows_us
         windows = [(edit.ts_us + begin, edit.ts_us + end) for begin, end in spans]
         if (request := edit.request) is not None:

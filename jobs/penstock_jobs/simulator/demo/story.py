@@ -56,8 +56,8 @@ class StoryEnding:
 
 @dataclass(frozen=True)
 class JudgeMiss:
-    """How far rates of dissatisfied users are from the truth: the judge's own, and the rate that
-    labels correct, where people labelled messages."""
+    """Distances of rates of dissatisfied users from the truth: of the judge's own rate, and of the
+    rate that labels correct, where people labelled messages."""
 
     checkpoint: str
     judged: float | None

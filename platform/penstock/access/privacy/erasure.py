@@ -205,8 +205,9 @@ def _reach(order: ErasureOrder) -> None:
 def _enter(
     order: ErasureOrder, sessions: Sequence[SessionId], *, label: str, owner: str | None
 ) -> list[SessionId]:
-    """Enter sessions by whose they are, and return the whole ones. Those of somebody else lose only
-    events that name the erased; those of nobody are whole."""
+    """Enter sessions by whose they are, and return the whole ones.
+
+    A session of somebody else loses only events that name the erased; one of nobody is whole."""
     lake, scope = order.lake, order.scope
     opened = openings(lake, label, scope.value, sessions)
     until: dict[SessionId, int | None] = {}

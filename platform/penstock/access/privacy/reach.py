@@ -78,8 +78,8 @@ def find_below(
     sessions: Sequence[SessionId],
     take: Callable[[Sequence[SessionId]], Collection[SessionId]],
 ) -> None:
-    """Find sessions that continue or repeat these, to any depth. `take` gets those of one step, and
-    returns the ones below which the search goes on."""
+    """Find sessions that continue or repeat these, to any depth. `take` gets the sessions
+    of one step, and returns the ones below which the search goes on."""
     known, above = set(sessions), set(sessions)
     while above:
         found = {
@@ -113,7 +113,8 @@ def _lease_s(lake: Lake) -> float:
 
 @dataclass(frozen=True)
 class Opening:
-    """Whose a session is: the first name in it, or None, and when the erased was named first."""
+    """The owner of a session is the first user that it names. `named_us` is when the erased was
+    named first."""
 
     owner: str | None = None
     named_us: int | None = None

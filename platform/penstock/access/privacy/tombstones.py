@@ -1,8 +1,8 @@
 """Tombstones: erased data do not come back by an import, a retry or a replay.
 
 A tombstone holds a keyed digest, never a name. It drops events that name the erased, or are of an
-erased session, and are older than the order. Later ones are stored, except those of a session that
-was erased by itself. A name in one event affects no other.
+erased session, and are older than the order. Later ones are stored, unless their session was erased
+by itself. A name in one event affects no other.
 """
 
 import hashlib
