@@ -2,9 +2,9 @@
 
 A definition's reward is a weighted sum of rewards of edits, turns and requests. The share of an
 edit goes to the last token of the call that made it. The share of a turn goes to its last token by
-the model, and the share of a request to its turns alike. The rest goes to the rollout's last token: rewards
-of the whole session, clipped amounts, and the whole reward if a rule decided. So token rewards add
-up to the reward.
+the model, and the share of a request to its turns alike. The rest goes to the rollout's last token:
+rewards of the whole session, clipped amounts, and the whole reward if a rule decided. So token
+rewards add up to the reward.
 """
 
 from collections import defaultdict
