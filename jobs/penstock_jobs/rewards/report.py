@@ -221,10 +221,24 @@ def show_explanation(explanation: Explanation) -> None:
         bounds = f", clipped to {clip[0]:g} … {clip[1]:g}" if clip else ""
         _say(f"Together they are {explanation.total:+.3f}{bounds}.")
     _say("")
+    _show_requests(explanation)
+
+
+def _show_requests(explanation: Explanation) -> None:
+    rows = []
+    for request in explanation.requests:
+        ended = "" if request.ended_at is None else f"{request.ended_at:%H:%M:%S}"
+        adds = [f"{term.name} {term.counted:+.2f}" for term in request.terms if term.counted]
+        worth = request.state if request.value is None else f"{request.value:+.3f}"
+        facts = [request.number, request.kind, f"{request.size:.2f}", ended]
+        rows.append([*facts, short(request.verdict), ", ".join(adds), worth])
+    if rows:
+        show_table(["request", "kind", "size", "ended", "said", "terms", "worth"], rows)
+        _say("")
 
 
 def show_all_rewards(rows: Sequence[Row]) -> None:
-    for kind in ("edit", "turn"):
+    for kind in ("edit", "turn", "request"):
         for target in {row["target_id"]: None for row in rows if row["target_kind"] == kind}:
             _say(f"{kind} {target}")
             _show_rewards([row for row in rows if row["target_id"] == target], kind)

@@ -8,7 +8,7 @@ session the mean over its requests by their size.
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import sqrt
@@ -102,9 +102,9 @@ class Request:
     turns: list[SessionTurn] = field(default_factory=list)
     #: When the next request began.
     ended_us: int | None = None
-    #: Numbers of the follow-ups that are about its work, and what they say, in order.
+    #: Numbers of the follow-ups that are about its work, and when they say what, in order.
     about: list[int] = field(default_factory=list)
-    remarks: list[Remark] = field(default_factory=list)
+    remarks: list[tuple[int, Remark]] = field(default_factory=list)
     praised_us: list[int] = field(default_factory=list)
     #: The user stopped the agent or the session, and said no more.
     stopped: bool = False
@@ -140,25 +140,31 @@ class Request:
     @property
     def feedback(self) -> tuple[int, int]:
         """Count what users liked and disliked outright."""
-        return sum(turn.liked for turn in self.turns), sum(turn.disliked for turn in self.turns)
+        return self._feedback(0)
+
+    def _feedback(self, since_us: int) -> tuple[int, int]:
+        turns = [turn for turn in self.turns if turn.ts >= since_us]
+        return sum(turn.liked for turn in turns), sum(turn.disliked for turn in turns)
 
     @property
     def dissatisfied(self) -> float | None:
         """Return the worst judgement of its work, from 0 to 1; None without any."""
-        return max(self._judgements(self.remarks), default=None)
+        found = [remark.dissatisfied for _, remark in self.remarks if not remark.is_neutral]
+        return max([*found, *_disliked(self.feedback), *([1.0] * self.stopped)], default=None)
 
     @property
     def still_dissatisfied(self) -> float | None:
         """Return its last judgement: the agent may have mended what an earlier one was about."""
-        judging = [remark for remark in self.remarks if not remark.is_neutral]
-        return max(self._judgements(judging[-1:]), default=None)
+        if self.stopped:
+            return 1.0
+        judging = [(ts, remark) for ts, remark in self.remarks if not remark.is_neutral]
+        since_us, last = judging[-1] if judging else (0, None)
+        said = [last.dissatisfied] if last else []
+        return next(iter([*_disliked(self._feedback(since_us)), *said]), None)
 
-    def _judgements(self, remarks: Iterable[Remark]) -> list[float]:
-        found = [remark.dissatisfied for remark in remarks if not remark.is_neutral]
-        liked, disliked = self.feedback
-        if liked + disliked:
-            found.append(disliked / (liked + disliked))
-        return [*found, 1.0] if self.stopped else found
+
+def _disliked(feedback: tuple[int, int]) -> list[float]:
+    return [feedback[1] / sum(feedback)] if any(feedback) else []
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,7 +244,7 @@ def requests_in(
             found[-1].text, begins = turn.text or "", False
         elif remark is not None and worked is not None:
             worked.about.append(number)
-            worked.remarks.append(remark)
+            worked.remarks.append((turn.ts, remark))
             if remark.praises:
                 worked.praised_us.append(turn.ts)
         if begins:

@@ -183,7 +183,7 @@ def bind_views(sources: ViewSources, views: frozenset[str]) -> None:
         own = (labels.tenant == sources.tenant, sources.known(labels.at))
         query = sa.select(follow_up_label).where(*own).order_by(labels.id)
         sources.bind_query("label_list", query)
-    if not views & {"rewards", "outcomes"}:
+    if not views & {"rewards", "outcomes", "requests"}:
         return
     files = rewards_at(sources.database, sources.snap, tenant=sources.tenant)
     names = [file.name for file in files]
@@ -195,6 +195,8 @@ def bind_views(sources: ViewSources, views: frozenset[str]) -> None:
         rows = "no_rewards"
         sources.connection.register(rows, REWARD_FILE_ROWS.empty_table())
     sources.connection.execute(f"CREATE MACRO rewards_in(paths) AS TABLE SELECT * FROM {rows}")
-    if "rewards" in views:
+    if views & {"rewards", "requests"}:
         sources.bind_files("stored_rewards", names, REWARD_FILE_ROWS)
         sources.create_view("outcomes")  # `rewards` reads it
+    if "requests" in views:
+        sources.create_view("rewards")

@@ -70,6 +70,7 @@ ROOM = Room(
     views=(
         "rewards",
         "outcomes",
+        "requests",
         "labels",
     ),
     bind_views=bind_views,

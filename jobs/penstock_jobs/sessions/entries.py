@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 from rapidfuzz.distance import Indel
 
+from penstock_jobs.rewards.measures.verdict import REQUEST
 from penstock_jobs.rewards.texts.survival import LineFate
 from penstock_jobs.rewards.texts.trail import EditNames
 from penstock_jobs.sessions.edit_fates import EditFate, Fate
@@ -76,7 +77,9 @@ class Entry:
     fate: EditFate | None = None
     fate_sentence: str = ""
     rewards: Sequence[Reward] = ()
+    #: Of the turn that ended before it, and of the request that ended with that turn.
     turn_rewards: Sequence[Reward] = ()
+    request_rewards: Sequence[Reward] = ()
     has_tokens: bool = False
     is_look: bool = False
     name: str = ""
@@ -115,6 +118,18 @@ class Rewards:
     def of(self, kind: str, target: str) -> list[Reward]:
         return self._rows.get((kind, target), [])
 
+    def of_turn(self, turn: int) -> list[Reward]:
+        return [row for row in self.of("turn", str(turn)) if row["name"] != REQUEST]
+
+    def of_ended_request(self, turn: int) -> list[Reward]:
+        """The rewards of the request whose last turn it is."""
+        own, following = (self._request(turn + later) for later in (0, 1))
+        return self.of("request", own) if own and own != following else []
+
+    def _request(self, turn: int) -> str:
+        rows = (row for row in self.of("turn", str(turn)) if row["name"] == REQUEST)
+        return next((str(int(row["value"])) for row in rows), "")
+
 
 def _better(one: Reward | None, other: Reward, horizon_s: int | None) -> Reward:
     if one is None:
@@ -140,24 +155,28 @@ def entries_of(
     def single() -> Iterator[Entry]:
         for event in events:
             place.events += 1
-            turn_rewards: Sequence[Reward] = ()
-            if event.type == "user_message":
-                if place.events > 1:
-                    turn_rewards = rewards.of("turn", str(place.turn))
-                place.turn += 1
+            ended = place.turn
+            place.turn += event.type == "user_message"
             entry = _entry(event, rewards, fates, place)
-            entry.turn_rewards = turn_rewards
+            if ended < place.turn and place.events > 1:
+                _end_turn(entry, rewards, ended)
             yield entry
         if last and events:
-            ended, at = rewards.of("turn", str(place.turn)), events[-1].ts
-            number, turn = place.events, place.turn
-            yield Entry(number=number, turn=turn, at=at, kind="note", title="", turn_rewards=ended)
+            facts: dict[str, Any] = {"number": place.events, "turn": place.turn}
+            entry = Entry(**facts, at=events[-1].ts, kind="note", title="")
+            _end_turn(entry, rewards, place.turn)
+            yield entry
 
     for _, run in groupby(single(), key=_look_of):
         first, *more = run
         if more:
             first.about = f"{1 + len(more)} times, until {more[-1].at:%H:%M:%S}"
         yield first
+
+
+def _end_turn(entry: Entry, rewards: Rewards, turn: int) -> None:
+    entry.turn_rewards = rewards.of_turn(turn)
+    entry.request_rewards = rewards.of_ended_request(turn)
 
 
 def _look_of(entry: Entry) -> tuple[str, str, int]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.measures.verdict import REQUEST
 from penstock_jobs.sessions.edit_fates import Fate, edit_fates
 from penstock_jobs.sessions.entries import (
     Diff,
@@ -48,12 +49,15 @@ def transcript_lines(
     counted = [
         row
         for row in record.rewards
-        if row["name"] in horizons and row["horizon_s"] == horizons[row["name"]]
+        if row["name"] == REQUEST
+        or (row["name"] in horizons and row["horizon_s"] == horizons[row["name"]])
     ]
     place, fates = EntryPlace(chars_max=None), edit_fates(bucket, session)
     for entry in entries_of(record.events, Rewards(counted), fates, place, last=True):
         ended = entry.turn - (entry.kind == "user")
         yield from _reward_lines(entry.turn_rewards, f"turn {ended}: ")
+        for number in {row["target_id"] for row in entry.request_rewards}:
+            yield from _reward_lines(entry.request_rewards, f"request {number}: ")
         if entry.title:
             yield from _entry_lines(entry, whole=whole)
 

@@ -1,4 +1,4 @@
--- rewards: rewards of sessions, turns, edits and model calls, by each definition.
+-- rewards: rewards of sessions, requests, turns, edits and model calls, by each definition.
 -- Grain:    session_id, target_kind, target_id, name, horizon_s, definition_version, computed_at.
 -- Order:    session_id, computed_at, target_kind, target_id, name, horizon_s.
 -- Current:  where superseded_at is null. Sessions are computed again when they change or mature.
@@ -6,13 +6,13 @@
 --
 -- Columns:
 --   session_id                      the session
---   target_kind                     `edit`, `file`, `turn`, `session`, `model_call`
---   target_id                       id of the edit or call (or of its event), path, number of the turn, session
+--   target_kind                     `edit`, `file`, `turn`, `request`, `session`, `model_call`
+--   target_id                       id of the edit or call (or of its event), path, number of the turn or request, session
 --   name                            the reward; `reward` is the combined one
 --   horizon_s                       seconds after the edit; null for rewards without horizons
 --   value                           null unless it is scored
 --   state                           `scored`, `pending`, `censored`, `invalid`
---   reason                          why there is no value or only a judge's; for `reward`, the missing rewards
+--   reason                          why there is no value or only a judge's; for `reward`, the missing rewards; for `request_verdict`, the kind
 --   definition, definition_version  its name and its digest
 --   checkpoint                      if the target had only one
 --   computed_at                     as of when
