@@ -326,5 +326,6 @@ def slice_tasks(
             },
             tenant=tenant,
             preferences=recipe.preferences,
+            advantage=recipe.advantage,
             as_of_us=as_of_us,
         )

@@ -65,7 +65,13 @@ class RewardTarget:
 
 @dataclass(frozen=True)
 class Advantage:
+    """The reward against a baseline, and what it is divided by."""
+
     kind: AdvantageKind = "none"
+    #: The spread of the group's rewards; with strata, of all differences to train on.
+    spread: bool = False
+    #: How many trained turns or tokens the rollout has.
+    per: Literal["session", "turn", "token"] = "session"
 
 
 @dataclass(frozen=True)
@@ -196,6 +202,8 @@ def _contradictions(recipe: Recipe) -> Iterator[tuple[str, str]]:
         yield "staleness", why
     if staleness.max_versions is not None and not references:
         yield "staleness", "max_versions needs a channel or a checkpoint to count back from"
+    if recipe.advantage.kind == "none" and recipe.advantage != Advantage():
+        yield "advantage", "spread and per need a kind, group or stratum"
     if recipe.advantage.kind != "none" and recipe.reward is None:
         why = f"kind is {recipe.advantage.kind!r}, which needs a [reward]"
         yield "advantage", why

@@ -13,9 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.lake.buckets import SessionId
 from penstock.lake.query.view_sources import LAKE_VIEWS
 from penstock.lake.rows import EVENT_ROWS
 from penstock.lake.segments import SESSION_PARTS
+from penstock_jobs.rewards.history.session_chains import Link, places_of
 
 Row = dict[str, Any]
 
@@ -290,6 +292,40 @@ def test_sessions() -> None:
     assert (one["client"], one["repo"], one["group_id"], one["link"]) == ("ed", "r", "g", "fork")
     assert (one["end_reason"], one["consent"], one["branch"]) == ("completed", "train", None)
     assert (two["events"], two["checkpoints"], two["consent"]) == (1, [], "train")
+
+
+LINKS = {
+    "a": None, "b": ("a", "compaction"), "c": ("b", "subagent"), "d": ("c", "compaction"),
+    "fork": ("d", "fork"), "below": ("fork", "subagent"), "lost": ("gone", "subagent"),
+    "r2": ("r3", "compaction"), "r3": ("r1", "compaction"), "r1": ("r2", "compaction"),
+    "into": ("r2", "subagent"), "again": ("a", "subagent"),
+    **{f"long{at:02d}": (f"long{at - 1:02d}", "compaction") for at in range(1, 50)},
+}  # fmt: skip
+
+
+def test_a_session_knows_the_chain_that_it_is_of() -> None:
+    """The session that the work began with, however far above; of a ring, the least."""
+    rows = [
+        event(
+            "session_start",
+            link and {"parent_session": link[0], "link": link[1]},
+            session_id=session,
+        )
+        for session, link in LINKS.items()
+    ]
+    # The latest start counts, and says nothing of a parent.
+    rows.append(event("session_start", {"client": "ed"}, at=5, session_id="again"))
+    found = {row["session_id"]: row["chain"] for row in query("from sessions", rows)}
+    links = {
+        SessionId("acme", session): Link(SessionId("acme", link[0]), link[1])
+        for session, link in LINKS.items()
+        if link is not None and link[1] != "fork" and session != "again"
+    }
+    places = {session.session_id: place.chain for session, place in places_of(links).items()}
+    assert found == {session: places.get(session, session) for session in LINKS}
+    assert [found[name] for name in ("d", "below", "lost", "r3", "into", "again", "long49")] == [
+        "a", "fork", "gone", "r1", "r1", "again", "long00",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

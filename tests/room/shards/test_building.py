@@ -72,6 +72,21 @@ def test_tokens_masks_rewards_and_advantages_come_together(
     assert len(shard.manifest.files) > 1
 
 
+def test_an_advantage_may_be_divided_by_turns_or_tokens(
+    lake: HandLake, recipe: Callable[..., Any]
+) -> None:
+    """Each session has two turns, in which three tokens were sampled."""
+
+    def per(what: str) -> list[float]:
+        kind = 'kind = "stratum"'
+        shard = built(lake, recipe((kind, f'{kind}\nper = "{what}"')))
+        return [row["advantage"] for row in rows_of(lake, shard)]
+
+    whole = per("session")
+    assert per("turn") == pytest.approx([value / 2 for value in whole])
+    assert per("token") == pytest.approx([value / 3 for value in whole])
+
+
 def test_a_shard_is_of_its_snapshot_for_ever(lake: HandLake, recipe: Callable[..., Any]) -> None:
     create_snapshot(lake.lake.database, "then")
     before = built(lake, recipe(("seed = 3", 'seed = 3\nas_of = "then"')))

@@ -16,7 +16,7 @@ from penstock.shards.schema import SHARD_ROWS
 from penstock.shards.writer import PartLimits
 from penstock_jobs.shards.build import build_shard
 from penstock_jobs.shards.conversation.session_events import COLUMNS
-from penstock_jobs.shards.recipe import Preferences, Tokens
+from penstock_jobs.shards.recipe import Advantage, Preferences, Tokens
 from penstock_jobs.shards.rows.plain_rows import PlainRows
 from penstock_jobs.shards.rows.slices import SliceTask, slice_samples
 from penstock_jobs.shards.rows.token_credit import SPAN_CREDITS
@@ -256,6 +256,7 @@ def task_of(rows: pa.Table, *, reward: float | None = 0.5, max_length: int = 10_
         repeated_events={names[-1]: frozenset({"e3"})},
         tenant="default",
         preferences=Preferences(),
+        advantage=Advantage(),
         as_of_us=START_US,
     )
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import InvalidInput
-from penstock_jobs.shards.recipe import Recipe, load_recipe
+from penstock_jobs.shards.recipe import Advantage, Recipe, load_recipe
 
 TEXT = """
 name = "fresh"
@@ -27,6 +27,8 @@ pending = "wait"
 
 [advantage]
 kind = "stratum"
+spread = true
+per = "turn"
 
 [staleness]
 channel = "production"
@@ -78,7 +80,7 @@ def test_it_says_all_of_it(directory: Path) -> None:
     assert recipe.reward is not None
     assert (recipe.reward.definition, recipe.reward.horizon_s) == ("default", 600)
     assert recipe.reward.pending == "wait"
-    assert recipe.advantage.kind == "stratum"
+    assert recipe.advantage == Advantage("stratum", spread=True, per="turn")
     assert (recipe.staleness.channel, recipe.staleness.max_versions) == ("production", 1)
     assert recipe.staleness.max_age_s == 6 * 3600
     assert recipe.exclude.suites == ("core", "extra")
@@ -92,7 +94,7 @@ def test_it_says_all_of_it(directory: Path) -> None:
 def test_what_it_leaves_out_has_a_default(directory: Path) -> None:
     recipe = load(directory, 'name = "a"\nquery = "fresh.sql"\ntokens.source = "engine"')
     assert recipe.reward is None
-    assert recipe.advantage.kind == "none"
+    assert recipe.advantage == Advantage("none", spread=False, per="session")
     assert recipe.exclude.consent == "train"
     assert recipe.staleness.max_versions is None
     assert recipe.tokens.pack is False
@@ -139,6 +141,9 @@ def test_a_time_may_be_written_as_toml_has_it(directory: Path) -> None:
         ('pending = "wait"', "", 'pending = "wait" or "drop"'),
         ('pending = "wait"', 'pending = "zero"', "pending is 'zero', not wait or drop"),
         ('kind = "stratum"', 'kind = "gae"', "kind is 'gae', not group or stratum or none"),
+        ('per = "turn"', 'per = "word"', "per is 'word', not session or turn or token"),
+        ("spread = true", "spread = 1", "spread has to be true or false"),
+        ('kind = "stratum"', "", "spread and per need a kind, group or stratum"),
         ("max_versions = 1", "", "it needs max_versions, the most versions behind production"),
         ('channel = "production"', "", "needs a channel or a checkpoint"),
         ('channel = "production"', 'channel = "p"\ncheckpoint = "c"', "keep one"),

@@ -183,6 +183,13 @@ def test_a_chain_is_in_one_group_and_one_stratum() -> None:
     without_first = asked("c", "b", "a", stratum=["c's", "b's", None])
     chosen = select(without_first, facts, None).chosen.to_pylist()
     assert [row["stratum"] for row in chosen] == ["b's"] * 3
+    # Where a query falls back on the session or on its chain, a subagent has the chain's group.
+    for fallen in (["b", "g", "c", "d"], ["a", "g", "a", "d"]):
+        rows = asked(*"bacd", group_id=fallen)
+        chosen = select(rows, facts, None).chosen.to_pylist()
+        assert [row["group_id"] for row in chosen] == ["d", "g", "g", "g"]
+    chosen = select(asked(*"bad", group_id=[*"bad"]), facts, None).chosen.to_pylist()
+    assert [row["group_id"] for row in chosen] == ["a", "a", "d"]
     with pytest.raises(InvalidInput, match="chain of a is in two groups, g and h"):
         select(asked("a", "b", group_id=["h", "g"]), facts, None)
 

@@ -18,7 +18,7 @@ from penstock.core.settings import MIB, Settings
 from penstock.lake.buckets import Bucket, RowGroupMemory, read_bucket
 from penstock.lake.lake import Lake
 from penstock.shards.manifest import PartFile
-from penstock.shards.schema import SHARD_ROWS, SORTED_BY
+from penstock.shards.schema import SHARD_ROWS, SORTED_BY, Rows
 from penstock.shards.validation import ShardValidator
 from penstock.shards.writer import PartLimits, PartWriter
 from penstock_jobs.rewards.runs import without_garbage_collection
@@ -29,7 +29,7 @@ from penstock_jobs.shards.conversation.session_events import (
     events_by_session,
     find_redacted,
 )
-from penstock_jobs.shards.recipe import Preferences, Tokens
+from penstock_jobs.shards.recipe import Advantage, Preferences, Tokens
 from penstock_jobs.shards.registration import AnnouncingStore
 from penstock_jobs.shards.rows.plain_rows import PlainRows
 from penstock_jobs.shards.rows.plain_sessions import PlainSession
@@ -44,6 +44,7 @@ from penstock_jobs.shards.rows.token_credit import (
     rollout_rewards,
     token_rewards,
 )
+from penstock_jobs.shards.selection.dictionary_codes import codes_of, encode_names
 from penstock_jobs.shards.selection.plan import left_out_rows
 
 _ORDER = [(name, "ascending") for name in SORTED_BY]
@@ -75,6 +76,7 @@ class SliceTask:
     repeated_events: Mapping[str, frozenset[str]] = field(repr=False)
     tenant: str
     preferences: Preferences
+    advantage: Advantage
     as_of_us: int
 
 
@@ -105,7 +107,10 @@ def make_slice(task: SliceTask) -> SliceResult:
         planned = task.chosen.take(pc.index_in(table["session_id"], value_set=sessions))
         for name, planned_name in _PLANNED.items():
             column = SHARD_ROWS.field(name)
-            values = planned[planned_name].cast(column.type)
+            values = planned[planned_name]
+            if name == "advantage":
+                values = _divided(values, table, task.advantage)
+            values = values.cast(column.type)
             table = table.set_column(SHARD_ROWS.get_field_index(name), column, values)
         order = pc.sort_indices(table, sort_keys=_ORDER)
         if not pc.all(pc.equal(order, pa.array(np.arange(len(order), dtype=np.uint64)))).as_py():
@@ -136,6 +141,23 @@ def make_slice(task: SliceTask) -> SliceResult:
         problems=Counter(problem.kind for _, problem in samples.problems),
         strange=samples.strange,
     )
+
+
+def _divided(advantages: pa.ChunkedArray, table: pa.Table, asked: Advantage) -> pa.ChunkedArray:
+    """Divide advantages by the trained turns or tokens of their rollouts."""
+    if asked.per == "session":
+        return advantages
+    rows = Rows(table)
+    rollouts, sessions = (
+        codes_of(encode_names(table[f"{key}_id"])) for key in ("rollout", "session")
+    )
+    counts = np.bincount(rollouts, rows.trained)
+    if asked.per == "turn":
+        of_rows = rows.spans.rows
+        keys = np.stack([rollouts[of_rows], sessions[of_rows], rows.spans.numbers("turn")])
+        turns = np.unique(keys[:, rows.trained_in_spans > 0], axis=1)
+        counts = np.bincount(turns[0], minlength=len(counts))
+    return pc.divide(advantages, pa.array(np.maximum(counts, 1.0)[rollouts]))
 
 
 def slice_samples(task: SliceTask, rows: pa.Table) -> tuple[SampleRows, pa.Table]:

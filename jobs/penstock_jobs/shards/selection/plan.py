@@ -41,7 +41,7 @@ from penstock_jobs.shards.exclusion.texts import (
     find_suites,
     least_connected,
 )
-from penstock_jobs.shards.recipe import AdvantageKind, Recipe
+from penstock_jobs.shards.recipe import Advantage, Recipe
 from penstock_jobs.shards.rows.token_credit import SPAN_CREDITS, all_span_credits
 from penstock_jobs.shards.selection.dictionary_codes import (
     NAMES,
@@ -150,6 +150,7 @@ def plan_shard(sessions: PinnedSessions, recipe: Recipe) -> ShardPlan:
     left_out = [selection.left_out, excluded]
     chosen = _without(chosen, excluded["session_id"])
     chosen = chosen.append_column("split", _sides(chosen, recipe, planned))
+    chosen = chosen.append_column("advantage", advantages(chosen, recipe.advantage))
     if recipe.split.keep != "both":
         on_side = pc.equal(chosen["split"], recipe.split.keep)
         others = texts_of(chosen["session_id"].filter(pc.invert(on_side)))
@@ -164,7 +165,6 @@ def plan_shard(sessions: PinnedSessions, recipe: Recipe) -> ShardPlan:
         members = planned.with_chains(texts_of(chosen["session_id"]))
         parts = sessions.read("credits", members, version=definition.version)
         credits = all_span_credits(chosen, parts, definition, planned)
-    chosen = chosen.append_column("advantage", advantages(chosen, recipe.advantage.kind))
     return ShardPlan(
         chosen=chosen.append_column("credits", credits),
         sessions=planned,
@@ -344,57 +344,66 @@ def _links(keys: pa.ChunkedArray | pa.Array) -> tuple[Numbers, Numbers]:
 
 #: The weight of all strata in a stratum's baseline, in sessions.
 SHRINK = 8.0
+#: Rewards that differ by less are equal.
+_SPREAD_MIN = 1e-6
 
 Values = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
 
-def advantages(chosen: pa.Table, kind: AdvantageKind) -> pa.Array:
+def advantages(chosen: pa.Table, asked: Advantage) -> pa.Array:
     """Compute the advantage of each session of CHOSEN_ROWS over its baseline.
 
-    A group's baseline is its mean. The difference is not divided by the deviation, which would
-    inflate small differences. A stratum's baseline is
+    A group's baseline is its mean. A stratum's baseline is
 
         (Σ rewards of its others + SHRINK · mean of all others) / (count of its others + SHRINK)
 
-    A session's own reward is in neither mean, so the gradient stays unbiased in the smallest
-    stratum. A chain has the mean of its sessions, counts once, and is left out of its own baseline
-    as a whole. A session without a reward, or without other sessions, has no advantage."""
-    if kind == "none":
+    The others are of the training side. A session's own reward is in neither mean, so the gradient
+    stays unbiased in the smallest stratum. Dividing by the spread inflates small differences, so
+    recipes ask for it. A chain has the mean of its sessions, counts once, and is left out of its
+    own baseline as a whole. A session without a reward, or without others, has no advantage."""
+    if asked.kind == "none":
         return pa.nulls(chosen.num_rows, pa.float64())
     rewards = np.asarray(chosen["reward"].to_numpy(zero_copy_only=False), np.float64)
     chains = _codes(chosen["chain"])
     worth = _means(rewards, chains)
-    # The group or stratum of each chain: its sessions have the same.
-    parents = np.zeros(len(worth), np.int64)
-    parents[chains] = _codes(chosen["group_id" if kind == "group" else "stratum"])
-    baselines = _means(worth, parents)[parents] if kind == "group" else _baselines(worth, parents)
-    return pa.array(rewards - baselines[chains], from_pandas=True)
+    # The group or stratum and the side of each chain: its sessions have the same.
+    parents, trained = np.zeros(len(worth), np.int64), np.zeros(len(worth), bool)
+    if asked.kind == "group":
+        parents[chains] = _codes(chosen["group_id"])
+        baselines = _means(worth, parents)[parents]
+        spread = np.sqrt(_means((worth - baselines) ** 2, parents))[parents]
+    else:
+        parents[chains] = _codes(chosen["stratum"])
+        trained[chains] = pc.equal(chosen["split"], "train").to_numpy()
+        baselines = _baselines(worth, parents, trained & ~np.isnan(worth))
+        squares = (worth - baselines)[trained & ~np.isnan(worth - baselines)] ** 2
+        spread = np.full(len(worth), np.sqrt(squares.sum() / max(len(squares), 1)))
+    differences = rewards - baselines[chains]
+    if asked.spread:
+        differences /= np.where(spread > _SPREAD_MIN, spread, 1.0)[chains]
+    return pa.array(differences, from_pandas=True)
 
 
-def _baselines(worth: Values, strata: Codes) -> Values:
-    known = ~np.isnan(worth)
-    totals, counts = _sums(worth, strata)
+def _baselines(worth: Values, strata: Codes, known: NDArray[np.bool_]) -> Values:
+    """Compute baselines from the `known` chains alone."""
     own = np.where(known, worth, 0.0)
+    totals, counts = (np.bincount(strata, values) for values in (own, known))
     others = known.sum() - known
     with np.errstate(invalid="ignore", divide="ignore"):
-        overall = (totals.sum() - own) / others
+        overall = (own.sum() - own) / others
     of_stratum = totals[strata] - own
     baselines = (of_stratum + SHRINK * overall) / (counts[strata] - known + SHRINK)
     return np.where(others > 0, baselines, np.nan)
 
 
 def _means(values: Values, codes: Codes) -> Values:
-    totals, counts = _sums(values, codes)
-    with np.errstate(invalid="ignore"):
-        return totals / counts
-
-
-def _sums(values: Values, codes: Codes) -> tuple[Values, Values]:
-    """Sum and count known values by code."""
+    """Return the mean of known values by code."""
     known, count = ~np.isnan(values), int(codes.max(initial=-1)) + 1
-    totals = np.bincount(codes[known], values[known], count).astype(np.float64)
-    return totals, np.bincount(codes[known], minlength=count).astype(np.float64)
+    totals = np.bincount(codes[known], values[known], count)
+    with np.errstate(invalid="ignore"):
+        means: Values = totals / np.bincount(codes[known], minlength=count)
+    return means
 
 
 def _codes(column: pa.ChunkedArray) -> Codes:

@@ -214,12 +214,17 @@ def _in_order(chosen: pa.Table) -> pa.Table:
 
 
 def _with_groups(answer: pa.Table) -> pa.Table:
-    """Complete groups: sessions without one join their chain's group; by default the chain."""
+    """Complete groups: sessions without one join their chain's group; by default the chain.
+
+    A group with the name of its session or chain is none: queries write `coalesce` that way."""
     place = answer.column_names.index("group_id")
     if answer["group_id"].null_count == answer.num_rows:
         return answer.set_column(place, "group_id", answer["chain"])
     chains, column = codes_of(answer["chain"]), encode_names(answer["group_id"])
     groups = codes_of(column)
+    for own in (single_array(answer["session_id"]), single_array(answer["chain"])):
+        places = positions_in(own.dictionary, column.dictionary)
+        groups = np.where(places[groups] == codes_of(own), -1, groups)
     of_chains = _of_each(chains, groups)
     apart = chains[(groups >= 0) & (of_chains[chains] != groups)]
     if len(apart):

@@ -5,14 +5,6 @@ with starts as (
     select session_id,
            max(struct_pack(
                ts             := start_ts,
-               client         := client,
-               client_version := client_version,
-               repo           := repo,
-               branch         := branch,
-               "commit"       := "commit",
-               task_id        := task_id,
-               group_id       := group_id,
-               arm            := arm,
                parent_session := parent_session,
                link           := link
            )) as start

@@ -23,6 +23,7 @@
 --   client, client_version, repo, branch, commit  from the latest `session_start`
 --   task_id, group_id, arm                    likewise: task and group of attempts, for sessions run on purpose; arm of an experiment
 --   parent_session, link                      likewise: what it continues, by `resume`, `fork`, `compaction`, `subagent`
+--   chain                                     the session that the work began with: itself, unless a `compaction` or `subagent` of another
 --   end_reason                                from the latest `session_end`; null while it is open
 --   first_received_at, last_received_at       when its first and its last event were accepted
 with slim as (
@@ -68,6 +69,8 @@ merged as (
            -- The latest session_start as a whole: its fields belong together.
            max(struct_pack(
                ts             := part.start_ts,
+               parent_session := part.parent_session,
+               link           := part.link,
                client         := part.client,
                client_version := part.client_version,
                repo           := part.repo,
@@ -75,9 +78,7 @@ merged as (
                "commit"       := part."commit",
                task_id        := part.task_id,
                group_id       := part.group_id,
-               arm            := part.arm,
-               parent_session := part.parent_session,
-               link           := part.link
+               arm            := part.arm
            )) filter (where part.start_ts is not null) as start,
            max(struct_pack(
                ts     := part.end_ts,
@@ -88,7 +89,7 @@ merged as (
     group by slim.session_id, slim.first_ts, slim.last_ts,
              slim."user", slim.project, slim.checkpoint
 )
-select session_id, first_ts, last_ts,
+select merged.session_id, first_ts, last_ts,
        epoch_us(last_ts - first_ts) / 1e6 as duration_s,
        "user", project, checkpoint, checkpoints,
        case consent_rank when 2 then 'no_train' when 1 then 'train' else 'unknown' end as consent,
@@ -105,6 +106,35 @@ select session_id, first_ts, last_ts,
        start.arm            as arm,
        start.parent_session as parent_session,
        start.link           as link,
+       coalesce(chains.chain, merged.session_id) as chain,
        "end".reason         as end_reason,
        source, first_received_at, last_received_at
 from merged
+left join (
+    -- Each step doubles how far up `up` points; `least` is the least session on the way there. In a
+    -- ring, which nobody should send, the chain has the name of its least session.
+    with recursive links as materialized (
+        select session_id, start.parent_session as parent
+        from (
+            select session_id,
+                   max(struct_pack(ts := start_ts, parent_session, link)) as start
+            from session_parts
+            where start_ts is not null
+              and session_id in (
+                  select session_id from session_parts where parent_session is not null)
+            group by session_id
+        )
+        where start.parent_session is not null and start.link in ('compaction', 'subagent')
+    ),
+    ups(session_id, up, least, steps) using key (session_id) as (
+        select session_id, parent, session_id, 0 from links
+        union
+        select low.session_id, high.up, least(low.least, high.least), low.steps + 1
+        from ups as low
+        join recurring.ups as high on high.session_id = low.up
+        where high.up <> low.up and low.steps < 32
+    )
+    select ups.session_id, coalesce(ring.least, ups.up) as chain
+    from ups
+    left join ups as ring on ring.session_id = ups.up
+) as chains on chains.session_id = merged.session_id
