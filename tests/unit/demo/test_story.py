@@ -1,13 +1,12 @@
 """The table of the demonstration tells what was measured from what is true."""
 
+from penstock_jobs.simulator.demo.labels import JudgeMiss, judge_sentences
 from penstock_jobs.simulator.demo.story import (
     ACTS,
     COLUMNS,
     Chapter,
-    JudgeMiss,
     StoryEnding,
     UserReaction,
-    judge_sentences,
     table_rows,
 )
 

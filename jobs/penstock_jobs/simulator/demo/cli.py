@@ -60,9 +60,10 @@ def demo(
 
     Example: penstock demo
     """
+    from penstock_jobs.simulator.demo.labels import judge_sentences
     from penstock_jobs.simulator.demo.player import Player, make_folders
     from penstock_jobs.simulator.demo.server import running_server
-    from penstock_jobs.simulator.demo.story import ACTS, COLUMNS, judge_sentences, table_rows
+    from penstock_jobs.simulator.demo.story import ACTS, COLUMNS, table_rows
 
     started = time.monotonic()
     folders = make_folders(data, isolated=_can_isolate())

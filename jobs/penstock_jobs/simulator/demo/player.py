@@ -6,19 +6,16 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 from statistics import fmean
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlsplit
 from urllib.request import url2pathname
 from zlib import crc32
-
-import msgspec
 
 from penstock.backends.execution import open_executor
 from penstock.backends.http.errors import AnswerUnusable, ServerUnreachable
@@ -40,23 +37,24 @@ from penstock_jobs.loop.cycles import Cycle
 from penstock_jobs.loop.loop_file import load_loop
 from penstock_jobs.loop.runner import Runner
 from penstock_jobs.rewards import runs as rewards
-from penstock_jobs.rewards.definition import Definition
-from penstock_jobs.rewards.followups.dissatisfaction import read_dissatisfaction
-from penstock_jobs.rewards.followups.labels import read_follow_ups
 from penstock_jobs.simulator.delivery import HttpSink
 from penstock_jobs.simulator.demo import story
+from penstock_jobs.simulator.demo.labels import (
+    JudgeMiss,
+    corrected_rate,
+    label_messages,
+    true_labels,
+)
 from penstock_jobs.simulator.demo.server import Server
 from penstock_jobs.simulator.demo.story import (
     LEARN,
     Act,
     Chapter,
-    JudgeMiss,
     StoryEnding,
     UserReaction,
     percent,
 )
 from penstock_jobs.simulator.examples import LEFT_BEHIND, examples_folder
-from penstock_jobs.simulator.journal import SimulatedSession
 from penstock_jobs.simulator.policy import policy_of, read_policy
 from penstock_jobs.simulator.production import Checkpoint, Production
 from penstock_jobs.simulator.truth import SessionTruth
@@ -72,9 +70,8 @@ _HORIZON_S = 600
 _HORIZON_US = 1_050_000
 _BATCH_MAX = 200
 _POLL_US = 20_000
-#: Messages of each side of a canary that people label, and what a label repeats of its question.
+#: Messages of each side of a canary that people label.
 _LABELS = 40
-_LABEL_NAMES = ("session_id", "turn", "message", "drawn", "until_us", "again")
 _STORED_SECONDS_MAX = 30.0
 _WEAK = policy_of(
     1, careful=0.1, plain=0.27, hasty=0.38, ask=0.15, comments=0.02, tiny=0.03, broken=0.05
@@ -305,7 +302,7 @@ class Player:
         if not wait_until_stored(self.lake, TENANT_DEFAULT, _STORED_SECONDS_MAX):
             why = f"it stored no events for {_STORED_SECONDS_MAX:g} s, though some are missing"
             raise ServerUnreachable(url=self.server.url, why=why)
-        self._labels.update(_true_labels(sessions))
+        self._labels.update(true_labels(sessions))
         return TrafficTruth([session.truth for session in sessions], len(lines), from_us, _now_us())
 
     def _compare(
@@ -319,7 +316,11 @@ class Player:
         [row] = self._query("user_reaction", ("rewards", "sessions"), parameters)
         measured, known = UserReaction(**row), traffic.reaction(checkpoint)
         served = traffic.sessions(checkpoint)
-        corrected = self._corrected(definition, checkpoint, served, labels) if labels else None
+        corrected = None
+        if labels:
+            whose = self.server, definition, checkpoint
+            label_messages(*whose, self._labels, sessions=served, count=labels)
+            corrected = corrected_rate(self.lake, definition, served)
         self.misses.append(JudgeMiss.of(checkpoint, measured, known, corrected))
         kept = percent(measured.kept, measured.kept_margin)
         judged = percent(measured.dissatisfied, measured.dissatisfied_margin)
@@ -331,32 +332,6 @@ class Player:
             f" judge{by_labels} (truth {percent(known.dissatisfied)})",
         )
         return measured, known
-
-    def _corrected(
-        self, definition: Definition, checkpoint: str, sessions: set[str], count: int
-    ) -> tuple[float, float] | None:
-        """Let people label messages that chance draws, until so many are of these sessions.
-
-        Returns the rate of dissatisfied users, corrected by the labels, and half its interval."""
-        request = {"definition": definition.name, "checkpoint": checkpoint, "chosen": 0.0}
-        labelled = 0
-        with self.server.client() as client:
-            while labelled < count:
-                found = client.ask(f"labels/next?{urlencode(request)}", "next")["next"]
-                if found is None:
-                    break
-                message = {name: found[name] for name in _LABEL_NAMES}
-                label = self._labels[found["session_id"], found["message"]]
-                order = message | {"label": label, "definition": definition.name}
-                client.ask("labels", "label", order)
-                labelled += found["session_id"] in sessions
-        follow_ups = read_follow_ups(self.lake, definition.version, TENANT_DEFAULT)
-        groups = {checkpoint: follow_ups.of_sessions(sessions)}
-        found = read_dissatisfaction(self.lake, TENANT_DEFAULT, groups)[checkpoint]
-        interval = found.interval()
-        if interval is None or found.rate.value is None:
-            return None
-        return found.rate.value, (interval.high - interval.low) / 2
 
     def _tell_cycle(self, text: str) -> None:
         subject, _, message = text.partition(": ")
@@ -415,16 +390,6 @@ class Player:
             raise AnswerUnusable(url=self.server.url, status=reply.status, why=reply.body[:200])
         document: Mapping[str, str] = reply.json()
         return document
-
-
-def _true_labels(
-    sessions: Iterable[SimulatedSession],
-) -> Iterator[tuple[tuple[str, str], str]]:
-    for session in sessions:
-        lines = (line for _, kind, line in session.lines if kind == "user_message")
-        for line, label in zip(lines, session.truth.messages, strict=True):
-            text = msgspec.json.decode(line)["payload"]["text"]
-            yield (session.truth.session_id, sha256(text.encode()).hexdigest()), label
 
 
 def _send(sink: HttpSink, lines: Sequence[tuple[int, str, bytes]]) -> None:

@@ -54,52 +54,6 @@ class StoryEnding:
     known: UserReaction
 
 
-@dataclass(frozen=True)
-class JudgeMiss:
-    """Distances of rates of dissatisfied users from the truth: of the judge's own rate, and of the
-    rate that labels correct, where people labelled messages."""
-
-    checkpoint: str
-    judged: float | None
-    corrected: float | None
-
-    @classmethod
-    def of(
-        cls,
-        checkpoint: str,
-        measured: UserReaction,
-        known: UserReaction,
-        corrected: tuple[float, float] | None,
-    ) -> "JudgeMiss":
-        def miss(rate: float | None) -> float | None:
-            true = known.dissatisfied
-            return None if rate is None or true is None else abs(rate - true)
-
-        return cls(checkpoint, miss(measured.dissatisfied), miss(corrected and corrected[0]))
-
-
-def judge_sentences(misses: Sequence[JudgeMiss]) -> str:
-    """Say how far the judge was from the truth at the most, in all lines that were shown."""
-    judged = max((miss for miss in misses if miss.judged is not None), key=_judged, default=None)
-    if judged is None:
-        return "The judge read no message."
-    text = (
-        f"The judge's rate of dissatisfied users was up to {100 * _judged(judged):.0f} points from"
-        f" the truth, for {judged.checkpoint}: it is a small model, and errs more on some"
-        " checkpoints than on others."
-    )
-    if corrected := [miss.corrected for miss in misses if miss.corrected is not None]:
-        text += (
-            " Where a rollback decides, labels of messages that chance draws correct it: that was"
-            f" up to {100 * max(corrected):.0f} points from the truth."
-        )
-    return text
-
-
-def _judged(miss: JudgeMiss) -> float:
-    return miss.judged or 0.0
-
-
 LEARN = "learn.toml"
 ACTS = (
     Act(LEARN, "A weak model serves", "Users discard much of its work. It learns from that."),
