@@ -12,7 +12,7 @@ with by_session as (
     and superseded_at is null
     and state = 'scored'
     and ((name = 'edit_persistence' and target_kind = 'edit')
-      or (name = 'dissatisfied_follow_up' and target_kind = 'turn'))
+      or (name = 'dissatisfied_follow_up' and target_kind = 'request'))
   group by all
 ),
 shares as (
