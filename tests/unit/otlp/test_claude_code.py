@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from penstock.ingest.otlp.conversion import TelemetryBatch
-from penstock.ingest.otlp.log_batch import FullSessions
+from penstock.ingest.otlp.log_batch import SessionNotes
 from tests.support.spans import BEGAN_US, TRACE, Row, converted, logs, record, span, traces
 
 RESOURCE = {"service.name": "claude-code", "service.version": "2.1.214"}
@@ -66,8 +66,8 @@ def gave_body(number: int, request_id: str, *content: Row) -> Row:
     return event("api_response_body", number, body=json.dumps(body), request_id=request_id)
 
 
-def told(*batches: Row, full: FullSessions | None = None) -> list[Row]:
-    full = full or FullSessions()
+def told(*batches: Row, full: SessionNotes | None = None) -> list[Row]:
+    full = full or SessionNotes()
     events: dict[str, Row] = {}
     for document in batches:
         for each in converted(document, TelemetryBatch(BEGAN_US, "acme", full)):
@@ -228,7 +228,7 @@ def test_its_traces_add_steps_and_what_records_do_not_tell() -> None:
     document = traces(spans, RESOURCE, "com.anthropic.claude_code.tracing")
     alone = told(document)
     assert sorted(kinds(alone)) == ["tool_result", "user_message", "x_span", "x_span", "x_span"]
-    full = FullSessions()
+    full = SessionNotes()
     of_the_span = prompt() | {"traceId": TRACE, "spanId": f"{1:016x}"}
     both = told(document, batch(of_the_span, request(2, "r-1"), ran(3)), full=full)
     for kind in ("user_message", "model_call", "tool_result"):
@@ -236,7 +236,7 @@ def test_its_traces_add_steps_and_what_records_do_not_tell() -> None:
 
 
 def test_memory_of_sessions_is_bounded() -> None:
-    full = FullSessions(2)
+    full = SessionNotes(2)
     for number in range(5):
         full.note("acme", str(number), "calls")
     assert [full.tells("acme", str(number), "calls") for number in range(5)] == [

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.ingest.otlp import conversion
 from penstock.ingest.otlp.conversion import TelemetryBatch
+from penstock.ingest.otlp.log_batch import SessionNotes
 from tests.support.spans import (
     BEGAN_US,
     TRACE,
@@ -17,6 +19,8 @@ from tests.support.spans import (
     as_protobuf,
     converted,
     events_of,
+    logs,
+    record,
     span,
     story,
     traces,
@@ -173,6 +177,72 @@ def test_without_a_conversation_the_trace_is_the_session() -> None:
     values = {"gen_ai.operation.name": "chat", "gen_ai.output.messages": json.dumps([BYE])}
     [event] = events_of(traces([span(1, values)]))
     assert event["session_id"] == TRACE
+
+
+def rooted() -> list[Row]:
+    """The spans of a trace in the order of their ends. Only the root, which is last, names the
+    session; one in the middle names another."""
+    spans = conversation()[1:5]
+    for each in spans:
+        each["attributes"] = [one for one in each["attributes"] if "conversation" not in one["key"]]
+        each["parentSpanId"] = f"{1:016x}"
+    other = span(7, {"gen_ai.operation.name": "embed", "session.id": "s-2"}, parent=1)
+    return [*spans, other, span(1, {"session.id": "s-1"}, lasts_ms=900, name="POST /chat")]
+
+
+def sessions(*documents: Row, notes: SessionNotes | None = None) -> dict[str, set[str]]:
+    """By session the ends of the ids of its events; each document is a request."""
+    notes = notes or SessionNotes()
+    found: dict[str, set[str]] = {}
+    for document in documents:
+        for each in converted(document, TelemetryBatch(BEGAN_US, "acme", notes)):
+            for event in each.events:
+                if event["type"] not in ("session_start", "user_message"):
+                    found.setdefault(event["session_id"], set()).add(event["event_id"][-1])
+    return found
+
+
+def test_the_session_of_a_root_span_holds_for_its_trace() -> None:
+    spans = rooted()
+    whole = {"s-1": {"2", "1", "4", "5"}, "s-2": {"7"}}
+    for order in (spans, spans[::-1]):
+        assert sessions(traces(order)) == whole
+    # Also for what comes later, by other requests and as records of a log.
+    assert sessions(traces(spans[3:]), traces(spans[:3])) == whole
+    notes = SessionNotes()
+    sessions(traces(spans[5:]), notes=notes)
+    said = record({"event.name": "gen_ai.choice", "message": "hi"}, traceId=TRACE)
+    assert list(sessions(logs([said]), notes=notes)) == ["s-1"]
+    assert list(sessions(logs([said | {"traceId": "e" * 32}]), notes=notes)) == ["e" * 32]
+    # Another tenant's trace with the same id is another trace.
+    batch = TelemetryBatch(BEGAN_US, "other", notes)
+    [alone] = converted(traces(spans[:1]), batch)
+    assert {event["session_id"] for event in alone.events} == {TRACE}
+
+
+def test_what_came_before_the_root_goes_on_as_a_session_of_its_chain() -> None:
+    """A request that is sent again finds its events where they are: none is told twice."""
+    spans, notes = rooted(), SessionNotes()
+    for _ in range(2):
+        early = sessions(traces(spans[:2]), notes=notes)
+        assert early == {TRACE: {"2", "1"}}
+        late = converted(traces(spans[2:]), TelemetryBatch(BEGAN_US, "acme", notes))
+        starts = [
+            event["payload"]
+            for each in late
+            for event in each.events
+            if event["type"] == "session_start" and "link" in event["payload"]
+        ]
+        assert starts == [{"client": "my-agent", "parent_session": "s-1", "link": "compaction"}]
+        found = {event["session_id"] for each in late for event in each.events}
+        assert found == {TRACE, "s-2"}
+    # Without a session, and with one on every span, there is nothing to link.
+    assert sessions(traces(conversation())) == {"s-1": {"1", "2", "4", "5"}}
+
+
+def test_spans_that_wait_for_their_root_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversion, "WAITING_MAX", 2)
+    assert sessions(traces(rooted())) == {TRACE: {"2", "1", "4", "5"}, "s-2": {"7"}}
 
 
 def test_the_same_words_in_another_trace_are_said_again() -> None:

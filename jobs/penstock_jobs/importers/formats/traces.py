@@ -22,7 +22,7 @@ import msgspec
 from penstock.events.messages import answer_of, count_of, json_of, messages_of, present, usage_of
 from penstock.ingest.otlp.conversion import TelemetryBatch
 from penstock.ingest.otlp.json_form import logs_of, spans_of
-from penstock.ingest.otlp.log_batch import FullSessions
+from penstock.ingest.otlp.log_batch import SessionNotes
 from penstock.ingest.otlp.records import with_lists
 from penstock.ingest.otlp.tracers import openinference_message
 from penstock_jobs.importers import fields
@@ -250,10 +250,10 @@ class OtlpImporter(Importer):
         return is_export(candidate) and bool(_BEGINS.match(candidate.beginning))
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
-        full = FullSessions()
+        known = SessionNotes()
         seen: RecentEntries[bool] = RecentEntries()
         for where, row in rows_of(source, notes):
-            batch = TelemetryBatch(source.changed_us(), full_sessions=full)
+            batch = TelemetryBatch(source.changed_us(), notes=known)
             for converted in chain(batch.spans(spans_of(row)), batch.logs(logs_of(row))):
                 if converted.why is not None:
                     example = f"{where}: {converted.why}"

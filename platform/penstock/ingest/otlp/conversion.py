@@ -16,10 +16,18 @@ from penstock.ingest.otlp.events import (
     ToolReading,
     events_of,
     owner_of,
+    session_of,
     start_of,
     user_message,
 )
-from penstock.ingest.otlp.log_batch import FullSessions, LogBatch, LogReading
+from penstock.ingest.otlp.log_batch import (
+    TRACE,
+    WAITING_CHARS_MAX,
+    WAITING_MAX,
+    LogBatch,
+    LogReading,
+    SessionNotes,
+)
 from penstock.ingest.otlp.records import (
     STATUS_ERROR,
     Attributes,
@@ -27,6 +35,7 @@ from penstock.ingest.otlp.records import (
     Malformed,
     Origin,
     Span,
+    chars_in,
     count,
     microseconds,
     text,
@@ -63,22 +72,40 @@ class TelemetryBatch:
     """Converts one request to events, each once."""
 
     def __init__(
-        self, received_us: int, tenant: str = "", full_sessions: FullSessions | None = None
+        self, received_us: int, tenant: str = "", notes: SessionNotes | None = None
     ) -> None:
         self._received_us = received_us
         self._tenant = tenant
-        self._full = full_sessions or FullSessions()
+        self._notes = notes or SessionNotes()
         self._started: set[tuple[str, str]] = set()
 
     def spans(self, spans: Iterable[tuple[Origin, Span | Malformed]]) -> Iterator[Converted]:
+        waiting: list[tuple[int, Span, Origin]] = []
+        chars = 0
         for place, (origin, span) in enumerate(spans, 1):
             if isinstance(span, Malformed):
                 yield Converted(place, [], why=span.why)
-            else:
+            elif not self._waits(span, origin):
                 yield _checked(place, self._of_span, place, span, origin)
+            else:  # for the root of its trace, which ends last
+                waiting.append((place, span, origin))
+                chars += chars_in(span.attributes)
+                if len(waiting) > WAITING_MAX or chars > WAITING_CHARS_MAX:
+                    yield from self._of_waiting(waiting)
+                    waiting, chars = [], 0
+        yield from self._of_waiting(waiting)
+
+    def _waits(self, span: Span, origin: Origin) -> bool:
+        if not span.parent_id.strip("0") or session_of(span.attributes, origin) is not None:
+            return False
+        return not self._notes.tells(self._tenant, span.trace_id, TRACE)
+
+    def _of_waiting(self, waiting: Iterable[tuple[int, Span, Origin]]) -> Iterator[Converted]:
+        for place, span, origin in waiting:
+            yield _checked(place, self._of_span, place, span, origin)
 
     def logs(self, records: Iterable[tuple[Origin, LogRecord | Malformed]]) -> Iterator[Converted]:
-        batch = LogBatch(self._tenant, self._full)
+        batch = LogBatch(self._tenant, self._notes)
         chunked = ChunkedRecords()
         for place, (origin, record) in enumerate(records, 1):
             if isinstance(record, Malformed):
@@ -108,28 +135,42 @@ class TelemetryBatch:
     def _of_span(self, place: int, span: Span, origin: Origin) -> Converted:
         join_span(span)
         reading = _reading_of_span(span, origin)
+        session = session_of(span.attributes, origin)
+        links = [] if session is None else self._links(span, origin, session)
         if reading is None:
-            return Converted(place, [], is_known=False)
+            return Converted(place, links, is_known=bool(links))
         if not span.trace_id.strip("0") or not span.span_id.strip("0"):
             why = f"the span {span.name[:100]!r} has no trace id or no span id"
             return Converted(place, [], why=why)
-        owner = owner_of(span.attributes, origin, span.trace_id)
-        if owner is None:
-            return Converted(place, [], why=f"the span {span.name[:100]!r} belongs to no session")
+        session = session or self._notes.session_of(self._tenant, span.trace_id)
+        owner = owner_of(span.attributes, origin, session)
         _note_failure(span, reading)
-        began = microseconds(span.start_ns) or microseconds(span.end_ns) or self._received_us
-        ended = max(microseconds(span.end_ns) or began, began)
+        began, ended = self._times(span)
         otel = _otel(span.trace_id, span.span_id, origin) | {"name": span.name[:_NAME_CHARS_MAX]}
         if span.parent_id:
             otel["parent_id"] = span.parent_id
         moment = Moment(_span_key(span, reading), began, ended, span.trace_id, otel)
-        events = [*self._start(owner, began), *events_of(reading, owner, moment)]
+        events = [*links, *self._start(owner, began), *events_of(reading, owner, moment)]
         prompt = claude_code.span_prompt(span)
         if prompt is not None:
             events.append(user_message(owner, prompt, began, f"prompt:{moment.key}"))
         if isinstance(reading, ToolReading) and claude_code.is_own(span):
-            self._full.note(self._tenant, owner.session_id, claude_code.RESULTS)
+            self._notes.note(self._tenant, owner.session_id, claude_code.RESULTS)
         return Converted(place, events)
+
+    def _times(self, span: Span) -> tuple[int, int]:
+        began = microseconds(span.start_ns) or microseconds(span.end_ns) or self._received_us
+        return began, max(microseconds(span.end_ns) or began, began)
+
+    def _links(self, span: Span, origin: Origin, session: str) -> list[Event]:
+        """Link what came of a trace before its root, under the trace's id, to its session."""
+        trace = span.trace_id
+        if span.parent_id.strip("0") or not trace.strip("0"):
+            return []
+        if not self._notes.note_root(self._tenant, trace, session):
+            return []
+        link = {"parent_session": session, "link": "compaction"}
+        return [start_of(owner_of(span.attributes, origin, trace), self._times(span)[1], **link)]
 
     def _of_record(self, known: LogReading) -> Converted:
         record, owner, reading = known.record, known.owner, known.told.reading

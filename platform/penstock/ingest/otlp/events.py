@@ -55,11 +55,12 @@ class Owner(Struct):
     start: dict[str, Any]
 
 
-def owner_of(attributes: Attributes, origin: Origin, trace_id: str) -> Owner | None:
-    """The session of a record. None for a record without a session and without a trace."""
-    session = _fact(_SESSION, attributes, origin.resource) or trace_id
-    if not session:
-        return None
+def session_of(attributes: Attributes, origin: Origin) -> str | None:
+    """The session that a record names itself."""
+    return _fact(_SESSION, attributes, origin.resource)
+
+
+def owner_of(attributes: Attributes, origin: Origin, session: str) -> Owner:
     client = _fact(_START["client"], origin.resource)
     start = {name: _fact(names, attributes, origin.resource) for name, names in _START.items()}
     consent = _fact(("penstock.consent",), attributes, origin.resource)

@@ -16,38 +16,62 @@ from penstock.ingest.otlp.events import (
     RecordReading,
     ToolReading,
     owner_of,
+    session_of,
 )
-from penstock.ingest.otlp.records import LogRecord, Origin
+from penstock.ingest.otlp.records import LogRecord, Origin, chars_in
 
 _TENANTS_MAX = 1_000
+TRACE = "trace"
 
 
-class FullSessions:
-    """Sessions with full reports, the newest per tenant, to bound memory without letting tenants
-    affect each other. In a forgotten session, or one with records in several processes, less
-    complete records count too until a full one comes."""
+class _Note(Struct):
+    """A note about a session or trace."""
 
-    def __init__(self, sessions_max: int = 4_000) -> None:
-        self._sessions_max = sessions_max
-        self._tenants: OrderedDict[str, OrderedDict[tuple[str, str], None]] = OrderedDict()
+    #: The session that the root span of the trace names.
+    of_root: str | None = None
+    #: Where records of the trace go that name none. Decided once: a retry finds its events there.
+    of_others: str | None = None
 
-    def note(self, tenant: str, session: str, kind: str) -> None:
+
+class SessionNotes:
+    """Sessions with full reports, and sessions of traces: the newest per tenant, to bound memory
+    without letting tenants affect each other. In a forgotten session, or one with records in
+    several processes, less complete records count too until a full one comes."""
+
+    def __init__(self, notes_max: int = 4_000) -> None:
+        self._notes_max = notes_max
+        self._tenants: OrderedDict[str, OrderedDict[tuple[str, str], _Note]] = OrderedDict()
+
+    def note(self, tenant: str, session: str, kind: str) -> _Note:
         known = self._tenants.setdefault(tenant, OrderedDict())
         self._tenants.move_to_end(tenant)
         if len(self._tenants) > _TENANTS_MAX:
             self._tenants.popitem(last=False)
-        known[session, kind] = None
+        noted = known.setdefault((session, kind), _Note())
         known.move_to_end((session, kind))
-        if len(known) > self._sessions_max:
+        if len(known) > self._notes_max:
             known.popitem(last=False)
+        return noted
 
     def tells(self, tenant: str, session: str, kind: str) -> bool:
         return (session, kind) in self._tenants.get(tenant, ())
 
+    def note_root(self, tenant: str, trace_id: str, session: str) -> bool:
+        """Note the session that a trace's root names. Whether others of the trace are elsewhere."""
+        noted = self.note(tenant, trace_id, TRACE)
+        noted.of_root = session
+        return noted.of_others not in (None, session)
+
+    def session_of(self, tenant: str, trace_id: str) -> str:
+        """The session of what names none: the one of its trace's root, else the trace."""
+        noted = self.note(tenant, trace_id, TRACE)
+        noted.of_others = noted.of_others or noted.of_root or trace_id
+        return noted.of_others
+
 
 #: Limits of waiting records and their content per batch, to bound memory.
-_WAITING_MAX = 10_000
-_WAITING_CHARS_MAX = 4 * 1024 * 1024
+WAITING_MAX = 10_000
+WAITING_CHARS_MAX = 4 * 1024 * 1024
 
 
 class LogReading(Struct):
@@ -59,28 +83,32 @@ class LogReading(Struct):
 
 
 class LogBatch:
-    def __init__(self, tenant: str, full_sessions: FullSessions) -> None:
+    def __init__(self, tenant: str, notes: SessionNotes) -> None:
         self._tenant = tenant
-        self._full = full_sessions
+        self._notes = notes
         self._waiting: list[LogReading] = []
         self._waiting_chars = 0
 
     def take(self, place: int, record: LogRecord, origin: Origin) -> list[LogReading] | None:
         """Take a record; returns what can be reported now, or None if it is not from an agent."""
-        owner = owner_of(record.attributes, origin, record.trace_id)
         found = (dialect.read_log(record, origin) for dialect in (claude_code, codex, genai))
         told = next((each for each in found if each is not None), None)
-        if owner is None or told is None or told.reading is None:
+        if told is None or told.reading is None:
             return None
+        session = session_of(record.attributes, origin)
+        if session is None and record.trace_id:
+            session = self._notes.session_of(self._tenant, record.trace_id)
+        if session is None:
+            return None
+        owner = owner_of(record.attributes, origin, session)
         if told.full is not None:
-            self._full.note(self._tenant, owner.session_id, told.full)
+            self._notes.note(self._tenant, owner.session_id, told.full)
         known = LogReading(place, record, origin, owner, told)
         if not told.waits:
             return [known]
         self._waiting.append(known)
-        texts = (value for value in record.attributes.values() if isinstance(value, str))
-        self._waiting_chars += sum(map(len, texts))
-        is_full = len(self._waiting) >= _WAITING_MAX or self._waiting_chars > _WAITING_CHARS_MAX
+        self._waiting_chars += chars_in(record.attributes)
+        is_full = len(self._waiting) >= WAITING_MAX or self._waiting_chars > WAITING_CHARS_MAX
         return list(self.rest()) if is_full else []
 
     def rest(self) -> Iterator[LogReading]:
@@ -89,7 +117,7 @@ class LogBatch:
         for known in waiting:
             told, session = known.told, known.owner.session_id
             lesser = told.lesser_than if told.reading is not None else None
-            if lesser and self._full.tells(self._tenant, session, lesser):
+            if lesser and self._notes.tells(self._tenant, session, lesser):
                 told.reading, told.key = _as_lesser(told), None
             yield known
 

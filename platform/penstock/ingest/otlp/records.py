@@ -74,6 +74,10 @@ _DOTS_MAX = 30
 _INDEX_CHARS_MAX = 8
 
 
+def chars_in(attributes: Attributes) -> int:
+    return sum(len(value) for value in attributes.values() if isinstance(value, str))
+
+
 def text(attributes: Attributes, *names: str) -> str | None:
     """The first non-empty text among these attributes."""
     for name in names:

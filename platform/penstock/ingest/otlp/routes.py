@@ -29,7 +29,7 @@ from penstock.ingest.decompression import BodyUnreadable, decompress
 from penstock.ingest.gateway import CHUNK_BYTES, Acceptance, Acceptor
 from penstock.ingest.otlp import json_form, protobuf
 from penstock.ingest.otlp.conversion import TOO_DEEP, Converted, TelemetryBatch
-from penstock.ingest.otlp.log_batch import FullSessions
+from penstock.ingest.otlp.log_batch import SessionNotes
 from penstock.ingest.routes import ARRAY_BYTES_MAX, Gateway, held_parts, make_durable, sender_of
 from penstock.ingest.settings import IngestSettings
 from penstock.ingest.work_turns import BodyTurns
@@ -47,7 +47,7 @@ class FormUnknown(
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 _REASONS_MAX = 3
-_FULL = FullSessions()
+_NOTES = SessionNotes()
 _GRPC_CODES = {400: 3, 401: 16, 403: 7, 408: 4, 413: 8, 415: 3, 429: 8, 503: 14}
 _GRPC_UNKNOWN = 2
 
@@ -205,7 +205,7 @@ async def _take_in(
                 lines = _Lines(acceptor, turns, now_us, outcome)
                 made_max = max(len(body), limits.body_decoded_bytes_max)
                 for each in _converted(
-                    body, signal, form, TelemetryBatch(now_us, grant.tenant, _FULL)
+                    body, signal, form, TelemetryBatch(now_us, grant.tenant, _NOTES)
                 ):
                     await lines.add(each)
                     if lines.made_bytes > made_max:
