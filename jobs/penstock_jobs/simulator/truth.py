@@ -117,14 +117,12 @@ class Work:
 
     def take(self, deed: Deed, dice: Dice) -> None:
         """Let the user do something to it."""
-        if deed == "reverted":
-            for change in reversed(self.changes):
+        for change in reversed(self.changes):
+            if deed == "reverted" or (deed == "commented_out" and not change.wrote):
                 change.revert()
-        elif deed == "commented_out":
-            for change in self.changes:
-                change.comment_out(dice) if change.wrote else change.revert()
-        elif deed in ("fixed", "partly_reverted"):
-            for change in self.changes:
+            elif deed == "commented_out":
+                change.comment_out(dice)
+            elif deed != "kept":
                 self._mend(change, dice, anew=deed == "fixed")
 
     def _mend(self, change: FileChange, dice: Dice, *, anew: bool) -> None:
