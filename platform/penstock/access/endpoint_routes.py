@@ -3,10 +3,9 @@ with the result."""
 
 import re
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from litestar import MediaType, Response, delete, get, post
@@ -22,13 +21,13 @@ from penstock.backends.http.openapi import (
 )
 from penstock.backends.http.request_limits import (
     RequestSlots,
-    UnreadAnswers,
     bounded_answer,
     read_document,
 )
 from penstock.backends.terminal.output import encode
 from penstock.core.endpoint import Caller, Endpoint, Request, is_list
 from penstock.core.errors import InvalidInput
+from penstock.core.fairness import Holdings
 from penstock.lake.client import perform
 from penstock.lake.lake import Lake
 
@@ -38,12 +37,6 @@ _BYTES = "application/octet-stream"
 #: Statuses that any request may get; a body may also be too slow or too large.
 _REFUSED = (400, 401, 403, 429, 503)
 _BODY_REFUSED = (408, 413)
-
-
-class BodyMemory(Protocol):
-    """Memory for request bodies, bounded per tenant and in total."""
-
-    def holding(self, tenant: str) -> AbstractContextManager[Callable[[int], None]]: ...
 
 
 @dataclass
@@ -56,8 +49,9 @@ class EndpointRoutes:
     #: Slots for work; work that reads rows uses those of queries.
     calls: RequestSlots
     queries: RequestSlots
-    answers: UnreadAnswers
-    inflight: BodyMemory
+    #: Bytes of answers that are not fetched yet, and of bodies.
+    answers: Holdings
+    inflight: Holdings
 
     async def answer(
         self, endpoint: Endpoint[Any, Any], request: HttpRequest[Any, Any, Any]

@@ -90,7 +90,7 @@ class StoreNeeded(PenstockError, exit_status=2):
 
 
 class Backlogged(PenstockError, http_status=503):
-    """The service has no room for more events now: {why}. Nothing was accepted.
+    """The service has no room for more now: {why}. Nothing was accepted.
     Send it again in {retry_after_s} s."""
 
     def __init__(self, *, why: str, retry_after_s: int = 1) -> None:

@@ -5,13 +5,12 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
 from penstock.backends.eventlog.log import EventLog, EventLogSettings
-from penstock.core.errors import Backlogged, TooManyRequests, public_cause
+from penstock.core.errors import Backlogged, public_cause
 from penstock.core.metrics import Metrics
 from penstock.core.settings import Settings
 from penstock.events.bodies import split_body
@@ -132,45 +131,6 @@ class Acceptor:
                 redacted: RedactedLines = end.value
                 return redacted
             yield Acceptance()  # let others run
-
-
-class InflightBytes:
-    """Bytes that requests hold in memory, bounded in total and per tenant."""
-
-    def __init__(self, bytes_max: int, tenant_bytes_max: int, metrics: Metrics) -> None:
-        self._bytes_max = bytes_max
-        self._tenant_bytes_max = tenant_bytes_max
-        self._metrics = metrics
-        self._total = 0
-        self._by_tenant: defaultdict[str, int] = defaultdict(int)
-
-    @contextmanager
-    def holding(self, tenant: str) -> Iterator[Callable[[int], None]]:
-        """Yield a function that holds more bytes until the block ends. It raises Backlogged or
-        TooManyRequests, and then holds nothing more."""
-        held = 0
-
-        def hold(size: int) -> None:
-            nonlocal held
-            of_tenant = self._by_tenant.get(tenant, 0)
-            if of_tenant + size > self._tenant_bytes_max:
-                raise TooManyRequests(why=f"{of_tenant} bytes are not on disk yet")
-            if self._total + size > self._bytes_max:
-                raise Backlogged(why=f"{self._total} bytes of events are not on disk yet")
-            self._change(tenant, size)
-            held += size
-
-        try:
-            yield hold
-        finally:
-            self._change(tenant, -held)
-
-    def _change(self, tenant: str, size: int) -> None:
-        self._total += size
-        self._by_tenant[tenant] += size
-        if not self._by_tenant[tenant]:
-            del self._by_tenant[tenant]
-        self._metrics.set("inflight_bytes", self._total)
 
 
 Values = Mapping[int, Sequence[bytes]]

@@ -172,8 +172,8 @@ class PartitionWriter:
         timely = at_once or now_s - self._moved_s >= self._limits.flush_seconds_max
         only_offset = timely and not self._waiting.tenants
         if due or (only_offset and not self.idle):
-            with self._parts.request_priority.pauses_of_flush() as pauses:
-                self._flush(claim, due, no_pause if at_once else pauses.take)
+            with self._parts.request_priority.of_flush() as pause:
+                self._flush(claim, due, no_pause if at_once else pause)
             return True
         if now_s - self._renewed_s > self._parts.lease_s / 3:
             self._refuse_gap()

@@ -21,13 +21,14 @@ from penstock.backends.http.request_limits import (
 )
 from penstock.core.clock import Clock
 from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.fairness import Holdings
 from penstock.core.metrics import Metrics
 from penstock.core.settings import MIB, Settings
 from penstock.events.bodies import ArrayTooLarge
 from penstock.events.event import event_schema, inlined
 from penstock.events.near_misses import NearMisses, NearMissSample
 from penstock.ingest.decompression import decompress
-from penstock.ingest.gateway import Acceptance, Acceptor, GroupCommit, InflightBytes
+from penstock.ingest.gateway import Acceptance, Acceptor, GroupCommit
 from penstock.ingest.settings import IngestSettings
 from penstock.ingest.work_turns import RequestPriority, WorkTurns
 from penstock.lake.lake import Lake
@@ -45,7 +46,8 @@ class Gateway:
     settings: Settings
     authorizer: Authorizer
     lake: Lake
-    inflight: InflightBytes
+    #: Bytes of bodies and events that are not on disk yet.
+    inflight: Holdings
     metrics: Metrics
     clock: Clock
     quotas: Quotas
@@ -134,7 +136,7 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepte
         whole = Acceptance()
         kind = media_type(request)
         with gateway.request_priority.of_request():
-            async with gateway.turns.of(grant.tenant) as turns:
+            async with gateway.turns.of(grant.tenant) as give_turn:
                 parts = decompress(sent, encoding, limits.body_decoded_bytes_max)
                 held = held_parts(parts, sum(map(len, sent)), hold)
                 del sent, parts
@@ -147,7 +149,7 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepte
                 try:
                     for piece in pieces:
                         whole.add(piece)
-                        await turns.give()
+                        await give_turn()
                 except ArrayTooLarge:
                     measure = "for an array after decompression; one event per line may be larger"
                     raise BodyTooLarge(limit_bytes=ARRAY_BYTES_MAX, measure=measure) from None

@@ -1,103 +1,71 @@
-"""Fair turns on the event loop: one tenant's large bodies never delay another's."""
+"""Turns of the event loop: one tenant's large bodies never delay another's."""
 
 import asyncio
-import math
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Self
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from penstock.core.fairness import RecentUse, TenantQueue
 
 #: The longest time that others wait for one body, unless a single step takes longer.
 TURN_SECONDS = 0.002
-#: A tenant is busy if its bodies took more than this of about the last second.
-_MUCH_SECONDS = 0.25
-_RECENT_SECONDS = 1.0
-#: How often in a row a busy tenant's body yields to others.
-_STEPS_BACK_MAX = 20
-
-
-@dataclass
-class _TenantWork:
-    recent_s: float = 0.0
-    changed_s: float = 0.0
-    #: Its bodies that others yield to.
-    under_way: int = 0
-    #: Held by the one body in progress while the tenant is busy.
-    alone: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    def add(self, worked_s: float, now_s: float) -> None:
-        passed = math.exp((self.changed_s - now_s) / _RECENT_SECONDS)
-        self.recent_s = self.recent_s * passed + worked_s
-        self.changed_s = now_s
+#: Ends a body's turn if it is over, and waits for the next one.
+GiveTurn = Callable[[], Awaitable[None]]
 
 
 class WorkTurns:
-    """The turns of all bodies: a busy tenant has only one body in progress.
-
-    Others get as much time as that takes, and their bodies go first."""
+    """The turns of all bodies, of which one has it at a time. Next is whose tenant worked least in
+    the last two seconds, by the CPU time of the loop's thread."""
 
     def __init__(self) -> None:
-        self._tenants: defaultdict[str, _TenantWork] = defaultdict(_TenantWork)
-
-    def of(self, tenant: str) -> "BodyTurns":
-        return BodyTurns(self._tenants[tenant], self)
-
-    def others(self, own: _TenantWork) -> list[_TenantWork]:
-        return [work for work in self._tenants.values() if work is not own]
-
-
-class BodyTurns:
-    """The turns of one body, measured by the CPU time of its thread."""
-
-    def __init__(self, tenant: _TenantWork, turns: WorkTurns) -> None:
-        self._tenant = tenant
-        self._turns = turns
-        self._goes_first = True
-        self._alone = False
+        self._worked = RecentUse()
+        self._waiting: TenantQueue[tuple[object, asyncio.Future[None]]] = TenantQueue()
+        self._is_free = True
+        #: The body whose turn it is; None also between two turns.
+        self._holder: object = None
         self._begun_s = 0.0
 
-    async def __aenter__(self) -> Self:
-        self._tenant.under_way += 1
-        self._begun_s = time.thread_time()
-        return self
+    @asynccontextmanager
+    async def of(self, tenant: str) -> AsyncIterator[GiveTurn]:
+        """Wait for the first turn of a body, and end its last one with the block."""
+        body = object()
 
-    async def __aexit__(self, *_: object) -> None:
-        self._tenant.add(time.thread_time() - self._begun_s, time.monotonic())
-        if self._alone:
-            self._tenant.alone.release()
-        if self._goes_first:
-            self._tenant.under_way -= 1
+        async def give() -> None:
+            if time.thread_time() - self._begun_s >= TURN_SECONDS:
+                self._end(tenant, body)
+                await self._take(tenant, body)
 
-    async def give(self) -> None:
-        """Yield to others if the turn is over."""
-        worked_s = time.thread_time() - self._begun_s
-        if worked_s < TURN_SECONDS:
-            return
-        now_s = time.monotonic()
-        self._tenant.add(worked_s, now_s)
-        self._begun_s += worked_s  # so that nothing counts twice if waiting is cancelled
-        if self._tenant.recent_s > _MUCH_SECONDS:
-            await self._stand_back(worked_s, now_s)
+        try:
+            await self._take(tenant, body)
+            yield give
+        finally:
+            self._end(tenant, body)
+
+    async def _take(self, tenant: str, body: object) -> None:
+        if self._is_free:
+            self._is_free, self._holder = False, body
         else:
-            await asyncio.sleep(0)
+            begun = asyncio.get_running_loop().create_future()
+            self._waiting.append(tenant, (body, begun))
+            await begun
         self._begun_s = time.thread_time()
 
-    async def _stand_back(self, worked_s: float, now_s: float) -> None:
-        if self._goes_first:
-            self._goes_first = False
-            self._tenant.under_way -= 1
-            await self._tenant.alone.acquire()
-            self._alone = True
-        others = self._turns.others(self._tenant)
-        sent = any(other.under_way or now_s - other.changed_s < _RECENT_SECONDS for other in others)
-        await asyncio.sleep(worked_s if sent else 0)
-        for _ in range(_STEPS_BACK_MAX):
-            if not any(other.under_way for other in self._turns.others(self._tenant)):
-                break
-            await asyncio.sleep(worked_s)
+    def _end(self, tenant: str, body: object) -> None:
+        if self._holder is body:  # else it waited when its client went
+            self._holder = None
+            self._worked.add(tenant, time.thread_time() - self._begun_s, time.monotonic())
+            # The loop looks at all connections before the next turn.
+            asyncio.get_running_loop().call_soon(self._begin_next)
+
+    def _begin_next(self) -> None:
+        while (tenant := self._waiting.next_tenant(self._worked.of)) is not None:
+            body, begun = self._waiting.pop(tenant)
+            if not begun.done():  # else its client is gone
+                self._holder = body
+                begun.set_result(None)
+                return
+        self._is_free = True
 
 
 #: How long a flush pauses for requests at one point, and in total.
@@ -115,6 +83,8 @@ class RequestPriority:
         self._nobody = threading.Event()
         self._nobody.set()
         self._flushed_s = time.perf_counter()
+        #: How long this flush may still pause.
+        self.left_s = 0.0
 
     @contextmanager
     def of_request(self) -> Iterator[None]:
@@ -129,20 +99,16 @@ class RequestPriority:
                 self._nobody.set()
 
     @contextmanager
-    def pauses_of_flush(self) -> Iterator["FlushPauses"]:
+    def of_flush(self) -> Iterator[Callable[[], None]]:
+        """Yield a function that pauses while there are requests."""
         rest_s = time.perf_counter() - self._flushed_s
+        self.left_s = min(_FLUSH_PAUSES_SECONDS_MAX, rest_s * _SHARE_OF_REST)
         try:
-            yield FlushPauses(self._nobody, min(_FLUSH_PAUSES_SECONDS_MAX, rest_s * _SHARE_OF_REST))
+            yield self._pause
         finally:
             self._flushed_s = time.perf_counter()
 
-
-class FlushPauses:
-    def __init__(self, nobody: threading.Event, seconds_max: float) -> None:
-        self._nobody = nobody
-        self.left_s = seconds_max
-
-    def take(self) -> None:
+    def _pause(self) -> None:
         """Wait until no request is in progress. If there is always one, pause no more."""
         if self.left_s <= 0 or self._nobody.is_set():
             return

@@ -10,8 +10,8 @@ import pytest
 
 from penstock.backends.http.errors import CutOff
 from penstock.backends.http.request_limits import RequestSlots
-from penstock.core.errors import TooManyRequests
-from penstock.core.overload import crowded
+from penstock.core.errors import Backlogged, TooManyRequests
+from penstock.core.fairness import crowded
 
 
 def _run(scene: Callable[[RequestSlots, threading.Event], Coroutine[Any, Any, None]]) -> None:
@@ -80,12 +80,12 @@ def test_one_tenant_leaves_places_to_wait_to_the_others() -> None:
     async def scene(slots: RequestSlots, go: threading.Event) -> None:
         tasks = _blocked(slots, go, "aaaabb")
         await asyncio.sleep(0)
-        with pytest.raises(TooManyRequests, match="4 queries of yours") as refused:
+        with pytest.raises(TooManyRequests, match="2 of its queries wait already") as refused:
             await slots.run(go.wait, tenant="a")
         assert refused.value.http_headers == {"Retry-After": "3"}
         tasks += _blocked(slots, go, "bbc")
         await asyncio.sleep(0)
-        with pytest.raises(TooManyRequests, match="9 queries run or wait"):
+        with pytest.raises(Backlogged, match="room for more now: 4 queries wait"):
             await slots.run(go.wait, tenant="c")
         go.set()
         await asyncio.gather(*tasks)

@@ -1,64 +1,103 @@
-"""Of a tenant that works much one body is worked on at a time, and others go first."""
+"""Bodies take turns: whose tenant worked least is next, however many others wait."""
 
 import asyncio
 from collections.abc import Awaitable
+from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
 from penstock.ingest import work_turns
-from penstock.ingest.work_turns import WorkTurns
+from penstock.ingest.work_turns import TURN_SECONDS, WorkTurns
+
+
+class Bodies:
+    """The order in which steps of bodies were done, by a clock that they alone move on."""
+
+    def __init__(self) -> None:
+        self.order: list[str] = []
+        self.now_s = 100.0
+        self.turns = WorkTurns()
+
+    async def work(self, tenant: str, steps: int, step_s: float = TURN_SECONDS) -> None:
+        async with self.turns.of(tenant) as give_turn:
+            for _ in range(steps):
+                self.order.append(tenant)
+                self.now_s += step_s
+                await give_turn()
+
+    async def work_after(self, steps_of_others: int, tenant: str, steps: int) -> None:
+        while len(self.order) < steps_of_others:  # noqa: ASYNC110  # it counts each pass
+            await asyncio.sleep(0)
+        await self.work(tenant, steps)
+
+    def waits(self, tenant: str, since: int) -> int:
+        """The most steps of others in a row before a step of the tenant's."""
+        own = [since - 1, *(n for n, name in enumerate(self.order) if name == tenant)]
+        return max(later - earlier - 1 for earlier, later in pairwise(own))
 
 
 @pytest.fixture
-def _each_step_is_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work_turns, "TURN_SECONDS", 0.0)
-    monkeypatch.setattr(work_turns, "_MUCH_SECONDS", 0.0)
+def bodies(monkeypatch: pytest.MonkeyPatch) -> Bodies:
+    made = Bodies()
+    clock = SimpleNamespace(thread_time=lambda: made.now_s, monotonic=lambda: made.now_s)
+    monkeypatch.setattr(work_turns, "time", clock)
+    return made
 
 
-def steps_of(*bodies: tuple[str, str, int]) -> list[str]:
-    """The order in which bodies, each a name, a tenant and its steps, were worked on."""
-    order: list[str] = []
-    turns = WorkTurns()
+def run(*works: Awaitable[None]) -> list[BaseException | None]:
+    async def all_of_them() -> list[BaseException | None]:
+        return await asyncio.gather(*works, return_exceptions=True)
 
-    async def work(name: str, tenant: str, steps: int) -> None:
-        async with turns.of(tenant) as own:
-            for _ in range(steps):
-                order.append(name)
-                await own.give()
-
-    async def all_of(*work: Awaitable[None]) -> None:
-        await asyncio.gather(*work)
-
-    asyncio.run(all_of(*(work(*body) for body in bodies)))
-    return order
+    return asyncio.run(all_of_them())
 
 
-@pytest.mark.usefixtures("_each_step_is_much")
-def test_bodies_of_one_tenant_come_one_after_another() -> None:
-    order = steps_of(("a", "t", 20), ("b", "t", 20))
-    # Each does its first step before anybody knows how much it is.
-    assert order[:2] == ["a", "b"]
-    assert order[2:] == ["a"] * 19 + ["b"] * 19
+def test_tenants_get_the_same_time_however_many_bodies_they_send(bodies: Bodies) -> None:
+    run(*(bodies.work("many", 50) for _ in range(10)), bodies.work("one", 50))
+    last = len(bodies.order) - bodies.order[::-1].index("one")
+    assert bodies.order[:last].count("many") <= 51
 
 
-@pytest.mark.usefixtures("_each_step_is_much")
-def test_a_body_of_another_tenant_does_not_wait_for_them() -> None:
-    order = steps_of(("a", "t", 100), ("b", "t", 100), ("c", "other", 2))
-    assert [position for position, name in enumerate(order) if name == "c"][-1] < 10
+def test_a_newcomer_waits_for_one_turn_of_many_that_collude(bodies: Bodies) -> None:
+    attacks = (bodies.work(f"hostile-{number % 20}", 20) for number in range(60))
+    run(*attacks, bodies.work_after(200, "honest", 5))
+    assert bodies.waits("honest", since=200) <= 1
 
 
-@pytest.mark.usefixtures("_each_step_is_much")
-def test_a_body_that_fails_lets_the_next_one_work() -> None:
-    turns = WorkTurns()
+def test_a_newcomer_goes_before_a_crowd_of_small_bodies(bodies: Bodies) -> None:
+    crowd = (bodies.work(f"hostile-{number % 2}", 1, TURN_SECONDS / 10) for number in range(200))
+    run(*crowd, bodies.work("honest", 1))
+    assert bodies.waits("honest", since=0) <= 2
 
+
+def test_whoever_worked_much_still_has_its_part(bodies: Bodies) -> None:
+    """Small bodies that come all the time keep no large one waiting for ever."""
+
+    async def small() -> None:
+        for _ in range(300):
+            await bodies.work("small", 1)
+
+    run(bodies.work("large", 100), *(small() for _ in range(3)))
+    last = len(bodies.order) - bodies.order[::-1].index("large")
+    assert bodies.order[:last].count("small") <= 101
+
+
+def test_whoever_gives_up_or_fails_lets_others_work(bodies: Bodies) -> None:
     async def fail() -> None:
-        async with turns.of("t") as own:
-            await own.give()
-            raise ValueError("it is broken")
+        async with bodies.turns.of("broken"):
+            raise ValueError
 
-    async def twice() -> None:
-        for _ in range(2):
-            with pytest.raises(ValueError, match="broken"):
-                await asyncio.wait_for(fail(), 60)
+    async def scene() -> list[BaseException | None]:
+        working = asyncio.create_task(bodies.work("a", 50))
+        gone = [asyncio.create_task(bodies.work("gone", 50)) for _ in range(3)]
+        await asyncio.sleep(0)
+        for number, task in enumerate(gone):
+            for _ in range(number * 5):
+                await asyncio.sleep(0)
+            task.cancel()
+        return await asyncio.gather(working, *gone, fail(), return_exceptions=True)
 
-    asyncio.run(twice())
+    ends = asyncio.run(scene())
+    assert [type(end) for end in ends[1:]] == [asyncio.CancelledError] * 3 + [ValueError]
+    run(bodies.work("a", 3))
+    assert bodies.order.count("a") == 53

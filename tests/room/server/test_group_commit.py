@@ -1,60 +1,20 @@
-"""The gateway's parts: what requests hold in memory, and how they share a sync."""
+"""How requests share a sync."""
 
 import asyncio
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from penstock.backends.eventlog.local import LocalEventLog
 from penstock.backends.eventlog.log import LogUnwritable
 from penstock.core.errors import Backlogged
 from penstock.core.metrics import Metrics
 from penstock.ingest import gateway
-from penstock.ingest.gateway import GroupCommit, InflightBytes
+from penstock.ingest.gateway import GroupCommit
 
 MIB = 1024 * 1024
-
-# Memory that requests hold
-
-requests = st.lists(
-    st.tuples(st.sampled_from("abc"), st.lists(st.integers(0, 60), max_size=4), st.booleans())
-)
-
-
-@given(requests)
-def test_inflight_bytes_never_leak_and_never_pass_a_limit(
-    some: list[tuple[str, list[int], bool]],
-) -> None:
-    """However requests overlap, are refused, or fail: in the end nothing is held."""
-    metrics = Metrics()
-    inflight = InflightBytes(100, 70, metrics)
-
-    def nest(rest: list[tuple[str, list[int], bool]]) -> None:
-        if not rest:
-            return
-        (tenant, sizes, fails), *others = rest
-        before = metrics.value("inflight_bytes")
-        with suppress(Backlogged, ZeroDivisionError), inflight.holding(tenant) as hold:
-            for size in sizes:
-                hold(size)
-                assert metrics.value("inflight_bytes") <= 100
-            nest(others)
-            if fails:
-                raise ZeroDivisionError
-        assert metrics.value("inflight_bytes") == before
-
-    nest(some)
-    assert metrics.value("inflight_bytes") == 0
-    with inflight.holding("a") as hold:
-        hold(70)
-
-
-# Syncs that requests share
 
 
 class Gate(LocalEventLog):

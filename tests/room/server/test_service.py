@@ -1,11 +1,13 @@
 """Starting and stopping in one process, and what a request waits for."""
 
 import asyncio
+import sys
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
 
+import httpx
 import pytest
 from litestar.exceptions import HTTPException
 
@@ -18,7 +20,9 @@ from penstock.core.errors import Backlogged, PenstockError, TooManyRequests
 from penstock.core.lake_keys import SigningKeyUnfit
 from penstock.core.settings import Settings, load_settings
 from penstock.doors.server import service
+from penstock.doors.server.app import make_app
 from penstock.doors.server.service import Service
+from penstock.doors.settings import ServerRole
 from penstock.events.validation import PART_LINES
 from penstock.ingest.gateway import Acceptor
 from penstock.lake.lake import open_or_make
@@ -45,6 +49,16 @@ def test_stop_ends_every_thread(settings: Settings) -> None:
     before = threads()
     asyncio.run(start_and_stop(Service(settings)))
     assert threads() <= before
+
+
+@pytest.mark.parametrize(("role", "opens"), [("console", False), ("writer", True)])
+def test_a_console_opens_no_event_log_for_warnings(
+    settings: Settings, role: ServerRole, *, opens: bool
+) -> None:
+    made = Service(settings, role)
+    made._refresh_warnings()
+    assert (made.lake._log is not None) is opens
+    made.lake.close()
 
 
 @pytest.mark.parametrize("part", ["Writer", "Upkeep", "GroupCommit"])
@@ -90,6 +104,37 @@ def test_every_429_and_503_says_when_to_come_back(error: PenstockError, retry_af
     answer = on_penstock_error(cast(Any, None), error)
     assert answer.status_code in (429, 503)
     assert answer.headers["Retry-After"] == retry_after
+
+
+# What a request costs
+
+
+@pytest.mark.filterwarnings("ignore:.*Inferred dependency:DeprecationWarning")
+def test_what_anybody_may_read_is_made_once(settings: Settings) -> None:
+    """Or whoever has no key would keep the loop busy: with the API's page for a third of a second
+    each time."""
+    app = make_app(Service(settings, "console"))
+
+    async def calls_of(path: str) -> int:
+        calls = 0
+
+        def count(*_: object) -> None:
+            nonlocal calls
+            calls += 1
+
+        transport = httpx.ASGITransport(app=cast(Any, app))
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+            sys.setprofile(count)
+            try:
+                answer = await client.get(path)
+            finally:
+                sys.setprofile(None)
+        assert answer.status_code == 200
+        return calls
+
+    for path in ("/docs", "/openapi.json"):
+        first, second = asyncio.run(calls_of(path)), asyncio.run(calls_of(path))
+        assert second < first / 10
 
 
 # Reading a body

@@ -61,7 +61,7 @@ def test_overload_is_refused_with_a_time_to_come_back(start: Starter) -> None:
             service.wait_for(lambda: service.metric("inflight_bytes") == 29_000)
             reply = service.post("/v1/events", body)
             assert (reply.status, reply.headers["retry-after"]) == (429, "1")
-            assert "29000 bytes are not on disk yet" in reply.json()["detail"]
+            assert "29000 of its bytes are not on disk yet" in reply.json()["detail"]
             reply = service.post("/v1/events", body, "bolt")
             assert (reply.status, reply.headers["retry-after"]) == (503, "1")
             assert "Nothing was accepted" in reply.json()["detail"]

@@ -5,7 +5,6 @@ import asyncio
 import contextlib
 import threading
 import weakref
-from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context, copy_context
@@ -19,8 +18,8 @@ from litestar.response import Stream
 
 from penstock.backends.http.errors import BodyTooLarge, ClientGone, CutOff
 from penstock.core.endpoint import DOCUMENT_BYTES_MAX
-from penstock.core.errors import InvalidInput, TooManyRequests
-from penstock.core.overload import crowded
+from penstock.core.errors import InvalidInput
+from penstock.core.fairness import Holdings, TenantQueue, crowded
 
 T = TypeVar("T")
 
@@ -96,56 +95,28 @@ async def read_document(
 PIECE_BYTES = 256 * 1024
 
 
-class UnreadAnswers:
-    """A bound on the bytes of unread answers: for all tenants together, and half of it for each."""
-
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self._by_tenant: Counter[str] = Counter()
-
-    @property
-    def held_bytes(self) -> int:
-        return self._by_tenant.total()
-
-    def hold(self, tenant: str, answer: bytes) -> AsyncIterator[bytes]:
-        """Yield the pieces of an answer. It counts until all are taken or the iterator is gone.
-        Raises TooManyRequests."""
-        own = self._by_tenant[tenant]
-        if own and own + len(answer) > self._bytes_max // 2:
-            raise TooManyRequests(why=f"{own} bytes of earlier answers were not fetched yet")
-        if self.held_bytes and self.held_bytes + len(answer) > self._bytes_max:
-            raise TooManyRequests(why=f"{self.held_bytes} bytes of answers were not fetched yet")
-        self._by_tenant[tenant] += len(answer)
-
-        async def pieces() -> AsyncIterator[bytes]:
-            for start in range(0, len(answer), PIECE_BYTES):
-                yield answer[start : start + PIECE_BYTES]
-            release()
-
-        taken = pieces()
-        # Also where it is never begun, and so has no end.
-        release = weakref.finalize(taken, self._release, tenant, len(answer))
-        return taken
-
-    def _release(self, tenant: str, size: int) -> None:
-        self._by_tenant[tenant] -= size
-        if not self._by_tenant[tenant]:
-            del self._by_tenant[tenant]
-
-
 def bounded_answer(
-    answers: UnreadAnswers,
+    answers: Holdings,
     tenant: str,
     answer: bytes,
     media_type: str,
     headers: Mapping[str, str] | None = None,
 ) -> Response[Any]:
-    """Answer with these bytes. Raises TooManyRequests."""
+    """Answer with these bytes, which the tenant holds until they are fetched or nobody can."""
     if len(answer) <= PIECE_BYTES:
         return Response(answer, media_type=media_type, headers=headers)
+    answers.take(tenant, len(answer))
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for start in range(0, len(answer), PIECE_BYTES):
+            yield answer[start : start + PIECE_BYTES]
+        release()
+
+    fetched = pieces()
+    # Also where it is never begun, and so has no end.
+    release = weakref.finalize(fetched, answers.give_back, tenant, len(answer))
     length = {"Content-Length": str(len(answer))}
-    pieces = answers.hold(tenant, answer)
-    return Stream(pieces, media_type=media_type, headers=length | dict(headers or {}))
+    return Stream(fetched, media_type=media_type, headers=length | dict(headers or {}))
 
 
 # Threads
@@ -175,30 +146,29 @@ class RequestSlots:
         self, name: str, *, running_max: int, waiting_max: int, retry_after_s: int = 1
     ) -> None:
         """`name` is the plural of what runs here, as in: 4 queries."""
-        self._name = name
         self._running_max = running_max
-        self._waiting_max = waiting_max
-        self._retry_after_s = retry_after_s
-        self._threads = ThreadPoolExecutor(_TENANTS_PER_SLOT * running_max, name)
+        tenants_max = _TENANTS_PER_SLOT * running_max
+        self._threads = ThreadPoolExecutor(tenants_max, name)
         self._lock = threading.Lock()
-        #: By tenant; some go on when nobody waits for the answer any more.
-        self._running: Counter[str] = Counter()
-        #: By tenant: the one whose turn is next comes first.
-        self._waiting: dict[str, deque[_Work]] = {}
+        #: Some go on when nobody waits for the answer any more.
+        self._running = Holdings(f"{name} run", tenants_max, running_max // 2)
+        self._places = Holdings(f"{name} wait already", waiting_max, retry_after_s=retry_after_s)
+        self._waiting: TenantQueue[_Work] = TenantQueue()
 
     @property
     def under_way(self) -> int:
-        with self._lock:
-            return self._running.total() + self._waiting_count()
+        return self._running.total + self._places.total
 
     async def run(self, function: Callable[[], T], *, tenant: str) -> T:
-        """Wait for the result of a function. Raises TooManyRequests, and CutOff where the request
-        is cancelled, as when the service ends."""
+        """Wait for the result of a function. Raises TooManyRequests, Backlogged, and CutOff where
+        the request is cancelled, as when the service ends."""
         work = _Work(tenant, function)
         with self._lock:
-            self._refuse_when_full(tenant)
-            self._waiting.setdefault(tenant, deque()).append(work)
-            self._start_those_who_can()
+            if self._may_start(tenant):
+                self._start(work)
+            else:
+                self._places.take(tenant)
+                self._waiting.append(tenant, work)
         with cut_off_when_cancelled():
             result: T = await asyncio.wrap_future(work.result)
             return result
@@ -206,48 +176,22 @@ class RequestSlots:
     def stop(self) -> bool:
         """Start nothing more. Returns False while work goes on."""
         with self._lock:
-            waiting = [work for queue in self._waiting.values() for work in queue]
-            self._waiting.clear()
+            while (tenant := self._waiting.next_tenant(self._running.of)) is not None:
+                self._places.give_back(tenant)
+                self._waiting.pop(tenant).result.cancel()
             self._threads.shutdown(wait=False)
-            ended = not self._running
-        for work in waiting:
-            work.result.cancel()
-        return ended
+            return not self._running.total
 
-    def _refuse_when_full(self, tenant: str) -> None:
-        if self._has_slot(tenant):
-            return
-        own, all_waiting = len(self._waiting.get(tenant, ())), self._waiting_count()
-        if own >= max(1, self._waiting_max // 2):
-            why = f"{self._running[tenant] + own} {self._name} of yours run or wait already"
-        elif all_waiting >= self._waiting_max:
-            why = f"{self._running.total() + all_waiting} {self._name} run or wait already"
-        else:
-            return
-        raise TooManyRequests(why=why, retry_after_s=self._retry_after_s)
+    def _may_start(self, tenant: str) -> bool:
+        if self._running.of(tenant) and self._running.total >= self._running_max:
+            return False
+        return self._running.refusal(tenant) is None
 
-    def _waiting_count(self) -> int:
-        return sum(map(len, self._waiting.values()))
-
-    def _has_slot(self, tenant: str) -> bool:
-        own, total = self._running[tenant], self._running.total()
-        if not own:
-            return total < _TENANTS_PER_SLOT * self._running_max
-        return total < self._running_max and own < self._running_max // 2
-
-    def _start_those_who_can(self) -> None:
-        for tenant in list(self._waiting):
-            queue = self._waiting[tenant]
-            while queue and self._has_slot(tenant):
-                work = queue.popleft()
-                if self._running.total() >= self._running_max:
-                    work.context.run(crowded.set, True)
-                self._running[tenant] += 1
-                self._threads.submit(self._run, work)
-                del self._waiting[tenant]  # its next turn comes after those of the others
-                self._waiting[tenant] = queue
-            if not queue:
-                del self._waiting[tenant]
+    def _start(self, work: _Work) -> None:
+        if self._running.total >= self._running_max:
+            work.context.run(crowded.set, True)
+        self._running.take(work.tenant)
+        self._threads.submit(self._run, work)
 
     def _run(self, work: _Work) -> None:
         result = error = None
@@ -258,9 +202,13 @@ class RequestSlots:
         except BaseException as raised:  # noqa: BLE001  # the request gets it, whatever it is
             error = raised
         with self._lock:
-            self._running[work.tenant] -= 1
-            self._running += Counter()  # forget tenants that run nothing
-            self._start_those_who_can()
+            self._running.give_back(work.tenant)
+            # Where whoever holds least may not start, nobody may.
+            while (next_one := self._waiting.next_tenant(self._running.of)) is not None:
+                if not self._may_start(next_one):
+                    break
+                self._places.give_back(next_one)
+                self._start(self._waiting.pop(next_one))
         if wanted:
             work.result.set_exception(error) if error else work.result.set_result(result)
 

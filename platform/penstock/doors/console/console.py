@@ -17,18 +17,17 @@ import structlog
 from litestar import MediaType, Response
 from litestar import Request as HttpRequest
 
-from penstock.access.endpoint_routes import BodyMemory
 from penstock.access.keys import Authorizer, Grant, KeyExpired, KeyRefused
 from penstock.access.quotas import Quotas
 from penstock.backends.http.request_limits import (
     RequestSlots,
-    UnreadAnswers,
     bounded_answer,
     read_body,
 )
 from penstock.core.clock import SECOND_US, Clock
 from penstock.core.endpoint import DOCUMENT_BYTES_MAX, Request, is_list
 from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.fairness import Holdings
 from penstock.doors.console.page import (
     ConsolePage,
     Content,
@@ -157,8 +156,8 @@ class Console:
     #: Pages run among the calls, pages that read rows among the queries.
     calls: RequestSlots
     queries: RequestSlots
-    answers: UnreadAnswers
-    bodies: BodyMemory
+    answers: Holdings
+    bodies: Holdings
     clock: Clock
     _making: set[asyncio.Task[Any]] = field(default_factory=set, init=False)
 

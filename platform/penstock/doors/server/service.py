@@ -17,15 +17,16 @@ from penstock.access.quotas import Quotas
 from penstock.backends.audit.chain import heads_of, note_settings
 from penstock.backends.audit.entry import UNSIGNED
 from penstock.backends.eventlog.log import EventLogSettings
-from penstock.backends.http.request_limits import RequestSlots, UnreadAnswers
+from penstock.backends.http.request_limits import RequestSlots
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import PenstockError
+from penstock.core.fairness import Holdings
 from penstock.core.lake_keys import SigningKey
 from penstock.core.metrics import Metrics
 from penstock.core.settings import Settings
 from penstock.doors.console.console import Console
 from penstock.doors.settings import ServerRole
-from penstock.ingest.gateway import GroupCommit, InflightBytes
+from penstock.ingest.gateway import GroupCommit
 from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.rejected_lines import fuse_warnings
 from penstock.ingest.routes import Gateway
@@ -76,8 +77,10 @@ class Service:
             settings=self.settings,
             authorizer=self.authorizer,
             lake=self.lake,
-            inflight=InflightBytes(
-                limits.inflight_bytes_max, limits.tenant_inflight_bytes_max, self.metrics
+            inflight=Holdings(
+                "bytes are not on disk yet",
+                limits.inflight_bytes_max,
+                limits.tenant_inflight_bytes_max,
             ),
             metrics=self.metrics,
             clock=self.clock,
@@ -87,7 +90,10 @@ class Service:
             distant_files=not self.lake.store.local, log_format=self.settings.log_format
         )
         lake_limits = self.settings.room(LakeSettings)
-        self.answers = UnreadAnswers(lake_limits.queries_max * lake_limits.query_answer_bytes_max)
+        self.answers = Holdings(
+            "bytes of answers were not fetched yet",
+            lake_limits.queries_max * lake_limits.query_answer_bytes_max,
+        )
         self.queries = RequestSlots(
             "queries",
             running_max=lake_limits.queries_max,
@@ -225,6 +231,7 @@ class Service:
             yield f"the writer has made no progress for {age_s:.0f} s"
 
     def exposition(self, tenant: str | None) -> bytes:
+        self.metrics.set("inflight_bytes", self.gateway.inflight.total)
         self.metrics.set("queries_running", self.queries.under_way)
         self.metrics.set("channel_waiters", self.watcher.waiting)
         return self.metrics.exposition(tenant)
@@ -246,6 +253,8 @@ class Service:
 
     def _refresh_warnings(self) -> None:
         self._known_warnings = fuse_warnings(self.lake.database)
+        if self.role == "console":  # it opens the log for a query that needs it, if ever
+            return
         if damage := self.lake.log.damage():
             size = sum(part.bytes for part in damage)
             self._known_warnings.append(

@@ -32,7 +32,7 @@ from penstock.ingest.otlp.conversion import TOO_DEEP, Converted, TelemetryBatch
 from penstock.ingest.otlp.log_batch import SessionNotes
 from penstock.ingest.routes import ARRAY_BYTES_MAX, Gateway, held_parts, make_durable, sender_of
 from penstock.ingest.settings import IngestSettings
-from penstock.ingest.work_turns import BodyTurns
+from penstock.ingest.work_turns import GiveTurn
 
 
 class FormUnknown(
@@ -189,12 +189,12 @@ async def _take_in(
         sent = await read_parts(request, limits.body_bytes_max, hold)
         encoding = content_encoding(request)
         with gateway.request_priority.of_request():
-            async with gateway.turns.of(grant.tenant) as turns:
+            async with gateway.turns.of(grant.tenant) as give_turn:
                 parts = []
                 decoded = decompress(sent, encoding, limits.body_decoded_bytes_max)
                 for part in held_parts(decoded, sum(map(len, sent)), hold):
                     parts.append(part)
-                    await turns.give()
+                    await give_turn()
                 body = b"".join(parts)
                 del sent, parts, decoded
                 if form == JSON:
@@ -202,7 +202,7 @@ async def _take_in(
                 now_us = gateway.clock.now_us()
                 outcome = _Outcome()
                 acceptor = gateway.acceptor_for(grant)
-                lines = _Lines(acceptor, turns, now_us, outcome)
+                lines = _Lines(acceptor, give_turn, now_us, outcome)
                 made_max = max(len(body), limits.body_decoded_bytes_max)
                 for each in _converted(
                     body, signal, form, TelemetryBatch(now_us, grant.tenant, _NOTES)
@@ -210,7 +210,7 @@ async def _take_in(
                     await lines.add(each)
                     if lines.made_bytes > made_max:
                         raise BodyTooLarge(limit_bytes=made_max, measure="as events")
-                    await turns.give()
+                    await give_turn()
                 await lines.flush()
             del body, lines
             await make_durable(outcome.acceptance, gateway, grant)
@@ -248,10 +248,10 @@ def _converted(
 
 class _Lines:
     def __init__(
-        self, acceptor: Acceptor, turns: BodyTurns, received_us: int, outcome: _Outcome
+        self, acceptor: Acceptor, give_turn: GiveTurn, received_us: int, outcome: _Outcome
     ) -> None:
         self._acceptor = acceptor
-        self._turns = turns
+        self._give_turn = give_turn
         self._received_us = received_us
         self._outcome = outcome
         self._lines: list[bytes] = []
@@ -294,7 +294,7 @@ class _Lines:
                     self._outcome.converted -= 1
                     self._outcome.refuse(place, rejection.reason)
             self._outcome.acceptance.add(piece)
-            await self._turns.give()
+            await self._give_turn()
         self._lines, self._waiting_bytes = [], 0
 
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from penstock.core.endpoint import Answer
 from penstock.core.errors import LibraryMissing
+from penstock.core.fairness import crowded
 from penstock.core.files import make_directory
-from penstock.core.overload import crowded
 from penstock.events.event import session_key
 from penstock.lake.catalog import READER_LEASE_SECONDS, Pin, pinned
 from penstock.lake.lake_parts import LakeParts

@@ -21,12 +21,12 @@ from penstock.backends.http.errors import ClientGone
 from penstock.backends.http.openapi import KEY_NEEDED, operation_taking, refusals
 from penstock.backends.http.request_limits import (
     RequestSlots,
-    UnreadAnswers,
     bounded_answer,
     cut_off_when_cancelled,
     read_document,
 )
 from penstock.core.endpoint import Caller
+from penstock.core.fairness import Holdings
 from penstock.core.metrics import Metrics
 from penstock.lake.client import ARROW_STREAM, note_query
 from penstock.lake.lake import Lake
@@ -88,7 +88,7 @@ async def post_query(
     lake: Lake,
     reading_caller: Caller,
     queries: RequestSlots,
-    answers: UnreadAnswers,
+    answers: Holdings,
     metrics: Metrics,
 ) -> Response[QueryAnswer]:
     document = await read_document(request, QueryRequest)

@@ -19,7 +19,8 @@ import structlog
 from penstock.backends.database.engine import Database, portions
 from penstock.backends.http.client import ServiceClient, Tell
 from penstock.backends.http.errors import ServerUnreachable
-from penstock.core.errors import PenstockError, TooManyRequests
+from penstock.core.errors import PenstockError
+from penstock.core.fairness import Holdings
 from penstock.registry.channels.change import (
     ChangeAnswer,
     ChannelNews,
@@ -64,7 +65,7 @@ class ChannelWatcher:
     ) -> None:
         self._database = database
         self._poll_s = poll_s
-        self._waiters_max = waiters_max
+        self._places = Holdings("requests wait for changes of channels", waiters_max)
         self._waiters: set[_Waiter] = set()
         self._changed = threading.Condition()
         self._closed = False
@@ -127,16 +128,10 @@ class ChannelWatcher:
         self, key: ChannelKey, after: int, tell: Callable[[WatchOutcome], None]
     ) -> Iterator[None]:
         """Register a waiter for the block. Another thread calls `tell` at most once. Raises
-        TooManyRequests."""
+        TooManyRequests, Backlogged."""
         waiter = _Waiter(key, after, tell)
         with self._changed:
-            own = sum(each.key[0] == key[0] for each in self._waiters)
-            if own >= max(1, self._waiters_max // 2):
-                why = f"{own} of your requests already wait for changes of channels"
-                raise TooManyRequests(why=why)
-            if self.waiting >= self._waiters_max:
-                why = f"{self.waiting} requests already wait for changes of channels"
-                raise TooManyRequests(why=why)
+            self._places.take(key[0])
             self._waiters.add(waiter)
             self._changed.notify()
         try:
@@ -146,8 +141,9 @@ class ChannelWatcher:
 
     def _forget(self, waiter: _Waiter) -> bool:
         with self._changed:
-            known = waiter in self._waiters
-            self._waiters.discard(waiter)
+            if known := waiter in self._waiters:
+                self._waiters.discard(waiter)
+                self._places.give_back(waiter.key[0])
             return known
 
     def _run(self) -> None:
