@@ -1,4 +1,4 @@
-"""The start of Arrow in processes of Penstock's own: without pandas, with which memory.
+"""The start of Arrow in processes of Penstock's own: without pandas, and with which memory.
 
 Arrow loads pandas at the first value that it converts, to ask whether it is a data frame. That
 takes longer than many a command, and 30 MB. Where pandas cannot be found, Arrow asks no more.
@@ -23,6 +23,28 @@ def start_without_pandas() -> None:
 def take_memory_from_system() -> None:
     """Use the system's allocator, as Arrow's own keeps memory. Call it before Arrow is loaded."""
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
+_KEPT_BYTES_MAX = 128 * 1024 * 1024
+#: The C library accepts no more.
+_FROM_HEAP_BYTES_MAX = 32 * 1024 * 1024
+_HEAPS_MAX = 1
+
+
+def keep_freed_memory() -> None:
+    """Reuse freed memory for the next request or flush, until Arrow's pool gives it back. Call it
+    before there are threads: each would get a heap of its own, which gives nothing back."""
+    import ctypes
+
+    take_memory_from_system()
+    try:
+        set_option = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return
+    set_option(_ARENA_MAX, _HEAPS_MAX)
+    set_option(_TRIM_THRESHOLD, _KEPT_BYTES_MAX)
+    set_option(_MMAP_THRESHOLD, _FROM_HEAP_BYTES_MAX)
 
 
 class _ArrowFinder(MetaPathFinder):

@@ -17,7 +17,7 @@ from penstock.backends.terminal.output import (
     show_error_document,
     show_text,
 )
-from penstock.core.arrow_start import start_without_pandas
+from penstock.core.arrow_start import keep_freed_memory, start_without_pandas
 from penstock.core.errors import InvalidInput, PenstockError, StoreNeeded, one_line
 from penstock.core.room import Room, rooms
 
@@ -139,6 +139,8 @@ def main() -> None:
     Ctrl-C becomes an exit status without a message."""
     guard_terminal()
     start_without_pandas()
+    if sys.argv[1:2] == ["serve"]:  # before the first thread
+        keep_freed_memory()
     with listening_to_ctrl_c() as interruption:
         try:
             status = _run()

@@ -109,7 +109,7 @@ def test_every_429_and_503_says_when_to_come_back(error: PenstockError, retry_af
 # What a request costs
 
 
-@pytest.mark.filterwarnings("ignore:.*Inferred dependency:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::litestar.exceptions.LitestarDeprecationWarning")
 def test_what_anybody_may_read_is_made_once(settings: Settings) -> None:
     """Or whoever has no key would keep the loop busy: with the API's page for a third of a second
     each time."""

@@ -7,7 +7,6 @@ import typer
 
 from penstock.backends.terminal import options
 from penstock.backends.terminal.output import show_rows
-from penstock.core.arrow_start import take_memory_from_system
 from penstock.core.settings import load_settings, resolve
 from penstock.doors.settings import ServerRole
 from penstock.lake.commands import command
@@ -41,7 +40,6 @@ def serve(
 
     Example: penstock serve --data penstock-data
     """
-    take_memory_from_system()  # for the requests between two flushes
     from penstock.doors.server.http_server import run_server
 
     flags = {"host": host, "port": port}

@@ -1,6 +1,5 @@
 """The server process: socket, HTTPS, memory and signals around the application."""
 
-import ctypes
 import gc
 import ipaddress
 import os
@@ -107,16 +106,9 @@ _KEY_FILE = "first-admin-key"
 _SWITCH_SECONDS = 0.0002
 #: Thresholds of the garbage collector's generations.
 _COLLECTIONS = (20_000, 20, 100)
-_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
-_KEPT_BYTES_MAX = 128 * 1024 * 1024
-#: The C library accepts no more.
-_FROM_HEAP_BYTES_MAX = 32 * 1024 * 1024
-#: Heaps that threads share. Each keeps its own freed memory.
-_HEAPS_MAX = 2
 
 
 def run_server(settings: Settings, role: ServerRole, *, json: bool) -> None:
-    _keep_memory()
     configure_logs(settings.log_format)
     log_everything()
     try:
@@ -165,17 +157,6 @@ def _serve(settings: Settings, role: ServerRole, *, json: bool) -> None:
         os._exit(0)
     if not came_up:
         raise typer.Exit(1)
-
-
-def _keep_memory() -> None:
-    """Reuse freed memory for the next request or flush instead of returning it to the system."""
-    try:
-        set_option = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):
-        return
-    set_option(_ARENA_MAX, _HEAPS_MAX)
-    set_option(_TRIM_THRESHOLD, _KEPT_BYTES_MAX)
-    set_option(_MMAP_THRESHOLD, _FROM_HEAP_BYTES_MAX)
 
 
 def _is_loopback(host: str) -> bool:

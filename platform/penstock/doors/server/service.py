@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy.ma  # noqa: F401  # Arrow loads it at the first array: the first flush would wait
+import pyarrow as pa
 import structlog
 
 import penstock
@@ -49,6 +50,8 @@ _STUCK_SECONDS_MAX = 30.0
 
 _QUERIES_WAITING_MAX = 64
 _AUDIT_SECONDS = 60.0
+#: How long memory is kept for the next body or flush once it is free.
+_MEMORY_SECONDS = 10.0
 #: Each running call has a connection to the database.
 _CALLS_RUNNING_MAX = 4
 _CALLS_WAITING_MAX = 64
@@ -207,6 +210,7 @@ class Service:
                 _repeat(every_s, self._refresh_warnings, "warnings could not be read"),
                 _repeat(every_s, self.quotas.refresh, "quotas could not be read"),
                 _repeat(_AUDIT_SECONDS, self._note_tally, "the audit could not be written"),
+                _repeat(_MEMORY_SECONDS, _give_memory_back, "memory was not given back"),
             ]
             if self.role in ("all", "writer"):
                 every_s = self.settings.room(FleetSettings).replica_report_seconds
@@ -268,6 +272,11 @@ class Service:
         delivery = self.deliverer.warnings() if self.deliverer is not None else []
         unsigned = [] if self.lake.database.signs else [f"Evidence is {UNSIGNED}."]
         return [*upkeep, *delivery, *unsigned, *self._known_warnings]
+
+
+def _give_memory_back() -> None:
+    """Give back to the system what bodies and answers took, and nobody uses any more."""
+    pa.default_memory_pool().release_unused()
 
 
 async def _repeat(every_s: float, work: Callable[[], object], failure: str) -> None:
