@@ -99,12 +99,12 @@ class Reader(Protocol):
 
 
 def read_whole_session(
-    client: Reader, session: str, definition: str | None = None, events_max: float = inf
+    client: Reader, session: str, definition: str | None = None, bytes_max: float = inf
 ) -> SessionRecord:
-    """Read all pages of a session, until there are `events_max` events."""
+    """Read all pages of a session, until their payloads have `bytes_max`."""
     question = SessionRequest(session_id=session, definition=definition, limit=EVENTS_MAX)
     record = client.call(SHOW_SESSION, question)
-    while record.next and len(record.events) < events_max:
+    while record.next and sum(len(bytes(event.payload)) for event in record.events) < bytes_max:
         question = SessionRequest(session_id=session, cursor=record.next, limit=EVENTS_MAX)
         page = client.call(SHOW_SESSION, question)
         record.events += page.events
@@ -140,7 +140,8 @@ def event_rows(record_events: Mapping[str, Iterable[EventRecord]]) -> pa.Table:
 #: Events before the part show who wrote the text that its edits changed.
 _BEFORE_S = 3600
 _ROWS_MAX = 4_000
-_BYTES_MAX = 8 * 1024 * 1024
+#: Fates are computed in the service: this much takes it a second at most.
+_BYTES_MAX = 4 * 1024 * 1024
 _EVENTS = frozenset({"events"})
 #: Tables that the fates need.
 _TABLES = ("edits", "observations", "turns", "events")

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from msgspec import Meta, Raw
 
 from penstock.core.endpoint import Request
+from penstock.core.settings import MIB
 from penstock.doors.console.figures import url
 from penstock.doors.console.page import Content, Download, PageList, Redirect, Visitor
 from penstock.doors.console.templates import PageFrame, assets
@@ -34,7 +35,8 @@ from penstock_jobs.sessions.tokens import TokenTexts, token_calls
 PAGES = PageList("penstock_jobs.sessions:pages/", reads_rows=True)
 _LISTED = 50
 _PART_EVENTS = 150
-_FILE_EVENTS_MAX = 20_000
+#: Payloads in a file: it is made in the service. `penstock sessions export` has no such bound.
+_FILE_BYTES_MAX = 8 * MIB
 _BESIDE_EVENTS = 300
 #: A session without events for so long is no longer live.
 _LIVE_SECONDS = 1800
@@ -253,7 +255,7 @@ def _terms(record: SessionRecord) -> set[str]:
 
 @PAGES.page("/session-file/{session_id:path}", "Session")
 def _file(visitor: Visitor, asked: SessionRequest) -> Download:
-    record = read_whole_session(visitor, asked.session_id, events_max=_FILE_EVENTS_MAX)
+    record = read_whole_session(visitor, asked.session_id, bytes_max=_FILE_BYTES_MAX)
     fates: dict[str, EditFate] = {}
     for start in range(0, len(record.events), _PART_EVENTS):
         part = record.events[start : start + _PART_EVENTS]

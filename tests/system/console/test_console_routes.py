@@ -1,77 +1,23 @@
 """The console over HTTP, as no browser asks: headers, roles, forged forms, sessions that end."""
 
-import http.client
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from urllib.parse import urlencode
 
 import pytest
 
 from penstock.access import ROLES
 from penstock.access.keys import create_key, list_keys, revoke_key
-from penstock.core.settings import MIB, load_settings
+from penstock.core.settings import load_settings
 from penstock.doors.console.page import all_pages
 from penstock.doors.console.sign_in import form_proof
 from penstock.doors.console.templates import assets
 from penstock.lake.lake import open_or_make
-from penstock_jobs.simulator.demo.server import Server, running_server
+from penstock_jobs.simulator.demo.server import running_server
+from tests.support.console_visits import Visits
 from tests.support.waiting import eventually
 
 _SCRIPT_AND_STYLE_BYTES_MAX = 300_000
-
-
-@dataclass
-class Reply:
-    status: int
-    headers: http.client.HTTPMessage
-    body: str
-
-    def cookies(self) -> dict[str, str]:
-        lines = self.headers.get_all("set-cookie", [])
-        return dict(line.split(";")[0].split("=", 1) for line in lines)
-
-
-ANSWER_BYTES_MAX = 16 * MIB
-
-
-@dataclass
-class Visits:
-    """A service, and the keys of its tenant by role."""
-
-    server: Server
-    data: Path
-    keys: dict[str, str]
-
-    def ask(
-        self, method: str, path: str, cookie: str = "", form: object = None, **headers: str
-    ) -> Reply:
-        host = self.server.url.removeprefix("http://")
-        connection = http.client.HTTPConnection(host, timeout=60)
-        sent = {"Cookie": cookie} if cookie else {}
-        body = None
-        if form is not None:
-            body = urlencode(form)  # type: ignore[arg-type]
-            sent["Content-Type"] = "application/x-www-form-urlencoded"
-        connection.request(method, path, body, sent | headers)
-        answer = connection.getresponse()
-        reply = Reply(answer.status, answer.headers, answer.read().decode(errors="replace"))
-        connection.close()
-        return reply
-
-    def sign_in(self, key: str) -> Reply:
-        form_page = self.ask("GET", "/sign-in")
-        [(name, cookie)] = form_page.cookies().items()
-        fields = {"key": key, "form_proof": form_proof(cookie)}
-        return self.ask("POST", "/sign-in", f"{name}={cookie}", fields)
-
-    def session(self, role: str) -> str:
-        """The cookie of a browser that signed in."""
-        cookies = self.sign_in(self.keys[role]).cookies()
-        [name] = [name for name in cookies if "session" in name]
-        return f"{name}={cookies[name]}"
 
 
 @pytest.fixture(scope="module")
@@ -82,9 +28,6 @@ def visits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visits]:
             role: create_key(lake.database, role, "default")[1] for role in ROLES
         }
         keys["short-lived"] = create_key(lake.database, "read", "default", "short-lived")[1]
-    settings = {"query_memory_bytes_max": 256 * MIB, "query_answer_bytes_max": ANSWER_BYTES_MAX}
-    lines = "\n".join(f"{name} = {value}" for name, value in settings.items())
-    (data / "penstock.toml").write_text(lines)
     with running_server(data, "--role", "console") as server:
         yield Visits(server, data, keys)
 
@@ -189,35 +132,3 @@ def test_revoking_a_key_ends_its_sessions(visits: Visits) -> None:
         revoke_key(lake.database, key.id)
     # The service reads the keys again every few seconds.
     eventually(lambda: visits.ask("GET", "/", cookie).status == 303)
-
-
-# What a person's statement makes is made in the statement's own process
-
-
-def peak_bytes(pid: int) -> int:
-    """The most memory that the process ever had."""
-    [line] = re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    return 1024 * int(line)
-
-
-#: Small as Arrow, and huge as text or as values of Python.
-BOMBS = [
-    "select repeat([{'a': true}], 3000000) as a, map {'a': repeat([null], 3000000)} as b",
-    "select union_value(a := repeat([true], 5000000)) as a, repeat('x', 50000000) as b",
-    "select true as a, null as b from range(5000000)",
-]
-WAYS = ["/query?", "/query/rows?format=csv&", "/query/rows?format=parquet&"]
-WAYS += ["/query/rows?format=arrow&"]
-
-
-@pytest.mark.parametrize("sql", BOMBS)
-def test_no_answer_of_a_statement_costs_the_service_more_than_its_limit(
-    visits: Visits, sql: str
-) -> None:
-    cookie = visits.session("read")
-    visits.ask("GET", "/query?" + urlencode({"sql": "select 1"}), cookie)
-    before = peak_bytes(visits.server.process.pid)
-    for way in WAYS:
-        status = visits.ask("GET", way + urlencode({"sql": sql}), cookie).status
-        assert status in (200, 400, 422), way
-    assert peak_bytes(visits.server.process.pid) - before < 2 * ANSWER_BYTES_MAX

@@ -1,6 +1,6 @@
 -- What tells about the edits of a stretch of a session: edits, looks at files, commits, messages and
 -- ends of it and of the sessions of its chain, from some time before the stretch until the last
--- horizon behind it. Of a busy stretch the nearest to its beginning, by number and bytes.
+-- horizon behind it. Of a busy stretch the nearest to its beginning, by number, bytes and lines.
 -- Order:  ts, seq.
 -- `start_us` and `last_us` are the moments of its first and its last edit.
 -- `is_whole` is false where some that came later were left out.
@@ -16,8 +16,13 @@ with near as (
                                       + cast(getvariable('behind_us') as bigint))
 ),
 numbered as (
-    select *, row_number() over away as number, sum(strlen(payload)) over away as bytes
-    from near
+    select *, row_number() over away as number, sum(cost) over away as bytes
+    from (
+        -- A line costs as much as forty bytes: texts of short lines are work for the service.
+        select *, strlen(payload)
+                  + 20 * (strlen(payload) - strlen(replace(payload, '\n', ''))) as cost
+        from near
+    )
     window away as (
         partition by is_behind
         order by abs(epoch_us(ts) - cast(getvariable('start_us') as bigint)), seq
@@ -29,7 +34,7 @@ kept as (
               and bytes <= cast(getvariable('history_bytes_max') as bigint) as is_kept
     from numbered
 )
-select * exclude (is_kept, number, bytes, is_behind),
+select * exclude (is_kept, number, bytes, cost, is_behind),
        (select bool_and(is_kept) from kept where is_behind) as is_whole
 from kept
 where is_kept
