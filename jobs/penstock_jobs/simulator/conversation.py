@@ -140,6 +140,7 @@ class Conversation:
             if not goes_on or words is None:
                 return words
             self.model.hear(words)
+            self._heard = True
         return None
 
     def _asks_first(self, style: Style) -> bool:
