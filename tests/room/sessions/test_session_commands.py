@@ -69,7 +69,7 @@ def test_the_newest_stand_first_and_a_cursor_goes_on_behind(data: str) -> None:
         (["--project", "it's"], set()),
         (["--words", "HOW MANY OF AN ITEM"], {"sample-kept"}),
         (["--words", "100%_'"], set()),
-        (["--worth-min", "0.9", "--project", "shop/web"], {"sample-kept", "sample-moved"}),
+        (["--worth-min", "0.6", "--project", "shop/web"], {"sample-kept", "sample-moved"}),
         (["--worth-max", "0", "--outcome", "scored", "--project", "shop/web"], {"sample-reverted"}),
         (["--until", "2026-11-20T09:20:00Z", "--project", "shop/web"], {"sample-kept"}),
         (["--outcome", "scored", "--definition", "default", "--project", "shop/web"],
@@ -109,7 +109,7 @@ def test_a_session_reads_from_top_to_bottom(data: str) -> None:
     shown = ran("sessions", "show", "sample-reverted", "--data", data).stdout
     order = [
         "session sample-reverted",
-        "sample-reverted is worth -0.085 by default",
+        "sample-reverted is worth -0.960 by default",
         "user  turn 1",
         "agent  ckpt-0011",
         "→ edit_file",
@@ -119,6 +119,7 @@ def test_a_session_reads_from_top_to_bottom(data: str) -> None:
         "⇒ turn 1: ",
         "user  turn 2",
         "session ends: completed",
+        "⇒ request 1: ",
     ]
     places = [shown.find(text) for text in order]
     assert -1 not in places
@@ -206,7 +207,7 @@ def test_the_terms_add_up_to_what_the_session_is_worth(data: str) -> None:
     assert terms["tests_failing"]["counted"] is None
     assert terms["tests_failing"]["reason"] == "no_rows"
     counted = [term["counted"] for term in terms.values() if term["counted"] is not None]
-    assert sum(counted) == pytest.approx(explanation["value"]) == pytest.approx(-0.085, abs=0.001)
+    assert sum(counted) == pytest.approx(explanation["value"]) == pytest.approx(-0.96, abs=0.001)
     assert explanation["outcome"] == "scored"
 
 
