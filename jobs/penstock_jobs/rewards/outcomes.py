@@ -28,9 +28,9 @@ from penstock_jobs.rewards.definition import (
     together,
 )
 from penstock_jobs.rewards.measures.edits import edit_persistence
-from penstock_jobs.rewards.measures.turns import Turn, turn_facts
+from penstock_jobs.rewards.measures.turns import turn_facts
 from penstock_jobs.rewards.measures.work_left import WorkParameters, works
-from penstock_jobs.rewards.requests import asks
+from penstock_jobs.rewards.requests import Request, requests_of
 from penstock_jobs.rewards.rows import (
     REWARD_ROWS,
     RewardRows,
@@ -241,36 +241,39 @@ def _may_be_kept(
 class Tally(NamedTuple):
     """Counts of a session: columns of the view `outcomes`.
 
-    `asking_turns` end in a question and without an edit, as in `asked_instead`."""
+    Requests count in the session of their first message. In `asking_requests` the agent ended a
+    turn with a question and without an edit, as in `asked_instead`."""
 
     checkpoint: str | None
     outcome: OutcomeKind
     reason: str | None
-    turns: int = 0
-    edited_turns: int = 0
-    answered_turns: int = 0
-    asking_turns: int = 0
+    requests: int = 0
+    edited_requests: int = 0
+    answered_requests: int = 0
+    asking_requests: int = 0
     tool_calls: int = 0
     invalid_tool_calls: int = 0
 
 
 def tallies(bucket: Bucket, outcomes: Iterable[Outcome]) -> list[Tally]:
-    """Count turns and calls for each outcome. Turns in which nobody acted do not count."""
-    turns_of: defaultdict[str, list[Turn]] = defaultdict(list)
+    """Count requests and calls for each outcome."""
+    requests: defaultdict[str, list[Request]] = defaultdict(list)
+    for request in requests_of(bucket).all:
+        if request.text or request.acted:
+            requests[request.session_id].append(request)
+    calls: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for turn in turn_facts(bucket):
-        if turn["asked"] or turn["model_calls"] or turn["tool_calls"] or turn["edits"]:
-            turns_of[turn["session_id"]].append(turn)
+        calls[turn["session_id"]].append((turn["tool_calls"], turn["invalid_tool_calls"]))
     counted = []
     for outcome in outcomes:
-        turns = turns_of[outcome.session_id]
-        answered = [turn for turn in turns if turn["edits"] or turn["final_text"] is not None]
+        own, called = requests[outcome.session_id], calls[outcome.session_id]
         counts = (
-            len(turns),
-            sum(turn["edits"] > 0 for turn in turns),
-            len(answered),
-            sum(not turn["edits"] and asks(turn["final_text"]) for turn in answered),
-            sum(turn["tool_calls"] for turn in turns),
-            sum(turn["invalid_tool_calls"] for turn in turns),
+            len(own),
+            sum(request.edited for request in own),
+            sum(request.edited or request.answered for request in own),
+            sum(request.asked_back for request in own),
+            sum(count for count, _ in called),
+            sum(invalid for _, invalid in called),
         )
         counted.append(Tally(outcome.checkpoint, outcome.kind, outcome.reason, *counts))
     return counted

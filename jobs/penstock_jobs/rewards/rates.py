@@ -1,6 +1,6 @@
 """Rates of outcomes and behaviour by checkpoint, and an alarm when a rate moves.
 
-A rate of turns or calls is the mean of the sessions' own rates, since turns of a session are alike.
+A rate of requests or calls is the mean of the sessions' own rates, since those of one are alike.
 Two checkpoints are compared by Welch's test. A 0 and a 1 are added to each side for the variance
 (Agresti and Caffo), and Holm's method corrects the p-values: `alpha` bounds the chance of any false
 alarm.
@@ -58,9 +58,9 @@ RATES: Mapping[str, Callable[[Any], Share]] = {
     "negative_by_rule": _ended("negative_by_rule"),
     "censored": _ended("censored"),
     "excluded": _ended("excluded"),
-    "edited_sessions": lambda tally: Share(tally.edited_turns > 0, tally.turns > 0),
-    "edited_turns": lambda tally: Share(tally.edited_turns, tally.turns),
-    "clarifying_questions": lambda tally: Share(tally.asking_turns, tally.answered_turns),
+    "edited_sessions": lambda tally: Share(tally.edited_requests > 0, tally.requests > 0),
+    "edited_requests": lambda tally: Share(tally.edited_requests, tally.requests),
+    "clarifying_questions": lambda tally: Share(tally.asking_requests, tally.answered_requests),
     "invalid_tool_calls": lambda tally: Share(tally.invalid_tool_calls, tally.tool_calls),
 }
 

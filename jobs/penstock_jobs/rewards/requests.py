@@ -118,9 +118,20 @@ class Request:
         return any(turn.acted for turn in self.turns)
 
     @property
+    def edited(self) -> bool:
+        return any(turn.paths for turn in self.turns)
+
+    @property
+    def answered(self) -> bool:
+        return any(turn.agent_text for turn in self.turns)
+
+    @property
+    def asked_back(self) -> bool:
+        return any(not turn.paths and asks(turn.agent_text) for turn in self.turns)
+
+    @property
     def is_greeting(self) -> bool:
-        edited = any(turn.paths for turn in self.turns)
-        return not edited and 0 < count_words(self.text) < _GREETING_WORDS
+        return not self.edited and 0 < count_words(self.text) < _GREETING_WORDS
 
     @property
     def last_act(self) -> int:

@@ -26,17 +26,18 @@ from penstock_jobs.rewards.rows import Standing
 from tests.support.reward_events import answered, bucket_of, edited, said, tool
 
 BROKEN: dict[str, Any] = {"ok": False, "error_class": "invalid_arguments"}
+_NEXT = "Great, thanks. Next, let the exporter write CSV files."
 Random = np.random.Generator
 
 
 @pytest.mark.smoke
 def test_rates_by_hand(tmp_path: Path) -> None:
     events = [
-        # Two turns: an edit, then a question. Two of three calls are broken.
+        # Two requests: an edit, then a question. Two of three calls are broken.
         said(1, session="a"), *tool(2, "read", "a", **BROKEN), *tool(3, "read", "a", **BROKEN),
         *tool(4, "read", "a"), edited(5, "a.py", "", "x = 1\n", "a"),
-        said(6, session="a"), answered(7, "a", text="Which one?"),
-        # One turn, no edit.
+        said(6, _NEXT, session="a"), answered(7, "a", text="Which one?"),
+        # One request, no edit.
         said(1, session="b"), *tool(2, "read", "b"), answered(3, "b", text="It is there."),
         # Nobody answered.
         said(1, session="c"),
@@ -48,10 +49,10 @@ def test_rates_by_hand(tmp_path: Path) -> None:
     standings = {"a": Standing("scored", 1.0), "b": Standing("censored", reason="unobserved")}
     counted = tallies(bucket, outcomes(bucket, standings, {}))
     assert counted == [
-        Tally("c1", "scored", None, turns=2, edited_turns=1, answered_turns=2, asking_turns=1,
-              tool_calls=3, invalid_tool_calls=2),
-        Tally("c1", "censored", "unobserved", turns=1, answered_turns=1, tool_calls=1),
-        Tally(None, "excluded", "no_agent", turns=1),
+        Tally("c1", "scored", None, requests=2, edited_requests=1, answered_requests=2,
+              asking_requests=1, tool_calls=3, invalid_tool_calls=2),
+        Tally("c1", "censored", "unobserved", requests=1, answered_requests=1, tool_calls=1),
+        Tally(None, "excluded", "no_agent", requests=1),
     ]  # fmt: skip
     found = checkpoint_rates(counted)
     assert set(found) == {"c1", None}
@@ -62,7 +63,7 @@ def test_rates_by_hand(tmp_path: Path) -> None:
         "censored": (1, 2, 0.5),
         "excluded": (0, 2, 0.0),
         "edited_sessions": (1, 2, 0.5),
-        "edited_turns": (1, 3, 0.25),
+        "edited_requests": (1, 3, 0.25),
         "clarifying_questions": (1, 3, 0.25),
         "invalid_tool_calls": (2, 4, pytest.approx(1 / 3)),
     }
@@ -137,17 +138,19 @@ def _played(random: Random, count: int, *, breaks: float = 0.0, asks: float = 0.
     hacks_edits = hard & (random.random(count) < asks)
     found = []
     for at in range(count):
-        one = Tally("c", "censored" if censored[at] else "scored", None, turns=int(turns[at]),
-                    edited_turns=int(edits[at]), answered_turns=int(turns[at]),
-                    asking_turns=int(asked[at]), tool_calls=int(calls[at]),
+        one = Tally("c", "censored" if censored[at] else "scored", None, requests=int(turns[at]),
+                    edited_requests=int(edits[at]), answered_requests=int(turns[at]),
+                    asking_requests=int(asked[at]), tool_calls=int(calls[at]),
                     invalid_tool_calls=int(invalid[at]))  # fmt: skip
         if negative[at] or hacks_calls[at]:
             one = one._replace(outcome="negative_by_rule", reason="invalid_tool_calls")
         if hacks_calls[at]:
             broken = min(one.invalid_tool_calls + 1, one.tool_calls)
-            one = one._replace(edited_turns=max(one.edited_turns - 1, 0), invalid_tool_calls=broken)
+            one = one._replace(
+                edited_requests=max(one.edited_requests - 1, 0), invalid_tool_calls=broken
+            )
         if hacks_edits[at]:
-            one = one._replace(edited_turns=0, asking_turns=one.turns)
+            one = one._replace(edited_requests=0, asking_requests=one.requests)
         found.append(one)
     return found
 
@@ -212,12 +215,14 @@ def test_too_few_sessions_are_unknown_and_not_steady() -> None:
 
 
 def test_from_nothing_to_all_is_a_move() -> None:
-    never = checkpoint_rates([Tally("c", "scored", None, turns=1, answered_turns=1)] * 50)["c"]
-    always = checkpoint_rates([Tally("c", "censored", "unobserved", turns=1, edited_turns=1)] * 50)[
+    never = checkpoint_rates([Tally("c", "scored", None, requests=1, answered_requests=1)] * 50)[
         "c"
     ]
+    always = checkpoint_rates(
+        [Tally("c", "censored", "unobserved", requests=1, edited_requests=1)] * 50
+    )["c"]
     found = {one.rate: one for one in rate_changes(never, always)}
-    assert moved(list(found.values())) == {"censored", "edited_sessions", "edited_turns"}
+    assert moved(list(found.values())) == {"censored", "edited_sessions", "edited_requests"}
     assert found["clarifying_questions"].verdict == "unknown"
     assert found["excluded"].verdict == "steady"
     assert found["censored"].sentence().startswith("censored: moved, from 0.000 to 1.000 (by +")

@@ -1,6 +1,6 @@
 -- How sessions ended by one definition, and what happened in them.
 -- Grain:  session_id, the newest computation.
-select session_id, checkpoint, outcome, reason, turns, edited_turns, answered_turns, asking_turns,
+select session_id, checkpoint, outcome, reason, requests, edited_requests, answered_requests, asking_requests,
        tool_calls, invalid_tool_calls
 from outcomes
 where definition_version = $version

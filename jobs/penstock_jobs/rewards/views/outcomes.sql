@@ -11,15 +11,16 @@
 --   checkpoint                      if one checkpoint alone served it
 --   chain                           the session that the work began with
 --   first_ts, last_ts               its first and its latest event
---   turns                           turns in which the user asked or the agent acted
---   edited_turns, answered_turns    those with an edit; with an edit or an answer
---   asking_turns                    those that end in a question, without an edit
+--   requests                        those that began in it
+--   edited_requests                 those with an edit
+--   answered_requests               those with an edit or an answer
+--   asking_requests                 those in which the agent asked instead of editing
 --   tool_calls, invalid_tool_calls  calls, and those with invalid arguments
 --   due_at                          when it will be computed again at the latest
 --   definition, definition_version  name and digest
 --   computed_at, superseded_at      as in rewards
 select session_id, outcome, reason, value, checkpoint, chain, first_ts, last_ts,
-       turns, edited_turns, answered_turns, asking_turns, tool_calls, invalid_tool_calls,
+       requests, edited_requests, answered_requests, asking_requests, tool_calls, invalid_tool_calls,
        due_at, definition, definition_version, computed_at,
        lead(computed_at) over (
            partition by session_id, definition_version order by computed_at
