@@ -309,6 +309,17 @@ def test_a_query_whose_fork_server_is_killed_is_named_and_the_next_is_answered(
     service.wait_for(lambda: not Path(f"/proc/{child}").exists())
 
 
+def test_statements_stand_back_for_the_service(service: Service) -> None:
+    """Linux may weigh sessions against each other: in one of their own they would have half."""
+    with asking(service, ENDLESS):
+        service.wait_for(lambda: len(children(fork_server(service))) == 1)
+        [child] = children(fork_server(service))
+        service.wait_for(lambda: os.getpriority(os.PRIO_PROCESS, child) == 15)
+        assert os.getsid(child) == os.getsid(service.server.process.pid)
+        assert os.getpgid(child) != os.getpgid(service.server.process.pid), "Ctrl-C reaches it"
+    service.wait_for(lambda: not running(service))
+
+
 def test_a_process_has_no_files_but_its_own(service: Service) -> None:
     """Above all no socket of another tenant's statement."""
 

@@ -55,7 +55,9 @@ class GuardedProcess:
                 pass_fds=[theirs.fileno()],
                 env=dict(environment or {}),
                 cwd=directory,
-                start_new_session=True,  # Ctrl-C is for the caller
+                # Ctrl-C is for the caller. It gets no session of its own: Linux may weigh sessions
+                # against each other, and how nice a process is only within each.
+                process_group=0,
             )
 
     @property

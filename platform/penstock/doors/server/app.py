@@ -5,16 +5,18 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from importlib.resources import files
-from typing import Any
+from typing import Any, TypeVar
 
 import jinja2
 import msgspec
-from litestar import Litestar, MediaType, Request, Response, get
+from litestar import Litestar, MediaType, Request, Response, Router, get
 from litestar.di import Provide
+from litestar.enums import OpenAPIMediaType
 from litestar.exceptions import HTTPException, NotFoundException
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.plugins import JsonRenderPlugin
+from litestar.serialization import encode_json
 from litestar.types import ASGIApp
 
 import penstock
@@ -50,6 +52,7 @@ _PATH = re.compile(r"(?:(?:sqlite|file|local):|(?<![\w:/.])/)[^\s'\",;)]+")
 #: Deeper schemas are shown as `…`.
 _DEPTH_MAX = 4
 
+T = TypeVar("T")
 Document = Mapping[str, Any]
 
 
@@ -90,36 +93,39 @@ _NONCE = secrets.token_urlsafe(16)
 
 
 @cache
+def _api_schema(app: Litestar) -> dict[str, Any]:
+    return app.openapi_schema.to_schema()
+
+
+@cache
+def _api_document(app: Litestar) -> bytes:
+    return encode_json(_api_schema(app))
+
+
+@cache
 def _api_page(app: Litestar) -> str:
-    """Render the page once for all who ask: it takes a third of a second."""
     text = files("penstock.doors.server").joinpath("api_page.html.jinja").read_text("utf-8")
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"type_text": type_text, "fields_of": fields_of}
-    document: Document = app.openapi_schema.to_schema()
-    return environment.from_string(text).render(document=document, nonce=_NONCE)
+    return environment.from_string(text).render(document=_api_schema(app), nonce=_NONCE)
 
 
-class _ApiDocument(JsonRenderPlugin):
-    """The OpenAPI document, encoded once for all who ask."""
-
-    _encoded = b""
-
-    def render(self, request: Request[Any, Any, Any], openapi_schema: dict[str, Any]) -> bytes:
-        self._encoded = self._encoded or super().render(request, openapi_schema)
-        return self._encoded
+async def for_everybody(service: Service, make: Callable[[], T]) -> T:
+    """Make what needs no key. All who have none take turns as one tenant."""
+    return await service.calls.run(make, tenant="")
 
 
-@get("/docs", media_type=MediaType.HTML, include_in_schema=False, sync_to_thread=False)
-def get_docs(request: Request[Any, Any, Any]) -> Response[str]:
+@get("/docs", media_type=MediaType.HTML, include_in_schema=False)
+async def get_docs(request: Request[Any, Any, Any], service: Service) -> Response[str]:
+    page = await for_everybody(service, partial(_api_page, request.app))
     nonce = secrets.token_urlsafe(16)
-    page = _api_page(request.app).replace(_NONCE, nonce)
     headers = {
         "Content-Security-Policy": _POLICY.format(nonce=nonce),
         "Referrer-Policy": "no-referrer",
         "X-Content-Type-Options": "nosniff",
         "Cache-Control": "no-store",  # each answer has its own nonce
     }
-    return Response(page, media_type=MediaType.HTML, headers=headers)
+    return Response(page.replace(_NONCE, nonce), media_type=MediaType.HTML, headers=headers)
 
 
 @get("/healthz", media_type=MediaType.TEXT, summary="Alive", sync_to_thread=False)
@@ -162,9 +168,11 @@ async def get_metrics(
 ) -> Response[bytes]:
     authorization = request.headers.get("authorization")
     grant = await authorizer.authorize(authorization) if authorization else None
-    tenant = grant.tenant if grant else None
-    # It adds up all tenants. Whoever has no key takes turns as one more tenant.
-    text = await service.calls.run(partial(service.exposition, tenant), tenant=tenant or "")
+    if grant is None:
+        text = await for_everybody(service, partial(service.exposition, None))
+    else:
+        make = partial(service.exposition, grant.tenant)
+        text = await service.calls.run(make, tenant=grant.tenant)
     return Response(text, media_type="text/plain; version=0.0.4")
 
 
@@ -201,6 +209,11 @@ async def reading_caller(
 
 def make_app(service: Service) -> ASGIApp:
     """Make the application. It starts and stops the service as it starts and stops."""
+
+    async def document(request: Request[Any, Any, Any]) -> Response[bytes]:
+        content = await for_everybody(service, partial(_api_document, request.app))
+        return Response(content, media_type=OpenAPIMediaType.OPENAPI_JSON)
+
     app = Litestar(
         [*ROUTES, *console_routes()],
         lifespan=[lambda _app: service.running()],
@@ -220,8 +233,13 @@ def make_app(service: Service) -> ASGIApp:
         openapi_config=OpenAPIConfig(
             title="Penstock",
             version=penstock.__version__,
-            path="/openapi.json",
-            render_plugins=[_ApiDocument(path="/")],
+            render_plugins=[JsonRenderPlugin(path="/")],
+            openapi_router=Router(
+                "/openapi.json",
+                route_handlers=[],
+                include_in_schema=False,
+                before_request=document,  # what the plugin would make, anew for each
+            ),
             components=SECURITY_SCHEMES,
         ),
         request_max_body_size=None,  # each route that reads a body has its own limit
