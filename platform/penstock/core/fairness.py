@@ -18,7 +18,7 @@ crowded: ContextVar[bool] = ContextVar("crowded", default=False)
 
 
 class Holdings:
-    """What each tenant holds of something that all share: slots, places to wait, bytes.
+    """The part of each tenant in something that all share: slots, places to wait, bytes.
 
     Where others leave room, whoever holds nothing may take one thing, however large."""
 
@@ -78,7 +78,7 @@ class Holdings:
 
 
 class RecentUse:
-    """How much each tenant used in this second and in the one before, as of the last addition."""
+    """The use of each tenant in this second and in the one before, as of the last addition."""
 
     def __init__(self) -> None:
         self._second = 0
@@ -96,7 +96,7 @@ class RecentUse:
 
 
 class TenantQueue(Generic[T]):
-    """What waits. Whoever holds least is next, then whose last turn is longest ago."""
+    """Things that wait. Whoever holds least is next, then whose last turn is longest ago."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[T]] = {}

@@ -15,8 +15,8 @@ GiveTurn = Callable[[], Awaitable[None]]
 
 
 class WorkTurns:
-    """The turns of all bodies, of which one has it at a time. Next is whose tenant worked least in
-    the last two seconds, by the CPU time of the loop's thread."""
+    """The turns of all bodies: one works at a time. Next is whose tenant worked least in the last
+    two seconds, by the CPU time of the loop's thread."""
 
     def __init__(self) -> None:
         self._worked = RecentUse()
