@@ -278,6 +278,13 @@ def test_token_ids_go_with_the_text_that_was_masked() -> None:
 _DIGEST = "e04691eb5c3549de5f578a029d0841f99fb9b41a418645f013e7afc9b56632f2"
 
 
+def test_counts_of_tests_do_not_look_like_passwords() -> None:
+    """Most sessions have results of tests: stopping at each costs four times as much."""
+    screened = screen_of(built_in_rules())
+    assert not screened.marks(b'{"passed": 12, "passage": "x", "passes": 3}')
+    assert screened.marks(b'"pass": "x", "my_password": "x"')
+
+
 def test_a_call_with_the_digest_of_its_tokenizer_has_nothing_to_mask() -> None:
     screened = screen_of(built_in_rules())
     line = event({"text": "ok", "tokens": TOKENS | {"tokenizer": _DIGEST}}, "model_call", "s-quiet")
