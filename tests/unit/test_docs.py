@@ -69,7 +69,8 @@ def test_the_queries_of_the_docs_run(tmp_path: Path) -> None:
         re.findall(r"```sql\n(.*?)```", page(name), re.DOTALL)
         for name in ("docs/reference/sql.md", "docs/ask.md")
     )
-    assert len(reference) == len(view_names())
+    words = set(re.findall(r"\w+", " ".join(reference)))
+    assert view_names() <= words
     assert ask
     with hand_lake(tmp_path) as by_hand:
         for query in [*reference, *ask]:

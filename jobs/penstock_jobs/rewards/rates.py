@@ -1,9 +1,9 @@
 """Rates of outcomes and behaviour by checkpoint, and an alarm when a rate moves.
 
-A rate of requests or calls is the mean of the sessions' own rates, since the parts of one are alike.
-Two checkpoints are compared by Welch's test. A 0 and a 1 are added to each side for the variance
-(Agresti and Caffo), and Holm's method corrects the p-values: `alpha` bounds the chance of any false
-alarm.
+A rate of requests or calls is the mean of the sessions' own rates, since within a session they are
+alike. Two checkpoints are compared by Welch's test. A 0 and a 1 are added to each side for the
+variance (Agresti and Caffo), and Holm's method corrects the p-values: `alpha` bounds the chance of
+any false alarm.
 """
 
 from collections import defaultdict

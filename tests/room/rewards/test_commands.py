@@ -76,7 +76,7 @@ def test_show_as_json_has_a_row_for_each_value_and_state(data: str, tmp_path: Pa
     [
         (["nobody"], "No segment holds the session 'nobody'"),
         (["s", "--tenant", "other"], "of the tenant other"),
-        (["s", "--definition", "none.toml"], "No such file"),
+        (["s", "--definition", "none.toml"], "neither a file nor one of comparing, default"),
     ],
 )
 def test_show_says_what_is_wrong(data: str, arguments: list[str], why: str) -> None:

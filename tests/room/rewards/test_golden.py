@@ -284,7 +284,7 @@ TURNS: dict[str, tuple[str, list[Event], dict[str, Any]]] = {
             said(6, NEXT), answered(7, text="Done."), said(8, NEXT),
             answered(9, text="Done."), event(10, "test_result", passed=2, failed=6),
         ],
-        {"1": 3 / 4, "3": 2 / 8, "s": 1 / 2},
+        {"1": 3 / 4, "2": 2 / 8, "s": 1 / 2},
     ),
     # Two of five, as the list last stood; the last one was refused. One of one.
     "to-dos of two sessions": (

@@ -250,7 +250,7 @@ def test_a_definition_lies_beside_the_recipe_or_comes_with_penstock(tmp_path: Pa
     assert mine == RewardTarget(DEFINITION, "wait")
     sooner = read_target(RewardChoice("drop", "default", 30), tmp_path)
     assert (sooner.definition.name, sooner.recombined) == ("default", True)
-    with pytest.raises(InvalidInput, match="No such file"):
+    with pytest.raises(InvalidInput, match="neither a file nor one of"):
         read_target(RewardChoice("wait", "none.toml"), tmp_path)
     with pytest.raises(InvalidInput, match="two computes edit_persistence at 0, 5, 30"):
         at_horizon(DEFINITION, 86_400)

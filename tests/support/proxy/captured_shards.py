@@ -17,10 +17,17 @@ query = "all.sql"
 [tokens]
 source = "engine"
 [reward]
-definition = "default"
+definition = "thumbs.toml"
 pending = "drop"
 [exclude]
 consent = "train"
+"""
+#: Work without edits could still come for a while, by the default definition.
+_DEFINITION = """
+name = "thumbs"
+[[reward]]
+name = "explicit_feedback"
+weight = 1.0
 """
 
 
@@ -41,7 +48,9 @@ def _is_stored(status: dict[str, Any], events_count: int) -> bool:
 def shard_rows(data: Path, here: Path) -> list[dict[str, Any]]:
     (here / "all.sql").write_text("select session_id from sessions order by session_id")
     (here / "recipe.toml").write_text(_RECIPE)
-    assert penstock("rewards", "run", "--data", str(data)).returncode == 0
+    (here / "thumbs.toml").write_text(_DEFINITION)
+    ran = penstock("rewards", "run", "--definition", str(here / "thumbs.toml"), "--data", str(data))
+    assert ran.returncode == 0, ran.stderr
     built = penstock("shards", "build", str(here / "recipe.toml"), "--data", str(data))
     assert built.returncode == 0, built.stderr
     [part] = (data / "lake" / "shards").rglob("part-00000.parquet")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -16,12 +16,14 @@ import pyarrow as pa
 from penstock.core.clock import SECOND_US
 from penstock.core.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
-from penstock.ingest.file_import import FileImporter
 from penstock.lake.lake import Lake
 from penstock_jobs.rewards.bucket import Bucket, ChainMember, EditParameters
 from penstock_jobs.rewards.history.git_history import HistoryGaps, history_events
 from penstock_jobs.rewards.history.git_repository import Repository
 from penstock_jobs.rewards.rows import row_tuples
+
+if TYPE_CHECKING:
+    from penstock.ingest.file_import import FileImporter
 
 #: The source of the events.
 GIT = "git"
@@ -197,7 +199,9 @@ def take_commits(
     return taken.reports
 
 
-def _append(lake: Lake, importer: FileImporter | None, body: bytearray) -> FileImporter:
+def _append(lake: Lake, importer: "FileImporter | None", body: bytearray) -> "FileImporter":
+    from penstock.ingest.file_import import FileImporter
+
     importer = importer or FileImporter(lake, TENANT_DEFAULT)
     importer.take_body(bytes(body))
     body.clear()

@@ -208,7 +208,9 @@ class RequestSlots:
                 if not self._may_start(next_one):
                     break
                 self._places.give_back(next_one)
-                self._start(self._waiting.pop(next_one))
+                waited = self._waiting.pop(next_one)
+                if not waited.result.cancelled():
+                    self._start(waited)
         if wanted:
             work.result.set_exception(error) if error else work.result.set_result(result)
 
