@@ -404,7 +404,7 @@ def test_python_reads_the_lake_of_a_service(world: World, tmp_path: Path) -> Non
         ]
         told = [[list(batch["sample_id"]) for batch in reader] for reader in readers]
         assert told[0] == told[1] == told[2]
-        assert sum(map(len, told[0])) == 3
+        assert sum(map(len, told[0])) == 4
         for reader in readers:
             reader.close()
         with pytest.raises(ShardUnknown):
@@ -429,7 +429,7 @@ def test_an_export_from_afar_has_the_same_bytes(world: World, tmp_path: Path) ->
         done = place(*export("none", "trl-sfd"))
         assert (done.returncode, "did you mean trl-sft" in done.stderr) == (2, True)
         done = place(*export("empty", "prime-rl"))
-        assert (done.returncode, "no_logprobs 3" in done.stderr) == (1, True)
+        assert (done.returncode, "no_logprobs 4" in done.stderr) == (1, True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["afar", "here"]
 
 

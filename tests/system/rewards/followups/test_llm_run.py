@@ -38,7 +38,9 @@ def lake(server: Completions, each_database: None, tmp_path: Path) -> Iterator[H
     with hand_lake(tmp_path, **limits) as lake:
         for number in range(SESSIONS):
             name = f"s{number}"
-            lake.store([said(1, session=name), answered(2, name), said(3, f"asks {name}", name)])
+            lake.store(
+                [said(1, session=name), answered(2, name), said(3, f"corrects {name}", name)]
+            )
         yield lake
 
 
@@ -64,7 +66,7 @@ def states(report: RewardRunReport) -> dict[tuple[str, str | None], int]:
     return {
         (count.state, count.reason): number
         for count, number in report.rows.items()
-        if (count.name, count.target_kind) == ("dissatisfied_by_llm", "turn")
+        if (count.name, count.target_kind) == ("dissatisfied_by_llm", "request")
     }
 
 
@@ -107,7 +109,7 @@ def test_show_by_a_definition_that_names_it_asks_the_model(
     server: Completions, tmp_path: Path
 ) -> None:
     with hand_lake(tmp_path) as lake:
-        lake.store([said(1), answered(2), said(3, "asks why")])
+        lake.store([said(1), answered(2), said(3, "corrects why")])
     file = tmp_path / "mine.toml"
     file.write_text(definition().text)
     command = ["rewards", "show", "s", "--data", str(tmp_path), "--json", "--definition", str(file)]
@@ -123,7 +125,7 @@ def test_show_by_a_definition_that_names_it_asks_the_model(
             (row["name"], row["target_kind"]): row["value"]
             for row in json.loads(shown.stdout)["rewards"]
         }
-        assert values["dissatisfied_by_llm", "turn"] == -0.2
+        assert values["dissatisfied_by_llm", "request"] == -0.2
     assert len(server.requests) == 1
 
 
