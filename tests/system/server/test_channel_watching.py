@@ -79,7 +79,7 @@ def test_waiters_are_bounded_and_those_who_left_are_forgotten(registry: Registry
             )
         eventually(lambda: registry.waiting() == 60)
         refused = registry.get("/v1/channels/bounded?after=1&wait=30")
-        assert "60 of your requests already wait" in problem(refused, 429)["detail"]
+        assert "60 of its requests wait" in problem(refused, 429)["detail"]
         assert int(refused.headers["retry-after"]) >= 1
         assert registry.get("/v1/channels/bounded").status == 200
     finally:
