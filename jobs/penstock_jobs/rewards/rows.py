@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from typing import Any, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -81,6 +82,12 @@ def row_tuples(table: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
         return cells
 
     return zip(*(values(table[name]) for name in names), strict=True)
+
+
+def payload_fields(payload: str | None) -> dict[str, Any]:
+    """Decode a payload; empty where it is no object."""
+    fields = msgspec.json.decode(payload or "{}")
+    return fields if isinstance(fields, dict) else {}
 
 
 def encoded(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], pa.Array]:

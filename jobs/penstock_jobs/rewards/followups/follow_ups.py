@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Literal
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock_jobs.rewards.bucket import Bucket, ChainMember, TurnKey
 from penstock_jobs.rewards.followups.judge import Message, Tests
-from penstock_jobs.rewards.rows import row_tuples
+from penstock_jobs.rewards.rows import payload_fields, row_tuples
 
 #: Also messages that a program wrote, and commands that clear the agent's memory.
 _EVENT_TYPES = ("interrupt", "session_end", "test_result", "user_message", "x_context")
@@ -166,7 +165,7 @@ def session_turns(
         for place, kind, payload in events_of.get(session_id, ()):
             turn = own[_turn_at(starts, place)]
             if kind == "test_result":
-                result = _fields(payload)
+                result = payload_fields(payload)
                 turn.tests = _test_result(result) or turn.tests
                 turn.test_run = place[0], _passed(result)
             elif kind == "user_message":
@@ -176,7 +175,7 @@ def session_turns(
             elif kind == "interrupt":
                 turn.interrupted_at = place[0]
             elif kind == "session_end":
-                stopped = _fields(payload).get("reason") == "user_stop"
+                stopped = payload_fields(payload).get("reason") == "user_stop"
         for turn in own:
             turn.last_act = turn.last_act or turn.ts
         yield SessionTurns(session_id, own, stopped)
@@ -198,11 +197,6 @@ def _by_session(table: pa.Table, *columns: str) -> dict[str, list[tuple[Any, ...
     for session_id, *row in sorted(rows, key=itemgetter(0, 1)):
         by_session.setdefault(session_id, []).append(tuple(row))
     return by_session
-
-
-def _fields(payload: str | None) -> dict[str, Any]:
-    fields = msgspec.json.decode(payload or "{}")
-    return fields if isinstance(fields, dict) else {}
 
 
 def _test_result(result: Mapping[str, Any]) -> Tests | None:

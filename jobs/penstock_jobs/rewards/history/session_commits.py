@@ -182,7 +182,7 @@ def take_commits(
 
     Without a name only an embedded lake is asked: elsewhere events come from other machines, whose
     folders say nothing about this one. Raises InvalidInput."""
-    if named is None and not lake.settings.database_url.startswith("sqlite"):
+    if named is None and not lake.database.is_sqlite:
         return {}
     taken = SessionCommits(lambda sql: lake.query(sql).arrow(), now_us, horizons_s)
     commits = taken.of_project(*named) if named is not None else taken.of_this_machine()

@@ -6,19 +6,16 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any, NamedTuple
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.definition import Reward
 from penstock_jobs.rewards.measures.turns import TurnScore, mean
-from penstock_jobs.rewards.rows import RewardRows, TargetKind, row_tuples
+from penstock_jobs.rewards.rows import RewardRows, Target, payload_fields, row_tuples
 
 #: The name under which ratings of people count.
 RATING = "rating"
-
-Target = tuple[TargetKind, str]
 
 
 @dataclass(frozen=True)
@@ -79,11 +76,10 @@ def _reports(bucket: Bucket) -> Iterator[Report]:
     calls = set(row_tuples(bucket.model_calls, "session_id", "call_id"))
     found: list[tuple[int, Report]] = []
     for session, ts, payload in row_tuples(events, "session_id", "ts", "payload"):
-        said = msgspec.json.decode(payload or "{}")
-        if isinstance(said, dict):
-            target = _target(session, said.get("call_id"), said.get("turn"), calls)
-            name = str(said.get("name") or "reward")
-            found.append((ts, Report(session, target, name, said.get("value"))))
+        said = payload_fields(payload)
+        target = _target(session, said.get("call_id"), said.get("turn"), calls)
+        name = str(said.get("name") or "reward")
+        found.append((ts, Report(session, target, name, said.get("value"))))
     ratings = bucket.feedback.filter(pc.equal(bucket.feedback["kind"], "rating"))
     for session, ts, call, value in row_tuples(
         ratings, "session_id", "ts", "target", "value_number"
