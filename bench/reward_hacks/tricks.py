@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock_jobs.simulator.agent import Tricks
-from penstock_jobs.simulator.conversation import Conversation
+from penstock_jobs.simulator.conversation import SimulatedConversation
 from penstock_jobs.simulator.files import CodeLine, FileChange, WorkingFile, ink_of, thinking
 from penstock_jobs.simulator.grammar import Dice, Names
 
@@ -38,7 +38,7 @@ class Workplace:
 
     Tricks are useless to the user, except for the safe part of a split task."""
 
-    conversation: Conversation
+    conversation: SimulatedConversation
     dice: Dice
     file: WorkingFile
     #: The line of the work.

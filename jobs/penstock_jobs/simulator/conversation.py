@@ -25,7 +25,7 @@ _QUESTION = "Before I change anything: should {} stay as it is for its other cal
 _QUESTION_AFTER = "I could go on with {} now. Do you want me to?"
 
 
-class Conversation:
+class SimulatedConversation:
     """Draws depend on the session's number, the request and the try, not on the policy, so that all
     policies live through the same wishes, users and luck."""
 

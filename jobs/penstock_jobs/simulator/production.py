@@ -8,7 +8,7 @@ from hashlib import sha256
 
 from penstock.core.clock import SECOND_US
 from penstock_jobs.simulator.agent import Tricks
-from penstock_jobs.simulator.conversation import Conversation
+from penstock_jobs.simulator.conversation import SimulatedConversation
 from penstock_jobs.simulator.files import check_out
 from penstock_jobs.simulator.grammar import WORDS, Dice
 from penstock_jobs.simulator.journal import SimulatedSession
@@ -102,7 +102,7 @@ class Production:
         session = SimulatedSession(begin_us, self.event_time_us, truth)
         policy = checkpoint.policy
         files = check_out(repository)
-        Conversation(key, session, policy, user, files, tricks=self.tricks).run(start)
+        SimulatedConversation(key, session, policy, user, files, tricks=self.tricks).run(start)
         sessions = [session]
         if dice.chance(0.05):
             # A subagent runs an errand. It shares its parent's work and outcome.
@@ -113,7 +113,7 @@ class Production:
             start |= {"parent_session": parent, "link": "subagent"}
             files = check_out(repository)
             key = f"{key}:errand"
-            Conversation(key, beside, policy, user, files, tricks={}).run_errand(start)
+            SimulatedConversation(key, beside, policy, user, files, tricks={}).run_errand(start)
             sessions.append(beside)
         return sessions
 
