@@ -85,7 +85,7 @@ def test_a_service_says_that_no_key_signs_the_evidence(
     made = Service(settings)
     asyncio.run(start_and_stop(made))
     assert "PENSTOCK_SIGNING_KEY_FILE" in str(made.warnings())
-    assert "PENSTOCK_SIGNING_KEY_FILE" in capsys.readouterr().out
+    assert "PENSTOCK_SIGNING_KEY_FILE" in "".join(capsys.readouterr())
     named = {"PENSTOCK_SIGNING_KEY_FILE": str(tmp_path / "missing.key")}
     with pytest.raises(SigningKeyUnfit, match="no such file"):
         asyncio.run(start_and_stop(Service(load_settings(tmp_path, environment=named))))

@@ -49,7 +49,9 @@ def _labels(service: ConsoleService) -> dict[str, int]:
 def _press(page: Page, key: str) -> str:
     with page.expect_navigation():
         page.keyboard.press(key)
-    return page.get_by_role("status").inner_text()
+    told = page.get_by_role("status")
+    assert told.count() == 1, page.locator("main").inner_text()
+    return told.inner_text()
 
 
 def test_keys_label_and_undo(service: ConsoleService, sign_in: SignIn) -> None:

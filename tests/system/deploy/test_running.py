@@ -1,6 +1,7 @@
 """The compose file's processes, run as it says: its commands and its environment, with the names
 of its servers replaced by the addresses of real ones."""
 
+import base64
 import json
 import os
 import signal
@@ -12,6 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from penstock.backends.http.client import ServiceClient
 from penstock.backends.http.errors import ServerUnreachable
@@ -71,8 +74,10 @@ def _stop(*running: Running) -> None:
 
 
 @contextmanager
-def _stack(broker: Broker, postgres: PostgresServer, s3: S3Server) -> Iterator[Mapping[str, Part]]:
-    """The parts, with addresses that exist."""
+def _stack(
+    broker: Broker, postgres: PostgresServer, s3: S3Server, keys: Path
+) -> Iterator[Mapping[str, Part]]:
+    """The parts, with addresses and keys that exist."""
     with postgres.database(migrated=False) as url:
         given = {
             "POSTGRES_PASSWORD": postgres.password,
@@ -84,15 +89,31 @@ def _stack(broker: Broker, postgres: PostgresServer, s3: S3Server) -> Iterator[M
             "@postgres:5432/penstock": f"@{url.partition('@')[2]}",
             f"s3://{BUCKET}/penstock?": f"s3://{BUCKET}/{s3.new_prefix()}?",
             "http://objects:7070": s3.url,
+            "/run/secrets/": f"{keys}/",
         }
         parts = compose_parts(given)
         for name, part in parts.items():
             environment = dict(part.environment)
             for before, after in places.items():
-                [variable] = [one for one, value in environment.items() if before in value]
-                environment[variable] = environment[variable].replace(before, after)
+                found = [one for one, value in environment.items() if before in value]
+                assert found, before
+                environment |= {one: environment[one].replace(before, after) for one in found}
             parts[name] = replace(part, environment=environment)
         yield parts
+
+
+def _keys(directory: Path) -> Path:
+    """The two keys of the lake, made as deploy/env.example says."""
+    directory.mkdir(mode=0o700)
+    (directory / "secret.key").write_bytes(base64.b64encode(os.urandom(32)))
+    (directory / "signing.key").write_bytes(
+        Ed25519PrivateKey.generate().private_bytes(
+            Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+        )
+    )
+    for file in directory.iterdir():
+        file.chmod(0o600)
+    return directory
 
 
 def _environment(part: Part, data: Path) -> dict[str, str]:
@@ -128,7 +149,7 @@ def _start(part: Part, directory: Path) -> Running:
 def test_events_go_in_at_a_gateway_and_come_out_at_the_console(
     broker: Broker, postgres: PostgresServer, s3: S3Server, tmp_path: Path
 ) -> None:
-    with _stack(broker, postgres, s3) as parts, ExitStack() as ending:
+    with _stack(broker, postgres, s3, _keys(tmp_path / "keys")) as parts, ExitStack() as ending:
         upgraded = _run(parts["upgrade"], tmp_path / "upgrade", *parts["upgrade"].command)
         assert upgraded.returncode == 0, upgraded.stderr
         running = []
