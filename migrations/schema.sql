@@ -441,6 +441,7 @@ CREATE TABLE rejected (
 	file VARCHAR(255) NOT NULL,
 	start BIGINT NOT NULL,
 	length INTEGER NOT NULL,
+	sha256 VARCHAR(64) NOT NULL,
 	CONSTRAINT pk_rejected PRIMARY KEY (id)
 );
 CREATE TABLE rejection_fuse (

@@ -23,12 +23,7 @@ from penstock.shards.manifest import Manifest
 from penstock.shards.schema import SORTED_BY
 from penstock.shards.validation import ShardValidator
 from penstock.shards.writer import PartLimits
-from penstock_jobs.shards.export import (
-    EXPORT_NAME,
-    ExportEmpty,
-    ExportReport,
-    export_shard,
-)
+from penstock_jobs.shards.export import EXPORT_NAME, ExportEmpty, ExportReport, export_shard
 from tests.support.shards.making import make_routes, make_row, make_shard, stored_in, table_of
 
 Row = dict[str, Any]

@@ -7,12 +7,7 @@ from typing import Any
 from penstock.registry.checkpoints.attempts import Attempt, RecordedAttempt
 from penstock.registry.checkpoints.checkpoint import Checkpoint, State
 from penstock.registry.gate.decision import decide
-from penstock.registry.gate.evidence import (
-    Evidence,
-    LiveLook,
-    SideEvidence,
-    SuiteEvidence,
-)
+from penstock.registry.gate.evidence import Evidence, LiveLook, SideEvidence, SuiteEvidence
 from penstock.registry.gate.policy import parse
 from penstock.registry.gate.verdict import Verdict
 

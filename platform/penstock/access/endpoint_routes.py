@@ -14,20 +14,11 @@ from litestar.handlers import HTTPRouteHandler
 
 from penstock.access.keys import Authorizer, Grant
 from penstock.access.quotas import Quotas
-from penstock.backends.http.openapi import (
-    KEY_NEEDED,
-    operation_taking,
-    refusals,
-)
-from penstock.backends.http.request_limits import (
-    RequestSlots,
-    bounded_answer,
-    read_document,
-)
+from penstock.backends.http.openapi import KEY_NEEDED, operation_taking, refusals
+from penstock.backends.http.request_limits import RequestBounds, bounded_answer, read_document
 from penstock.backends.terminal.output import encode
 from penstock.core.endpoint import Caller, Endpoint, Request, is_list
 from penstock.core.errors import InvalidInput
-from penstock.core.fairness import Holdings
 from penstock.lake.client import perform
 from penstock.lake.lake import Lake
 
@@ -46,12 +37,7 @@ class EndpointRoutes:
     authorizer: Authorizer
     quotas: Quotas
     lake: Lake
-    #: Slots for work; work that reads rows uses those of queries.
-    calls: RequestSlots
-    queries: RequestSlots
-    #: Bytes of answers that are not fetched yet, and of bodies.
-    answers: Holdings
-    inflight: Holdings
+    bounds: RequestBounds
 
     async def answer(
         self, endpoint: Endpoint[Any, Any], request: HttpRequest[Any, Any, Any]
@@ -59,17 +45,16 @@ class EndpointRoutes:
         roles: Any = endpoint.roles
         authorization = request.headers.get("authorization")
         grant = await self.authorizer.authorize(authorization, *roles)
-        with self.inflight.holding(grant.tenant) as hold:
+        with self.bounds.bodies.holding(grant.tenant) as hold:
             asked = await _request(endpoint, request, hold)
-        slots = self.calls
         if endpoint.reads_rows:
             self.quotas.require(grant.tenant, "queries_per_hour")
             self.quotas.count(grant.tenant, "queries_per_hour")
-            slots = self.queries
+        slots = self.bounds.slots(reads_rows=endpoint.reads_rows)
         work = partial(_encoded_answer, endpoint, self.lake, caller_of(grant), asked)
         answer = await slots.run(work, tenant=grant.tenant)
         media_type = _BYTES if endpoint.answer is bytes else MediaType.JSON
-        return bounded_answer(self.answers, grant.tenant, answer, media_type)
+        return bounded_answer(self.bounds.answers, grant.tenant, answer, media_type)
 
 
 def caller_of(grant: Grant) -> Caller:

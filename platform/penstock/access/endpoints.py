@@ -278,10 +278,7 @@ def _verify(lake: Lake, caller: Caller, request: VerifyRequest) -> ChainsAnswer:
     checked = check_audit(lake.database, tenant, kept)
     signed = lake.database.signs
     return ChainsAnswer(
-        [
-            ChainAnswer(each.tenant, **vars(each.head), flaw=each.flaw, signed=signed)
-            for each in checked
-        ]
+        [ChainAnswer(name, **vars(head), flaw=flaw, signed=signed) for name, head, flaw in checked]
     )
 
 

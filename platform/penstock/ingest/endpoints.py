@@ -79,7 +79,8 @@ class LedgerAnswer(Page):
 
 
 class RejectedLineAnswer(msgspec.Struct, kw_only=True):
-    """`raw` is the line as text; `lines` counts the lines of its kind that it represents."""
+    """`raw` is the line as text, `damaged` whether it is no longer what was stored; `lines` counts
+    the lines of its kind that it represents."""
 
     tenant: str
     source: str
@@ -88,6 +89,7 @@ class RejectedLineAnswer(msgspec.Struct, kw_only=True):
     reason: str
     raw: str
     truncated: bool
+    damaged: bool
     acknowledged: bool
     id: int
     replayed_at: str | None

@@ -150,8 +150,7 @@ class FileImporter(EventImporter):
     def finish(self) -> ImportSummary:
         """Store the events of the log, or wait for a running server that does."""
         summary, metrics = self.summary, self._metrics
-        self._lake.tally.flush(self._lake.database)
-        self._lake.redaction_tally.flush(self._lake.database)
+        self._lake.flush_tallies()
         summary.by_server = not self._writer.drain()
         if summary.by_server:
             patience_s = (

@@ -51,7 +51,7 @@ from penstock.ingest.rejection_rules import (
 from penstock.ingest.settings import IngestSettings
 from penstock.ingest.work_turns import RequestPriority
 from penstock.lake import commits
-from penstock.lake.catalog import announce_files, withdraw_intents
+from penstock.lake.catalog import announce_files, read_next_offsets, withdraw_intents
 from penstock.lake.commits import CoveredSegment, LogShape, PartitionAdvance, PartitionClaim
 from penstock.lake.duplicates import KnownEvents, NewEvents
 from penstock.lake.errors import FencedOff
@@ -73,6 +73,17 @@ class LogTruncated(PenstockError):
     """Partition {partition} of the event log ends at {end}, but the lake covers it up to {covered}:
     the log was truncated or replaced by an older one. Restore it, or move the log directory away to
     start a new log."""
+
+
+def refuse_truncated_log(lake: Lake) -> None:
+    """Raise LogTruncated where new events would take the places of others that the lake covers, and
+    be acknowledged but never stored."""
+    with lake.database.read() as connection:
+        partitions = read_next_offsets(connection)
+    for number, covered in partitions.items():
+        most = max(covered.next_offset, *covered.ahead.values(), 0)
+        if covered.log_id == lake.log.id and (end := lake.log.bounds(number).end) < most:
+            raise LogTruncated(partition=number, end=end, covered=most)
 
 
 class LogExpired(PenstockError):
@@ -139,7 +150,7 @@ class PartitionWriter:
         self._moved_s = 0.0
 
     def _count_redactions(self, tenant: str, matches: Mapping[SourceRule, int]) -> None:
-        """Count redactions in lines that no gateway timely on: a gateway counts its own."""
+        """Count redactions in lines that no gateway counted: a gateway counts its own."""
         if matches:
             now_us = self._parts.clock.now_us()
             self._parts.lake.redaction_tally.count(tenant, now_us, matches)
@@ -225,9 +236,7 @@ class PartitionWriter:
         if claim is None:
             self._try_again_s = now_s + _CLAIM_RETRY_SECONDS
             return None
-        covered = max(claim.next_offset, *claim.ahead.values(), 0)
-        if bounds.end < covered:
-            raise LogTruncated(partition=number, end=bounds.end, covered=covered)
+        refuse_truncated_log(parts.lake)
         self._known.forget()  # another writer may have committed meanwhile
         self._known.cover(number, self._log.partitions)
         log.trim(number, claim.next_offset)  # the last owner may not have done it

@@ -1,5 +1,6 @@
 """Rejected lines: storing them in files of the store, reading them, and replaying them."""
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -7,6 +8,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
+import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
@@ -47,9 +49,11 @@ class RejectedEntry(RejectedRow):
     replayed_at: int | None
     #: The number of lines that the row represents.
     lines: int
+    #: Whether `raw` is no longer what was stored.
+    damaged: bool
 
 
-_COLUMNS = [column.name for column in fields(RejectedEntry) if column.name != "raw"]
+_COLUMNS = [name.name for name in fields(RejectedEntry) if name.name not in ("raw", "damaged")]
 
 
 @dataclass(frozen=True)
@@ -104,8 +108,8 @@ def enter_rejected(connection: Connection, name: str, plan: RejectionPlan) -> No
     rows: list[dict[str, object]] = []
     start = 0
     for lines in plan.stored:
-        length = len(lines.content)
-        place = {"file": name, "start": start, "length": length}
+        length, sha256 = len(lines.content), hashlib.sha256(lines.content).hexdigest()
+        place = {"file": name, "start": start, "length": length, "sha256": sha256}
         row = asdict(lines.first) | place | {"lines": lines.lines}
         del row["raw"]
         rows.append(row | lines.kind._asdict())
@@ -229,40 +233,51 @@ def _of(tenant: str | None) -> sa.Select[Any]:
 def _read(lake: Lake, query: sa.Select[tuple[object, ...]]) -> list[RejectedEntry]:
     with lake.database.read() as connection:
         rows = connection.execute(query).mappings().all()
-    contents = dict(contents_of(lake.store, rows))
-    return [
-        RejectedEntry(**{name: row[name] for name in _COLUMNS}, raw=contents[row["id"]])
-        for row in rows
-    ]
+    entries, contents = [], dict(contents_of(lake.store, rows))
+    for row in rows:
+        raw = contents[row["id"]]
+        facts = {name: row[name] for name in _COLUMNS}
+        entries.append(RejectedEntry(**facts, raw=raw, damaged=_is_damaged(row, raw)))
+    return entries
+
+
+def _is_damaged(row: sa.RowMapping, content: bytes) -> bool:
+    return bool(row["sha256"] != hashlib.sha256(content).hexdigest())
 
 
 def contents_of(store: ObjectStore, rows: Sequence[sa.RowMapping]) -> Iterator[tuple[int, bytes]]:
-    """The lines of these rows, by id."""
+    """Read the lines of these rows, by id. What a file no longer holds is made up of zeros."""
     by_file: defaultdict[str, list[sa.RowMapping]] = defaultdict(list)
     for row in rows:
         by_file[row["file"]].append(row)
     for name, of_file in by_file.items():
-        with store.open(name) as source:
+        try:
+            source = store.open(name)
+        except FileNotFoundError:
+            source = pa.BufferReader(b"")
+        with source:
             for row in of_file:
-                yield row["id"], source.read_at(row["length"], row["start"])
+                start = min(row["start"], source.size())
+                found = source.read_at(row["length"], start)
+                yield row["id"], found.ljust(row["length"], b"\0")
 
 
 def find_damage(lake: Lake) -> Iterator[VerificationFinding]:
-    """Find rows of rejected lines whose file does not hold them."""
+    """Find rejected lines that their files do not hold as they were stored."""
     query = sa.select(rejected).order_by(rejected.c.file, rejected.c.start)
     with lake.database.read() as connection:
         rows = connection.execute(query).mappings().all()
     for name, of_file in groupby(rows, key=itemgetter("file")):
         lines = list(of_file)
         try:
-            lengths = {id_: len(content) for id_, content in contents_of(lake.store, lines)}
+            contents = dict(contents_of(lake.store, lines))
         except OSError as error:
             yield VerificationFinding(name, f"cannot be read: {error}")
             continue
-        for row in lines:
-            if lengths[row["id"]] != row["length"]:
-                problem = f"it ends before the rejected line {row['id']} does"
-                yield VerificationFinding(name, problem)
+        damaged = [row["id"] for row in lines if _is_damaged(row, contents[row["id"]])]
+        if damaged:
+            problem = f"{len(damaged)} of its {len(lines)} rejected lines are not as they were"
+            yield VerificationFinding(name, f"{problem} stored; the first is {damaged[0]}")
 
 
 # Replaying
@@ -305,6 +320,8 @@ def _accept_again(
     lake: Lake, clock: Clock, entry: RejectedEntry, values: defaultdict[int, list[bytes]]
 ) -> int:
     """Append all lines of an entry or none; the answer counts them."""
+    if entry.damaged:
+        raise EventInvalid("its bytes are no longer those that were stored")
     if entry.truncated:
         raise EventInvalid("only its beginning was stored")
     if entry.lines > 1 and not entry.acknowledged:

@@ -23,10 +23,11 @@ rejected = Table(
     Column("lines", BigInteger, nullable=False),
     #: Whether they had been acknowledged: then the file holds all of them, not only the first.
     Column("acknowledged", Boolean, nullable=False),
-    #: The file of the store, and the range of bytes.
+    #: The file of the store, the range of bytes, and their digest.
     Column("file", String(255), nullable=False),
     Column("start", BigInteger, nullable=False),
     Column("length", Integer, nullable=False),
+    Column("sha256", String(64), nullable=False),
     Index("ix_rejected_received_at", "received_at"),
     Index("ix_rejected_tenant", "tenant", "source"),
     Index("ix_rejected_file", "file"),

@@ -28,11 +28,7 @@ from penstock.lake.catalog import visible_at
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.lake_parts import LakeParts
 from penstock.lake.rows import DecodedEvents
-from penstock.lake.segments import (
-    may_hold,
-    open_segment,
-    session_prefixes,
-)
+from penstock.lake.segments import may_hold, open_segment, session_prefixes
 from penstock.lake.tables import lake_head, segment
 
 #: Memory of an identity in a set.

@@ -23,7 +23,7 @@ class LakeParts:
     """The database, store and log of a lake, and the caches of this process."""
 
     def __init__(self, settings: Settings) -> None:
-        from penstock.backends.audit.chain import Tally
+        from penstock.backends.audit.chain import DeedTally
         from penstock.backends.database.engine import Database
         from penstock.backends.storage import open_store
         from penstock.lake.query.pinned_files import FileTails
@@ -36,7 +36,7 @@ class LakeParts:
         self.tails = FileTails(TAILS_BYTES_MAX)
         self.summariser = process_summariser()
         #: Counts that are recorded in the audit a few times a minute at most.
-        self.tally = Tally()
+        self.tally = DeedTally()
         self.redaction_tally = RedactionTally()
         #: Processes for statements of users; None runs them in this process.
         self.statements: StatementProcesses | None = None
@@ -98,15 +98,18 @@ class LakeParts:
             self._log.close()
         if self.statements is not None:
             self.statements.close()
-        self._note_tally()
+        self._flush_at_end()
         self.database.close()
 
-    def _note_tally(self) -> None:
+    def flush_tallies(self) -> None:
+        self.tally.flush(self.database)
+        self.redaction_tally.flush(self.database)
+
+    def _flush_at_end(self) -> None:
         from penstock.backends.database import DatabaseUnreachable
 
         try:
-            self.tally.flush(self.database)
-            self.redaction_tally.flush(self.database)
+            self.flush_tallies()
         except DatabaseUnreachable as error:
             import structlog
 

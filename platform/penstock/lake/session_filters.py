@@ -10,12 +10,7 @@ import sqlalchemy as sa
 from penstock.backends.database.engine import Database, portions
 from penstock.core.settings import MIB
 from penstock.lake.catalog import Segment
-from penstock.lake.segments import (
-    SessionPrefixes,
-    may_hold,
-    read_filter,
-    session_prefixes,
-)
+from penstock.lake.segments import SessionPrefixes, may_hold, read_filter, session_prefixes
 from penstock.lake.tables import segment
 
 

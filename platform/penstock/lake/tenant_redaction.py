@@ -6,13 +6,13 @@ the counts of a minute at most. A line that is sent twice counts twice."""
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import cast
+from typing import Any, cast
 
 import sqlalchemy as sa
 
-from penstock.backends.audit.chain import append
+from penstock.backends.audit.chain import Tally, append
 from penstock.backends.audit.entry import Deed
 from penstock.backends.database.engine import Database, clock_us, put_rows
 from penstock.core.errors import InvalidInput
@@ -23,8 +23,6 @@ from penstock.lake.errors import RedactionLoosened
 from penstock.lake.tables import redaction_count, tenant_redaction
 
 _HOUR_US = 3_600_000_000
-#: Counts between two flushes; more are counted without their source.
-_PLACES_MAX = 10_000
 
 
 @dataclass(frozen=True)
@@ -36,35 +34,21 @@ class RedactionCount:
     matches: int
 
 
-class RedactionTally:
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._matches: Counter[tuple[str, str, int, str]] = Counter()
+class RedactionTally(Tally):
+    """Matches, by tenant, source, hour and rule."""
 
     def count(self, tenant: str, received_us: int, matches: Mapping[SourceRule, int]) -> None:
         hour = received_us - received_us % _HOUR_US
-        with self._lock:
-            for (source, rule), count in matches.items():
-                place = (tenant, source, hour, rule)
-                if place not in self._matches and len(self._matches) >= _PLACES_MAX:
-                    place = (tenant, "", hour, rule)
-                self._matches[place] += count
+        for (source, rule), count in matches.items():
+            beyond = (tenant, "", hour, rule)
+            self.add((tenant, source, hour, rule), {"matches": count}, beyond=beyond)
 
-    def flush(self, database: Database) -> None:
-        """Store the counts, or keep them where that fails. Raises DatabaseUnreachable."""
-        with self._lock:
-            matches, self._matches = self._matches, Counter()
-        if not matches:
-            return
-        names = [column.name for column in redaction_count.columns]
-        rows = [dict(zip(names, (*place, n), strict=True)) for place, n in sorted(matches.items())]
-        try:
+    def store(self, database: Database, counts: Sequence[tuple[Any, Counter[str]]]) -> None:
+        names = ("tenant", "source", "hour", "rule")
+        rows = [dict(zip(names, place, strict=True)) | matches for place, matches in counts]
+        if rows:
             with database.write() as connection:
                 put_rows(connection, redaction_count, rows, added=["matches"])
-        except BaseException:
-            with self._lock:
-                self._matches.update(matches)
-            raise
 
 
 def read_redaction_counts(

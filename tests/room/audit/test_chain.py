@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.backends.audit.chain import (
-    Tally,
+    DeedTally,
     append,
     audit_entry,
     check_audit,
@@ -55,8 +55,8 @@ def chain(database: Database) -> Database:
 
 
 def flaw_of(database: Database, kept: Head | None = None, tenant: str = "acme") -> int | None:
-    [checked] = check_audit(database, tenant, kept)
-    return checked.flaw.number if checked.flaw else None
+    [(_, _, flaw)] = check_audit(database, tenant, kept)
+    return flaw.number if flaw else None
 
 
 def heads(database: Database) -> list[tuple[str, Head]]:
@@ -65,7 +65,7 @@ def heads(database: Database) -> list[tuple[str, Head]]:
 
 
 def flawed(database: Database) -> set[str]:
-    return {checked.tenant for checked in check_audit(database) if checked.flaw}
+    return {tenant for tenant, _, flaw in check_audit(database) if flaw}
 
 
 def change(database: Database, *statements: Any) -> None:
@@ -202,7 +202,7 @@ def test_any_text_can_be_noted(database: Database, text: str) -> None:
 
 
 def test_what_is_counted_is_noted_once(database: Database) -> None:
-    tally = Tally()
+    tally = DeedTally()
     for _ in range(3):
         tally.count("acme", "key 1", "ingest", accepted=5, rejected=1)
     tally.count("bolt", "key 2", "ingest", accepted=1, rejected=0)

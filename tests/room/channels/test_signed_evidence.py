@@ -61,7 +61,7 @@ def flaw_of(database: Database, chain: Chain) -> str | None:
     if chain is CHANNEL:
         flaw = verify_history(database, TENANT, "production")
     elif chain is AUDIT:
-        flaw = check_audit(database, TENANT)[0].flaw
+        [(_, _, flaw)] = check_audit(database, TENANT)
     else:
         with database.read() as connection:
             return read_journal(connection, scope_of("two")).damage
@@ -202,13 +202,13 @@ def test_an_older_state_of_all_is_found_by_a_head_that_was_noted_elsewhere(
     kept = keep(database, AUDIT, CHANNEL)
     add(database, "three")
     promote(database, "three")
-    noted = check_audit(database, TENANT)[0].head
+    [(_, noted, _)] = check_audit(database, TENANT)
     with by_hand(database) as connection:
         put_back(connection, kept, AUDIT, CHANNEL)
     assert [flaw_of(database, chain) for chain in (AUDIT, CHANNEL)] == [None, None]
-    [checked] = check_audit(database, TENANT, noted)
-    assert checked.flaw is not None
-    assert f"{noted.number} was noted" in checked.flaw.why
+    [(_, _, flaw)] = check_audit(database, TENANT, noted)
+    assert flaw is not None
+    assert f"{noted.number} was noted" in flaw.why
 
 
 def test_a_chain_that_was_removed_whole_is_found_by_the_audit(database: Database) -> None:

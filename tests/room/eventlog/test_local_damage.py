@@ -1,5 +1,6 @@
 """Torn tails are cut off, and what else is damaged is refused, with nothing lost."""
 
+import itertools
 import json
 import os
 import random
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.backends.eventlog.local_partition import split_offset
+from penstock.backends.eventlog.local_partition import HEADER_BYTES, split_offset
 from penstock.backends.eventlog.log import LogCorrupt, LogShapeChanged
 from tests.room.eventlog.conftest import Open
 from tests.support.eventlog.local_contents import MIB, entries_of, files, values_of
@@ -16,7 +17,7 @@ from tests.support.eventlog.local_contents import MIB, entries_of, files, values
 # Torn tails
 
 
-def torn(whole: bytes, last: int, kind: str) -> Iterator[bytes]:
+def left_by_crash(whole: bytes, last: int, kind: str) -> Iterator[bytes]:
     """The file as a crash may leave it, for every byte of the block that begins at `last`."""
     noise = random.Random(7)
     for cut in range(last, len(whole)):
@@ -32,9 +33,10 @@ def torn(whole: bytes, last: int, kind: str) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("kind", ["truncated", "garbage", "zeros", "longer"])
-def test_a_torn_tail_is_cut_and_nothing_before_it_is_lost(
+def test_whatever_a_crash_leaves_nothing_before_it_is_lost(
     open_log: Open, tmp_path: Path, kind: str
 ) -> None:
+    """What is no beginning of a block is set aside: it may have been one."""
     log = open_log()
     log.append({0: [b"first"]})
     log.append({0: [b"second", b""]})
@@ -43,17 +45,26 @@ def test_a_torn_tail_is_cut_and_nothing_before_it_is_lost(
     log.close()
     [path] = files(tmp_path)
     whole = path.read_bytes()
-    for left in torn(whole, last, kind):
+    torn = 0
+    for left in left_by_crash(whole, last, kind):
         path.write_bytes(left)
         again = open_log()
         assert values_of(again) == [b"first", b"second", b""]
-        assert path.stat().st_size == last
+        damage = again.damage()
+        assert path.read_bytes() == (left if damage else whole[:last])
         again.append({0: [b"next"]})
         assert values_of(again) == [b"first", b"second", b"", b"next"]
+        assert again.damage() == damage
         again.close()
+        for part in damage:
+            assert Path(part.name).read_bytes() == left[last:]
+            Path(part.name).unlink()
+        torn += not damage
+    assert torn >= {"truncated": len(whole) - last, "zeros": HEADER_BYTES}.get(kind, 0)
+    assert torn < len(whole) - last or kind == "truncated"
 
 
-@pytest.mark.parametrize("tear", [b"P", b"PSK1", b"\0" * 100, b"PSK1\xff\xff\xff\xff" * 9])
+@pytest.mark.parametrize("tear", [b"P", b"PSK1", b"\0" * 100])
 def test_a_torn_tail_of_a_dead_process_is_cut_by_those_that_run(
     open_log: Open, tmp_path: Path, tear: bytes
 ) -> None:
@@ -146,23 +157,26 @@ def test_damage_in_a_file_that_is_rolled_is_passed_over(open_log: Open, tmp_path
     assert len(log.damage()) == 3
 
 
-def test_the_last_block_is_damaged_where_it_is_whole_and_torn_where_it_is_not(
-    open_log: Open, tmp_path: Path
-) -> None:
+def test_a_flipped_bit_in_the_last_block_keeps_its_place(open_log: Open, tmp_path: Path) -> None:
+    """The lake may cover it. What comes next must not count as covered."""
     log = open_log()
     log.append({0: [b"first"]})
+    last = split_offset(log.bounds(0).end)[1]
     log.append({0: [b"last"]})
-    log.close()
+    end = log.bounds(0).end
     [path] = files(tmp_path)
     whole = path.read_bytes()
-    path.write_bytes(whole[:-1])
-    torn = open_log()
-    assert (values_of(torn), torn.damage()) == ([b"first"], [])
-    torn.close()
-    path.write_bytes(whole[:-1] + b"\0")
-    damaged = open_log()
-    assert values_of(damaged) == [b"first"]
-    assert len(damaged.damage()) == 1
+    for position, bit in itertools.product(range(last, len(whole)), range(8)):
+        flipped = bytearray(whole)
+        flipped[position] ^= 1 << bit
+        path.write_bytes(flipped)
+        again = open_log()
+        assert values_of(again) == [b"first"]
+        assert again.bounds(0).end == log.bounds(0).end == end
+        [part] = again.damage()
+        assert Path(part.name).read_bytes() == flipped[last:]
+        again.close()
+        Path(part.name).unlink()
 
 
 @pytest.mark.parametrize("change", ["shorter", "gone"])

@@ -10,14 +10,7 @@ import pytest
 from penstock_jobs.importers.import_run import plan_import
 from penstock_jobs.importers.importer import all_importers
 from penstock_jobs.importers.sources import Candidate
-from tests.support.session_sources import (
-    EXPECTED,
-    EventCollector,
-    cases,
-    events_of,
-    stored,
-    take,
-)
+from tests.support.session_sources import EXPECTED, EventCollector, cases, events_of, stored, take
 
 CASES = [pytest.param(*case, id=f"{case[0]}-{case[1].name}") for case in cases()]
 

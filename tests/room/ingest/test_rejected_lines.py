@@ -1,5 +1,6 @@
 """Refused lines are kept with their reason, and can be sent again."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -24,6 +25,7 @@ def mend(lake: HandLake, *number: int) -> None:
         file.write(raw)
     with lake.lake.database.write() as connection:
         place = {"file": name, "start": 0, "length": len(raw)}
+        place["sha256"] = hashlib.sha256(raw).hexdigest()
         change = sa.update(rejected).values(**place)
         connection.execute(change.where(rejected.c.line.in_(number)) if number else change)
 

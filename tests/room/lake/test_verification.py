@@ -14,6 +14,10 @@ from penstock.lake.tables import ledger, segment
 from penstock.lake.upkeep.merges import merge
 from penstock.lake.upkeep.rounds import collect
 from penstock.lake.upkeep.verification import verify
+from penstock.registry.channels.tables import channel_change
+from penstock.registry.checkpoints.tables import benchmark_journal
+from penstock.registry.gate.tables import verdict
+from tests.support.channels.forged_evidence import by_hand, prepared
 from tests.support.lakes import hand_lake, make_event
 
 pytestmark = pytest.mark.usefixtures("each_database")
@@ -134,6 +138,24 @@ def test_what_others_do_meanwhile_is_no_damage(
         assert written[0] > 3
 
 
+@pytest.mark.parametrize(
+    ("column", "where"),
+    [
+        (channel_change.c.reason, "the channel production of default, version 1"),
+        (verdict.c.document, "the channel production of default, version 2"),
+        (benchmark_journal.c.document, "the journal of one on core, entry 1"),
+    ],
+    ids=str,
+)
+def test_altered_evidence_is_found(tmp_path: Path, column: sa.Column[str], where: str) -> None:
+    with hand_lake(tmp_path) as lake:
+        prepared(lake.lake.database)
+        assert verify(lake.lake).findings == []
+        with by_hand(lake.lake.database) as connection:
+            connection.execute(sa.update(column.table).values({column: column + " "}))
+        assert where in [finding.name for finding in verify(lake.lake).findings]
+
+
 def test_the_log_the_rejected_lines_and_the_audit_are_looked_at_too(tmp_path: Path) -> None:
     with hand_lake(tmp_path) as lake:
         lake.store(b"not json")
@@ -153,7 +175,7 @@ def test_the_log_the_rejected_lines_and_the_audit_are_looked_at_too(tmp_path: Pa
         assert len(findings) == 3
         problems = "\n".join(f"{finding.name}: {finding.problem}" for finding in findings)
         assert "bytes of the event log could not be read" in problems
-        assert "before the rejected line 1 does" in problems
+        assert "1 of its 1 rejected lines are not as they were stored; the first is 1" in problems
         assert "the audit of tenant default, entry 1" in problems
         lake.store()
         assert {event for _, _, event in lake.stored()} == {"e1"}

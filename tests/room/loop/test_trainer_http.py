@@ -10,13 +10,7 @@ import pytest
 from penstock_jobs.loop.cycles import TrainerFailed, TrainerRefused
 from penstock_jobs.loop.trainers import ANSWER_BYTES_MAX, TrainedCheckpoint
 from tests.support.loop.trainers import by_address, task
-from tests.support.servers.scripted_server import (
-    Answer,
-    Hang,
-    Server,
-    one_after_the_other,
-    serving,
-)
+from tests.support.servers.scripted_server import Answer, Hang, Server, one_after_the_other, serving
 
 DIGEST = "sha256:" + "a" * 64
 MADE = Answer(200, f'{{"uri": "s3://models/1", "digest": "{DIGEST}"}}')

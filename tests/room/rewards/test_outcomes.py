@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 
 from penstock_jobs.rewards.definition import UNKNOWN
 from penstock_jobs.rewards.measures.work_left import WorkParameters
-from penstock_jobs.rewards.outcomes import (
-    RULES,
-    Outcome,
-    RuleFacts,
-    decide,
-    outcomes,
-)
+from penstock_jobs.rewards.outcomes import RULES, Outcome, RuleFacts, decide, outcomes
 from penstock_jobs.rewards.rows import Standing
 from tests.support.lakes import START_US, Event, make_event
 from tests.support.reward_events import answered, bucket_of, edited, said, tool

@@ -16,6 +16,8 @@ from sqlalchemy import Connection
 from penstock.backends.database import DatabaseUnreachable
 from penstock.backends.database.engine import Database
 from penstock.backends.eventlog import log as eventlog
+from penstock.core.settings import load_settings
+from penstock.doors.server.service import Service
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.partition_writer import LogTruncated, PartitionWriter
 from penstock.lake.catalog import create_snapshot, current, pinned
@@ -161,6 +163,8 @@ def test_a_cut_log_stops_the_writer_for_a_person(tmp_path: Path) -> None:
     os.truncate(path, 0)
     with hand_lake(tmp_path) as lake, pytest.raises(LogTruncated, match="move the log"):
         lake.writer().drain()
+    with pytest.raises(LogTruncated):  # what it acknowledged would count as stored
+        Service(load_settings(tmp_path)).start()
 
 
 # F5: nobody knows whether it committed

@@ -2,9 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.room.rewards.test_chain_files import (
-    assert_piece_by_piece_is_as_all_at_once,
-)
+from tests.room.rewards.test_chain_files import assert_piece_by_piece_is_as_all_at_once
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -13,12 +13,7 @@ from penstock.core.settings import load_settings
 from penstock.lake.client import open_client
 from penstock.lake.lake import open_or_make
 from penstock_jobs.importers.penstock_documents import penstock_session, penstock_trajectory
-from penstock_jobs.sessions.export import (
-    SessionForm,
-    atif_document,
-    export_sessions,
-    messages_row,
-)
+from penstock_jobs.sessions.export import SessionForm, atif_document, export_sessions, messages_row
 from tests.room.sessions.test_export import by_id, simulated
 from tests.support.lakes import body_of, hand_lake
 from tests.support.session_sources import FIXTURES, take

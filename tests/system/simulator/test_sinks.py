@@ -7,14 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.backends.http.errors import KeyNotValid, ServerUnreachable
-from penstock_jobs.simulator.delivery import (
-    EventLine,
-    FileSink,
-    HttpSink,
-    Sink,
-    batches,
-    deliver,
-)
+from penstock_jobs.simulator.delivery import EventLine, FileSink, HttpSink, Sink, batches, deliver
 from penstock_jobs.simulator.demo.server import running_server
 from penstock_jobs.simulator.production import Production
 from tests.support.lakes import HandLake, hand_lake

@@ -5,12 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_jobs.rewards.texts.changes import (
-    Block,
-    CompareCost,
-    TextChange,
-    compare,
-)
+from penstock_jobs.rewards.texts.changes import Block, CompareCost, TextChange, compare
 
 CELLS_MAX = 100_000_000
 CODE = st.text("ab({ \n\t", max_size=60)

@@ -2,8 +2,7 @@
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -113,67 +112,69 @@ def heads_of(connection: Connection, *, since: int = 0) -> list[tuple[str, Head]
     return [(row.tenant, Head(row.number, row.hash)) for row in connection.execute(heads)]
 
 
-@dataclass(frozen=True)
-class CheckedAudit:
-    """A tenant's chain: its newest entry, and the first flaw."""
-
-    tenant: str
-    head: Head
-    flaw: Flaw | None
-
-
 def check_audit(
     database: Database, tenant: str | None = None, noted: Head | None = None
-) -> list[CheckedAudit]:
-    """Check a tenant's chain, or all. `noted` is an entry that somebody noted earlier."""
+) -> list[tuple[str, Head, Flaw | None]]:
+    """Check a tenant's chain, or all: the newest entry of each, and the first flaw. `noted` is an
+    entry that somebody noted earlier."""
     with database.read() as connection:
         heads = dict(heads_of(connection))
         found = connection.scalars(sa.select(audit_entry.c.tenant).distinct())
         return [
-            CheckedAudit(name, heads.get(name, BEGINNING), _chain_of(name).flaw(connection, noted))
+            (name, heads.get(name, BEGINNING), _chain_of(name).flaw(connection, noted))
             for name in ([tenant] if tenant is not None else sorted({*heads, *found}))
         ]
 
 
 # Actions that are too frequent for an entry each
 
-_SUBJECTS_MAX = 10_000
-
-_Place = tuple[str, str, Action, str]
+_PLACES_MAX = 10_000
 
 
 class Tally:
-    """Counts that are recorded now and then; a kill loses the rest. Safe to share between
+    """Counts by place that are stored now and then; a kill loses the rest. Safe to share between
     threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._amounts: dict[_Place, Counter[str]] = {}
+        self._amounts: dict[Any, Counter[str]] = {}
 
-    def count(
-        self, tenant: str, actor: str, action: Action, subject: str = "", **amounts: int
-    ) -> None:
-        place = (tenant, actor, action, subject)
+    def add(self, place: object, amounts: Mapping[str, int], *, beyond: object) -> None:
+        """Count at a place, or where there are too many at the one for what is beyond."""
         with self._lock:
-            if place not in self._amounts and len(self._amounts) >= _SUBJECTS_MAX:
-                place = (tenant, actor, action, "")
-            self._amounts.setdefault(place, Counter()).update(amounts, times=1)
+            if place not in self._amounts and len(self._amounts) >= _PLACES_MAX:
+                place = beyond
+            self._amounts.setdefault(place, Counter()).update(amounts)
 
     def flush(self, database: Database) -> None:
-        """Record the counts, or keep them where that fails. Raises DatabaseUnreachable."""
+        """Store the counts, or keep them where that fails. Raises DatabaseUnreachable."""
         with self._lock:
             amounts, self._amounts = self._amounts, {}
-        deeds = [
-            Deed(tenant=tenant, actor=actor, action=action, subject=subject, facts=dict(counts))
-            for (tenant, actor, action, subject), counts in sorted(amounts.items())
-        ]
         try:
-            record(database, *deeds)
+            self.store(database, sorted(amounts.items()))
         except BaseException:
             with self._lock:
                 for place, counts in amounts.items():
                     self._amounts.setdefault(place, Counter()).update(counts)
             raise
+
+    def store(self, database: Database, counts: Sequence[tuple[Any, Counter[str]]]) -> None:
+        raise NotImplementedError
+
+
+class DeedTally(Tally):
+    """Deeds, by tenant, actor, action and subject."""
+
+    def count(
+        self, tenant: str, actor: str, action: Action, subject: str = "", **amounts: int
+    ) -> None:
+        who = (tenant, actor, action)
+        self.add((*who, subject), {**amounts, "times": 1}, beyond=(*who, ""))
+
+    def store(self, database: Database, counts: Sequence[tuple[Any, Counter[str]]]) -> None:
+        names = ("tenant", "actor", "action", "subject")
+        places = ((dict(zip(names, place, strict=True)), dict(facts)) for place, facts in counts)
+        record(database, *(Deed(**place, facts=facts) for place, facts in places))
 
 
 def note_settings(database: Database, settings: Settings, process: str) -> None:

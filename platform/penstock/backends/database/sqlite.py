@@ -86,9 +86,10 @@ def scrub(connection: Connection) -> None:
 
 def why_unusable(error: DBAPIError, _limits: DatabaseLimits) -> str | None:
     """Say what is wrong with the database; None if the statement is wrong."""
-    # A damaged file raises a plain DatabaseError.
-    outage = isinstance(error, OperationalError | InternalError) or type(error) is DatabaseError
-    return str(error.orig) if outage or error.connection_invalidated else None
+    if type(error) is DatabaseError:
+        return f"{error.orig}: the file is damaged; `penstock restore` takes a backup"
+    outage = isinstance(error, OperationalError | InternalError) or error.connection_invalidated
+    return str(error.orig) if outage else None
 
 
 def _make_private(path: Path) -> None:

@@ -1,9 +1,9 @@
 """One partition of a local log: its files, and the blocks in them.
 
 A block is a checksummed group of values, written and synced as one. Only the last one can be torn
-by a crash; a broken block with an intact one behind it is damage. Its bytes are set aside, and what
-is intact behind them is read. A header is valid only in its own log and at its own offset, so that
-nothing else on the disk is taken for a block."""
+by a crash: its beginning is there, and it is cut off. All else that is broken is damage. Its bytes
+stay where they are, a copy is set aside, and what is intact behind them is read. A header is valid
+only in its own log and at its own offset, so that nothing else on the disk is taken for a block."""
 
 import fcntl
 import os
@@ -174,10 +174,11 @@ class LocalPartition:
             if not entry.values:
                 self._set_aside(entry, data[entry.offset - offset : entry.next_offset - offset])
             end = entry.next_offset
-        _, position = split_offset(end)
-        if _is_whole(memoryview(data)[position - start :]):  # damaged, since it is not torn
-            self._set_aside(Entry(end, offset + len(data), []), data[position - start :])
-        return position
+        tail = data[end - offset :]
+        if not tail or _is_torn(tail, self._log, end):
+            return split_offset(end)[1]
+        self._set_aside(Entry(end, offset + len(data), []), tail)
+        return size  # it may have been acknowledged, and the lake may cover it: its place stays
 
     def _set_aside(self, damaged: Entry, content: bytes) -> None:
         """Keep a copy of damaged bytes, before anything else happens to them."""
@@ -315,12 +316,14 @@ def _entries_in(data: bytes, log: int, offset: int) -> Iterator[Entry]:
             begin = data.find(_MAGIC, begin + 1)
 
 
-def _is_whole(view: memoryview) -> bool:
-    """Whether all bytes are there that the header of a block names."""
-    if len(view) < HEADER_BYTES:
-        return False
-    magic, length, _, _ = _HEADER.unpack_from(view)
-    return bool(magic == _MAGIC and HEADER_BYTES + length <= len(view))
+def _is_torn(tail: bytes, log: int, offset: int) -> bool:
+    """Whether it is the beginning of a block whose other bytes were never written."""
+    written = tail.rstrip(b"\0")
+    if len(written) < HEADER_BYTES:
+        return _MAGIC.startswith(written[: len(_MAGIC)])
+    length, (seal,) = _HEADER.unpack_from(tail)[1], _SEAL.unpack_from(tail, _HEADER.size)
+    sealed: bool = seal == _seal_of(memoryview(tail), log, offset)
+    return sealed and HEADER_BYTES + length > len(tail)
 
 
 def _entry_at(view: memoryview, start: int, log: int, offset: int) -> Entry | None:

@@ -215,6 +215,21 @@ class RequestSlots:
             work.result.set_exception(error) if error else work.result.set_result(result)
 
 
+@dataclass(frozen=True)
+class RequestBounds:
+    """Threads and bytes that all requests share, each tenant a part of them."""
+
+    #: Threads for work, and for work that reads rows.
+    calls: RequestSlots
+    queries: RequestSlots
+    #: Bytes of bodies, and of answers that are not fetched yet.
+    bodies: Holdings
+    answers: Holdings
+
+    def slots(self, *, reads_rows: bool) -> RequestSlots:
+        return self.queries if reads_rows else self.calls
+
+
 @contextlib.contextmanager
 def cut_off_when_cancelled() -> Iterator[None]:
     try:

@@ -20,6 +20,7 @@ from litestar import Request as HttpRequest
 from penstock.access.keys import Authorizer, Grant, KeyExpired, KeyRefused
 from penstock.access.quotas import Quotas
 from penstock.backends.http.request_limits import (
+    RequestBounds,
     RequestSlots,
     bounded_answer,
     read_body,
@@ -27,7 +28,6 @@ from penstock.backends.http.request_limits import (
 from penstock.core.clock import SECOND_US, Clock
 from penstock.core.endpoint import DOCUMENT_BYTES_MAX, Request, is_list
 from penstock.core.errors import InvalidInput, PenstockError
-from penstock.core.fairness import Holdings
 from penstock.doors.console.page import (
     ConsolePage,
     Content,
@@ -153,11 +153,7 @@ class Console:
     authorizer: Authorizer
     quotas: Quotas
     lake: Lake
-    #: Pages run among the calls, pages that read rows among the queries.
-    calls: RequestSlots
-    queries: RequestSlots
-    answers: Holdings
-    bodies: Holdings
+    bounds: RequestBounds
     clock: Clock
     _making: set[asyncio.Task[Any]] = field(default_factory=set, init=False)
 
@@ -179,7 +175,7 @@ class Console:
         grant.require(*page.roles)
         fields: dict[str, list[str]] = {}
         if page.method == "POST":
-            with self.bodies.holding(grant.tenant) as hold:
+            with self.bounds.bodies.holding(grant.tenant) as hold:
                 fields = await read_form(request, hold)
             require_own_form(request.headers, token, _last(fields.pop(FIELD, [])))
         question = request_of(page, request, fields)
@@ -199,7 +195,7 @@ class Console:
             name = _NOT_IN_NAMES.sub("-", answer.name)
             headers["Content-Disposition"] = f'attachment; filename="{name}"'
         facts = (answer.content, answer.media_type, headers)
-        response = bounded_answer(self.answers, grant.tenant, *facts)
+        response = bounded_answer(self.bounds.answers, grant.tenant, *facts)
         response.status_code = answer.status
         if notice and not frame.fragment:
             response.delete_cookie(notice_name)
@@ -208,7 +204,7 @@ class Console:
     async def _answer(
         self, page: ConsolePage[Any], frame: PageFrame, visitor: Visitor, request: Request
     ) -> Redirect | Download:
-        slots, tenant = self.queries if page.reads_rows else self.calls, visitor.grant.tenant
+        slots, tenant = self.bounds.slots(reads_rows=page.reads_rows), visitor.grant.tenant
         work = partial(page.work, visitor, request)
         if page.remembered:
             known, is_due = self.memory.find(page, visitor, request)
@@ -218,7 +214,7 @@ class Console:
                 self._making.add(task)
                 task.add_done_callback(self._making.discard)
             if known is not None:
-                frame, slots = replace(frame, made_us=known.made_us), self.calls
+                frame, slots = replace(frame, made_us=known.made_us), self.bounds.calls
                 work = partial(getattr, known, "content")
         return await slots.run(partial(_answer_of, page, frame, work, request), tenant=tenant)
 

@@ -18,7 +18,7 @@ from penstock.access.quotas import Quotas
 from penstock.backends.audit.chain import heads_of, note_settings
 from penstock.backends.audit.entry import UNSIGNED
 from penstock.backends.eventlog.log import EventLogSettings
-from penstock.backends.http.request_limits import RequestSlots
+from penstock.backends.http.request_limits import RequestBounds, RequestSlots
 from penstock.core.clock import Clock, SystemClock
 from penstock.core.errors import PenstockError
 from penstock.core.fairness import Holdings
@@ -28,7 +28,7 @@ from penstock.core.settings import Settings
 from penstock.doors.console.console import Console
 from penstock.doors.settings import ServerRole
 from penstock.ingest.gateway import GroupCommit
-from penstock.ingest.partition_writer import WriterParts
+from penstock.ingest.partition_writer import WriterParts, refuse_truncated_log
 from penstock.ingest.rejected_lines import fuse_warnings
 from penstock.ingest.routes import Gateway
 from penstock.ingest.settings import IngestSettings
@@ -106,25 +106,9 @@ class Service:
         self.calls = RequestSlots(
             "calls", running_max=_CALLS_RUNNING_MAX, waiting_max=_CALLS_WAITING_MAX
         )
-        self.endpoint_routes = EndpointRoutes(
-            authorizer=self.authorizer,
-            quotas=self.quotas,
-            lake=self.lake,
-            calls=self.calls,
-            queries=self.queries,
-            answers=self.answers,
-            inflight=self.gateway.inflight,
-        )
-        self.console = Console(
-            authorizer=self.authorizer,
-            quotas=self.quotas,
-            lake=self.lake,
-            calls=self.calls,
-            queries=self.queries,
-            answers=self.answers,
-            bodies=self.gateway.inflight,
-            clock=self.clock,
-        )
+        bounds = RequestBounds(self.calls, self.queries, self.gateway.inflight, self.answers)
+        self.endpoint_routes = EndpointRoutes(self.authorizer, self.quotas, self.lake, bounds)
+        self.console = Console(self.authorizer, self.quotas, self.lake, bounds, self.clock)
         self._known_warnings: list[str] = []
         self._audited_us = self.clock.now_us()
         self._started = False
@@ -162,6 +146,7 @@ class Service:
         self.statements.start()
         if self.role in ("all", "gateway"):
             _ = self.lake.redactor  # invalid rules fail the start, not the first request
+            refuse_truncated_log(self.lake)
             self.gateway.commits = GroupCommit(
                 self.lake.log, self.settings.room(EventLogSettings).block_bytes_max, self.metrics
             )
@@ -244,8 +229,7 @@ class Service:
         """Write the tallies to the audit, and the head of each audit chain to the log.
 
         The log is kept elsewhere: whoever truncates a chain cannot change it there."""
-        self.lake.tally.flush(self.lake.database)
-        self.lake.redaction_tally.flush(self.lake.database)
+        self.lake.flush_tallies()
         if self.role not in ("all", "writer"):
             return
         now_us = self.clock.now_us()

@@ -23,13 +23,7 @@ from penstock.lake.errors import CompactionConflict, UpkeepBusy
 from penstock.lake.lake import Lake
 from penstock.lake.segments import sessions_name
 from penstock.lake.settings import LakeSettings
-from penstock.lake.tables import (
-    lake_commit,
-    lake_head,
-    reader_lease,
-    segment_intent,
-    snapshot,
-)
+from penstock.lake.tables import lake_commit, lake_head, reader_lease, segment_intent, snapshot
 
 #: A job returns a line for the log, or None if there was nothing to do.
 UpkeepJob = Callable[[Lake, Metrics], str | None]

@@ -114,9 +114,9 @@ def _damage_of_log(lake: Lake) -> Iterator[VerificationFinding]:
 def _damage_of_database(lake: Lake) -> Iterator[VerificationFinding]:
     for problem in lake.database.damage():
         yield VerificationFinding("the metadata database", problem)
-    for checked in check_audit(lake.database):
-        if flaw := checked.flaw:
-            name = f"the audit of tenant {checked.tenant or 'none'}, entry {flaw.number}"
+    for tenant, _, flaw in check_audit(lake.database):
+        if flaw is not None:
+            name = f"the audit of tenant {tenant or 'none'}, entry {flaw.number}"
             yield VerificationFinding(name, flaw.why)
 
 

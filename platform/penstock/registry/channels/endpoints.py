@@ -19,12 +19,7 @@ from penstock.core.endpoint import (
 )
 from penstock.core.room import Endpoints
 from penstock.lake.lake import Lake
-from penstock.registry.channels.change import (
-    Change,
-    ChangeAnswer,
-    ChangeRecord,
-    ChannelState,
-)
+from penstock.registry.channels.change import Change, ChangeAnswer, ChangeRecord, ChannelState
 from penstock.registry.checkpoints.endpoints import Reason
 
 if TYPE_CHECKING:

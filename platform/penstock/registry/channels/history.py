@@ -13,19 +13,21 @@ from penstock.backends.audit.entry import BEGINNING, Flaw, Head
 from penstock.backends.audit.hash_chain import Chain
 from penstock.backends.database.engine import Database
 from penstock.backends.terminal.output import time_text
+from penstock.lake.lake import Lake
 from penstock.lake.query.view_sources import ViewSources
-from penstock.registry.channels.change import (
-    Action,
-    Change,
-    ChangeAnswer,
-    ChannelUnknown,
-)
+from penstock.lake.upkeep.verification import VerificationFinding
+from penstock.registry.channels.change import Action, Change, ChangeAnswer, ChannelUnknown
 from penstock.registry.channels.tables import channel, channel_change
 from penstock.registry.checkpoints.digests import text_digest
 from penstock.registry.checkpoints.integrity import read_checked_attempts, read_checked_suite
 from penstock.registry.checkpoints.journal import AttemptScope, Journal
 from penstock.registry.checkpoints.suites import suite_scope
-from penstock.registry.checkpoints.tables import benchmark_run, checkpoint, checkpoint_shard
+from penstock.registry.checkpoints.tables import (
+    benchmark_journal,
+    benchmark_run,
+    checkpoint,
+    checkpoint_shard,
+)
 from penstock.registry.gate.tables import gate_policy, verdict
 from penstock.registry.gate.verdict import Outcome
 
@@ -87,6 +89,22 @@ def verify_history(database: Database, tenant: str, name: str) -> Flaw | None:
         flaws = [chain.flaw(connection, noted), *_evidence_flaws(connection, tenant, name)]
     present = [flaw for flaw in flaws if flaw is not None]
     return min(present, key=lambda flaw: flaw.number, default=None)
+
+
+def find_alterations(lake: Lake) -> Iterator[VerificationFinding]:
+    """Find altered journals, and channels whose history or evidence was altered."""
+    with lake.database.read() as connection:
+        names = connection.execute(sa.select(channel.c.tenant, channel.c.name)).all()
+        columns = (benchmark_journal.c[field.name] for field in fields(AttemptScope))
+        for row in connection.execute(sa.select(*columns).distinct()).all():
+            scope = AttemptScope(*row)
+            if flaw := scope.chain.flaw(connection):
+                where = f"the journal of {scope.checkpoint or 'versions'} on {scope.suite}"
+                yield VerificationFinding(f"{where}, entry {flaw.number}", flaw.why)
+    for tenant, name in names:
+        if flaw := verify_history(lake.database, tenant, name):
+            where = f"the channel {name} of {tenant}, version {flaw.number}"
+            yield VerificationFinding(where, flaw.why)
 
 
 def _noted_in_audit(database: Database, tenant: str, name: str) -> Head | None:

@@ -54,6 +54,12 @@ def shard_uses() -> list[Any]:
     return [shard_uses]
 
 
+def checks() -> list[Any]:
+    from penstock.registry.channels.history import find_alterations
+
+    return [find_alterations]
+
+
 ROOM = Room(
     package="penstock.registry.channels",
     summaries={
@@ -70,4 +76,5 @@ ROOM = Room(
     views=("promotions",),
     bind_views=bind_views,
     shard_uses=shard_uses,
+    checks=checks,
 )

@@ -31,10 +31,7 @@ from penstock.registry.channels.channel_watcher import ChannelWatcher
 from penstock.registry.checkpoints import registration
 from penstock.registry.checkpoints.artifact_roots import ArtifactRoots
 from penstock.registry.checkpoints.checkpoint import Checkpoint
-from penstock.registry.checkpoints.endpoints import (
-    REGISTER_CHECKPOINT,
-    RegisterRequest,
-)
+from penstock.registry.checkpoints.endpoints import REGISTER_CHECKPOINT, RegisterRequest
 
 HttpRequest = Request[Any, Any, Any]
 

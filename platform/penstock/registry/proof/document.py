@@ -225,12 +225,12 @@ def _erasures(subject: ProofSubject) -> list[dict[str, Any]]:
 
 def _audit(subject: ProofSubject) -> dict[str, Any] | None:
     """The head of the audit: `penstock audit verify --head` compares it."""
-    [checked] = check_audit(subject.lake.database, subject.tenant)
-    if flaw := checked.flaw:
+    [(_, head, flaw)] = check_audit(subject.lake.database, subject.tenant)
+    if flaw is not None:
         subject.lacks("audit", subject.tenant, f"entry {flaw.number} was altered: {flaw.why}")
     if not subject.lake.database.signs:
         subject.lacks("signatures", subject.tenant, f"the lake's evidence is {UNSIGNED}")
-    return asdict(checked.head) if checked.head.number else None
+    return asdict(head) if head.number else None
 
 
 _SECTIONS: dict[str, Section] = {

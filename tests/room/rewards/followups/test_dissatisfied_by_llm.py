@@ -12,11 +12,7 @@ from penstock.backends.database.engine import Database
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import Settings, load_settings
 from penstock_jobs.rewards.bucket import Bucket
-from penstock_jobs.rewards.definition import (
-    Definition,
-    find_definition,
-    parse_definition,
-)
+from penstock_jobs.rewards.definition import Definition, find_definition, parse_definition
 from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge, prompt_version
 from penstock_jobs.rewards.measures.dissatisfied import (
     JudgeUnfit,
@@ -28,11 +24,7 @@ from penstock_jobs.rewards.measures.dissatisfied import LocalJudgeParameters as 
 from tests.support.lakes import Event, hand_lake, make_event
 from tests.support.repository import ROOT
 from tests.support.reward_events import answered, bucket_of, compute, edited, said
-from tests.support.rewards.followups.completions import (
-    Completions,
-    completion,
-    spent,
-)
+from tests.support.rewards.followups.completions import Completions, completion, spent
 
 EXAMPLE = ROOT / "examples" / "rewards" / "with_llm.toml"
 RUN = "run-1"

@@ -23,12 +23,7 @@ from penstock_jobs.rewards.followups.llm_judge import (
     shown_message,
 )
 from tests.support.lakes import hand_lake
-from tests.support.rewards.followups.completions import (
-    Completions,
-    Fault,
-    completion,
-    spent,
-)
+from tests.support.rewards.followups.completions import Completions, Fault, completion, spent
 
 BAD_GATEWAY: Fault = (502, {}, b"")
 RUN = "run-1"

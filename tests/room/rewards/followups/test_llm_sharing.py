@@ -13,18 +13,10 @@ from penstock.backends.database.engine import Database
 from penstock.core.errors import SettingInvalid
 from penstock.core.settings import load_settings
 from penstock_jobs.rewards.followups.judge import Judgement, Message
-from penstock_jobs.rewards.followups.llm_judge import (
-    AnswerCache,
-    RunBudget,
-    open_judge,
-)
+from penstock_jobs.rewards.followups.llm_judge import AnswerCache, RunBudget, open_judge
 from penstock_jobs.rewards.tables import judge_answer
 from tests.support.lakes import hand_lake
-from tests.support.rewards.followups.completions import (
-    Completions,
-    running_completions,
-    spent,
-)
+from tests.support.rewards.followups.completions import Completions, running_completions, spent
 
 RUN = "run-1"
 ANSWER = Judgement("asks", 0.1, 1e-17)

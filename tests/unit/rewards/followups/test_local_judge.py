@@ -10,9 +10,7 @@ from penstock_jobs.rewards.followups.judge import (
     fresh_examples,
     held_out_examples,
 )
-from penstock_jobs.rewards.followups.local_judge import (
-    LocalJudge,
-)
+from penstock_jobs.rewards.followups.local_judge import LocalJudge
 from tests.support.labelled_messages import HELD_OUT, TRAINING, labelled_messages
 
 
