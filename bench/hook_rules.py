@@ -1,9 +1,8 @@
 """examples/hooks/secret_patterns.py, from the rules of redaction: those that find secrets."""
 
-import json
 from pathlib import Path
 
-from bench.typescript_rules import NEEDLES
+from bench.typescript_rules import lower_needles
 from penstock.events.redaction.checks import (
     _EXAMPLE_WORDS,
     _NO_SECRET_BEFORE,
@@ -21,7 +20,6 @@ one of them, in small letters, is in each text that the pattern matches."""
 
 
 def hook_rules_page() -> str:
-    needles = json.loads(NEEDLES.read_text("utf-8"))
     names = {check: name for name, check in CHECKS.items()}
     lines = [_HEAD, "# fmt: off\n# ruff: noqa: E501, RUF100\n"]
     lines.append(f"EXAMPLE_WORDS = {_EXAMPLE_WORDS.pattern!r}\n")
@@ -33,7 +31,7 @@ def hook_rules_page() -> str:
             checks = tuple(names[check] for check in rule.checks)
             pattern = rule.pattern.pattern
             lines.append(
-                f"    ({rule.type!r}, {pattern!r}, {checks!r}, {tuple(needles[rule.id])!r}),\n"
+                f"    ({rule.type!r}, {pattern!r}, {checks!r}, {tuple(lower_needles(rule))!r}),\n"
             )
     lines.append("]\n")
     return "".join(lines)

@@ -1,9 +1,11 @@
 """Redaction: how much of what it should mask it masks, what it masks besides, and what it costs."""
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from bench.figures import Figure, Goal
 from bench.ingest_run import ingest_at_full_speed
@@ -38,12 +40,14 @@ def _measure(size: Size, here: Path) -> Iterator[Figure]:
 
 def _masks(traffic: Traffic, event_cpu_us: float) -> Iterator[Figure]:
     """`event_cpu_us` is what the server takes for an event, redaction of secrets included."""
+    secrets = LineRedactor(rule_book("mask", "off"), lambda: b"bench")
     both = LineRedactor(rule_book("mask", "mask"), lambda: b"bench")
     for half in ("tuned", "held out"):
-        precision, recall, samples = measure_half(both, half)
-        yield _PRECISION.figure(precision, f"{half} half of {samples} texts")
-        yield _RECALL.figure(recall)
-    secrets = LineRedactor(rule_book("mask", "off"), lambda: b"bench")
+        found = measure_half(secrets, half)
+        right = found.planted - found.kept
+        texts = f"{found.planted} with a secret, {found.honest} without"
+        yield _PRECISION.figure(right / (right + found.masked), f"{half}: {texts}")
+        yield _RECALL.figure(right / found.planted)
     lines = [line for body in traffic.plain for line in body.splitlines()]
     for name, redactor in (("secrets", secrets), ("personal data too", both)):
         started = time.process_time()
@@ -66,19 +70,24 @@ def _server_costs(here: Path, traffic: Traffic, rounds: int) -> dict[str, list[f
     return costs
 
 
-def measure_half(redactor: LineRedactor, half: Half) -> tuple[float, float, int]:
-    """Precision, recall, and the number of texts."""
-    right = missed = wrong = 0
+class Found(NamedTuple):
+    planted: int
+    #: Secrets of which a half is still there.
+    kept: int
+    honest: int
+    masked: int
+
+
+def measure_half(redactor: LineRedactor, half: Half) -> Found:
+    planted = kept = honest = wrong = 0
     for text, secret in corpus(half):
-        masked, counts = redactor.mask_line(text.encode())
-        if not secret:
-            wrong += bool(counts)
-        elif secret.encode() in masked:
-            missed += 1
-        else:
-            right += 1
-    samples = sum(1 for _ in corpus(half))
-    return right / (right + wrong), right / (right + missed), samples
+        masked, counts = redactor.mask_line(json.dumps({"output": text}).encode())
+        after = json.loads(masked)["output"]
+        middle = len(secret) // 2
+        planted, honest = planted + bool(secret), honest + (not secret)
+        kept += bool(secret) and (secret[:middle] in after or secret[middle:] in after)
+        wrong += not secret and bool(counts)
+    return Found(planted, kept, honest, wrong)
 
 
 MEASUREMENT = Measurement(

@@ -2,7 +2,6 @@
 
 import json
 import re
-from importlib.resources import files
 from pathlib import Path
 
 from penstock.events.redaction.checks import _ABOUT_PASSWORDS, _COMMON_PASSWORDS, CHECKS
@@ -13,7 +12,6 @@ _HEAD = (
     "/** What secrets look like. `make docs` writes this file from the rules of redaction of the\n"
     " * service; platform/penstock/events/redaction/rules.toml says what they mean. */\n\n"
 )
-NEEDLES = files("bench").joinpath("typescript_needles.json")
 _CLASS = r"\[(?:\\.|[^\]\\])*\]"
 _POSSESSIVE = re.compile(rf"({_CLASS})(\{{\d+(?:,\d*)?\}}|\*)\+")
 _VERBOSE_SPACE = re.compile(rf"({_CLASS}|\\.)|\s+")
@@ -21,7 +19,6 @@ _FLAGS = re.compile(r"^\(\?([a-z]+)\)")
 
 
 def rules_page() -> str:
-    needles = json.loads(NEEDLES.read_text("utf-8"))
     rules = [rule for rule in built_in_rules() if rule.kind == "secret"]
     names = {check: name for name, check in CHECKS.items()}
     lines = [
@@ -35,7 +32,7 @@ def rules_page() -> str:
     for rule in rules:
         pattern, flags = _javascript(rule)
         checks = json.dumps([names[check] for check in rule.checks])
-        of = json.dumps(needles[rule.id])
+        of = json.dumps(lower_needles(rule))
         lines.append(
             f"  {{\n    type: {json.dumps(rule.type)},\n"
             f"    pattern: new RegExp({json.dumps(pattern)}, {json.dumps(flags)}),\n"
@@ -46,6 +43,10 @@ def rules_page() -> str:
     about = json.dumps(_ABOUT_PASSWORDS.pattern)
     lines.append(f"export const ABOUT_PASSWORDS = new RegExp({about});\n")
     return "".join(lines)
+
+
+def lower_needles(rule: Rule) -> list[str]:
+    return [needle.lower() for needle in rule.needles]
 
 
 def _javascript(rule: Rule) -> tuple[str, str]:

@@ -84,6 +84,7 @@ _RANDOM_CHARS_MIN, _BEFORE_CHARS = 10, 16
 _NO_SECRET_NAME, _NO_SECRET_BEFORE = re.compile(NO_SECRET_NAME), re.compile(NO_SECRET_BEFORE)
 _EXAMPLE = re.compile(EXAMPLE_WORDS, re.IGNORECASE)
 _TEMPLATE = re.compile(r"\$\{|\{\{|%\(|%s|\$\(|^\$|^<.*>$")
+_PART_OF_PROGRAM = re.compile(r"://|^[/.~$-]|[(\[{]|^[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+$")
 _EXPRESSION = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|->|::)[A-Za-z_$][\w$]*)*[!;]?")
 
 
@@ -94,9 +95,12 @@ def _is_meant(value: str, checks: tuple[str, ...], *, bare: bool) -> bool:
         return False
     if "mixed" in checks or "token" in checks:
         return _is_jumbled(value)
-    if "password" in checks:
+    if "password" in checks or "strong" in checks:
         kinds = (str.islower, str.isupper, str.isdigit, lambda char: not char.isalnum())
-        return sum(any(map(kind, value)) for kind in kinds) >= 3 and "(" not in value
+        of_kinds = sum(any(map(kind, value)) for kind in kinds)
+        if "strong" in checks and not any(map(str.isdigit, value)):
+            return False
+        return of_kinds >= 3 and not _PART_OF_PROGRAM.search(value)
     return True
 
 

@@ -1,135 +1,133 @@
-"""A corpus for redaction: texts with a secret or with somebody's data, and texts that only look so.
+"""A corpus for redaction: texts with a secret planted in them, and texts that only look so.
 
-Rules are tuned on one half. The held-out half has other kinds of secrets, contexts and traps, and
-nobody tunes on it: what it shows would then say nothing."""
+Each text of redaction_texts.toml is a pattern: `⟦A36⟧` stands for 36 random letters and digits
+(`_ALPHABETS`), `⟦ghp⟧` for a token of a kind (`_KINDS`), `«…»` marks what has to be masked, and `¬`
+keeps the beginnings of tokens apart there, where whoever looks for leaked ones would find them. A
+wrapping encodes it all.
+
+Rules are tuned on two thirds. Every third text is held out, and nobody tunes on it: what it shows
+would then say nothing."""
 
 import base64
+import html
+import json
 import random
+import re
 import string
-import uuid
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Literal, NamedTuple
+from urllib.parse import quote
 
-from tests.support.planted_secrets import SHAPED, letters, private_key
+from tests.support.planted_secrets import letters, private_key
 
 Half = Literal["tuned", "held out"]
-_HEX = string.hexdigits[:16]
-_ROUNDS = 64
+_ALNUM = string.ascii_letters + string.digits
+_ALPHABETS = {
+    "A": _ALNUM,
+    "a": string.ascii_lowercase,
+    "U": string.ascii_uppercase,
+    "h": string.hexdigits[:16],
+    "d": string.digits,
+    "u": string.ascii_uppercase + string.digits,
+    "y": string.ascii_lowercase + string.digits,
+    "b": _ALNUM + "+/",
+    "v": _ALNUM + "-_",
+}
+_KINDS = {
+    "ghp": "gh¬p_⟦A36⟧",
+    "gho": "gh¬o_⟦A36⟧",
+    "pat": "github¬_pat_⟦A22⟧_⟦A59⟧",
+    "glpat": "gl¬pat-⟦v20⟧",
+    "slack": "xo¬xb-⟦d12⟧-⟦d12⟧-⟦A24⟧",
+    "stripe": "sk¬_live_⟦A24⟧",
+    "hf": "hf¬_⟦A34⟧",
+    "openai": "sk¬-proj-⟦v74⟧T3Bl¬bkFJ⟦v74⟧",
+    "anthropic": "sk¬-ant-api03-⟦v93⟧AA",
+    "google": "AI¬za⟦v35⟧",
+    "gocspx": "GO¬CSPX-⟦v28⟧",
+    "akia": "AK¬IA⟦u16⟧",
+    "aws": "⟦b40⟧",
+    "square": "EA¬AAE⟦v59⟧",
+    "sq0": "sq0¬atp-⟦v22⟧",
+    "sendgrid": "SG¬.⟦v22⟧.⟦v43⟧",
+    "pypi": "py¬pi-AgEIcHlwaS5vcmc⟦v120⟧",
+    "telegram": "⟦d10⟧:AA⟦v33⟧",
+    "discord": "M⟦A23⟧.⟦v6⟧.⟦v38⟧",
+    "npm": "np¬m_⟦A36⟧",
+    "jwt": "eyJ¬hbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJ¬zdWIiOiI⟦A24⟧.⟦v43⟧",
+    "pass": "⟦a4⟧⟦d2⟧!⟦A5⟧",
+    "word": "⟦a5⟧-⟦a6⟧-⟦d3⟧",
+}
+_TEXTS: dict[str, list[str]] = tomllib.loads(
+    Path(__file__).with_name("redaction_texts.toml").read_text("utf-8")
+)
+_Wrapping = Callable[[str], str]
+#: What keeps each character's place, so that the marks stay where they are.
+_IN_PLACE: dict[str, _Wrapping] = {
+    "percent": lambda text: quote(text, safe="-._"),
+    "json": lambda text: json.dumps(text)[1:-1],
+    "json twice": lambda text: json.dumps(json.dumps(text)[1:-1])[1:-1],
+    "unicode": lambda text: "".join(f"\\u{ord(char):04x}" for char in text),
+    "html": html.escape,
+    "html numbers": lambda text: "".join(f"&#{ord(char)};" for char in text),
+    "html hex": lambda text: "".join(f"&#x{ord(char):x};" for char in text),
+    "each percent": lambda text: "".join(f"%{ord(char):02x}" for char in text),
+    "percent twice": lambda text: quote(quote(text, safe=""), safe=""),
+    "bytes": lambda text: "".join(f"\\x{ord(char):02x}" for char in text),
+    "octal": lambda text: "".join(f"\\{ord(char):03o}" for char in text),
+}
+#: What encodes all the text.
+_WHOLE: dict[str, _Wrapping] = {
+    "base64": lambda text: base64.b64encode(text.encode()).decode(),
+    "base64 url": lambda text: base64.urlsafe_b64encode(text.encode()).decode().rstrip("="),
+    "base64 lines": lambda text: base64.encodebytes(text.encode()).decode(),
+    "hex": lambda text: text.encode().hex(),
+}
 
 
 class Sample(NamedTuple):
     text: str
-    #: What has to be masked; empty where nothing may be.
+    #: What has to be masked, as it stands in the text; empty where nothing may be.
     secret: str
 
 
 def corpus(half: Half) -> Iterator[Sample]:
-    make = _tuned if half == "tuned" else _held_out
-    for seed in range(_ROUNDS):
-        yield from make(random.Random(f"{half}:{seed}"))
+    for patterns in _TEXTS.values():
+        for number, pattern in enumerate(patterns):
+            if (number % 3 == 2) == (half == "held out"):
+                yield _sample(pattern, random.Random(f"{half}:{number}"))
 
 
-def _tuned(dice: random.Random) -> Iterator[Sample]:
-    contexts = ("use {} now", 'key: "{}"', "export X={}\n", "- {}\n", '{{"value": "{}"}}')
-    for made in SHAPED:
-        secret = made(dice)
-        yield Sample(dice.choice(contexts).format(secret), secret)
-    password = letters(dice, 6) + dice.choice("!#$%") + letters(dice, 4, string.digits)
-    yield Sample(f'password = "{password}"', password)
-    token = letters(dice, 32)
-    yield Sample(f"API_TOKEN={token}\n", token)
-    personal, words = letters(dice, 40), _words(dice)
-    yield Sample(f"GITHUB_PAT={personal}\n", personal)
-    yield Sample(f"DB_PASSWORD={words}\n", words)
-    yield Sample(f"db:\n  user: app\n  password: {words}\n", words)
-    _, _, tail = private_key(dice).partition("\n")
-    yield Sample(f"the rest:\n{tail}\n", tail)
-    digest = letters(dice, 64, _HEX)
-    image = base64.b64encode(dice.randbytes(300)).decode()
-    name = dice.choice(("total", "session", "order", "invoice"))
-    traps = (
-        f"commit {digest[:40]}", f"sha256:{digest}", f'"integrity": "sha512-{image[:86]}=="',
-        f"data:image/png;base64,{image}", f"id = {uuid.UUID(bytes=dice.randbytes(16))}",
-        f"token = {name}_tokens[0]", 'password = "changeme"', f"max_tokens: {dice.randrange(9999)}",
-        "password: string", "password = password", "password: required",
-        "def f(password: str) -> None:", "PATH=/usr/local/bin:/usr/bin",
-        "pat = re.compile(pattern)", '"password": "Enter your password"',
-        "GITHUB_PAT=${{ secrets.GITHUB_PAT }}", f"password: {name}passwordfield",
-        "API_KEY=${API_KEY}", f"password = os.environ['{name.upper()}']",
-    )  # fmt: skip
-    yield from (Sample(text, "") for text in traps)
+def _sample(pattern: str, dice: random.Random) -> Sample:
+    """Make a text of a pattern: `wrapping|wrapping||text`, the innermost first."""
+    wrappings, _, text = pattern.rpartition("||")
+    filled = _filled(text, dice)
+    before, _, rest = filled.partition("«")
+    secret, _, behind = rest.partition("»")
+    for name in filter(None, wrappings.split("|")):
+        if name in _WHOLE:
+            before, secret, behind = "", _WHOLE[name](before + secret + behind), ""
+        else:
+            before, secret, behind = map(_IN_PLACE[name], (before, secret, behind))
+    return Sample(before + secret + behind, secret if "«" in filled else "")
 
 
-def _words(dice: random.Random) -> str:
-    return "".join(letters(dice, 1, "bdfklmnrst") + letters(dice, 1, "aeiou") for _ in range(8))
+def _filled(text: str, dice: random.Random) -> str:
+    def value(match: re.Match[str]) -> str:
+        name = match[1]
+        if name in _KINDS:
+            return _filled(_KINDS[name], dice)
+        if name == "pem":
+            return private_key(dice)
+        if name == "pem indented":
+            return private_key(dice).replace("\n", "\n    ")
+        if name.startswith("64:"):
+            inner = _filled(name[3:].replace("(", "⟦").replace(")", "⟧"), dice)
+            return base64.b64encode(inner.encode()).decode()
+        if name.startswith("bytes"):
+            return base64.b64encode(dice.randbytes(int(name[5:]))).decode()
+        return letters(dice, int(name[1:]), _ALPHABETS[name[0]])
 
-
-def _held_out(dice: random.Random) -> Iterator[Sample]:
-    npm, google, sendgrid = (
-        "np" + f"m_{letters(dice, 36)}",
-        "AI" + f"za{letters(dice, 35)}",
-        f"SG.{letters(dice, 22)}.{letters(dice, 43)}",
-    )
-    ocean, face = (
-        f"dop_v1_{letters(dice, 64, _HEX)}",
-        "hf" + "_" + letters(dice, 34, string.ascii_letters),
-    )
-    word, secret, phrase = (
-        letters(dice, 14) + "9x",
-        letters(dice, 48, _HEX),
-        letters(dice, 5) + "-" + letters(dice, 7) + "7",
-    )
-    octets = [dice.randrange(11, 250) for _ in range(4)]
-    address = ".".join(map(str, octets))
-    mail = (
-        f"{letters(dice, 6, string.ascii_lowercase)}@{letters(dice, 8, string.ascii_lowercase)}.eu"
-    )
-    block = private_key(dice)
-    _, _, below = block.partition("\n")
-    above, _, _ = block.rpartition("\n")
-    azure = letters(dice, 52, string.ascii_lowercase + "234567")
-    words = _words(dice)
-    yield from (
-        Sample(f"//registry/:_authToken={npm}", npm),
-        Sample(f"fetch('https://maps/api?key={google}&v=3')", google),
-        Sample(f"-e 'SENDGRID={sendgrid}'", sendgrid),
-        Sample(f"doctl auth init -t {ocean}", ocean),
-        Sample(f"login(token='{face}')", face),
-        Sample(f"amqps://svc:{word}@mq.intern:5671/%2F", word),
-        Sample(f"curl -H 'Authorization: Bearer {secret}' https://x", secret),
-        Sample(f"  client_secret: {secret}\n  scope: all", secret),
-        Sample(f"Server=db;User Id=sa;Password={phrase};Encrypt=true", phrase),
-        Sample(f"key.pem:\n{block}\n", block),
-        Sample(f"AZURE_DEVOPS_EXT_PAT='{azure}'", azure),
-        Sample(f'{{"user": "a", "password": "{words}"}}', words),
-        Sample(f"spring.datasource.password={words}\nspring.x=1", words),
-        Sample(f"PGPASSWORD={words} psql -h db", words),
-        Sample("+" + below.replace("\n", "\n+"), below.splitlines()[1]),
-        Sample(f"cut here:\n{above}", above),
-        Sample(f"Reported by {mail}, thanks", mail),
-        Sample(f"inet {address} netmask", address),
-        Sample(f"+    pwd='{phrase}',", phrase),
-    )
-    image = base64.b64encode(dice.randbytes(48)).decode()
-    camel = "".join(letters(dice, 6, string.ascii_lowercase).title() for _ in range(5))
-    yield from (
-        Sample(text, "")
-        for text in (
-            f"resolved \"https://r/x/-/x-{dice.randrange(9)}.1.2.tgz#{letters(dice, 40, _HEX)}\"",
-            f"W/\"{letters(dice, 32, _HEX)}\"", f"function {camel}(e,t){{return e[t].{camel}}}",
-            f"traceparent: 00-{letters(dice, 32, _HEX)}-{letters(dice, 16, _HEX)}-01",
-            f"src/{camel}/{camel}/{camel}.ts",
-            f"secretName: {camel.lower()[:8]}-tls-cert", "password: <your password>",
-            f"csrf_token_header = 'X-{camel}'",
-            f"h1:{base64.b64encode(dice.randbytes(32)).decode()}",
-            f"git@github.com:{camel}/repo.git",
-            f"version 4.{dice.randrange(99)}.0.{dice.randrange(9)}",
-            f"id: {'9' + letters(dice, 18, string.digits)}",
-            "let password: String;", "password: z.string().min(8)", "password=newPassword,",
-            "<label for='password'>Password: choose one</label>", f"password: {camel[:12]}",
-            "$PASSWORD = input", "compat=enabled-everywhere-always", f"pattern: {camel.lower()}",
-            "return connect(user=name, password=temporaryphrase)", "password: authentication",
-            f"-----END CERTIFICATE-----\n{image}\n-----END PUBLIC KEY-----",
-            f"tokenizer: '{camel}-7b-v0.{dice.randrange(9)}'",
-        )
-    )  # fmt: skip
+    return re.sub("⟦([^⟧]+)⟧", value, text).replace("¬", "")

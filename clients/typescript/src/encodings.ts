@@ -1,4 +1,4 @@
-/** What a text says in base64, URL-encoded or with escapes, and how to say the same without what was
+/** What a text says in base64, in hexadecimal digits or with escapes, and how to say the same without what was
  * masked. The service looks deeper: into encodings across line breaks and behind marks of a diff. */
 
 /** A part of a text that says something else once it is decoded. */
@@ -18,20 +18,42 @@ const BASE64 = new RegExp(
   "g",
 );
 const BREAKS = /(?:\\r)?\\n|\r?\n/g;
-const URL_WORD = /[^\s"'<>]+/g;
-const PERCENT = /%(?:25)?([2-7][0-9a-fA-F])/g;
-const ESCAPE = /\\(?:u00[2-7][0-9a-fA-F]|x[2-7][0-9a-fA-F])/;
-const ESCAPES = /\\{1,64}(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([nrtbf"'/]))/g;
-const WHITE: Record<string, string> = { n: "\n", r: "\r", t: "\t", b: "\b", f: "\f" };
+const HEX = /(?<![0-9A-Za-z])(?:[2-7][0-9a-fA-F]|0[9adAD]){8,}(?![0-9A-Za-z])/g;
+/** What stands for other characters, and what of a terminal nobody sees. */
+const ENCODED = new RegExp(
+  "\\\\{1,64}(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([01][0-7]{2}|33)|([nrtbfe\"'/]))" +
+    "|%(?:25){0,4}([0-7][0-9A-Fa-f])|(&(?:#[0-9]{1,5}|#[xX][0-9A-Fa-f]{1,4}|[A-Za-z]{2,9});)" +
+    "|(?:\\x1b\\[[0-9;:?]{0,64}[@-~]|\\x1b\\][^\\x07\\x1b]{0,1024}(?:\\x07|\\x1b\\\\)|\\x1b[()][A-Z0-9])" +
+    "|\\[[0-9]{1,3}(?:;[0-9]{1,3}){0,4}m|[\\u200b-\\u200d\\u2060\\ufeff\\u00ad]",
+  "g",
+);
+const WHITE: Record<string, string> = { n: "\n", r: "\r", t: "\t", b: "\b", f: "\f", e: "\x1b" };
+const ENTITIES: Record<string, string> = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: " " };
 
 /** The parts of a text in each encoding, in order. */
-export const ENCODINGS: readonly ((text: string) => Encoded[])[] = [inEscapes, inBase64, inUrls];
+export const ENCODINGS: readonly ((text: string) => Encoded[])[] = [
+  (text) => inEscapes(text, ""),
+  (text) => inEscapes(text, " "),
+  inBase64,
+  inHex,
+];
 
-export function unescaped(text: string): string {
-  return text.replace(ESCAPES, (_all, four?: string, two?: string, one?: string) => {
-    const code = four ?? two;
-    return code === undefined ? (WHITE[one ?? ""] ?? one ?? "") : String.fromCharCode(parseInt(code, 16));
+/** One level of encodings undone; a colour may end a word, or stand in it. */
+export function unescaped(text: string, colour = ""): string {
+  return text.replace(ENCODED, (_all, ...groups: (string | undefined)[]) => {
+    const [four, two, octal, control, percent, entity] = groups;
+    const code = four ?? two ?? percent;
+    if (code !== undefined) return String.fromCharCode(parseInt(code, 16));
+    if (octal !== undefined) return String.fromCharCode(parseInt(octal, 8));
+    if (control !== undefined) return WHITE[control] ?? control;
+    return entity === undefined ? colour : characterOf(entity);
   });
+}
+
+function characterOf(entity: string): string {
+  const number = /^&#(?:[xX]([0-9A-Fa-f]+)|([0-9]+));$/.exec(entity);
+  if (number === null) return ENTITIES[entity.slice(1, -1)] ?? entity;
+  return String.fromCharCode(number[1] === undefined ? Number(number[2]) : parseInt(number[1], 16));
 }
 
 /** The text with these parts in their places. */
@@ -54,16 +76,17 @@ function inBase64(text: string): Encoded[] {
   }));
 }
 
-function inUrls(text: string): Encoded[] {
-  if (!text.includes("%")) return [];
-  return [...text.matchAll(URL_WORD)].flatMap((match) => {
-    const decoded = match[0].replace(PERCENT, (_all, code: string) => String.fromCharCode(parseInt(code, 16)));
-    if (decoded === match[0]) return [];
-    return [{ start: match.index, end: match.index + match[0].length, decoded, again: (masked: string) => masked }];
-  });
+function inHex(text: string): Encoded[] {
+  return [...text.matchAll(HEX)].map((match) => ({
+    start: match.index,
+    end: match.index + match[0].length,
+    decoded: Buffer.from(match[0], "hex").toString("utf8"),
+    again: (masked) => Buffer.from(masked, "utf8").toString("hex"),
+  }));
 }
 
-function inEscapes(text: string): Encoded[] {
-  if (!ESCAPE.test(text)) return [];
-  return [{ start: 0, end: text.length, decoded: unescaped(text), again: (masked) => masked }];
+/** The whole of a text that says a secret in escapes takes its decoded form. */
+function inEscapes(text: string, colour: string): Encoded[] {
+  const decoded = unescaped(text, colour);
+  return decoded === text ? [] : [{ start: 0, end: text.length, decoded, again: (masked) => masked }];
 }

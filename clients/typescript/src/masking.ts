@@ -1,7 +1,7 @@
 /** Secrets in what an agent said, and what stands in their place before anything is on disk.
  *
- * It looks into texts as they are, with their escapes resolved, and into base64 and URL encoding,
- * to a depth. The service, which masks in any case, also looks across line breaks. */
+ * It looks into texts as they are, with their escapes resolved, and into base64 and hexadecimal
+ * digits, to a depth. The service, which masks in any case, also looks across line breaks. */
 
 import { createHmac, randomBytes } from "node:crypto";
 import * as fs from "node:fs";
@@ -23,7 +23,8 @@ const DEPTH_MAX = 3;
 const DECODED_TIMES_MAX = 16;
 const DECODED_CHARS_MIN = 1024 * 1024;
 /** What may hide a secret from the needles of rules. */
-const HIDING = /%(?:25)?[2-7][0-9a-fA-F]|\\(?:u00|x)[2-7]|[A-Za-z0-9+/_-]{20}/;
+const HIDING =
+  /%(?:25)*[0-7][0-9a-fA-F]|\\(?:u00|x)[1-7]|\\[01eu][0-7f][0-7]|\\e|\\u20|\x1b|\[[0-9;]{1,12}m|&[#A-Za-z]|[\u200b-\u200d\u2060\ufeff\u00ad]|[A-Za-z0-9+/_-]{16}/;
 /** They are positions of tokens, or decode to text. */
 const TOKEN_KEYS = [
   "prompt_ids",
@@ -199,7 +200,10 @@ const NO_SECRET_BEFORE =
   /(?:public|primary|foreign|sort|partition|cache|idempotency|i18n|page|next|cursor|pagination|continuation|csrf|unique|dedup|translation|max|num|hashed|sync|git)[_-]?$/i;
 const EXPRESSION =
   /^(?:[A-Za-z_$][\w$]*(?:(?:\.|->|::|\?\.)[A-Za-z_$][\w$]*)+[!;]?|[A-Za-z_]+|[A-Z][A-Z0-9_]*|[a-z_]+\d{0,2})$/;
-const JOINED_WORDS = /^(?:[a-z]{12,64}|[a-z]{3,16}(?:-[a-z]{3,16}){3,7})$/;
+const JOINED_WORDS = /^(?:[a-z]{12,64}|[a-z]{3,16}(?:-[a-z]{3,16}){3,7}|(?=[a-z]*[b-df-hj-np-tv-xz]{5})[a-z]{8,})$/;
+const PART_OF_PROGRAM =
+  /:\/\/|^[([{]|[\w)\]][([{]|^[A-Za-z_]+\d{0,2}$|^[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+$|^(?:\/|\.\/|~\/|\$|--)/;
+const KINDS = [/\p{Ll}/u, /\p{Lu}/u, /\p{Nd}/u, /[^\p{L}\p{N}]/u];
 const LINE_CHARS_MAX = 160;
 const ASSIGNMENT_ALONE =
   /^[ \t]{0,32}(?:[-+>][ \t]{1,4}|[+>])?(?:export |set |ENV |-e )?["']?[A-Za-z0-9_.-]{1,80}["']?(?:=|:[ \t]+)$/;
@@ -213,6 +217,7 @@ const CHECKS: Record<string, (candidate: Candidate) => boolean> = {
   mixed: ({ value }) => looksRandom(value),
   token: isToken,
   password: isPassword,
+  strong: isStrong,
   assigned: isAssigned,
   key_block: isKeyBlock,
   jwt: isJwt,
@@ -243,9 +248,15 @@ function isPassword({ value }: Candidate): boolean {
   if (WORDS_ONLY.test(value)) {
     return JOINED_WORDS.test(value) && new Set(value).size >= 5 && !ABOUT_PASSWORDS.test(value);
   }
-  const kinds = [/\p{Ll}/u, /\p{Lu}/u, /\p{Nd}/u, /[^\p{L}\p{N}]/u];
-  const count = kinds.filter((kind) => kind.test(value)).length;
-  return count >= 2 && new Set(value).size >= 5;
+  return KINDS.filter((kind) => kind.test(value)).length >= 2 && new Set(value).size >= 5;
+}
+
+function isStrong(candidate: Candidate): boolean {
+  const { value } = candidate;
+  if (PART_OF_PROGRAM.test(value)) return false;
+  const kinds = KINDS.filter((kind) => kind.test(value)).length;
+  const short = kinds >= 3 && /\p{Nd}/u.test(value) && /\p{L}/u.test(value);
+  return (short && new Set(value).size >= 6) || isToken(candidate);
 }
 
 function isAssigned({ text, start, value, name, isBare }: Candidate): boolean {

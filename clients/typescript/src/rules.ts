@@ -37,12 +37,12 @@ export const RULES: readonly Rule[] = [
   {
     type: "discord_token",
     pattern: new RegExp("(?:(?<=/api/webhooks/)[0-9]{17,20}/[A-Za-z0-9_-]{60,80}|(?<![A-Za-z0-9_.-])[MNO][A-Za-z0-9_-]{23,27}\\.[A-Za-z0-9_-]{6}\\.[A-Za-z0-9_-]{27,40}(?![A-Za-z0-9_-]))", "gs"),
-    checks: ["no_example"],
-    needles: ["api/webhooks/", "discord"],
+    checks: ["no_example", "mixed"],
+    needles: ["api/webhooks/", "."],
   },
   {
     type: "api_key",
-    pattern: new RegExp("(?<![A-Za-z0-9_-])(?:sk-(?:ant|or|proj|svcacct|admin|lf|None)-[A-Za-z0-9_-]{24,220}|sk-[A-Za-z0-9]{32,64}|gsk_[A-Za-z0-9]{48,56}|xai-[A-Za-z0-9]{60,90}|r8_[A-Za-z0-9]{37}|hf_[A-Za-z]{34}|pplx-[A-Za-z0-9]{40,56}|nvapi-[A-Za-z0-9_-]{60,72}|fw_[A-Za-z0-9]{22,26}|tgp_v1_[A-Za-z0-9_-]{40,48})(?![A-Za-z0-9])", "gs"),
+    pattern: new RegExp("(?<![A-Za-z0-9_-])(?:sk-(?:ant|or|proj|svcacct|admin|lf|None)-[A-Za-z0-9_-]{24,220}|sk-[A-Za-z0-9]{32,64}|gsk_[A-Za-z0-9]{48,56}|xai-[A-Za-z0-9]{60,90}|r8_[A-Za-z0-9]{37}|hf_[A-Za-z0-9]{34}|pplx-[A-Za-z0-9]{40,56}|nvapi-[A-Za-z0-9_-]{60,72}|fw_[A-Za-z0-9]{22,26}|tgp_v1_[A-Za-z0-9_-]{40,48})(?![A-Za-z0-9])", "gs"),
     checks: ["no_example", "mixed"],
     needles: ["sk-", "gsk_", "xai-", "r8_", "hf_", "pplx-", "nvapi-", "fw_", "tgp_v1_"],
   },
@@ -66,7 +66,7 @@ export const RULES: readonly Rule[] = [
   },
   {
     type: "message_service_key",
-    pattern: new RegExp("(?<![A-Za-z0-9])(?:SG\\.[A-Za-z0-9_-]{22}\\.[A-Za-z0-9_-]{43}|key-[0-9a-f]{32}|SK[0-9a-f]{32}|[0-9a-f]{32}-us[0-9]{1,2}|[0-9]{8,10}:AA[A-Za-z0-9_-]{33})(?![A-Za-z0-9])", "gs"),
+    pattern: new RegExp("(?:(?<![A-Za-z0-9])|(?<=/bot))(?:SG\\.[A-Za-z0-9_-]{22}\\.[A-Za-z0-9_-]{43}|key-[0-9a-f]{32}|SK[0-9a-f]{32}|[0-9a-f]{32}-us[0-9]{1,2}|[0-9]{8,10}:AA[A-Za-z0-9_-]{33})(?![A-Za-z0-9])", "gs"),
     checks: ["no_example"],
     needles: ["sg.", "key-", "sk", "-us", ":aa"],
   },
@@ -78,9 +78,9 @@ export const RULES: readonly Rule[] = [
   },
   {
     type: "azure_key",
-    pattern: new RegExp("(?:(?<=AccountKey=)[A-Za-z0-9+/]{80,90}={0,2}|(?<=SharedAccessKey=)[A-Za-z0-9+/]{40,48}={0,2}|(?<![A-Za-z0-9_~.-])[A-Za-z0-9_~.-]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34}(?![A-Za-z0-9_~.-])|(?<=[?&]sig=)[A-Za-z0-9%]{40,80})", "gs"),
+    pattern: new RegExp("(?:(?<=AccountKey=)[A-Za-z0-9+/]{80,90}={0,2}|(?<=SharedAccessKey=)[A-Za-z0-9+/]{40,48}={0,2}|(?<![A-Za-z0-9_~.-])[A-Za-z0-9_~.-]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34}(?![A-Za-z0-9_~.-])|(?<=[?&]sig=)[A-Za-z0-9%+/=]{40,90}|(?<=X-Amz-Signature=)[0-9a-f]{64})", "gs"),
     checks: ["no_example"],
-    needles: ["accountkey=", "sharedaccesskey=", "q~", "sig="],
+    needles: ["accountkey=", "sharedaccesskey=", "q~", "sig=", "x-amz-signature="],
   },
   {
     type: "private_key",
@@ -107,6 +107,24 @@ export const RULES: readonly Rule[] = [
     needles: [":/", ":\\/"],
   },
   {
+    type: "token",
+    pattern: new RegExp("://(?<value>[A-Za-z0-9_-]{20,200})@[A-Za-z0-9]", "gs"),
+    checks: ["no_example", "mixed"],
+    needles: ["://"],
+  },
+  {
+    type: "password",
+    pattern: new RegExp("(?<![^\\s\"\\x27>+-])(?:[A-Za-z0-9.*-]{1,100}:[0-9]{4,5}:[A-Za-z0-9_*-]{1,64}:[A-Za-z0-9_.*-]{1,64}:(?<value>[^\\s:\"\\\\]{6,200})(?![^\\s\"\\\\])|[a-z_][a-z0-9_-]{0,31}:(?<bare>\\$[0-9a-z]{1,8}\\$[A-Za-z0-9./$=,+-]{20,200}))", "gs"),
+    checks: ["no_example", "password"],
+    needles: [":$", ":"],
+  },
+  {
+    type: "aws_key",
+    pattern: new RegExp("(?:(?:AKIA|ASIA)[A-Z0-9]{16}|(?:QUtJQ|QVNJQ)[A-Za-z0-9+/]{22}={0,2})(?![A-Za-z0-9])[^\\x00]{1,200}?(?<![A-Za-z0-9+/])(?<value>[A-Za-z0-9+/]{40})(?![A-Za-z0-9+/=])", "gs"),
+    checks: ["no_example", "mixed"],
+    needles: ["akia", "asia", "qutjq", "qvnjq"],
+  },
+  {
     type: "password",
     pattern: new RegExp(";\\s?(?:password|pwd)\\s?=\\s?(?<value>[^;\"'\\s\\\\]{4,128})", "gsi"),
     checks: ["no_example", "password"],
@@ -120,27 +138,33 @@ export const RULES: readonly Rule[] = [
   },
   {
     type: "password",
-    pattern: new RegExp("(?<name>(?:password|passwd|passphrase|passwort|pwd)(?=(?<atom0>[A-Za-z0-9_]{0,16}))\\k<atom0>|(?<=[a-z0-9][_-])pass(?![a-z])|(?<![a-z_.-])[a-z]{0,8}pass(?==))\\\\{0,3}[\"']?[\\])]?[ \\t]{0,8}(?::=|=>|=|:)(?!=)[ \\t]{0,8}(?:(?:[a-z]{0,2})\\\\{0,3}(?<quote>[\"'`])(?<value>(?=(?<atom1>[^\"'`\\s\\\\]{6,160}))\\k<atom1>)\\\\{0,3}\\k<quote>|(?<bare>(?=(?<atom2>[^\"'`\\s\\\\,;(){}\\[\\]<>]{6,160}))\\k<atom2>)(?=\\\\n|[\\s,;\"'}\\\\]|$))", "gsi"),
+    pattern: new RegExp("(?<name>(?:password|passwd|passphrase|passcode|passwort|kennwort|pwd)(?=(?<atom0>[A-Za-z0-9_]{0,16}))\\k<atom0>|(?<=[a-z0-9][_-])pass(?![a-z])|(?<![a-z_.-])[a-z]{0,8}pass(?==))\\\\{0,3}[\"']?[\\])]?[ \\t]{0,8}(?::=|=>|=|:)(?!=)[ \\t]{0,8}(?:\\(?\\s{0,16}(?:[a-z]{0,2})\\\\{0,3}(?<quote>[\"'`])(?<value>(?=(?<atom1>[^\"'`\\s\\\\]{6,160}))\\k<atom1>)\\\\{0,3}\\k<quote>|(?<bare>(?=(?<atom2>[^\"'`\\s\\\\,;(){}\\[\\]<>]{6,160}))\\k<atom2>)(?=\\\\n|[\\s,;\"'}\\\\]|$))", "gsi"),
     checks: ["no_example", "password", "assigned"],
-    needles: ["pass", "pwd"],
+    needles: ["pass", "pwd", "kennwort"],
   },
   {
     type: "token",
-    pattern: new RegExp("(?<name>(?:secret|token|(?:api|access|auth|private|encryption|signing|secret|account|master|app|service|client|deploy|license|shared|storage|webhook)[_-]?key|credentials?|auth)(?=(?<atom0>[A-Za-z0-9_-]{0,16}))\\k<atom0>)\\\\{0,3}[\"']?[\\])]?[ \\t]{0,8}(?::=|=>|=|:)(?!=)[ \\t]{0,8}(?:(?:[a-z]{0,2})\\\\{0,3}(?<quote>[\"'`])(?<value>(?=(?<atom1>[A-Za-z0-9_~+/.=!@#$^&*:%()\\[\\]|?,;-]{12,512}))\\k<atom1>)\\\\{0,3}\\k<quote>|(?<bare>(?=(?<atom2>[A-Za-z0-9_~+/.=!@#$^*:%-]{16,512}))\\k<atom2>)(?=\\\\n|[\\s,;\"'}&\\\\]|$))", "gsi"),
+    pattern: new RegExp("(?<name>(?:secret|token|(?:api|access|auth|private|encryption|signing|secret|account|master|app|service|client|deploy|license|shared|storage|webhook)[_-]?key|credentials?|auth)(?=(?<atom0>[A-Za-z0-9_-]{0,16}))\\k<atom0>)\\\\{0,3}[\"']?[\\])]?[ \\t]{0,8}(?::=|=>|=|:)(?!=)[ \\t]{0,8}(?:\\(?\\s{0,16}(?:[a-z]{0,2})\\\\{0,3}(?<quote>[\"'`])(?<value>(?=(?<atom1>[A-Za-z0-9_~+/.=!@#$^&*:%()\\[\\]|?,;-]{12,512}))\\k<atom1>)\\\\{0,3}\\k<quote>|(?<bare>(?=(?<atom2>[A-Za-z0-9_~+/.=!@#$^*:%-]{16,512}))\\k<atom2>)(?=\\\\n|[\\s,;\"'}&\\\\]|$))", "gsi"),
     checks: ["assigned", "no_example", "token"],
     needles: ["secret", "token", "key", "credential", "auth"],
   },
   {
     type: "token",
-    pattern: new RegExp("(?<name>(?:(?<![A-Za-z])(?:PAT|pat)|(?<=[a-z0-9])Pat))\\\\{0,3}[\"']?[\\])]?[ \\t]{0,8}(?::=|=>|=|:)(?!=)[ \\t]{0,8}(?:(?:[a-z]{0,2})\\\\{0,3}(?<quote>[\"'`])(?<value>(?=(?<atom0>[A-Za-z0-9_~+/.=!@#$^&*:%-]{12,512}))\\k<atom0>)\\\\{0,3}\\k<quote>|(?<bare>(?=(?<atom1>[A-Za-z0-9_~+/.=!@#$^*:%-]{16,512}))\\k<atom1>)(?=\\\\n|[\\s,;\"'}&\\\\]|$))", "gs"),
+    pattern: new RegExp("(?<name>(?:(?<![A-Za-z])(?:PAT|pat)|(?<=[a-z0-9])Pat|(?<![A-Za-z0-9_])(?!(?:[A-Z0-9]*_)?(?:PUBLIC|CACHE|PRIMARY|FOREIGN|SORT|PARTITION|HASH)_)[A-Z0-9]{2,16}(?:_[A-Z0-9]{1,16}){0,2}_(?:KEY|SK)))\\\\{0,3}[\"']?[\\])]?[ \\t]{0,8}(?::=|=>|=|:)(?!=)[ \\t]{0,8}(?:\\(?\\s{0,16}(?:[a-z]{0,2})\\\\{0,3}(?<quote>[\"'`])(?<value>(?=(?<atom0>[A-Za-z0-9_~+/.=!@#$^&*:%-]{12,512}))\\k<atom0>)\\\\{0,3}\\k<quote>|(?<bare>(?=(?<atom1>[A-Za-z0-9_~+/.=!@#$^*:%-]{16,512}))\\k<atom1>)(?=\\\\n|[\\s,;\"'}&\\\\]|$))", "gs"),
     checks: ["assigned", "no_example", "token"],
-    needles: ["pat"],
+    needles: ["pat", "_key", "_sk"],
   },
   {
     type: "password",
-    pattern: new RegExp("(?:--(?:password|pass|token|api-key|secret|secret-key|access-token)(?:[ ]|=)[\"']?|curl [^\\n]{0,200}?(?:-u|--user)[ ][\"']?[A-Za-z0-9_.@-]{1,64}:|sshpass -p[ ]?[\"']?|(?<![A-Za-z])(?:mysql|mysqldump|mysqladmin|mariadb)[ ](?:[^\\n]{0,200}?[ ])??-p[\"']?)(?<value>[^\\s\"'\\\\<>]{6,200})", "gs"),
+    pattern: new RegExp("(?:--[a-z-]{0,24}(?:password|passphrase|pass|token|api-key|secret|secret-key|access-key)(?:[ ]|=)[\"']?|curl [^\\n]{0,200}?(?:-u|--user)[ ][\"']?[A-Za-z0-9_.@-]{1,64}:|sshpass -p[ ]?[\"']?|(?<![A-Za-z])(?:mysql|mysqldump|mysqladmin|mariadb|7za?)[ ](?:[^\\n]{0,200}?[ ])??-p[\"']?|(?:login|mongo(?:sh|dump|restore)?)[ ](?:[^\\n]{0,200}?[ ])??-p[ ][\"']?|redis-cli[ ](?:[^\\n]{0,200}?[ ])??-a[ ][\"']?|htpasswd[ ]-[a-zA-Z]{0,6}b[a-zA-Z]{0,6}[ ][^\\s]{1,80}[ ][^\\s]{1,64}[ ][\"']?|net use (?:[^\\s]{1,8} )?[^\\s]{4,120} (?!/)|ConvertTo-SecureString (?:-String )?[\"']|-pass(?:in|out)?[ ][\"']?pass:|-(?:[a-z]{1,8})?(?:store|key)pass[ ][\"']?|zip (?:[^\\n]{0,80}?[ ])??-P[ ][\"']?|-U[ ][\"']?[^\\s%\"']{1,64}%|echo (?:-n )?[\"']?(?:[a-z_][a-z0-9_-]{0,31}:)?(?=[^\\s\"'|]{6,200}[\"']? ?\\| ?(?:sudo )?(?:chpasswd|sudo -S|(?:docker|podman|helm|crane|oras|nerdctl|gh|az|vault) (?:registry |auth )?login)))(?<value>[^\\s\"'\\\\<>]{6,200})", "gs"),
     checks: ["no_example", "password", "assigned"],
-    needles: ["--pass", "--token", "--api-key", "--secret", "--access-token", "curl ", "sshpass", "mysql", "mariadb"],
+    needles: ["--", "curl ", "sshpass", "mysql", "mariadb", "7z", "login", "mongo", "redis-cli", "htpasswd", "net use ", "securestring", "pass", "zip ", "-u ", "echo "],
+  },
+  {
+    type: "secret",
+    pattern: new RegExp("(?<name>(?:password|passwd|passphrase|passcode|passwort|kennwort|contrase(?:\u00f1|n)a|mot[ _]de[ _]passe|pwd|secret|token|(?:api|access|secret|encryption|signing|auth)[ _-]?key|requirepass|identified[ ]by)(?:[_.-][A-Za-z0-9_.-]{0,16}|s)?)(?:[\"'`]?[ \\t]{0,4}(?:\\([^()\\n]{1,24}\\)[ \\t]{0,2})?(?:is|was|ist|lautet|est|es|:|=):?[ \\t]{1,4}[\"'`\u00ab]?|[\"'`]?[ \\t]{0,8}\\|[ \\t]{0,8}[\"'`]?|[\"'],\\s{0,4}[\"']|[\"']?(?:\\s[a-z:]{1,16}=[\"'][^\"'<>\\n]{0,40}[\"']){0,3}[ ]?>|[\"']\\s{1,4}(?:value|content)=[\"']|[\"']?[ \\t]{0,4}\\r?\\n[+>\\s-]{0,16}(?:value|default)[\"']?[ \\t]{0,4}[:=][ \\t]{1,4}[\"']?|[\"']\\s{0,4}\\{[^{}]{0,120}?default\\s{0,4}=\\s{0,4}[\"']|[ \\t]{1,8}[\"'`]?(?![A-Za-z0-9_]{1,40}[=:(\\[/]))(?<value>[^\\s\"'`<>|\\\\]{7,200}[^\\s\"'`<>|\\\\.,;:)\u00bb])", "gsi"),
+    checks: ["no_example", "strong", "assigned"],
+    needles: ["pass", "kennwort", "contrase", "pwd", "secret", "token", "key", "identified by"],
   },
   {
     type: "password",
@@ -150,9 +174,9 @@ export const RULES: readonly Rule[] = [
   },
   {
     type: "cookie",
-    pattern: new RegExp("(?:cookie[\"']? ?[:=]|;) ?[\"']?[A-Za-z0-9_.-]{0,40}?(?:sess|sid|auth|token|jwt|remember)[A-Za-z0-9_.-]{0,24}=(?<value>[^;\\s\"'\\\\,]{12,2000})", "gsi"),
+    pattern: new RegExp("(?:cookie[\"']? ?[:=]|;|-b |--cookie ) ?[\"']?[A-Za-z0-9_.-]{0,40}?(?:sess|sid|auth|token|jwt|remember)[A-Za-z0-9_.-]{0,24}=(?<value>[^;\\s\"'\\\\,]{12,2000})", "gsi"),
     checks: ["no_example", "token"],
-    needles: ["cookie", ";"],
+    needles: ["cookie", ";", "-b "],
   },
 ];
 

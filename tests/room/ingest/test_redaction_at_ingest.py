@@ -192,7 +192,7 @@ def test_nothing_is_taken_in_by_rules_that_cannot_be_used(tmp_path: Path) -> Non
 
 
 def test_a_long_line_gives_others_their_turns(tmp_path: Path) -> None:
-    words = [base64.b64encode(b"word %d and so on" % number).decode() for number in range(500)]
+    words = [base64.b64encode(b"token %d and so on" % number).decode() for number in range(500)]
     line = make_event("s", 1) | {"payload": {"text": " ".join(words * 20)}}
     with hand_lake(tmp_path) as lake:
         acceptor = Acceptor("default", lake.lake.settings, lake.lake.log, lake.lake.redactor)

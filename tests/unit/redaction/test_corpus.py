@@ -10,21 +10,20 @@ from penstock.events.redaction.rules import built_in_rules, rule_book
 from tests.support.redaction_corpus import Half, corpus
 
 
-@pytest.mark.parametrize("half", ["tuned", "held out"])
-def test_precision_and_recall(half: Half) -> None:
-    samples = list(corpus(half))
-    assert (
-        min(sum(bool(sample.secret) == kind for sample in samples) for kind in (True, False)) >= 500
-    )
-    redactor = LineRedactor(rule_book("mask", "mask"), lambda: b"k")
-    precision, recall, _ = measure_half(redactor, half)
-    assert precision >= 0.95
-    assert recall >= 0.95
+@pytest.mark.parametrize(("half", "kept_max", "masked_max"), [("tuned", 0, 0), ("held out", 3, 0)])
+def test_few_secrets_are_kept_and_few_honest_texts_masked(
+    half: Half, kept_max: int, masked_max: int
+) -> None:
+    found = measure_half(LineRedactor(rule_book("mask", "off"), lambda: b"k"), half)
+    assert found.planted >= 65
+    assert found.honest >= 45
+    assert found.kept <= kept_max
+    assert found.masked <= masked_max
 
 
 def test_around_its_words_a_rule_matches_what_its_pattern_matches() -> None:
     generator = random.Random(5)
-    texts = [text for half in ("tuned", "held out") for text, _ in corpus(half)][::5]
+    texts = [text for half in ("tuned", "held out") for text, _ in corpus(half)]
     texts += ["".join(generator.choices(texts, k=3)) for _ in range(50)]
     texts += [text.upper() for text in texts] + [f"İ {text}" for text in texts]
     for rule in built_in_rules():

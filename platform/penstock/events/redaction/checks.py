@@ -34,23 +34,13 @@ def entropy_bits(value: str) -> float:
     return -sum(n / size * math.log2(n / size) for n in Counter(value).values()) if size else 0.0
 
 
-def _known(name: str) -> frozenset[str]:
-    """Read a list of known_values.toml."""
-    return frozenset(_KNOWN_VALUES[name])
-
-
 _KNOWN_VALUES = tomllib.loads(
     files("penstock.events.redaction").joinpath("known_values.toml").read_text("utf-8")
 )
 
 # Made-up values
 
-_EXAMPLE_WORDS = re.compile(
-    r"example|sample|dummy|placeholder|changeme|change[_-]me|redacted|insert|replace|not[_-]?real"
-    r"|your[_-]|_your|my[_-]?(?:secret|token|key|pass)|fake|foobar|lorem|deadbeef|cafebabe|todo"
-    r"|x{4}|\*{3}|\.{3}|0{7}|123456789|abcdefgh|qwertyui|secret[_-]?(?:key|here|value|token)$",
-    re.IGNORECASE,
-)
+_EXAMPLE_WORDS = re.compile("|".join(_KNOWN_VALUES["example_words"]), re.IGNORECASE)
 _TEMPLATE = re.compile(
     r"\$\{|\{\{|\}\}|<%|%\(|%s|\$\(|^\$[A-Za-z_]|^<.*>$|^%[A-Za-z_]+%$|^@[A-Za-z]"
 )
@@ -120,14 +110,32 @@ def is_token(candidate: Candidate) -> bool:
     return bool(_UUID.fullmatch(value)) or _looks_random(value)
 
 
-_COMMON_PASSWORDS = _known("passwords")
+def is_strong(candidate: Candidate) -> bool:
+    """Whether it looks like a token or a password wherever it stands."""
+    value = candidate.value
+    if value.startswith(("/", "./", "~/", "$", "--")) or _PART_OF_PROGRAM.search(value):
+        return False
+    kinds = sum(any(map(kind, value)) for kind in _KINDS)
+    short = kinds >= 3 and any(map(str.isdigit, value)) and any(map(str.isalpha, value))
+    return (short and len(set(value)) >= 6) or is_token(candidate)
+
+
+#: An address, a call, an item, a name with a number, or names with dots between.
+_PART_OF_PROGRAM = re.compile(
+    r"://|^[(\[{]|[\w)\]][(\[{]|^[A-Za-z_]+\d{0,2}$|^[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+$"
+)
+_KINDS = (str.islower, str.isupper, str.isdigit, lambda char: not char.isalnum())
+_COMMON_PASSWORDS = frozenset(_KNOWN_VALUES["passwords"])
 _WORDS_ONLY = re.compile(r"[A-Za-z]+(?:[-_. /][A-Za-z]+)*[0-9]{0,3}[!?.:]?")
 
 
 #: A password of letters alone: words in a row, without a space or with dashes between.
-_JOINED_WORDS = re.compile(r"[a-z]{12,64}|[a-z]{3,16}(?:-[a-z]{3,16}){3,7}")
+#: Five consonants in a row are no word.
+_JOINED_WORDS = re.compile(
+    r"[a-z]{12,64}|[a-z]{3,16}(?:-[a-z]{3,16}){3,7}|(?=[a-z]*[^\W\d_aeiouyA-Z]{5})[a-z]{8,}"
+)
 #: Words in names, types and texts of programs that handle passwords.
-_ABOUT_PASSWORDS = re.compile("|".join(sorted(_known("about_passwords"))))
+_ABOUT_PASSWORDS = re.compile("|".join(sorted(_KNOWN_VALUES["about_passwords"])))
 
 
 def is_password(candidate: Candidate) -> bool:
@@ -143,24 +151,13 @@ def is_password(candidate: Candidate) -> bool:
     if _WORDS_ONLY.fullmatch(value):
         joined = _JOINED_WORDS.fullmatch(value) is not None and len(set(value)) >= 5
         return joined and _ABOUT_PASSWORDS.search(value) is None
-    kinds = sum(
-        any(map(test, value))
-        for test in (str.islower, str.isupper, str.isdigit, lambda char: not char.isalnum())
-    )
-    return kinds >= 2 and len(set(value)) >= 5
+    return sum(any(map(kind, value)) for kind in _KINDS) >= 2 and len(set(value)) >= 5
 
 
 _NO_SECRET_NAME = re.compile(
-    r"(?i)(?:iz(?:er|e|ation)|_?(?:hash|digest|checksum|sha\d*|type|kind|name|names|count|counts"
-    r"|limit|max|min|id|ids|url|uri|path|file|dir|field|header|prefix|suffix|length|size|ttl"
-    r"|expir\w*|policy|regex|pattern|label|placeholder|hint|algorithm|class|column|format|version"
-    r"|status|strategy|provider|endpoint|host|ref|arn|budget|usage|index|error|message|scheme"
-    r"|rotation|source|mode|enabled|required|fingerprint|thumbprint|ors?|ored))$"
+    rf"(?i)(?:iz(?:er|e|ation)|_?(?:{'|'.join(_KNOWN_VALUES['no_secret_names'])}))$"
 )
-_NO_SECRET_BEFORE = re.compile(
-    r"(?i)(?:public|primary|foreign|sort|partition|cache|idempotency|i18n|page|next|cursor"
-    r"|pagination|continuation|csrf|unique|dedup|translation|max|num|hashed|sync|git)[_-]?$"
-)
+_NO_SECRET_BEFORE = re.compile(rf"(?i)(?:{'|'.join(_KNOWN_VALUES['no_secret_before'])})[_-]?$")
 _EXPRESSION = re.compile(
     r"[A-Za-z_$][\w$]*(?:(?:\.|->|::|\?\.)[A-Za-z_$][\w$]*)+[!;]?|[A-Za-z_]+|[A-Z][A-Z0-9_]*|[a-z_]+\d{0,2}"
 )
@@ -248,8 +245,8 @@ _NOBODYS_DOMAINS = re.compile(
     r"|domain\.(?:com|tld)|email\.com|company\.com|noreply\.github\.com|users\.noreply\..*"
     r"|sentry\.io|w3\.org|schema\.org|foo\.com|bar\.com|test\.com)$"
 )
-_NOBODYS_MAILBOXES = _known("mailboxes")
-_FILE_ENDINGS = _known("file_endings")
+_NOBODYS_MAILBOXES = frozenset(_KNOWN_VALUES["mailboxes"])
+_FILE_ENDINGS = frozenset(_KNOWN_VALUES["file_endings"])
 
 
 def is_email(candidate: Candidate) -> bool:
@@ -293,17 +290,13 @@ def is_card(candidate: Candidate) -> bool:
         return False
     if len(set(digits)) < 4 or digits in _EXAMPLE_CARDS:
         return False
-    known = {
-        15: ("34", "37"),
-        14: ("30", "36", "38"),
-        16: ("4", "5", "6", "2", "35"),
-        19: ("4", "6"),
-    }
+    known = {15: ("34", "37"), 14: ("30", "36", "38"), 16: ("4", "5", "6", "2", "35")}
+    known[19] = ("4", "6")
     return digits.startswith(known[len(digits)]) and _luhn(digits)
 
 
 #: Test cards of payment services.
-_EXAMPLE_CARDS = _known("cards")
+_EXAMPLE_CARDS = frozenset(_KNOWN_VALUES["cards"])
 
 
 def _luhn(digits: str) -> bool:
@@ -314,13 +307,8 @@ def _luhn(digits: str) -> bool:
     return total % 10 == 0
 
 
-_IBAN_CHARS = {
-    "AT": 20, "BE": 16, "CH": 21, "CY": 28, "CZ": 24, "DE": 22, "DK": 18, "EE": 20, "ES": 24,
-    "FI": 18, "FR": 27, "GB": 22, "GR": 27, "HR": 21, "HU": 28, "IE": 22, "IS": 26, "IT": 27,
-    "LI": 21, "LT": 20, "LU": 20, "LV": 21, "MT": 31, "NL": 18, "NO": 15, "PL": 28, "PT": 25,
-    "RO": 24, "SE": 24, "SI": 19, "SK": 24, "TR": 26, "AE": 23, "SA": 24, "BR": 29, "UA": 29,
-}  # fmt: skip
-_EXAMPLE_IBANS = _known("ibans")
+_IBAN_CHARS: dict[str, int] = _KNOWN_VALUES["iban_chars"]
+_EXAMPLE_IBANS = frozenset(_KNOWN_VALUES["ibans"])
 
 
 def is_iban(candidate: Candidate) -> bool:
@@ -383,18 +371,9 @@ def is_mac(candidate: Candidate) -> bool:
 
 
 CHECKS: dict[str, Callable[[Candidate], bool]] = {
-    "no_example": is_no_example,
-    "mixed": is_mixed,
-    "token": is_token,
-    "password": is_password,
-    "assigned": is_assigned,
-    "key_block": is_key_block,
-    "jwt": is_jwt,
-    "email": is_email,
-    "phone": is_phone,
-    "card": is_card,
-    "iban": is_iban,
-    "ipv4": is_ipv4,
-    "ipv6": is_ipv6,
-    "mac": is_mac,
-}
+    check.__name__.removeprefix("is_"): check
+    for check in (
+        is_no_example, is_mixed, is_token, is_password, is_strong, is_assigned, is_key_block,
+        is_jwt, is_email, is_phone, is_card, is_iban, is_ipv4, is_ipv6, is_mac,
+    )
+}  # fmt: skip

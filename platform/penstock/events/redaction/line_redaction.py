@@ -56,7 +56,7 @@ _LITERAL_CHARS_MIN = 8
 _LITERALS_TOGETHER, _CHARS_TOGETHER = 8, 4096
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _lenient_decoder = json.JSONDecoder(strict=False)
-_KEY_ENDS = re.compile(r"\s*:")
+_KEY_ENDS = re.compile(r"\s*:\s*")
 #: A line without other marks has nothing that a rule masks.
 _MASK_NOTHING = {MASKED, TOKEN_IDS}
 
@@ -252,11 +252,8 @@ def _masked(rules: RulesInUse, line: bytes, work: LineWork) -> Steps[tuple[bytes
     assert rules.mask is not None
     counts: Counter[str] = Counter()
     text = line.decode("utf-8", "surrogateescape")
-    if is_json(line):
-        masked = yield from _mask_strings(rules.mask, text, _literals(text), work, counts)
-    else:
-        literals = _literals_of_broken(text)
-        masked = yield from _mask_strings(rules.mask, text, literals, work, counts)
+    masked = yield from _mask_strings(rules.mask, text, _literals(text), work, counts)
+    if not is_json(line):
         masked, of_text = yield from rules.mask.mask(masked, work)
         counts += of_text
     if not counts:
@@ -285,12 +282,12 @@ def _mask_strings(
 
 def _named(text: str, literals: Iterator[_Literal]) -> Iterator[_Literal]:
     """Choose literals that are long enough to hold something, values with their names."""
-    name = None
+    name, value_start = "", -1
     for literal in literals:
         if literal.end - literal.start >= _LITERAL_CHARS_MIN:
-            yield literal._replace(name=name)
-        is_key = _KEY_ENDS.match(text, literal.end) is not None
-        name = literal.decoded if is_key else None
+            yield literal._replace(name=name if literal.start == value_start else None)
+        if key_ends := _KEY_ENDS.match(text, literal.end):
+            name, value_start = literal.decoded, key_ends.end()
 
 
 def _together(literals: Iterator[_Literal]) -> Iterator[list[_Literal]]:
@@ -342,25 +339,19 @@ def is_json(line: bytes) -> bool:
     return True
 
 
-def _literals(json_text: str) -> Iterator[_Literal]:
-    """Find the strings of a JSON document."""
-    start = json_text.find('"')
-    while start >= 0:
-        decoded, end = _lenient_decoder.raw_decode(json_text, start)
-        yield _Literal(start, end, decoded)
-        start = json_text.find('"', end)
-
-
-def _literals_of_broken(text: str) -> Iterator[_Literal]:
-    """Find the strings of a text that is no JSON, up to one without an end."""
+def _literals(text: str) -> Iterator[_Literal]:
+    """Find the strings of a JSON document, or of a text that is none up to one without an end."""
     start = text.find('"')
-    while start >= 0 and (match := _STRING.match(text, start)):
+    while start >= 0:
         try:
-            decoded = str(_lenient_decoder.decode(match[0]))
+            decoded, end = _lenient_decoder.raw_decode(text, start)
         except ValueError:
-            decoded = match[0][1:-1]
-        yield _Literal(start, match.end(), decoded)
-        start = text.find('"', match.end())
+            match = _STRING.match(text, start)
+            if match is None:
+                return
+            decoded, end = match[0][1:-1], match.end()
+        yield _Literal(start, end, decoded)
+        start = text.find('"', end)
 
 
 def _encoded(text: str) -> str:

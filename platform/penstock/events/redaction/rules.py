@@ -3,6 +3,7 @@
 The screen finds which rules may match some bytes. With hyperscan one scan of a line takes
 microseconds. Without it the rules are tried one by one: the same answers, forty times slower."""
 
+import base64
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -43,7 +44,7 @@ class SourceRule(NamedTuple):
 
 #: The version of the file's format.
 VERSION = 1
-_KEYS = ("id", "kind", "type", "anchor", "pattern", "words", "checks", "joined", "mode")
+_KEYS = ("id", "kind", "type", "anchor", "pattern", "needles", "words", "checks", "joined", "mode")
 #: How far before a word of a rule its match may begin.
 WORD_REACH_CHARS = 24
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
@@ -62,7 +63,9 @@ class Rule:
     anchor: bytes
     pattern: re.Pattern[str]
     checks: tuple[Callable[[Candidate], bool], ...] = ()
-    #: One of them, in small letters, begins within the first `WORD_REACH_CHARS` of each match.
+    #: One of them is in each match; unknown where it is empty.
+    needles: tuple[str, ...] = ()
+    #: The needles, in small letters, where one begins in the first `WORD_REACH_CHARS` of a match.
     words: tuple[str, ...] = ()
     joined: bool = False
     mode: Mode | None = None
@@ -177,7 +180,8 @@ def _rule(section: Mapping[str, Any], where: str, known: Mapping[str, Rule]) -> 
         anchor=anchor.encode(),
         pattern=pattern,
         checks=_checks(section.get("checks", []), where),
-        words=_words(section.get("words", []), where),
+        needles=_texts(section, "needles", where) or _texts(section, "words", where),
+        words=_texts(section, "words", where),
         joined=section.get("joined", False) is True,
         mode=mode,
     )
@@ -195,12 +199,16 @@ def _compiled(value: object, key: str, where: str) -> re.Pattern[str]:
     return compiled
 
 
-def _words(words: object, where: str) -> tuple[str, ...]:
-    if not isinstance(words, list) or not all(
-        isinstance(word, str) and word.isascii() and word == word.lower() and word for word in words
+def _texts(section: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
+    texts = section.get(key, [])
+    if not isinstance(texts, list) or not all(
+        isinstance(text, str) and text and (key != "words" or text == text.lower())
+        for text in texts
     ):
-        raise InvalidInput(what=where, why="words has to be a list of texts in small letters")
-    return tuple(words)
+        raise InvalidInput(
+            what=where, why=f"{key} has to be a list of texts, words in small letters"
+        )
+    return tuple(texts)
 
 
 def _checks(names: object, where: str) -> tuple[Callable[[Candidate], bool], ...]:
@@ -244,18 +252,18 @@ class RedactionSettings(RoomSettings):
 
 # The screen: which rules may match some bytes
 
-#: Marks beside the indexes of rules: encodings that may hide a secret, token ids, placeholders.
-ESCAPED, PERCENT, BASE64, TOKEN_IDS, MASKED, TERMINAL, HTML = range(-1, -8, -1)
+#: Marks beside the indexes of rules: encodings that may hide a secret, words that may be a text in
+#: base64 or in hexadecimal digits, token ids, placeholders.
+ENCODED, HIDDEN_WORD, TOKEN_IDS, MASKED = range(-1, -5, -1)
 
 # Base64 of plain text: the high bit of each byte is 0, which leaves half of the letters in three of
 # four places.
 QUARTET = "[A-Za-f][A-HQ-Xg-nw-z0-3][ABEFIJMNQRUVYZcdghklopstwx014589][A-Za-z0-9+/_-]"
 _HIDING = {
-    ESCAPED: r"\\(?:u00[2-7][0-9a-fA-F]|x[2-7][0-9a-fA-F])",
-    PERCENT: r"%(?:25)?[0-7][0-9A-Fa-f]",
-    BASE64: f"(?:{QUARTET}){{5}}",
-    TERMINAL: r"(?:\x1b|\\(?:u00|x)1[bB]|\\0?33|\\e)[\[\]()]",
-    HTML: r"&(?:#[0-9]{1,5}|#[xX][0-9A-Fa-f]{1,4}|[A-Za-z]{2,9});",
+    ENCODED: r"\\(?:u00(?:[2-7][0-9a-fA-F]|1[bB]|[aA][dD])|u20(?:0[b-dB-D]|60)|u[fF][eE][fF]{2}"
+    r"|x[2-7][0-9a-fA-F]|x1[bB]|1[0-7]{2}|0[4-7][0-7]|0?33[\[\]]|e\[)"
+    r"|%(?:25)*[0-7][0-9A-Fa-f]|&(?:#[0-9]{1,5}|#[xX][0-9A-Fa-f]{1,4}|[A-Za-z]{2,9});"
+    r"|\x1b[\[\]()]|\[[0-9]{1,3}(?:;[0-9]{1,3}){0,4}m|\xe2\x80[\x8b-\x8d]|\xe2\x81\xa0",
     MASKED: r"\[(?:SECRET|PERSONAL):",
     TOKEN_IDS: r'"(?:prompt_ids|completion_ids)"',
 }
@@ -277,29 +285,76 @@ _OF_THE_ENDS = re.compile(rb"\\[AZz]|\(\?[a-zA-Z]*-")
 
 
 def screen_of(rules: Sequence[Rule]) -> Screen:
-    return _compiled_screen(tuple(rule.anchor for rule in rules))
+    return _compiled_screen(tuple((rule.anchor, rule.needles) for rule in rules))
 
 
 @cache  # compiling takes 100 ms, and tenants with other modes have the same rules
-def _compiled_screen(of_rules: tuple[bytes, ...]) -> Screen:
-    anchors = dict(enumerate(of_rules))
-    anchors |= {mark: pattern.encode() for mark, pattern in _HIDING.items()}
+def _compiled_screen(of_rules: tuple[tuple[bytes, tuple[str, ...]], ...]) -> Screen:
+    anchors = [*enumerate(anchor for anchor, _ in of_rules)]
+    anchors += [(mark, pattern.encode()) for mark, pattern in _HIDING.items()]
+    words = _hidden_words([needles for _, needles in of_rules])
+    for at in range(0, len(words), _WORDS_AT_ONCE):
+        anchors.append((HIDDEN_WORD, "|".join(words[at : at + _WORDS_AT_ONCE]).encode()))
     try:
         return _ScreenAtOnce(anchors)
     except ImportError:
         return _ScreenOneByOne(anchors)
 
 
+#: Any text in base64 or hexadecimal digits; and in lines of base64 a needle may be broken.
+_ANY_HIDDEN_WORD = f"(?:{QUARTET}){{5}}|(?:[2-7][0-9a-fA-F]){{10}}"
+_BASE64_LINE = r"[A-Za-z0-9+/]{60}(?:\\+r)?(?:\\+n|\n)[A-Za-z0-9+/]{16}"
+#: A shorter needle would be in any image.
+_NEEDLE_CHARS_MIN = 3
+#: A pattern of Hyperscan has at most 16,000 characters.
+_WORDS_AT_ONCE = 200
+
+
+def _hidden_words(needles_of_rules: Sequence[Sequence[str]]) -> list[str]:
+    """Find the needles in base64, base64 of base64 and hexadecimal digits: looking for them is much
+    quicker than for any text."""
+    if not all(needles_of_rules):
+        return [_ANY_HIDDEN_WORD]
+    words: set[str] = set()
+    for needle in {needle for needles in needles_of_rules for needle in needles}:
+        names = needle.isalpha() and needle.islower()
+        if len(needle) < _NEEDLE_CHARS_MIN:
+            continue
+        for case in {needle, needle.upper(), needle.capitalize()} if names else {needle}:
+            content = case.encode()
+            once = set(_in_base64(content))
+            twice = {word for one in once if "[" not in one for word in _in_base64(one.encode())}
+            words |= {content.hex(), content.hex().upper(), *once, *(() if names else twice)}
+    return [_BASE64_LINE, *sorted(words)]
+
+
+def _in_base64(content: bytes) -> Iterator[str]:
+    """Encode what begins at any byte of three; of a short one all letters of its ends."""
+    short = len(content) <= _NEEDLE_CHARS_MIN
+    for before in range(3):
+        places = slice(8 * before // 6, -(-8 * (before + len(content)) // 6))
+        filled = (
+            base64.b64encode(bytes([fill]) * before + content + bytes([fill]) * 2).decode()[places]
+            for fill in (range(256) if short else (0, 255))
+        )
+        letters = ["".join(sorted(set(of_place))) for of_place in zip(*filled, strict=True)]
+        yield "".join(
+            re.escape(of) if len(of) == 1 else f"[{re.escape(of)}]"
+            for of in letters
+            if short or len(of) == 1
+        )
+
+
 class _ScreenAtOnce:
-    def __init__(self, anchors: dict[int, bytes]) -> None:
+    def __init__(self, anchors: list[tuple[int, bytes]]) -> None:
         import hyperscan
 
-        self.takes_lines = not any(map(_OF_THE_ENDS.search, anchors.values()))
-        self._marks = list(anchors)
+        self._marks, expressions = zip(*anchors, strict=True)
+        self.takes_lines = not any(map(_OF_THE_ENDS.search, expressions))
         self._database: Any = hyperscan.Database()
         try:
             self._database.compile(
-                expressions=list(anchors.values()),
+                expressions=list(expressions),
                 ids=list(range(len(anchors))),
                 elements=len(anchors),
                 flags=[hyperscan.HS_FLAG_SINGLEMATCH | hyperscan.HS_FLAG_MULTILINE] * len(anchors),
@@ -327,8 +382,8 @@ class _ScreenAtOnce:
 class _ScreenOneByOne:
     takes_lines = False  # an anchor may look around here, and see the next line
 
-    def __init__(self, anchors: dict[int, bytes]) -> None:
-        self._anchors = {mark: re.compile(anchor, re.DOTALL) for mark, anchor in anchors.items()}
+    def __init__(self, anchors: list[tuple[int, bytes]]) -> None:
+        self._anchors = [(mark, re.compile(anchor, re.DOTALL)) for mark, anchor in anchors]
 
     def marks(self, content: bytes) -> Marks:
-        return frozenset(mark for mark, anchor in self._anchors.items() if anchor.search(content))
+        return frozenset(mark for mark, anchor in self._anchors if anchor.search(content))

@@ -5,20 +5,17 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
 from penstock.events.redaction.checks import Candidate
 from penstock.events.redaction.placeholders import PLACEHOLDER, placeholder
 from penstock.events.redaction.rules import (
-    BASE64,
-    ESCAPED,
-    HTML,
-    PERCENT,
+    ENCODED,
+    HIDDEN_WORD,
     QUARTET,
-    TERMINAL,
     Marks,
     Rule,
     Screen,
@@ -29,15 +26,12 @@ from penstock.events.redaction.text_views import (
     LineWork,
     Steps,
     View,
+    decoded_views,
     goes_on,
-    html_decoded,
     is_broken,
     joined,
-    percent_decoded,
     text_pieces,
-    unescaped,
     without_breaks,
-    without_terminal,
 )
 
 #: Encodings within encodings; nobody reads by chance what is hidden deeper.
@@ -60,21 +54,14 @@ _SPANS_MAX = 3 * MATCHES_MAX
 _MATCH_CHARS = 512
 _VIEW_PIECE_CHARS = 4
 _NAMES_REMEMBERED_MAX = 10_000
-_REMEMBERED_NAME_CHARS_MAX = 128
+_NAME_CHARS_MAX = 128
 
-_BASE64_TEXT = re.compile(
-    f"(?:{QUARTET}){{3}}(?:{BASE64_BREAK})?+"
+_HIDDEN_TEXT = re.compile(
+    r"(?<![0-9A-Za-z])((?:[2-7][0-9a-fA-F]|0[9adAD]){8,}+)(?![0-9A-Za-z])"
+    f"|(?:{QUARTET}){{3}}(?:{BASE64_BREAK})?+"
     f"(?:[A-Za-z0-9+/_-]{{4}}(?:{BASE64_BREAK})?+)*+(?:[A-Za-z0-9+/_-]{{2,3}}={{0,2}})?+"
 )
 _SOME_SECRET = b"q7Rv2Lx9Tz4Kd8Wm3Np6"
-#: A colour may end a word, or stand in it.
-_VIEWS = (
-    (PERCENT, percent_decoded),
-    (HTML, html_decoded),
-    (TERMINAL, without_terminal),
-    (TERMINAL, partial(without_terminal, by=" ")),
-    (TERMINAL, partial(without_terminal, by=" ", by_reset=" ")),
-)
 _URL_SAFE = str.maketrans("-_", "+/")
 
 
@@ -96,7 +83,6 @@ class TextMask:
     screen: Screen
     #: Keys the digests in placeholders; asked for when there is something to mask.
     key: Callable[[], bytes]
-    _names: dict[str, bool] = field(default_factory=dict, init=False, repr=False)
 
     def mask(
         self, text: str, work: LineWork, name: str | None = None
@@ -130,7 +116,8 @@ class TextMask:
         return not self.screen.marks(content.encode("utf-8", "surrogatepass"))
 
     def _is_assigned(self, name: str, text: str) -> bool:
-        return 0 < len(text) <= ASSIGNED_CHARS_MAX and self._names_secret(name)
+        short = 0 < len(text) <= ASSIGNED_CHARS_MAX and len(name) <= _NAME_CHARS_MAX
+        return short and self._names_secret(name)
 
     def _spans(self, text: str, work: LineWork, depth: int) -> Steps[list[_Replacement]]:
         yield from work.spend(len(text))
@@ -143,13 +130,11 @@ class TextMask:
             spans += yield from self._matches_of_whole_lines(text, marks, work)
         if depth == 0:
             return spans
-        if ESCAPED in marks or "\\" in text:
-            spans += yield from self._in_view(unescaped, text, work, depth)
-        for mark, view_of in _VIEWS:
-            if mark in marks:
-                spans += yield from self._in_view(view_of, text, work, depth)
-        if BASE64 in marks:
-            spans += yield from self._in_base64(text, work, depth)
+        if ENCODED in marks or "\\" in text:
+            for view in decoded_views(text):
+                spans += yield from self._in_view(view, work, depth)
+        if HIDDEN_WORD in marks:
+            spans += yield from self._in_words(text, work, depth)
         return spans
 
     def _matches(self, text: str, marks: Marks, work: LineWork) -> Steps[list[_Replacement]]:
@@ -245,27 +230,21 @@ class TextMask:
         original = view.original(found.start, found.end)
         return found._replace(start=original[0], end=original[1])
 
-    def _in_view(
-        self, view_of: Callable[[str], View], text: str, work: LineWork, depth: int
-    ) -> Steps[list[_Replacement]]:
-        yield from work.spend(len(text))
-        view = view_of(text)
-        if view.text == text:
-            return []
-        yield from work.spend(_VIEW_PIECE_CHARS * len(view.begins))
-        spans = yield from self._spans(view.text, work, depth - 1)
+    def _in_view(self, view: View, work: LineWork, depth: int) -> Steps[list[_Replacement]]:
+        yield from work.spend(len(view.text) + _VIEW_PIECE_CHARS * len(view.begins))
         return [
             _Replacement(*view.original(span.start, span.end), span.by, span.rules)
-            for span in spans
+            for span in (yield from self._spans(view.text, work, depth - 1))
         ]
 
-    def _in_base64(self, text: str, work: LineWork, depth: int) -> Steps[list[_Replacement]]:
+    def _in_words(self, text: str, work: LineWork, depth: int) -> Steps[list[_Replacement]]:
+        """Look into base64 and hexadecimal digits."""
         yield from work.spend(len(text))
         spans: list[_Replacement] = []
         together: list[tuple[re.Match[str], str]] = []
         size = 0
-        for match in _BASE64_TEXT.finditer(text):
-            decoded = _base64_decoded(match[0])
+        for match in _HIDDEN_TEXT.finditer(text):
+            decoded = _word_decoded(match)
             yield from work.spend(len(decoded))
             if together and size + len(decoded) > _DECODED_TOGETHER_CHARS:
                 spans += yield from self._in_decoded(together, work, depth)
@@ -289,18 +268,14 @@ class TextMask:
                 spans += _encoded_spans(match, decoded, inner)
         return spans
 
-    def _names_secret(self, name: str) -> bool:
-        known = self._names.get(name)
-        if known is not None:
-            return known
+    @cached_property
+    def _names_secret(self) -> Callable[[str], bool]:
+        return lru_cache(_NAMES_REMEMBERED_MAX)(self._may_name_secret)
+
+    def _may_name_secret(self, name: str) -> bool:
         key = name.encode("utf-8", "surrogatepass")
         marks = self.screen.marks(b'"%b": "%b"' % (key, _SOME_SECRET))
-        names = any(mark >= 0 and self.rules[mark].may_name(name) for mark in marks)
-        if len(name) <= _REMEMBERED_NAME_CHARS_MAX:
-            if len(self._names) >= _NAMES_REMEMBERED_MAX:
-                self._names.clear()
-            self._names[name] = names
-        return names
+        return any(mark >= 0 and self.rules[mark].may_name(name) for mark in marks)
 
     def _assigned(self, name: str, text: str, work: LineWork) -> Steps[list[_Replacement]]:
         """Find a secret by the name of the value."""
@@ -326,28 +301,31 @@ def _few(matches: Iterator[re.Match[str]]) -> Iterator[re.Match[str]]:
         yield match
 
 
-def _base64_decoded(token: str) -> str:
-    encoded = without_breaks(token).text.rstrip("=").translate(_URL_SAFE)
+def _word_decoded(word: re.Match[str]) -> str:
+    if word[1]:
+        return bytes.fromhex(word[1]).decode("ascii")
+    encoded = without_breaks(word[0]).text.rstrip("=").translate(_URL_SAFE)
     encoded = encoded[:-1] if len(encoded) % 4 == 1 else encoded
     content = base64.b64decode(encoded + "=" * (-len(encoded) % 4))
     return content.decode("utf-8", "surrogateescape")
 
 
 def _encoded_spans(
-    match: re.Match[str], decoded: str, inner: list[_Replacement]
+    word: re.Match[str], decoded: str, inner: list[_Replacement]
 ) -> list[_Replacement]:
-    """Replace base64 whose decoded text had matches."""
-    if len(match[0]) <= _ENCODED_AGAIN_CHARS_MAX:
+    """Replace a word whose decoded text had matches."""
+    if word[1] or len(word[0]) <= _ENCODED_AGAIN_CHARS_MAX:
         masked, counts = _replace(decoded, inner)
-        by = base64.b64encode(masked.encode("utf-8", "surrogateescape")).decode()
-        return [_Replacement(*match.span(), by, tuple(counts.elements()))]
-    lines = without_breaks(match[0])
+        content = masked.encode("utf-8", "surrogateescape")
+        by = content.hex() if word[1] else base64.b64encode(content).decode()
+        return [_Replacement(*word.span(), by, tuple(counts.elements()))]
+    lines = without_breaks(word[0])
     spans: list[_Replacement] = []
     for span in inner:
         first = _bytes_of(decoded[: span.start]) // 3 * 4
         last = -(-_bytes_of(decoded[: span.end]) // 3) * 4
         start, end = lines.original(first, min(last, len(lines.text)))
-        spans.append(span._replace(start=match.start() + start, end=match.start() + end))
+        spans.append(span._replace(start=word.start() + start, end=word.start() + end))
     return spans
 
 

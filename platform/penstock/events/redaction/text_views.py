@@ -31,14 +31,17 @@ class View(NamedTuple):
         return begin, begin + 1
 
 
-_ESCAPES = re.compile(r"\\{1,64}+(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([nrtbfe\"'/]|0?33))")
-_PERCENT = re.compile(r"%(?:25){0,4}([0-7][0-9A-Fa-f])")
-#: Colours and moves of a terminal, and titles of its window.
-_TERMINAL = re.compile(
-    r"\x1b(?:\[[0-9;:?]{0,64}+[@-~]|\][^\x07\x1b]{0,1024}+(?:\x07|\x1b\\)|[()][A-Z0-9])"
+#: What stands for other characters, in one pass: escapes of programs with any number of
+#: back-slashes, of addresses and of HTML; and what is seen by nobody: colours and moves of a
+#: terminal, titles of its window, spaces without a width. A colour may have lost its first byte.
+_ENCODED = re.compile(
+    r"\\{1,64}+(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([01][0-7]{2}|33)|([nrtbfe\"'/]))"
+    r"|%(?:25){0,4}([0-7][0-9A-Fa-f])"
+    r"|(&(?:#[0-9]{1,5}|#[xX][0-9A-Fa-f]{1,4}|[A-Za-z]{2,9});)"
+    r"|(\x1b\[[0;]*[mK]|\[0?m)"
+    r"|\x1b(?:\[[0-9;:?]{0,64}+[@-~]|\][^\x07\x1b]{0,1024}+(?:\x07|\x1b\\)|[()][A-Z0-9])"
+    r"|\[[0-9]{1,3}(?:;[0-9]{1,3}){0,4}m|[\u200b-\u200d\u2060\ufeff\u00ad]"
 )
-_RESET = re.compile(r"\x1b\[[0;]*[mK]")
-_HTML = re.compile(r"&(?:#[0-9]{1,5}|#[xX][0-9A-Fa-f]{1,4}|[A-Za-z]{2,9});")
 # A broken text goes on in the next line: behind the marks of a diff, a quotation or a comment, and
 # between the quotes of a string that is put together.
 # Nothing is given back once it was taken, and spaces are bounded: else a text of many spaces or
@@ -54,35 +57,28 @@ _SEAMS = re.compile(rf"[\"'`]{_SPACES}(?:\+|\.|&)?+{_SPACES}[\"'`]")
 _WORD = re.compile(r"[A-Za-z0-9+/_.=-]{1,512}+")
 BASE64_BREAK = r"(?:(?:\\{1,16}+r)?+\\{1,16}+n|\r?\n)[+> -]?"
 _BASE64_BREAKS = re.compile(BASE64_BREAK)
-_CONTROL = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
-_CONTROL |= dict.fromkeys(("e", "033", "33"), "\x1b")
+_RESET_GROUP = 7
+_CONTROL = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "e": "\x1b"}
 
 
-def unescaped(text: str) -> View:
-    """Resolve escapes of JSON and of programs, with any number of back-slashes before them."""
-
-    def resolve(match: re.Match[str]) -> str:
-        code = match[1] or match[2]
-        return chr(int(code, 16)) if code else _CONTROL.get(match[3], match[3])
-
-    return _replaced(text, ((m.start(), m.end(), resolve(m)) for m in _ESCAPES.finditer(text)))
-
-
-def percent_decoded(text: str) -> View:
-    matches = _PERCENT.finditer(text)
-    return _replaced(text, ((m.start(), m.end(), chr(int(m[1], 16))) for m in matches))
+def decoded_views(text: str) -> Iterator[View]:
+    """Undo one level of encodings. A colour may begin a word, end it or stand in it: where a text
+    has colours there are three views."""
+    matches = [*_ENCODED.finditer(text)]
+    coloured = any(match.lastindex in (None, _RESET_GROUP) for match in matches)
+    for colour, reset in (("", ""), (" ", ""), (" ", " "))[: 3 if coloured else bool(matches)]:
+        yield _replaced(text, ((m.start(), m.end(), _decoded(m, colour, reset)) for m in matches))
 
 
-def html_decoded(text: str) -> View:
-    matches = _HTML.finditer(text)
-    return _replaced(text, ((m.start(), m.end(), html.unescape(m[0])[:1]) for m in matches))
-
-
-def without_terminal(text: str, by: str = "", by_reset: str = "") -> View:
-    """Remove colours and moves of a terminal: a colour may begin a word or stand in it."""
-    matches = _TERMINAL.finditer(text)
-    replaced = ((m, by_reset if _RESET.fullmatch(m[0]) else by) for m in matches)
-    return _replaced(text, ((m.start(), m.end(), instead) for m, instead in replaced))
+def _decoded(match: re.Match[str], colour: str, reset: str) -> str:
+    four, two, octal, control, percent, entity, back = match.groups()
+    if code := four or two or percent:
+        return chr(int(code, 16))
+    if octal:
+        return chr(int(octal, 8))
+    if control:
+        return _CONTROL.get(control, control)
+    return html.unescape(entity)[:1] if entity else reset if back else colour
 
 
 def joined(text: str) -> View:
