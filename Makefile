@@ -64,7 +64,7 @@ tenants: .venv/ready ## start a service where very many tenants wait (TENANTS=10
 
 .PHONY: soak-hostile
 soak-hostile: SECONDS = 600
-soak-hostile: .venv/ready ## a hostile tenant beside an honest one (SECONDS=600): what that one notices
+soak-hostile: .venv/ready ## two hostile tenants beside an honest one (SECONDS=600): what that one notices
 	$(BIN)/python -m bench.hostile_soak --seconds $(SECONDS) $(ARGS)
 
 .PHONY: lint
