@@ -4,7 +4,7 @@ import math
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby, islice, takewhile
@@ -61,6 +61,7 @@ from penstock.lake.rows import ROW_GROUPS, DecodedEvents, Pause, no_pause
 from penstock.lake.segments import SegmentWriter, discard, new_name
 from penstock.lake.settings import LakeSettings
 from penstock.lake.upkeep.sorted_merge import tenant_pieces
+from penstock.lake.upkeep.verification import VerificationFinding
 
 _READ_BYTES = 1024 * 1024
 #: The pause before another attempt to claim a partition that another process holds.
@@ -84,6 +85,13 @@ def refuse_truncated_log(lake: Lake) -> None:
         most = max(covered.next_offset, *covered.ahead.values(), 0)
         if covered.log_id == lake.log.id and (end := lake.log.bounds(number).end) < most:
             raise LogTruncated(partition=number, end=end, covered=most)
+
+
+def find_truncated_log(lake: Lake) -> Iterator[VerificationFinding]:
+    try:
+        refuse_truncated_log(lake)
+    except LogTruncated as error:
+        yield VerificationFinding("the event log", str(error))
 
 
 class LogExpired(PenstockError):

@@ -235,8 +235,7 @@ def _read(lake: Lake, query: sa.Select[tuple[object, ...]]) -> list[RejectedEntr
         rows = connection.execute(query).mappings().all()
     entries, contents = [], dict(contents_of(lake.store, rows))
     for row in rows:
-        raw = contents[row["id"]]
-        facts = {name: row[name] for name in _COLUMNS}
+        raw, facts = contents[row["id"]], {name: row[name] for name in _COLUMNS}
         entries.append(RejectedEntry(**facts, raw=raw, damaged=_is_damaged(row, raw)))
     return entries
 
@@ -274,8 +273,7 @@ def find_damage(lake: Lake) -> Iterator[VerificationFinding]:
         except OSError as error:
             yield VerificationFinding(name, f"cannot be read: {error}")
             continue
-        damaged = [row["id"] for row in lines if _is_damaged(row, contents[row["id"]])]
-        if damaged:
+        if damaged := [row["id"] for row in lines if _is_damaged(row, contents[row["id"]])]:
             problem = f"{len(damaged)} of its {len(lines)} rejected lines are not as they were"
             yield VerificationFinding(name, f"{problem} stored; the first is {damaged[0]}")
 

@@ -52,9 +52,10 @@ def retention() -> Parts:
 
 
 def checks() -> list[Any]:
+    from penstock.ingest.partition_writer import find_truncated_log
     from penstock.ingest.rejected_lines import find_damage
 
-    return [find_damage]
+    return [find_damage, find_truncated_log]
 
 
 ROOM = Room(

@@ -40,8 +40,8 @@ class RedactionTally(Tally):
     def count(self, tenant: str, received_us: int, matches: Mapping[SourceRule, int]) -> None:
         hour = received_us - received_us % _HOUR_US
         for (source, rule), count in matches.items():
-            beyond = (tenant, "", hour, rule)
-            self.add((tenant, source, hour, rule), {"matches": count}, beyond=beyond)
+            place, beyond = (tenant, source, hour, rule), (tenant, "", hour, rule)
+            self.add(place, {"matches": count}, beyond=beyond)
 
     def store(self, database: Database, counts: Sequence[tuple[Any, Counter[str]]]) -> None:
         names = ("tenant", "source", "hour", "rule")

@@ -163,6 +163,8 @@ def test_a_cut_log_stops_the_writer_for_a_person(tmp_path: Path) -> None:
     os.truncate(path, 0)
     with hand_lake(tmp_path) as lake, pytest.raises(LogTruncated, match="move the log"):
         lake.writer().drain()
+    with hand_lake(tmp_path) as lake:
+        assert [finding.name for finding in verify(lake.lake).findings] == ["the event log"]
     with pytest.raises(LogTruncated):  # what it acknowledged would count as stored
         Service(load_settings(tmp_path)).start()
 

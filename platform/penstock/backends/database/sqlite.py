@@ -87,7 +87,7 @@ def scrub(connection: Connection) -> None:
 def why_unusable(error: DBAPIError, _limits: DatabaseLimits) -> str | None:
     """Say what is wrong with the database; None if the statement is wrong."""
     if type(error) is DatabaseError:
-        return f"{error.orig}: the file is damaged; `penstock restore` takes a backup"
+        return f"{error.orig}: the file is damaged: `penstock restore` brings a backup back"
     outage = isinstance(error, OperationalError | InternalError) or error.connection_invalidated
     return str(error.orig) if outage else None
 

@@ -175,7 +175,7 @@ class Service:
         for worker in running:
             worker.end_soon()
         stopped = [worker.stop() for worker in running]
-        stopped += [self.registry.stop(), self.queries.stop(), self.calls.stop()]
+        stopped += [each.stop() for each in (self.registry.registrations, self.queries, self.calls)]
         self.ended = all(stopped)
         if self.ended:
             self.lake.close()

@@ -56,9 +56,6 @@ class Registry:
         self.artifact_roots = ArtifactRoots.of(settings)
         self.registrations = RequestSlots("registrations", running_max=2, waiting_max=16)
 
-    def stop(self) -> bool:
-        return self.registrations.stop()
-
 
 class ConflictProblem(Problem, kw_only=True):
     """A failed compare-and-swap: the checkpoint and version that were found."""
