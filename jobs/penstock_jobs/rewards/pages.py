@@ -30,10 +30,8 @@ from penstock_jobs.rewards.followups.label_endpoints import (
     LABEL_RATES,
     NEXT_LABEL,
     UNDO,
-    CheckpointLabels,
     EffectRequest,
     LabelOrder,
-    LabelStep,
     NextLabelRequest,
     UndoRequest,
 )
@@ -384,21 +382,15 @@ def _effect(visitor: Visitor, request: EffectRequest) -> Content:
         effect = visitor.call(LABEL_RATES, request)
     except InvalidInput as error:
         return content | {"problem": " ".join(str(error).split())}
-    shown = effect.checkpoints[:40]
-    named = [(each.checkpoint or "several, or none", each) for each in shown]
-    stepwise = [(f"{each.labels} labels", each) for each in effect.steps]
-    return content | {
-        "effect": effect,
-        "checkpoints_chart": _rate_chart("Dissatisfied users by checkpoint", named),
-        "steps_chart": _rate_chart("The rate over all sessions by number of labels", stepwise),
-    }
-
-
-def _rate_chart(title: str, steps: Iterable[tuple[str, LabelStep | CheckpointLabels]]) -> Markup:
     marks = []
-    for label, step in steps:
-        note = f"{'too few: ' if step.value is None else ''}{step.drawn} drawn"
-        ends = (step.low, step.value, step.high)
-        marks.append(Interval(label, *ends, margin=step.judged, note=note))
-    description = "With 95 % intervals. Stroke: the uncorrected judge."
-    return interval_chart(marks, title=title, description=description, value_format=share)
+    for each in effect.checkpoints[:40]:
+        note = f"{'too few: ' if each.value is None else ''}{each.drawn} drawn"
+        ends, name = (each.low, each.value, each.high), each.checkpoint or "several, or none"
+        marks.append(Interval(name, *ends, margin=each.judged, note=note))
+    chart = interval_chart(
+        marks,
+        title="Requests that left users dissatisfied",
+        description="With 95 % intervals. Stroke: the uncorrected judge.",
+        value_format=share,
+    )
+    return content | {"effect": effect, "checkpoints_chart": chart}

@@ -143,8 +143,8 @@ def show_rates(checkpoints: Sequence[CheckpointRates]) -> None:
     judged = [(name, rates.dissatisfied) for name, rates in named if rates.dissatisfied]
     if judged:
         say("")
-        columns = ["checkpoint", "dissatisfied", "from", "to", "as judged", "labels", "by"]
-        columns += ["asked twice", "later"]
+        columns = ["checkpoint", "dissatisfied", "from", "to", "as judged", "labels"]
+        columns += ["requests drawn", "by", "asked twice", "later"]
         show_table(columns, [[name, *_corrected_cells(own)] for name, own in judged])
 
 
@@ -153,7 +153,7 @@ def _corrected_cells(dissatisfied: Dissatisfaction) -> list[object]:
     rate, interval = dissatisfied.rate, dissatisfied.interval()
     value = short(rate.value) if interval else "unknown"
     ends = [short(end) for end in interval] if interval else ["", ""]
-    facts = [short(rate.judged), rate.labels + rate.chosen, dissatisfied.truth_by]
+    facts = [short(rate.judged), dissatisfied.labels, rate.requests, dissatisfied.truth_by]
     facts.append(f"{rate.repeats.differing} of {rate.repeats.asked} differ")
     return [value, *ends, *facts, dissatisfied.later]
 
@@ -165,8 +165,8 @@ def _corrected_document(dissatisfied: Dissatisfaction) -> dict[str, object]:
         "interval": interval,
         "judged": rate.judged,
         "belief": rate.belief,
-        "labels_drawn": rate.labels,
-        "labels_chosen": rate.chosen,
+        "labels": dissatisfied.labels,
+        "requests_drawn": rate.requests,
         "asked_twice": rate.repeats.asked,
         "differing": rate.repeats.differing,
         "draw_rate": rate.rate,

@@ -33,7 +33,7 @@ from penstock_jobs.rewards.followups.judge import (
     Label,
     Message,
 )
-from penstock_jobs.rewards.followups.labels import UNCLEAR, MessagePlace
+from penstock_jobs.rewards.followups.labels import NEUTRAL, UNCLEAR, MessagePlace
 from penstock_jobs.rewards.followups.local_judge import local_judge
 from penstock_jobs.rewards.followups.request_kinds import Kind, request_kind
 from penstock_jobs.rewards.followups.speech import SPEECH_WORD, speech_of
@@ -42,8 +42,6 @@ from penstock_jobs.rewards.texts.trail import RequestSpan
 
 _CODE = re.compile(r"```.*?(```|\Z)", re.DOTALL)
 _ASKS = re.compile("[?？؟][\\s\"'”’»）)*_]*\\Z")  # noqa: RUF001 question marks of several scripts
-#: Labels that judge no work.
-_NEUTRAL: frozenset[Label] = frozenset({"asks", "refines"})
 #: After a question, a message of fewer words is an answer and begins no request.
 _REQUEST_WORDS = 4
 #: Fewer words, after which the agent only asks, are a greeting: what is wanted comes then.
@@ -82,7 +80,7 @@ class Remark(NamedTuple):
     def is_neutral(self) -> bool:
         """Whether it says nothing about the work."""
         answered = self.answers and self.label == "accepts"
-        return self.dissatisfied < THRESHOLD and (answered or self.label in _NEUTRAL)
+        return self.dissatisfied < THRESHOLD and (answered or self.label in NEUTRAL)
 
     @property
     def praises(self) -> bool:
@@ -293,6 +291,10 @@ def _remark(bucket: Bucket, follow_up: FollowUp, judged: Judgement) -> Remark:
         given = None
     if given is not None and given.label is not None and given.label != UNCLEAR:
         return remark_of(message, given.label, float(given.label in DISSATISFIED))
+    return judged_remark(message, judged)
+
+
+def judged_remark(message: Message, judged: Judgement) -> Remark:
     remark = remark_of(message, judged.label, judged.dissatisfied)
     if remark.answers and remark.begins and count_words(message.text) < _REQUEST_WORDS:
         return remark._replace(label="accepts")

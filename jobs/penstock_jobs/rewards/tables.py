@@ -85,7 +85,7 @@ follow_up_label = Table(
     #: The digest of the text, by which the label finds the message if its turn changes.
     Column("message", String(64), nullable=False),
     Column("label", String(32)),
-    #: Whether the message was drawn at random, not chosen as informative.
+    #: Whether the message was drawn at random; else it decides the request of one that was.
     Column("drawn", Boolean, nullable=False),
     #: Whether the message had a label before, and was asked again to see how sure labels are.
     Column("again", Boolean, nullable=False),

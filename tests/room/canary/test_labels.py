@@ -87,7 +87,7 @@ def give(lake: HandLake, rates: dict[str, float], count: int) -> None:
         own = [each for each in found if each.checkpoint == checkpoint]
         own = sorted(own, key=lambda each: draw(TENANT, each.place))[:count]
         for number, each in enumerate(own):
-            label: GivenLabel = "corrects" if number < rate * count else "asks"
+            label: GivenLabel = "corrects" if number < rate * count else "accepts"
             stored = StoredLabel(*each.place, "", label, True, until_us, "ann", False, 0)
             add_label(lake.lake.database, TENANT, stored, version)
 
@@ -109,7 +109,7 @@ def test_without_labels_it_does_not_pass_and_says_what_to_do(lake: HandLake) -> 
     began = begin(lake)
     verdict, why = outcome(lake, began + HOUR)
     assert verdict == "undecided"
-    assert "fewer than 30 randomly drawn labels" in why
+    assert "fewer than 30 drawn requests" in why
     assert "penstock rewards label" in why
     assert measured(lake, began + HOUR).pending == {"canary": SESSIONS, "current": SESSIONS}
 

@@ -19,6 +19,7 @@ from penstock_jobs.rewards.followups.labels import (
     GivenLabel,
     JudgedFollowUp,
     JudgedFollowUps,
+    LabelRepeats,
     StoredLabel,
     add_label,
     digest_of,
@@ -30,7 +31,7 @@ from tests.support.commands import penstock
 from tests.support.lakes import HandLake, hand_lake
 from tests.support.reward_events import answered, said
 from tests.support.reward_runs import run_at
-from tests.support.rewards.followups.judged_lakes import DEFINITION, HOUR
+from tests.support.rewards.followups.judged_lakes import DEFINITION, HOUR, judged_message
 
 SESSIONS = 160
 UNTIL = 1_000
@@ -38,7 +39,7 @@ UNTIL = 1_000
 
 def follow_ups(checkpoint: str, judged: float, count: int = SESSIONS) -> list[JudgedFollowUp]:
     return [
-        JudgedFollowUp(f"{checkpoint}{number:03}", 2, judged, checkpoint, 0, 10)
+        judged_message(f"{checkpoint}{number:03}", judged, checkpoint, last_us=10)
         for number in range(count)
     ]
 
@@ -50,7 +51,7 @@ def labelled(
     drawn = sorted(group, key=lambda each: draw("t", each.place))[:count]
     return [
         StoredLabel(
-            *each.place, "", "corrects" if number < rate * count else "asks", True, UNTIL,
+            *each.place, "", "corrects" if number < rate * count else "accepts", True, UNTIL,
             "m" if model else "ann", model, 0,
         )
         for number, each in enumerate(drawn)
@@ -61,7 +62,7 @@ def described(
     groups: dict[str, list[JudgedFollowUp]], labels: list[StoredLabel]
 ) -> dict[str, Dissatisfaction]:
     columns = {name: JudgedFollowUps.of("t", group) for name, group in groups.items()}
-    return dissatisfaction(columns, labels)
+    return dissatisfaction(columns, labels, LabelRepeats(0, 0))
 
 
 def test_a_judge_that_flatters_one_checkpoint_moves_nothing() -> None:
@@ -81,18 +82,21 @@ def test_models_labels_count_where_people_gave_too_few() -> None:
     models = labelled(group, 0.1, 100, model=True)
     found = described({"a": group}, [*models, *people])["a"]
     # People's word outranks the model's where both labelled.
-    assert (found.truth_by, found.rate.labels) == ("models", 100)
+    assert (found.truth_by, found.rate.requests) == ("models", 100)
     assert found.rate.value == pytest.approx((5 + 0) / 100)
     enough = described({"a": group}, [*models, *labelled(group, 0.5, 40)])["a"]
-    assert (enough.truth_by, enough.rate.labels) == ("people", 40)
+    assert (enough.truth_by, enough.rate.requests) == ("people", 40)
 
 
 def test_sessions_after_the_labels_are_not_in_the_rate() -> None:
     group = follow_ups("a", 0.5)
-    later = [each._replace(session_id=f"z{n}", last_us=UNTIL + 1) for n, each in enumerate(group)]
+    later = [
+        each._replace(session_id=f"z{n}", chain=f"z{n}", last_us=UNTIL + 1)
+        for n, each in enumerate(group)
+    ]
     found = described({"a": [*group, *later]}, labelled(group, 0.2, 50))["a"]
     assert (len(found.sessions), found.later) == (SESSIONS, SESSIONS)
-    assert found.rate.labels == 50
+    assert found.rate.requests == 50
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +148,7 @@ def test_rates_as_a_person_reads_them(lake: HandLake) -> None:
     told = penstock("rewards", "rates", "--definition", "judged", "--data", data, "--json")
     [first, second] = json.loads(told.stdout)["checkpoints"]
     assert first["dissatisfied"]["truth_by"] == "people"
-    assert second["dissatisfied"]["labels_drawn"] == 60
+    assert second["dissatisfied"]["requests_drawn"] == 60
 
 
 def test_without_labels_it_is_unknown(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_what_labels_did_is_drawn(service: ConsoleService, sign_in: SignIn) -> N
     page.goto("/labels")
     _press(page, "x")
     page.get_by_role("link", name="Effect of labels").click()
-    page.get_by_role("heading", name="As labels came in").wait_for()
+    page.get_by_role("heading", name="By checkpoint").wait_for()
     assert_accessible(page)
     assert page.locator("svg.chart").count() == 2
     page.goto("/labels")

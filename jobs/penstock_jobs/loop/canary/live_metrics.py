@@ -168,7 +168,7 @@ class MetricMeasurement:
     pending: Mapping[Arm, int]
     unknown: Mapping[Arm, int]
     means: Mapping[Arm, float | None]
-    #: For values corrected by labels: how many labels there are, and the bounds of values.
+    #: For values corrected by labels: how many drawn requests they decide, and bounds of values.
     labels: Mapping[Arm, int] | None = None
     bounds: tuple[float, float] | None = None
 
@@ -313,7 +313,7 @@ def _rates(lake: Lake, trial: Trial, metric: Metric) -> _Values:
 def _corrected(
     lake: Lake, trial: Trial, traffic: TrialTraffic, metric: Metric
 ) -> MetricMeasurement:
-    """Measure the rate of dissatisfied users: the judge's, corrected by labels within each arm.
+    """Measure the rate of dissatisfied requests: the judge's, corrected by labels in each arm.
 
     Sessions newer than the newest labels are pending."""
     arms: dict[str, Arm] = {}
@@ -331,7 +331,7 @@ def _corrected(
     labels: dict[Arm, int] = dict.fromkeys(ARMS, 0)
     least, greatest = 0.0, 1.0
     for arm, found in read_dissatisfaction(lake, trial.tenant, groups).items():
-        labels[arm] = found.rate.labels
+        labels[arm] = found.rate.requests
         if found.rate.is_known:
             values |= zip(found.sessions.to_pylist(), found.rate.values.tolist(), strict=True)
             low, high = found.rate.bounds

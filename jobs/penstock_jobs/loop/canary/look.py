@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from math import inf
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -27,7 +28,7 @@ from penstock_jobs.loop import CanarySettings
 from penstock_jobs.loop.canary import live_metrics
 from penstock_jobs.loop.canary.live_metrics import ARMS, Metric, MetricMeasurement
 from penstock_jobs.loop.canary.trial import Trial, trial_of
-from penstock_jobs.rewards.followups.dissatisfaction import LABELS_MIN
+from penstock_jobs.rewards.followups.dissatisfaction import REQUESTS_MIN
 
 _UNKNOWN_DIFFERENCE_MAX = 0.1
 _CHANGES_MAX = 1_000
@@ -68,7 +69,7 @@ class MetricLook:
         if self.lower is None or self.upper is None:
             return verdict
         unit = "relative, " if self.scale == "ratio" else ""
-        change = f"{unit}by {self.lower:+.2g} to {self.upper:+.2g}, margin {self.margin:g}"
+        change = f"{unit}by {self.lower:+.2f} to {self.upper:+.2f}, margin {self.margin:g}"
         return f"{verdict} ({change}, {'more' if self.direction == 'max' else 'less'} is better)"
 
 
@@ -123,10 +124,11 @@ def judge_metric(
         outcome, why = "undecided", missing
     elif outcome == "pass" and comparison.standard_error == 0:
         outcome, why = "undecided", "all values are equal, so their spread is unknown"
-    shown = sequential.as_ratio if ratio else float
+    least, greatest = metric.scale.bounds or (-inf, inf)
     for name in ("difference", "lower", "upper"):
-        change = getattr(comparison, name)
-        facts[name] = None if change is None else shown(change)
+        if (change := getattr(comparison, name)) is not None:
+            apart = min(max(change, least - greatest), greatest - least)
+            facts[name] = sequential.as_ratio(change) if ratio else apart
     facts |= {"definition_version": metric.version, "horizon_s": metric.horizon_s}
     facts |= {"means": measured.means, "sessions": measured.scored, "users": comparison.clusters}
     facts |= {"pending": measured.pending, "unknown": measured.unknown}
@@ -136,9 +138,9 @@ def judge_metric(
 
 
 def _missing(requirement: LiveRequirement, measured: MetricMeasurement) -> str | None:
-    if measured.labels and (few := [a for a in ARMS if measured.labels[a] < LABELS_MIN]):
+    if measured.labels and (few := [a for a in ARMS if measured.labels[a] < REQUESTS_MIN]):
         names = " and ".join(few)
-        return f"fewer than {LABELS_MIN} randomly drawn labels in {names}: penstock rewards label"
+        return f"fewer than {REQUESTS_MIN} drawn requests in {names}: penstock rewards label"
     if few := [arm for arm in ARMS if measured.scored[arm] < requirement.min_sessions]:
         waiting = sum(measured.pending[arm] for arm in few)
         pending = f", {waiting} pending" if waiting else ""

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterable
-from itertools import islice
 from typing import TYPE_CHECKING, Annotated
 from uuid import uuid4
 
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from penstock_jobs.rewards.followups.judge import Evaluation, Example, Judge
     from penstock_jobs.rewards.followups.label_endpoints import OpenMessage
     from penstock_jobs.rewards.followups.llm_judge import LlmJudge
-    from penstock_jobs.rewards.followups.questions import QuestionFrame
 
 _LINES_MAX = 40
 _CHARS_MAX = 4_000
@@ -33,15 +31,6 @@ def label(
     lake: Lake,
     *,
     count: Annotated[int, typer.Option("--count", min=1, help="The most labels to ask for.")] = 40,
-    chosen: Annotated[
-        float,
-        typer.Option(
-            "--chosen",
-            min=0,
-            max=1,
-            help="The share of chosen messages; the others are drawn at random.",
-        ),
-    ] = 0.25,
     model: Annotated[
         bool,
         typer.Option("--model", help="Let the model of PENSTOCK_JUDGE_URL label, not a person."),
@@ -51,15 +40,14 @@ def label(
     ] = None,
     by: options.By = None,
     definition: Annotated[
-        str, typer.Option("--definition", help="The definition whose judge chooses messages.")
+        str, typer.Option("--definition", help="The definition whose messages are asked about.")
     ] = "default",
     tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
 ) -> None:
     """Label messages of users, one key for each. Labels overrule and correct the judge.
 
-    Most messages are drawn at random, so that rates can be corrected; some are chosen because they
-    are informative. Stop and continue at any time. With --json it shows what it would ask.
+    Messages are drawn at random, so that rates can be corrected, with those before them that decide
+    a request. Stop and continue at any time.
 
     Example: penstock rewards label --count 20
     """
@@ -73,20 +61,16 @@ def label(
         why = f"it has no follow-ups {narrowed}yet; `penstock rewards run` computes them if the"
         why += " definition names judged_follow_up"
         raise InvalidInput(what=f"The definition {known.name}", why=why)
-    if json:
-        show_json(_questions(lake, tenant, frame, chosen, count))
-    elif model:
-        judge = _language_model(lake)
-        tally = label_by_model(lake, tenant, frame, judge, count)
-        show_text(f"{tally.labelled} labels by the model are stored.")
-        for why, times in tally.without.items():
-            say(f"The model did not label {times}: {why}.")
-        if tally.without:
+    if model:
+        labels, stopped = label_by_model(lake, tenant, frame, _language_model(lake), count)
+        show_text(f"{labels} labels by the model are stored.")
+        if stopped:
+            say(f"The model did not label another: {stopped}.")
             raise typer.Exit(3)
     else:
         who = options.actor(by)
         client = LocalClient(lake, Caller(tenant, who))
-        labels = _label_by_person(client, definition, checkpoint, chosen, count)
+        labels = _label_by_person(client, definition, checkpoint, count)
         show_text(f"{labels} labels by {who} are stored.")
         say("`penstock rewards run` uses them, and `penstock rewards rates` corrects by them.")
 
@@ -101,27 +85,11 @@ def _language_model(lake: Lake) -> "LlmJudge":
     return judge
 
 
-def _questions(
-    lake: Lake, tenant: str, frame: "QuestionFrame", chosen: float, count: int
-) -> list[dict[str, object]]:
-    from penstock_jobs.rewards.followups.labels import by_people, current_labels
-    from penstock_jobs.rewards.followups.questions import follow_up_at, questions
-
-    labels = by_people(current_labels(lake.database, tenant))
-    rows: list[dict[str, object]] = []
-    for question in islice(questions(frame, labels, chosen), count):
-        follow_up = follow_up_at(lake, tenant, question.place)
-        facts = {"judged": question.judged, "drawn": question.drawn}
-        message = follow_up.message if follow_up else None
-        rows.append({**question.place._asdict(), **facts, "message": message})
-    return rows
-
-
 # A person labels
 
 
 def _label_by_person(
-    client: LocalClient, definition: str, checkpoint: str | None, chosen: float, count: int
+    client: LocalClient, definition: str, checkpoint: str | None, count: int
 ) -> int:
     """Ask a person until enough is labelled, nothing is left, or the person stops.
 
@@ -132,7 +100,7 @@ def _label_by_person(
     text += [f"  {key}  {label}: {calls.ANSWERS[label]}" for key, label in calls.KEYS.items()]
     text += ["  u  undo your newest label    s  stop; your answers are stored"]
     show_text(*text)
-    asked = calls.NextLabelRequest(definition=definition, checkpoint=checkpoint, chosen=chosen)
+    asked = calls.NextLabelRequest(definition=definition, checkpoint=checkpoint)
     labels = 0
     while labels < count and (message := client.call(calls.NEXT_LABEL, asked).next):
         show_text(f"\n{labels + 1} of {count}, {_about(message)}", *_message_lines(message))
@@ -175,7 +143,7 @@ def _pressed_key() -> str:
 
 
 def _about(message: "OpenMessage") -> str:
-    why = "drawn at random" if message.drawn else "chosen as informative"
+    why = "drawn at random" if message.drawn else "decides a drawn request"
     why = "asked a second time" if message.again else why
     return f"{why}: session {message.session_id!r}, turn {message.turn}"
 

@@ -1,17 +1,19 @@
-"""The rate of dissatisfied users, unbiased although the judge is biased.
+"""The rate of requests that left users dissatisfied, unbiased although the judge is biased.
 
-Each message has a random place between 0 and 1, and people label in the order of places. So at any
-moment the labelled messages are a random sample; the place of the first unlabelled message is the
-sampling rate. Messages chosen because they are informative count only for themselves. The estimate
-is prediction-powered (Angelopoulos and others 2023): the judge's mean plus the mean error in the
-sample. The weight of the judge is fitted too (PPI++).
+Each message has a random place between 0 and 1, and people label in the order of places. A message
+that ends a request counts for it: earlier messages of the request are labelled too, as far as its
+verdict needs them. So each request is in the sample with the same chance, whatever the judge takes
+for a request: the place of the first undecided message is the sampling rate. The rate is a ratio
+of two prediction-powered estimates (Angelopoulos and others 2023), of dissatisfied requests and of
+all: the judge's sum plus its mean error in the sample. The weight of the judge is fitted too
+(PPI++).
 
-Labels err too. Some messages are labelled twice: how often the two differ bounds how far the
-labellers' errors can move a rate, in either direction, and intervals are wider by that.
+Labels err too. Some messages are labelled twice: how often the two differ, times the labels of a
+verdict, bounds how far errors can move a rate. Intervals are wider by that, in either direction.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import sqrt
 from typing import Literal, NamedTuple, TypeVar
 
@@ -22,52 +24,47 @@ from numpy.typing import NDArray
 
 from penstock.lake.lake import Lake
 from penstock_jobs.rewards.followups.labels import (
-    NO_REPEATS,
+    EndedRequests,
+    Flags,
     JudgedFollowUps,
+    LabelledRequests,
     LabelRepeats,
     MessagePlace,
     StoredLabel,
+    Values,
     by_people,
     current_labels,
     people_first,
 )
 
-Values = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-
-#: With fewer randomly drawn labels the rate is unknown.
-LABELS_MIN = 30
+#: With fewer drawn requests that labels decide the rate is unknown.
+REQUESTS_MIN = 30
 #: With fewer messages labelled twice, labels are taken as exact, and it is said.
 REPEATS_MIN = 20
 #: The chance that the share of differing labels exceeds its bound. Intervals hold the truth as
 #: often as they say all the same, since all errors would have to be of one kind too.
-_REPEATS_ALPHA = 0.2
+_REPEATS_ALPHA = 0.4
 
 
 @dataclass(frozen=True, eq=False)
-class JudgedMessages:
-    #: The number of its session, from 0 to `sessions` − 1; each session has a message.
+class JudgedRequests:
+    """Requests by the message or stop that ends them."""
+
+    #: The number of its session, from 0 to `sessions` − 1; each session has a message or a stop.
     session: NDArray[np.int64]
     sessions: int
-    judged: Values
-    #: The truth, from 0 to 1; nan without a label.
-    truth: Values
+    judged: EndedRequests
+    labelled: LabelledRequests
     #: A random place from 0 to 1 that never changes.
     place: Values
-    #: Whether it was chosen as informative, not drawn in order.
-    chosen: Flags
+    #: A stop, which needs no label.
+    known: Flags
 
     def sampled(self) -> tuple[Flags, float]:
         """Return the randomly drawn messages and the sampling rate."""
-        free = ~self.chosen | np.isnan(self.truth)
-        waiting = self.place[free & np.isnan(self.truth)]
+        waiting = self.place[np.isnan(self.labelled.ended.total)]
         rate = float(waiting.min()) if waiting.size else 1.0
-        return free & (self.place < rate), rate
-
-    def weights(self) -> Values:
-        of_session = np.bincount(self.session, minlength=self.sessions)
-        weights: Values = 1 / of_session[self.session]
-        return weights
+        return ~self.known & (self.place < rate), rate
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,17 +73,18 @@ class CorrectedRate:
 
     values: Values
     judged: float
-    labels: int
-    chosen: int
+    #: The drawn requests that labels decide, and how many labels each took.
+    requests: int
+    read: float
     rate: float
     belief: float
     #: Added to the variance of the mean, since few labels seem to vary little.
     doubt: float
-    repeats: LabelRepeats = NO_REPEATS
+    repeats: LabelRepeats
 
     @property
     def flipped_max(self) -> float:
-        """Bound half the share of messages that get another label when they are asked again."""
+        """Bound half the share of requests that get another verdict when all is asked again."""
         asked, differing = self.repeats
         if asked < REPEATS_MIN:
             return 0.0
@@ -94,15 +92,16 @@ class CorrectedRate:
             return 0.5
         from scipy.special import betaincinv
 
-        return float(betaincinv(differing + 1, asked - differing, 1 - _REPEATS_ALPHA)) / 2
+        share = float(betaincinv(differing + 1, asked - differing, 1 - _REPEATS_ALPHA))
+        return min(share * self.read, 1.0) / 2
 
     @property
     def is_known(self) -> bool:
-        return self.labels >= LABELS_MIN
+        return self.requests >= REQUESTS_MIN
 
     @property
     def value(self) -> float | None:
-        return float(self.values.mean()) if self.labels else None
+        return float(self.values.mean()) if self.requests else None
 
     @property
     def error(self) -> float:
@@ -111,7 +110,7 @@ class CorrectedRate:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """Return bounds of a session's value for any label."""
+        """Return bounds of a request's value for any label."""
         return 1 - 1 / self.rate, 1 / self.rate
 
 
@@ -138,12 +137,12 @@ def t_quantile(tails: float, degrees: float) -> float:
     return float(-stdtrit(degrees, tails / 2))
 
 
-def correct(groups: Sequence[JudgedMessages]) -> list[CorrectedRate]:
+def correct(groups: Sequence[JudgedRequests], repeats: LabelRepeats) -> list[CorrectedRate]:
     """Correct the judge in each group: it may flatter one checkpoint more than another."""
     samples = [group.sampled() for group in groups]
     belief = _belief(groups, [drawn for drawn, _ in samples])
     return [
-        _corrected(group, drawn, rate, belief)
+        _corrected(group, drawn, rate, belief, repeats)
         for group, (drawn, rate) in zip(groups, samples, strict=True)
     ]
 
@@ -152,7 +151,7 @@ def interval(corrected: CorrectedRate, alpha: float) -> MeanInterval | None:
     if not corrected.is_known:
         return None
     flipped = corrected.flipped_max
-    reach = t_quantile(alpha, corrected.labels - 2) * corrected.error
+    reach = t_quantile(alpha, corrected.requests - 2) * corrected.error
     value = float(corrected.values.mean())
     low, high = max(value - reach, 0.0), min(value + reach, 1.0)
     found = [_found_share(end, flipped) for end in (1 - low, high)]
@@ -162,7 +161,7 @@ def interval(corrected: CorrectedRate, alpha: float) -> MeanInterval | None:
 def _found_share(rate: float, flipped: float) -> float:
     """Return the share that a labeller finds at least, if all errors were misses.
 
-    Both labels of a message agree on rate − flipped, and one alone finds `rate`. A labeller is
+    Two readings of a request agree on rate − flipped, and one alone finds `rate`. A labeller is
     taken to find half."""
     return max(1 - flipped / rate, 0.5) if rate else 1.0
 
@@ -175,7 +174,7 @@ def difference(before: CorrectedRate, after: CorrectedRate, alpha: float) -> Mea
     if not (before.is_known and after.is_known):
         return None
     value = float(after.values.mean() - before.values.mean())
-    sides = ((before.error**2, before.labels - 2), (after.error**2, after.labels - 2))
+    sides = ((before.error**2, before.requests - 2), (after.error**2, after.requests - 2))
     total = sum(square for square, _ in sides)
     degrees = total**2 / sum(square**2 / own for square, own in sides)
     reach = t_quantile(alpha, degrees) * sqrt(total)
@@ -190,57 +189,64 @@ def difference(before: CorrectedRate, after: CorrectedRate, alpha: float) -> Mea
     )
 
 
-def _belief(groups: Sequence[JudgedMessages], drawn: Sequence[Flags]) -> float:
+def _belief(groups: Sequence[JudgedRequests], drawn: Sequence[Flags]) -> float:
     """Fit the slope of the truth over the judge within groups, between 0 and 1."""
     products = squares = 0.0
     for group, own in zip(groups, drawn, strict=True):
+        ended = group.labelled.ended
         if own.sum() < 2:
             continue
-        weight = group.weights()[own]
-        weight = weight / weight.sum()
-        judged = group.judged[own] - weight @ group.judged[own]
-        truth = group.truth[own] - weight @ group.truth[own]
-        products += float(own.sum() * (weight * judged) @ truth)
-        squares += float(own.sum() * (weight * judged) @ judged)
+        rate = float(ended.dissatisfied[own].sum() / max(ended.total[own].sum(), 1))
+        judged, truth = (each.beyond(rate)[own] for each in (group.judged, ended))
+        judged = judged - judged.mean()
+        products += float(judged @ truth)
+        squares += float(judged @ judged)
     return min(max(products / squares, 0.0), 1.0) if squares > 0 else 0.0
 
 
-def _corrected(group: JudgedMessages, drawn: Flags, rate: float, belief: float) -> CorrectedRate:
-    weight, labels = group.weights(), int(drawn.sum())
-    chosen = group.chosen & ~np.isnan(group.truth)
-    missed = group.truth - belief * group.judged
-    total = float(weight[drawn].sum())
-    offset = float(weight[drawn] @ missed[drawn]) / total if total else 0.0
-    expected = offset + belief * group.judged
-    rest = np.where(drawn, group.truth - expected, 0.0)
-    value = np.where(chosen, group.truth, expected + rest / rate)
-    values = np.bincount(group.session, weights=weight * value, minlength=group.sessions)
-    judged = np.bincount(group.session, weights=weight * group.judged, minlength=group.sessions)
-    doubt = _doubt(rest[drawn], weight[drawn], expected, rate, group.sessions)
+def _corrected(
+    group: JudgedRequests, drawn: Flags, rate: float, belief: float, repeats: LabelRepeats
+) -> CorrectedRate:
+    ended, known = group.labelled.ended, group.known
+
+    def expected(judged: Values, truth: Values) -> Values:
+        missed = (truth - belief * judged)[drawn]
+        means: Values = belief * judged + (missed.mean() if missed.size else 0.0)
+        return np.where(known, truth, means)
+
+    dissatisfied, count = (
+        float(expected(*pair).sum()) for pair in zip(group.judged[::-1], ended[::-1], strict=True)
+    )
+    count = max(count, 1.0)
+    share = dissatisfied / count
+    truth = ended.beyond(share)
+    means = expected(group.judged.beyond(share), truth)
+    rest = np.where(drawn, truth - means, 0.0)
+    requests = int(ended.total[drawn].sum())
+    beyond = np.bincount(group.session, means + rest / rate, group.sessions)
     return CorrectedRate(
-        values.astype(np.float64),
-        judged=float(judged.mean()),
-        labels=labels,
-        chosen=int(chosen.sum()),
+        share + beyond * group.sessions / count,
+        judged=float(group.judged.dissatisfied.sum() / max(group.judged.total.sum(), 1)),
+        requests=requests,
+        read=float((group.labelled.read * ended.total)[drawn].sum()) / max(requests, 1),
         rate=rate,
         belief=belief,
-        doubt=doubt,
+        doubt=_doubt(rest[drawn], requests, share, rate) / count**2,
+        repeats=repeats,
     )
 
 
-def _doubt(rest: Values, weight: Values, expected: Values, rate: float, sessions: int) -> float:
-    """Return the extra variance of four more drawn messages, two true and two not.
+def _doubt(rest: Values, requests: int, share: float, rate: float) -> float:
+    """Return the extra variance of four more drawn requests, two dissatisfied and two not.
 
     Agresti and Coull's interval does the same."""
-    labels = len(rest)
-    if labels < 3:
-        return 1.0
-    mean = float(np.clip(expected.mean(), 0, 1))
-    typical = float((weight**2).mean())
-    pairs = 2 * typical * ((1 - mean) ** 2 + mean**2)
-    squares = float((weight**2 * rest**2).sum())
-    more = (squares + pairs) * labels / (labels - 2) - squares
-    return more * (1 - rate) / rate**2 / sessions**2
+    if requests < 3:
+        return 1.0 * len(rest) ** 2
+    share = min(max(share, 0.0), 1.0)
+    squares = float((rest**2).sum())
+    pairs = 2 * ((1 - share) ** 2 + share**2)
+    more = (squares + pairs) * requests / (requests - 2) - squares
+    return more * (1 - rate) / rate**2
 
 
 JUDGED = "judged_follow_up"
@@ -253,6 +259,8 @@ Group = TypeVar("Group", bound=Hashable)
 class Dissatisfaction:
     sessions: pa.Array
     rate: CorrectedRate
+    #: Labels of its messages, drawn or not.
+    labels: int
     truth_by: TruthBy
     #: Sessions that ended after the messages from which labels were drawn.
     later: int
@@ -270,9 +278,7 @@ def read_dissatisfaction(
 
 
 def dissatisfaction(
-    groups: Mapping[Group, JudgedFollowUps],
-    labels: Sequence[StoredLabel],
-    repeats: LabelRepeats = NO_REPEATS,
+    groups: Mapping[Group, JudgedFollowUps], labels: Sequence[StoredLabel], repeats: LabelRepeats
 ) -> dict[Group, Dissatisfaction]:
     """Correct rates by labels of people, or also of models if people labelled too few.
 
@@ -293,13 +299,10 @@ def _described(
     frames = {
         name: _frame(follow_ups, by_place) for name, follow_ups in groups.items() if follow_ups
     }
-    rates = [
-        replace(rate, repeats=repeats)
-        for rate in correct([frame.messages for frame in frames.values()])
-    ]
+    rates = correct([frame.requests for frame in frames.values()], repeats)
     return {
         name: Dissatisfaction(
-            frame.sessions, rate, truth_by if rate.labels else "nobody", frame.later
+            frame.sessions, rate, frame.labels, truth_by if frame.labels else "nobody", frame.later
         )
         for (name, frame), rate in zip(frames.items(), rates, strict=True)
     }
@@ -307,27 +310,28 @@ def _described(
 
 class _Frame(NamedTuple):
     sessions: pa.Array
-    messages: JudgedMessages
-    later: int
+    requests: JudgedRequests
+    labels: int
+    later: int = 0
 
 
 def _frame(follow_ups: JudgedFollowUps, labels: Mapping[MessagePlace, StoredLabel]) -> _Frame:
-    """Return messages of sessions that had ended when labelling began; later ones were not drawn.
+    """Return requests of sessions that had ended when labelling began; later ones were not drawn.
 
-    Of several such times, the one that keeps the most labels counts."""
+    Of several such times, the one that decides the most requests counts."""
     own = [labels[place] for place in follow_ups.numbers_of(labels.keys())]
     untils = sorted({label.until_us for label in own if label.drawn})[-_TIMES_MAX:]
-    sessions, messages = _messages(follow_ups, labels)
-    everything = _Frame(sessions, messages, 0)
+    everything = _requests(follow_ups, labels)
     frames: list[_Frame] = []
     for until_us in untils:
         covered = follow_ups.where(pc.less_equal(follow_ups.rows["last_us"], until_us))
         if covered:
-            sessions, messages = _messages(covered, labels)
-            frames.append(_Frame(sessions, messages, len(everything.sessions) - len(sessions)))
+            frame = _requests(covered, labels)
+            later = len(everything.sessions) - len(frame.sessions)
+            frames.append(frame._replace(later=later))
     most: _Frame = max(
         reversed(frames or [everything]),
-        key=lambda frame: int(frame.messages.sampled()[0].sum()),
+        key=lambda frame: int(frame.requests.sampled()[0].sum()),
     )
     return most
 
@@ -335,22 +339,14 @@ def _frame(follow_ups: JudgedFollowUps, labels: Mapping[MessagePlace, StoredLabe
 _TIMES_MAX = 20
 
 
-def _messages(
-    follow_ups: JudgedFollowUps, labels: Mapping[MessagePlace, StoredLabel]
-) -> tuple[pa.Array, JudgedMessages]:
+def _requests(follow_ups: JudgedFollowUps, labels: Mapping[MessagePlace, StoredLabel]) -> _Frame:
     numbers, sessions = follow_ups.sessions()
-    truth = np.full(len(follow_ups), np.nan)
-    chosen = np.zeros(len(follow_ups), bool)
-    for place, number in follow_ups.numbers_of(labels.keys()).items():
-        label = labels[place]
-        truth[number] = np.nan if label.truth is None else label.truth
-        chosen[number] = not label.drawn
-    messages = JudgedMessages(
+    requests = JudgedRequests(
         session=numbers,
         sessions=len(sessions),
-        judged=follow_ups.column("judged"),
-        truth=truth,
+        judged=follow_ups.judged_requests(),
+        labelled=follow_ups.labelled_requests(labels),
         place=follow_ups.column("drawn_at"),
-        chosen=chosen,
+        known=follow_ups.stops(),
     )
-    return sessions, messages
+    return _Frame(sessions, requests, len(follow_ups.numbers_of(labels.keys())))

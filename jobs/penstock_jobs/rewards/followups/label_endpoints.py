@@ -18,6 +18,7 @@ from penstock_jobs.rewards.followups.judge import Label, Tests
 from penstock_jobs.rewards.followups.labels import (
     UNCLEAR,
     JudgedFollowUps,
+    LabelRepeats,
     MessagePlace,
     StoredLabel,
     add_label,
@@ -65,21 +66,16 @@ ANSWERS: Mapping[str, str] = {
 }
 #: The keys of the answers, in the terminal and in the console.
 KEYS: Mapping[str, str] = dict(zip("myradicfvxn", ANSWERS, strict=True))
-_STEPS = (30, 60, 120, 250, 500, 1_000, 2_000, 5_000)
 
 #: The most missing messages that one answer skips.
 _GONE_MAX = 20
-Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 class NextLabelRequest(Request):
-    """The next unlabelled message by a definition's judge.
-
-    The share `chosen` is of informative messages; the others are drawn at random."""
+    """The next unlabelled message: drawn at random, or what a drawn one needs to be decided."""
 
     definition: str = "default"
     checkpoint: str | None = None
-    chosen: Share = 0.25
 
 
 class OpenMessage(msgspec.Struct):
@@ -117,11 +113,11 @@ def _next(lake: Lake, caller: Caller, request: NextLabelRequest) -> NextLabel:
     known = definition_known_as(lake.database, request.definition)
     labels = by_people(current_labels(lake.database, caller.tenant))
     places = frozenset(label.place for label in labels)
-    frame = kept_frame(lake, known.version, caller.tenant, request.checkpoint, places)
+    frame = kept_frame(lake, known.version, caller.tenant, request.checkpoint, labels)
     again = current_labels(lake.database, caller.tenant, again=True)
     second = repeated_question(labels, {label.place for label in again})
     found = None
-    asking = chain([second] if second else [], questions(frame, labels, request.chosen))
+    asking = chain([second] if second else [], questions(frame, labels))
     for asked in islice(asking, _GONE_MAX):
         if (follow_up := follow_up_at(lake, caller.tenant, asked.place)) is not None:
             message = follow_up.message
@@ -217,69 +213,50 @@ def _undo(lake: Lake, caller: Caller, request: UndoRequest) -> GivenAnswer:
     return GivenAnswer(*newest.place, newest.message, None, caller.actor)
 
 
-class LabelStep(msgspec.Struct):
-    """The rate of dissatisfied users after a number of labels, with a 95 % interval.
+class CheckpointLabels(msgspec.Struct):
+    """The rate of requests that left users dissatisfied, with a 95 % interval, by checkpoint; of
+    sessions of several or none where `checkpoint` is null.
 
-    `value`, `low` and `high` are null while there are too few randomly drawn labels."""
+    `labels` are of messages, and `drawn` counts drawn requests that they decide. `value`, `low` and
+    `high` are null while there are too few. `truth_by` says whose labels count, `later` how many
+    sessions are newer than the draw."""
 
-    labels: int
-    drawn: int
+    checkpoint: str | None
+    sessions: int
     judged: float
     value: float | None
     low: float | None
     high: float | None
-
-
-class CheckpointLabels(LabelStep):
-    """The rate of a checkpoint; null for sessions of several or none.
-
-    `truth_by` says whose labels count, `later` how many sessions are newer than the draw."""
-
-    checkpoint: str | None
-    sessions: int
+    labels: int
+    drawn: int
     truth_by: str
     later: int
 
 
 def effect_by_checkpoint(
-    follow_ups: JudgedFollowUps, labels: Sequence[StoredLabel]
+    follow_ups: JudgedFollowUps, labels: Sequence[StoredLabel], repeats: LabelRepeats
 ) -> list[CheckpointLabels]:
     groups = follow_ups.by_checkpoint()
-    found = dissatisfaction(groups, labels) if groups else {}
+    found = dissatisfaction(groups, labels, repeats) if groups else {}
     newest = {name: own.column("first_us").max() for name, own in groups.items()}
     order = sorted(found, key=lambda name: (name is None, -newest[name]))
     return [_of_checkpoint(name, found[name]) for name in order]
 
 
-def effect_by_step(follow_ups: JudgedFollowUps, labels: Sequence[StoredLabel]) -> list[LabelStep]:
-    places = follow_ups.numbers_of({label.place for label in labels})
-    own = sorted((each for each in labels if each.place in places), key=lambda each: each.at)
-    if not own:
-        return []
-    sizes = [size for size in _STEPS if size < len(own)]
-    steps = []
-    for size in [*sizes, len(own)]:
-        [found] = dissatisfaction({"all": follow_ups}, own[:size]).values()
-        steps.append(LabelStep(size, *_figures(found)))
-    return steps
-
-
 def _of_checkpoint(name: str | None, found: Dissatisfaction) -> CheckpointLabels:
+    low, high = interval = found.interval() or (None, None)
     return CheckpointLabels(
-        found.rate.labels + found.rate.chosen,
-        *_figures(found),
         name,
         len(found.sessions),
+        found.rate.judged,
+        found.rate.value if any(interval) else None,
+        low,
+        high,
+        found.labels,
+        found.rate.requests,
         found.truth_by,
         found.later,
     )
-
-
-def _figures(found: Dissatisfaction) -> tuple[int, float, float | None, float | None, float | None]:
-    interval = found.interval()
-    value = found.rate.value if interval else None
-    low, high = interval or (None, None)
-    return found.rate.labels, found.rate.judged, value, low, high
 
 
 class EffectRequest(Request):
@@ -287,27 +264,27 @@ class EffectRequest(Request):
 
 
 class LabelEffect(msgspec.Struct):
-    """Effects of labels. `steps` cover all checkpoints, in the order of labels."""
+    """Effects of labels, and how often each label was given."""
 
     definition: str
     version: str
     labels: dict[str, int]
     checkpoints: list[CheckpointLabels]
-    steps: list[LabelStep]
 
 
 def _effect(lake: Lake, caller: Caller, request: EffectRequest) -> LabelEffect:
     known = definition_known_as(lake.database, request.definition)
     follow_ups = read_follow_ups(lake, known.version, caller.tenant)
     labels = current_labels(lake.database, caller.tenant)
+    again = current_labels(lake.database, caller.tenant, again=True)
+    repeats = LabelRepeats.of(labels, again)
     places = follow_ups.numbers_of({label.place for label in labels})
     own = [label for label in people_first(labels) if label.place in places]
     return LabelEffect(
         definition=known.name,
         version=known.version,
         labels=dict(Counter(str(label.label) for label in own).most_common()),
-        checkpoints=effect_by_checkpoint(follow_ups, labels),
-        steps=effect_by_step(follow_ups, labels),
+        checkpoints=effect_by_checkpoint(follow_ups, labels, repeats),
     )
 
 

@@ -19,14 +19,19 @@ from penstock.backends.audit.entry import Deed, person_digest
 from penstock.backends.database.engine import Database, insert_of, now_us, portions
 from penstock.lake.lake import Lake
 from penstock.lake.query.lake_query import OwnQuery
-from penstock.lake.query.view_sources import table_engine
-from penstock_jobs.rewards.followups.judge import DISSATISFIED, Label, Message
+from penstock_jobs.rewards.followups.judge import DISSATISFIED, THRESHOLD, Label, Message
 from penstock_jobs.rewards.rows import encoded, sql_of
 from penstock_jobs.rewards.tables import follow_up_label, reward_due
 
 #: The labeller could not tell.
 UNCLEAR: Literal["unclear"] = "unclear"
 GivenLabel = Label | Literal["unclear"]
+#: Labels that judge no work, and the label with which a request begins and the last one ends.
+NEUTRAL: frozenset[GivenLabel] = frozenset({"asks", "refines"})
+BEGINS: Label = "moves_on"
+Values = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Numbers = NDArray[np.int64]
 
 
 class MessagePlace(NamedTuple):
@@ -58,6 +63,10 @@ class StoredLabel(NamedTuple):
         if self.label is None:
             return None
         return 0.5 if self.label == UNCLEAR else float(self.label in DISSATISFIED)
+
+    def judges(self, *, answers: bool) -> bool:
+        """Whether it says anything of the work. `answers`: the agent had asked."""
+        return self.label not in NEUTRAL and not (answers and self.label == "accepts")
 
 
 _COLUMNS = [follow_up_label.c[name] for name in StoredLabel._fields]
@@ -136,8 +145,8 @@ def labels_of(database: Database, tenant: str, sessions: Sequence[str]) -> Sessi
 class LabelRepeats(NamedTuple):
     """Counts of messages that people labelled twice, and of those where the two differ."""
 
-    asked: int = 0
-    differing: int = 0
+    asked: int
+    differing: int
 
     @classmethod
     def of(cls, first: Iterable[StoredLabel], second: Iterable[StoredLabel]) -> "LabelRepeats":
@@ -148,9 +157,6 @@ class LabelRepeats(NamedTuple):
             if (key := (label.place, label.message)) in truths
         ]
         return cls(len(pairs), sum(one != other for one, other in pairs))
-
-
-NO_REPEATS = LabelRepeats()
 
 
 def by_people(labels: Iterable[StoredLabel]) -> list[StoredLabel]:
@@ -174,34 +180,60 @@ class JudgedFollowUp(NamedTuple):
     checkpoint: str | None
     first_us: int
     last_us: int
+    #: The judge's; None where the user stopped, which nobody needs to judge.
+    label: Label | None
+    #: The agent had closed with a question: `accepts` is an answer then.
+    answers: bool
+    chain: str
 
     @property
     def place(self) -> MessagePlace:
         return MessagePlace(self.session_id, self.turn)
 
 
-_DRAWN_AT = "drawn_at"
-_FOLLOW_UP_ROWS = pa.schema(
-    [
-        pa.field("session_id", pa.string()),
-        pa.field("turn", pa.int64()),
-        pa.field("judged", pa.float64()),
-        pa.field("checkpoint", pa.string()),
-        pa.field("first_us", pa.int64()),
-        pa.field("last_us", pa.int64()),
-        pa.field(_DRAWN_AT, pa.float64()),
-    ]
-)
+class EndedRequests(NamedTuple):
+    """Counts of requests that end with each message, and of those that left users dissatisfied.
+
+    A request ends with the message that moves on, or with the last one of its conversation."""
+
+    total: Values
+    dissatisfied: Values
+
+    def beyond(self, rate: float) -> Values:
+        """Count dissatisfied ones beyond a rate."""
+        return self.dissatisfied - rate * self.total
+
+
+def ended_requests(lasts: Flags, begins: Flags, verdicts: Values) -> EndedRequests:
+    """Find requests where all messages are known. Neutral messages have the verdict −1."""
+    ends, total, dissatisfied = lasts | begins, np.zeros(lasts.size), np.zeros(lasts.size)
+    if lasts.size:
+        starts = np.append(0, np.flatnonzero(ends)[:-1] + 1)
+        worst = np.maximum.reduceat(verdicts, starts)
+        total[ends], dissatisfied[ends] = worst >= 0, np.maximum(worst, 0)
+    return EndedRequests(total, dissatisfied)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledRequests:
+    """Requests as labels tell them; nan where labels do not decide them yet."""
+
+    ended: EndedRequests
+    #: How many labels it took, and the number of the message to label next, or −1.
+    read: Values
+    missing: Numbers
 
 
 @dataclass(frozen=True, eq=False)
 class JudgedFollowUps:
+    """Messages and stops, conversation by conversation."""
+
     rows: pa.Table
 
     @classmethod
     def of(cls, tenant: str, follow_ups: Iterable[JudgedFollowUp]) -> "JudgedFollowUps":
-        rows = [each._asdict() | {_DRAWN_AT: draw(tenant, each.place)} for each in follow_ups]
-        return cls(pa.Table.from_pylist(rows, _FOLLOW_UP_ROWS))
+        rows = [each._asdict() | {"drawn_at": draw(tenant, each.place)} for each in follow_ups]
+        return cls(pa.Table.from_pylist(rows))
 
     def __len__(self) -> int:
         return int(self.rows.num_rows)
@@ -210,16 +242,11 @@ class JudgedFollowUps:
         for batch in self.rows.select(JudgedFollowUp._fields).to_batches(_BATCH_ROWS):
             yield from map(JudgedFollowUp, *batch.to_pydict().values())
 
-    def first(self, count: int) -> "JudgedFollowUps":
-        return JudgedFollowUps(self.rows.slice(0, count))
+    def taken(self, numbers: Numbers) -> "JudgedFollowUps":
+        return JudgedFollowUps(self.rows.take(pa.array(numbers)))
 
     def where(self, holds: pa.ChunkedArray) -> "JudgedFollowUps":
         return JudgedFollowUps(self.rows.filter(holds))
-
-    def without(self, places: Collection[MessagePlace]) -> "JudgedFollowUps":
-        left = np.ones(len(self), bool)
-        left[list(self.numbers_of(places).values())] = False
-        return self.where(pa.chunked_array([pa.array(left)]))
 
     def of_checkpoint(self, checkpoint: str) -> "JudgedFollowUps":
         return self.where(pc.equal(self.rows["checkpoint"], checkpoint))
@@ -240,15 +267,57 @@ class JudgedFollowUps:
             )
         }
 
-    def in_drawn_order(self) -> "JudgedFollowUps":
-        return JudgedFollowUps(self.rows.sort_by(_DRAWN_AT))
+    def lasts(self) -> Flags:
+        """Mark the last row of each conversation."""
+        codes, _ = encoded(self.rows["chain"])
+        return np.append(codes[1:] != codes[:-1], True)[: len(codes)]
 
-    def in_telling_order(self) -> "JudgedFollowUps":
-        """Sort informative messages first: near 0.5, and the first ones of their sessions."""
-        with table_engine() as connection:
-            connection.register("rows", self.rows)
-            rows = connection.sql(_TELLING_ORDER).to_arrow_table()
-        return JudgedFollowUps(rows.cast(_FOLLOW_UP_ROWS))
+    def stops(self) -> Flags:
+        stops: Flags = pc.is_null(self.rows["label"]).to_numpy()
+        return stops
+
+    def judged_requests(self) -> EndedRequests:
+        """Return what the judge alone says of requests. Each has its worst verdict."""
+        judged, label = self.column("judged"), self.column("label")
+        mild = judged < THRESHOLD
+        answered = (label == "accepts") & self.column("answers").astype(bool)
+        neutral = mild & (np.isin(label, [*NEUTRAL]) | answered)
+        verdicts = np.where(neutral, -1.0, judged)
+        return ended_requests(self.lasts(), mild & (label == BEGINS), verdicts)
+
+    def labelled_requests(self, labels: Mapping[MessagePlace, StoredLabel]) -> LabelledRequests:
+        """Read labels from each message back to where its request began, or its user complained."""
+        given = {number: labels[at] for at, number in self.numbers_of(labels.keys()).items()}
+        lasts, answers, stops = self.lasts(), self.column("answers"), self.stops()
+        count, dissatisfied = (np.where(stops, 1.0, np.nan) for _ in range(2))
+        read, missing = np.zeros(len(self)), np.where(stops, -1, np.arange(len(self)))
+        for number, label in given.items():
+            judged, worst, missing[number] = 0.0, 0.0, -1
+            ends = label.label == BEGINS or lasts[number]
+            for at in range(number, -1 if ends else number, -1):
+                if worst == 1 or (at < number and lasts[at]):
+                    break
+                if (own := given.get(at)) is None:
+                    missing[number], judged, worst = at, np.nan, np.nan
+                    break
+                read[number] += 1
+                if at < number and own.label == BEGINS:
+                    break
+                if own.judges(answers=answers[at]):
+                    judged, worst = 1.0, max(worst, own.truth or 0.0)
+            count[number], dissatisfied[number] = judged, worst
+        return LabelledRequests(EndedRequests(count, dissatisfied), read, missing)
+
+    def undecided(self, labels: Mapping[MessagePlace, StoredLabel]) -> tuple[Numbers, Numbers]:
+        """Return undecided messages in the order of the draw, and what to label next for each."""
+        missing = self.labelled_requests(labels).missing
+        order = np.argsort(self.column("drawn_at"), kind="stable")
+        order = order[missing[order] >= 0]
+        return order, missing[order]
+
+    def conversations_of(self, numbers: Numbers) -> "JudgedFollowUps":
+        chains = self.rows["chain"].take(pa.array(numbers))
+        return self.where(pc.is_in(self.rows["chain"], value_set=chains.combine_chunks()))
 
     def numbers_of(self, places: Collection[MessagePlace]) -> dict[MessagePlace, int]:
         if not places:
@@ -266,19 +335,12 @@ class JudgedFollowUps:
             if place in wanted
         }
 
-    def column(self, name: str) -> NDArray[np.float64]:
-        numbers: NDArray[np.float64] = self.rows[name].to_numpy()
-        return numbers
+    def column(self, name: str) -> Values:
+        values: Values = self.rows[name].to_numpy()
+        return values
 
     def sessions(self) -> tuple[NDArray[np.int64], pa.Array]:
         return encoded(self.rows["session_id"])
-
-
-_TELLING_ORDER = """
-    select * from rows
-    order by row_number() over (partition by session_id order by abs(judged - 0.5), turn),
-        abs(judged - 0.5), session_id, turn
-"""
 
 
 def read_follow_ups(
@@ -294,4 +356,4 @@ def read_follow_ups(
     Raises what queries raise."""
     facts = {"version": version, "since_us": since_us, "computed_us": computed_us}
     query = OwnQuery(sql_of("followups.sql"), frozenset({"rewards", "outcomes"}), facts)
-    return JudgedFollowUps(lake.query(query, tenant=tenant).arrow().cast(_FOLLOW_UP_ROWS))
+    return JudgedFollowUps(lake.query(query, tenant=tenant).arrow())

@@ -1,7 +1,8 @@
-"""Questions to labellers: messages drawn at random, and messages chosen as informative.
+"""Questions to labellers: messages drawn at random, with those before them that decide the request
+that ends there.
 
-Drawn messages come in the order of their random places, so they are a random sample at any
-moment."""
+Drawn messages come in the order of their random places, so what is decided is a random sample at
+any moment."""
 
 import threading
 from collections.abc import Collection, Iterator, Sequence
@@ -9,13 +10,14 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import sqlalchemy as sa
 
 from penstock.core.clock import SystemClock
 from penstock.lake.buckets import SessionId
 from penstock.lake.lake import Lake
 from penstock_jobs.rewards.followups.follow_ups import FollowUp, follow_ups_of
-from penstock_jobs.rewards.followups.judge import Judgement
+from penstock_jobs.rewards.followups.judge import Judgement, Unjudged
 from penstock_jobs.rewards.followups.labels import (
     UNCLEAR,
     JudgedFollowUps,
@@ -30,11 +32,9 @@ from penstock_jobs.rewards.followups.llm_judge import LlmJudge
 from penstock_jobs.rewards.history.session_chains import SessionUnknown, gather_chain
 from penstock_jobs.rewards.tables import reward_file
 
-#: So that a share of 0.3 of ten is three.
-_ROUNDING = 1e-9
 #: One message is asked again for so many labels.
 _REPEAT_EVERY = 10
-#: Messages kept of each order. They are sorted anew when half of them have a label.
+#: Drawn messages whose conversations are kept, until half as many labels came.
 _KEPT_MAX = 1_000
 #: Combinations of tenant, definition and checkpoint that are labelled at the same time.
 _FRAMES_MAX = 20
@@ -44,6 +44,7 @@ class Question(NamedTuple):
     place: MessagePlace
     judged: float
     checkpoint: str | None
+    #: By chance; not where it decides the request of another message.
     drawn: bool
     #: It has a label; a second one shows how sure labels are.
     again: bool = False
@@ -51,12 +52,11 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True)
 class QuestionFrame:
-    """Messages without a label, in the two orders of questions."""
+    """Conversations with messages to label."""
 
     version: str
-    drawn: JudgedFollowUps
-    chosen: JudgedFollowUps
-    #: Counts of messages without and with a label, when they were sorted.
+    follow_ups: JudgedFollowUps
+    #: Counts of messages without and with a label, when they were read.
     waiting: int
     labelled: int
     until_us: int
@@ -64,8 +64,8 @@ class QuestionFrame:
 
     def counts(self, places: frozenset[MessagePlace]) -> tuple[int, int]:
         since = places - self.places
-        known = self.drawn.numbers_of(since).keys() | self.chosen.numbers_of(since).keys()
-        return self.waiting - len(known), self.labelled + len(known)
+        known = len(self.follow_ups.numbers_of(since))
+        return self.waiting - known, self.labelled + known
 
 
 def read_frame(
@@ -80,13 +80,12 @@ def read_frame(
     if checkpoint is not None:
         found = found.of_checkpoint(checkpoint)
     until_us = int(found.column("last_us").max()) if found else 0
-    waiting = found.without(places)
+    labelled = len(found.numbers_of(places))
     return QuestionFrame(
         version,
-        drawn=waiting.in_drawn_order(),
-        chosen=waiting.in_telling_order(),
-        waiting=len(waiting),
-        labelled=len(found) - len(waiting),
+        follow_ups=found,
+        waiting=len(found) - int(found.stops().sum()) - labelled,
+        labelled=labelled,
         until_us=until_us,
         places=places,
     )
@@ -105,28 +104,14 @@ def repeated_question(
     return oldest and Question(oldest.place, float("nan"), None, drawn=True, again=True)
 
 
-def questions(
-    frame: QuestionFrame, labels: Sequence[StoredLabel], chosen_share: float
-) -> Iterator[Question]:
-    """Yield questions about unlabelled messages. `chosen_share` counts earlier labels too."""
-    asked = {label.place for label in labels}
-    count, chosen_count = len(labels), sum(not label.drawn for label in labels)
-    by_chance = (Question(each.place, each.judged, each.checkpoint, True) for each in frame.drawn)
-    by_choice = (Question(each.place, each.judged, each.checkpoint, False) for each in frame.chosen)
-    while True:
-        wants_choice = chosen_count + 1 <= chosen_share * (count + 1) + _ROUNDING
-        question = _next(by_choice, asked) if wants_choice else None
-        question = question or _next(by_chance, asked)
-        if question is None:
-            return
-        asked.add(question.place)
-        count += 1
-        chosen_count += not question.drawn
-        yield question
-
-
-def _next(source: Iterator[Question], asked: set[MessagePlace]) -> Question | None:
-    return next((question for question in source if question.place not in asked), None)
+def questions(frame: QuestionFrame, labels: Sequence[StoredLabel]) -> Iterator[Question]:
+    """Yield questions about unlabelled messages: for each undecided one what its request needs."""
+    rows, asked = frame.follow_ups, set[int]()
+    for drawn, missing in zip(*rows.undecided({each.place: each for each in labels}), strict=True):
+        if missing not in asked:
+            asked.add(missing)
+            [each] = rows.taken(np.array([missing]))
+            yield Question(each.place, each.judged, each.checkpoint, bool(drawn == missing))
 
 
 def follow_up_at(lake: Lake, tenant: str, place: MessagePlace) -> FollowUp | None:
@@ -144,39 +129,38 @@ def follow_up_at(lake: Lake, tenant: str, place: MessagePlace) -> FollowUp | Non
     return next((each for each in found if (each.session_id, each.turn) == place), None)
 
 
-class ModelTally(NamedTuple):
-    labelled: int
-    without: dict[str, int]
-
-
 def label_by_model(
     lake: Lake, tenant: str, frame: QuestionFrame, model: LlmJudge, count: int
-) -> ModelTally:
-    """Let a language model label the next drawn messages, while it is reachable.
+) -> tuple[int, Unjudged | None]:
+    """Let a language model label the next messages, and return how many, and why it stopped.
 
     An unreadable answer is stored as unclear."""
     labels = current_labels(lake.database, tenant)
-    labelled, without = 0, dict[str, int]()
-    for _, question in zip(range(count), questions(frame, labels, 0.0), strict=False):
+    labelled, gone = 0, set[MessagePlace]()
+    while labelled < count:
+        open_ = (each for each in questions(frame, labels) if each.place not in gone)
+        if (question := next(open_, None)) is None:
+            break
         follow_up = follow_up_at(lake, tenant, question.place)
         if follow_up is None:
+            gone.add(question.place)
             continue
         [answer] = model.judge([follow_up.message])
         if not isinstance(answer, Judgement) and answer != "unreadable_answer":
-            without[answer] = without.get(answer, 0) + 1
-            break
+            return labelled, answer
         stored = StoredLabel(
             *question.place,
             message=digest_of(follow_up.message),
             label=answer.label if isinstance(answer, Judgement) else UNCLEAR,
-            drawn=True,
+            drawn=question.drawn,
             until_us=frame.until_us,
             by=f"llm {model.version}",
             is_model=True,
         )
         add_label(lake.database, tenant, stored, frame.version)
+        labels.append(stored)
         labelled += 1
-    return ModelTally(labelled, without)
+    return labelled, None
 
 
 # Frames kept between questions: reading and sorting all verdicts takes seconds
@@ -192,17 +176,19 @@ def kept_frame(
     version: str,
     tenant: str,
     checkpoint: str | None,
-    places: frozenset[MessagePlace],
+    labels: Sequence[StoredLabel],
 ) -> QuestionFrame:
-    """Return the first messages of each order by current rewards. Raises what queries raise."""
+    """Return the conversations of the next messages. Raises what queries raise."""
+    places = frozenset(label.place for label in labels)
     key, state = (tenant, version, checkpoint), _state_of(lake, tenant, version)
     with _frames_lock:
         frames = _frames.setdefault(lake, {})
         before, frame = frames.get(key, (None, None))
     if frame is None or before != state or len(places ^ frame.places) > _KEPT_MAX // 2:
         whole = read_frame(lake, version, tenant, checkpoint, places)
-        first = whole.drawn.first(_KEPT_MAX), whole.chosen.first(_KEPT_MAX)
-        frame = replace(whole, drawn=first[0], chosen=first[1])
+        undecided, _ = whole.follow_ups.undecided({label.place: label for label in labels})
+        first = whole.follow_ups.conversations_of(undecided[:_KEPT_MAX])
+        frame = replace(whole, follow_ups=first)
         with _frames_lock:
             frames[key] = state, frame
             while len(frames) > _FRAMES_MAX:

@@ -12,9 +12,14 @@ import pyarrow.compute as pc
 from penstock.core.errors import PenstockError
 from penstock.core.settings import Settings
 from penstock_jobs.rewards import RewardSettings
-from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.bucket import Bucket, TurnKey
 from penstock_jobs.rewards.definition import Reward
-from penstock_jobs.rewards.followups.follow_ups import FollowUp, follow_ups_of
+from penstock_jobs.rewards.followups.follow_ups import (
+    FollowUp,
+    follow_ups_of,
+    sessions_of,
+    silences,
+)
 from penstock_jobs.rewards.followups.judge import (
     DISSATISFIED,
     Judge,
@@ -29,6 +34,7 @@ from penstock_jobs.rewards.requests import (
     RawJudgeParameters,
     Request,
     Scores,
+    judged_remark,
     judgements_of,
     remark_of,
     remarks_of,
@@ -36,7 +42,7 @@ from penstock_jobs.rewards.requests import (
     requests_of,
     words_of,
 )
-from penstock_jobs.rewards.rows import Standing
+from penstock_jobs.rewards.rows import RewardRows, Standing
 from penstock_jobs.rewards.texts.trail import SECOND
 
 
@@ -244,20 +250,30 @@ def judged_follow_up(bucket: Bucket, _parameters: RawJudgeParameters) -> pa.Tabl
     and live metrics correct it by labels, and `penstock rewards label` asks about it.
 
     Formula, per turn that begins with a message after the agent acted: the judge's probability that
-    this message is dissatisfied. A session is the mean of its messages.
+    this message is dissatisfied; its label is the reason. A session is the mean of its messages.
+    `follow_up_answers` is 1 where the agent had closed with a question, `request_stopped` in the
+    last turn of a conversation that the user stopped without another word.
 
     Range: 0 to 1: lower is better.
     pending, censored: never. Other turns have no row.
     To game it: as dissatisfied_follow_up. Give it no weight: it counts what a person settled
     otherwise.
     """
-    scores = {
-        (follow_up.session_id, follow_up.turn): TurnScore(judgement.dissatisfied)
-        for follow_up, judgement in zip(follow_ups_of(bucket), judgements_of(bucket), strict=True)
-    }
-    return score_turns(
+    scores: dict[TurnKey, TurnScore] = {}
+    answers, stops = RewardRows("follow_up_answers"), RewardRows("request_stopped")
+    for follow_up, judgement in zip(follow_ups_of(bucket), judgements_of(bucket), strict=True):
+        session, turn = follow_up.session_id, follow_up.turn
+        remark = judged_remark(follow_up.message, judgement)
+        scores[session, turn] = TurnScore(judgement.dissatisfied, remark.label)
+        if remark.answers:
+            answers.add(session, ("turn", str(turn)), 1.0)
+    for (session, turn), evidence in silences(sessions_of(bucket)):
+        if evidence and not bucket.is_subagent(session):
+            stops.add(session, ("turn", str(turn)), 1.0)
+    judged = score_turns(
         "judged_follow_up", bucket, lambda turn: scores.get((turn["session_id"], turn["turn"]))
     )
+    return pa.concat_tables([judged, answers.table(), stops.table()])
 
 
 def dissatisfied_by_llm(bucket: Bucket, parameters: LlmJudgeParameters) -> pa.Table:
@@ -356,7 +372,7 @@ REWARDS = (
         LocalJudgeParameters,
         LocalJudgeParameters.check,
     ),
-    Reward("judged_follow_up", 1, judged_follow_up, RawJudgeParameters),
+    Reward("judged_follow_up", 2, judged_follow_up, RawJudgeParameters),
     Reward(
         "dissatisfied_by_llm",
         2,

@@ -9,7 +9,7 @@
 --   message           digest of its text
 --   label             what the user did, one of ten, or `unclear`; null after an undo
 --   dissatisfied      1 or 0, 0.5 for `unclear`: as rates count it
---   drawn             drawn at random; else chosen because the judge is unsure
+--   drawn             drawn at random; else it decides the request of one that was
 --   labelled_by       a person, or a model and the version of its prompt
 --   is_model          a language model said it
 --   labelled_at       when

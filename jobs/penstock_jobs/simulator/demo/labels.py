@@ -44,7 +44,7 @@ def label_messages(
     count: int,
 ) -> None:
     """Let people label messages that chance draws, until so many are of these sessions."""
-    request = {"definition": definition.name, "checkpoint": checkpoint, "chosen": 0.0}
+    request = {"definition": definition.name, "checkpoint": checkpoint}
     with server.client() as client:
         while count > 0:
             found = client.ask(f"labels/next?{urlencode(request)}", "next")["next"]

@@ -70,8 +70,8 @@ _HORIZON_S = 600
 _HORIZON_US = 1_050_000
 _BATCH_MAX = 200
 _POLL_US = 20_000
-#: Messages of each side of a canary that people label.
-_LABELS = 40
+#: Messages of each side of a canary that people label, after each part of its traffic.
+_LABELS = 100
 _STORED_SECONDS_MAX = 30.0
 _WEAK = policy_of(
     1, careful=0.1, plain=0.27, hasty=0.38, ask=0.15, comments=0.02, tiny=0.03, broken=0.05

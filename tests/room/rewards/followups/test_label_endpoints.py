@@ -14,6 +14,7 @@ from penstock_jobs.rewards.followups.label_endpoints import (
     NEXT_LABEL,
     UNDO,
     AlreadyLabelled,
+    CheckpointLabels,
     EffectRequest,
     LabelOrder,
     MessageUnknown,
@@ -22,10 +23,8 @@ from penstock_jobs.rewards.followups.label_endpoints import (
     OpenMessage,
     UndoRequest,
     effect_by_checkpoint,
-    effect_by_step,
 )
 from penstock_jobs.rewards.followups.labels import (
-    JudgedFollowUp,
     JudgedFollowUps,
     LabelRepeats,
     StoredLabel,
@@ -33,7 +32,7 @@ from penstock_jobs.rewards.followups.labels import (
     draw,
 )
 from tests.support.lakes import HandLake
-from tests.support.rewards.followups.judged_lakes import judged_lake
+from tests.support.rewards.followups.judged_lakes import judged_lake, judged_message
 
 
 @pytest.fixture
@@ -129,35 +128,27 @@ def test_a_label_is_of_the_words_that_were_read(lake: HandLake) -> None:
     assert _counts(client) == {}
 
 
-def test_intervals_come_with_thirty_labels_and_narrow_with_more() -> None:
+def test_intervals_come_with_thirty_requests_and_narrow_with_more_but_for_errors() -> None:
     follow_ups = [
-        JudgedFollowUp(f"s{number:03}", 2, 0.2 + 0.6 * (number % 4 == 0), f"c{number % 2}", 1, 1)
+        judged_message(f"s{number:03}", 0.2 + 0.6 * (number % 4 == 0), f"c{number % 2}")
         for number in range(200)
     ]
     by_place = sorted(follow_ups, key=lambda each: draw("default", each.place))
+    facts = {"message": "m", "drawn": True, "until_us": 1, "by": "ann", "is_model": False}
     labels = [
-        StoredLabel(
-            *each.place,
-            message="m",
-            label="corrects" if each.judged > 0.5 else "moves_on",
-            drawn=True,
-            until_us=1,
-            by="ann",
-            is_model=False,
-            at=number,
-        )
-        for number, each in enumerate(by_place[:150])
+        StoredLabel(*each.place, label="corrects" if each.judged > 0.5 else "moves_on", **facts)  # type: ignore[arg-type]
+        for each in by_place[:150]
     ]
     columns = JudgedFollowUps.of("default", follow_ups)
-    few = effect_by_step(columns, labels[:20])
-    assert [(step.labels, step.value) for step in few] == [(20, None)]
-    steps = effect_by_step(columns, labels)
-    assert [step.labels for step in steps] == [30, 60, 120, 150]
-    widths = [step.high - step.low for step in steps if step.low is not None and step.high]
-    assert len(widths) == 4
-    assert widths[-1] < widths[0]
-    assert effect_by_step(columns, []) == []
-    found = effect_by_checkpoint(columns, labels)
-    assert [each.checkpoint for each in found] == ["c0", "c1"]
-    assert sum(each.labels for each in found) == 150
-    assert {each.truth_by for each in found} == {"people"}
+
+    def found(count: int, repeats: LabelRepeats) -> list[CheckpointLabels]:
+        return effect_by_checkpoint(columns, labels[:count], repeats)
+
+    never = LabelRepeats(0, 0)
+    assert [each.value for each in found(20, never)] == [None, None]
+    few, many, wrong = found(100, never), found(150, never), found(150, LabelRepeats(30, 6))
+    assert [each.checkpoint for each in many] == ["c0", "c1"]
+    assert sum(each.labels for each in many) == sum(each.drawn for each in many) == 150
+    assert {each.truth_by for each in many} == {"people"}
+    widths = [(each[0].high or 1) - (each[0].low or 0) for each in (many, few, wrong)]
+    assert widths == sorted(widths)

@@ -1,7 +1,6 @@
 """`penstock rewards label`: who is asked what, and what becomes of the answers."""
 
 import io
-import json
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -14,7 +13,6 @@ from penstock_jobs.rewards.due_sessions import definition_known_as
 from penstock_jobs.rewards.followups import questions as asking
 from penstock_jobs.rewards.followups.judge import Message
 from penstock_jobs.rewards.followups.labels import (
-    JudgedFollowUp,
     JudgedFollowUps,
     MessagePlace,
     StoredLabel,
@@ -36,7 +34,12 @@ from tests.support.commands import penstock
 from tests.support.lakes import HandLake, hand_lake
 from tests.support.reward_events import answered, said
 from tests.support.reward_runs import run_at
-from tests.support.rewards.followups.judged_lakes import DEFINITION, HOUR, judged_lake
+from tests.support.rewards.followups.judged_lakes import (
+    DEFINITION,
+    HOUR,
+    judged_lake,
+    judged_message,
+)
 
 SESSIONS = 12
 
@@ -62,14 +65,14 @@ def stored(lake: HandLake) -> list[StoredLabel]:
 
 
 def test_keys_answer_undo_and_stop(lake: HandLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = label(lake, "mzcus", monkeypatch, "--chosen", "0")
+    first = label(lake, "mzcus", monkeypatch)
     assert first.returncode == 0, first.stderr
     assert "1 labels by ann are stored" in first.stdout
     assert [(each.label, each.by, each.drawn) for each in stored(lake)] == [
         ("moves_on", "ann", True)
     ]
     # It goes on where it stopped: what was taken back is asked again.
-    label(lake, "fn", monkeypatch, "--chosen", "0")
+    label(lake, "fn", monkeypatch)
     assert [each.label for each in stored(lake)] == ["moves_on", "reports_failure", "unclear"]
     places = [draw(TENANT_DEFAULT, each.place) for each in stored(lake)]
     rest = {f"s{number:02}" for number in range(SESSIONS)} - {e.session_id for e in stored(lake)}
@@ -86,19 +89,10 @@ def test_texts_of_others_neither_control_the_terminal_nor_pass_for_ours(
     assert not [line for line in shown.splitlines() if line.startswith("40 of 40, chosen")]
 
 
-def test_json_shows_what_would_be_asked(lake: HandLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = json.loads(
-        label(lake, "", monkeypatch, "--json", "--count", "4", "--chosen", "0.5").stdout
-    )
-    assert [question["drawn"] for question in asked] == [True, False, True, False]
-    assert asked[0]["message"]["agent"] == "Done."
-    assert stored(lake) == []
-
-
 def test_a_label_settles_the_reward_at_the_next_run(
     lake: HandLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    label(lake, "cm", monkeypatch, "--chosen", "0")
+    label(lake, "cm", monkeypatch)
     wrong, fine = (each.session_id for each in stored(lake))
     report = run_at(lake, 2 * HOUR, DEFINITION)
     assert (report.sessions, report.matured) == (2, 2)
@@ -111,7 +105,7 @@ def test_a_label_settles_the_reward_at_the_next_run(
 def test_a_label_is_of_words_not_of_a_number(
     lake: HandLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    label(lake, "c", monkeypatch, "--chosen", "0")
+    label(lake, "c", monkeypatch)
     [one] = stored(lake)
     labels = labels_of(lake.lake.database, TENANT_DEFAULT, [one.session_id])
     number = int(one.session_id[1:])
@@ -146,7 +140,7 @@ def test_people_outrank_models(lake: HandLake) -> None:
 
 def test_labels_are_a_view(lake: HandLake, monkeypatch: pytest.MonkeyPatch) -> None:
     """With all that was taken back, without any text, and of one's own tenant alone."""
-    label(lake, "mcun", monkeypatch, "--chosen", "0")
+    label(lake, "mcun", monkeypatch)
     rows = lake.rows("select * from labels order by labelled_at")
     assert [(row["label"], row["dissatisfied"]) for row in rows] == [
         ("moves_on", 0.0), ("corrects", 1.0), (None, None), ("unclear", 0.5),
@@ -161,30 +155,23 @@ def test_labels_are_a_view(lake: HandLake, monkeypatch: pytest.MonkeyPatch) -> N
 
 def frame(judged: dict[str, list[float]]) -> QuestionFrame:
     found = [
-        JudgedFollowUp(session, turn, chance, "c", 0, 1)
+        judged_message(session, chance, turn=turn)
         for session, chances in judged.items()
         for turn, chance in enumerate(chances)
     ]
     waiting = JudgedFollowUps.of("t", found)
-    orders = waiting.in_drawn_order(), waiting.in_telling_order()
-    return QuestionFrame("v", *orders, len(found), 0, 1)
+    return QuestionFrame("v", waiting, len(found), 0, 1)
 
 
-def test_what_tells_much_comes_first_from_each_session() -> None:
-    asked = questions(frame({"a": [0.5, 0.51], "b": [0.9], "c": [0.4]}), [], 1.0)
-    order = [question.place for question in asked]
-    assert order == [("a", 0), ("c", 0), ("b", 0), ("a", 1)]
-
-
-def test_every_message_is_asked_once() -> None:
+def test_every_message_is_asked_once_and_what_decides_a_request_too() -> None:
     asked = frame({f"s{number}": [0.1 * number, 0.5] for number in range(9)})
-    everything = list(questions(asked, [], 0.3))
-    assert len({question.place for question in everything}) == 18
-    assert [question.drawn for question in everything[:10]].count(False) == 3
-    # Labels that are there count, so that whoever asks for one message at a time gets the share.
-    facts = {"message": "", "label": None, "until_us": 1, "by": "ann", "is_model": False}
-    labels = [StoredLabel(*each.place, drawn=each.drawn, **facts) for each in everything[:3]]  # type: ignore[arg-type]
-    assert list(questions(asked, labels, 0.3)) == everything[3:]
+    everything = list(questions(asked, []))
+    assert len({question.place for question in everything}) == len(everything) == 18
+    # The last message of a conversation ends a request: what was said before counts too.
+    facts = {"message": "", "drawn": True, "until_us": 1, "by": "ann", "is_model": False}
+    labels = [StoredLabel("s0", 1, label="asks", **facts)]  # type: ignore[arg-type]
+    needed = questions(frame({"s0": [0.5, 0.5]}), labels)
+    assert [question.place for question in needed] == [("s0", 0)]
 
 
 def test_kept_questions_are_those_of_all_messages(
@@ -197,18 +184,18 @@ def test_kept_questions_are_those_of_all_messages(
     def both() -> tuple[list[Question], list[Question]]:
         labels = by_people(stored(lake))
         places = frozenset(each.place for each in labels)
-        kept = kept_frame(lake.lake, version, TENANT_DEFAULT, None, places)
+        kept = kept_frame(lake.lake, version, TENANT_DEFAULT, None, labels)
         whole = read_frame(lake.lake, version, TENANT_DEFAULT)
-        every = list(questions(whole, labels, 0.25))
+        every = list(questions(whole, labels))
         assert kept.counts(places) == (len(every), whole.waiting - len(every))
-        return list(islice(questions(kept, labels, 0.25), 2)), every[:2]
+        return list(islice(questions(kept, labels), 2)), every[:2]
 
     asked = []
     for _ in range(3):
         mine, every = both()
         assert mine == every
         asked.append(mine[0].place)
-        label(lake, "c", monkeypatch, "--chosen", "0.25", "--count", "1")
+        label(lake, "c", monkeypatch, "--count", "1")
     assert len(set(asked)) == 3
     lake.store(
         [said(9, "no, wrong", "s00"), answered(10, "s00", text="Done."), said(11, "b", "s00")]

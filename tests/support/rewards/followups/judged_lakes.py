@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock_jobs.rewards.definition import parse_definition
+from penstock_jobs.rewards.followups.labels import JudgedFollowUp
 from tests.support.lakes import HandLake, hand_lake
 from tests.support.reward_events import answered, said
 from tests.support.reward_runs import run_at
@@ -21,6 +22,14 @@ DEFINITION = parse_definition(
     "judged",
 )
 HOUR = 3_600
+
+
+def judged_message(
+    session: str, judged: float, checkpoint: str = "c", *, turn: int = 2, last_us: int = 1
+) -> JudgedFollowUp:
+    return JudgedFollowUp(
+        session, turn, judged, checkpoint, 0, last_us, "accepts", answers=False, chain=session
+    )
 
 
 @contextmanager
