@@ -301,9 +301,8 @@ def _compiled_screen(of_rules: tuple[tuple[bytes, tuple[str, ...]], ...]) -> Scr
         return _ScreenOneByOne(anchors)
 
 
-#: Any text in base64 or hexadecimal digits; and in lines of base64 a needle may be broken.
-_ANY_HIDDEN_WORD = f"(?:{QUARTET}){{5}}|(?:[2-7][0-9a-fA-F]){{10}}"
-_BASE64_LINE = r"[A-Za-z0-9+/]{60}(?:\\+r)?(?:\\+n|\n)[A-Za-z0-9+/]{16}"
+#: For rules without needles.
+_ANY_BASE64 = f"(?:{QUARTET}){{5}}"
 #: A shorter needle would be in any image.
 _NEEDLE_CHARS_MIN = 3
 #: A pattern of Hyperscan has at most 16,000 characters.
@@ -313,9 +312,7 @@ _WORDS_AT_ONCE = 200
 def _hidden_words(needles_of_rules: Sequence[Sequence[str]]) -> list[str]:
     """Find the needles in base64, base64 of base64 and hexadecimal digits: looking for them is much
     quicker than for any text."""
-    if not all(needles_of_rules):
-        return [_ANY_HIDDEN_WORD]
-    words: set[str] = set()
+    words: set[str] = set() if all(needles_of_rules) else {_ANY_BASE64}
     for needle in {needle for needles in needles_of_rules for needle in needles}:
         names = needle.isalpha() and needle.islower()
         if len(needle) < _NEEDLE_CHARS_MIN:
@@ -324,8 +321,10 @@ def _hidden_words(needles_of_rules: Sequence[Sequence[str]]) -> list[str]:
             content = case.encode()
             once = set(_in_base64(content))
             twice = {word for one in once if "[" not in one for word in _in_base64(one.encode())}
-            words |= {content.hex(), content.hex().upper(), *once, *(() if names else twice)}
-    return [_BASE64_LINE, *sorted(words)]
+            words |= {content.hex(), content.hex().upper()}
+            if all(needles_of_rules):
+                words |= once if names else once | twice
+    return sorted(words)
 
 
 def _in_base64(content: bytes) -> Iterator[str]:
