@@ -51,6 +51,21 @@ def test_2_a_renamed_file(seen_first: str) -> None:
     assert value("edit_persistence", told) == 1
 
 
+@pytest.mark.parametrize("emptied_first", [True, False])
+def test_2_a_file_that_the_agent_renamed(emptied_first: bool) -> None:
+    def told(now: str) -> Story:
+        whole = CLASS + FUNCTION
+        own = Story().edit(0, CLASS, whole)
+        steps = [(whole, "", "a.py"), (None, whole, "b.py")]
+        for at, step in enumerate(steps if emptied_first else steps[::-1]):
+            own.edit(1 + at / 2, *step)
+        return own.look(35, now, "b.py").look(35.5, "", "a.py")
+
+    assert value("edit_persistence", told(CLASS + FUNCTION)) == 1
+    # What the user takes out of the new file was the first edit's, and no rework of the agent's.
+    assert value("edit_persistence", told(CLASS)) == 0
+
+
 @pytest.mark.parametrize(
     "now",
     [

@@ -3,7 +3,7 @@
 Both are measured over all edits of a request together, when the request ended."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp
 from typing import Literal, NamedTuple
@@ -24,7 +24,7 @@ from penstock_jobs.rewards.texts import survival
 from penstock_jobs.rewards.texts.changes import CompareCost, TooExpensive, ink
 from penstock_jobs.rewards.texts.languages import comment_start, is_comment
 from penstock_jobs.rewards.texts.places import PlaceWeights
-from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, between
+from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, without
 from penstock_jobs.rewards.texts.trail import HorizonState, Survivor, TrackedEdit
 
 #: What others put elsewhere in a file may be another matter: it counts by half in the share.
@@ -98,13 +98,13 @@ def _text_before(edit: TrackedEdit, made: FileState) -> str:
 def remainder(
     edit: TrackedEdit,
     at_end: HorizonState,
-    request: Collection[int],
+    request: Mapping[int, TrackedEdit],
     comments: float,
     cost: CompareCost,
 ) -> Remainder | Unseen:
     """Measure what remained of an edit, or say why it is unknown.
 
-    `request` are the owners of the request's edits, `comments` the weight of comment lines. Raises
+    `request` are its edits by owner, `comments` the weight of comment lines. Raises
     TooExpensive."""
     home = at_end.home
     back, again = 0.0, 0
@@ -130,15 +130,9 @@ def remainder(
     return Remainder(max(size - taken - own, 0.0), taken, within, elsewhere)
 
 
-def without(stretches: Sequence[Stretch], taken: Iterable[Stretch]) -> list[Stretch]:
-    """Subtract `taken` from stretches, which are in order."""
-    length = max((end for _, end in stretches), default=0)
-    outside = between(((start, end - start) for start, end in stretches), length)
-    covered = sorted((start, end - start) for start, end in [*outside, *taken])
-    return between(((start, size) for start, size in covered if start < length), length)
-
-
-def _put(edit: TrackedEdit, seen: HorizonState, request: Collection[int]) -> tuple[int, int] | None:
+def _put(
+    edit: TrackedEdit, seen: HorizonState, request: Mapping[int, TrackedEdit]
+) -> tuple[int, int] | None:
     """Count what others put into the file since the edit: at the request's text, and elsewhere.
 
     None if nobody can tell, because the file was never seen as a whole before."""
@@ -150,24 +144,32 @@ def _put(edit: TrackedEdit, seen: HorizonState, request: Collection[int]) -> tup
     if before is None:
         return None
     within, at = 0, 0
-    ranges = home.ranges.items()
-    for start, end in sorted(place for (owner, _), place in ranges if owner in request):
+    places = sorted((place, owner) for (owner, _), place in home.ranges.items() if owner in request)
+    for (start, end), _ in places:
         begin = max(start, at)
-        for length, owner, _ in home.cut(begin, end):
-            if owner <= OTHERS:
-                within += ink_count(home.text[begin : begin + length])
-            begin += length
+        within += _ink_of_others(home, begin, end)
         at = max(at, end)
+    # An edit that moved text of others into this file put nothing there.
+    brought = sum(_brought(request[owner]) for owner in {owner for _, owner in places})
+    within = max(within - brought, 0)
     return within, max(_ink_of_others(home) - _ink_of_others(before) - within, 0)
 
 
-def _ink_of_others(state: FileState) -> int:
-    owned = sum(
-        ink_count(state.text[at : at + length])
-        for pieces in state.pieces.values()
-        for _, at, length in pieces
-    )
-    return ink_count(state.text) - owned
+def _brought(edit: TrackedEdit) -> int:
+    """Count what others had written of the text where the edit was made."""
+    if edit.made is None or edit.ink_size == sum(len(ink(each.after)) for each in edit.ranges):
+        return 0
+    places = ((owner, place) for (owner, _), place in edit.made.ranges.items())
+    return sum(_ink_of_others(edit.made, *place) for owner, place in places if owner == edit.owner)
+
+
+def _ink_of_others(state: FileState, start: int = 0, end: int | None = None) -> int:
+    at, size = start, 0
+    for length, owner, _ in state.cut(start, len(state.text) if end is None else end):
+        if owner <= OTHERS:
+            size += ink_count(state.text[at : at + length])
+        at += length
+    return size
 
 
 def _taken(
@@ -407,7 +409,7 @@ class _Measure:
     ) -> None:
         self.request, self._parameters = request, parameters
         self.edits = sorted(edits, key=lambda edit: edit.owner)
-        self._owners = {edit.owner for edit in self.edits}
+        self._owners = {edit.owner: edit for edit in self.edits}
         places = parameters.places.of_request(request.kind)
         self._comments = places.comments
         self._weights = {edit: places.of(edit.place_of_loss) for edit in self.edits}

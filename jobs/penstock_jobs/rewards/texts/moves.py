@@ -2,7 +2,7 @@
 file."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import accumulate
@@ -111,7 +111,7 @@ class Moves:
     ink_min: int
     cost: CompareCost
     lost: list[tuple[int, int, LooseLines]] = field(default_factory=list)
-    #: Text of others that edits removed: time, path and lines.
+    #: Text that edits removed: time, path and lines.
     taken: list[tuple[int, str, LooseLines]] = field(default_factory=list)
     #: Edits whose new text may turn out to come from another file.
     written: list[TrackedEdit] = field(default_factory=list)
@@ -140,11 +140,9 @@ class Moves:
         taken = [gone for _, path, gone in self.taken if path != edit.path]
         return self._brought(state, taken, edit.owner) if taken else state
 
-    def take(self, edit: TrackedEdit, state: FileState, change: TextChange) -> None:
-        """Note text of others that an edit removes; earlier edits may have put it elsewhere."""
+    def take(self, edit: TrackedEdit, state: FileState, change: TextChange) -> Iterator[FileState]:
+        """Note text that an edit removes. Yield files where earlier edits had put it before."""
         for gone in _gone_lines(state, change, self.ink_min):
-            if any(run.owner > OTHERS for run in state.cut(gone.start, gone.end)):
-                continue
             self.taken.append((edit.ts_us, edit.path, gone))
             for other in self.written:
                 file, made = self.files.get(other.path), other.made
@@ -157,6 +155,7 @@ class Moves:
                     other.put(brought)
                     if not other.written:
                         other.problem = "nothing_written"
+                    yield brought
 
     def _brought(self, state: FileState, taken: list[LooseLines], maker: int) -> FileState:
         text = state.text

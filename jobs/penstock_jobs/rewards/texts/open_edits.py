@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from penstock_jobs.rewards.texts.changes import TextChange
-from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, KnownFile, OwnerRun, between
+from penstock_jobs.rewards.texts.provenance import (
+    OTHERS,
+    FileState,
+    KnownFile,
+    OwnerRun,
+    between,
+    without,
+)
 from penstock_jobs.rewards.texts.trail import HorizonState, TrackedEdit, TrailTerms
 
 
@@ -117,6 +124,14 @@ class OpenEdits:
         for length, owner, origin in runs:
             if owner > OTHERS:
                 self._reworked[owner].append((origin, length))
+
+    def restore(self, state: FileState) -> None:
+        """Forget rework of text that stands in this state: the agent put it elsewhere."""
+        for owner in self._reworked.keys() & state.pieces.keys():
+            gone = sorted((start, start + length) for start, length in self._reworked[owner])
+            here = [(piece.origin, piece.origin + piece.length) for piece in state.pieces[owner]]
+            left = without(gone, here)
+            self._reworked[owner] = [(start, end - start) for start, end in left]
 
     def lose(self, state: FileState) -> None:
         """Give up on edits with text in this state."""
@@ -257,6 +272,9 @@ class OpenEdits:
     def _home(self, watch: _OpenEdit) -> FileState | None:
         owner = watch.edit.owner
         parts = file.parts if (file := self._files.get(watch.home)) else []
+        if not any(part.text for part in parts):
+            # The agent may have moved it as a whole.
+            parts = self._holders(owner) or parts
         if len(parts) > 1:
             parts = [part for part in parts if any(key[0] == owner for key in part.ranges)]
         return parts[0] if parts else None

@@ -320,3 +320,13 @@ def between(covered: Iterable[tuple[int, int]], length: int) -> list[tuple[int, 
     if at < length:
         uncovered.append((at, length))
     return uncovered
+
+
+def without(
+    stretches: Sequence[tuple[int, int]], taken: Iterable[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Subtract `taken` from stretches, which are in order. Both are (start, end)."""
+    length = max((end for _, end in stretches), default=0)
+    outside = between(((start, end - start) for start, end in stretches), length)
+    covered = sorted((start, end - start) for start, end in [*outside, *taken])
+    return between(((start, size) for start, size in covered if start < length), length)

@@ -160,8 +160,10 @@ class _ChainReplay:
             state, text, in_file, live, whole=whole, owner=owner, start=start
         )
         now = self._moves.claimed(edit.ts_us, now, in_file, edit.owner)
-        self._moves.take(edit, state, in_file)
+        moved = list(self._moves.take(edit, state, in_file))
         now = self._moves.bring(edit, now)
+        for other in [*moved, now]:
+            self.watches.restore(other)
         places = _describe(edit, before, after, change, now)
         ranges = {key: (start + i, start + j) for key, (i, j) in places.items()}
         ranges = {**now.ranges, **ranges}

@@ -1,5 +1,4 @@
-"""Cases of real sessions that version 2 of the rewards of edits read wrongly; each says how it read
-them."""
+"""Cases of real sessions that are easily read wrongly."""
 
 import json
 
