@@ -42,6 +42,7 @@ pending = "drop"
 channel = "production"
 max_versions = 0
 [exclude]
+suites = ["mini"]
 consent = "not_denied"
 """
 QUERY = "select session_id, project as stratum from sessions order by session_id"

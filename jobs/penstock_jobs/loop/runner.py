@@ -20,6 +20,8 @@ from penstock.lake.settings import LakeSettings
 from penstock.registry.channels.change import ChannelState
 from penstock.registry.channels.channel import channel_state, policy_of
 from penstock.registry.gate.policy import parse
+from penstock_jobs.benchmarks.run import register_suite
+from penstock_jobs.benchmarks.suite import read_suite
 from penstock_jobs.loop import LoopSettings
 from penstock_jobs.loop.cycles import (
     Cycle,
@@ -192,7 +194,7 @@ class Runner:
         """Run cycle after cycle until `wait` says to stop. Survives outages of the database.
 
         Raises ChannelUnknown, InvalidInput."""
-        self._check()
+        self._prepare()
         self._remove_outputs()
         reported = ""
         while True:
@@ -212,7 +214,7 @@ class Runner:
         """Run the open cycle, or a new one, to its end. A cycle that cannot begin stays open.
 
         Raises ChannelUnknown, InvalidInput, DatabaseUnreachable."""
-        self._check()
+        self._prepare()
         newest, reported = self._cycles.newest(), ""
         number = 1 if newest is None else newest.number + (newest.ended_at is not None)
         while True:
@@ -236,10 +238,13 @@ class Runner:
             self.tell(f"{self.loop.name} waits: {why}")
         return why
 
-    def _check(self) -> None:
+    def _prepare(self) -> None:
+        """Check what the loop file names. Its suites are registered, for recipes that leave their
+        tasks out."""
         token_of(self.loop.trainer.token_env)
         for bench in self.loop.bench:
             environment_of(bench.pass_env)
+            register_suite(self.lake.database, self.tenant, read_suite(bench.suite))
         state = channel_state(self.lake.database, self.tenant, self.loop.channel)
         text = self.loop.policy or policy_of(self.lake.database, state)
         where = f"the policy of {state.channel}"
