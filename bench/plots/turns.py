@@ -14,7 +14,7 @@ from penstock_jobs.rewards.followups.local_judge import LocalJudge
 from penstock_jobs.rewards.measures.edits import CommentParameters as Comments
 from penstock_jobs.rewards.measures.edits import reasoning_in_comments
 from penstock_jobs.rewards.measures.turns import bent
-from tests.support.labelled_messages import HELD_OUT, labelled_messages
+from tests.support.labelled_messages import EVERYDAY, HELD_OUT, labelled_messages
 from tests.support.lakes import Event, make_event
 from tests.support.reward_events import answered, bucket_of, edited, said, tool
 
@@ -130,9 +130,10 @@ def dissatisfied_follow_up_plot(path: Path) -> None:
         axes.plot([0, 1], [0, 1], color="#999999", linewidth=1, label="as it should be")
         for number, (words, examples) in enumerate(
             (
-                ("written with those it learned from", kept_back),
+                ("typed between two tasks", labelled_messages(EVERYDAY)),
+                ("in twenty languages", labelled_messages(HELD_OUT)),
                 ("written to trip a judge of words", fresh_examples()),
-                ("written afterwards, in twenty languages", labelled_messages(HELD_OUT)),
+                ("written with those it learned from", kept_back),
             )
         ):
             bins = evaluate(LocalJudge(), examples).dissatisfied_reliability

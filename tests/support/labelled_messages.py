@@ -7,6 +7,9 @@ side, whatever a message says:
 - `brief.jsonl`, for training: a word or two;
 - `contrasts.jsonl`, for training: both again in other words. It was the held-out set of an earlier
   model; since its errors were looked at, it is one no more;
+- `spoken.jsonl`, for training: thousands of short ones of all labels, many of them next requests;
+- `everyday.jsonl`, held out: what people type between two tasks. Its author wrote `spoken.jsonl`
+  afterwards, and looked at the judge's figures on it, never at its answers, before and after;
 - `unseen.jsonl`, held out. It was written when features and word lists were fixed, and nothing was
   changed because of it: whoever changes them with it in mind has to write another.
 
@@ -23,7 +26,9 @@ from penstock_jobs.rewards.followups.request_kinds import Kind
 
 _FOLDER = Path(__file__).parent / "rewards" / "followups" / "messages"
 TRAINING = ("situations", "findings", "contrasts", "brief")
-HELD_OUT = "unseen"
+#: For training too; a judge learns it in parts.
+SPOKEN = "spoken"
+EVERYDAY, HELD_OUT = "everyday", "unseen"
 HELD_OUT_REQUESTS = "unseen_requests"
 
 

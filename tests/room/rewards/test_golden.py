@@ -386,9 +386,9 @@ def test_length_penalty_of_two_turns(q: float, first: float, second: float, tmp_
         assert found["2"] == length, name
 
 
-def doubt(text: str, previous: str = "fix it") -> float:
+def doubt(text: str, previous: str = "fix it", agent: str = "Done.") -> float:
     """What the judge sees in it."""
-    [judged] = LocalJudge().judge([Message(text=text, agent="Done.", previous=previous)])
+    [judged] = LocalJudge().judge([Message(text=text, agent=agent, previous=previous)])
     return judged.dissatisfied
 
 
@@ -399,7 +399,7 @@ def test_dissatisfied_is_the_worst_of_two_messages(tmp_path: Path) -> None:
         answered(5, text="Done."), said(6, thanks),
     ]  # fmt: skip
     # Nobody wants anything new: all of it is one request.
-    worst = max(doubt(thanks), doubt(reproach, thanks), doubt(thanks, reproach))
+    worst = max(doubt(thanks), doubt(reproach, thanks, agent=""), doubt(thanks, reproach))
     assert worst > 0.8
     assert says(tmp_path, "dissatisfied_follow_up", events) == {"1": -worst, "s": -worst}
 

@@ -217,7 +217,7 @@ def test_a_file_that_was_emptied_and_half_restored(tmp_path: Path, looked: bool)
 def test_a_session_is_the_mean_of_its_requests_by_size(tmp_path: Path) -> None:
     long = " ".join([TASK_TEXT] * 3)
     good = begun(long).edit(prices(TASK)).agent()
-    talk = good.user("Now do the same for the rebates, please, in the same file.")
+    talk = good.user("Perfect, thanks. Now do the same for the rebates.")
     talk.edit(prices(TASK, WRONG)).agent().write(prices(TASK)).user(WRONG_TEXT)
     from tests.support.rewards.talks import rows_of_talks
 

@@ -109,7 +109,7 @@ def test_a_session_reads_from_top_to_bottom(data: str) -> None:
     shown = ran("sessions", "show", "sample-reverted", "--data", data).stdout
     order = [
         "session sample-reverted",
-        "sample-reverted is worth -0.960 by default",
+        "sample-reverted is worth -0.959 by default",
         "user  turn 1",
         "agent  ckpt-0011",
         "→ edit_file",
@@ -207,7 +207,7 @@ def test_the_terms_add_up_to_what_the_session_is_worth(data: str) -> None:
     assert terms["tests_failing"]["counted"] is None
     assert terms["tests_failing"]["reason"] == "no_rows"
     counted = [term["counted"] for term in terms.values() if term["counted"] is not None]
-    assert sum(counted) == pytest.approx(explanation["value"]) == pytest.approx(-0.96, abs=0.001)
+    assert sum(counted) == pytest.approx(explanation["value"]) == pytest.approx(-0.959, abs=0.001)
     assert explanation["outcome"] == "scored"
 
 

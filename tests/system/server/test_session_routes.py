@@ -70,7 +70,7 @@ def test_a_session_comes_with_its_events_its_rewards_and_why_it_is_worth_that(se
     record = document(service, "/sample-reverted?limit=4")
     assert record["session"]["user"]
     # The edit was taken back, and the user said so.
-    assert record["explanation"]["value"] == pytest.approx(-0.96, abs=0.001)
+    assert record["explanation"]["value"] == pytest.approx(-0.959, abs=0.001)
     assert {row["name"] for row in record["rewards"]} > {"work_left", "reward"}
     assert record["rewards_cut_off"] is False
     events = record["events"]

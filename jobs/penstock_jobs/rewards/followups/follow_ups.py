@@ -77,24 +77,24 @@ class SessionTurns:
 
 
 def follow_ups(sessions: Iterable[SessionTurns]) -> Iterator[FollowUp]:
-    """Yield follow-ups in order. Two messages in a row are about the same turn."""
+    """Yield follow-ups in order. Between two messages in a row the agent said and did nothing."""
     for session in sessions:
         before: SessionTurn | None = None
-        previous = ""
+        answered, previous = False, ""
         for turn in session.turns:
             if turn.text is not None:
                 if before is not None:
                     message = Message(
                         text=turn.text,
-                        agent=before.agent_text,
+                        agent=before.agent_text if answered else "",
                         previous=previous,
-                        edited=bool(before.paths),
+                        edited=answered and bool(before.paths),
                         tests=before.tests,
                     )
                     yield FollowUp(*turn.key, message, before.key)
-                previous = turn.text
+                answered, previous = False, turn.text
             if turn.acted:
-                before = turn
+                before, answered = turn, True
 
 
 def silences(sessions: Iterable[SessionTurns]) -> Iterator[tuple[TurnKey, Evidence]]:
