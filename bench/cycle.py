@@ -5,14 +5,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from bench.figures import Figure, Goal
-from bench.ingest_run import (
-    NO_UPKEEP,
-    PLAIN,
-    admin_key,
-    post_all,
-    shares_of,
-    wait_until_stored,
-)
+from bench.ingest_run import NO_UPKEEP, PLAIN, admin_key, post_all, shares_of, wait_until_stored
 from bench.measure import cpu_seconds, usage_of
 from bench.measurement import Measurement, Size
 from bench.servers import quiet_server

@@ -168,10 +168,7 @@ def shares_of(bodies: Sequence[bytes], clients: int = CLIENTS) -> list[Sequence[
 
 
 def post_all(
-    server: Server,
-    shares: Sequence[Sequence[bytes]],
-    pause_s: float = 0,
-    form: Form = EVENTS,
+    server: Server, shares: Sequence[Sequence[bytes]], pause_s: float = 0, form: Form = EVENTS
 ) -> list[float]:
     """Each share by a client of its own, a body every `pause_s`; how long each was waited for."""
     acks: list[float] = []

@@ -30,10 +30,7 @@ def _measure(_size: Size, here: Path) -> Iterator[Figure]:
     yield Figure("the wheel", f"{wheel.stat().st_size / _MIB:.1f} MiB")
     began_s = time.perf_counter()
     programs = _install(wheel, here / "environment")
-    yield Figure(
-        "the base install, with nothing cached",
-        f"{time.perf_counter() - began_s:.0f} s",
-    )
+    yield Figure("the base install, with nothing cached", f"{time.perf_counter() - began_s:.0f} s")
     size = sum(_sizes(here / "environment").values())
     yield _ON_DISK.figure(size / _MIB)
     for arguments in _COMMANDS:

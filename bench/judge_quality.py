@@ -63,9 +63,9 @@ def _tables() -> Iterator[str]:
         yield f"| {span} | {each.predicted:.2f} | {each.observed:.2f} | {each.count} |"
     said = judge.judge([each.message for each in everyday])
     right = {True: [0, 0], False: [0, 0]}
-    for example, each in zip(everyday, said, strict=True):
-        counts = right[not 0.35 <= each.dissatisfied < 0.65]
-        counts[0] += (each.dissatisfied >= THRESHOLD) == (example.label in DISSATISFIED)
+    for example, judged in zip(everyday, said, strict=True):
+        counts = right[not 0.35 <= judged.dissatisfied < 0.65]
+        counts[0] += (judged.dissatisfied >= THRESHOLD) == (example.label in DISSATISFIED)
         counts[1] += 1
     yield "\nsure: {} of {} right; unsure: {} of {}".format(*right[True], *right[False])
     of_label = {label: found.confusion[label] for label in LABELS}
@@ -75,8 +75,9 @@ def _tables() -> Iterator[str]:
     yield "\n| phrases of the simulator | satisfied, above 0.5 | dissatisfied, below 0.5 |"
     yield "|---|---|---|"
     for name, held_out in (("two thirds", False), ("the third that nobody saw", True)):
-        above = [each.dissatisfied > THRESHOLD for each in _said("satisfied", held_out=held_out)]
-        below = [each.dissatisfied < THRESHOLD for each in _said("dissatisfied", held_out=held_out)]
+        pleased, displeased = (_said(what, held_out=held_out) for what in _ACTS)
+        above = [one.dissatisfied > THRESHOLD for one in pleased]
+        below = [one.dissatisfied < THRESHOLD for one in displeased]
         yield f"| {name} | {_mean(above)} | {_mean(below)} |"
 
 

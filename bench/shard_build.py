@@ -24,8 +24,7 @@ _READ_TOKENS, _WRITTEN_TOKENS = 1_400, 250
 _VOCABULARY = 150_000
 _TRIES = 3
 _COPY = Goal(
-    what="building a shard, against DuckDB's copy of the events that it is built from",
-    at_least=0.5,
+    what="building a shard, against DuckDB's copy of the events that it is built from", at_least=0.5
 )
 _RECIPE = """
 name = "bench"

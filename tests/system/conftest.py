@@ -37,9 +37,7 @@ def _keys_of(database: Database, tenant: str, other: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def _everybodys_service(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[tuple[Server, Path]]:
+def _everybodys_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Path]]:
     data = tmp_path_factory.mktemp("everybodys") / "data"
     with running_server(data) as server:
         yield server, data

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from penstock_jobs.benchmarks.summary import CheckpointResults
 
 app = typer.Typer(
-    help="Run benchmarks in isolation, import results, compare checkpoints.",
-    no_args_is_help=True,
+    help="Run benchmarks in isolation, import results, compare checkpoints.", no_args_is_help=True
 )
 
 Text = str | None

@@ -102,9 +102,7 @@ def _compare(visitor: Visitor, request: ComparisonRequest) -> Content:
         for pair in drawn
     ]
     chart = interval_chart(
-        rows,
-        title=f"Difference of {compared.after}, task by task",
-        value_format=_difference,
+        rows, title=f"Difference of {compared.after}, task by task", value_format=_difference
     )
     whole = []
     if compared.difference is not None:
@@ -115,9 +113,7 @@ def _compare(visitor: Visitor, request: ComparisonRequest) -> Content:
         "better": sum(pair.difference > 0 for pair in tasks),
         "worse": sum(pair.difference < 0 for pair in tasks),
         "whole_chart": interval_chart(
-            whole,
-            title="Difference of the means, with a 95 % interval",
-            value_format=_difference,
+            whole, title="Difference of the means, with a 95 % interval", value_format=_difference
         ),
         "chart": chart,
         "drawn": len(drawn),

@@ -41,11 +41,7 @@ from penstock_jobs.benchmarks.attempt import (
 from penstock_jobs.benchmarks.sandbox.network import address_of, split
 from penstock_jobs.benchmarks.sandbox.sandbox import PathRules
 from penstock_jobs.benchmarks.sandbox.sandbox_files import named_places
-from penstock_jobs.benchmarks.suite import (
-    Suite,
-    load_files,
-    load_solution,
-)
+from penstock_jobs.benchmarks.suite import Suite, load_files, load_solution
 from penstock_jobs.benchmarks.summary import scores_by_task
 
 #: A run stops after this many errors in a row.

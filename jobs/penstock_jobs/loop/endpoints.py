@@ -160,10 +160,7 @@ def _older_than(cursor: str, of_loop: str | None) -> "sa.ColumnElement[bool]":
 
 
 SHOW_LOOPS = Endpoint(
-    "GET /v1/loops",
-    _status,
-    ("read",),
-    "The newest cycle of each loop, and what it waits for",
+    "GET /v1/loops", _status, ("read",), "The newest cycle of each loop, and what it waits for"
 )
 SHOW_CYCLES = Endpoint(
     "GET /v1/loops/cycles", _history, ("read",), "How cycles ended and why, the newest last"

@@ -21,10 +21,7 @@ class RewardSettings(RoomSettings):
     )
     judge_model: str = setting("", "model at that address", "Set it with judge_url.")
     judge_key: str = setting(
-        "",
-        "key for that address; never shown",
-        "Set it if the address needs one.",
-        secret=True,
+        "", "key for that address; never shown", "Set it if the address needs one.", secret=True
     )
     judge_key_file: str = setting(
         "",

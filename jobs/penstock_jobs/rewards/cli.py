@@ -32,8 +32,7 @@ Definition = Annotated[
     ),
 ]
 Version = Annotated[
-    str,
-    typer.Argument(help="A definition that has run, by name or prefix of its version."),
+    str, typer.Argument(help="A definition that has run, by name or prefix of its version.")
 ]
 Since = Annotated[
     str | None,

@@ -136,12 +136,7 @@ class RunPlan(NamedTuple):
 
 
 def plan_run(
-    lake: Lake,
-    pin: Pin,
-    progress: Progress,
-    only: SessionFilter,
-    *,
-    backfill: bool = False,
+    lake: Lake, pin: Pin, progress: Progress, only: SessionFilter, *, backfill: bool = False
 ) -> RunPlan:
     """Plan sessions that changed after `progress.through_snap` or are due.
 

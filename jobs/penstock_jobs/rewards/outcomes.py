@@ -19,14 +19,7 @@ import pyarrow.compute as pc
 
 from penstock_jobs.rewards import OutcomeKind
 from penstock_jobs.rewards.bucket import TABLES, Bucket, ChainMember, EditParameters
-from penstock_jobs.rewards.definition import (
-    NAME,
-    UNKNOWN,
-    Definition,
-    Term,
-    combine,
-    together,
-)
+from penstock_jobs.rewards.definition import NAME, UNKNOWN, Definition, Term, combine, together
 from penstock_jobs.rewards.measures.edits import edit_persistence
 from penstock_jobs.rewards.measures.turns import turn_facts
 from penstock_jobs.rewards.measures.work_left import WorkParameters, works

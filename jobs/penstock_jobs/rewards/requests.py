@@ -26,13 +26,7 @@ from penstock_jobs.rewards.followups.follow_ups import (
     sessions_of,
     silences,
 )
-from penstock_jobs.rewards.followups.judge import (
-    DISSATISFIED,
-    THRESHOLD,
-    Judgement,
-    Label,
-    Message,
-)
+from penstock_jobs.rewards.followups.judge import DISSATISFIED, THRESHOLD, Judgement, Label, Message
 from penstock_jobs.rewards.followups.labels import NEUTRAL, UNCLEAR, MessagePlace
 from penstock_jobs.rewards.followups.local_judge import local_judge
 from penstock_jobs.rewards.followups.request_kinds import Kind, request_kind

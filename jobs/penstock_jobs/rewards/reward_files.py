@@ -54,13 +54,7 @@ class RewardFile:
 
 
 def write_rewards(
-    lake: Lake,
-    version: str,
-    lake_snap: int,
-    tenant: str,
-    *,
-    rewards: pa.Table,
-    outcomes: pa.Table,
+    lake: Lake, version: str, lake_snap: int, tenant: str, *, rewards: pa.Table, outcomes: pa.Table
 ) -> RewardFile:
     """Write both files of a tenant's rows, sorted. Invisible until `add_rewards`."""
     name = f"rewards/{tenant_folder(tenant)}/{version}/{uuid.uuid4().hex[:16]}.parquet"

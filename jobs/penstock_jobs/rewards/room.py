@@ -67,12 +67,7 @@ ROOM = Room(
     settings=settings,
     endpoints=endpoints,
     pages=pages,
-    views=(
-        "rewards",
-        "outcomes",
-        "requests",
-        "labels",
-    ),
+    views=("rewards", "outcomes", "requests", "labels"),
     bind_views=bind_views,
     erasure=erasure,
     retention=retention,

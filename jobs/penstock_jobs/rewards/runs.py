@@ -91,11 +91,7 @@ def run(
     with pinned(lake.database, None, renewed=True) as pin:
         progress = due_sessions.begin_run(lake.database, request.definition, clock_us)
         plan = due_sessions.plan_run(
-            lake,
-            pin,
-            progress,
-            request.sessions,
-            backfill=request.backfill,
+            lake, pin, progress, request.sessions, backfill=request.backfill
         )
         sessions = sum(map(len, plan.chains))
         report = RewardRunReport(

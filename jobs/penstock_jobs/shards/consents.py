@@ -182,10 +182,7 @@ def _decide(lake: Lake, caller: Caller, request: DecideRequest) -> WithdrawalAns
 
 
 LIST_DECISIONS = Endpoint(
-    "GET /v1/consents",
-    _list,
-    ("read",),
-    "Consent decisions on users, projects and sessions",
+    "GET /v1/consents", _list, ("read",), "Consent decisions on users, projects and sessions"
 )
 DECIDE_CONSENT = Endpoint(
     "POST /v1/consents",

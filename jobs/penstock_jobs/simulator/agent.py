@@ -65,11 +65,7 @@ class Workbench:
         return change, before
 
     def record(
-        self,
-        change: FileChange,
-        before: str,
-        made: tuple[int, str, float],
-        call: str | None = None,
+        self, change: FileChange, before: str, made: tuple[int, str, float], call: str | None = None
     ) -> None:
         """Record an edit, `made` for a request in a style with a quality."""
         file, edit_id = change.file, f"edit-{len(self.changes) + 1}"

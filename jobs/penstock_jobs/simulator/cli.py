@@ -15,14 +15,7 @@ from penstock.backends.terminal import options
 from penstock.backends.terminal.output import data_output, progress_of, say, show_json
 from penstock.core.clock import SECOND_US
 from penstock.core.errors import InvalidInput
-from penstock_jobs.simulator.delivery import (
-    EventLine,
-    FileSink,
-    HttpSink,
-    Sink,
-    batches,
-    deliver,
-)
+from penstock_jobs.simulator.delivery import EventLine, FileSink, HttpSink, Sink, batches, deliver
 from penstock_jobs.simulator.policy import POLICIES, read_policy
 from penstock_jobs.simulator.production import (
     CHECKPOINTS,

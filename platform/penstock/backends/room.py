@@ -25,8 +25,4 @@ def settings() -> "list[type[RoomSettings]]":
     return [HttpSettings, DatabaseSettings, EventLogSettings, ExecutionSettings]
 
 
-ROOM = Room(
-    package="penstock.backends",
-    tables=tables,
-    settings=settings,
-)
+ROOM = Room(package="penstock.backends", tables=tables, settings=settings)

@@ -67,9 +67,7 @@ class Settings:
         "Set it to PostgreSQL when several machines share a lake.",
     )
     log_url: str = setting(
-        "",
-        "event log; default local:DIR/log",
-        "Set it to Kafka when several machines take events.",
+        "", "event log; default local:DIR/log", "Set it to Kafka when several machines take events."
     )
     store_url: str = setting(
         "",

@@ -14,7 +14,4 @@ def settings() -> "list[type[RoomSettings]]":
     return [RedactionSettings]
 
 
-ROOM = Room(
-    package="penstock.events",
-    settings=settings,
-)
+ROOM = Room(package="penstock.events", settings=settings)

@@ -265,10 +265,7 @@ REPLAY_REJECTED = Endpoint(
     reads_rows=True,
 )
 LIST_FUSES = Endpoint(
-    "GET /v1/rejected/fuses",
-    _list_fuses,
-    ("read", "ingest"),
-    "Sources with mostly rejected lines",
+    "GET /v1/rejected/fuses", _list_fuses, ("read", "ingest"), "Sources with mostly rejected lines"
 )
 RELEASE_FUSE = Endpoint(
     "POST /v1/rejected/release",

@@ -333,11 +333,7 @@ class PartitionWriter:
         return frames
 
     def _store(
-        self,
-        claim: PartitionClaim,
-        tenants: Sequence[str],
-        flush: FlushInput,
-        pause: Pause,
+        self, claim: PartitionClaim, tenants: Sequence[str], flush: FlushInput, pause: Pause
     ) -> None:
         parts, metrics, started = self._parts, self._parts.metrics, time.perf_counter()
         lines = [(row.tenant, row.raw) for row in flush.rejected]

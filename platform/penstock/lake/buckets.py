@@ -312,11 +312,7 @@ def read_bucket(
 
 
 def read_groups(
-    lake: Lake,
-    bucket: Bucket,
-    name: str,
-    columns: list[str],
-    memory: RowGroupMemory | None = None,
+    lake: Lake, bucket: Bucket, name: str, columns: list[str], memory: RowGroupMemory | None = None
 ) -> Iterator[pa.Table]:
     """Read the row groups of a segment that may hold rows of the bucket. Raises LakeDamaged."""
     with open_events(lake, name) as file:

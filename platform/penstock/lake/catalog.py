@@ -293,11 +293,7 @@ _COLLECTOR = "collection"
 
 
 def announce_files(
-    database: Database,
-    names: Sequence[str],
-    partition: int,
-    owner: str,
-    epoch: int | None = None,
+    database: Database, names: Sequence[str], partition: int, owner: str, epoch: int | None = None
 ) -> None:
     """Record that files of these names are about to be written."""
     if names:

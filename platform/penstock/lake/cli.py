@@ -241,8 +241,7 @@ def compact(lake: Lake) -> Iterator[object]:
 def verify_(
     lake: Lake,
     deep: Annotated[
-        bool,
-        typer.Option("--deep", help="Check every event too: it is there once, in its place."),
+        bool, typer.Option("--deep", help="Check every event too: it is there once, in its place.")
     ] = False,
 ) -> Iterator[object]:
     """Check every file against the database. Exit 1 if anything does not match.

@@ -26,11 +26,7 @@ class Lake(LakeParts):
     """A lake: segments, their database, and the log with events that are in no segment yet."""
 
     def query(
-        self,
-        sql: "str | OwnQuery",
-        *,
-        as_of: str | int | None = None,
-        tenant: str = TENANT_DEFAULT,
+        self, sql: "str | OwnQuery", *, as_of: str | int | None = None, tenant: str = TENANT_DEFAULT
     ) -> "LakeQuery":
         """Make a query to be run. docs/reference/sql.md lists the views."""
         from penstock.lake.query.lake_query import LakeQuery

@@ -44,10 +44,7 @@ ROOM = Room(
     tables=tables,
     settings=settings,
     endpoints=endpoints,
-    views=(
-        "shards",
-        "samples",
-    ),
+    views=("shards", "samples"),
     bind_views=bind_views,
     upkeep=upkeep,
 )

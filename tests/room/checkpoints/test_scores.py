@@ -90,10 +90,7 @@ def test_another_result_for_the_same_attempt_is_refused_and_nothing_is_kept(
     database: Database,
 ) -> None:
     keep(database, SOLVED)
-    with pytest.raises(
-        AttemptConflict,
-        match=r"the task t-1 of core is already\srecorded",
-    ):
+    with pytest.raises(AttemptConflict, match=r"the task t-1 of core is already\srecorded"):
         keep(database, BROKEN, replace(SOLVED, score=0.0), run="r2")
     assert [one.result for one in attempts_of(database, PLACE)] == [SOLVED]
 

@@ -39,9 +39,7 @@ def at(moment: dt.datetime, lake: HandLake) -> int:
         return sum(one.rows for one in pin.segments)
 
 
-def test_a_time_reads_the_lake_as_it_was_or_is_refused_but_never_reads_less(
-    tmp_path: Path,
-) -> None:
+def test_a_time_reads_the_lake_as_it_was_or_is_refused_but_never_reads_less(tmp_path: Path) -> None:
     with hand_lake(tmp_path) as lake:
         long_ago = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
         lake.store([make_event("s", 0)])

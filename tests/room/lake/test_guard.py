@@ -86,7 +86,7 @@ ACCEPTED = (
 )
 ACCEPTED += [
     "select row_number() over (partition by x order by x), lag(x) over w from events "
-    "window w as (order by x)",
+    "window w as (order by x)"
 ]
 
 

@@ -79,11 +79,7 @@ def open_statement(
 
 
 def _limits(
-    folder: Path,
-    seconds: float = 30.0,
-    memory_bytes: int = 64 * MIB,
-    threads: int = 1,
-    **more: Any,
+    folder: Path, seconds: float = 30.0, memory_bytes: int = 64 * MIB, threads: int = 1, **more: Any
 ) -> StatementLimits:
     spill = str(folder / "spill")
     return StatementLimits(seconds, memory_bytes, threads, spill, 64 * MIB, **more)
@@ -255,10 +251,7 @@ def test_who_writes_too_fast_is_stopped(processes: StatementProcesses, tmp_path:
     with closing(processes.open(small)) as statement:
         assert _answer(statement, sorted_out).to_pylist() == [{"rows": 2_900_000}]
     slow = replace(small, spill_bytes_per_second=1, seconds=5)
-    with (
-        closing(processes.open(slow)) as statement,
-        pytest.raises(QueryLimitReached, match="5 s"),
-    ):
+    with closing(processes.open(slow)) as statement, pytest.raises(QueryLimitReached, match="5 s"):
         _answer(statement, sorted_out)
 
 

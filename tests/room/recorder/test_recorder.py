@@ -121,10 +121,7 @@ def test_what_a_service_does_not_take_it_gets_later_and_once(
     logged: str,
 ) -> None:
     server.script = one_after_the_other(*answers)
-    with (
-        caplog.at_level(logging.WARNING, "penstock.recorder"),
-        _recording(server, tmp_path) as r,
-    ):
+    with caplog.at_level(logging.WARNING, "penstock.recorder"), _recording(server, tmp_path) as r:
         r.session("s").user_message("hello")
         assert r.flush(_MINUTE)
         assert r.counts().sent == 1

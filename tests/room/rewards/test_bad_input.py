@@ -302,7 +302,10 @@ def sound(rows: Iterable[dict[str, Any]]) -> None:
         assert row["state"] in ("scored", "pending", "censored", "invalid")
         assert (row["value"] is not None) == (row["state"] == "scored"), row
         is_known = row["state"] not in ("censored", "invalid")
-        assert row["name"] in ("request_verdict", "judged_follow_up") or (row["reason"] is None) == is_known, row
+        assert (
+            row["name"] in ("request_verdict", "judged_follow_up")
+            or (row["reason"] is None) == is_known
+        ), row
         assert row["value"] is None or isfinite(row["value"]), row
         assert isfinite(row["weight"]), row
         assert row["weight"] >= 0, row

@@ -262,11 +262,7 @@ def test_forks_in_a_ring_count_once(lake: HandLake) -> None:
     lake.store([as_sent("a", event) for event in told])
     lake.store([started("self", "self", "resume"), *(as_sent("self", event) for event in told)])
     run_at(lake, 86_400, DEFINITION)
-    assert whole(lake) == {
-        "a": ("scored", 1.0),
-        "b": ("censored", None),
-        "self": ("scored", 1.0),
-    }
+    assert whole(lake) == {"a": ("scored", 1.0), "b": ("censored", None), "self": ("scored", 1.0)}
     links = parents_of(lake.lake.database, {SessionId("default", name) for name in ("a", "b")})
     assert [session.session_id for session in links] == ["b"]
 

@@ -159,9 +159,7 @@ def test_a_run_takes_the_repository_of_a_session_where_it_lies_on_this_machine(
 # Branches
 
 
-def test_an_edit_is_followed_through_the_branch_that_it_was_committed_to(
-    history: History,
-) -> None:
+def test_an_edit_is_followed_through_the_branch_that_it_was_committed_to(history: History) -> None:
     """Meanwhile others change the same file on the main branch."""
     others = FIRST + "somebody else appended a line of their own\n"
     both = AGENTS + "somebody else appended a line of their own\n"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.reward_hacks.scripts import HEAD, OTHERS, TAIL, TASK, WRONG, prices
-from tests.support.rewards.talks import PATH, Talk, worths
+from bench.reward_hacks.scripts import HEAD, OTHERS, TASK, WRONG, prices
+from tests.support.rewards.talks import Talk, rows_of_talks, worths
 
 NEAR = 0.05
 TASK_TEXT = "Let compute_prices apply the discount of each customer group before taxes are added."
@@ -65,10 +65,7 @@ def test_neutral_turns_change_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("questions", [0, 2])
 def test_a_line_of_the_task_and_questions(tmp_path: Path, questions: int) -> None:
     talk = asked(begun(), questions).edit(prices(TASK[:1])).agent()
-    talks = {
-        "kept": accepted(begun()),
-        "line": talk.user("You did nothing."),
-    }
+    talks = {"kept": accepted(begun()), "line": talk.user("You did nothing.")}
     found = worths(tmp_path, talks)
     assert found["line"] is not None
     assert found["line"] <= 1 / 6 - 0.5
@@ -219,8 +216,6 @@ def test_a_session_is_the_mean_of_its_requests_by_size(tmp_path: Path) -> None:
     good = begun(long).edit(prices(TASK)).agent()
     talk = good.user("Perfect, thanks. Now do the same for the rebates.")
     talk.edit(prices(TASK, WRONG)).agent().write(prices(TASK)).user(WRONG_TEXT)
-    from tests.support.rewards.talks import rows_of_talks
-
     rows = [row for row in rows_of_talks(tmp_path, {"s": talk}) if row["name"] == "reward"]
     by_request = {row["target_id"]: row for row in rows if row["target_kind"] == "request"}
     (session,) = [row for row in rows if row["target_kind"] == "session"]
@@ -232,6 +227,3 @@ def test_a_session_is_the_mean_of_its_requests_by_size(tmp_path: Path) -> None:
     assert session["value"] == pytest.approx(mean)
     assert values[0] > 0.9
     assert values[1] < -0.8
-
-
-_ = TAIL, PATH

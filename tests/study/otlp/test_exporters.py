@@ -20,7 +20,7 @@ from tests.support.servers.scripted_model import SAID, scripted_model
 PYTHON = os.environ.get("EXPORTERS_PYTHON")
 # In CI too, where there is no such environment.
 pytestmark = [
-    pytest.mark.skipif(PYTHON is None, reason="EXPORTERS_PYTHON is not set: `make exporters`"),
+    pytest.mark.skipif(PYTHON is None, reason="EXPORTERS_PYTHON is not set: `make exporters`")
 ]
 PROGRAM = Path(__file__).with_name("exporter_agents.py")
 

@@ -23,9 +23,7 @@ def mark(task: MergeTask[Segment, SegmentFile]) -> int:
     return before
 
 
-def die_amid_the_first(
-    task: MergeTask[Segment, SegmentFile],
-) -> SegmentFile | MergeFailure:
+def die_amid_the_first(task: MergeTask[Segment, SegmentFile]) -> SegmentFile | MergeFailure:
     """Of partition 0: half of a file is written then."""
     if mark(task) == 0 and task.group[0].partition == 0:
         _die_amid_writing()

@@ -20,9 +20,7 @@ _BASE = {
     "event_id": pa.string(),
 }
 _COLUMNS: dict[str, dict[str, pa.DataType]] = {
-    "edits": {
-        **dict.fromkeys(("edit_id", "path", "before", "after"), pa.string()),
-    },
+    "edits": {**dict.fromkeys(("edit_id", "path", "before", "after"), pa.string())},
     "observations": {
         "path": pa.string(),
         "text": pa.string(),
@@ -90,12 +88,7 @@ def bucket(*stories: Story, as_of_us: int = LATER_US) -> Bucket:
         schema = pa.schema({**_BASE, **columns})
         tables[view] = pa.Table.from_pylist(rows, schema=schema)
     empty = pa.table({})
-    return Bucket(
-        as_of_us=as_of_us,
-        user_messages=empty,
-        tool_calls=empty,
-        **tables,
-    )
+    return Bucket(as_of_us=as_of_us, user_messages=empty, tool_calls=empty, **tables)
 
 
 def found(rows: pa.Table, target: str, horizon_s: int, kind: str = "edit") -> Row:

@@ -111,9 +111,7 @@ def test_a_canary_that_live_metrics_show_to_be_worse_ends_the_cycle(
     assert state(world) == ("first", None, True)
 
 
-def test_what_live_metrics_show_to_be_worse_while_it_is_watched_is_taken_back(
-    world: World,
-) -> None:
+def test_what_live_metrics_show_to_be_worse_while_it_is_watched_is_taken_back(world: World) -> None:
     """As a canary it was as quick as the one before."""
     world.write("policy.toml", LIVE.replace('"1h"', '"0s"'))
     world.loop(more='[canary]\nshare = 0.5\n[watch]\nfor = "1h"\n')

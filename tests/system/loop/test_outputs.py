@@ -120,8 +120,7 @@ def test_links_lead_to_nothing_that_is_removed(world: World, tmp_path: Path) -> 
     (elsewhere / "checkpoint").mkdir(parents=True)
     (elsewhere / "checkpoint" / "weights").touch()
     world.write(
-        "trainer.sh",
-        f'rmdir "$PENSTOCK_OUTPUT"; ln -s {elsewhere} "$PENSTOCK_OUTPUT"; exit 1\n',
+        "trainer.sh", f'rmdir "$PENSTOCK_OUTPUT"; ln -s {elsewhere} "$PENSTOCK_OUTPUT"; exit 1\n'
     )
     world.loop(KEEP)
     assert world.run_once().outcome == "failed"

@@ -32,8 +32,7 @@ def test_times_with_numbers_are_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    "table",
-    [{"a": [1, 2], "b": [3, 4]}, {"a": ["x", "y"]}, {"a": ["x"], "b": [1]}],
+    "table", [{"a": [1, 2], "b": [3, 4]}, {"a": ["x", "y"]}, {"a": ["x"], "b": [1]}]
 )
 def test_what_has_no_form_is_not_drawn(table: dict[str, list[object]]) -> None:
     assert shown(pa.table(table)).plot is None

@@ -88,10 +88,7 @@ LEFT = LEAST + 'margin = 0.1\n[[leave_out]]\nsuite = "core"\n'
         (LEFT + 'tasks = ["t"]', "needs a reason"),
         (LEFT + 'tasks = ["t"]\nreason = " "', "needs a reason"),
         (LEFT + 'tasks = []\nreason = "r"', "names no tasks"),
-        (
-            LEFT.removesuffix('re"\n') + 'r"\ntasks = ["t"]\nreason = "r"',
-            "did you mean core?",
-        ),
+        (LEFT.removesuffix('re"\n') + 'r"\ntasks = ["t"]\nreason = "r"', "did you mean core?"),
         (LEFT + 'tasks = ["t", "t"]\nreason = "r"', "t of core is left out twice"),
         (LEAST + "margin = 0.1\n[canary]\nsteps = [0.5, 0.1]", "must grow"),
         (LEAST + 'margin = 0.1\n[suites]\nother = "v1"', "core"),

@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 
 from bench.rates_study import World, covered
-from penstock_jobs.rewards.followups.dissatisfaction import (
-    JudgedRequests,
-    correct,
-    interval,
-)
+from penstock_jobs.rewards.followups.dissatisfaction import JudgedRequests, correct, interval
 from penstock_jobs.rewards.followups.labels import (
     EndedRequests,
     GivenLabel,

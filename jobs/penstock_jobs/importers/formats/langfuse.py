@@ -82,10 +82,7 @@ class LangfuseImporter(CallImporter):
         _names(b"parent_observation_id|parentObservationId"),
         _names(b"data_type|dataType", b"observation_id|observationId"),
     )
-    columns = (
-        {"trace_id", "parent_observation_id"},
-        {"trace_id", "observation_id", "data_type"},
-    )
+    columns = ({"trace_id", "parent_observation_id"}, {"trace_id", "observation_id", "data_type"})
     holders = ("data",)
 
     def calls(self, row: Row, source: Source, notes: Notes, where: str) -> Iterator[Exported]:

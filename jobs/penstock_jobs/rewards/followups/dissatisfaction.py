@@ -330,8 +330,7 @@ def _frame(follow_ups: JudgedFollowUps, labels: Mapping[MessagePlace, StoredLabe
             later = len(everything.sessions) - len(frame.sessions)
             frames.append(frame._replace(later=later))
     most: _Frame = max(
-        reversed(frames or [everything]),
-        key=lambda frame: int(frame.requests.sampled()[0].sum()),
+        reversed(frames or [everything]), key=lambda frame: int(frame.requests.sampled()[0].sum())
     )
     return most
 

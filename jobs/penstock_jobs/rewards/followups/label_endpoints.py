@@ -289,11 +289,7 @@ def _effect(lake: Lake, caller: Caller, request: EffectRequest) -> LabelEffect:
 
 
 NEXT_LABEL = Endpoint(
-    "GET /v1/labels/next",
-    _next,
-    ("read",),
-    "The next message to label",
-    reads_rows=True,
+    "GET /v1/labels/next", _next, ("read",), "The next message to label", reads_rows=True
 )
 LABEL = Endpoint(
     "POST /v1/labels",

@@ -117,11 +117,7 @@ def add_label(database: Database, tenant: str, label: StoredLabel, version: str)
 
 
 def current_labels(
-    database: Database,
-    tenant: str,
-    sessions: Sequence[str] | None = None,
-    *,
-    again: bool = False,
+    database: Database, tenant: str, sessions: Sequence[str] | None = None, *, again: bool = False
 ) -> list[StoredLabel]:
     """Return each message's newest label by a person and by a model, in order of storage.
 

@@ -172,11 +172,7 @@ _frames_lock = threading.Lock()
 
 
 def kept_frame(
-    lake: Lake,
-    version: str,
-    tenant: str,
-    checkpoint: str | None,
-    labels: Sequence[StoredLabel],
+    lake: Lake, version: str, tenant: str, checkpoint: str | None, labels: Sequence[StoredLabel]
 ) -> QuestionFrame:
     """Return the conversations of the next messages. Raises what queries raise."""
     places = frozenset(label.place for label in labels)

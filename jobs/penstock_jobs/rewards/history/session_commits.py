@@ -173,10 +173,7 @@ _BODY_BYTES = 4 * 1024 * 1024
 
 
 def take_commits(
-    lake: Lake,
-    now_us: int,
-    horizons_s: Sequence[int],
-    named: tuple[Repository, str] | None = None,
+    lake: Lake, now_us: int, horizons_s: Sequence[int], named: tuple[Repository, str] | None = None
 ) -> Mapping[Repository, RepositoryReport]:
     """Store new commits for the sessions of a named repository's project, or else of this machine.
 

@@ -20,13 +20,7 @@ from penstock_jobs.rewards.followups.follow_ups import (
     sessions_of,
     silences,
 )
-from penstock_jobs.rewards.followups.judge import (
-    DISSATISFIED,
-    Judge,
-    Judgement,
-    Label,
-    Unjudged,
-)
+from penstock_jobs.rewards.followups.judge import DISSATISFIED, Judge, Judgement, Label, Unjudged
 from penstock_jobs.rewards.followups.labels import UNCLEAR, MessagePlace
 from penstock_jobs.rewards.followups.llm_judge import judge_version, prompt_version
 from penstock_jobs.rewards.measures.turns import TurnScore, score_turns

@@ -16,13 +16,7 @@ import pyarrow.compute as pc
 
 from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.definition import NoParameters, Reward
-from penstock_jobs.rewards.requests import (
-    RawJudgeParameters,
-    Request,
-    Scores,
-    asks,
-    requests_of,
-)
+from penstock_jobs.rewards.requests import RawJudgeParameters, Request, Scores, asks, requests_of
 from penstock_jobs.rewards.rows import RewardRows, Standing, query_rows
 
 _TABLES = ("turns", "model_calls", "tool_calls", "edits")

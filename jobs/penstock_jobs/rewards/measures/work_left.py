@@ -13,12 +13,7 @@ import pyarrow as pa
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
 from penstock_jobs.rewards.definition import Reward, latest_due
 from penstock_jobs.rewards.followups.request_kinds import Kind
-from penstock_jobs.rewards.requests import (
-    RawJudgeParameters,
-    Request,
-    Scores,
-    requests_of,
-)
+from penstock_jobs.rewards.requests import RawJudgeParameters, Request, Scores, requests_of
 from penstock_jobs.rewards.rows import Standing
 from penstock_jobs.rewards.texts import survival
 from penstock_jobs.rewards.texts.changes import CompareCost, TooExpensive, ink

@@ -24,9 +24,7 @@ TrueLabels = Mapping[tuple[str, str], str]
 RateAndMargin = tuple[float, float]
 
 
-def true_labels(
-    sessions: Iterable[SimulatedSession],
-) -> Iterator[tuple[tuple[str, str], str]]:
+def true_labels(sessions: Iterable[SimulatedSession]) -> Iterator[tuple[tuple[str, str], str]]:
     for session in sessions:
         lines = (line for _, kind, line in session.lines if kind == "user_message")
         for line, label in zip(lines, session.truth.messages, strict=True):

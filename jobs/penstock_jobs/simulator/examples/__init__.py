@@ -21,8 +21,7 @@ def examples_folder() -> Path:
 
 
 Folder = Annotated[
-    Path,
-    typer.Argument(parser=options.path, metavar="[DIR]", help="New folder for the examples."),
+    Path, typer.Argument(parser=options.path, metavar="[DIR]", help="New folder for the examples.")
 ]
 
 

@@ -137,10 +137,7 @@ def _answer(lake: Lake, row: "TenantRedaction") -> RedactionAnswer:
 
 
 LIST_REDACTIONS = Endpoint(
-    "GET /v1/redaction",
-    _list,
-    ("read", "ingest"),
-    "The redaction modes of the tenant",
+    "GET /v1/redaction", _list, ("read", "ingest"), "The redaction modes of the tenant"
 )
 SET_REDACTION = Endpoint(
     "POST /v1/redaction",

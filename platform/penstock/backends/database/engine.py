@@ -40,10 +40,7 @@ class Database:
     """The metadata database. Safe to share between threads."""
 
     def __init__(
-        self,
-        url: str,
-        limits: DatabaseLimits = _DEFAULT_LIMITS,
-        head_keys: HeadKeys | None = None,
+        self, url: str, limits: DatabaseLimits = _DEFAULT_LIMITS, head_keys: HeadKeys | None = None
     ) -> None:
         """Raises InvalidInput, ExtraMissing. Connects at first use."""
         self.url = parse_database_address(url)

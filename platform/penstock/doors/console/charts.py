@@ -143,11 +143,7 @@ def line_chart(
 
 
 def bar_chart(
-    bars: Sequence[Bar],
-    *,
-    title: str,
-    value_format: Format = short,
-    width: int = WIDTH,
+    bars: Sequence[Bar], *, title: str, value_format: Format = short, width: int = WIDTH
 ) -> Markup:
     if not bars:
         return _nothing(title, width)

@@ -100,11 +100,7 @@ class PageMemory:
             return known, True
 
     def make(
-        self,
-        page: ConsolePage[Any],
-        visitor: Visitor,
-        request: Request,
-        work: Callable[[], Any],
+        self, page: ConsolePage[Any], visitor: Visitor, request: Request, work: Callable[[], Any]
     ) -> Any:
         """Do the work, and cache its result if it took long."""
         key = _key_of(page, visitor, request)

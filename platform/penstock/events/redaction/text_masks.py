@@ -12,14 +12,7 @@ from typing import NamedTuple
 
 from penstock.events.redaction.checks import Candidate
 from penstock.events.redaction.placeholders import PLACEHOLDER, placeholder
-from penstock.events.redaction.rules import (
-    ENCODED,
-    HIDDEN_WORD,
-    QUARTET,
-    Marks,
-    Rule,
-    Screen,
-)
+from penstock.events.redaction.rules import ENCODED, HIDDEN_WORD, QUARTET, Marks, Rule, Screen
 from penstock.events.redaction.text_views import (
     BASE64_BREAK,
     LineUnfit,

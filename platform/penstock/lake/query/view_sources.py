@@ -91,12 +91,7 @@ class ViewSources:
         self.connection.register(name, pa.Table.from_arrays(arrays, schema=pa.schema(types)))
 
     def bind_files(
-        self,
-        name: str,
-        file_names: Sequence[str],
-        schema: pa.Schema,
-        *,
-        with_paths: bool = False,
+        self, name: str, file_names: Sequence[str], schema: pa.Schema, *, with_paths: bool = False
     ) -> list[str]:
         """Make a relation of the rows of Parquet files; without files it has the columns of
         `schema`. `with_paths` adds the column `filename`, one of the returned paths."""

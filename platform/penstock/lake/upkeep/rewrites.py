@@ -172,11 +172,7 @@ def _rewrite(
 
 
 def _write_without(
-    lake: Lake,
-    stored: Segment,
-    name: str,
-    chosen: RowMask,
-    removed: dict[LedgerKey, int],
+    lake: Lake, stored: Segment, name: str, chosen: RowMask, removed: dict[LedgerKey, int]
 ) -> SegmentFile | None:
     """Write the other rows; None if there are none."""
     changed = read_changed(lake.store, [stored])

@@ -47,8 +47,7 @@ from penstock.registry.channels.endpoints import (
 from penstock.registry.channels.promotion_cli import show_change
 
 app = typer.Typer(
-    help="Channels of the serving fleet: each points at one checkpoint.",
-    no_args_is_help=True,
+    help="Channels of the serving fleet: each points at one checkpoint.", no_args_is_help=True
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The channel.")]

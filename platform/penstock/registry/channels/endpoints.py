@@ -246,10 +246,7 @@ SHOW_CHANNEL = Endpoint(
     "GET /v1/channels/{name}", _show, ("read", "serve", "promote"), "A channel, or its next change"
 )
 AUDIT_CHANNEL = Endpoint(
-    "GET /v1/channels/{name}/audit",
-    _audit,
-    ("read", "promote"),
-    "The checked history of a channel",
+    "GET /v1/channels/{name}/audit", _audit, ("read", "promote"), "The checked history of a channel"
 )
 CHANNEL_HISTORY = Endpoint(
     "GET /v1/channels/{name}/history", _history, ("read", "promote"), "The changes of a channel"

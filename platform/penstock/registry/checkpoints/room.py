@@ -52,10 +52,7 @@ ROOM = Room(
     tables=tables,
     settings=settings,
     endpoints=endpoints,
-    views=(
-        "checkpoints",
-        "benchmark_scores",
-    ),
+    views=("checkpoints", "benchmark_scores"),
     bind_views=bind_views,
     retention=retention,
 )

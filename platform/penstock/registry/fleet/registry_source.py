@@ -23,12 +23,7 @@ from penstock.registry.channels.channel_watcher import channel_answers
 from penstock.registry.channels.endpoints import SHOW_CHANNEL, ChannelRequest
 from penstock.registry.checkpoints.checkpoint import LineageBroken, check_name
 from penstock.registry.checkpoints.endpoints import SHOW_CHECKPOINT, CheckpointRequest
-from penstock.registry.fleet.fleet_status import (
-    PartStatus,
-    PartTarget,
-    describe_part,
-    part_target,
-)
+from penstock.registry.fleet.fleet_status import PartStatus, PartTarget, describe_part, part_target
 from penstock.registry.fleet.replicas import REPORT_REPLICA, Report
 
 _ANSWER_SECONDS_MAX = 15.0

@@ -23,8 +23,7 @@ _Errors = Annotated[
     typer.Option(min=0, max=1, help="The share of attempts with errors, on each side."),
 ]
 _Unscored = Annotated[
-    float | None,
-    typer.Option(min=0, max=1, help="The share of tasks without a score on one side."),
+    float | None, typer.Option(min=0, max=1, help="The share of tasks without a score on one side.")
 ]
 
 app = typer.Typer(

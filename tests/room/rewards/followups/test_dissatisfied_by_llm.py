@@ -114,7 +114,10 @@ def test_no_train_is_never_sent(server: Completions, database: Database, tmp_pat
         )
 
     def messages(session: str) -> list[Event]:
-        return told(session, *(f"complains {session} {number}, that is wrong, revert it" for number in range(3)))
+        return told(
+            session,
+            *(f"complains {session} {number}, that is wrong, revert it" for number in range(3)),
+        )
 
     events = [
         consent("before", 0, "no_train"), *messages("before"),

@@ -108,11 +108,7 @@ def test_the_same_message_is_asked_once(server: Completions, database: Database)
     ],
 )
 def test_what_is_not_judged_says_why(
-    server: Completions,
-    database: Database,
-    faults: list[Fault],
-    found: list[str],
-    requests: int,
+    server: Completions, database: Database, faults: list[Fault], found: list[str], requests: int
 ) -> None:
     server.faults.extend(faults)
     judge = judge_at(server, database, requests_max=12)

@@ -12,7 +12,7 @@ from penstock_jobs.rewards.followups.judge import (
     held_out_examples,
 )
 from penstock_jobs.rewards.followups.local_judge import LocalJudge
-from tests.support.labelled_messages import EVERYDAY, HELD_OUT, TRAINING, labelled_messages
+from tests.support.labelled_messages import EVERYDAY, HELD_OUT, labelled_messages
 
 
 def test_the_held_out_messages_are_many_and_in_many_languages() -> None:
