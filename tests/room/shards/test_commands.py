@@ -39,13 +39,13 @@ def test_build_says_what_became_of_each_session(data: Path) -> None:
     assert "The same shard already exists." in again.stderr
     lines = [" ".join(line.split()) for line in again.stdout.splitlines()]
     assert lines[0].startswith("sha256:")
-    assert {"sessions asked for 5", "sessions in it 4"} <= set(lines)
+    assert {"sessions asked for 6", "sessions in it 4"} <= set(lines)
     [out] = [line for line in lines if line.startswith("left out: excluded 1 sample-")]
     assert "no_train" in out
     rows = data.parent / "left-out.jsonl"
     recipe = str(RECIPES / "sft-persistent.toml")
     run(data, "shards", "build", recipe, "--left-out", str(rows))
-    [row] = map(json.loads, rows.read_text().splitlines())
+    [_, row] = map(json.loads, rows.read_text().splitlines())
     assert row["reason"] == "excluded"
     assert f"{row['session_id']}: {row['detail']}" in out
 
@@ -82,7 +82,7 @@ def test_export_writes_what_another_stack_reads(data: Path, tmp_path: Path) -> N
 def test_what_is_wrong_is_said(data: Path) -> None:
     for arguments, why in (
         (["show", "nothing"], "was not found: it does not exist"),
-        (["build", str(RECIPES / "realtime-rl.toml")], "no_engine_tokens 15"),
+        (["build", str(RECIPES / "realtime-rl.toml")], "no_engine_tokens 14"),
         (["export", "sft-persistent", "--to", "trl-sfd", "--out", "x"], "did you mean trl-sft"),
     ):
         done = run(data, "shards", *arguments)

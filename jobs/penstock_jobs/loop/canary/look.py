@@ -127,7 +127,7 @@ def judge_metric(
     least, greatest = metric.scale.bounds or (-inf, inf)
     for name in ("difference", "lower", "upper"):
         if (change := getattr(comparison, name)) is not None:
-            apart = min(max(change, least - greatest), greatest - least)
+            apart = float(min(max(change, least - greatest), greatest - least))
             facts[name] = sequential.as_ratio(change) if ratio else apart
     facts |= {"definition_version": metric.version, "horizon_s": metric.horizon_s}
     facts |= {"means": measured.means, "sessions": measured.scored, "users": comparison.clusters}
