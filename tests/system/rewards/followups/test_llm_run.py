@@ -38,9 +38,8 @@ def lake(server: Completions, each_database: None, tmp_path: Path) -> Iterator[H
     with hand_lake(tmp_path, **limits) as lake:
         for number in range(SESSIONS):
             name = f"s{number}"
-            lake.store(
-                [said(1, session=name), answered(2, name), said(3, f"corrects {name}", name)]
-            )
+            text = f"corrects {name}, that is wrong"
+            lake.store([said(1, session=name), answered(2, name), said(3, text, name)])
         yield lake
 
 
