@@ -239,8 +239,7 @@ class Runner:
         return why
 
     def _prepare(self) -> None:
-        """Check what the loop file names. Its suites are registered, for recipes that leave their
-        tasks out."""
+        """Check what the loop file names. Register its suites, for recipes that leave them out."""
         token_of(self.loop.trainer.token_env)
         for bench in self.loop.bench:
             environment_of(bench.pass_env)

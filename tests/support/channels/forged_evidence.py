@@ -73,12 +73,13 @@ def prepared(database: Database) -> Database:
 def by_hand(database: Database) -> Iterator[Connection]:
     """Somebody with the database and a shell: triggers do not stop them."""
     with database.write() as connection:
-        if database.is_sqlite:
-            query = "SELECT name FROM sqlite_master WHERE type = 'trigger' AND name LIKE 'keep_%'"
-            for name in list(connection.exec_driver_sql(query).scalars()):
-                connection.exec_driver_sql(f"DROP TRIGGER {name}")
-        else:
-            connection.exec_driver_sql("ALTER TABLE benchmark_journal DISABLE TRIGGER ALL")
+        names = "SELECT name FROM sqlite_master WHERE type = 'trigger' AND name LIKE 'keep_%'"
+        stop = "DROP TRIGGER {}"
+        if not database.is_sqlite:
+            names = "SELECT DISTINCT event_object_table FROM information_schema.triggers"
+            stop = "ALTER TABLE {} DISABLE TRIGGER USER"
+        for name in list(connection.execute(sa.text(names)).scalars()):
+            connection.execute(sa.text(stop.format(name)))
         yield connection
 
 

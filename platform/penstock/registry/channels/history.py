@@ -229,12 +229,13 @@ def _evidence_flaws(connection: Connection, tenant: str, name: str) -> Iterator[
         query = sa.select(version, used, text).outerjoin(text.table, own)
         query = query.where(changes.tenant == tenant, changes.channel == name, used.is_not(None))
         query = query.group_by(used, text).order_by(version)
-        for first, named, kept in connection.execute(query.execution_options(yield_per=50)):
-            if kept is None or text_digest(kept) != named:
-                yield Flaw(first, f"its {kind} {named} is missing or changed")
-                break
-            if kind == "verdict":
-                uses += _journal_uses(tenant, first, kept)
+        with connection.execute(query.execution_options(yield_per=50)) as rows:
+            for first, named, kept in rows:
+                if kept is None or text_digest(kept) != named:
+                    yield Flaw(first, f"its {kind} {named} is missing or changed")
+                    break
+                if kind == "verdict":
+                    uses += _journal_uses(tenant, first, kept)
     yield from _journal_flaws(connection, uses)
 
 
