@@ -78,7 +78,7 @@ def test_what_labels_did_is_drawn(service: ConsoleService, sign_in: SignIn) -> N
     page.get_by_role("link", name="Effect of labels").click()
     page.get_by_role("heading", name="By checkpoint").wait_for()
     assert_accessible(page)
-    assert page.locator("svg.chart").count() == 2
+    assert page.locator("svg.chart").count() == 1
     page.goto("/labels")
     _press(page, "u")
 
