@@ -31,8 +31,6 @@ from penstock.registry.channels.change import ChannelState
 from penstock.registry.channels.channel import assign, channel_state
 from penstock.registry.channels.promotion import Promotion, gate_judge, promote, release
 from penstock.registry.checkpoints.registration import register
-from penstock_jobs.benchmarks.run import register_suite
-from penstock_jobs.benchmarks.suite import read_suite
 from penstock_jobs.loop.cycles import Cycle
 from penstock_jobs.loop.loop_file import load_loop
 from penstock_jobs.loop.runner import Runner
@@ -188,10 +186,8 @@ class Player:
     misses: list[JudgeMiss] = field(default_factory=list)
 
     def begin(self) -> None:
-        """Register the suite, and promote a first checkpoint without the gate."""
+        """Promote a first checkpoint without the gate."""
         database, settings = self.lake.database, self.lake.settings
-        for bench in load_loop(self.folders.loops / LEARN).bench:
-            register_suite(database, TENANT_DEFAULT, read_suite(bench.suite))
         weights = self.folders.models / f"{FIRST}.json"
         weights.write_bytes(_WEAK.to_json())
         whose: Any = {"tenant": TENANT_DEFAULT, "actor": _ACTOR}
