@@ -1,6 +1,6 @@
 // Keys that work wherever nobody types: g and a letter for pages, j and k for lists, / for search, ?.
 const SEQUENCE_MS = 1200;
-let began = 0;
+let began = -Infinity; // when g was pressed, in ms since the page was opened
 
 function typing(target) {
   return target.closest?.("input, textarea, select, [contenteditable]") && target.type !== "checkbox";
@@ -31,7 +31,7 @@ export function listenForKeys() {
     if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
     if (document.querySelector("dialog[open]")) return;
     if (event.timeStamp - began < SEQUENCE_MS) {
-      began = 0;
+      began = -Infinity;
       const link = document.querySelector(`nav [data-shortcut="${CSS.escape(event.key)}"]`);
       if (link) {
         event.preventDefault();
