@@ -101,8 +101,10 @@ def run_suite(
     tenant: str,
     choose: ChooseAttempts | None = None,
     follow: Callable[[int, int], None] = lambda _done, _of: None,
+    check: Callable[[], None] = lambda: None,
 ) -> RunReport:
-    """Make the attempts that `choose` names. `follow` gets the numbers of done and planned ones.
+    """Make the attempts that `choose` names. `follow` gets the numbers of done and planned ones;
+    `check` raises if an attempt that just ended must not count.
 
     Committed attempts stay, whatever is raised."""
     choose = choose or _each_task(suite, options)
@@ -125,6 +127,7 @@ def run_suite(
     while planned := [place for place in choose(list(results.values())) if place not in results]:
         total = done + len(planned)
         for finished in executor.run(attempt_task, _attempt_tasks(suite, conditions, planned)):
+            check()
             if finished.result.silent is not None and not results:
                 silent.append(finished.result)
                 # Scores are permanent, and here probably the agent's command is wrong.

@@ -3,6 +3,7 @@
 Paths are relative to the file, and commands run in its folder."""
 
 import os
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -60,6 +61,21 @@ class TrainerSection:
                 raise ValueError("token_env goes with a url; a command has the whole environment")
         elif self.output is not None or self.keep_s is not None:
             raise ValueError("output and keep go with a command; a url has its own folders")
+
+
+@dataclass(frozen=True)
+class ServingSection:
+    #: It serves `{checkpoint}`, whose files are at `{uri}`, at `{port}` of 127.0.0.1.
+    command: str
+    #: The path that answers 200 once the checkpoint is served.
+    ready: str = "/health"
+    limit_s: Seconds = 120
+
+    def __post_init__(self) -> None:
+        if "{port}" not in self.command:
+            raise ValueError("its command names no {port}, where attempts look for the model")
+        if not re.fullmatch("/[!-~]*", self.ready):
+            raise ValueError(f"ready must be a path such as /health, not {self.ready!r}")
 
 
 @dataclass(frozen=True)
@@ -137,6 +153,7 @@ class LoopSections:
     channel: str
     start: CycleStart
     trainer: TrainerSection
+    serving: ServingSection | None = None
     bench: tuple[BenchSection, ...] = ()
     rewards: RewardsSection = RewardsSection()
     shard: ShardSection
@@ -151,6 +168,8 @@ class LoopSections:
     def __post_init__(self) -> None:
         if not self.bench:
             raise ValueError("it has no [[bench]], which the gate needs")
+        if self.serving is not None and any(bench.serving for bench in self.bench):
+            raise ValueError("[serving] gives attempts their address; remove serving in [[bench]]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,9 +192,12 @@ class LoopFile(LoopSections):
             raise InvalidInput(what=f"The recipe {self.shard.recipe} in a loop", why=why)
         return recipe
 
-    def here(self, command: str) -> str:
-        """Replace `{here}` by the folder of the loop file, quoted for a shell."""
-        return command.replace("{here}", shlex.quote(str(self.directory)))
+    def here(self, command: str, **facts: str) -> str:
+        """Replace `{here}` by the folder of the loop file, and facts likewise, quoted for a
+        shell."""
+        values = {"here": str(self.directory), **facts}
+        pattern = rf"\{{({'|'.join(values)})\}}"
+        return re.sub(pattern, lambda found: shlex.quote(values[found[1]]), command)
 
 
 def load_loop(path: Path) -> LoopFile:

@@ -43,6 +43,7 @@ from penstock_jobs.loop.canary.live_metrics import COLUMNS
 from penstock_jobs.loop.canary.watch import WatchRound, lease_of, step_once, watch_once
 from penstock_jobs.loop.cycles import database_now
 from penstock_jobs.loop.loop_file import BenchSection, environment_of
+from penstock_jobs.loop.serving import CheckpointServer
 from penstock_jobs.loop.stages import (
     CycleOver,
     Stage,
@@ -76,7 +77,8 @@ _OWNER_CHARS_MAX = 64
 class BenchStage(Stage):
     """Has the agent attempt the suites with the parent and with the candidate.
 
-    Known attempts are not repeated, unless they are too old for the gate."""
+    Known attempts are not repeated, unless they are too old for the gate. With [serving], each
+    checkpoint is served while its attempts need it."""
 
     name = "bench"
 
@@ -86,17 +88,18 @@ class BenchStage(Stage):
             suite = read_suite(bench.suite)
             facts = {"suite": suite.name, "version": suite.version, "isolated": bench.isolation}
             suites.append({name: getattr(bench, name) for name in _BENCH_INPUTS} | facts)
-        return {"suites": suites, "checkpoint": context.candidate, "parent": context.parent}
+        serving = context.loop.serving and context.loop.serving.command
+        who = {"checkpoint": context.candidate, "parent": context.parent}
+        return {"suites": suites, "serving": serving, **who}
 
     def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
         _apply_policy(context)
-        counts: dict[str, dict[str, int]] = {}
-        for bench in context.loop.bench:
-            suite = read_suite(bench.suite)
-            counts[suite.name] = {
-                name: _attempt(context, bench, suite, name)
-                for name in (inputs["parent"], inputs["checkpoint"])
-            }
+        benches = [(bench, read_suite(bench.suite)) for bench in context.loop.bench]
+        counts: dict[str, dict[str, int]] = {suite.name: {} for _, suite in benches}
+        for name in (inputs["parent"], inputs["checkpoint"]):
+            with CheckpointServer(context, name) as server:
+                for bench, suite in benches:
+                    counts[suite.name][name] = _attempt(server, bench, suite)
         summary = "; ".join(
             f"{suite_name}: " + ", ".join(f"{count} of {name}" for name, count in of_suite.items())
             for suite_name, of_suite in counts.items()
@@ -104,8 +107,9 @@ class BenchStage(Stage):
         return StageDone({"attempts": counts}, summary=f"attempts at {summary}")
 
 
-def _attempt(context: StageContext, bench: BenchSection, suite: Suite, checkpoint: str) -> int:
+def _attempt(server: CheckpointServer, bench: BenchSection, suite: Suite) -> int:
     """Make the missing attempts. Returns how many there are afterwards."""
+    context, checkpoint = server.context, server.checkpoint
     database = context.database
     scope = AttemptScope(context.tenant, suite.name, suite.version, checkpoint)
     if bench.until_decided and checkpoint == context.candidate:
@@ -115,26 +119,26 @@ def _attempt(context: StageContext, bench: BenchSection, suite: Suite, checkpoin
         policy = context.policy()
         rules = policy.evidence if policy is not None else EvidenceRules()
         oldest_us = oldest_accepted_us(rules.max_age_s, database_now(database))
-        known, tasks = attempts_of(database, scope), [task.name for task in suite.tasks]
-        planned = missing_attempts(known, tasks, bench.attempts or suite.attempts, oldest_us)
+        recorded, tasks = attempts_of(database, scope), [task.name for task in suite.tasks]
+        planned = missing_attempts(recorded, tasks, bench.attempts or suite.attempts, oldest_us)
         choose = lambda _known: planned  # noqa: E731
+    serving = bench.serving and bench.serving.replace("{checkpoint}", checkpoint)
+    if context.loop.serving is not None:
+        known = [record.result for record in attempts_of(database, scope)]
+        made = {result.place for result in known}
+        serving = server.address() if set(choose(known)) - made else None
     options = RunOptions(
         agent=context.loop.here(bench.agent),
-        serving=bench.serving and bench.serving.replace("{checkpoint}", checkpoint),
+        serving=serving,
         attempts=bench.attempts,
         environment=environment_of(bench.pass_env),
         isolated=bench.isolation,
         hidden=tuple(map(str, bench.hidden)),
         visible=tuple(map(str, bench.visible)),
     )
-
-    def go_on(_done: int, _of: int) -> None:
-        if context.claim.lost.is_set():
-            raise context.claim.gone()
-
     with open_executor(context.lake.settings) as executor:
         what = context.lake, executor, suite, checkpoint, options
-        report = run_suite(*what, tenant=context.tenant, choose=choose, follow=go_on)
+        report = run_suite(*what, tenant=context.tenant, choose=choose, check=server.check)
     return report.made + report.known
 
 

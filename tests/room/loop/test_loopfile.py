@@ -17,6 +17,8 @@ from tests.support.loop_world import LOOP, POLICY, QUERY, RECIPE
 from tests.support.repository import ROOT
 from tests.support.suite_factory import make_suite
 
+SERVED = '[serving]\ncommand = "serve {port}"\n[[bench]]'
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -85,6 +87,10 @@ def test_what_it_says_and_what_it_leaves_out(folder: Path) -> None:
         ('pause = "0s"', 'pause = "5s"', "pause is longer than longest"),
         ("[retry]", "[canary]\nshare = 1\n[retry]", "share must lie between 0 and 1"),
         ("[retry]", "[watch]\n[retry]", "does not say how long"),
+        ("[retry]", "[serving]\n[retry]", "command has to be a text"),
+        ("[retry]", '[serving]\ncommand = "serve"\n[retry]', "names no {port}"),
+        ("[retry]", '[serving]\ncommand = "{port}"\nready = "up"\n[retry]', "such as /health"),
+        ("[[bench]]", f'{SERVED}\nserving = "http://gpu-1/v1"', "remove serving in [[bench]]"),
         ("[retry]", '[rewards]\ndefinition = "comparing"\n[retry]', "the loop computes comparing"),
     ],
 )
@@ -132,6 +138,16 @@ def test_a_recipe_may_say_otherwise_where_the_loop_file_says_so(folder: Path) ->
     assert load_loop(path).shard.staleness == "recipe"
 
 
-def test_the_example_can_be_read() -> None:
-    loop = load_loop(ROOT / "examples" / "loops" / "core.toml")
-    assert loop.channel == "production"
+def test_the_examples_can_be_read() -> None:
+    loops = ROOT / "examples" / "loops"
+    assert load_loop(loops / "core.toml").serving is None
+    serving = load_loop(loops / "vllm.toml").serving
+    assert serving is not None
+    assert (serving.ready, serving.limit_s) == ("/health", 900)
+
+
+def test_facts_of_a_command_are_quoted_and_each_is_put_in_once(folder: Path) -> None:
+    loop = load_loop(folder / "loop.toml")
+    facts = {"checkpoint": "a b", "uri": "/models/{port}", "port": "8"}
+    command = loop.here("serve {uri} {checkpoint} {port} ${HOME} {here}", **facts)
+    assert command == f"serve '/models/{{port}}' 'a b' 8 ${{HOME}} {folder}"
