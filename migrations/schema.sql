@@ -125,6 +125,8 @@ CREATE TABLE channel_change (
 	previous VARCHAR(128),
 	canary VARCHAR(128),
 	canary_share FLOAT,
+	checkpoint_version BIGINT,
+	canary_version BIGINT,
 	pinned BOOLEAN NOT NULL,
 	policy VARCHAR(80),
 	verdict VARCHAR(80),

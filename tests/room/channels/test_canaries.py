@@ -7,7 +7,15 @@ from penstock.backends.terminal.output import time_text
 from penstock.core.errors import InvalidInput
 from penstock.registry.channels.change import AlreadyServing
 from tests.support.channels.channels_seen import at, states
-from tests.support.checkpoint_factory import add, digest_of, promote, rollback
+from tests.support.checkpoint_factory import (
+    POLICY,
+    add,
+    digest_of,
+    promote,
+    release,
+    rollback,
+    set_policy,
+)
 
 
 def test_a_canary_grows_and_takes_over(database: Database) -> None:
@@ -26,6 +34,28 @@ def test_a_canary_grows_and_takes_over(database: Database) -> None:
     assert (full.checkpoint, full.canary, full.canary_share) == ("b", None, None)
     assert states(database, "a", "b") == ["retired", "serving"]
     assert at(database).since == time_text(full.at)
+
+
+def test_weights_keep_their_number_while_they_serve(database: Database) -> None:
+    add(database, "a", "b", "c")
+    changes = [
+        set_policy(database),
+        promote(database, "a"),
+        set_policy(database, POLICY + "# the same weights"),
+        promote(database, "b", share=0.05),
+        promote(database, "b", share=0.5),
+        promote(database, "b"),
+        set_policy(database),
+        promote(database, "c", share=0.1),
+        rollback(database),
+        release(database),
+        rollback(database),
+    ]
+    numbers = [(one.checkpoint_version, one.canary_version) for one in changes]
+    expected = [(None, None), (2, None), (2, None), (2, 4), (2, 4), (4, None), (4, None)]
+    assert numbers == [*expected, (4, 8), (4, None), (4, None), (11, None)]
+    found = at(database)
+    assert (found.version, found.checkpoint, found.checkpoint_version) == (11, "a", 11)
 
 
 def test_a_rollback_with_a_canary_ends_the_canary(database: Database) -> None:

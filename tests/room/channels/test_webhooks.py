@@ -36,6 +36,7 @@ def test_each_change_is_told_once_and_in_order(
         "tenant": TENANT, "channel": "production", "version": 3, "action": "rollback",
         "checkpoint": "one", "digest": told[0]["digest"], "uri": "https://models.test/one",
         "previous": "two", "canary": None, "canary_digest": None, "canary_uri": None,
+        "checkpoint_version": 3, "canary_version": None,
         "canary_share": None, "pinned": True, "policy": None, "verdict": None,
         "overridden": False, "actor": "bob", "reason": "it is worse", "at": "",
         "previous_hash": told[1]["hash"], "hash": told[2]["hash"],

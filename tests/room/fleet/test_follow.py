@@ -224,9 +224,18 @@ def test_a_canary_s_part_follows_the_canary(fleet: Fleet) -> None:
         canary.wait_for("loaded", 2)
         rollback(fleet.database)
         canary.wait_for("loaded", 3)
-        eventually(lambda: {one.version for one in replicas_of(fleet)} == {3})
+        eventually(lambda: {one.version for one in replicas_of(fleet)} == {1})
     assert main.journal() == ["one<"]
     assert canary.journal() == ["one<", "two<one", "one<two"]
+
+
+def test_a_replica_that_starts_after_a_change_of_policy_has_the_same_number(fleet: Fleet) -> None:
+    fleet.add("one")
+    fleet.promote("one")
+    set_policy(fleet.database)
+    with fleet.following('echo "$PENSTOCK_VERSION" >> "$PENSTOCK_FOLDER/../journal"') as late:
+        late.wait_for("loaded")
+    assert late.journal() == ["1"]
 
 
 def test_a_fleet_says_that_it_is_mixed_and_whole_again(fleet: Fleet, tmp_path: Path) -> None:

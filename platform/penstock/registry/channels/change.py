@@ -27,6 +27,9 @@ class ChannelPointer:
     previous: str | None = None
     canary: str | None = None
     canary_share: float | None = None
+    #: The numbers of their weights: the version since which each serves, as a canary or whole.
+    checkpoint_version: int | None = None
+    canary_version: int | None = None
     #: A rollback pins the channel: nothing is promoted until a person releases it.
     pinned: bool = False
     policy: str | None = None

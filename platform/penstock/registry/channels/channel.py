@@ -186,9 +186,17 @@ class HeldChannel:
 
     def apply(self, after: Change, left: Literal["retired", "rolled_back"] = "retired") -> Change:
         """Commit a change. A checkpoint that the channel leaves gets the state `left`."""
-        connection, tenant = self.connection, after.tenant
+        connection, tenant, before = self.connection, after.tenant, self.before
         serving = {after.checkpoint, after.canary}
-        changed = serving ^ {self.before.checkpoint, self.before.canary}
+        numbers: dict[str | None, int | None] = {
+            **dict.fromkeys(serving, after.version),
+            before.checkpoint: before.checkpoint_version,
+            before.canary: before.canary_version,
+            None: None,
+        }
+        main, canary = numbers[after.checkpoint], numbers[after.canary]
+        after = replace(after, checkpoint_version=main, canary_version=canary)
+        changed = serving ^ {before.checkpoint, before.canary}
         names = sorted(name for name in changed if name is not None)
         reason = f"{after.action} of {after.channel}, version {after.version}: {after.reason}"
         for checkpoint in [find_in(connection, tenant, name, lock=True) for name in names]:

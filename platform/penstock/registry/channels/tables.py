@@ -18,6 +18,8 @@ channel_change = Table(
     Column("previous", String(128)),
     Column("canary", String(128)),
     Column("canary_share", Float),
+    Column("checkpoint_version", BigInteger),
+    Column("canary_version", BigInteger),
     Column("pinned", Boolean, nullable=False),
     Column("policy", String(80)),
     Column("verdict", String(80)),
@@ -72,7 +74,7 @@ replica = Table(
     Column("part", String(16), nullable=False),
     #: waiting, fetching, loading, loaded or failed.
     Column("state", String(16), nullable=False),
-    #: The checkpoint that it should load, at this version of the channel.
+    #: The checkpoint that it should load, and the number of its weights in the channel.
     Column("wanted", String(128)),
     Column("version", BigInteger, nullable=False),
     #: The checkpoint that it has loaded; null if unknown, as after a failed command.

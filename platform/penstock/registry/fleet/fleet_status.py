@@ -20,8 +20,9 @@ STATES: tuple[State, ...] = get_args(State)
 
 @dataclass(frozen=True)
 class PartTarget:
-    """The checkpoint that a part of a channel should serve since a version."""
+    """The checkpoint that a part of a channel should serve."""
 
+    #: The number of its weights; without a checkpoint, the version of the channel.
     version: int
     checkpoint: str | None
     digest: str | None
@@ -30,8 +31,10 @@ class PartTarget:
 def part_target(channel: "ChannelState", part: str) -> PartTarget:
     """The target of a part. The canary part serves the main checkpoint while there is no canary."""
     if part == "canary" and channel.canary is not None:
-        return PartTarget(channel.version, channel.canary, channel.canary_digest)
-    return PartTarget(channel.version, channel.checkpoint, channel.digest)
+        version = channel.canary_version or channel.version
+        return PartTarget(version, channel.canary, channel.canary_digest)
+    version = channel.checkpoint_version or channel.version
+    return PartTarget(version, channel.checkpoint, channel.digest)
 
 
 @dataclass(frozen=True)
