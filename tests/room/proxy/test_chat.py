@@ -62,7 +62,7 @@ def test_a_conversation_is_a_session(setting: Setting, stream: bool) -> None:
     assert calls[0]["thinking"] == "I look first."
     assert calls[0]["tool_calls"][0]["name"] == "read"
     assert calls[0]["finish_reason"] == "tool_calls"
-    assert calls[0]["sampling"] == {"temperature": 1.0}
+    assert calls[0]["sampling"]["temperature"] == 1.0
     assert calls[1]["text"] == messages[4]["content"]
     assert all(call["latency_ms"] >= call["ttft_ms"] > 0 for call in calls)
     results = [each["payload"] for each in events if each["type"] == "tool_result"]

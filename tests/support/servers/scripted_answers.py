@@ -1,9 +1,14 @@
 """What a scripted engine says: its answers, their tokens, and the pieces of each protocol."""
 
+import base64
 import codecs
+import io
 import json
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 Document = dict[str, Any]
 
@@ -20,6 +25,10 @@ class ScriptedAnswer:
     breaks_after: int | None = None
     #: Seconds before each token.
     pace_s: float = 0.0
+    #: From which token on the engine has other weights, and their name.
+    new_weights: tuple[int, str] | None = None
+    #: For each token that the model read: two layers, two experts of each.
+    experts: bool = False
 
     @property
     def sampled(self) -> str:
@@ -34,6 +43,28 @@ class Sampled:
     prompt_ids: list[int]
     ids: list[int]
     logprobs: list[float]
+
+
+def version_spans(before: str, answer: ScriptedAnswer, sampled: Sampled) -> list[Document]:
+    end = len(sampled.ids)
+    if answer.new_weights is None:
+        return [{"version": before, "start": 0, "end": end}]
+    place, after = answer.new_weights
+    old = {"version": before, "start": 0, "end": place}
+    return [old, {"version": after, "start": place, "end": end}]
+
+
+def experts_of(sampled: Sampled) -> NDArray[np.uint8]:
+    """The last token was never read."""
+    rows = len(sampled.prompt_ids) + len(sampled.ids) - 1
+    numbers = np.arange(rows * 2, dtype=np.uint8).reshape(rows, 2, 1) % 100
+    return np.concatenate([numbers, numbers + 100], axis=2)
+
+
+def npy_text(array: NDArray[np.uint8]) -> str:
+    file = io.BytesIO()
+    np.save(file, array)
+    return base64.b64encode(file.getvalue()).decode()
 
 
 # Tokens: mostly bytes, but what is sampled has pairs here and there, as no tokenizer would cut it.

@@ -27,12 +27,15 @@ from tests.support.servers.scripted_answers import (
     chat_logprobs,
     compact_json,
     deltas_of,
+    experts_of,
+    npy_text,
     odd_tokens,
     pieces_of,
     said_in,
     texts_of,
     tokens_of,
     usage_of,
+    version_spans,
 )
 
 Kind = Literal["vllm", "sglang", "plain"]
@@ -60,6 +63,8 @@ class ScriptedEngine:
     script: Script = lambda _request: ScriptedAnswer("ok")
     url: str = ""
     weights: str = "7:ckpt-0013"
+    #: What it does where a request says nothing; None if it does not tell.
+    defaults: Document | None = field(default_factory=lambda: {"temperature": 0.6, "top_k": 20})
     #: Of SGLang: whether it was started with one for tools or thoughts.
     has_parser: bool = True
     #: To all calls, in the place of answers.
@@ -113,6 +118,10 @@ class ScriptedEngine:
             await _send_json(writer, {"object": "list", "data": [{"id": "m", "owned_by": owner}]})
         elif path in ("/weight_info", "/model_info") and self.kind != "plain":
             await _send_json(writer, {"weight_version": self.weights})
+        elif path == "/v1/completions/render" and self.kind == "vllm" and self.defaults:
+            await _send_json(writer, [{"token_ids": [0], "sampling_params": self.defaults}])
+        elif path == "/server_info" and self.kind == "sglang":
+            await _send_json(writer, {"sampling_defaults": "openai"})
         elif path in _FORMS:
             request = asked.document
             answer = _FORMS[path](self, request)
@@ -151,7 +160,12 @@ class ScriptedEngine:
         answer, sampled = self.sample(request, self.prompt_of(request["messages"]))
         head = {"id": f"chatcmpl-{len(self.sampled)}", "created": 1, "model": request["model"]}
         if not request.get("stream"):
-            yield self._chat_whole(request, head, answer, sampled), ""
+            whole = self._chat_whole(request, head, answer, sampled)
+            for index in range(1, request.get("n", 1)):
+                another = self.sample(request, sampled.prompt_ids)
+                [other] = self._chat_whole(request, head, *another)["choices"]
+                whole["choices"].append(other | {"index": index})
+            yield whole, ""
             return
         head |= {"object": "chat.completion.chunk"}
         with_ids = bool(request.get("return_token_ids")) and self.kind == "vllm"
@@ -163,6 +177,8 @@ class ScriptedEngine:
         yield begin, ""
         steps = self._vllm_steps if self.kind != "sglang" else self._sglang_steps
         for at, choice in steps(request, answer, sampled):
+            if answer.new_weights and at == answer.new_weights[0]:
+                self.weights = answer.new_weights[1]
             if answer.breaks_after is not None and at >= answer.breaks_after:
                 yield {"breaks": True}, ""
             await asyncio.sleep(answer.pace_s)
@@ -178,6 +194,7 @@ class ScriptedEngine:
     ) -> Iterator[tuple[int, Document]]:
         with_ids = bool(request.get("return_token_ids")) and self.kind == "vllm"
         with_logprobs = bool(request.get("logprobs"))
+        spans = version_spans(self.weights, answer, sampled)
         for at, delta in enumerate(deltas_of(request, answer, sampled)):
             is_last = at == len(sampled.ids) - 1
             if not delta and not is_last and not with_ids and not with_logprobs:
@@ -187,6 +204,8 @@ class ScriptedEngine:
             choice = {"index": 0, "delta": delta, "logprobs": told, "finish_reason": finish}
             if self.kind == "vllm":
                 choice["token_ids"] = [sampled.ids[at]] if with_ids else None
+            if is_last and request.get("return_weight_versions"):
+                choice["weight_versions"] = spans
             yield at, choice
 
     def _sglang_steps(
@@ -226,6 +245,9 @@ class ScriptedEngine:
         if self.kind == "vllm":
             choice["token_ids"] = sampled.ids if with_ids else None
             whole["prompt_token_ids"] = sampled.prompt_ids if with_ids else None
+            choice["routed_experts"] = npy_text(experts_of(sampled)) if answer.experts else None
+            if request.get("return_weight_versions"):
+                choice["weight_versions"] = version_spans(self.weights, answer, sampled)
         if self.kind == "sglang":
             end = len(sampled.ids)
             span = {"version": self.weights, "start": 0, "end": end}
@@ -382,7 +404,7 @@ async def _request_of(reader: asyncio.StreamReader) -> Asked | None:
     return Asked(method, path, headers, body)
 
 
-async def _send_json(writer: asyncio.StreamWriter, document: Document) -> None:
+async def _send_json(writer: asyncio.StreamWriter, document: object) -> None:
     await _send(writer, compact_json(document).encode())
 
 

@@ -1,7 +1,7 @@
 """Answers of models, whole or streamed, from any of the four APIs, with the engine's tokens."""
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,10 @@ class ChoiceDraft:
     prompt_ids: list[int] | None = None
     ids: "array[int]" = field(default_factory=lambda: array("q"))
     logprobs: "array[float]" = field(default_factory=lambda: array("d"))
+    #: Where each policy version begins, by its name.
+    version_runs: list[tuple[int, str]] = field(default_factory=list)
+    #: Experts of its tokens as vLLM writes them: a file of numpy in base64.
+    experts: str | None = None
 
     def message(self) -> Message:
         calls = []
@@ -52,7 +56,6 @@ class AnswerDraft:
     was_cut: bool = False
     #: Events that could not be decoded.
     unreadable: int = 0
-    version_runs: list[tuple[int, str]] = field(default_factory=list)
     _cutter: EventCutter | None = None
     _body: list[bytes] = field(default_factory=list)
     _bytes: int = 0
@@ -105,11 +108,16 @@ class AnswerDraft:
             spans = metadata.get("weight_versions") or [
                 {"version": metadata["weight_version"], "start": 0}
             ]
-            self.version_runs = [(int(span["start"]), str(span["version"])) for span in spans]
+            # SGLang speaks of the first choice alone.
+            self.choice().version_runs = _version_runs(spans)
 
     def use(self, usage: object) -> None:
         if isinstance(usage, dict):
             self.usage |= {name: value for name, value in usage.items() if value is not None}
+
+
+def _version_runs(spans: Sequence[Mapping[str, Any]]) -> list[tuple[int, str]]:
+    return [(int(span["start"]), str(span["version"])) for span in spans]
 
 
 def _chat_event(draft: AnswerDraft, document: Mapping[str, Any]) -> None:
@@ -177,6 +185,9 @@ def _take_choice(choice: ChoiceDraft, part: Mapping[str, Any]) -> None:
         choice.stop_id = matched
     if ids := part.get("token_ids") or part.get("response_token_ids"):
         choice.ids.extend(ids)
+    if spans := part.get("weight_versions"):
+        choice.version_runs = _version_runs(spans)
+    choice.experts = part.get("routed_experts") or choice.experts
     if logprobs := part.get("logprobs"):
         if (content := logprobs.get("content")) is not None:
             choice.logprobs.extend([each["logprob"] for each in content])

@@ -1,7 +1,7 @@
 """The proxy as an application, served on a socket until a signal."""
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -36,13 +36,15 @@ class ProxyPlan:
     labels: Labels = field(default_factory=Labels)
     #: File in which `penstock channels follow` names what it loaded.
     serving_state: Path | None = None
+    #: Sampling by default, where the engine does not tell it.
+    sampling: Mapping[str, float] = field(default_factory=dict)
 
 
 class ProxyApp:
     def __init__(self, plan: ProxyPlan, recording: RecordingPlan) -> None:
         self._plan = plan
         self._upstream = Upstream(plan.upstream)
-        engine = KnownEngine(self._upstream, plan.engine)
+        engine = KnownEngine(self._upstream, plan.engine, plan.sampling)
         state = plan.serving_state
         ask = engine.weights if state is None else lambda: loaded_weights(state)
         self.transcription = TranscriptionProcess(recording)

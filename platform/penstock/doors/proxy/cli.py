@@ -42,6 +42,9 @@ Tokenizer = Annotated[
         parser=options.path, metavar="FILE", help="The engine's tokenizer.json, to name it."
     ),
 ]
+Temperature = Annotated[
+    float | None, typer.Option(help="Where neither call nor engine tells it.", min=0)
+]
 Spool = Annotated[
     Path | None,
     typer.Option(
@@ -66,6 +69,7 @@ def record(
     consent: Consent = None,
     follow: Follow = None,
     tokenizer: Tokenizer = None,
+    temperature: Temperature = None,
     spool: Spool = None,
     json: options.Json = False,
 ) -> None:
@@ -95,6 +99,7 @@ def record(
         engine=None if engine == "auto" else EngineKind(engine),
         labels=Labels(project=project, checkpoint=checkpoint, consent=consent),
         serving_state=follow / "state.json" if follow else None,
+        sampling={} if temperature is None else {"temperature": temperature},
     )
     bound = listen(host, port)
     address, base = bound.getsockname()[0], listening_url(bound)

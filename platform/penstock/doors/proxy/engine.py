@@ -100,9 +100,10 @@ class EngineKind(enum.StrEnum):
     NONE = "none"
 
 
+_VLLM = {"return_token_ids": b"true", "return_weight_versions": b"true"}
 _QUESTIONS: dict[tuple[EngineKind, ModelApi], dict[str, bytes]] = {
-    (EngineKind.VLLM, ModelApi.CHAT): {"return_token_ids": b"true", "logprobs": b"true"},
-    (EngineKind.VLLM, ModelApi.COMPLETIONS): {"return_token_ids": b"true", "logprobs": b"0"},
+    (EngineKind.VLLM, ModelApi.CHAT): _VLLM | {"logprobs": b"true"},
+    (EngineKind.VLLM, ModelApi.COMPLETIONS): _VLLM | {"logprobs": b"0"},
     (EngineKind.VLLM, ModelApi.RESPONSES): {"enable_response_messages": b"true"},
     (EngineKind.SGLANG, ModelApi.CHAT): {
         "return_input_ids_in_sglext": b"true",
@@ -111,16 +112,22 @@ _QUESTIONS: dict[tuple[EngineKind, ModelApi], dict[str, bytes]] = {
     },
     (EngineKind.SGLANG, ModelApi.COMPLETIONS): {"return_token_ids": b"true", "logprobs": b"0"},
 }
+#: Engines refuse these together, or add the prompt's log-probabilities.
+_REFUSED_WITH = {"logprobs": "echo", "return_weight_versions": "use_beam_search"}
 #: Members that each question adds to an answer: at its top, and in each choice.
 _TOP = {
     "return_token_ids": ("prompt_token_ids",),
     "enable_response_messages": ("input_messages", "output_messages"),
     "return_input_ids_in_sglext": ("sglext",),
 }
-_IN_CHOICE = {"return_token_ids": ("token_ids", "prompt_token_ids"), "logprobs": ("logprobs",)}
+_IN_CHOICE = {
+    "return_token_ids": ("token_ids", "prompt_token_ids"),
+    "return_weight_versions": ("weight_versions",),
+    "logprobs": ("logprobs",),
+}
 #: Members that are missing when nobody asks; the others are then null.
 _ABSENT = {
-    EngineKind.VLLM: frozenset[str](),
+    EngineKind.VLLM: frozenset(("weight_versions",)),
     EngineKind.SGLANG: frozenset(("token_ids", "prompt_token_ids", "sglext")),
 }
 #: Without these questions an engine sends no event while a parser holds its text back.
@@ -137,6 +144,7 @@ class EngineRequest:
     body: bytes
     #: Questions that the client did not ask. If empty, the answer passes unchanged.
     hidden: frozenset[str] = frozenset()
+    #: The engine, if it tells tokens of this call.
     kind: EngineKind = EngineKind.NONE
 
 
@@ -149,9 +157,8 @@ def engine_request(kind: EngineKind, api: ModelApi, body: bytes) -> EngineReques
     except (ValueError, RecursionError):  # the engine will refuse it
         return EngineRequest(body)
     changes, hidden, new = [], set(), []
-    echoes = _value(body, members.get("echo")) == b"true"
     for name, value in questions.items():
-        if name == "logprobs" and echoes:  # engines refuse both, or add the prompt's
+        if _value(body, members.get(_REFUSED_WITH.get(name, ""))) == b"true":
             continue
         member = members.get(name)
         if member is None:

@@ -18,7 +18,7 @@ from penstock.doors.proxy.engine import (
     data_of,
     engine_request,
 )
-from penstock.doors.proxy.known_engine import KnownEngine, Sample, WeightSamples
+from penstock.doors.proxy.known_engine import KnownEngine, Weights, WeightSamples
 from penstock.doors.proxy.transcription import CallEnd, RecordedCall
 from penstock.doors.proxy.transcription_process import TranscriptionProcess
 from penstock.doors.proxy.upstream import (
@@ -75,7 +75,7 @@ class Exchange:
         self._connection: UpstreamConnection | None = None
         self._call: RecordedCall | None = None
         self._request = EngineRequest(b"")
-        self._before: Sample | None = None
+        self._before: Weights | None = None
         self._status = 0
         self._is_stream = False
         self._is_gone = False
@@ -138,6 +138,8 @@ class Exchange:
         self._shared.requests_bytes += len(asked.body) - len(body)
         self._request = asked
         self._call = RecordedCall(api, self._target.labels, body, kind, self._began_us)
+        if asked.kind is not EngineKind.NONE:
+            self._call.sampling = self._shared.engine.sampling
         self._shared.transcription.begin(self._call)
         if kind is not EngineKind.NONE:
             self._before = await self._shared.weights.before()
@@ -272,7 +274,7 @@ class Exchange:
         now_s = time.monotonic()
         self._hand_over(call)
         # The next call may continue this answer at once, so its end is recorded first.
-        awaits = call.engine is not EngineKind.NONE and self._before is not None
+        awaits = call.engine is not EngineKind.NONE
         first_s = self._first_s
         end = CallEnd(
             self._status,

@@ -1,10 +1,12 @@
 """Events made of the calls that passed through the proxy."""
 
 import os
+from base64 import b64decode, b64encode
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any
 
 import msgspec
@@ -39,6 +41,8 @@ class RecordedCall(Struct, tag="began", eq=False):
     began_us: int
     #: Names the answer if the upstream gives it no id.
     key: str = field(default_factory=lambda: os.urandom(8).hex())
+    #: What the engine does where the request says nothing.
+    sampling: dict[str, float] = {}
     #: Id between the two processes.
     number: int = 0
     #: Pieces of the answer that were not handed over yet.
@@ -57,7 +61,8 @@ class CallEnd:
     ttft_ms: float | None = None
     is_called_off: bool = False
     problem: str | None = None
-    weights: Weights | None = None
+    #: What made the answer; the old and the new if they changed meanwhile.
+    weights: Sequence[Weights] = ()
     awaits_weights: bool = False
 
 
@@ -218,19 +223,21 @@ class CallEvents:
             usage = usage_of_choice(draft.usage if len(draft.choices) == 1 else {}, choice)
             called_off = "abort" if end.is_called_off or end.problem else None
             tokens = _tokens(draft, choice, end.weights, call.labels.version, self._tokenizer)
+            # Each choice is a call of its own.
+            nth = f":{number}" if len(draft.choices) > 1 else ""
             payload = _said(message) | opened.given | {
-                "call_id": (draft.id or call.key) + (f":{number}" if number else ""),
+                "call_id": (draft.id or call.key) + nth,
                 "model": draft.model or opened.dialogue.model,
                 "usage": usage or None,
                 "latency_ms": round(end.latency_ms, 3),
                 "ttft_ms": None if end.ttft_ms is None else round(end.ttft_ms, 3),
                 "finish_reason": choice.finish_reason or called_off,
-                "sampling": opened.dialogue.sampling or None,
+                "sampling": (call.sampling | opened.dialogue.sampling) or None,
                 "tokens": tokens,
                 "unreadable_events": draft.unreadable or None,
             }  # fmt: skip
-            checkpoint = call.labels.checkpoint or _checkpoint(draft, end.weights)
-            key = f"m-{opened.hash_with(message):016x}"
+            checkpoint = call.labels.checkpoint or _checkpoint(choice, end.weights)
+            key = f"m-{opened.hash_with(message):016x}{nth}"
             opened.record("model_call", payload, key, ts_us, checkpoint)
 
 
@@ -294,10 +301,14 @@ def _said(message: Message) -> dict[str, Any]:
     return {"text": message.text, "thinking": message.thinking, "tool_calls": calls}
 
 
+#: An event with more would find no room in the recorder.
+_EXPERTS_CHARS_MAX = 8 * _MIB
+
+
 def _tokens(
     draft: AnswerDraft,
     choice: ChoiceDraft,
-    weights: Weights | None,
+    weights: Sequence[Weights],
     version: int | None,
     tokenizer: str | None,
 ) -> dict[str, Any] | None:
@@ -311,16 +322,15 @@ def _tokens(
         # SGLang's streams have no log-probability for the token that ends an answer.
         ids, unscored = ids[:-1], ids[-1:]
     count = len(ids)
-    runs: list[list[int]] | None = None
-    versions = [(start, Weights.named(name).version) for start, name in draft.version_runs]
-    if versions and all(number is not None for _, number in versions):
-        runs = [
-            [start, number] for start, number in versions if start < count and number is not None
-        ]
-    elif weights is not None and weights.version is not None:
-        runs = [[0, weights.version]]
-    elif version is not None:
-        runs = [[0, version]]
+    told = [(start, Weights.named(name).version) for start, name in choice.version_runs]
+    if not told or any(number is None for _, number in told):
+        # Where old weights ended is unknown: for all that is known they wrote all but the last.
+        told = list(zip((0, count - 1), (each.version for each in weights), strict=False))
+    if not told or any(number is None for _, number in told):
+        told = [] if version is None else [(0, version)]
+    # The second of two at one place is left out: of one token, the older version counts.
+    starts = {start: number for start, number in reversed(told) if start < count}
+    runs = [[start, starts[start]] for start in sorted(starts)]
     return present(
         {
             "prompt_ids": prompt,
@@ -328,13 +338,24 @@ def _tokens(
             "unscored_ids": unscored or None,
             "logprobs": logprobs if len(logprobs) == count else None,
             "tokenizer": tokenizer,
-            "policy_version_runs": runs,
+            "policy_version_runs": runs or None,
+            "routed_experts": _experts(choice.experts) if choice.experts else None,
         }
     )
 
 
-def _checkpoint(draft: AnswerDraft, weights: Weights | None) -> str | None:
-    named = {Weights.named(name).checkpoint for _, name in draft.version_runs}
-    if named:
-        return named.pop() if len(named) == 1 else None
-    return weights.checkpoint if weights else None
+def _experts(written: str) -> dict[str, Any] | None:
+    import numpy as np  # seldom needed
+
+    if len(written) <= _EXPERTS_CHARS_MAX:
+        with suppress(ValueError, EOFError, OSError):
+            rows = np.load(BytesIO(b64decode(written)), allow_pickle=False)
+            data = b64encode(rows.tobytes()).decode()
+            return {"data": data, "shape": list(rows.shape), "dtype": rows.dtype.name}
+    return None
+
+
+def _checkpoint(choice: ChoiceDraft, weights: Sequence[Weights]) -> str | None:
+    """The older of several, since training leaves out what is too old or of no known age."""
+    told = (*(Weights.named(name) for _, name in choice.version_runs), *weights)
+    return next((each.checkpoint for each in told if each.checkpoint), None)
