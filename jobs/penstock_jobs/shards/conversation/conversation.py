@@ -7,6 +7,7 @@ prompt on purpose, so only the first case counts there.
 """
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
@@ -250,6 +251,7 @@ class _PromptPayload(msgspec.Struct, gc=False):
 
 
 _decoder = msgspec.json.Decoder(_PromptPayload | None)
+_CHOICE = re.compile(r"(.+):\d+")
 
 
 def find_regenerations(
@@ -279,6 +281,12 @@ def find_regenerations(
     return taken_back
 
 
+def answer_of_choice(call: ModelCall) -> str | None:
+    """Name the answer that a call may be a choice from: the proxy numbers choices."""
+    match = _CHOICE.fullmatch(call.payload.call_id or "")
+    return match[1] if match else None
+
+
 class _TurnCalls:
     """The calls of a turn so far. Their prompts are decoded only if one may recur."""
 
@@ -297,6 +305,8 @@ class _TurnCalls:
             numbers = (other.number for other in self.calls if other.payload.call_id == named)
             return next(numbers, None)
         if attempt or not self.calls or call.after != "assistant":
+            return None
+        if (answer := answer_of_choice(call)) and answer == answer_of_choice(self.calls[-1]):
             return None
         for other in self.calls[len(self._prompts) :]:
             prompt = _prompt(other)

@@ -5,6 +5,7 @@ branch with its prompt as context. A completion is trained only in the branch of
 versions never decrease within a branch: after a rollback it forks.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -12,9 +13,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from xxhash import xxh3_128_digest
 
 from penstock.shards.schema import ROLES, TokenSource
-from penstock_jobs.shards.conversation.conversation import Conversation, ModelCall
+from penstock_jobs.shards.conversation.conversation import Conversation, ModelCall, answer_of_choice
 from penstock_jobs.shards.conversation.session_events import EventProblem, temperature_of
 from penstock_jobs.shards.conversation.token_payload import (
     ANY,
@@ -137,6 +139,46 @@ def engine_branches(conversation: Conversation, expected: ExpectedTokens = ANY) 
                 draft.problems.append("logprobs_missing")
                 problems.append(_problem("logprobs_missing", call))
     return SessionBranches([draft.finished() for draft in drafts], problems)
+
+
+class Choice(NamedTuple):
+    """One of several choices of an answer: samples for one prompt, each in a branch of its own."""
+
+    call_id: str
+    answer: str
+    #: The ids of all choices.
+    choices: tuple[str, ...]
+    #: Its last token.
+    end: int
+
+
+def find_choices(
+    conversation: Conversation, branches: Sequence[Branch]
+) -> tuple[list[Choice | None], list[set[int]]]:
+    """Find for each branch the first choice that it trains, and choices that it never read."""
+    answers: defaultdict[tuple[str, bytes], list[tuple[int, int, slice]]] = defaultdict(list)
+    for number, branch in enumerate(branches):
+        sampled = (span for span in branch.spans if span.sampled)
+        for call, span in zip(branch.calls, sampled, strict=True):
+            if answer := answer_of_choice(conversation.calls[call]):
+                prompt = xxh3_128_digest(branch.input_ids[: span.start].tobytes())
+                answers[answer, prompt].append((number, call, slice(span.start, span.end)))
+    found: list[Choice | None] = [None] * len(branches)
+    unread: list[set[int]] = [set() for _ in branches]
+    for (answer, _), made in answers.items():
+        if len(made) == 1:
+            continue
+        ids = [conversation.calls[call].payload.call_id or "" for _, call, _ in made]
+        own = {number: call for number, call, _ in made}
+        for (number, _, place), call_id in zip(made, ids, strict=True):
+            found[number] = found[number] or Choice(call_id, answer, tuple(ids), place.stop - 1)
+        for number, branch in enumerate(branches):
+            for other, call, place in made:
+                written = branches[other].input_ids[place]
+                read = np.array_equal(branch.input_ids[place], written)
+                if own.get(number, call) != call or not read:
+                    unread[number].add(call)
+    return found, unread
 
 
 def _problem(kind: str, call: ModelCall) -> EventProblem:

@@ -31,7 +31,7 @@ from penstock_jobs.shards.conversation.token_payload import (
     is_digest,
 )
 from penstock_jobs.shards.recipe import Tokens
-from penstock_jobs.shards.rows.engine_branches import Branch, engine_branches
+from penstock_jobs.shards.rows.engine_branches import Branch, Choice, engine_branches, find_choices
 from penstock_jobs.shards.rows.preferences import Correction, PreferenceFinder
 from penstock_jobs.shards.rows.rendered_branches import Renderer
 from penstock_jobs.shards.rows.token_credit import RolloutRow, TokenRewards
@@ -82,6 +82,8 @@ class SampleRows:
         self.expected = ExpectedTokens()
         if renderer is not None:
             self.expected = ExpectedTokens(renderer.tokenizer_sha256, renderer.vocabulary)
+        #: What each row's branch chose, of those that are one choice of several.
+        self.choices: list[Choice | None] = []
         self._rows: list[dict[str, Any]] = []
         self._branches: list[Branch] = []
 
@@ -123,11 +125,12 @@ class SampleRows:
                 self._add(conversation, shared, last_sample.get(parent or ""), sources)
                 written += [conversation] * (len(self._rows) - before - len(written))
                 last_sample |= {row["session_id"]: row["sample_id"] for row in self._rows[-1:]}
-        if len(self._rows) > before:
-            self._rows[-1]["is_last_step"] = True
+        rows = list(zip(self._rows[before:], written, self._branches[before:], strict=True))
+        # A choice is a rollout by itself.
+        if rows := [row for row in rows if not row[0]["is_last_step"]]:
+            rows[-1][0]["is_last_step"] = True
             if credit is not None:
-                rows = list(zip(written, self._branches[before:], strict=True))
-                for row, rewards in zip(self._rows[before:], credit(rows), strict=True):
+                for (row, *_), rewards in zip(rows, credit([r[1:] for r in rows]), strict=True):
                     row["token_rewards"] = rewards
 
     def table(self) -> pa.Table:
@@ -183,6 +186,7 @@ class SampleRows:
         trained = [call for _, branch in fitting for call in branch.calls]
         preferences = PreferenceFinder(conversation, trained, *sources)
         texts = _RowTexts(conversation, preferences)
+        choices, unread = find_choices(conversation, branches)
         sample_ids: dict[int, str] = {}
         for index, (number, branch) in enumerate(fitting):
             # The nearest ancestor branch that has a row.
@@ -201,9 +205,13 @@ class SampleRows:
                     "trajectory_id": f"{session}#{index}" if index else session,
                     "parent_sample_id": parent if origin is None else sample_ids[origin],
                     "link_kind": branch.link if number else conversation.start.link,
-                    **texts.of_branch(branch),
+                    **texts.of_branch(branch, unread[number]),
                 }
             )
+            self.choices.append(choice := choices[number])
+            if choice:
+                rollout = f"{shared['rollout_id']}  {choice.call_id}"
+                self._rows[-1] |= {"rollout_id": rollout, "is_last_step": True}
             self._branches.append(branch)
         self.problems += [(session, problem) for problem in preferences.problems]
 
@@ -306,10 +314,10 @@ class _RowTexts:
         self._preferences = preferences
         self._encoded: dict[tuple[int, int, bool], bytes] = {}
 
-    def of_branch(self, branch: Branch) -> dict[str, str | None]:
+    def of_branch(self, branch: Branch, unread: Collection[int]) -> dict[str, str | None]:
         """Encode columns: messages from the first call's context to the last trained one.
 
-        A replaced try is only in rows that train it."""
+        A replaced try is only in rows that train it, and an `unread` choice in none."""
         contexts = [self._conversation.calls[number].context for number in branch.calls]
         trained, pieces = frozenset(branch.calls), []
         shown: list[ChatMessage] = []
@@ -320,8 +328,12 @@ class _RowTexts:
                 for at, message in enumerate(messages, 1)
                 if message.call is not None and message.call <= branch.calls[-1]
             ]
+            is_unread = False
             for at, message in enumerate(messages[: max(answered, default=0)]):
-                if message.regeneration and message.regeneration.rejected not in trained:
+                if message.role != "tool":
+                    is_unread = message.call in unread
+                again = message.regeneration
+                if is_unread or (again and again.rejected not in trained):
                     continue
                 key = (context, at, message.call in trained)
                 if key not in self._encoded:

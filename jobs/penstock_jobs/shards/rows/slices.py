@@ -31,12 +31,14 @@ from penstock_jobs.shards.conversation.session_events import (
 )
 from penstock_jobs.shards.recipe import Advantage, Preferences, Tokens
 from penstock_jobs.shards.registration import AnnouncingStore
+from penstock_jobs.shards.rows.engine_branches import Choice
 from penstock_jobs.shards.rows.plain_rows import PlainRows
 from penstock_jobs.shards.rows.plain_sessions import PlainSession
 from penstock_jobs.shards.rows.preferences import Correction, find_corrections
 from penstock_jobs.shards.rows.rendered_branches import Renderer, open_renderer
 from penstock_jobs.shards.rows.samples import SampleRows
 from penstock_jobs.shards.rows.token_credit import (
+    CHOICE,
     CreditedCall,
     EditMark,
     TokenRewards,
@@ -45,7 +47,7 @@ from penstock_jobs.shards.rows.token_credit import (
     token_rewards,
 )
 from penstock_jobs.shards.selection.dictionary_codes import codes_of, encode_names
-from penstock_jobs.shards.selection.plan import left_out_rows
+from penstock_jobs.shards.selection.plan import SPREAD_MIN, left_out_rows
 
 _ORDER = [(name, "ascending") for name in SORTED_BY]
 _GROUPS_BYTES_MAX = 64 * MIB
@@ -105,6 +107,8 @@ def make_slice(task: SliceTask) -> SliceResult:
         table = pa.concat_tables([table, samples.table()])
         sessions = task.chosen["session_id"].combine_chunks()
         planned = task.chosen.take(pc.index_in(table["session_id"], value_set=sessions))
+        if any(samples.choices):
+            table, planned = _with_choices(table, planned, samples.choices, task.advantage)
         for name, planned_name in _PLANNED.items():
             column = SHARD_ROWS.field(name)
             values = planned[planned_name]
@@ -141,6 +145,42 @@ def make_slice(task: SliceTask) -> SliceResult:
         problems=Counter(problem.kind for _, problem in samples.problems),
         strange=samples.strange,
     )
+
+
+def _with_choices(
+    table: pa.Table, planned: pa.Table, choices: Sequence[Choice | None], asked: Advantage
+) -> tuple[pa.Table, pa.Table]:
+    """Make each answer a group, whose choices have rewards and advantages of their own.
+
+    `choices` belong to the last rows."""
+    names = ("group_id", "reward", "advantage")
+    groups, rewards, advantages = columns = [planned[name].to_pylist() for name in names]
+    token_rewards, credits = table["token_rewards"].to_pylist(), planned["credits"].to_pylist()
+    for at, choice in enumerate(choices, table.num_rows - len(choices)):
+        if choice is None:
+            continue
+        # Two spaces sort before whatever else begins with this name, so slices stay in order.
+        groups[at] += f"  {choice.answer}"
+        own = [each for each in credits[at] or () if each["kind"] == CHOICE]
+        worth = {each["target"]: each["value"] for each in own}
+        rewards[at] = reward = worth.get(choice.call_id)
+        if reward is None:
+            token_rewards[at] = advantages[at] = None
+            continue
+        token_rewards[at] = [{"pos": choice.end, "value": reward}] if reward else []
+        if asked.kind != "none":
+            known = np.array([worth[name] for name in choice.choices if name in worth])
+            spread = known.std() if asked.spread and known.std() > SPREAD_MIN else 1.0
+            advantages[at] = (reward - known.mean()) / spread
+    for name, values in zip(names, columns, strict=True):
+        planned = _replaced(planned, name, values)
+    return _replaced(table, "token_rewards", token_rewards), planned
+
+
+def _replaced(table: pa.Table, name: str, values: Sequence[Any]) -> pa.Table:
+    field = table.schema.field(name)
+    place = table.schema.get_field_index(name)
+    return table.set_column(place, field, pa.array(values, field.type))
 
 
 def _divided(advantages: pa.ChunkedArray, table: pa.Table, asked: Advantage) -> pa.ChunkedArray:

@@ -30,6 +30,8 @@ SPAN_CREDITS = pa.list_(
 )
 #: (place, value), in order.
 TokenRewards = tuple[tuple[int, float], ...]
+#: The kind of what a choice is worth as a whole. It is no part of the session's reward.
+CHOICE = "model_call"
 _DUST = 1e-9
 
 
@@ -66,8 +68,11 @@ def span_credits(
 ) -> pa.Array:
     """Compute for each row of CHOSEN_ROWS the credits of its edits, turns and requests.
 
+    What each choice of an answer is worth comes with them.
+
     `rows` are scored rewards of all sessions of these chains."""
     horizons = {term.reward.name: term.horizon_s for term in definition.counted()}
+    credits: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     parts: defaultdict[tuple[str, str], list[tuple[Any, ...]]] = defaultdict(list)
     turns: defaultdict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
     columns = ("session_id", "name", "horizon_s", "target_kind", "target_id", "value", "weight")
@@ -76,7 +81,8 @@ def span_credits(
             parts[chains[session], name].append((session, *part))
         elif session in chains and name == REQUEST:
             turns[chains[session], str(int(part[2]))].append((session, part[1]))
-    credits: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+        elif part[0] == CHOICE:
+            credits[session].append({"kind": CHOICE, "target": part[1], "value": part[2]})
     worth = row_tuples(chosen, "chain", "outcome", "components")
     for chain, (outcome, components) in {each[0]: each[1:] for each in worth}.items():
         factors = _factors(definition, components) if outcome == "scored" else {}

@@ -345,7 +345,7 @@ def _links(keys: pa.ChunkedArray | pa.Array) -> tuple[Numbers, Numbers]:
 #: The weight of all strata in a stratum's baseline, in sessions.
 SHRINK = 8.0
 #: Rewards that differ by less are equal.
-_SPREAD_MIN = 1e-6
+SPREAD_MIN = 1e-6
 
 Values = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -381,7 +381,7 @@ def advantages(chosen: pa.Table, asked: Advantage) -> pa.Array:
         spread = np.full(len(worth), np.sqrt(squares.sum() / max(len(squares), 1)))
     differences = rewards - baselines[chains]
     if asked.spread:
-        differences /= np.where(spread > _SPREAD_MIN, spread, 1.0)[chains]
+        differences /= np.where(spread > SPREAD_MIN, spread, 1.0)[chains]
     return pa.array(differences, from_pandas=True)
 
 
