@@ -1,8 +1,8 @@
 """An example trainer, killed at each of its snapshots. Run by itself: it forks, so that libraries
 are loaded once.
 
-    python -m tests.study.trainers.dying PROGRAM FOLDER: prints the digests that it made as
-    JSON. FOLDER has `work`, with the export in it; the environment says the rest of what a
+    python -m tests.study.trainers.dying FOLDER PROGRAM [OPTION…]: prints the digests that it made
+    as JSON. FOLDER has `work`, with the export in it; the environment says the rest of what a
     trainer is told.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 
-def main(program: Path, folder: Path) -> None:
+def main(folder: Path, program: Path) -> None:
     sys.path.insert(0, str(program.parent))
     from trl import GRPOTrainer, SFTTrainer  # noqa: F401
 
@@ -53,6 +53,7 @@ def _run(program: Path, here: Path, output: Path, kill: tuple[int, str] | None) 
         "PENSTOCK_ANSWER": str(here / "answer.json"),
     }
     sys.stdout = sys.stderr
+    sys.argv = sys.argv[2:]
     _look_where_it_begins(here / "begun.json")
     if kill:
         _die(*kill)

@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +25,12 @@ from tests.support.shards.making import stored_in
 EXAMPLES = ROOT / "examples" / "trainers"
 #: One thread, so that numbers are added in one order.
 QUIET = {
-    "BATCH_TOKENS": "310",
     "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": "1",
     "SAVE_STEPS": "1",
     "TRL_EXPERIMENTAL_SILENCE": "1",
 }
+PLAIN = ("--batch-tokens", "310", "--rate", "1e-3", "--epochs", "2", "--clip", "0.2", "0.28")
 pytestmark = needs("torch", "trl")
 
 
@@ -53,8 +55,9 @@ def test_killed_at_its_snapshots_it_makes_the_same_checkpoint(
             sys.executable,
             "-m",
             "tests.study.trainers.dying",
-            str(EXAMPLES / f"{name}.py"),
             str(tmp_path),
+            str(EXAMPLES / f"{name}.py"),
+            *((*PLAIN, "--save-steps", "1") if name == "plain_torch" else ()),
         ],
         cwd=ROOT,
         env=os.environ | QUIET | told,
@@ -70,11 +73,15 @@ def test_killed_at_its_snapshots_it_makes_the_same_checkpoint(
     assert once["digest"] == killed["digest"]
     parent = digest_files(str(model_folder), load_settings(tmp_path)).digest
     assert once["digest"] != parent
+    if name == "plain_torch":
+        said = re.findall(r"loss (\S+) ratio (\S+)", done.stderr)
+        assert float(said[0][1]) == pytest.approx(1, abs=1e-3)
+        assert all(isfinite(float(number)) for step in said for number in step)
 
 
 def trained_by(world: World, program: str, *, killed_once: bool = False) -> None:
     """The loop file with this trainer; the first try of it may end right after a snapshot."""
-    command = f"{sys.executable} {EXAMPLES / program}"
+    command = f"{sys.executable} {EXAMPLES}/{program}"
     if killed_once:
         world.write("dies.py", DIES)
         command = f"{sys.executable} dies.py {EXAMPLES / program}"
@@ -107,7 +114,8 @@ def test_a_loop_trains_with_them_each_on_what_the_one_before_made(
         cycle = world.run_once()
         assert (cycle.outcome, cycle.parent, cycle.checkpoint) == ("promoted", PARENT, "mini-0001")
         assert cycle.stage("train").failures == 1
-        for number, program in ((2, "trl_grpo.py"), (3, "plain_torch.py")):
+        plain = " ".join(("plain_torch.py", *PLAIN))
+        for number, program in ((2, "trl_grpo.py"), (3, plain)):
             before = f"mini-000{number - 1}"
             world.talk(before, first=100 * number, count=8)
             trained_by(world, program)
