@@ -227,11 +227,6 @@ class StageClaim:
     def left_s(self) -> float | None:
         return None if self.ends_at is None else self.ends_at - time.monotonic()
 
-    def check(self) -> None:
-        """Raises StageLost if `lost` is set."""
-        if self.lost.is_set():
-            raise self.gone()
-
     def gone(self) -> StageLost:
         return StageLost(stage=self.stage, cycle=self.number, loop=self.cycles.loop)
 

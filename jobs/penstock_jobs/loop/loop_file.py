@@ -23,7 +23,9 @@ from penstock_jobs.shards.recipe import Recipe, load_recipe
 
 _HOUR_S = 3_600
 #: Names of loops are part of the names of checkpoints, snapshots and folders.
-_NAME_CHARS_MAX = 64
+_NAME = re.compile("[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
+#: A program beside the loop file, in a command.
+_PROGRAM = re.compile(r"{here}/([\w./-]+\.(?:py|sh))\b")
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,9 @@ class BenchSection:
     def __post_init__(self) -> None:
         if not (self.suite / "suite.toml").is_file():
             raise ValueError(f"there is no suite in {self.suite}: no suite.toml")
+        for path in self.visible:
+            if not path.exists():
+                raise ValueError(f"visible names {path}, which is not there")
 
 
 @dataclass(frozen=True)
@@ -140,11 +145,7 @@ class GateSection:
 
 @dataclass(frozen=True)
 class WatchSection:
-    for_s: Seconds | None = None
-
-    def __post_init__(self) -> None:
-        if self.for_s is None:
-            raise ValueError('it does not say how long; set for = "2h"')
+    for_s: Seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,24 +194,22 @@ class LoopFile(LoopSections):
         return recipe
 
     def here(self, command: str, **facts: str) -> str:
-        """Replace `{here}` by the folder of the loop file, and facts likewise, quoted for a
-        shell."""
+        """Replace `{here}` by the loop file's folder, and each fact, quoted for a shell."""
         values = {"here": str(self.directory), **facts}
         pattern = rf"\{{({'|'.join(values)})\}}"
         return re.sub(pattern, lambda found: shlex.quote(values[found[1]]), command)
 
 
 def load_loop(path: Path) -> LoopFile:
-    """Read a loop file, and check the recipe, definition and policy that it names.
+    """Read a loop file, and check the recipe, definition, policy and programs that it names.
 
     Raises InvalidInput."""
     where, directory = str(path), path.parent.resolve()
     content = read_text(path)
     sections = read_section(LoopSections, parse_toml(content, where), where, directory)
     check_name("The name of a loop", name := sections.name)
-    fit = name.replace("-", "").replace("_", "").replace(".", "")
-    if not (fit.isascii() and fit.isalnum()) or name[0] == "." or len(name) > _NAME_CHARS_MAX:
-        why = f"use at most {_NAME_CHARS_MAX} letters, digits and any of - _ ."
+    if not _NAME.fullmatch(name):
+        why = "use at most 64 letters, digits and any of - _ ."
         raise InvalidInput(what=f"The name of a loop {name!r}", why=why)
     check_channel_name(sections.channel)
     if (url := sections.trainer.url) is not None:
@@ -219,6 +218,11 @@ def load_loop(path: Path) -> LoopFile:
         if HttpAddress.of(url, here).login is not None or without_secrets(url) != url:
             why = "it must hold no user or key; name the variable with the token in token_env"
             raise InvalidInput(what=here, why=why)
+    serving = () if sections.serving is None else (sections.serving.command,)
+    agents = (bench.agent for bench in sections.bench)
+    for program in _PROGRAM.findall(" ".join([sections.trainer.command or "", *serving, *agents])):
+        if not (directory / program).is_file():
+            raise InvalidInput(what=f"{{here}}/{program} in {where}", why="there is no such file")
     policy_path = sections.gate.policy
     policy = None if policy_path is None else read_text(policy_path)
     if policy is not None:
@@ -226,6 +230,7 @@ def load_loop(path: Path) -> LoopFile:
     facts: dict[str, Any] = {"digest": text_digest(content), "directory": directory}
     loop = LoopFile(**vars(sections), policy=policy, **facts)
     loop.load_recipe()
+    loop.load_definition()
     return loop
 
 
@@ -254,9 +259,6 @@ def environment_of(variables: tuple[str, ...]) -> Mapping[str, str]:
 
 
 def _misfit(recipe: Recipe, loop: LoopFile) -> str | None:
-    for name in (recipe.tokens.tokenizer, recipe.tokens.template):
-        if name is not None and not (recipe.directory / name).is_file():
-            return f"there is no file {recipe.directory / name}, which its [tokens] names"
     if recipe.as_of != "latest":
         return f"as_of is {recipe.as_of!r}: each cycle would train on the same sessions; remove it"
     if loop.shard.staleness == "channel" and recipe.staleness.channel != loop.channel:

@@ -3,6 +3,7 @@
 Only one runner at a time looks at live metrics."""
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
 
 from penstock.backends.database.leases import leased
 from penstock.backends.execution import open_executor
@@ -97,7 +98,7 @@ class BenchStage(Stage):
         benches = [(bench, read_suite(bench.suite)) for bench in context.loop.bench]
         counts: dict[str, dict[str, int]] = {suite.name: {} for _, suite in benches}
         for name in (inputs["parent"], inputs["checkpoint"]):
-            with CheckpointServer(context, name) as server:
+            with closing(CheckpointServer(context, name)) as server:
                 for bench, suite in benches:
                     counts[suite.name][name] = _attempt(server, bench, suite)
         summary = "; ".join(
@@ -125,8 +126,7 @@ def _attempt(server: CheckpointServer, bench: BenchSection, suite: Suite) -> int
     serving = bench.serving and bench.serving.replace("{checkpoint}", checkpoint)
     if context.loop.serving is not None:
         known = [record.result for record in attempts_of(database, scope)]
-        made = {result.place for result in known}
-        serving = server.address() if set(choose(known)) - made else None
+        serving = server.address() if set(choose(known)) - {each.place for each in known} else None
     options = RunOptions(
         agent=context.loop.here(bench.agent),
         serving=serving,

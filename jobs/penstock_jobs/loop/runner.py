@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from penstock.backends.database import DatabaseUnreachable
-from penstock.backends.execution.executor import ExecutorUnreachable
+from penstock.backends.execution.executor import ExecutionSettings, ExecutorUnreachable
 from penstock.backends.storage.object_store import StoreUnreachable
 from penstock.core.clock import SECOND_US
 from penstock.core.errors import InvalidInput, PenstockError, one_line
@@ -21,6 +21,7 @@ from penstock.registry.channels.change import ChannelState
 from penstock.registry.channels.channel import channel_state, policy_of
 from penstock.registry.gate.policy import parse
 from penstock_jobs.benchmarks.run import register_suite
+from penstock_jobs.benchmarks.sandbox.sandbox import check_isolation
 from penstock_jobs.benchmarks.suite import read_suite
 from penstock_jobs.loop import LoopSettings
 from penstock_jobs.loop.cycles import (
@@ -45,6 +46,8 @@ from penstock_jobs.loop.stages import (
     TrainStage,
 )
 from penstock_jobs.loop.trainers import remove_outputs
+from penstock_jobs.shards.exclusion.texts import find_suites
+from penstock_jobs.shards.rows.slices import renderer_of
 
 #: The stages of a cycle in order. A new stage is a class and an entry in this list.
 STAGES = (
@@ -240,20 +243,37 @@ class Runner:
 
     def _prepare(self) -> None:
         """Check what the loop file names. Register its suites, for recipes that leave them out."""
-        token_of(self.loop.trainer.token_env)
-        for bench in self.loop.bench:
+        database, loop, tenant = self.lake.database, self.loop, self.tenant
+        token_of(loop.trainer.token_env)
+        suites = {}
+        for bench in loop.bench:
             environment_of(bench.pass_env)
-            register_suite(self.lake.database, self.tenant, read_suite(bench.suite))
-        state = channel_state(self.lake.database, self.tenant, self.loop.channel)
-        text = self.loop.policy or policy_of(self.lake.database, state)
-        where = f"the policy of {state.channel}"
-        is_live = bool(text and parse(text, where).live)
+            suite = read_suite(bench.suite)
+            register_suite(database, tenant, suite)
+            suites[suite.name] = bench
+        recipe = loop.load_recipe()
+        find_suites(database, tenant, recipe.exclude.suites)
+        renderer_of(recipe.tokens, recipe.directory)
+        if self.lake.settings.room(ExecutionSettings).executor.startswith("ray:"):
+            if loop.serving is not None:
+                why = "attempts on other machines cannot reach it; use another PENSTOCK_EXECUTOR"
+                raise InvalidInput(what="[serving] with Ray", why=why)
+        elif any(bench.isolation for bench in loop.bench):
+            check_isolation()
+        state = channel_state(database, tenant, loop.channel)
+        text = loop.policy or policy_of(database, state)
+        policy = parse(text, f"the policy of {state.channel}") if text else None
+        required = {each.suite for each in policy.require} if policy else set()
         if state.checkpoint is None:
             why = "nothing is promoted to it; a loop needs a first checkpoint to train from"
-        elif state.policy is None and self.loop.policy is None:
+        elif policy is None:
             why = "it has no gate policy, and the [gate] of the loop file names none"
-        elif is_live and self.loop.canary is None:
+        elif policy.live and loop.canary is None:
             why = "its policy has [[live]] metrics, which need a [canary] in the loop file"
+        elif policy.combine == "all" and (absent := required - suites.keys()):
+            why = f"its policy requires {', '.join(sorted(absent))}, which no [[bench]] attempts"
+        elif loose := {name for name, bench in suites.items() if bench.until_decided} - required:
+            why = f"its policy requires nothing on {', '.join(sorted(loose))}, for until_decided"
         else:
             return
         raise InvalidInput(what=f"The channel {self.loop.channel}", why=why)

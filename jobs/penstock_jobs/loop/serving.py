@@ -19,9 +19,6 @@ from penstock_jobs.loop.stages import StageContext
 from penstock_jobs.loop.trainers import ANSWER_BYTES_MAX, TrainerFolders
 
 _HOST = "127.0.0.1"
-_POLL_SECONDS = 0.1
-#: Time from SIGTERM to SIGKILL.
-_GRACE_SECONDS = 5.0
 
 
 class ServingFailed(PenstockError):
@@ -30,9 +27,9 @@ class ServingFailed(PenstockError):
 
 
 class CheckpointServer:
-    """A server of one checkpoint, from the first call of `address` to the end of the block.
+    """A server of one checkpoint, from the first call of `address` until `close`.
 
-    Its process group ends with the block, with the claim of the stage, and with the runner."""
+    Its process group ends there, with the claim of the stage, and with the runner."""
 
     def __init__(self, context: StageContext, checkpoint: str) -> None:
         self.context, self.checkpoint = context, checkpoint
@@ -44,10 +41,7 @@ class CheckpointServer:
         self._unwanted = False
         self._port = 0
 
-    def __enter__(self) -> "CheckpointServer":
-        return self
-
-    def __exit__(self, *_error: object) -> None:
+    def close(self) -> None:
         self._unwanted = True
         self._thread.shutdown()
 
@@ -60,7 +54,8 @@ class CheckpointServer:
 
     def check(self) -> None:
         """Raise ServingFailed or StageLost if an attempt may have met no server."""
-        self.context.claim.check()
+        if self.context.claim.lost.is_set():
+            raise self.context.claim.gone()
         if self._running is not None:
             try:
                 with suppress(TimeoutError):  # it is busy
@@ -89,7 +84,7 @@ class CheckpointServer:
             cancelled=lambda: self._unwanted or context.claim.lost.is_set(),
             directory=loop.directory,
             log=self._log,
-            grace_seconds=_GRACE_SECONDS,
+            grace_seconds=5.0,
         )
 
     def _await_ready(self, running: Future[ProcessEnd]) -> None:
@@ -99,8 +94,8 @@ class CheckpointServer:
         client = HttpClient(place, egress=None, seconds_max=10.0, bytes_max=ANSWER_BYTES_MAX)
         deadline = time.monotonic() + serving.limit_s
         while (answer := client.request("GET", {})).status != 200 or running.done():
-            claim.lost.wait(_POLL_SECONDS)
-            claim.check()
+            if claim.lost.wait(0.1):
+                raise claim.gone()
             if running.done() or time.monotonic() >= deadline:
                 last = f"{place.text} answered {answer.status or answer.problem}"
                 why = f"it was not ready after {serving.limit_s} s, its `limit`: {last}"

@@ -13,7 +13,7 @@ from penstock_jobs.loop.loop_file import (
     WatchSection,
     load_loop,
 )
-from tests.support.loop_world import LOOP, POLICY, QUERY, RECIPE
+from tests.support.loop_world import AGENT, LOOP, POLICY, QUERY, RECIPE
 from tests.support.repository import ROOT
 from tests.support.suite_factory import make_suite
 
@@ -25,6 +25,7 @@ def folder(tmp_path: Path) -> Path:
     make_suite(tmp_path / "suite")
     for name, text in (
         ("recipe.toml", RECIPE), ("all.sql", QUERY), ("policy.toml", POLICY), ("loop.toml", LOOP),
+        ("agent.sh", AGENT),
     ):  # fmt: skip
         (tmp_path / name).write_text(text)
     return tmp_path
@@ -86,7 +87,11 @@ def test_what_it_says_and_what_it_leaves_out(folder: Path) -> None:
         ('"recipe.toml"', '"recipes.toml"', "recipes.toml"),
         ('pause = "0s"', 'pause = "5s"', "pause is longer than longest"),
         ("[retry]", "[canary]\nshare = 1\n[retry]", "share must lie between 0 and 1"),
-        ("[retry]", "[watch]\n[retry]", "does not say how long"),
+        ("[retry]", "[watch]\n[retry]", "for has to be a text"),
+        ("isolation = false", 'visible = ["/nowhere"]', "visible names /nowhere"),
+        ("sh trainer.sh", "sh -e {here}/../t.sh x", "{here}/../t.sh in"),
+        ("{here}/agent.sh", "{here}/agent.py", "{here}/agent.py in"),
+        ("[retry]", '[serving]\ncommand = "{here}/e.py {port}"\n[retry]', "{here}/e.py in"),
         ("[retry]", "[serving]\n[retry]", "command has to be a text"),
         ("[retry]", '[serving]\ncommand = "serve"\n[retry]', "names no {port}"),
         ("[retry]", '[serving]\ncommand = "{port}"\nready = "up"\n[retry]', "such as /health"),
@@ -120,8 +125,6 @@ def test_a_trainer_that_is_asked_by_http(folder: Path) -> None:
         ('channel = "production"\nmax_versions = 0', "", "names none"),
         ('pending = "drop"', 'pending = "wait"', "new sessions never end"),
         ("seed = 3", 'seed = 3\nas_of = "then"', "train on the same sessions"),
-        ("[tokens]", '[tokens]\ntokenizer = "no.json"', "no.json, which its [tokens] names"),
-        ("[tokens]", '[tokens]\ntemplate = "no.jinja"', "no.jinja, which its [tokens] names"),
     ],
 )
 def test_a_recipe_that_does_not_fit_the_loop_is_refused(
@@ -130,6 +133,13 @@ def test_a_recipe_that_does_not_fit_the_loop_is_refused(
     with pytest.raises(InvalidInput) as refused:
         load_loop(changed(folder, old, new, "recipe.toml"))
     assert why in str(refused.value)
+
+
+def test_a_definition_is_checked_even_if_the_recipe_has_no_rewards(folder: Path) -> None:
+    changed(folder, '[reward]\npending = "drop"', "", "recipe.toml")
+    path = changed(folder, "[retry]", '[rewards]\ndefinition = "mine.toml"\n[retry]')
+    with pytest.raises(InvalidInput, match=r"mine\.toml"):
+        load_loop(path)
 
 
 def test_a_recipe_may_say_otherwise_where_the_loop_file_says_so(folder: Path) -> None:

@@ -28,6 +28,9 @@ from tests.support.loop_world import (
     open_world,
     outcomes,
 )
+from tests.support.repository import ROOT
+
+TOKENIZER = ROOT / "examples" / "recipes" / "tokenizer.json"
 
 
 def serving(world: World) -> str | None:
@@ -220,6 +223,54 @@ def test_what_the_environment_lacks_is_said_before_anything_runs(
     world.loop(change)
     with pytest.raises(InvalidInput, match=f"_env {named}"):
         world.run_once()
+
+
+ANY = '[gate]\ncombine = "any"\n'
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "why"),
+    [
+        ("recipe.toml", '["mini"]', '["mini", "others"]', "The suite 'others'"),
+        (
+            "recipe.toml",
+            "[tokens]",
+            '[tokens]\ntokenizer = "no.json"',
+            "no.json cannot be used: No such",
+        ),
+        ("recipe.toml", "[tokens]", '[tokens]\ntokenizer = "all.sql"', "The tokenizer .*all.sql"),
+        (
+            "recipe.toml",
+            "[tokens]",
+            f'[tokens]\ntokenizer = "{TOKENIZER}"\ntemplate = "no.jinja"',
+            "no.jinja cannot be used: No such",
+        ),
+        ("policy.toml", '"mini"', '"others"', "requires others, which no .*bench"),
+        (
+            "policy.toml",
+            '[[require]]\nsuite = "mini"',
+            f'{ANY}[[require]]\nsuite = "others"',
+            "nothing on mini",
+        ),
+    ],
+)
+def test_what_cannot_work_is_said_before_anything_runs(
+    world: World, file: str, old: str, new: str, why: str
+) -> None:
+    world.loop(("attempts = 1", "attempts = 2\nuntil_decided = true"))
+    text = (world.folder / file).read_text()
+    assert old in text
+    world.write(file, text.replace(old, new))
+    with pytest.raises(InvalidInput, match=why):
+        world.run_once()
+    assert cycles_of(world.database, TENANT) == []
+
+
+def test_attempts_on_other_machines_cannot_meet_a_server_of_this_one(tmp_path: Path) -> None:
+    with open_world(tmp_path, executor="ray:auto") as world:
+        world.loop(more='[serving]\ncommand = "serve {port}"\n')
+        with pytest.raises(InvalidInput, match="cannot reach it"):
+            world.run_once()
 
 
 BUDGET = ('channel = "production"', 'channel = "production"\nbudget = "1h"\nover_budget = "end"')

@@ -202,7 +202,7 @@ def _divided(advantages: pa.ChunkedArray, table: pa.Table, asked: Advantage) -> 
 
 def slice_samples(task: SliceTask, rows: pa.Table) -> tuple[SampleRows, pa.Table]:
     """Return samples of conversations, and rows of plain sessions."""
-    samples = SampleRows(task.tokens, _renderer(task.tokens, task.directory))
+    samples = SampleRows(task.tokens, renderer_of(task.tokens, task.directory))
     corrections: dict[str, list[Correction]] = {}
     if task.preferences.edits:
         horizon_s, chained = task.preferences.horizon_s, task.chains
@@ -297,8 +297,8 @@ def groups_of_build(_owner: str) -> RowGroupMemory:
 
 
 @cache
-def _renderer(tokens: Tokens, directory: Path) -> Renderer | None:
-    """Open the renderer once: opening a tokenizer is slow."""
+def renderer_of(tokens: Tokens, directory: Path) -> Renderer | None:
+    """Open the renderer once: opening a tokenizer is slow. Raises InvalidInput, ExtraMissing."""
     if tokens.tokenizer is None:
         return None
     template = directory / tokens.template if tokens.template else None
