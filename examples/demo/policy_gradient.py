@@ -1,116 +1,137 @@
-"""A trainer: policy gradient on the log-probabilities of sampled tokens, in numpy.
+"""A trainer: policy gradient on the tokens of a shard, for the GPT of the demonstration.
 
-The model of the demonstration is a table of logits, seven for each kind of task:
-bench/pages/simulator.md. All else is as for a large one. The shard is read by `read_shard`; each
-place where `loss_mask` is set has the log-probability with which its token was sampled, and its
-sequence has an advantage; samples are weighted by how likely the token has become meanwhile; and
-the new policy stays close to the one that sampled.
+The shard is read by `read_shard`. Each place where `loss_mask` is set has the log-probability with
+which its token was sampled, and its row has an advantage. Tokens count by how likely they have
+become meanwhile, and training ends where the model is far enough from the one that sampled.
 """
 
 import argparse
-import json
 import os
-from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+import gpt
 import numpy as np
 
 import penstock
 
-#: Behind these tokens the policy chooses: what it was asked to do. All others are followed by one
-#: token, always, and have nothing to learn.
-TASKS = {"clear": 16, "risky": 17}
-STYLES_FROM = 32
-STEPS_MAX = 200
-STEP_SIZE = 0.05
+BATCH = 32
+PASSES_MAX = 8
+RATE = 3e-4
+#: A token that has become so many times likelier counts no more than that.
+RATIO_MAX = 3.0
 
 
-def read_choices(data: str, shard: str) -> Iterator[tuple[int, int, float, float]]:
-    """Of each choice in the shard the row and column of the logits, the log-probability with which
-    it was sampled, and the advantage."""
-    first = min(TASKS.values())
+class Row(NamedTuple):
+    """A conversation: its tokens, which of them were sampled and how likely, and its advantage."""
+
+    ids: np.ndarray
+    sampled: np.ndarray
+    logprobs: np.ndarray
+    advantage: float
+
+
+class Pass(NamedTuple):
+    """What one pass over the rows showed: how far the model had gone, in nats for an answer."""
+
+    first_ratio: float
+    distance: float
+
+
+def read_rows(data: str, shard: str) -> list[Row]:
+    columns = ("input_ids", "loss_mask", "rollout_logprobs", "advantage")
+    rows = []
     for batch in penstock.read_shard(data, shard, seed=7):
-        rows = zip(
-            batch["input_ids"],
-            batch["loss_mask"],
-            batch["rollout_logprobs"],
-            batch["advantage"],
-            strict=True,
-        )
-        for ids, mask, logprobs, advantage in rows:
-            for at in np.flatnonzero(mask):
-                if ids[at - 1] in TASKS.values():
-                    style = ids[at] - STYLES_FROM
-                    yield ids[at - 1] - first, style, logprobs[at], advantage
+        for ids, mask, logprobs, advantage in zip(*(batch[name] for name in columns), strict=True):
+            cut = slice(0, gpt.CONTEXT)
+            rows.append(Row(ids[cut].copy(), mask[cut] > 0, logprobs[cut].copy(), float(advantage)))
+    return rows
 
 
-def softmax(logits: np.ndarray) -> np.ndarray:
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)
-
-
-def divergence(before: np.ndarray, after: np.ndarray, tasks: np.ndarray) -> float:
-    """How far a policy has gone from the one that sampled, in nats a choice."""
-    by_task = (before * np.log(before / after)).sum(axis=1)
-    return float(by_task[tasks].mean())
-
-
-def train(
-    logits: np.ndarray, choices: list[tuple[int, int, float, float]], *, furthest: float
-) -> np.ndarray:
-    """Steps of Adam up the policy gradient, until the policy has gone far enough for one cycle."""
-    tasks, styles = (np.array(column, int) for column in list(zip(*choices, strict=True))[:2])
-    sampled, advantages = (
-        np.array(column, float) for column in list(zip(*choices, strict=True))[2:]
-    )
-    advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-9)
-    before, found = softmax(logits), logits
-    speed, size = np.zeros_like(logits), np.zeros_like(logits)
-    for step in range(1, STEPS_MAX + 1):
-        policy = softmax(found)
-        if divergence(before, policy, tasks) >= furthest:
+def train(model: gpt.Gpt, rows: Sequence[Row], *, furthest: float) -> list[Pass]:
+    """Climb the policy gradient, pass after pass, until the model has gone far enough."""
+    advantages = np.array([row.advantage for row in rows])
+    scaled = (advantages - advantages.mean()) / (advantages.std() + 1e-9)
+    mean_sampled = sum(int(row.sampled.sum()) for row in rows) / len(rows)
+    # Rows of like length go together: padding costs as much as text.
+    order = np.argsort([len(row.ids) for row in rows], kind="stable")
+    batches = [order[at : at + BATCH] for at in range(0, len(rows), BATCH)]
+    optimizer, dice, passes = gpt.Adam(model), np.random.default_rng(7), list[Pass]()
+    for _ in range(PASSES_MAX):
+        ratios, distances = list[float](), list[float]()
+        for at in dice.permutation(len(batches)):
+            batch = Batch.of([rows[one] for one in batches[at]], scaled[batches[at]])
+            ratios.append(batch.climb(model, optimizer, mean_sampled))
+            distances.append(batch.distance)
+        passes.append(Pass(ratios[0], float(np.mean(distances))))
+        if passes[-1].distance >= furthest:
             break
-        # How much likelier the token is by now than when it was sampled.
-        ratios = np.exp(np.log(policy[tasks, styles]) - sampled)
-        weights = ratios * advantages / len(choices)
-        gradient = np.zeros_like(logits)
-        np.add.at(gradient, (tasks, styles), weights)
-        gradient -= np.bincount(tasks, weights, len(logits))[:, None] * policy
-        speed = 0.9 * speed + 0.1 * gradient
-        size = 0.99 * size + 0.01 * gradient**2
-        uphill = (speed / (1 - 0.9**step)) / (np.sqrt(size / (1 - 0.99**step)) + 1e-8)
-        found = found + STEP_SIZE * uphill
-    return found
+    return passes
+
+
+@dataclass
+class Batch:
+    ids: np.ndarray
+    #: Of each token behind the first: whether it was sampled, and how likely it was then.
+    sampled: np.ndarray
+    before: np.ndarray
+    advantages: np.ndarray
+    #: From the model that sampled, in nats a token, before the step.
+    distance: float = 0.0
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], advantages: np.ndarray) -> "Batch":
+        ids = gpt.padded([row.ids for row in rows])
+        sampled, before = np.zeros(ids.shape, bool), np.zeros(ids.shape, np.float32)
+        for at, row in enumerate(rows):
+            sampled[at, : len(row.ids)] = row.sampled
+            before[at, : len(row.ids)] = row.logprobs
+        return cls(ids, sampled[:, 1:], before[:, 1:], advantages[:, None])
+
+    def climb(self, model: gpt.Gpt, optimizer: gpt.Adam, mean_sampled: float) -> float:
+        """Take a step. Returns the mean ratio of the tokens' chances, now and when sampled."""
+        tape, token = gpt.Tape(self.ids), self.ids[:, 1:, None]
+        logits = model.forward(self.ids, tape)
+        logprobs = gpt.log_softmax(logits[:, :-1])
+        gone = np.take_along_axis(logprobs, token, 2)[..., 0] - self.before
+        gone = np.where(self.sampled, gone, 0)
+        ratios = np.exp(gone)
+        weights = np.where(self.sampled, np.minimum(ratios, RATIO_MAX) * self.advantages, 0)
+        weights = (weights / (mean_sampled * len(self.ids)))[..., None].astype(np.float32)
+        slope = np.zeros_like(logits)
+        slope[:, :-1] = np.exp(logprobs) * weights
+        own = np.take_along_axis(slope[:, :-1], token, 2) - weights
+        np.put_along_axis(slope[:, :-1], token, own, 2)
+        optimizer.step(model.backward(tape, slope), RATE)
+        # An estimate of the divergence that is never negative.
+        self.distance = float((ratios - 1 - gone)[self.sampled].mean())
+        return float(ratios[self.sampled].mean())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--furthest", type=float, default=0.3, help="in nats, from the parent")
+    parser.add_argument(
+        "--furthest", type=float, default=0.05, help="nats a token, from the parent"
+    )
     parser.add_argument("--wrong-way", action="store_true", help="a bug, to see what it does")
     said = parser.parse_args()
     told = os.environ
 
-    address = urlsplit(told["PENSTOCK_PARENT_URI"])
-    parent: dict[str, Any] = json.loads(Path(url2pathname(address.path)).read_text())
-    logits = np.array([list(parent["logits"][task].values()) for task in TASKS])
-    choices = list(read_choices(told["PENSTOCK_DATA"], told["PENSTOCK_SHARD"]))
+    model = gpt.Gpt.load(Path(url2pathname(urlsplit(told["PENSTOCK_PARENT_URI"]).path)))
+    rows = read_rows(told["PENSTOCK_DATA"], told["PENSTOCK_SHARD"])
     if said.wrong_way:
-        choices = [
-            (task, style, sampled, -advantage) for task, style, sampled, advantage in choices
-        ]
-    learned = train(logits, choices, furthest=said.furthest)
-
-    names = list(parent["logits"]["clear"])
-    found = {
-        task: {name: round(float(value), 9) for name, value in zip(names, row, strict=True)}
-        for task, row in zip(TASKS, learned, strict=True)
-    }
-    weights = Path(told["PENSTOCK_OUTPUT"], f"{told['PENSTOCK_CHECKPOINT']}.json")
-    weights.write_text(json.dumps({"version": parent["version"] + 1, "logits": found}) + "\n")
-    print(f"{len(choices)} choices from {told['PENSTOCK_SHARD']}")
+        rows = [row._replace(advantage=-row.advantage) for row in rows]
+    passes = train(model, rows, furthest=said.furthest)
+    weights = Path(told["PENSTOCK_OUTPUT"], f"{told['PENSTOCK_CHECKPOINT']}.npz")
+    model.save(weights)
+    print(
+        f"{len(rows)} rows, {len(passes)} passes; the first ratio was {passes[0].first_ratio:.6f},"
+        f" and the model went {passes[-1].distance:.3f} nats a token from its parent"
+    )
     penstock.trained(weights)
 
 

@@ -14,7 +14,7 @@ def commands() -> Commands:
 ROOM = Room(
     package="penstock_jobs.simulator",
     summaries={
-        "demo": "Watch the whole loop on simulated production traffic, in six cycles.",
+        "demo": "Watch the whole loop with a small transformer and simulated users, in six cycles.",
         "examples": "Copy the examples: sessions, recipes, policies, suites, agents, hooks.",
         "simulate": "Simulate sessions with known truth, and send their events.",
     },

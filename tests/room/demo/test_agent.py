@@ -1,110 +1,61 @@
-"""The agent of the demonstration is worth at the benchmark what its policy is worth."""
+"""The agent of the demonstration writes at the benchmark what the served model says."""
 
 import json
 import os
-import random
 import subprocess
 import sys
 from pathlib import Path
-from statistics import fmean
-from typing import Any
-
-import pytest
 
 from penstock_jobs.benchmarks.suite import read_suite
-from penstock_jobs.simulator.policy import (
-    POLICIES,
-    RISKY_SHARE,
-    STYLE_IDS,
-    STYLES,
-    Policy,
-    Task,
-    policy_of,
-)
-from tests.support.policy_worth import worth_of
-from tests.support.repository import ROOT
+from penstock_jobs.simulator.demo.sums import HELD_OUT, TRAFFIC, answered, question
+from tests.support.demo_model import DEMO, demo_engine
 
-HERE = ROOT / "examples/demo"
+TASK = DEMO / "suite/tasks/sums-01"
 
 
-@pytest.fixture(scope="module")
-def agent() -> dict[str, Any]:
-    names: dict[str, Any] = {"__name__": "agent"}
-    exec(compile((HERE / "agent.py").read_text(encoding="utf-8"), "agent.py", "exec"), names)
-    return names
+def test_an_attempt_is_scored_by_what_the_model_wrote(tmp_path: Path) -> None:
+    (tmp_path / "sums.txt").write_text((TASK / "tree/sums.txt").read_text())
+    log = tmp_path / "calls.jsonl"
+    with demo_engine("--name", "ckpt", "--log", str(log)) as url:
+        told = {
+            "PENSTOCK_MODEL_URL": f"{url}/v1",
+            "PENSTOCK_CHECKPOINT": "ckpt",
+            "PENSTOCK_SEED": "1",
+            "PENSTOCK_REPORT": str(tmp_path / "report.json"),
+            "PENSTOCK_CHECK": str(TASK / "check"),
+            "PENSTOCK_RESULT": str(tmp_path / "result.json"),
+        }
+        for command in (DEMO / "agent.py", DEMO / "suite/check/score.py"):
+            subprocess.run(
+                [sys.executable, "-I", str(command)],
+                cwd=tmp_path,
+                env=os.environ | told,
+                check=True,
+            )
+    right = (TASK / "check/right.txt").read_text().splitlines()
+    written = (tmp_path / "sums.txt").read_text().splitlines()
+    report = json.loads((tmp_path / "report.json").read_text())
+    score = json.loads((tmp_path / "result.json").read_text())["score"]
+    sampled = [json.loads(line) for line in log.read_text().splitlines()]
+    assert len(written) == len(sampled) == report["steps"] == 20
+    assert report["completion_tokens"] == sum(len(one["tokens"]) for one in sampled)
+    assert score == sum(line in written for line in right) / 20
+    assert 0 < score < 1
+    assert report["asked"] is False
 
 
-def attempt(
-    where: Path, policy: Policy, task: str, number: int = 0
-) -> tuple[float, dict[str, Any]]:
-    """One attempt, as a room runs it: its score and its report."""
-    models, tree = where / "models", where / "tree"
-    for folder in (models, tree):
-        folder.mkdir(parents=True)
-    (models / "ckpt.json").write_bytes(policy.to_json())
-    of_task = HERE / "suite/tasks" / task
-    (tree / "sums.txt").write_text((of_task / "tree/sums.txt").read_text())
-    told = {
-        "PENSTOCK_CHECKPOINT": "ckpt",
-        "PENSTOCK_TASK": task,
-        "PENSTOCK_ATTEMPT": "0",
-        "PENSTOCK_SEED": "1",
-        "PENSTOCK_REPORT": str(where / "report.json"),
-        "PENSTOCK_CHECK": str(of_task / "check"),
-        "PENSTOCK_RESULT": str(where / "result.json"),
-    }
-    for command in ([HERE / "agent.py", models], [HERE / "suite/check/score.py"]):
-        subprocess.run(
-            [sys.executable, "-I", *map(str, command)], cwd=tree, env=os.environ | told, check=True
-        )
-    score: float = json.loads((where / "result.json").read_text())["score"]
-    return score, json.loads((where / "report.json").read_text())
+def test_the_suite_asks_what_production_never_does() -> None:
+    suite = read_suite(DEMO / "suite")
+    asked = {
+        line for task in suite.tasks
+        for line in (DEMO / "suite/tasks" / task.name / "tree/sums.txt").read_text().splitlines()
+    }  # fmt: skip
+    assert asked == set(map(question, HELD_OUT))
+    assert not asked & set(map(question, TRAFFIC))
+    assert len(HELD_OUT) + len(TRAFFIC) == 100
 
 
-def test_it_works_as_the_simulator_has_it(agent: dict[str, Any]) -> None:
-    for style in STYLES:
-        clear, risky, share = agent["STYLES"][style.name]
-        breaks = agent["BROKEN_CALLS"].get(style.name, 0.02)
-        if style.asks:
-            assert share == 0
-            continue
-        assert (clear, risky) == pytest.approx(
-            (style.mean_quality("clear"), style.mean_quality("risky"))
-        )
-        assert (share, breaks) == (style.done, style.broken_share)
-
-
-@pytest.mark.parametrize(
-    ("style", "score", "report"),
-    [
-        ("careful", (0.5, 1.0), {"asked": False, "tool_calls": 1, "invalid_tool_calls": 0}),
-        ("ask", (0.0, 0.0), {"asked": True, "tool_calls": 0, "invalid_tool_calls": 0}),
-        ("tiny", (0.0, 0.2), {"asked": False, "completion_tokens": 36}),
-        ("broken", (0.0, 0.0), {"invalid_tool_calls": 1}),
-    ],
-)
-def test_an_attempt_is_scored_by_what_it_left(
-    tmp_path: Path, style: str, score: tuple[float, float], report: dict[str, object]
-) -> None:
-    found, said = attempt(tmp_path, policy_of(1, **{style: 1e9}), "clear-01")
-    assert score[0] <= found <= score[1]
-    assert said.items() >= report.items()
-
-
-def test_the_suite_has_as_many_risky_tasks_as_production(tmp_path: Path) -> None:
-    tasks = read_suite(HERE / "suite").tasks
-    risky = [one for one in tasks if "risky" in one.tags]
-    assert len(risky) / len(tasks) == pytest.approx(RISKY_SHARE, abs=0.01)
-
-
-@pytest.mark.parametrize("name", ["weak", "good"])
-def test_its_score_is_the_worth_of_its_policy(agent: dict[str, Any], name: str) -> None:
-    """On average over luck, but for questions, which are worth nothing here."""
-    policy, found, dice = POLICIES[name], [], random.Random(5)
-    for _ in range(4_000):
-        task: Task = "risky" if dice.random() < RISKY_SHARE else "clear"
-        logits = dict(zip(STYLE_IDS, policy.logits[task], strict=True))
-        style = agent["sample"](logits, dice.random())
-        right = agent["STYLES"][style][task == "risky"] * agent["STYLES"][style][2]
-        found.append(right * (1 - agent["BROKEN_CALLS"].get(style, 0.02)))
-    assert fmean(found) == pytest.approx(worth_of(policy), abs=0.03)
+def test_each_check_knows_the_right_answers() -> None:
+    right = {answered(one, str(sum(one))) for one in HELD_OUT}
+    for check in (DEMO / "suite/tasks").glob("*/check/right.txt"):
+        assert set(check.read_text().splitlines()) <= right

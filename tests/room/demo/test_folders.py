@@ -9,7 +9,7 @@ from penstock.core.errors import InvalidInput
 from penstock.core.settings import load_settings
 from penstock_jobs.loop import LoopSettings
 from penstock_jobs.loop.loop_file import load_loop
-from penstock_jobs.simulator.demo.player import make_folders
+from penstock_jobs.simulator.demo.folders import make_folders
 from tests.support.lakes import hand_lake, make_event
 
 
@@ -25,7 +25,7 @@ def test_each_loop_file_can_be_used(tmp_path: Path) -> None:
 
 def test_another_demonstration_replaces_the_last(tmp_path: Path) -> None:
     folders = make_folders(tmp_path / "demo")
-    for left in (folders.data / "penstock.db", folders.models / "demo-0001.json"):
+    for left in (folders.data / "penstock.db", folders.models / "demo-0001.npz"):
         left.write_text("of the last one")
     again = make_folders(tmp_path / "demo")
     assert again == folders

@@ -1,61 +1,58 @@
 """The trainer of the demonstration learns what advantages say, and not further than it may."""
 
-import importlib.util
-import math
-from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
-from penstock_jobs.simulator.policy import STYLE_IDS, TASK_IDS
-from tests.support.repository import ROOT
+from tests.support.demo_model import FIRST, demo_module
 
-FILE = ROOT / "examples/demo/policy_gradient.py"
-
-
-@pytest.fixture(scope="module")
-def trainer() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("policy_gradient", FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+gpt: Any = demo_module("gpt")
+trainer: Any = demo_module("policy_gradient")
 
 
-def choices_of(*advantages: float) -> list[tuple[int, int, float, float]]:
-    """All styles of both tasks, sampled evenly, with an advantage each."""
-    sampled = -math.log(len(advantages))
-    return [
-        (task, style, sampled, advantage)
-        for task in (0, 1)
-        for style, advantage in enumerate(advantages)
-    ]
+def rows_of(model: Any, count: int) -> list[Any]:
+    """Answers to one sum. Questions are worth more than numbers."""
+    prompt = [gpt.USER, *gpt.encode("4 + 5 = ?"), gpt.AGENT]
+    dice = [np.random.default_rng(seed) for seed in range(count)]
+    rows = []
+    for tokens, logprobs in model.sample([prompt] * count, dice, 12):
+        ids = np.array(prompt + tokens)
+        known = np.concatenate([np.zeros(len(prompt)), logprobs]).astype(np.float32)
+        sampled = np.arange(len(ids)) >= len(prompt)
+        rows.append(trainer.Row(ids, sampled, known, float(asks(tokens))))
+    return rows
 
 
-def test_it_knows_the_tokens_of_the_simulator(trainer: ModuleType) -> None:
-    assert trainer.TASKS == TASK_IDS
-    assert min(STYLE_IDS.values()) == trainer.STYLES_FROM
-    assert list(STYLE_IDS.values()) == [trainer.STYLES_FROM + at for at in range(len(STYLE_IDS))]
+def asks(tokens: list[int]) -> bool:
+    text: str = gpt.decode(tokens)
+    return text.endswith("?")
 
 
-def test_what_was_better_than_the_rest_becomes_likelier(trainer: ModuleType) -> None:
-    learned = trainer.train(np.zeros((2, 3)), choices_of(1.0, 0.0, -1.0), furthest=0.2)
-    for policy in trainer.softmax(learned):
-        assert policy[0] > 1 / 3 > policy[2]
-        assert policy[0] > policy[1] > policy[2]
+def share_of_questions(model: Any) -> float:
+    prompt = [gpt.USER, *gpt.encode("4 + 5 = ?"), gpt.AGENT]
+    dice = [np.random.default_rng(1_000 + seed) for seed in range(200)]
+    return float(np.mean([asks(tokens) for tokens, _ in model.sample([prompt] * 200, dice, 12)]))
 
 
-def test_it_goes_as_far_as_it_may(trainer: ModuleType) -> None:
-    logits, tasks = np.zeros((2, 3)), np.array([0, 1])
-    choices = choices_of(1.0, 0.0, -1.0)
-    gone = [
-        trainer.divergence(
-            trainer.softmax(logits),
-            trainer.softmax(trainer.train(logits, choices, furthest=furthest)),
-            tasks,
-        )
-        for furthest in (0.05, 0.3)
-    ]
-    assert 0.05 <= gone[0] < 0.1
-    assert 0.3 <= gone[1] < 0.4
+def test_what_was_better_than_the_rest_becomes_likelier() -> None:
+    model = gpt.Gpt.load(FIRST)
+    rows = rows_of(model, 256)
+    before = share_of_questions(model)
+    passes = trainer.train(model, rows, furthest=0.05)
+    assert share_of_questions(model) > 2 * before
+    assert passes[0].first_ratio == pytest.approx(1.0, abs=1e-5)
+    distances = [one.distance for one in passes]
+    assert distances[-1] >= 0.05 or len(passes) == trainer.PASSES_MAX
+    assert all(one < 0.05 for one in distances[:-1])
+
+
+def test_the_same_rows_make_the_same_checkpoint() -> None:
+    """So a trainer that was killed makes what it would have made."""
+    rows = rows_of(gpt.Gpt.load(FIRST), 64)
+    made = []
+    for _ in range(2):
+        model = gpt.Gpt.load(FIRST)
+        trainer.train(model, rows, furthest=0.01)
+        made.append(model.weights)
+    assert all(np.array_equal(made[0][name], made[1][name]) for name in made[0])

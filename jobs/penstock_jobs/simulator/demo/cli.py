@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,16 +21,17 @@ from penstock.lake.commands import Outcome, command
 from penstock.lake.lake import open_existing
 
 if TYPE_CHECKING:
-    from penstock_jobs.simulator.demo.player import DemoFolders
+    from penstock_jobs.simulator.demo.folders import DemoFolders
     from penstock_jobs.simulator.demo.story import Chapter
 
 #: PATH before this process changes it.
 _PATH = os.environ.get("PATH", "")
 _WELCOME = """\
-Penstock, from production to the next checkpoint and back, in six cycles. A laptop is enough: users
-and model are simulated, everything else is real. The model is a table of 14 numbers for its style:
-careful, hasty, asking instead … The simulator knows the truth about every session, so you can
-compare it with what Penstock measures."""
+Penstock, from production to the next checkpoint and back, in six cycles. A laptop is enough. The
+model is a real transformer, small enough for a CPU: it samples its answers token by token, and a
+policy gradient on these tokens makes the next checkpoint. Its users are simulated. They ask for
+sums, read what it wrote, and keep it, rewrite it or complain. The demo knows which answers are
+right, so you can compare the truth with what Penstock measures."""
 
 Data = Annotated[
     Path | None,
@@ -51,7 +53,7 @@ Seed = Annotated[int, typer.Option(help="The same seed gives the same story.")]
 def demo(
     data: Data = None, sessions: Sessions = 220, seconds: Seconds = None, seed: Seed = 11
 ) -> Iterator[object]:
-    """Watch the whole loop on simulated production traffic, in six cycles.
+    """Watch the whole loop with a small transformer and simulated users, in six cycles.
 
     In each cycle users work with a checkpoint, rewards measure its sessions, a trainer makes the
     next checkpoint, benchmark and gate judge it, and production changes. A weak model gets good,
@@ -60,10 +62,12 @@ def demo(
 
     Example: penstock demo
     """
+    from penstock_jobs.simulator.demo.engines import Engines
+    from penstock_jobs.simulator.demo.folders import make_folders
     from penstock_jobs.simulator.demo.labels import judge_sentences
-    from penstock_jobs.simulator.demo.player import Player, make_folders
+    from penstock_jobs.simulator.demo.player import Player
     from penstock_jobs.simulator.demo.server import running_server
-    from penstock_jobs.simulator.demo.story import ACTS, COLUMNS, table_rows
+    from penstock_jobs.simulator.demo.story import ACTS, COLUMNS, curve_lines, table_rows
 
     started = time.monotonic()
     folders = make_folders(data, isolated=_can_isolate())
@@ -76,13 +80,15 @@ def demo(
         open_private(folders.log, "wb") as log,
         running_server(folders.data, log=log) as server,
         open_existing(folders.data) as lake,
+        closing(Engines(server, folders.loops, folders.engines, log)) as engines,
     ):
         say(f"\nThe service runs at {server.url}, with its data in {folders.data}")
         if server.sign_in and stdout_is_terminal():
             say(f"Watch it in the console, with this one-time link: {server.sign_in}")
         player = Player(
-            lake=lake, server=server, folders=folders, seed=seed, sessions=sessions, tell=say
-        )
+            lake=lake, server=server, folders=folders, seed=seed, sessions=sessions,
+            engines=engines, tell=say,
+        )  # fmt: skip
         player.begin()
         until = math.inf if seconds is None else started + seconds
         chapters.extend(player.play(ACTS, go_on=lambda: time.monotonic() < until))
@@ -91,6 +97,9 @@ def demo(
     yield Outcome({"chapters": chapters, "ending": ending, "misses": player.misses}, failed)
     say("")
     show_table(COLUMNS, table_rows(chapters, ending))
+    say("")
+    for line in curve_lines(chapters, ending):
+        say(line)
     say(f"\n{judge_sentences(player.misses)}")
     _say_what_next(folders, chapters)
 

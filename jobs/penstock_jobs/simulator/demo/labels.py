@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from hashlib import sha256
 from urllib.parse import urlencode
 
-import msgspec
-
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import Lake
 from penstock_jobs.rewards.definition import Definition
@@ -14,7 +12,7 @@ from penstock_jobs.rewards.followups.dissatisfaction import read_dissatisfaction
 from penstock_jobs.rewards.followups.labels import read_follow_ups
 from penstock_jobs.simulator.demo.server import Server
 from penstock_jobs.simulator.demo.story import UserReaction
-from penstock_jobs.simulator.journal import SimulatedSession
+from penstock_jobs.simulator.demo.traffic import SumSession
 
 #: What a label repeats of its question.
 _REPEATED = ("session_id", "turn", "message", "drawn", "until_us", "again")
@@ -24,12 +22,10 @@ TrueLabels = Mapping[tuple[str, str], str]
 RateAndMargin = tuple[float, float]
 
 
-def true_labels(sessions: Iterable[SimulatedSession]) -> Iterator[tuple[tuple[str, str], str]]:
+def true_labels(sessions: Iterable[SumSession]) -> Iterator[tuple[tuple[str, str], str]]:
     for session in sessions:
-        lines = (line for _, kind, line in session.lines if kind == "user_message")
-        for line, label in zip(lines, session.truth.messages, strict=True):
-            text = msgspec.json.decode(line)["payload"]["text"]
-            yield (session.truth.session_id, sha256(text.encode()).hexdigest()), label
+        for words in session.messages:
+            yield (session.session_id, sha256(words.text.encode()).hexdigest()), words.label
 
 
 def label_messages(

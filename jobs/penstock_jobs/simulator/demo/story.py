@@ -34,7 +34,8 @@ class Chapter:
     act: Act
     parent: str
     sessions: int
-    events: int
+    #: The share of sums that were right.
+    right: float | None
     measured: UserReaction
     known: UserReaction
     checkpoint: str | None
@@ -52,6 +53,8 @@ class StoryEnding:
     checkpoint: str
     measured: UserReaction
     known: UserReaction
+    right: float | None
+    score: float | None
 
 
 LEARN = "learn.toml"
@@ -72,10 +75,10 @@ ACTS = (
     Act(LEARN, "Back to the rules", "The strict gate is back."),
 )  # fmt: skip
 EXPLANATIONS = {
-    "production": "users work with the model, and all events stream in over HTTP",
+    "production": "users work with the model; a proxy and a recorder send all that happens",
     "rewards": "what users did next shows the value of each session",
     "shard": "the input of a trainer: tokens with their rewards and origins",
-    "train": "a small trainer makes the next checkpoint from the shard and the last checkpoint",
+    "train": "policy gradient on the sampled tokens makes the next checkpoint",
     "register": "the registry verifies the digest of the checkpoint's files",
     "bench": "both checkpoints attempt tasks with hidden checks, isolated, without a network",
     "gate": "is the new checkpoint good enough, and not worse than the old one? Only PASS goes on",
@@ -84,8 +87,8 @@ EXPLANATIONS = {
 
 
 COLUMNS = [
-    "cycle", "served by", "edits kept: measured", "edits kept: truth", "dissatisfied: measured",
-    "dissatisfied: truth", "trained", "benchmark before → after", "gate", "outcome",
+    "cycle", "served by", "right: truth", "edits kept: measured", "edits kept: truth",
+    "dissatisfied: measured", "dissatisfied: truth", "benchmark before → after", "gate", "outcome",
 ]  # fmt: skip
 
 
@@ -99,6 +102,7 @@ def table_rows(chapters: Sequence[Chapter], ending: StoryEnding) -> Iterator[lis
     def shares(part: Chapter | StoryEnding) -> list[str]:
         measured, known = part.measured, part.known
         return [
+            percent(part.right),
             percent(measured.kept, measured.kept_margin),
             percent(known.kept),
             percent(measured.dissatisfied, measured.dissatisfied_margin),
@@ -112,6 +116,25 @@ def table_rows(chapters: Sequence[Chapter], ending: StoryEnding) -> Iterator[lis
         gate = chapter.verdict or ""
         if gate and chapter.act.gate:
             gate += f" ({chapter.act.gate})"
-        results = [chapter.checkpoint or "", score, gate, chapter.outcome.replace("_", " ")]
+        outcome = " ".join([chapter.checkpoint or "", chapter.outcome.replace("_", " ")])
+        results = [score, gate, outcome.strip()]
         yield [str(chapter.number), chapter.parent, *shares(chapter), *results]
-    yield ["after", ending.checkpoint, *shares(ending), "", "", "", "serves"]
+    yield ["after", ending.checkpoint, *shares(ending), "", "", "serves"]
+
+
+#: Characters of a bar.
+_BAR = 24
+
+
+def curve_lines(chapters: Sequence[Chapter], ending: StoryEnding) -> Iterator[str]:
+    """Draw how right the serving checkpoints were, and what was measured of them."""
+    served = [(one.parent, one.right, one.measured.kept, one.score_before) for one in chapters]
+    served.append((ending.checkpoint, ending.right, ending.measured.kept, ending.score))
+    yield f"{'':10} {'right (truth)':{_BAR + 5}} {'kept (measured)':{_BAR + 5}} benchmark"
+    for name, right, kept, score in served:
+        bars = " ".join(f"{_bar(share)} {percent(share):>4}" for share in (right, kept))
+        yield f"{name:10} {bars} {'—' if score is None else f'{score:.2f}'}"
+
+
+def _bar(share: float | None) -> str:
+    return f"{'█' * round(_BAR * (share or 0.0)):{_BAR}}"
