@@ -5,11 +5,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from penstock.backends.http.client import ServiceClient
 from penstock.backends.http.errors import ServerUnreachable
@@ -18,6 +18,13 @@ from penstock_jobs.simulator.demo.traffic import ServedModel
 
 _POLL_SECONDS = 0.05
 _DELIVERY_SECONDS_MAX = 60.0
+
+
+class Weights(NamedTuple):
+    checkpoint: str
+    path: Path
+    #: Their number in the channel.
+    version: int
 
 
 @dataclass
@@ -31,14 +38,15 @@ class Engines:
     log: IO[bytes]
     _running: dict[str, tuple[ServedModel, ExitStack]] = field(default_factory=dict)
 
-    def serve(self, weights: Mapping[str, Path], version: int) -> list[ServedModel]:
+    def serve(self, wanted: Sequence[Weights]) -> list[ServedModel]:
         """Serve these checkpoints, and no others."""
-        for name in set(self._running) - set(weights):
+        names = [weights.checkpoint for weights in wanted]
+        for name in set(self._running) - set(names):
             self._running.pop(name)[1].close()
-        for name, path in weights.items():
-            if name not in self._running:
-                self._running[name] = self._start(name, path, version)
-        return [self._running[name][0] for name in weights]
+        for weights in wanted:
+            if weights.checkpoint not in self._running:
+                self._running[weights.checkpoint] = self._start(weights)
+        return [self._running[name][0] for name in names]
 
     def wait_until_delivered(self) -> None:
         """Wait until the proxies have sent all that they recorded. Raises ServerUnreachable."""
@@ -52,17 +60,17 @@ class Engines:
                     time.sleep(_POLL_SECONDS)
 
     def close(self) -> None:
-        self.serve({}, 0)
+        self.serve(())
 
-    def _start(self, name: str, weights: Path, version: int) -> tuple[ServedModel, ExitStack]:
-        stack = ExitStack()
-        engine = [str(self.examples / "engine.py"), str(weights), "--port", "0"]
-        named = ["--name", name, "--version", f"{version}:{name}"]
-        calls = ["--log", str(self.scratch / f"{name}-{version}.calls.jsonl")]
-        upstream = stack.enter_context(self._running_process([*engine, *named, *calls]))
-        spool = self.scratch / f"{name}-{version}.spool"
+    def _start(self, weights: Weights) -> tuple[ServedModel, ExitStack]:
+        stack, name = ExitStack(), weights.checkpoint
+        engine = [str(self.examples / "engine.py"), str(weights.path), "--port", "0"]
+        named = ["--name", name, "--version", f"{weights.version}:{name}"]
+        scratch = str(self.scratch / f"{name}-{weights.version}")
+        log = ["--log", f"{scratch}.calls.jsonl"]
+        upstream = stack.enter_context(self._running_process([*engine, *named, *log]))
         record = ["-m", "penstock", "record", "--json", "--port", "0", "--engine", "vllm"]
-        where = ["--upstream", upstream, "--url", self.server.url, "--spool", str(spool)]
+        where = ["--upstream", upstream, "--url", self.server.url, "--spool", f"{scratch}.spool"]
         url = stack.enter_context(self._running_process([*record, *where, "--checkpoint", name]))
         return ServedModel(name, url), stack
 

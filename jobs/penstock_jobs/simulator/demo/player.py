@@ -29,7 +29,7 @@ from penstock_jobs.loop.loop_file import load_loop
 from penstock_jobs.loop.runner import Runner
 from penstock_jobs.rewards import runs as rewards
 from penstock_jobs.simulator.demo import story
-from penstock_jobs.simulator.demo.engines import Engines
+from penstock_jobs.simulator.demo.engines import Engines, Weights
 from penstock_jobs.simulator.demo.folders import DemoFolders
 from penstock_jobs.simulator.demo.labels import (
     JudgeMiss,
@@ -249,12 +249,13 @@ class Player:
     def _serving(self) -> tuple[Mapping[str, Any], list[ServedModel]]:
         """The channel's document, with its checkpoint and canary served. Raises AnswerUnusable."""
         document = self._get(f"channels/{CHANNEL}")
-        weights = {}
-        for name in (document["checkpoint"], document["canary"]):
-            if name is not None:
+        wanted = []
+        for part in ("checkpoint", "canary"):
+            if (name := document[part]) is not None:
                 uri = self._get(f"checkpoints/{quote(name)}")["uri"]
-                weights[name] = Path(url2pathname(urlsplit(uri).path))
-        return document, self.engines.serve(weights, document["version"])
+                path = Path(url2pathname(urlsplit(uri).path))
+                wanted.append(Weights(name, path, document[f"{part}_version"]))
+        return document, self.engines.serve(wanted)
 
     def _get(self, path: str) -> Mapping[str, Any]:
         with self.server.client() as client:
