@@ -37,9 +37,9 @@ def test_an_attempt_is_scored_by_what_the_model_wrote(tmp_path: Path) -> None:
     report = json.loads((tmp_path / "report.json").read_text())
     score = json.loads((tmp_path / "result.json").read_text())["score"]
     sampled = [json.loads(line) for line in log.read_text().splitlines()]
-    assert len(written) == len(sampled) == report["steps"] == 20
+    assert len(written) == len(sampled) == report["steps"] == 12
     assert report["completion_tokens"] == sum(len(one["tokens"]) for one in sampled)
-    assert score == sum(line in written for line in right) / 20
+    assert score == sum(line in written for line in right) / 12
     assert 0 < score < 1
     assert report["asked"] is False
 

@@ -15,7 +15,7 @@ from tests.support.suite_factory import need_isolation
 
 CYCLES = 8
 #: Sums that a checkpoint attempts at the suite.
-_SUMS = 400
+_SUMS = 32 * 12
 
 
 def test_the_whole_story(tmp_path: Path) -> None:
