@@ -173,7 +173,7 @@ def read_rates(
     Sessions of several checkpoints or none come last."""
     parameters = {"version": version, "since_us": since_us}
     rows = _query(lake, "rates.sql", "outcomes", parameters, tenant)
-    rates = _rates_of(rows)
+    rates = rates_of(rows)
     starts = rows.group_by("checkpoint").aggregate([("start_us", "list")])
     begun = {
         name: np.sort(each.values.to_numpy())[(len(each.values) - 1) // 2]  # the lower median
@@ -224,19 +224,7 @@ def _query(
     return lake.query(query, tenant=tenant).arrow()
 
 
-def checkpoint_rates(sessions: Iterable[Tally]) -> dict[str | None, CheckpointRates]:
-    return _rates_of(pa.Table.from_pylist([tally._asdict() for tally in sessions], _TALLIES))
-
-
-_TALLIES = pa.schema(
-    [
-        *(pa.field(name, pa.string()) for name in Tally._fields[:3]),
-        *(pa.field(name, pa.int64()) for name in Tally._fields[3:]),
-    ]
-)
-
-
-def _rates_of(tallies: pa.Table) -> dict[str | None, CheckpointRates]:
+def rates_of(tallies: pa.Table) -> dict[str | None, CheckpointRates]:
     codes, names = encoded(tallies["checkpoint"])
     ends = tallies.group_by(["checkpoint", "outcome", "reason"], use_threads=False)
     outcomes: defaultdict[str | None, dict[tuple[OutcomeKind, str | None], int]] = defaultdict(dict)

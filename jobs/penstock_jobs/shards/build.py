@@ -53,6 +53,7 @@ from penstock.shards.shard import ShardDamaged, ShardMissing, shard_folder, stag
 from penstock.shards.writer import PartLimits
 from penstock_jobs.shards.recipe import Recipe, Tokens
 from penstock_jobs.shards.registration import announce_once, forget, mark_denied, register
+from penstock_jobs.shards.rows.documents import build_documents
 from penstock_jobs.shards.rows.samples import TokenizerMismatch
 from penstock_jobs.shards.rows.slices import SliceResult, SliceTask, groups_of_build, make_slice
 from penstock_jobs.shards.selection.dictionary_codes import codes_of
@@ -107,14 +108,19 @@ def build_shard(
     ):
         sessions = PinnedSessions(lake, executor, pin, tenant)
         decided = newest_decision(lake.database)
-        plan = plan_shard(sessions, recipe)
-        bounds = slice_bounds(plan)
-        tasks = slice_tasks(sessions, recipe, plan, owner, bounds)
         by_folder: dict[str, SliceResult] = {}
-        for done in executor.run(make_slice, tasks):
-            by_folder[done.task.folder] = done.result
-            follow(len(by_folder), len(bounds) - 1)
-        groups_of_build.cache_clear()  # where slices were made in this process
+        if recipe.text is not None:
+            folder = f"{staging_folder(tenant)}/{owner}/00000"
+            limits = part_limits(recipe)
+            plan, by_folder[folder] = build_documents(sessions, recipe, owner, folder, limits)
+        else:
+            plan = plan_shard(sessions, recipe)
+            bounds = slice_bounds(plan)
+            tasks = slice_tasks(sessions, recipe, plan, owner, bounds)
+            for done in executor.run(make_slice, tasks):
+                by_folder[done.task.folder] = done.result
+                follow(len(by_folder), len(bounds) - 1)
+            groups_of_build.cache_clear()  # where slices were made in this process
         # In the order of the shard.
         folders = sorted(by_folder, key=lambda folder: (len(folder), folder))
         results = [by_folder[folder] for folder in folders]
@@ -288,17 +294,20 @@ def slice_bounds(plan: ShardPlan) -> list[int]:
     return bounds
 
 
-def slice_tasks(
-    sessions: PinnedSessions, recipe: Recipe, plan: ShardPlan, owner: str, bounds: Sequence[int]
-) -> Iterator[SliceTask]:
-    planned, links = plan.sessions, plan.sessions.links
-    tenant = sessions.tenant
+def part_limits(recipe: Recipe) -> PartLimits:
     defaults, sizes = PartLimits(), recipe.output
-    limits = PartLimits(
+    return PartLimits(
         sizes.file_bytes or defaults.part_bytes_target,
         defaults.part_rows_target,
         min(sizes.row_group_bytes or defaults.row_group_bytes_max, defaults.row_group_bytes_max),
     )
+
+
+def slice_tasks(
+    sessions: PinnedSessions, recipe: Recipe, plan: ShardPlan, owner: str, bounds: Sequence[int]
+) -> Iterator[SliceTask]:
+    planned, links = plan.sessions, plan.sessions.links
+    tenant, limits = sessions.tenant, part_limits(recipe)
     as_of_us = sessions.snapshot_us()
     filters = SessionFilters(sessions.lake.database, bytes_max=inf)
     for number, (start, end) in enumerate(pairwise(bounds)):

@@ -122,12 +122,34 @@ class OutputSizes:
 
 
 @dataclass(frozen=True)
+class TextRepository:
+    """A Git repository, relative to the recipe, and what it is called in suites."""
+
+    path: str
+    repo: str
+    #: An SPDX expression.
+    license: str
+    commit: str = "HEAD"
+
+
+@dataclass(frozen=True)
+class Text:
+    """Whole files instead of conversations: of repositories those whose path fits `files`."""
+
+    #: The tokenizer's token that ends each file.
+    separator: str
+    files: tuple[str, ...] = ("*",)
+    max_bytes: Positive = 1_000_000
+    repositories: tuple[TextRepository, ...] = ()
+
+
+@dataclass(frozen=True)
 class RecipeFile:
     """The keys and sections of a recipe's file, with all defaults."""
 
     name: str
-    #: The key `query`.
-    query_file: str
+    #: The key `query`; empty for texts of repositories alone.
+    query_file: str = ""
     as_of: str = "latest"
     seed: NotNegative = 0
     tokens: Tokens = field(default_factory=Tokens)
@@ -137,6 +159,7 @@ class RecipeFile:
     exclude: Exclude = field(default_factory=Exclude)
     preferences: Preferences = field(default_factory=Preferences)
     split: EvaluationSplit = field(default_factory=EvaluationSplit)
+    text: Text | None = None
     output: OutputSizes = field(default_factory=OutputSizes)
 
 
@@ -160,10 +183,12 @@ def load_recipe(path: Path) -> Recipe:
     document = parse_toml(read_text(path), where)
     keys = [entry.name.removesuffix("_file") for entry in fields(RecipeFile)]
     refuse_unknown(document, keys, where)
-    query_file = document["query_file"] = text(document, "query", where)
-    query = read_text(directory / query_file)
-    if not query.strip():
-        raise InvalidInput(what=f"The query {directory / query_file}", why="it is empty")
+    query = ""
+    if "query" in document or not table(document, "text", where).get("repositories"):
+        query_file = document["query_file"] = text(document, "query", where)
+        query = read_text(directory / query_file)
+        if not query.strip():
+            raise InvalidInput(what=f"The query {directory / query_file}", why="it is empty")
     if "pending" not in table(document, "reward", where) and "reward" in document:
         why = 'set pending = "wait" or "drop", for sessions with pending rewards'
         raise InvalidInput(what=f"[reward] of {where}", why=why)
@@ -172,7 +197,7 @@ def load_recipe(path: Path) -> Recipe:
         if as_of.tzinfo is None:
             raise InvalidInput(what=where, why=f"as_of has no time zone: {as_of.isoformat()}")
         document["as_of"] = as_of.isoformat()
-    del document["query"]
+    document.pop("query", None)
     written = read_section(RecipeFile, document, where)
     values = {entry.name: getattr(written, entry.name) for entry in fields(RecipeFile)}
     values["exclude"] = replace(written.exclude, suites=tuple(sorted({*written.exclude.suites})))

@@ -82,7 +82,7 @@ class Tokenizer(_Part, frozen=True):
 
 
 class Counts(_Part, frozen=True):
-    """Counts of a shard. `excluded` counts left out sessions by reason."""
+    """Counts of a shard. `excluded` counts left out sessions and files by reason."""
 
     status: dict[str, int] = {}
     excluded: dict[str, int] = {}

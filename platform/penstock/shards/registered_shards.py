@@ -180,7 +180,7 @@ _SAMPLE_COLUMNS = [
     *("sample_id", "session_id", "rollout_id", "group_id", "task_id", "branch_index", "chain_pos"),
     *("n_tokens", "n_trainable", "min_policy_version", "max_policy_version", "reward", "advantage"),
     *("loss_weight", "status", "token_source", "tokenizer_id", "checkpoint_id", "license"),
-    *("split", "consent", "created_at"),
+    *("split", "consent", "created_at", "documents"),
 ]
 #: The empty table that `samples` reads without shards.
 _SAMPLE_ROWS = pa.schema([SHARD_ROWS.field(name).with_nullable(True) for name in _SAMPLE_COLUMNS])

@@ -211,6 +211,12 @@ def consent(rows: Rows) -> Broken:
     yield from _check(_equal(rows, "consent", "no_train"), "its user did not consent to training")
 
 
+def documents(rows: Rows) -> Broken:
+    lists, text = rows.lists("documents"), _equal(rows, "token_source", "text")
+    bad = np.where(text, lists.lengths != rows.spans.lengths, lists.valid)
+    yield from _check(bad, "it has documents, but not one for each turn span of a text")
+
+
 def branch_numbers(rows: Rows) -> Broken:
     index, count = rows.numbers("branch_index"), rows.numbers("n_branches")
     for row in _first((index < 0) | (index >= count) | (rows.numbers("chain_pos") < 0)):
@@ -296,5 +302,5 @@ SHAPES: tuple[Rule, ...] = (required, required_parts, lengths)
 RULES: tuple[Rule, ...] = (
     mask_values, n_trainable, something_trained, prompt_len, logprobs, token_ids, spans,
     mask_on_sampled, version_runs, temperature_runs, token_rewards, finite_numbers, known_words,
-    consent, branch_numbers, preferences,
+    consent, documents, branch_numbers, preferences,
 )  # fmt: skip

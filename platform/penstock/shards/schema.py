@@ -1,5 +1,5 @@
 """The columns of a shard, and its rows as numpy. A row is one branch of a session: one trainable
-sequence, unpadded."""
+sequence, unpadded. A row of text has files, one for each turn span."""
 
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -10,7 +10,7 @@ import pyarrow as pa
 FORMAT = 2
 
 Status = Literal["completed", "truncated", "aborted", "failed", "masked"]
-TokenSource = Literal["engine", "renderer"]
+TokenSource = Literal["engine", "renderer", "text"]
 Split = Literal["train", "eval"]
 #: The values of a turn span's `role`: 0 is system.
 ROLES = ("system", "user", "assistant", "tool")
@@ -78,6 +78,8 @@ SHARD_ROWS = pa.schema(
         _needed("created_at", pa.timestamp("us", tz="UTC")),
         _needed("messages", pa.large_string()),
         *_columns(pa.large_string(), "tools", "preferences", nullable=True),
+        #: Whole files, whose tokens the turn spans hold.
+        pa.field("documents", _records(*_columns(_TEXT, "path", "sha256"), _needed("bytes", _INT))),
     ],
     metadata={"penstock.shard": str(FORMAT)},
 )

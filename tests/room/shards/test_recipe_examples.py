@@ -15,6 +15,7 @@ from tests.support.reward_runs import run_at
 
 RECIPES = ROOT / "examples" / "recipes"
 ALL = sorted(RECIPES.glob("*.toml"))
+OF_SESSIONS = [path for path in ALL if not path.stem.startswith("text-")]
 
 
 @pytest.fixture(scope="module")
@@ -52,13 +53,20 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", OF_SESSIONS, ids=lambda path: path.stem)
 def test_what_each_chooses_of_the_samples(lake: HandLake, path: Path) -> None:
     recipe = load_recipe(path)
     selection = chosen_by(lake, recipe)
     assert recipe.name == path.stem
     reasons = Counter(selection.left_out["reason"].to_pylist())
     assert (selection.chosen.num_rows, reasons) == EXPECTED[path.stem]
+
+
+def test_files_that_survived_in_the_samples(lake: HandLake) -> None:
+    rows = lake.lake.query(load_recipe(RECIPES / "text-32k.toml").query).arrow().to_pylist()
+    files = {(row["session_id"], row["path"]) for row in rows}
+    assert len(rows) == len(files) == 8
+    assert ("sample-no-train", "Depot/Shelf.cs") in files  # consent comes after the query
 
 
 def test_the_readme_names_each() -> None:

@@ -91,7 +91,7 @@ def test_a_row_says_all_that_is_known_of_a_branch() -> None:
         "tokenizer_sha256": "own", "tokenizer_id": "own", "template_sha256": None,
         "model_name": None, "checkpoint_id": "ckpt-1", "source_system": "by-hand",
         "license": "MIT", "split": "train", "consent": "train",
-        "created_at": first["created_at"], "preferences": None,
+        "created_at": first["created_at"], "preferences": None, "documents": None,
     }  # fmt: skip
     assert first["created_at"].timestamp() == START_US / SECOND + 5
     assert tools == [{"name": "read"}]

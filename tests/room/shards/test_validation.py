@@ -179,6 +179,8 @@ CORRUPTIONS: list[tuple[str, Change]] = [
     ("consent", put("consent", "no_train")),
     ("branch_numbers", put("branch_index", 1)),
     ("branch_numbers", put("chain_pos", -1)),
+    ("documents", lambda row: row.update(token_source="text")),
+    ("documents", lambda row: row.update(documents=[{"path": "a", "sha256": "", "bytes": 1}])),
     ("preferences", chosen("    run(a,    subprocess.run([a, b], check=Fals=True)\n")),
     ("preferences", chosen("    run(b)\nd\n")),
     ("preferences", chosen("un(b)\nc")),

@@ -1,11 +1,12 @@
 """Rates per checkpoint by hand, and the alarm against simulated policies whose truth is known."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,9 +18,9 @@ from penstock_jobs.rewards.rates import (
     CheckpointRates,
     RateChange,
     Watch,
-    checkpoint_rates,
     holm,
     rate_changes,
+    rates_of,
     welch,
 )
 from penstock_jobs.rewards.rows import Standing
@@ -28,6 +29,14 @@ from tests.support.reward_events import answered, bucket_of, edited, said, tool
 BROKEN: dict[str, Any] = {"ok": False, "error_class": "invalid_arguments"}
 _NEXT = "Great, thanks. Next, let the exporter write CSV files."
 Random = np.random.Generator
+_TALLIES = pa.schema(
+    [(name, pa.string()) for name in Tally._fields[:3]]
+    + [(name, pa.int64()) for name in Tally._fields[3:]]
+)
+
+
+def checkpoint_rates(sessions: Iterable[Tally]) -> dict[str | None, CheckpointRates]:
+    return rates_of(pa.Table.from_pylist([tally._asdict() for tally in sessions], _TALLIES))
 
 
 @pytest.mark.smoke

@@ -159,6 +159,18 @@ def read_texts(repository: Repository, blobs: Iterable[str]) -> BlobTexts:
     return answer
 
 
+def files_at(repository: Repository) -> tuple[str, list[tuple[str, str, int]]]:
+    """Return the branch's commit, and path, blob and size of its files. Raises InvalidInput."""
+    name = f"{repository.branch}^{{commit}}"
+    commit = _git(repository, "rev-parse", "--verify", "--end-of-options", name).decode().strip()
+    files = []
+    for line in _git(repository, "ls-tree", "-r", "-l", "-z", "--full-tree", commit).split(b"\0"):
+        facts, _, path = line.decode(errors="replace").partition("\t")
+        if facts.startswith(_REGULAR):
+            files.append((path, facts.split()[2], int(facts.split()[3])))
+    return commit, files
+
+
 def branch_head(repository: Repository) -> BranchHead | None:
     """Return commit and branch of HEAD; None before the first commit. Raises InvalidInput."""
     try:

@@ -90,7 +90,7 @@ class ChatTemplate:
 
 DEFAULT_TEMPLATE = "chatml.jinja"
 _PIECE_CHARS = 65_536
-_FILE_BYTES_MAX = 256 * 1024 * 1024
+TOKENIZER_BYTES_MAX = 256 * 1024 * 1024
 
 
 def open_renderer(tokenizer: Path, template: Path | None = None) -> "Renderer":
@@ -98,10 +98,10 @@ def open_renderer(tokenizer: Path, template: Path | None = None) -> "Renderer":
 
     Raises InvalidInput with the file's name, and ExtraMissing."""
     where = str(template or f"{DEFAULT_TEMPLATE} of Penstock")
-    content = read_bounded(tokenizer, _FILE_BYTES_MAX, f"The tokenizer {tokenizer}")
+    content = read_bounded(tokenizer, TOKENIZER_BYTES_MAX, f"The tokenizer {tokenizer}")
     what, own = f"The chat template {where}", files("penstock_jobs.shards") / DEFAULT_TEMPLATE
     try:
-        read = read_bounded(template, _FILE_BYTES_MAX, what) if template else own.read_bytes()
+        read = read_bounded(template, TOKENIZER_BYTES_MAX, what) if template else own.read_bytes()
         text = read.decode()
     except UnicodeDecodeError as error:
         raise InvalidInput(what=what, why=str(error)) from error

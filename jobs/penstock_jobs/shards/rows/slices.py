@@ -54,7 +54,6 @@ _GROUPS_BYTES_MAX = 64 * MIB
 #: Columns of samples that the plan decides, with their names in the plan.
 _PLANNED = {name: name for name in ("group_id", "reward", "advantage", "split")}
 _PLANNED |= {"reward_components": "components", "loss_weight": "weight"}
-_CREDITED = ["session_id", "chain", "reward", "credits"]
 #: Columns for the manifest, and those with few distinct texts.
 _COUNTED = ["session_id", "n_tokens", "min_policy_version", "max_policy_version"]
 _FEW = ["status", "token_source", "tokenizer_sha256", "template_sha256"]
@@ -87,11 +86,11 @@ class SliceResult:
     files: list[PartFile]
     samples: pa.Table
     left_out: pa.Table
-    branches_left_out: Counter[str]
+    branches_left_out: Counter[str] = field(default_factory=Counter)
     #: Counts by kind of problems with events. Their sessions may have rows.
-    problems: Counter[str]
+    problems: Counter[str] = field(default_factory=Counter)
     #: Rendered sessions whose engine reported ids beyond the tokenizer's.
-    strange: list[str]
+    strange: list[str] = field(default_factory=list)
 
 
 def make_slice(task: SliceTask) -> SliceResult:
@@ -134,12 +133,9 @@ def make_slice(task: SliceTask) -> SliceResult:
     details = {name: problem.detail or problem.kind for name, problem in samples.problems[::-1]}
     names = sorted(reasons)
     left_out = (names, [reasons[name] for name in names], [details.get(name) for name in names])
-    counted = table.select(_COUNTED)
-    for name in _FEW:
-        counted = counted.append_column(name, table[name].dictionary_encode())
     return SliceResult(
         files=writer.files,
-        samples=counted,
+        samples=counted_columns(table),
         left_out=left_out_rows(*(pa.array(column, pa.string()) for column in left_out)),
         branches_left_out=+branches,
         problems=Counter(problem.kind for _, problem in samples.problems),
@@ -181,6 +177,13 @@ def _replaced(table: pa.Table, name: str, values: Sequence[Any]) -> pa.Table:
     field = table.schema.field(name)
     place = table.schema.get_field_index(name)
     return table.set_column(place, field, pa.array(values, field.type))
+
+
+def counted_columns(table: pa.Table) -> pa.Table:
+    counted = table.select(_COUNTED)
+    for name in _FEW:
+        counted = counted.append_column(name, table[name].dictionary_encode())
+    return counted
 
 
 def _divided(advantages: pa.ChunkedArray, table: pa.Table, asked: Advantage) -> pa.ChunkedArray:

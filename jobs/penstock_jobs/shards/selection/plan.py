@@ -123,13 +123,14 @@ class ShardPlan:
         return as_plain_texts(self.chosen.slice(start, end - start))
 
 
-def plan_shard(sessions: PinnedSessions, recipe: Recipe) -> ShardPlan:
-    """Plan a shard. Raises InvalidInput, RewardsPending, NothingToBuild, query errors."""
+def plan_shard(sessions: PinnedSessions, recipe: Recipe, rows: pa.Table | None = None) -> ShardPlan:
+    """Plan a shard, by `rows` or the query. Raises InvalidInput, RewardsPending, query errors."""
     suites = find_suites(sessions.lake.database, sessions.tenant, recipe.exclude.suites)
     current = behind = None
     if channel := recipe.staleness.channel:
         current, behind = behind_channel(channel, sessions.read("served", channel=channel))
-    answer = read_answer(sessions.query(recipe.query), recipe.advantage.kind)
+    rows = sessions.query(recipe.query) if rows is None else rows
+    answer = read_answer(rows, recipe.advantage.kind)
     links = sessions.links()
     planned = PlannedSessions(sessions, answer["session_id"], links)
     ids = pa.table({"session_id": planned.ids})
@@ -156,7 +157,7 @@ def plan_shard(sessions: PinnedSessions, recipe: Recipe) -> ShardPlan:
         others = texts_of(chosen["session_id"].filter(pc.invert(on_side)))
         left_out.append(left_out_rows(others, pa.repeat("other_side", len(others))))
         chosen = chosen.filter(on_side)
-    if not chosen.num_rows:
+    if not chosen.num_rows and recipe.text is None:
         why = str(LeftOutSessions.of(left_out)) or "none was named"
         raise NothingToBuild(recipe=recipe.name, asked=asked, why=why)
     credits = pa.chunked_array([pa.nulls(chosen.num_rows, SPAN_CREDITS)])
