@@ -62,6 +62,7 @@ CREATE TABLE benchmark_attempt (
 	invalid_tool_calls BIGINT,
 	edited BOOLEAN,
 	asked BOOLEAN,
+	bits_per_byte FLOAT,
 	retries INTEGER NOT NULL,
 	scored_at BIGINT NOT NULL,
 	trial VARCHAR(64),

@@ -137,6 +137,33 @@ def run(
         say(advice)
 
 
+@app.command()
+@command()
+def measure(
+    lake: Lake,
+    shard: Annotated[str, typer.Argument(metavar="SHARD", help="A shard of text, by name or id.")],
+    *,
+    checkpoint: Checkpoint,
+    serving: Annotated[str, typer.Option(metavar="URL", help="Its engine, with /v1 at the end.")],
+    tenant: options.Tenant = TENANT_DEFAULT,
+) -> Iterator[object]:
+    """Measure bits per byte of a checkpoint on the held-out files of a text shard.
+
+    The engine must tell prompt_logprobs, as vLLM does. Measured files are not measured again.
+
+    Example: penstock bench measure text-32k --checkpoint ckpt-0013 --serving http://gpu:8000/v1
+    """
+    from penstock.registry.checkpoints.registration import find
+    from penstock.shards.registered_shards import find_shard
+    from penstock_jobs.benchmarks.held_out_text import measure_checkpoint
+
+    known, name = find_shard(lake.database, tenant, shard), find(lake.database, tenant, checkpoint)
+    with progress_of("files") as follow:
+        results = measure_checkpoint(lake, known, name.name, serving, follow)
+    yield results
+    _show_summary(results)
+
+
 def _passed_variables(names: list[str]) -> dict[str, str]:
     for name in names:
         if name not in os.environ:

@@ -26,7 +26,7 @@ from penstock.registry.checkpoints.suites import SuiteTask, suite_versions, vers
 from penstock.registry.gate.statistics import Ranges, compare, estimate
 
 _ALPHA = 0.025  # on each side of an interval
-_TASK_MEANS = ("score", "completion_tokens", "latency_s")
+_TASK_MEANS = ("score", "completion_tokens", "latency_s", "bits_per_byte")
 _MEANS = (*_TASK_MEANS[1:], "prompt_tokens", "cost_usd", "steps", "edited", "asked")
 
 
@@ -49,6 +49,7 @@ class TaskSummary:
     score: float | None
     completion_tokens: float | None
     latency_s: float | None
+    bits_per_byte: float | None
     #: Attempts without isolation, including errors.
     not_isolated: int
 
@@ -72,6 +73,7 @@ class Summary:
     invalid_tool_calls: float | None
     edited: float | None
     asked: float | None
+    bits_per_byte: float | None
     retries: int
     tags: dict[str, TaskMean]
     tasks: tuple[TaskSummary, ...]
@@ -312,6 +314,7 @@ def summary_rows(summary: Summary) -> list[list[object]]:
         ["invalid tool calls", number_text(summary.invalid_tool_calls, ".1%")],
         ["edited", _reported_text(summary, "edited", ".1%")],
         ["asked", _reported_text(summary, "asked", ".1%")],
+        ["bits per byte", _reported_text(summary, "bits_per_byte", ".4f")],
     ]
     # Tags with fewer tasks say too little.
     tags = [tag for tag, mean in summary.tags.items() if mean.tasks >= 5]

@@ -39,6 +39,7 @@ class Attempt:
     invalid_tool_calls: int | None = None
     edited: bool | None = None
     asked: bool | None = None
+    bits_per_byte: float | None = None
     retries: int = 0
     #: The id of the trial, whatever its number; None if unknown.
     trial: str | None = field(default=None, compare=False)

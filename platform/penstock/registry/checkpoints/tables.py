@@ -105,6 +105,7 @@ benchmark_attempt = Table(
     *(Column(name, BigInteger) for name in ("steps", "tool_calls", "invalid_tool_calls")),
     Column("edited", Boolean),
     Column("asked", Boolean),
+    Column("bits_per_byte", Float),
     #: How often it was retried for reasons outside of the model.
     Column("retries", Integer, nullable=False),
     Column("scored_at", BigInteger, nullable=False),

@@ -11,7 +11,7 @@ from penstock.registry.checkpoints.digests import text_digest
 #: Metrics of attempts; `invalid_tool_calls` is a share of all tool calls.
 Metric = Literal[
     "score", "completion_tokens", "prompt_tokens", "cost_usd", "latency_s", "steps",
-    "invalid_tool_calls", "edited", "asked",
+    "invalid_tool_calls", "edited", "asked", "bits_per_byte",
 ]  # fmt: skip
 Direction = Literal["max", "min"]
 Combine = Literal["all", "any"]

@@ -14,13 +14,14 @@
 --   cost_usd, latency_s                    cost and duration
 --   steps, tool_calls, invalid_tool_calls  model calls, calls of tools, and those that no tool could take
 --   edited, asked                          whether it changed a file; whether it asked the user
+--   bits_per_byte                          of a held-out file of a text shard: less is better
 --   retries                                how often it was repeated for reasons outside the model
 --   run                                    the run or import that brought it
 --   scored_at                              when
 --   isolated                               false: made without a sandbox; null: of an import, nobody knows
 select checkpoint, suite, suite_version, task, attempt, status, score, error,
        completion_tokens, prompt_tokens, cost_usd, latency_s, steps, tool_calls, invalid_tool_calls,
-       edited, asked, retries, run, scored_at,
+       edited, asked, bits_per_byte, retries, run, scored_at,
        try_cast(json_extract_string(conditions, '$.isolated') as boolean) as isolated
 from attempt_list
 left join run_list on run_list.id = attempt_list.run
