@@ -54,13 +54,17 @@ def test_an_operator_says_what_the_engine_does_not(tmp_path: Path) -> None:
         assert call["payload"]["sampling"] == {"temperature": 0.9}
 
 
-@pytest.mark.parametrize(("kind", "place"), [("vllm", 4), ("sglang", -1)])
+@pytest.mark.parametrize(
+    ("kind", "new", "place"), [("vllm", 8, 4), ("sglang", 8, -1), ("sglang", 6, -1)]
+)
 def test_a_call_under_way_at_a_change_of_weights_has_both_versions(
-    tmp_path: Path, kind: Kind, place: int
+    tmp_path: Path, kind: Kind, new: int, place: int
 ) -> None:
-    """vLLM says where the new ones begin. Else only the last token is theirs for certain."""
+    """vLLM says where the new ones begin. Else the higher version has the last token alone."""
     text = "It streams while its weights change."
-    answers = iter([ScriptedAnswer(text, new_weights=(4, "8:ckpt-0014")), ScriptedAnswer(text)])
+    answers = iter(
+        [ScriptedAnswer(text, new_weights=(4, f"{new}:ckpt-0014")), ScriptedAnswer(text)]
+    )
     with (
         scripted_engine(kind, lambda _request: next(answers)) as engine,
         recording_proxy(engine.url, tmp_path) as proxy,
@@ -68,10 +72,10 @@ def test_a_call_under_way_at_a_change_of_weights_has_both_versions(
         [changed] = said("changed", proxy, stream=True)
         ids = changed["payload"]["tokens"]["completion_ids"]
         runs = changed["payload"]["tokens"]["policy_version_runs"]
-        assert runs == [[0, 7], [place % len(ids), 8]]
+        assert runs == [[0, min(7, new)], [place % len(ids), max(7, new)]]
         assert changed["checkpoint"] == "ckpt-0013"
         [after] = said("after", proxy)
-        assert after["payload"]["tokens"]["policy_version_runs"] == [[0, 8]]
+        assert after["payload"]["tokens"]["policy_version_runs"] == [[0, new]]
         assert after["checkpoint"] == "ckpt-0014"
 
 

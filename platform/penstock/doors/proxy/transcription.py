@@ -324,8 +324,10 @@ def _tokens(
     count = len(ids)
     told = [(start, Weights.named(name).version) for start, name in choice.version_runs]
     if not told or any(number is None for _, number in told):
-        # Where old weights ended is unknown: for all that is known they wrote all but the last.
-        told = list(zip((0, count - 1), (each.version for each in weights), strict=False))
+        # Where they changed is unknown: the lower version counts for all but the last token, also
+        # where a canary ended and its engine went back.
+        known = sorted(each.version for each in weights if each.version is not None)
+        told = [*zip((0, count - 1), known, strict=False)] if len(known) == len(weights) else []
     if not told or any(number is None for _, number in told):
         told = [] if version is None else [(0, version)]
     # The second of two at one place is left out: of one token, the older version counts.
