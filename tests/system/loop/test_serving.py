@@ -79,14 +79,19 @@ def processes(world: World) -> list[int]:
     return [int(pid) for row in served(world) for pid in row[:2]]
 
 
-def test_attempts_meet_the_parent_and_the_candidate_one_after_the_other(world: World) -> None:
+def test_attempts_meet_the_parent_and_the_candidate_one_after_the_other(
+    world: World, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     other = (world.folder / "suite" / "suite.toml").read_text().replace("mini", "other")
     shutil.copytree(world.folder / "suite", world.folder / "other")
     (world.folder / "other" / "suite.toml").write_text(other)
     for task in range(1, 10):
         shutil.rmtree(world.folder / "other" / "tasks" / f"task-{task}")
-    second = '[[bench]]\nsuite = "other"\nattempts = 1\nisolation = false\n'
-    second += f'agent = "{AGENT_COMMAND}"\n'
+    # A sandbox hides all that is in the data directory.
+    agent = tmp_path_factory.mktemp("agent") / "agent.py"
+    agent.write_text(AGENT)
+    isolated = AGENT_COMMAND.replace("{here}/agent.py", str(agent))
+    second = f'[[bench]]\nsuite = "other"\nattempts = 1\nagent = "{isolated}"\n'
     loop(world, more=second)
     done = world.run_once()
     assert (done.outcome, done.why) == ("promoted", "")
@@ -101,6 +106,9 @@ def test_attempts_meet_the_parent_and_the_candidate_one_after_the_other(world: W
     assert "engine.py" in (bench.inputs or {})["serving"]
     eventually(lambda: not any(map(is_alive, processes(world))))
 
+    column = benchmark_attempt.c.score
+    with world.database.read() as connection:
+        assert set(connection.scalars(sa.select(column))) == {1.0}
     # The parent's results are known now: only the new one is served.
     world.talk("mini-0001", first=40, count=4)
     assert world.run_once().outcome == "promoted"
