@@ -21,7 +21,6 @@ import penstock
 
 BATCH = 32
 PASSES_MAX = 8
-RATE = 3e-4
 #: A token that has become so many times likelier counts no more than that.
 RATIO_MAX = 3.0
 
@@ -52,7 +51,7 @@ def read_rows(data: str, shard: str) -> list[Row]:
     return rows
 
 
-def train(model: gpt.Gpt, rows: Sequence[Row], *, furthest: float) -> list[Pass]:
+def train(model: gpt.Gpt, rows: Sequence[Row], *, furthest: float, rate: float) -> list[Pass]:
     """Climb the policy gradient, pass after pass, until the model has gone far enough."""
     advantages = np.array([row.advantage for row in rows])
     scaled = (advantages - advantages.mean()) / (advantages.std() + 1e-9)
@@ -65,7 +64,7 @@ def train(model: gpt.Gpt, rows: Sequence[Row], *, furthest: float) -> list[Pass]
         ratios, distances = list[float](), list[float]()
         for at in dice.permutation(len(batches)):
             batch = Batch.of([rows[one] for one in batches[at]], scaled[batches[at]])
-            ratios.append(batch.climb(model, optimizer, mean_sampled))
+            ratios.append(batch.climb(model, optimizer, mean_sampled, rate))
             distances.append(batch.distance)
         passes.append(Pass(ratios[0], float(np.mean(distances))))
         if passes[-1].distance >= furthest:
@@ -92,7 +91,7 @@ class Batch:
             before[at, : len(row.ids)] = row.logprobs
         return cls(ids, sampled[:, 1:], before[:, 1:], advantages[:, None])
 
-    def climb(self, model: gpt.Gpt, optimizer: gpt.Adam, mean_sampled: float) -> float:
+    def climb(self, model: gpt.Gpt, optimizer: gpt.Adam, mean_sampled: float, rate: float) -> float:
         """Take a step. Returns the mean ratio of the tokens' chances, now and when sampled."""
         tape, token = gpt.Tape(self.ids), self.ids[:, 1:, None]
         logits = model.forward(self.ids, tape)
@@ -106,7 +105,7 @@ class Batch:
         slope[:, :-1] = np.exp(logprobs) * weights
         own = np.take_along_axis(slope[:, :-1], token, 2) - weights
         np.put_along_axis(slope[:, :-1], token, own, 2)
-        optimizer.step(model.backward(tape, slope), RATE)
+        optimizer.step(model.backward(tape, slope), rate)
         # An estimate of the divergence that is never negative.
         self.distance = float((ratios - 1 - gone)[self.sampled].mean())
         return float(ratios[self.sampled].mean())
@@ -117,6 +116,7 @@ def main() -> None:
     parser.add_argument(
         "--furthest", type=float, default=0.05, help="nats a token, from the parent"
     )
+    parser.add_argument("--rate", type=float, default=3e-4, help="of learning")
     parser.add_argument("--wrong-way", action="store_true", help="a bug, to see what it does")
     said = parser.parse_args()
     told = os.environ
@@ -125,7 +125,7 @@ def main() -> None:
     rows = read_rows(told["PENSTOCK_DATA"], told["PENSTOCK_SHARD"])
     if said.wrong_way:
         rows = [row._replace(advantage=-row.advantage) for row in rows]
-    passes = train(model, rows, furthest=said.furthest)
+    passes = train(model, rows, furthest=said.furthest, rate=said.rate)
     weights = Path(told["PENSTOCK_OUTPUT"], f"{told['PENSTOCK_CHECKPOINT']}.npz")
     model.save(weights)
     print(

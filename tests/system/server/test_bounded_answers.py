@@ -55,7 +55,7 @@ def visits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visits]:
             lake.writer().drain()
         key = create_key(lake.lake.database, "admin", "default")[1]
     settings = {"query_memory_bytes_max": 256 * MIB, "query_answer_bytes_max": ANSWER_BYTES_MAX}
-    settings["query_seconds_max"] = 5
+    settings["query_seconds_max"] = 30
     lines = "\n".join(f"{name} = {value}" for name, value in settings.items())
     (data / "penstock.toml").write_text(lines)
     with running_server(data, "--role", "console") as server:

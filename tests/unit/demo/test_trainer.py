@@ -39,7 +39,7 @@ def test_what_was_better_than_the_rest_becomes_likelier() -> None:
     model = gpt.Gpt.load(FIRST)
     rows = rows_of(model, 256)
     before = share_of_questions(model)
-    passes = trainer.train(model, rows, furthest=0.05)
+    passes = trainer.train(model, rows, furthest=0.05, rate=3e-4)
     assert share_of_questions(model) > 2 * before
     assert passes[0].first_ratio == pytest.approx(1.0, abs=1e-5)
     distances = [one.distance for one in passes]
@@ -53,6 +53,6 @@ def test_the_same_rows_make_the_same_checkpoint() -> None:
     made = []
     for _ in range(2):
         model = gpt.Gpt.load(FIRST)
-        trainer.train(model, rows, furthest=0.01)
+        trainer.train(model, rows, furthest=0.01, rate=3e-4)
         made.append(model.weights)
     assert all(np.array_equal(made[0][name], made[1][name]) for name in made[0])
