@@ -15,6 +15,7 @@ from penstock_jobs.loop.cycles import cycles_of
 from tests.support.loop_world import TENANT, World, is_alive, open_world
 from tests.support.repository import ROOT
 from tests.support.waiting import eventually
+from tests.system.loop.test_running import BUDGET, leaving
 
 #: An engine with one checkpoint, and a child that outlives it where nobody ends both.
 ENGINE = """
@@ -153,6 +154,15 @@ def test_a_server_that_dies_during_attempts_costs_no_result(world: World) -> Non
     with world.database.read() as connection:
         assert connection.scalar(sa.select(sa.func.count()).select_from(benchmark_attempt)) == 0
     eventually(lambda: not any(map(is_alive, processes(world))))
+
+
+def test_a_server_ends_with_the_claim_of_its_stage(tmp_path: Path) -> None:
+    with open_world(tmp_path, lease_seconds=1, flush_seconds_max=0.5) as world:
+        loop(world, BUDGET)
+        (world.folder / "ready").unlink()
+        done = world.run_once(crash_point=leaving(world, 8, "register:kept"))
+        assert (done.outcome, done.stage("bench").failures) == ("over_budget", 0)
+        eventually(lambda: not any(map(is_alive, processes(world))))
 
 
 def test_a_runner_that_is_killed_leaves_no_server(tmp_path: Path) -> None:
