@@ -21,6 +21,8 @@ import gpt
 import numpy as np
 
 BATCH_MAX = 32
+#: Requests that come within this time are sampled together.
+GATHER_SECONDS = 0.005
 ANSWER_TOKENS_MAX = 16
 
 
@@ -53,6 +55,7 @@ class Sampler:
     def _run(self) -> None:
         while True:
             jobs = [self._jobs.get()]
+            time.sleep(GATHER_SECONDS)
             while len(jobs) < BATCH_MAX and not self._jobs.empty():
                 jobs.append(self._jobs.get())
             most = max(job.most for job in jobs)

@@ -42,7 +42,7 @@ def play_story(
         closing(Engines(server, folders.loops, folders.engines, log)) as engines,
     ):
         player = Player(
-            lake=lake, server=server, folders=folders, seed=seed, sessions=220, engines=engines,
+            lake=lake, server=server, folders=folders, seed=seed, sessions=180, engines=engines,
             tell=told.append,
         )  # fmt: skip
         player.begin()

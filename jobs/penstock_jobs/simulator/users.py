@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from penstock_jobs.rewards.followups.judge import Label
 from penstock_jobs.simulator.grammar import TONGUES, Dice, Names, phrases
 
 Kind = Literal["code", "tests", "docs", "deletion", "question", "terminal"]
@@ -16,7 +17,7 @@ _KINDS: dict[Kind, float] = {
 #: Cumulative shares of users who act within ten minutes, an hour, a day, with the times.
 _WHEN_S = ((0.6, (20, 480)), (0.85, (660, 3_000)), (1.0, (3_900, 70_000)))
 #: What an act of speech is by the labels of judges; all others want something new.
-_LABELS: Mapping[str, str] = {
+_LABELS: Mapping[str, Label] = {
     "accept": "accepts", "refine": "refines", "incomplete": "incomplete", "correct": "corrects",
     "failure": "reports_failure", "revert": "reverts", "complain": "complains", "ask": "asks",
     "small_talk": "accepts", "answer": "accepts", "give_up": "abandons", "detail": "refines",
@@ -86,7 +87,7 @@ class Words(NamedTuple):
     """A message of a user, and the label that a judge should give it."""
 
     text: str
-    label: str
+    label: Label
 
     def before(self, text: str) -> "Words":
         """Say them in one message with what is wanted next."""

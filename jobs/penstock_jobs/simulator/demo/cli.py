@@ -51,7 +51,7 @@ Seed = Annotated[int, typer.Option(help="The same seed gives the same story.")]
 
 @command()
 def demo(
-    data: Data = None, sessions: Sessions = 220, seconds: Seconds = None, seed: Seed = 11
+    data: Data = None, sessions: Sessions = 180, seconds: Seconds = None, seed: Seed = 11
 ) -> Iterator[object]:
     """Watch the whole loop with a small transformer and simulated users, in six cycles.
 

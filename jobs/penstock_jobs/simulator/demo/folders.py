@@ -18,6 +18,7 @@ _MARK = "MADE-BY-PENSTOCK-DEMO"
 _MARK_TEXT = "`penstock demo` made this folder. The next demo with the same --data replaces it.\n"
 _SETTINGS = """\
 flush_seconds_max = 0.2
+executor = "processes"
 loop_poll_seconds = 0.1
 canary_settle_seconds = 0
 canary_look_seconds = 0.1

@@ -1,53 +1,65 @@
 """People of the demo who label messages, and how far the judge was from the truth."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from urllib.parse import urlencode
 
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import Lake
 from penstock_jobs.rewards.definition import Definition
 from penstock_jobs.rewards.followups.dissatisfaction import read_dissatisfaction
-from penstock_jobs.rewards.followups.labels import read_follow_ups
-from penstock_jobs.simulator.demo.server import Server
+from penstock_jobs.rewards.followups.labels import (
+    StoredLabel,
+    add_label,
+    by_people,
+    current_labels,
+    read_follow_ups,
+)
+from penstock_jobs.rewards.followups.questions import kept_frame, questions, repeated_question
 from penstock_jobs.simulator.demo.story import UserReaction
-from penstock_jobs.simulator.demo.traffic import SumSession
+from penstock_jobs.simulator.users import Words
 
-#: What a label repeats of its question.
-_REPEATED = ("session_id", "turn", "message", "drawn", "until_us", "again")
-#: The label of each message, by session and digest.
-TrueLabels = Mapping[tuple[str, str], str]
+#: What users said in each session.
+SaidBySession = Mapping[str, Sequence[Words]]
 #: A rate, and half of its interval.
 RateAndMargin = tuple[float, float]
-
-
-def true_labels(sessions: Iterable[SumSession]) -> Iterator[tuple[tuple[str, str], str]]:
-    for session in sessions:
-        for words in session.messages:
-            yield (session.session_id, sha256(words.text.encode()).hexdigest()), words.label
+_PERSON = "demo"
 
 
 def label_messages(
-    server: Server,
+    lake: Lake,
     definition: Definition,
     checkpoint: str,
-    true: TrueLabels,
+    said: SaidBySession,
     *,
     sessions: set[str],
     count: int,
 ) -> None:
-    """Let people label messages that chance draws, until so many are of these sessions."""
-    request = {"definition": definition.name, "checkpoint": checkpoint}
-    with server.client() as client:
-        while count > 0:
-            found = client.ask(f"labels/next?{urlencode(request)}", "next")["next"]
-            if found is None:
-                return
-            label = true[found["session_id"], found["message"]]
-            order = {name: found[name] for name in _REPEATED}
-            client.ask("labels", "label", order | {"label": label, "definition": definition.name})
-            count -= found["session_id"] in sessions
+    """Let a person label messages that chance draws, until so many are of these sessions."""
+    version = definition.version
+    while count > 0:
+        labels, again = (
+            by_people(current_labels(lake.database, TENANT_DEFAULT, again=again))
+            for again in (False, True)
+        )
+        frame = kept_frame(lake, version, TENANT_DEFAULT, checkpoint, labels)
+        second = repeated_question(labels, {label.place for label in again})
+        question = second or next(questions(frame, labels), None)
+        if question is None:
+            return
+        words = said[question.place.session_id][question.place.turn - 1]
+        label = StoredLabel(
+            *question.place,
+            sha256(words.text.encode()).hexdigest(),
+            words.label,
+            question.drawn,
+            frame.until_us,
+            by=_PERSON,
+            is_model=False,
+            again=question.again,
+        )
+        add_label(lake.database, TENANT_DEFAULT, label, version)
+        count -= question.place.session_id in sessions
 
 
 def corrected_rate(lake: Lake, definition: Definition, sessions: set[str]) -> RateAndMargin | None:

@@ -31,12 +31,7 @@ from penstock_jobs.rewards import runs as rewards
 from penstock_jobs.simulator.demo import story
 from penstock_jobs.simulator.demo.engines import Engines, Weights
 from penstock_jobs.simulator.demo.folders import DemoFolders
-from penstock_jobs.simulator.demo.labels import (
-    JudgeMiss,
-    corrected_rate,
-    label_messages,
-    true_labels,
-)
+from penstock_jobs.simulator.demo.labels import JudgeMiss, corrected_rate, label_messages
 from penstock_jobs.simulator.demo.server import Server
 from penstock_jobs.simulator.demo.story import (
     LEARN,
@@ -47,12 +42,14 @@ from penstock_jobs.simulator.demo.story import (
     percent,
 )
 from penstock_jobs.simulator.demo.traffic import ServedModel, Traffic, play_sessions
+from penstock_jobs.simulator.users import Words
 
 CHANNEL = "production"
 FIRST = "demo-0000"
 _ACTOR, _PROJECT = "demo", "sums"
-#: Messages of each side of a canary that people label, after each part of its traffic.
-_LABELS = 100
+#: Messages of each side of a canary that a person labels, after each part of its traffic. A part
+#: has twice the sessions of a cycle, since they are shared by two checkpoints.
+_LABELS = 120
 _STORED_SECONDS_MAX = 30.0
 _SENT_SECONDS_MAX = 60.0
 _DIGEST = re.compile(r"(sha256:[0-9a-f]{8})[0-9a-f]{56}")
@@ -70,7 +67,7 @@ class Player:
     tell: Callable[[str], None]
     _rounds: dict[str, int] = field(default_factory=dict)
     _explained: set[str] = field(default_factory=set)
-    _labels: dict[tuple[str, str], str] = field(default_factory=dict)
+    _said: dict[str, Sequence[Words]] = field(default_factory=dict)
     misses: list[JudgeMiss] = field(default_factory=list)
 
     def begin(self) -> None:
@@ -152,6 +149,7 @@ class Player:
         traffic = self._run_traffic(
             f"{canary}-{self._rounds[canary]}",
             lambda user: by_name[assign(document, user).checkpoint],
+            parts=2,
         )
         for name in by_name:
             self._compare(traffic, name, labels=_LABELS)
@@ -160,19 +158,21 @@ class Player:
     def _state(self) -> ChannelState:
         return channel_state(self.lake.database, TENANT_DEFAULT, CHANNEL)
 
-    def _run_traffic(self, name: str, serve: Callable[[str], ServedModel]) -> Traffic:
+    def _run_traffic(
+        self, name: str, serve: Callable[[str], ServedModel], parts: int = 1
+    ) -> Traffic:
         """Let users work, until the lake has stored all that they did."""
         from_us = _now_us()
         name = f"demo-{self.seed}-{name}"
         spool = self.folders.engines / "recorder"
         with closing(Recorder(self.server.url, self.server.key, spool=spool)) as recorder:
-            sessions = play_sessions(name, self.sessions, serve, recorder, _PROJECT)
+            sessions = play_sessions(name, parts * self.sessions, serve, recorder, _PROJECT)
             sent = recorder.flush(_SENT_SECONDS_MAX)
         self.engines.wait_until_delivered()
         if not sent or not wait_until_stored(self.lake, TENANT_DEFAULT, _STORED_SECONDS_MAX):
             why = f"it stored no events for {_STORED_SECONDS_MAX:g} s, though some are missing"
             raise ServerUnreachable(url=self.server.url, why=why)
-        self._labels.update(true_labels(sessions))
+        self._said.update({one.session_id: one.messages for one in sessions})
         return Traffic(sessions, from_us, _now_us())
 
     def _compare(
@@ -188,8 +188,8 @@ class Player:
         served = {one.session_id for one in traffic.of(checkpoint)}
         corrected = None
         if labels:
-            whose = self.server, definition, checkpoint
-            label_messages(*whose, self._labels, sessions=served, count=labels)
+            whose = self.lake, definition, checkpoint
+            label_messages(*whose, self._said, sessions=served, count=labels)
             corrected = corrected_rate(self.lake, definition, served)
         self.misses.append(JudgeMiss.of(checkpoint, measured, known, corrected))
         right, kept = (

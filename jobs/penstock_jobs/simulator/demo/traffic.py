@@ -30,7 +30,7 @@ from penstock_jobs.simulator.grammar import Dice
 from penstock_jobs.simulator.users import PLAIN, User, Words
 
 #: Users who work at the same time.
-_AT_ONCE = 32
+_AT_ONCE = 96
 _REQUESTS_MAX, _TRIES_MAX, _QUESTIONS_MAX = 3, 3, 3
 #: Characters of a conversation beyond which the agent begins a new one.
 _CONVERSATION_CHARS_MAX = 240
