@@ -14,7 +14,7 @@ from bench.measurement import Measurement, Size
 
 _MIB = 1024 * 1024
 _LOOK_SECONDS = 0.2
-_TIME = Goal(what="`penstock demo`, from the command to its end", at_most=120, unit=" s")
+_TIME = Goal(what="`penstock demo`, from the command to its end", at_most=240, unit=" s")
 
 
 def _measure(_size: Size, directory: Path) -> Iterator[Figure]:
