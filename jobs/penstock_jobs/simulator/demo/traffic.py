@@ -180,7 +180,8 @@ class SumConversation:
         self._messages.append({"role": "user", "content": words.text})
         if sum(len(each["content"]) for each in self._messages) > _CONVERSATION_CHARS_MAX:
             self._messages = self._messages[-1:]
-        body = msgspec.json.encode({"model": "serving", "messages": self._messages})
+        asked = {"model": "serving", "messages": self._messages, "seed": self._dice.getrandbits(31)}
+        body = msgspec.json.encode(asked)
         reply = self._client.post(
             f"/s/{self._truth.session_id}/v1/chat/completions",
             body,
