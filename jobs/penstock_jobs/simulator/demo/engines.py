@@ -63,16 +63,17 @@ class Engines:
         self.serve(())
 
     def _start(self, weights: Weights) -> tuple[ServedModel, ExitStack]:
-        stack, name = ExitStack(), weights.checkpoint
+        name = weights.checkpoint
         engine = [str(self.examples / "engine.py"), str(weights.path), "--port", "0"]
         named = ["--name", name, "--version", f"{weights.version}:{name}"]
         scratch = str(self.scratch / f"{name}-{weights.version}")
         log = ["--log", f"{scratch}.calls.jsonl"]
-        upstream = stack.enter_context(self._running_process([*engine, *named, *log]))
         record = ["-m", "penstock", "record", "--json", "--port", "0", "--engine", "vllm"]
-        where = ["--upstream", upstream, "--url", self.server.url, "--spool", f"{scratch}.spool"]
-        url = stack.enter_context(self._running_process([*record, *where, "--checkpoint", name]))
-        return ServedModel(name, url), stack
+        where = ["--url", self.server.url, "--spool", f"{scratch}.spool", "--checkpoint", name]
+        with ExitStack() as stack:
+            upstream = stack.enter_context(self._running_process([*engine, *named, *log]))
+            proxy = self._running_process([*record, *where, "--upstream", upstream])
+            return ServedModel(name, stack.enter_context(proxy)), stack.pop_all()
 
     @contextmanager
     def _running_process(self, arguments: list[str]) -> Iterator[str]:
