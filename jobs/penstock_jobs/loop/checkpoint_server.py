@@ -1,4 +1,4 @@
-"""Serving a checkpoint while a bench attempts its suites, by the command of a loop file."""
+"""The server of a checkpoint while a bench attempts its suites, by the command of a loop file."""
 
 import os
 import socket

@@ -42,9 +42,9 @@ from penstock_jobs.benchmarks.suite import Suite, read_suite
 from penstock_jobs.loop import CanarySettings
 from penstock_jobs.loop.canary.live_metrics import COLUMNS
 from penstock_jobs.loop.canary.watch import WatchRound, lease_of, step_once, watch_once
+from penstock_jobs.loop.checkpoint_server import CheckpointServer
 from penstock_jobs.loop.cycles import database_now
 from penstock_jobs.loop.loop_file import BenchSection, environment_of
-from penstock_jobs.loop.serving import CheckpointServer
 from penstock_jobs.loop.stages import (
     CycleOver,
     Stage,
@@ -113,6 +113,7 @@ def _attempt(server: CheckpointServer, bench: BenchSection, suite: Suite) -> int
     context, checkpoint = server.context, server.checkpoint
     database = context.database
     scope = AttemptScope(context.tenant, suite.name, suite.version, checkpoint)
+    recorded = attempts_of(database, scope)
     if bench.until_decided and checkpoint == context.candidate:
         choose: ChooseAttempts = UntilDecided(database, scope, context.loop.channel)
     else:
@@ -120,12 +121,12 @@ def _attempt(server: CheckpointServer, bench: BenchSection, suite: Suite) -> int
         policy = context.policy()
         rules = policy.evidence if policy is not None else EvidenceRules()
         oldest_us = oldest_accepted_us(rules.max_age_s, database_now(database))
-        recorded, tasks = attempts_of(database, scope), [task.name for task in suite.tasks]
+        tasks = [task.name for task in suite.tasks]
         planned = missing_attempts(recorded, tasks, bench.attempts or suite.attempts, oldest_us)
         choose = lambda _known: planned  # noqa: E731
     serving = bench.serving and bench.serving.replace("{checkpoint}", checkpoint)
     if context.loop.serving is not None:
-        known = [record.result for record in attempts_of(database, scope)]
+        known = [record.result for record in recorded]
         serving = server.address() if set(choose(known)) - {each.place for each in known} else None
     options = RunOptions(
         agent=context.loop.here(bench.agent),

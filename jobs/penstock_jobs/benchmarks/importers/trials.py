@@ -201,8 +201,9 @@ def _trial_id(trial: ImportedTrial) -> str | None:
     return hashlib.sha256(trial.trial.encode()).hexdigest() if trial.trial else None
 
 
-_NOT_WHOLE: dict[str, type] = {"edited": bool, "asked": bool}
-_NOT_WHOLE |= dict.fromkeys(("cost_usd", "latency_s", "bits_per_byte"), float)
+_NOT_WHOLE = {
+    "cost_usd": float, "latency_s": float, "bits_per_byte": float, "edited": bool, "asked": bool
+}  # fmt: skip
 
 
 def _measure(value: Any, kind: type) -> Any:

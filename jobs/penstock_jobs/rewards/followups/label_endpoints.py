@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import chain, islice
+from itertools import islice
 from typing import Annotated, get_args
 
 import msgspec
@@ -28,12 +28,7 @@ from penstock_jobs.rewards.followups.labels import (
     people_first,
     read_follow_ups,
 )
-from penstock_jobs.rewards.followups.questions import (
-    follow_up_at,
-    kept_frame,
-    questions,
-    repeated_question,
-)
+from penstock_jobs.rewards.followups.questions import follow_up_at, kept_frame, next_questions
 
 
 class NothingToUndo(PenstockError, exit_status=2, http_status=404):
@@ -115,10 +110,8 @@ def _next(lake: Lake, caller: Caller, request: NextLabelRequest) -> NextLabel:
     places = frozenset(label.place for label in labels)
     frame = kept_frame(lake, known.version, caller.tenant, request.checkpoint, labels)
     again = current_labels(lake.database, caller.tenant, again=True)
-    second = repeated_question(labels, {label.place for label in again})
     found = None
-    asking = chain([second] if second else [], questions(frame, labels))
-    for asked in islice(asking, _GONE_MAX):
+    for asked in islice(next_questions(frame, labels, again), _GONE_MAX):
         if (follow_up := follow_up_at(lake, caller.tenant, asked.place)) is not None:
             message = follow_up.message
             found = OpenMessage(

@@ -114,6 +114,15 @@ def questions(frame: QuestionFrame, labels: Sequence[StoredLabel]) -> Iterator[Q
             yield Question(each.place, each.judged, each.checkpoint, bool(drawn == missing))
 
 
+def next_questions(
+    frame: QuestionFrame, labels: Sequence[StoredLabel], again: Sequence[StoredLabel]
+) -> Iterator[Question]:
+    """Yield what to ask next: a message for the second time where one is due, then all others."""
+    if second := repeated_question(labels, {label.place for label in again}):
+        yield second
+    yield from questions(frame, labels)
+
+
 def follow_up_at(lake: Lake, tenant: str, place: MessagePlace) -> FollowUp | None:
     """Return a message as judges see it; None if it is gone or refuses training.
 

@@ -15,7 +15,7 @@ from penstock_jobs.rewards.followups.labels import (
     current_labels,
     read_follow_ups,
 )
-from penstock_jobs.rewards.followups.questions import kept_frame, questions, repeated_question
+from penstock_jobs.rewards.followups.questions import kept_frame, next_questions
 from penstock_jobs.simulator.demo.story import UserReaction
 from penstock_jobs.simulator.users import Words
 
@@ -43,8 +43,7 @@ def label_messages(
             for again in (False, True)
         )
         frame = kept_frame(lake, version, TENANT_DEFAULT, checkpoint, labels)
-        second = repeated_question(labels, {label.place for label in again})
-        question = second or next(questions(frame, labels), None)
+        question = next(next_questions(frame, labels, again), None)
         if question is None:
             return
         words = said[question.place.session_id][question.place.turn - 1]

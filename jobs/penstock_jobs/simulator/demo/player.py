@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
-from urllib.request import url2pathname
+from urllib.parse import quote
 
 from penstock.backends.execution import open_executor
-from penstock.backends.http.errors import AnswerUnusable, ServerUnreachable
+from penstock.backends.http.errors import ServerUnreachable
 from penstock.core.clock import SECOND_US, SystemClock
 from penstock.events.event import TENANT_DEFAULT
 from penstock.ingest.file_import import wait_until_stored
@@ -23,6 +21,7 @@ from penstock.lake.query.lake_query import OwnQuery
 from penstock.registry.channels.change import ChannelState
 from penstock.registry.channels.channel import assign, channel_state
 from penstock.registry.channels.promotion import Promotion, gate_judge, promote, release
+from penstock.registry.checkpoints.digests import path_of
 from penstock.registry.checkpoints.registration import register
 from penstock_jobs.loop.cycles import Cycle
 from penstock_jobs.loop.loop_file import load_loop
@@ -192,10 +191,8 @@ class Player:
             label_messages(*whose, self._said, sessions=served, count=labels)
             corrected = corrected_rate(self.lake, definition, served)
         self.misses.append(JudgeMiss.of(checkpoint, measured, known, corrected))
-        right, kept = (
-            percent(traffic.right(checkpoint)),
-            percent(measured.kept, measured.kept_margin),
-        )
+        right = percent(traffic.right(checkpoint))
+        kept = percent(measured.kept, measured.kept_margin)
         judged = percent(measured.dissatisfied, measured.dissatisfied_margin)
         by_labels = f", corrected by {labels} labels {percent(*corrected)}" if corrected else ""
         self._tell_stage(
@@ -247,20 +244,12 @@ class Player:
         return rows
 
     def _serving(self) -> tuple[Mapping[str, Any], list[ServedModel]]:
-        """The channel's document, with its checkpoint and canary served. Raises AnswerUnusable."""
-        document = self._get(f"channels/{CHANNEL}")
+        """The channel's document, with its checkpoint and canary served."""
         wanted = []
-        for part in ("checkpoint", "canary"):
-            if (name := document[part]) is not None:
-                uri = self._get(f"checkpoints/{quote(name)}")["uri"]
-                path = Path(url2pathname(urlsplit(uri).path))
-                wanted.append(Weights(name, path, document[f"{part}_version"]))
-        return document, self.engines.serve(wanted)
-
-    def _get(self, path: str) -> Mapping[str, Any]:
         with self.server.client() as client:
-            reply = client.get(f"/v1/{path}")
-        if reply.status != 200:
-            raise AnswerUnusable(url=self.server.url, status=reply.status, why=reply.body[:200])
-        document: Mapping[str, Any] = reply.json()
-        return document
+            document = client.ask(f"channels/{CHANNEL}", "checkpoint")
+            for part in ("checkpoint", "canary"):
+                if (name := document[part]) is not None:
+                    uri = client.ask(f"checkpoints/{quote(name)}", "uri")["uri"]
+                    wanted.append(Weights(name, path_of(uri), document[f"{part}_version"]))
+        return document, self.engines.serve(wanted)

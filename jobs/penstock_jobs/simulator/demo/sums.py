@@ -11,14 +11,12 @@ _ALL = [(left, right) for left in range(10) for right in range(10)]
 _HELD_OUT = 25
 
 
-def _shuffled() -> list[Sum]:
-    dice = Dice("held-out sums")
-    return sorted(_ALL, key=lambda _: dice.random())
-
+_dice = Dice("held-out sums")
+_SHUFFLED = sorted(_ALL, key=lambda _: _dice.random())
 
 #: Only the suite asks these.
-HELD_OUT = tuple(sorted(_shuffled()[:_HELD_OUT]))
-TRAFFIC = tuple(sorted(_shuffled()[_HELD_OUT:]))
+HELD_OUT = tuple(sorted(_SHUFFLED[:_HELD_OUT]))
+TRAFFIC = tuple(sorted(_SHUFFLED[_HELD_OUT:]))
 
 #: What phrases of users call things, where the work is sums.
 NAMES: Mapping[str, Sequence[str]] = {
