@@ -377,7 +377,7 @@ def restore(
 
 Results = Annotated[Path, typer.Argument(parser=options.path, help="A file or folder of results.")]
 Form = Annotated[
-    Literal["auto", "penstock", "inspect", "harbor", "terminal-bench", "swe-bench", "junit"],
+    Literal["auto", "penstock", "inspect", "harbor", "swe-bench", "junit"],
     typer.Option("--format", help="Harness that wrote the results; auto detects it."),
 ]
 SuiteVersion = Annotated[

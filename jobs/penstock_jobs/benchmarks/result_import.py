@@ -39,7 +39,6 @@ from penstock_jobs.benchmarks.importers import (
     junit,
     penstock_jsonl,
     swe_bench,
-    terminal_bench,
 )
 from penstock_jobs.benchmarks.importers.trials import (
     ImportProblem,
@@ -58,7 +57,7 @@ _WITH_METRICS = (inspect_logs.NAME, harbor.NAME)
 #: Modules with `recognises` and `collect`.
 FORMATS: dict[str, Any] = {
     module.NAME: module
-    for module in (penstock_jsonl, inspect_logs, harbor, terminal_bench, swe_bench, junit)
+    for module in (penstock_jsonl, inspect_logs, harbor, swe_bench, junit)
 }
 
 

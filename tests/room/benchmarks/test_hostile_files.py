@@ -8,7 +8,6 @@ from penstock.core.errors import InvalidInput
 from penstock_jobs.benchmarks import suite
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
-from penstock_jobs.benchmarks.importers.terminal_bench import _TRIAL
 from penstock_jobs.benchmarks.result_import import format_of
 from penstock_jobs.benchmarks.sandbox.sandbox_files import FolderLimits
 from penstock_jobs.benchmarks.suite import read_suite
@@ -98,8 +97,3 @@ def test_a_string_without_an_end_is_looked_at_once() -> None:
         "NaN",
         "-Infinity",
     ]
-
-
-def test_a_name_of_a_trial_is_looked_at_once() -> None:
-    name = "a" + ".1-of-1.a" * 100_000 + "\n"
-    assert _TRIAL.fullmatch(name)

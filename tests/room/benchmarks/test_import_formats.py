@@ -17,8 +17,6 @@ from tests.support.benchmarks.import_folders import (
     sample,
     swe_instance,
     swe_summary,
-    tb_run,
-    tb_trial,
     write,
 )
 
@@ -33,9 +31,6 @@ def make(form: str, folder: Path) -> None:
     elif form == "harbor":
         harbor_trial(folder, "a__1")
         harbor_job(folder, 1)
-    elif form == "terminal-bench":
-        run = "2026-11-20__10-00-00"
-        tb_run(folder, run, [tb_trial(run, "a")])
     elif form == "swe-bench":
         swe_instance(folder, "a")
         swe_summary(folder / "model.run1.json", resolved_ids=["a"], completed_ids=["a"])

@@ -10,11 +10,10 @@ import pytest
 from penstock.registry.checkpoints.attempts import Attempt, RecordedAttempt
 from penstock.registry.checkpoints.checkpoint import AttemptConflict
 from penstock_jobs.benchmarks.result_import import number_attempts
-from tests.support.benchmarks.import_folders import harbor_trial, tb_run, tb_trial
+from tests.support.benchmarks.import_folders import harbor_trial
 from tests.support.result_registry import Registry
 
 AGAIN = "a trial that is known under another number was not counted again"
-FIRST, SECOND = "2026-11-20__10-00-00", "2026-11-21__10-00-00"
 
 
 def told(report: Any) -> dict[str, int]:
@@ -31,8 +30,10 @@ def line(task: str, attempt: int, score: float = 1.0, **facts: Any) -> dict[str,
 
 
 def test_the_same_run_under_other_numbers_adds_nothing(registry: Registry, tmp_path: Path) -> None:
-    trials = [tb_trial(FIRST, task, n, 2) for task in ("a", "b") for n in (1, 2)]
-    folder = tb_run(tmp_path / "tb", FIRST, trials, n_attempts=2)
+    folder = tmp_path / "job"
+    for task in ("a", "b"):
+        for number in (1, 2):
+            harbor_trial(folder, f"{task}__{number}", id=f"id-{task}-{number}")
     assert registry.take(folder).new == 4
     again = registry.take(folder, first_attempt=2)
     assert (again.new, again.attempts, told(again)[AGAIN]) == (0, 4, 4)
@@ -66,13 +67,13 @@ def test_a_score_takes_the_place_of_its_own_error(registry: Registry, tmp_path: 
 
 
 def test_another_trial_with_the_same_result_is_no_copy(registry: Registry, tmp_path: Path) -> None:
-    for run in (FIRST, SECOND):
-        trial = tb_trial(run, "a", agent_started_at=None, agent_ended_at=None)
-        tb_run(tmp_path / run, run, [trial])
-    assert registry.take(tmp_path / FIRST).new == 1
+    first, second = tmp_path / "1", tmp_path / "2"
+    for job in (first, second):
+        harbor_trial(job, "a__1", id=f"id-{job.name}")
+    assert registry.take(first).new == 1
     with pytest.raises(AttemptConflict, match="another result or trial"):
-        registry.take(tmp_path / SECOND)
-    assert registry.take(tmp_path / SECOND, first_attempt=1).new == 1
+        registry.take(second)
+    assert registry.take(second, first_attempt=1).new == 1
 
 
 def test_lines_are_known_by_their_ids(registry: Registry, tmp_path: Path) -> None:

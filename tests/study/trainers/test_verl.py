@@ -147,6 +147,17 @@ def test_only_tokens_of_the_mask_have_a_gradient(
         assert gradient[-1] == 0
 
 
+def test_the_first_ratio_is_one(offline: Any, batch_of: Any, rows: list[Row]) -> None:
+    """verl's worker finds the model's own tokens as likely as the model that wrote them."""
+    batch = batch_of(rows)
+    data = offline.unpadded(batch, compute_loss=False)
+    found = offline.tensordict_utils.get(offline.start(1).infer_batch(data), "log_probs")
+    gone = offline.no_padding_2_padding(found, data).float() - batch.batch["rollout_log_probs"]
+    ratio = gone.exp()[batch.batch["response_mask"].bool()]
+    assert int(ratio.numel()) == sum(row["n_trainable"] for row in rows)
+    assert 0.999 < ratio.min() <= ratio.max() < 1.001
+
+
 def test_a_loop_trains_with_it_through_a_kill(
     offline: Any, model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

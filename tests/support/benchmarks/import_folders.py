@@ -156,61 +156,6 @@ def harbor_job(job: Path, total: int, **facts: Any) -> Path:
     return write(job / "result.json", result)
 
 
-# Terminal-Bench
-
-
-def tb_trial(run: str, task: str, number: int = 1, size: int = 1, **facts: Any) -> dict[str, Any]:
-    name = f"{task}.{number}-of-{size}.{run}"
-    return {
-        "id": f"id-{name}",
-        "trial_name": name,
-        "task_id": task,
-        "instruction": "…",
-        "is_resolved": True,
-        "failure_mode": "unset",
-        "total_input_tokens": 10,
-        "total_output_tokens": 4,
-        "trial_started_at": f"{run[:10]}T10:00:00+00:00",
-        "agent_started_at": f"{run[:10]}T10:00:00+00:00",
-        "agent_ended_at": f"{run[:10]}T10:01:00+00:00",
-    } | facts
-
-
-def tb_old_trial(task: str, number: int = 1, size: int = 1, **facts: Any) -> dict[str, Any]:
-    """As versions write it that leave the run out of its name, and say nothing of times."""
-    name = f"{task}.{number}-of-{size}"
-    return {
-        "trial_name": name,
-        "task_id": task,
-        "instruction": "…",
-        "is_resolved": True,
-        "failure_mode": "unset",
-        "total_input_tokens": None,
-        "total_output_tokens": None,
-        "uuid": f"uuid-{name}",
-        "recording_path": f"run/{task}/{name}/sessions/agent.cast",
-    } | facts
-
-
-def tb_run(root: Path, run: str, trials: list[dict[str, Any]], **facts: Any) -> Path:
-    """A run as the harness leaves it."""
-    folder = root / run
-    for one in trials:
-        write(folder / one["task_id"] / one["trial_name"] / "results.json", one)
-    write(folder / "results.json", {"id": run, "results": trials, "resolved_ids": []})
-    metadata = {
-        "run_id": run,
-        "agent_name": "terminus",
-        "model_name": "x",
-        "n_attempts": 1,
-        "task_ids": sorted({one["task_id"] for one in trials}),
-        "start_time": "2026-11-21T10:00:00",
-        "end_time": "2026-11-21T11:00:00",
-    } | facts
-    write(folder / "run_metadata.json", metadata)
-    return folder
-
-
 # SWE-bench
 
 
