@@ -56,8 +56,7 @@ _WITH_METRICS = (inspect_logs.NAME, harbor.NAME)
 
 #: Modules with `recognises` and `collect`.
 FORMATS: dict[str, Any] = {
-    module.NAME: module
-    for module in (penstock_jsonl, inspect_logs, harbor, swe_bench, junit)
+    module.NAME: module for module in (penstock_jsonl, inspect_logs, harbor, swe_bench, junit)
 }
 
 

@@ -12,7 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.shards.schema import ROLES, SHARD_ROWS, ListColumn, Rows, Split, Status, TokenSource
+from penstock.shards.schema import (
+    HINT_COLUMNS,
+    ROLES,
+    SHARD_ROWS,
+    ListColumn,
+    Rows,
+    Split,
+    Status,
+    TokenSource,
+)
 
 
 class BrokenRule(NamedTuple):
@@ -294,6 +303,22 @@ def _holds_lines(file: str, part: Any) -> bool:
     return False
 
 
+def hints(rows: Rows) -> Broken:
+    hinted = rows.present("hint")
+    for name in filter("hint_event_id".__ne__, HINT_COLUMNS):  # an event may have no id
+        yield from _check(rows.present(name) != hinted, f"it has a hint in part: see {name}")
+    if not hinted.any():
+        return
+    place, start, end = (rows.numbers(f"hint_{name}") for name in ("position", "start", "end"))
+    ahead = (place < 0) | (place >= rows.numbers("prompt_len"))
+    yield from _check(hinted & ahead, "its hint does not stand within the prompt")
+    within = (start >= rows.numbers("prompt_len")) & (start < end) & (end <= rows.tokens)
+    yield from _check(hinted & ~within, "its hint is about no tokens behind the prompt")
+    ids = rows.lists("hint_ids")
+    yield from _check(hinted & (ids.lengths == 0), "its hint has no tokens")
+    yield from _check(ids.numbers() < 0, "a token of its hint is below 0", ids.rows)
+
+
 def _equal(rows: Rows, name: str, word: str) -> np.ndarray:
     return np.asarray(pc.equal(rows.column(name), word).to_numpy(zero_copy_only=False))
 
@@ -302,5 +327,5 @@ SHAPES: tuple[Rule, ...] = (required, required_parts, lengths)
 RULES: tuple[Rule, ...] = (
     mask_values, n_trainable, something_trained, prompt_len, logprobs, token_ids, spans,
     mask_on_sampled, version_runs, temperature_runs, token_rewards, finite_numbers, known_words,
-    consent, documents, branch_numbers, preferences,
+    consent, documents, branch_numbers, preferences, hints,
 )  # fmt: skip

@@ -80,9 +80,18 @@ SHARD_ROWS = pa.schema(
         *_columns(pa.large_string(), "tools", "preferences", nullable=True),
         #: Whole files, whose tokens the turn spans hold.
         pa.field("documents", _records(*_columns(_TEXT, "path", "sha256"), _needed("bytes", _INT))),
+        #: What the model could not know when it wrote: for a teacher, `hint_ids` stand at
+        #: `hint_position`, and are about the tokens from `hint_start` to `hint_end`.
+        *_columns(_TEXT, "hint", "hint_kind", nullable=True),
+        pa.field("hint_ids", _numbers(_INT)),
+        *_columns(_INT, "hint_position", "hint_start", "hint_end", nullable=True),
+        pa.field("hint_answer_free", pa.bool_()),
+        *_columns(_TEXT, "hint_event_id", "hint_session_id", nullable=True),
     ],
     metadata={"penstock.shard": str(FORMAT)},
 )
+
+HINT_COLUMNS = tuple(name for name in SHARD_ROWS.names if name.split("_")[0] == "hint")
 
 #: A side file with one row per row of its part: routed experts are a hundred times larger than all
 #: other columns, and few trainers read them.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.core.errors import InvalidInput
 from penstock.events.redaction.line_redaction import LineRedactor
 from penstock.events.redaction.rules import rule_book
-from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
+from penstock.shards.schema import HINT_COLUMNS, ROUTE_ROWS, SHARD_ROWS
 from penstock.shards.validation import ShardValidator
 from penstock_jobs.shards.conversation.token_payload import TOKENS_REDACTED, ExpectedTokens
 from penstock_jobs.shards.recipe import Tokens
@@ -92,6 +92,7 @@ def test_a_row_says_all_that_is_known_of_a_branch() -> None:
         "model_name": None, "checkpoint_id": "ckpt-1", "source_system": "by-hand",
         "license": "MIT", "split": "train", "consent": "train",
         "created_at": first["created_at"], "preferences": None, "documents": None,
+        **dict.fromkeys(HINT_COLUMNS),
     }  # fmt: skip
     assert first["created_at"].timestamp() == START_US / SECOND + 5
     assert tools == [{"name": "read"}]

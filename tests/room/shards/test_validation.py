@@ -123,6 +123,19 @@ def chosen(text: str, *, of: str = "a\n    run(b)\nc\n", **fields: object) -> Ch
     return change
 
 
+def hinted(**fields: Any) -> Change:
+    """A hint about the first answer, broken by some field."""
+    hint = {"hint": "no", "hint_kind": "follow_up", "hint_ids": [7], "hint_position": 2}
+    hint |= {"hint_start": 4, "hint_end": 8, "hint_answer_free": True, "hint_session_id": "s"}
+    return lambda row: row.update(hint | fields)
+
+
+def test_a_hint_may_stand_in_the_prompt() -> None:
+    row = make_row("a")
+    hinted()(row)
+    check(table_of([row]))
+
+
 # A row of 12 tokens: a prompt of 4, then the model, a tool, the model, of 4, 2 and 2.
 CORRUPTIONS: list[tuple[str, Change]] = [
     ("lengths", shorter("input_ids")),
@@ -192,6 +205,14 @@ CORRUPTIONS: list[tuple[str, Change]] = [
     ("preferences", chosen("run(b)", chosen=[{"role": "assistant", "content": "run(b)"}])),
     ("preferences", chosen("run(b)", kind="regenerated", chosen=[], rejected=[])),
     ("preferences", put("preferences", '["edited"]')),
+    ("hints", put("hint", "no")),
+    ("hints", hinted(hint_session_id=None)),
+    ("hints", hinted(hint_position=4)),
+    ("hints", hinted(hint_start=3)),
+    ("hints", hinted(hint_end=13)),
+    ("hints", hinted(hint_end=4)),
+    ("hints", hinted(hint_ids=[])),
+    ("hints", hinted(hint_ids=[3, -1])),
     ("order", put("group_id", "a")),
     ("siblings", put("rollout_id", "b-r0")),
     ("sample_unique", put("sample_id", "b-r0#0")),
