@@ -54,8 +54,15 @@ from penstock.shards.writer import PartLimits
 from penstock_jobs.shards.recipe import Recipe, Tokens
 from penstock_jobs.shards.registration import announce_once, forget, mark_denied, register
 from penstock_jobs.shards.rows.documents import build_documents
+from penstock_jobs.shards.rows.hint_rows import HintFrame
 from penstock_jobs.shards.rows.samples import TokenizerMismatch
-from penstock_jobs.shards.rows.slices import SliceResult, SliceTask, groups_of_build, make_slice
+from penstock_jobs.shards.rows.slices import (
+    SliceResult,
+    SliceTask,
+    groups_of_build,
+    make_slice,
+    renderer_of,
+)
 from penstock_jobs.shards.selection.dictionary_codes import codes_of
 from penstock_jobs.shards.selection.plan import (
     LeftOutSession,
@@ -98,6 +105,10 @@ def build_shard(
 ) -> ShardBuild:
     """Plan, build and register a shard. `follow` gets the numbers of done and all slices."""
     settings = lake.settings.room(LakeSettings)
+    if recipe.hints is not None and (
+        renderer := renderer_of(recipe.tokens, recipe.directory.resolve())
+    ):
+        HintFrame.of(renderer)  # before any work
     owner = uuid.uuid4().hex
     as_of: str | int = recipe.as_of
     if as_of == "latest":
@@ -138,7 +149,12 @@ def build_shard(
             if file is not None
         ]
         stored = _publish(lake, tenant, manifest, owner, staged)
-        held = (name for result in results for name in result.samples["session_id"].to_pylist())
+        held = (
+            name
+            for result in results
+            for column in ("session_id", "hint_session_id")
+            for name in result.samples[column].drop_null().to_pylist()
+        )
         examples = left_out_examples(left_out)
         new = register(lake.database, stored, tenant, held, left_out=examples, by=by)
         if newest_decision(lake.database) != decided:  # newer than the plan
@@ -222,6 +238,7 @@ def _manifest(
     packed = pack(lengths, recipe.tokens.max_length) if recipe.tokens.pack else ()
     statuses = pc.value_counts(samples["status"]).to_pylist()
     excluded = left_out.reasons()
+    hints = sum((result.hints for result in results), Counter[str]())
     counts = Counts(
         status=dict(sorted((each["values"], each["counts"]) for each in statuses)),
         excluded=dict(sorted(excluded.items())),
@@ -232,6 +249,7 @@ def _manifest(
         tokens=sum(part.tokens for part in files),
         trainable=sum(part.trainable for part in files),
         packed_rows=len(packed),
+        hints=dict(sorted(hints.items())),
     )
     return Manifest(
         name=recipe.name,
@@ -335,6 +353,7 @@ def slice_tasks(
             },
             tenant=tenant,
             preferences=recipe.preferences,
+            hints=recipe.hints,
             advantage=recipe.advantage,
             as_of_us=as_of_us,
         )

@@ -109,6 +109,7 @@ def _show_build(built: "ShardBuild") -> None:
         ["samples", counts.samples],
         *([f"  {status}", count] for status, count in counts.status.items()),
         *([f"branches left out: {reason}", n] for reason, n in built.branches_left_out.items()),
+        *([f"hints: {kind}", n] for kind, n in counts.hints.items()),
         ["tokens", counts.tokens],
         ["trainable tokens", counts.trainable],
         *([["rows when packed", counts.packed_rows]] if counts.packed_rows else []),

@@ -19,8 +19,10 @@ from penstock.core.toml_document import (
     refuse_unknown,
     table,
     text,
+    unknown,
 )
 from penstock_jobs.rewards.definition import Definition, find_definition, shipped
+from penstock_jobs.shards.hints import SOURCES
 
 Source = Literal["engine", "render", "prefer-engine"]
 OtherTokenizer = Literal["refuse", "render"]
@@ -106,6 +108,21 @@ class Preferences:
 
 
 @dataclass(frozen=True)
+class Hints:
+    """Hints for a teacher: rows are what the model sampled and a later event corrects.
+
+    For each row the first source that has a hint gives it."""
+
+    sources: tuple[str, ...] = ("label", "follow_up", "test_failure", "tool_error")
+    #: What is trained in a row.
+    unit: Literal["call", "turn", "request"] = "call"
+    #: Keep hints that hold the solution, at least in part.
+    solutions: bool = False
+    #: A longer hint is cut at a clause.
+    max_tokens: Positive = 256
+
+
+@dataclass(frozen=True)
 class EvaluationSplit:
     eval: float = 0.0
     by: Literal["group", "user", "repo"] = "user"
@@ -158,6 +175,7 @@ class RecipeFile:
     staleness: Staleness = field(default_factory=Staleness)
     exclude: Exclude = field(default_factory=Exclude)
     preferences: Preferences = field(default_factory=Preferences)
+    hints: Hints | None = None
     split: EvaluationSplit = field(default_factory=EvaluationSplit)
     text: Text | None = None
     output: OutputSizes = field(default_factory=OutputSizes)
@@ -229,9 +247,25 @@ def _contradictions(recipe: Recipe) -> Iterator[tuple[str, str]]:
         yield "staleness", "max_versions needs a channel or a checkpoint to count back from"
     if recipe.advantage.kind == "none" and recipe.advantage != Advantage():
         yield "advantage", "spread and per need a kind, group or stratum"
+    if recipe.hints is not None:
+        yield from (("hints", why) for why in _hint_contradictions(recipe, recipe.hints))
     if recipe.advantage.kind != "none" and recipe.reward is None:
         why = f"kind is {recipe.advantage.kind!r}, which needs a [reward]"
         yield "advantage", why
+
+
+def _hint_contradictions(recipe: Recipe, hints: Hints) -> Iterator[str]:
+    if recipe.tokens.tokenizer is None:
+        yield "hints are put into tokens by [tokens] tokenizer (tokenizer.json) and template"
+    if recipe.text is not None or recipe.tokens.pack:
+        yield "no hints go with [text] or with pack"
+    if not hints.sources or len({*hints.sources}) < len(hints.sources):
+        yield "sources is a list of different sources"
+    for name in hints.sources:
+        if (source := SOURCES.get(name)) is None:
+            yield f"source {name}: {unknown(name, SOURCES)}"
+        elif source.solves and not hints.solutions:
+            yield f"{name} holds the solution: it needs solutions = true"
 
 
 def read_target(reward: RewardChoice, directory: Path) -> RewardTarget:

@@ -190,7 +190,8 @@ def held_sessions(lake: Lake, tenant: str, shard_id: str, suspected: set[str]) -
     If its files are gone or damaged, all count, since the filter is hardly ever wrong."""
     try:
         stored = stored_shard(lake.store, shard_folder(tenant, shard_id), shard_id)
-        tables = [rows["session_id"].unique() for rows in read_rows(stored, ["session_id"])]
+        columns = ["session_id", "hint_session_id"]
+        tables = (rows[name].unique() for rows in read_rows(stored, columns) for name in columns)
         return suspected & {session for names in tables for session in names.to_pylist()}
     except (ShardMissing, ShardDamaged):
         return suspected

@@ -93,6 +93,8 @@ class Counts(_Part, frozen=True):
     trainable: int = 0
     #: Rows of the recipe's length that the packed samples fill; 0 without packing.
     packed_rows: int = 0
+    #: Rows by the source of their hint, hints without a row by reason, and calls with `no_hint`.
+    hints: dict[str, int] = {}
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):

@@ -256,6 +256,7 @@ def task_of(rows: pa.Table, *, reward: float | None = 0.5, max_length: int = 10_
         repeated_events={names[-1]: frozenset({"e3"})},
         tenant="default",
         preferences=Preferences(),
+        hints=None,
         advantage=Advantage(),
         as_of_us=START_US,
     )

@@ -166,7 +166,7 @@ def session_turns(
             turn = own[_turn_at(starts, place)]
             if kind == "test_result":
                 result = payload_fields(payload)
-                turn.tests = _test_result(result) or turn.tests
+                turn.tests = outcome_of_tests(result) or turn.tests
                 turn.test_run = place[0], _passed(result)
             elif kind == "user_message":
                 turn.text = None
@@ -199,7 +199,7 @@ def _by_session(table: pa.Table, *columns: str) -> dict[str, list[tuple[Any, ...
     return by_session
 
 
-def _test_result(result: Mapping[str, Any]) -> Tests | None:
+def outcome_of_tests(result: Mapping[str, Any]) -> Tests | None:
     ok, failed = result.get("ok"), result.get("failed")
     if ok is False or (isinstance(failed, int) and failed > 0):
         return "failed"

@@ -141,10 +141,22 @@ class Speech:
 
 
 def speech_of(text: str) -> Speech:
+    text, shapes, quotes, said = _read(text)
+    said = _INLINE.sub(" ` ", said).strip().lower()
+    clauses = tuple(part for part in map(str.strip, _CLAUSE_END.split(said)) if part)
+    return Speech(said, clauses, 1 - len(said) / max(len(text), 1), quotes, shapes)
+
+
+def own_words(text: str) -> str:
+    """Return the user's own words as written, without pasted text."""
+    return _read(text)[-1].strip()
+
+
+def _read(text: str) -> tuple[str, tuple[bool, ...], bool, str]:
+    """Return the read text, its shapes, whether it quotes, and its lines that are not pasted."""
     if len(text) > _HEAD_CHARS + _TAIL_CHARS:
         text = f"{text[:_HEAD_CHARS]}\n{text[-_TAIL_CHARS:]}"
     text = plain(unicodedata.normalize("NFC", text.strip()))
-    whole = max(len(text), 1)
     shapes = _shapes_in(text)
     said = _FENCE.sub("\n", text)
     quotes = _QUOTED_LINE.search(said) is not None
@@ -153,9 +165,7 @@ def speech_of(text: str) -> Speech:
     # Cutting out a fence may make a new line begin.
     programs = "```" in text or any(shapes[place] for place in _PASTED_PLACES)
     said = "\n".join(line for line in said.split("\n") if not _is_pasted(line, programs))
-    said = _INLINE.sub(" ` ", said).strip().lower()
-    clauses = tuple(part for part in map(str.strip, _CLAUSE_END.split(said)) if part)
-    return Speech(said, clauses, 1 - len(said) / whole, quotes, shapes)
+    return text, shapes, quotes, said
 
 
 def _is_pasted(line: str, programs: bool) -> bool:

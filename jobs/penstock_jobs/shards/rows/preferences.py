@@ -67,6 +67,12 @@ class Correction:
             return replace(message, tool_calls=tuple(calls))
         return "changed_edit_not_in_call"
 
+    @property
+    def left_lines(self) -> str | None:
+        """Return the whole lines that the user left in place of all that was changed."""
+        first, last = (self.made.text.count("\n", 0, place) for place in self.changed)
+        return self._lines_left(first, last + 1)
+
     def _place_of(self, text: str) -> int | None:
         """Find where in the file a text is that holds all changes."""
         start, end = self.changed

@@ -50,7 +50,7 @@ class ChatTemplate:
         if len(text) > TEMPLATE_CHARS_MAX:
             why = f"it has {len(text)} characters, over the limit of {TEMPLATE_CHARS_MAX}"
             raise InvalidInput(what=f"The chat template {where}", why=why)
-        self._where = where
+        self.where = where
         self._process = process
         self._text = text
         self.sha256 = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
@@ -80,11 +80,21 @@ class ChatTemplate:
         answer = self._ask(request, f"it rendered the session {session}")
         return answer.drafts if isinstance(answer, Drafts) else answer
 
+    def prompt(self, messages: Sequence[ChatMessage]) -> tuple[str, str] | Refused:
+        """Render messages, and what opens the next answer. Raises TemplateLimitReached."""
+        forms = [msgspec.to_builtins(openai_message(message)) for message in messages]
+        answer = self._ask(DraftRequest(self._text, messages=forms), "it rendered a prompt")
+        if isinstance(answer, Refused):
+            return answer
+        [draft] = answer.drafts
+        [(_, start, _)] = draft.pieces
+        return draft.text[:start], draft.text[start:]
+
     def _ask(self, request: DraftRequest, work: str) -> Drafts | Refused:
         try:
             return self._process.ask(request)
         except LimitReached as error:
-            facts = {"template": self._where, "work": work, "why": str(error)}
+            facts = {"template": self.where, "work": work, "why": str(error)}
             raise TemplateLimitReached(**facts) from None
 
 
@@ -113,7 +123,7 @@ class Renderer:
 
     def __init__(self, template: ChatTemplate, tokenizer: bytes, where: str) -> None:
         """`tokenizer` is the content of a tokenizer.json. Raises InvalidInput, ExtraMissing."""
-        self._template = template
+        self.template = template
         self._tokenizer = open_tokenizer(tokenizer, where)
         self.template_sha256 = template.sha256
         self.tokenizer_sha256 = hashlib.sha256(tokenizer).hexdigest()
@@ -121,7 +131,8 @@ class Renderer:
         self.vocabulary: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
         added = self._tokenizer.get_added_tokens_decoder().values()
         special = [token for token in added if token.special]
-        self._special = tuple(token.content for token in special)
+        #: The texts of special tokens.
+        self.special = tuple(token.content for token in special)
         # Special tokens that begin where their text does, longest first.
         loose = ("lstrip", "normalized", "single_word")
         exact = (each for each in special if not any(getattr(each, name) for name in loose))
@@ -138,8 +149,8 @@ class Renderer:
         for number, context in enumerate(conversation.contexts):
             # The model did not see replaced tries.
             messages = [own for own in context.messages if own.regeneration is None]
-            texts = self._template.drafts(
-                messages, tools, special=self._special, session=conversation.session_id
+            texts = self.template.drafts(
+                messages, tools, special=self.special, session=conversation.session_id
             )
             if isinstance(texts, Refused):
                 place = messages[-1].seq, messages[-1].event_id

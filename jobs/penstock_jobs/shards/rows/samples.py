@@ -4,6 +4,7 @@ The plan sets rewards, advantages and the split later.
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -30,13 +31,15 @@ from penstock_jobs.shards.conversation.token_payload import (
     Ids,
     is_digest,
 )
+from penstock_jobs.shards.hints.hint import Hint
 from penstock_jobs.shards.recipe import Tokens
 from penstock_jobs.shards.rows.engine_branches import Branch, Choice, engine_branches, find_choices
+from penstock_jobs.shards.rows.hint_rows import HintedBranch, HintRefusal, HintRows
 from penstock_jobs.shards.rows.preferences import Correction, PreferenceFinder
 from penstock_jobs.shards.rows.rendered_branches import Renderer
 from penstock_jobs.shards.rows.token_credit import RolloutRow, TokenRewards
 
-SampleRefusal = Literal[
+RowRefusal = Literal[
     "no_engine_tokens",  # ids are required, but no call has any
     "redacted_tokens",  # ids are required, but redaction removed them
     "broken_tokens",  # all of its tokens are broken
@@ -45,6 +48,7 @@ SampleRefusal = Literal[
     "too_long",
     "too_many_branches",
 ]
+SampleRefusal = RowRefusal | HintRefusal
 BRANCHES_MAX = 2**15 - 1
 UNKNOWN = "unknown"
 _BRANCH_FIELDS = ("prompt_len", "n_trainable", "temperature", "token_source")
@@ -68,8 +72,12 @@ class LeftOutBranches(NamedTuple):
 class SampleRows:
     """Collects chains and makes their rows."""
 
-    def __init__(self, tokens: Tokens, renderer: Renderer | None = None) -> None:
-        """Raises InvalidInput without a renderer that `tokens` needs."""
+    def __init__(
+        self, tokens: Tokens, renderer: Renderer | None = None, hints: HintRows | None = None
+    ) -> None:
+        """Make rows of hints alone if there are `hints`.
+
+        Raises InvalidInput without a renderer that `tokens` needs."""
         if renderer is None and tokens.source != "engine":
             why = f"source is {tokens.source!r}, and there is no tokenizer to render with"
             raise InvalidInput(what="The recipe's [tokens]", why=why)
@@ -79,6 +87,7 @@ class SampleRows:
         self.strange: list[str] = []
         self._tokens = tokens
         self._renderer = renderer
+        self._hints = hints
         self.expected = ExpectedTokens()
         if renderer is not None:
             self.expected = ExpectedTokens(renderer.tokenizer_sha256, renderer.vocabulary)
@@ -86,6 +95,10 @@ class SampleRows:
         self.choices: list[Choice | None] = []
         self._rows: list[dict[str, Any]] = []
         self._branches: list[Branch] = []
+
+    @property
+    def hint_counts(self) -> Counter[str]:
+        return Counter() if self._hints is None else self._hints.counts
 
     def add_chain(
         self,
@@ -97,6 +110,7 @@ class SampleRows:
         credit: Callable[[Sequence[RolloutRow]], list[TokenRewards]] | None = None,
         corrections: Mapping[str, Sequence[Correction]] = MappingProxyType({}),
         origins: Mapping[str, Conversation] = MappingProxyType({}),
+        hints: Mapping[str, Sequence[Hint]] = MappingProxyType({}),
     ) -> None:
         """Add all sessions of a chain. Only `chosen` ones get rows, by default all.
 
@@ -122,7 +136,8 @@ class SampleRows:
                 # A continuing session has read what was redacted in earlier ones.
                 conversation = replace(conversation, redacted_from_us=redacted_from_us)  # noqa: PLW2901
                 sources = corrections.get(session, ()), origins.get(session)
-                self._add(conversation, shared, last_sample.get(parent or ""), sources)
+                own = hints.get(session, ())
+                self._add(conversation, shared, last_sample.get(parent or ""), sources, own)
                 written += [conversation] * (len(self._rows) - before - len(written))
                 last_sample |= {row["session_id"]: row["sample_id"] for row in self._rows[-1:]}
         rows = list(zip(self._rows[before:], written, self._branches[before:], strict=True))
@@ -173,22 +188,23 @@ class SampleRows:
         shared: dict[str, Any],
         parent: str | None,
         sources: tuple[Sequence[Correction], Conversation | None],
+        hints: Sequence[Hint],
     ) -> None:
         session = conversation.session_id
         branches = self._branches_of(conversation)
         if isinstance(branches, str):
             self.left_out.append(LeftOutBranches(session, branches, 0))
             return
-        fitting = self._fitting(session, branches)
+        fitting = self._fitting(conversation, branches, hints)
         if len(fitting) > BRANCHES_MAX:
             self.left_out.append(LeftOutBranches(session, "too_many_branches", len(fitting)))
             return
-        trained = [call for _, branch in fitting for call in branch.calls]
+        trained = [call for _, branch, _ in fitting for call in branch.calls]
         preferences = PreferenceFinder(conversation, trained, *sources)
         texts = _RowTexts(conversation, preferences)
         choices, unread = find_choices(conversation, branches)
         sample_ids: dict[int, str] = {}
-        for index, (number, branch) in enumerate(fitting):
+        for index, (number, branch, hint) in enumerate(fitting):
             # The nearest ancestor branch that has a row.
             origin = branch.parent
             while origin is not None and origin not in sample_ids:
@@ -206,9 +222,13 @@ class SampleRows:
                     "parent_sample_id": parent if origin is None else sample_ids[origin],
                     "link_kind": branch.link if number else conversation.start.link,
                     **texts.of_branch(branch, unread[number]),
+                    **hint,
                 }
             )
-            self.choices.append(choice := choices[number])
+            own = {conversation.calls[call].payload.call_id for call in branch.calls}
+            choice = choices[number]
+            choice = choice if choice and choice.call_id in own else None
+            self.choices.append(choice)
             if choice:
                 rollout = f"{shared['rollout_id']}  {choice.call_id}"
                 self._rows[-1] |= {"rollout_id": rollout, "is_last_step": True}
@@ -246,14 +266,22 @@ class SampleRows:
             why = f"its digest is not {self.expected.tokenizer}"
             raise TokenizerMismatch(whose=f"the session {session}", why=why)
 
-    def _fitting(self, session: str, branches: list[Branch]) -> list[tuple[int, Branch]]:
-        """Return short enough branches with trained calls, with their numbers."""
+    def _fitting(
+        self, conversation: Conversation, branches: list[Branch], hints: Sequence[Hint]
+    ) -> list[HintedBranch]:
+        """Return short enough branches with trained calls, or what hints are about of them."""
+        session = conversation.session_id
+        if self._hints is not None:
+            rows, why = self._hints.of(conversation, branches, hints)
+            if not rows:
+                self.left_out.append(LeftOutBranches(session, why, 0))
+            return rows
         limit = self._tokens.max_length
         short = [each for each in enumerate(branches) if len(each[1].input_ids) <= limit]
         if len(short) < len(branches):
             too_long = len(branches) - len(short)
             self.left_out.append(LeftOutBranches(session, "too_long", too_long))
-        return [each for each in short if each[1].calls]
+        return [HintedBranch(*each, {}) for each in short if each[1].calls]
 
     def _branch_columns(self, conversation: Conversation, branch: Branch) -> dict[str, Any]:
         call = conversation.calls[branch.calls[-1]]

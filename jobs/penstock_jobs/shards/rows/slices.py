@@ -29,9 +29,12 @@ from penstock_jobs.shards.conversation.session_events import (
     events_by_session,
     find_redacted,
 )
-from penstock_jobs.shards.recipe import Advantage, Preferences, Tokens
+from penstock_jobs.shards.hints.finder import HintFinder
+from penstock_jobs.shards.hints.left_text import NAME as LEFT_TEXT
+from penstock_jobs.shards.recipe import Advantage, Hints, Preferences, Tokens
 from penstock_jobs.shards.registration import AnnouncingStore
 from penstock_jobs.shards.rows.engine_branches import Choice
+from penstock_jobs.shards.rows.hint_rows import HintFrame, HintRows
 from penstock_jobs.shards.rows.plain_rows import PlainRows
 from penstock_jobs.shards.rows.plain_sessions import PlainSession
 from penstock_jobs.shards.rows.preferences import Correction, find_corrections
@@ -55,7 +58,7 @@ _GROUPS_BYTES_MAX = 64 * MIB
 _PLANNED = {name: name for name in ("group_id", "reward", "advantage", "split")}
 _PLANNED |= {"reward_components": "components", "loss_weight": "weight"}
 #: Columns for the manifest, and those with few distinct texts.
-_COUNTED = ["session_id", "n_tokens", "min_policy_version", "max_policy_version"]
+_COUNTED = ["session_id", "hint_session_id", "n_tokens", "min_policy_version", "max_policy_version"]
 _FEW = ["status", "token_source", "tokenizer_sha256", "template_sha256"]
 
 
@@ -77,6 +80,7 @@ class SliceTask:
     repeated_events: Mapping[str, frozenset[str]] = field(repr=False)
     tenant: str
     preferences: Preferences
+    hints: Hints | None
     advantage: Advantage
     as_of_us: int
 
@@ -89,6 +93,8 @@ class SliceResult:
     branches_left_out: Counter[str] = field(default_factory=Counter)
     #: Counts by kind of problems with events. Their sessions may have rows.
     problems: Counter[str] = field(default_factory=Counter)
+    #: Counts of hints by source, or by why they have no row, and of calls without a hint.
+    hints: Counter[str] = field(default_factory=Counter)
     #: Rendered sessions whose engine reported ids beyond the tokenizer's.
     strange: list[str] = field(default_factory=list)
 
@@ -98,7 +104,7 @@ def make_slice(task: SliceTask) -> SliceResult:
 
     Raises ShardInvalid, and what reading and rendering raise."""
     with Lake(task.settings) as lake:
-        columns = None if task.preferences.edits else COLUMNS
+        columns = None if task.preferences.edits or task.hints else COLUMNS
         rows = read_bucket(lake, task.bucket, columns, groups_of_build(task.owner))
         with without_garbage_collection():
             samples, table = slice_samples(task, rows)
@@ -139,6 +145,7 @@ def make_slice(task: SliceTask) -> SliceResult:
         left_out=left_out_rows(*(pa.array(column, pa.string()) for column in left_out)),
         branches_left_out=+branches,
         problems=Counter(problem.kind for _, problem in samples.problems),
+        hints=samples.hint_counts,
         strange=samples.strange,
     )
 
@@ -205,17 +212,18 @@ def _divided(advantages: pa.ChunkedArray, table: pa.Table, asked: Advantage) -> 
 
 def slice_samples(task: SliceTask, rows: pa.Table) -> tuple[SampleRows, pa.Table]:
     """Return samples of conversations, and rows of plain sessions."""
-    samples = SampleRows(task.tokens, renderer_of(task.tokens, task.directory))
     corrections: dict[str, list[Correction]] = {}
-    if task.preferences.edits:
+    if task.preferences.edits or (task.hints and LEFT_TEXT in task.hints.sources):
         horizon_s, chained = task.preferences.horizon_s, task.chains
         corrections = find_corrections(
             rows, task.tenant, task.as_of_us, horizon_s=horizon_s, chains=chained
         )
+    finder, hint_rows = _hints_of(task, rows, corrections)
+    samples = SampleRows(task.tokens, renderer_of(task.tokens, task.directory), hint_rows)
     credits = _SliceCredits(task.chosen, rows)
     redacted = find_redacted(rows)
     plain = SHARD_ROWS.empty_table()
-    if task.tokens.source != "render":
+    if task.tokens.source != "render" and finder is None:
         members = Counter(task.chains.values())
         alone = {name for name in credits.chains if task.chains[name] == name}
         alone = {name for name in alone if members[name] == 1}
@@ -247,11 +255,32 @@ def slice_samples(task: SliceTask, rows: pa.Table) -> tuple[SampleRows, pa.Table
             task.consents,
             chosen=credits.chains.keys(),
             rollout_id=chain,
-            credit=credits.of_chain(chain),
-            corrections=corrections,
+            # A reward has its place in a whole rollout, not in a few of its calls.
+            credit=None if finder else credits.of_chain(chain),
+            corrections=corrections if task.preferences.edits else {},
             origins=origins,
+            hints=finder.of_chain(chain, conversations) if finder else {},
         )
     return samples, plain
+
+
+def _hints_of(
+    task: SliceTask, rows: pa.Table, corrections: Mapping[str, Sequence[Correction]]
+) -> tuple[HintFinder, HintRows] | tuple[None, None]:
+    if (asked := task.hints) is None:
+        return None, None
+    renderer = renderer_of(task.tokens, task.directory)
+    assert renderer is not None  # checked by the recipe
+    finder = HintFinder(
+        rows,
+        asked.sources,
+        tenant=task.tenant,
+        as_of_us=task.as_of_us,
+        chains=task.chains,
+        corrections=corrections,
+    )
+    frame, length_max = HintFrame.of(renderer), task.tokens.max_length
+    return finder, HintRows(asked, frame, length_max, finder.requests)
 
 
 class _SliceCredits:

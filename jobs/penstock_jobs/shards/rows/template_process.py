@@ -145,6 +145,15 @@ class CompiledTemplate:
             drafts[-1].add(at, text[:end], start)
         return drafts
 
+    def prompt(self, messages: Messages, tools: Any) -> TextDraft:
+        """Render messages and what opens the next answer, which is the only piece.
+
+        Raises TEMPLATE_FAILURES, TextTooLong."""
+        before, prompt = self.render(messages, tools), self.render(messages, tools, prompt=True)
+        if not prompt.startswith(before):
+            raise ValueError("what opens an answer changes the messages before it")
+        return TextDraft(prompt, [(len(messages), len(before), len(prompt))])
+
     def _marked(self, messages: Messages, written: Sequence[int], tools: Any) -> TextDraft | None:
         """Render by `generation` blocks; None unless each answer has one, with its reasoning."""
         text, extents = self._render_marked(messages, tools)
@@ -262,7 +271,9 @@ _EXERCISE = "{% for a in messages %}{{ a.b.c | tojson }}{% endfor %}"
 
 
 class DraftRequest(NamedTuple):
-    """A context to render. Without messages the template is only compiled."""
+    """A context to render. Without messages the template is only compiled.
+
+    If the model wrote none of them, they are the prompt of its next answer."""
 
     source: str
     chars_max: int = TEXT_CHARS_MAX
@@ -366,7 +377,10 @@ def _answer(request: DraftRequest) -> Drafts | Refused:
     try:
         template = _compiled(request.source, request.chars_max)
         messages: Messages = [template_message(form) for form in request.messages]
-        drafts = template.drafts(messages, request.written, request.tools, request.special)
+        if messages and not request.written:
+            drafts = [template.prompt(messages, request.tools)]
+        else:
+            drafts = template.drafts(messages, request.written, request.tools, request.special)
         for draft in drafts:
             draft.text.encode()  # refuses lone surrogates
         return Drafts(drafts, template.marks_generation)

@@ -1,0 +1,119 @@
+"""Finding hints in a slice: reads what was said of calls, and asks the recipe's sources."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock_jobs.rewards.bucket import ChainMember, Relations, TurnKey, as_bucket
+from penstock_jobs.rewards.followups.follow_ups import follow_ups_of, sessions_of
+from penstock_jobs.rewards.followups.judge import DISSATISFIED, THRESHOLD
+from penstock_jobs.rewards.requests import judgements_of, requests_of
+from penstock_jobs.rewards.rows import payload_fields, row_tuples
+from penstock_jobs.shards.conversation.conversation import Conversation
+from penstock_jobs.shards.hints import SOURCES
+from penstock_jobs.shards.hints.hint import CorrectingMessage, Hint, Report, ToldChain
+from penstock_jobs.shards.hints.solutions import holds_answer
+from penstock_jobs.shards.rows.preferences import Correction
+from penstock_jobs.shards.rows.token_credit import EditMark, edit_marks
+
+_TABLES = ("turns", "model_calls", "edits", "feedback", "events")
+_REPORTS = ("tool_result", "test_result", "feedback")
+#: Judgements that say what was wrong. Mere displeasure names nothing.
+_CORRECTING = DISSATISFIED - {"complains"}
+
+
+class HintFinder:
+    """Finds the hints of a slice's chains."""
+
+    def __init__(
+        self,
+        rows: pa.Table,
+        sources: Sequence[str],
+        *,
+        tenant: str,
+        as_of_us: int,
+        chains: Mapping[str, str],
+        corrections: Mapping[str, Sequence[Correction]],
+    ) -> None:
+        """`rows` are all columns of the events of whole `chains`, by session."""
+        self._sources, self._corrections = sources, corrections
+        subagents = _subagents(rows)
+        members = {name: ChainMember(chain, name in subagents) for name, chain in chains.items()}
+        known = rows.filter(pc.is_in(rows["session_id"], pa.array(members, pa.string())))
+        bucket = as_bucket(
+            known, tenant, as_of_us, relations=Relations(chains=members), tables=_TABLES
+        )
+        self._edits: dict[str, list[EditMark]] = edit_marks(known)
+        self._reports = _reports(known)
+        self._users = _users(known)
+        numbers = {request: number for number, request in enumerate(requests_of(bucket).all)}
+        self.requests: dict[TurnKey, int] = {
+            turn: numbers[request] for turn, request in requests_of(bucket).of_turn.items()
+        }
+        moments = {turn.key: turn.ts for own in sessions_of(bucket) for turn in own.turns}
+        self._messages: defaultdict[str, list[CorrectingMessage]] = defaultdict(list)
+        for said, judged in zip(follow_ups_of(bucket), judgements_of(bucket), strict=True):
+            if judged.label in _CORRECTING and judged.dissatisfied >= THRESHOLD:
+                place = said.session_id, said.turn
+                own = CorrectingMessage(*place, moments[place], said.message, said.turn_before)
+                self._messages[chains[said.session_id]].append(own)
+
+    def of_chain(self, chain: str, conversations: Sequence[Conversation]) -> dict[str, list[Hint]]:
+        """Find hints by the session of the call, the recipe's first source first, then by time."""
+        names = [each.session_id for each in conversations]
+        told = ToldChain(
+            conversations={each.session_id: each for each in conversations},
+            messages=self._messages.get(chain, ()),
+            reports=[report for name in names for report in self._reports.get(name, ())],
+            corrections={name: self._corrections.get(name, ()) for name in names},
+            edits={name: self._edits.get(name, ()) for name in names},
+            requests=self.requests,
+        )
+        found: defaultdict[str, list[Hint]] = defaultdict(list)
+        for source in self._sources:
+            hints = sorted(SOURCES[source].find(told), key=lambda hint: (hint.ts_us, hint.call))
+            for hint in hints:
+                owners = self._users.get(hint.session_id), self._users.get(hint.call.session_id)
+                if owners[0] == owners[1]:  # nothing that another user said
+                    found[hint.call.session_id].append(holds_answer(hint, told))
+        return dict(found)
+
+
+class _Link(msgspec.Struct, gc=False):
+    link: str | None = None
+
+
+_link_decoder = msgspec.json.Decoder(_Link)
+
+
+def _subagents(rows: pa.Table) -> set[str]:
+    """Find sessions of subagents: another agent writes the messages there."""
+    starts = rows.filter(pc.equal(rows["type"], "session_start"))
+    found = set()
+    for session, payload in row_tuples(starts, "session_id", "payload"):
+        try:
+            if _link_decoder.decode(payload).link == "subagent":
+                found.add(session)
+        except msgspec.MsgspecError:
+            continue
+    return found
+
+
+def _reports(rows: pa.Table) -> dict[str, list[Report]]:
+    rows = rows.filter(pc.is_in(rows["type"], pa.array(_REPORTS)))
+    found: defaultdict[str, list[Report]] = defaultdict(list)
+    names = ("session_id", "ts", "seq", "event_id", "type", "payload")
+    for session, ts_us, seq, event_id, kind, payload in row_tuples(rows, *names):
+        report = Report(session, ts_us, seq, event_id, kind, payload_fields(payload))
+        found[session].append(report)
+    return dict(found)
+
+
+def _users(rows: pa.Table) -> dict[str, Any]:
+    """Return the user of each session; None if nobody said."""
+    users = rows.select(["session_id", "user"]).group_by("session_id").aggregate([("user", "min")])
+    return dict(row_tuples(users, "session_id", "user_min"))

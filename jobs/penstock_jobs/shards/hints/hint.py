@@ -1,0 +1,153 @@
+"""Hints: what later events say about a sampled call, as text for a teacher.
+
+A `HintSource` finds the hints of a chain of sessions. A hint never labels anything by itself.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from penstock_jobs.rewards.bucket import TurnKey
+from penstock_jobs.rewards.followups.judge import Message
+from penstock_jobs.shards.conversation.conversation import ChatMessage, Conversation
+from penstock_jobs.shards.hints.faulty_call import CallFacts, faulty_call
+from penstock_jobs.shards.rows.preferences import Correction
+from penstock_jobs.shards.rows.token_credit import CreditedCall, EditMark, call_of, credited_calls
+
+
+class CallPlace(NamedTuple):
+    """A model call: its session, and its number in the conversation."""
+
+    session_id: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Hint:
+    text: str
+    #: The name of its source.
+    kind: str
+    #: The call that it is about.
+    call: CallPlace
+    #: The event that it came from.
+    session_id: str
+    event_id: str | None
+    ts_us: int
+    #: False if it holds the solution, at least in part.
+    answer_free: bool = True
+
+
+class CorrectingMessage(NamedTuple):
+    """A follow-up that is dissatisfied with the work before it."""
+
+    session_id: str
+    turn: int
+    ts_us: int
+    message: Message
+    #: The last earlier turn in which the agent acted, perhaps in an earlier session.
+    turn_before: TurnKey
+
+
+class Report(NamedTuple):
+    """An event that may hold a hint: a tool's result, a run of tests, or feedback."""
+
+    session_id: str
+    ts_us: int
+    seq: int | None
+    event_id: str | None
+    type: str
+    payload: Mapping[str, Any]
+
+    def text(self, name: str) -> str:
+        value = self.payload.get(name)
+        return value.strip() if isinstance(value, str) else ""
+
+
+@dataclass(frozen=True)
+class ToldChain:
+    """A chain of sessions with what was said of its calls. Mappings are by session."""
+
+    conversations: Mapping[str, Conversation]
+    messages: Sequence[CorrectingMessage] = ()
+    reports: Sequence[Report] = ()
+    corrections: Mapping[str, Sequence[Correction]] = field(default_factory=dict)
+    edits: Mapping[str, Sequence[EditMark]] = field(default_factory=dict)
+    #: The request of each turn; unknown turns are requests of their own.
+    requests: Mapping[TurnKey, int] = field(default_factory=dict)
+
+    @cached_property
+    def _credited(self) -> dict[str, list[CreditedCall]]:
+        return {name: credited_calls(own) for name, own in self.conversations.items()}
+
+    @cached_property
+    def calls(self) -> list[tuple[CallPlace, CallFacts]]:
+        """List all calls that the model wrote here for the first time, by time."""
+        edited = {self.call_of(name, mark) for name, marks in self.edits.items() for mark in marks}
+        calls = [
+            (place, CallFacts.of(call, edited=place in edited))
+            for name, own in self.conversations.items()
+            for call in own.calls
+            if not call.flags & {"copied", "synthetic", "summary"}
+            for place in [CallPlace(name, call.number)]
+        ]
+        return sorted(calls, key=lambda own: (own[1].ts_us, own[0]))
+
+    def call_of(self, session: str, mark: EditMark) -> CallPlace | None:
+        """Find the call that a mark names, else the last one before it."""
+        number = call_of(self._credited.get(session, ()), mark)
+        return None if number < 0 else CallPlace(session, number)
+
+    def call_named(self, session: str, name: str | None) -> CallPlace | None:
+        """Find a call by its id, a tool call's id, or an edit's name."""
+        calls = self._credited.get(session, ())
+        edit = next((mark for mark in self.edits.get(session, ()) if mark.name == name), None)
+        if name is not None and edit is not None:
+            return self.call_of(session, edit)
+        numbers = (n for n, call in enumerate(calls) if name is not None and name in call.ids)
+        return next((CallPlace(session, number) for number in numbers), None)
+
+    def faulty_call(
+        self, turn: TurnKey, text: str, *, until_us: int | None = None
+    ) -> CallPlace | None:
+        """Find the call of a turn, or of its request so far, that a text is about."""
+        request = self.requests.get(turn, -1)
+        before: list[tuple[CallPlace, CallFacts]] = []
+        last: list[tuple[CallPlace, CallFacts]] = []
+        for own in self.calls:
+            key = own[0].session_id, own[1].turn
+            if until_us is not None and own[1].ts_us > until_us:
+                break
+            if key == turn:
+                last.append(own)
+            elif self.requests.get(key) == request:
+                before.append(own)
+        if not last:
+            return None
+        before = [own for own in before if own[1].ts_us <= last[-1][1].ts_us]
+        calls = [*before, *last]
+        return calls[faulty_call([facts for _, facts in calls], len(before), text)][0]
+
+    def message_at(self, session: str, turn: int) -> ChatMessage | None:
+        """Find the user's message that begins a turn."""
+        told = self.conversations[session].messages
+        return next((each for each in told if (each.role, each.turn) == ("user", turn)), None)
+
+    def turn_at(self, session: str, ts_us: int) -> TurnKey | None:
+        """Return the turn of the last call before a moment."""
+        turns = [
+            own.turn
+            for place, own in self.calls
+            if place.session_id == session and own.ts_us <= ts_us
+        ]
+        return (session, turns[-1]) if turns else None
+
+
+@dataclass(frozen=True)
+class HintSource:
+    """A source of hints, by the name that recipes call it."""
+
+    name: str
+    find: Callable[[ToldChain], Iterable[Hint]]
+    #: Whether its hints hold the solution.
+    solves: bool = False
