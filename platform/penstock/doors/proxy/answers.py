@@ -254,23 +254,8 @@ def _response_whole(draft: AnswerDraft, document: Mapping[str, Any]) -> None:
     draft.about(document)
     choice = draft.choice()
     _take_message(choice, answer_of(document.get("output")) or Message("assistant"))
-    choice.logprobs = array("d", _item_logprobs(document.get("output") or ()))
     reason = (document.get("incomplete_details") or {}).get("reason")
     choice.finish_reason = reason or document.get("status")
-    prompts, answers = document.get("input_messages"), document.get("output_messages")
-    if prompts and answers and all("tokens" in each for each in (*prompts, *answers)):
-        choice.prompt_ids = [token for each in prompts for token in each["tokens"]]
-        choice.ids = array("q", [token for each in answers for token in each["tokens"]])
-
-
-def _item_logprobs(items: Any) -> list[float]:
-    return [
-        token["logprob"]
-        for item in items
-        for part in (item.get("content") or ())
-        if isinstance(part, dict)
-        for token in (part.get("logprobs") or ())
-    ]
 
 
 def _response_event(draft: AnswerDraft, document: Mapping[str, Any]) -> None:

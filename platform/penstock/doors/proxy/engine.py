@@ -104,7 +104,6 @@ _VLLM = {"return_token_ids": b"true", "return_weight_versions": b"true"}
 _QUESTIONS: dict[tuple[EngineKind, ModelApi], dict[str, bytes]] = {
     (EngineKind.VLLM, ModelApi.CHAT): _VLLM | {"logprobs": b"true"},
     (EngineKind.VLLM, ModelApi.COMPLETIONS): _VLLM | {"logprobs": b"0"},
-    (EngineKind.VLLM, ModelApi.RESPONSES): {"enable_response_messages": b"true"},
     (EngineKind.SGLANG, ModelApi.CHAT): {
         "return_input_ids_in_sglext": b"true",
         "return_output_ids_in_sglext": b"true",
@@ -115,11 +114,7 @@ _QUESTIONS: dict[tuple[EngineKind, ModelApi], dict[str, bytes]] = {
 #: Engines refuse these together, or add the prompt's log-probabilities.
 _REFUSED_WITH = {"logprobs": "echo", "return_weight_versions": "use_beam_search"}
 #: Members that each question adds to an answer: at its top, and in each choice.
-_TOP = {
-    "return_token_ids": ("prompt_token_ids",),
-    "enable_response_messages": ("input_messages", "output_messages"),
-    "return_input_ids_in_sglext": ("sglext",),
-}
+_TOP = {"return_token_ids": ("prompt_token_ids",), "return_input_ids_in_sglext": ("sglext",)}
 _IN_CHOICE = {
     "return_token_ids": ("token_ids", "prompt_token_ids"),
     "return_weight_versions": ("weight_versions",),
@@ -190,10 +185,6 @@ def _hidden_changes(request: EngineRequest, text: bytes) -> list[MemberChange] |
     top = members_of(text)
     changes, absent = [], _ABSENT[request.kind]
     named = [name for question in request.hidden for name in _TOP.get(question, ())]
-    if "response" in top and "input_messages" in named:  # an event of a stream of Responses
-        place = top["response"]
-        inner = members_of(text, place.value, place.end)
-        return _taken_out(text, inner, named, absent)
     changes = _taken_out(text, top, named, absent)
     choices = top.get("choices")
     if choices is None:

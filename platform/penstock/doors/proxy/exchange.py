@@ -3,12 +3,13 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from penstock.core.errors import PenstockError, one_line
+from penstock.doors.proxy.chat_request import RequestRefused
 from penstock.doors.proxy.dialogue import HEADER_PREFIX, ModelApi, Target
 from penstock.doors.proxy.engine import (
     EngineKind,
@@ -21,6 +22,7 @@ from penstock.doors.proxy.engine import (
 from penstock.doors.proxy.known_engine import KnownEngine, Weights, WeightSamples
 from penstock.doors.proxy.transcription import CallEnd, RecordedCall
 from penstock.doors.proxy.transcription_process import TranscriptionProcess
+from penstock.doors.proxy.translation import TRANSLATED, KeptResponses, Translation, refusal
 from penstock.doors.proxy.upstream import (
     AnswerHead,
     Headers,
@@ -56,6 +58,7 @@ class Exchanges:
     engine: KnownEngine
     transcription: TranscriptionProcess
     weights: WeightSamples
+    kept: KeptResponses = field(default_factory=KeptResponses)
     requests_bytes: int = 0
     open: int = 0
     calls: int = 0
@@ -75,6 +78,8 @@ class Exchange:
         self._connection: UpstreamConnection | None = None
         self._call: RecordedCall | None = None
         self._request = EngineRequest(b"")
+        #: Of a call in another protocol than the engine's own.
+        self._translation: Translation | None = None
         self._before: Weights | None = None
         self._status = 0
         self._is_stream = False
@@ -93,6 +98,8 @@ class Exchange:
             # A whole request is read already, so only the client's end can come now.
             watch = asyncio.create_task(self._watch()) if is_whole else None
             await self._forward(body, is_whole=is_whole)
+        except RequestRefused as error:
+            await self._refuse(body, error)
         except (UpstreamUnreachable, UpstreamBroken) as error:
             problem = None if self._is_gone else one_line(error)
             await self._fail(error)
@@ -134,10 +141,16 @@ class Exchange:
             self._shared.unrecorded += 1
             return
         kind = await self._shared.engine.kind(self._headers)
-        asked = engine_request(kind, api, body)
+        if api in TRANSLATED and kind is not EngineKind.NONE:
+            self._translation = Translation(api, body, self._shared.kept)
+            self._headers = with_engine_login(self._headers)
+            asked = engine_request(kind, ModelApi.CHAT, self._translation.chat)
+        else:
+            asked = engine_request(kind, api, body)
         self._shared.requests_bytes += len(asked.body) - len(body)
         self._request = asked
-        self._call = RecordedCall(api, self._target.labels, body, kind, self._began_us)
+        answers = api if self._translation is None else ModelApi.CHAT
+        self._call = RecordedCall(api, answers, self._target.labels, body, kind, self._began_us)
         if asked.kind is not EngineKind.NONE:
             self._call.sampling = self._shared.engine.sampling
         self._shared.transcription.begin(self._call)
@@ -145,6 +158,16 @@ class Exchange:
             self._before = await self._shared.weights.before()
         self._headers = [each for each in self._headers if each[0] != b"accept-encoding"]
         self._headers.append((b"accept-encoding", b"identity"))
+
+    async def _refuse(self, body: bytes, error: RequestRefused) -> None:
+        api = self._target.api
+        assert api is not None
+        labels, none = self._target.labels, EngineKind.NONE
+        self._call = RecordedCall(api, api, labels, body, none, self._began_us)
+        self._shared.transcription.begin(self._call)
+        self._status, problem = refusal(api, error)
+        self._note(problem)
+        await send_bytes(self._send, self._status, problem)
 
     async def _forward(self, body: bytes, *, is_whole: bool) -> None:
         headers = [each for each in self._headers if each[0] not in (b"host", b"content-length")]
@@ -159,13 +182,17 @@ class Exchange:
         elif content or sized is not None:
             headers.append((b"content-length", str(len(content)).encode()))
         connection = self._connection = await self._shared.upstream.request(
-            self._method, self._target.path, headers, content, whole=is_whole
+            self._method, self._path, headers, content, whole=is_whole
         )
         if self._is_gone:
             connection.abort()
         if not is_whole:
             await self._send_rest(connection, chunked=sized is None)
         await self._answer(connection, await connection.head())
+
+    @property
+    def _path(self) -> bytes:
+        return self._target.path if self._translation is None else ModelApi.CHAT.encode()
 
     async def _send_rest(self, connection: UpstreamConnection, *, chunked: bool) -> None:
         more = True
@@ -188,6 +215,9 @@ class Exchange:
         if self._call is not None and encoded:  # against our accept-encoding
             self._shared.unrecorded += 1
             self._call.was_dropped = True
+        if self._translation is not None:
+            await self._translated(connection, head, self._translation)
+            return
         hides = bool(self._request.hidden) and head.status < 400 and not encoded
         if hides and not self._is_stream:
             await self._hidden_whole(connection, head)
@@ -221,6 +251,33 @@ class Exchange:
             self._note(piece)
             content, piece = piece, await connection.read()
         await self._send({"type": "http.response.body", "body": content})
+
+    async def _translated(
+        self, connection: UpstreamConnection, head: AnswerHead, translation: Translation
+    ) -> None:
+        if not self._is_stream or head.status >= 400:
+            parts, size = [], 0
+            while (piece := await connection.read()) and size <= ANSWER_BYTES_MAX:
+                self._note(piece)
+                parts.append(piece)
+                size += len(piece)
+            body = b"".join(parts)
+            if head.status < 400:
+                await send_bytes(self._send, head.status, translation.whole(body))
+            else:
+                await send_bytes(self._send, *translation.failure(head.status, body))
+            return
+        await self._start(head, [(b"content-type", b"text/event-stream; charset=utf-8")])
+        cutter = EventCutter(_EVENT_BYTES_MAX)
+        while piece := await connection.read():
+            self._note(piece)
+            for event in cutter.cut(piece):
+                start, end = data_of(event)
+                if event[start : start + 1] == b"{" and (
+                    shown := translation.event(event[start:end])
+                ):
+                    await self._send_piece(shown)
+        await self._send({"type": "http.response.body", "body": translation.end()})
 
     def _shown(self, event: bytes) -> bytes:
         start, end = data_of(event)
@@ -308,8 +365,19 @@ def passed_on(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
     ]
 
 
+def with_engine_login(headers: Headers) -> Headers:
+    """Say a key of Anthropic's clients as engines read it."""
+    known = dict(headers)
+    if b"authorization" in known or b"x-api-key" not in known:
+        return headers
+    return [*headers, (b"authorization", b"Bearer " + known[b"x-api-key"])]
+
+
 async def send_json(send: Send, status: int, document: object) -> None:
-    body = msgspec.json.encode(document)
+    await send_bytes(send, status, msgspec.json.encode(document))
+
+
+async def send_bytes(send: Send, status: int, body: bytes) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

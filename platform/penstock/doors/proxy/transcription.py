@@ -35,6 +35,8 @@ class RecordedCall(Struct, tag="began", eq=False):
     """A call to record, as the answering process describes it at its start."""
 
     api: ModelApi
+    #: The form of the upstream's answer.
+    answers: ModelApi
     labels: Labels
     request: bytes
     engine: EngineKind
@@ -185,7 +187,7 @@ class CallEvents:
             after = opened.hash_with(choice.message())
             length = None if prompt is None else len(prompt) + len("".join(choice.texts))
             self._book.end(call.labels, opened.place, after, length=length)
-        if draft.api is ModelApi.RESPONSES and draft.id:
+        if call.api is ModelApi.RESPONSES and draft.id:
             self._book.end(call.labels, opened.place, text_hash(draft.id))
 
     def _settle(self, call: RecordedCall, end: CallEnd) -> None:
@@ -249,7 +251,7 @@ class _OpenCall:
         self._recorder = recorder
         #: System prompt and tools, if they differ from the session's.
         self.given: dict[str, Any] = {}
-        self.draft = AnswerDraft(call.api, _ANSWER_BYTES_MAX)
+        self.draft = AnswerDraft(call.answers, _ANSWER_BYTES_MAX)
         self.has_ended = False
         self.said = 0
         self._first: list[bytes] = []

@@ -1,0 +1,144 @@
+"""Chat completions as engines answer them: what answers in other protocols are made of."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+
+class CallFunction(Struct):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class CallPart(Struct):
+    index: int | None = None
+    id: str | None = None
+    function: CallFunction = field(default_factory=CallFunction)
+
+
+class Said(Struct):
+    """A message, or the next piece of one."""
+
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[CallPart] | None = None
+
+    @property
+    def thinking(self) -> str | None:
+        return self.reasoning_content or self.reasoning
+
+
+class ChatChoice(Struct):
+    delta: Said | None = None
+    message: Said | None = None
+    finish_reason: str | None = None
+    #: A stop sequence, or the id of a token.
+    stop_reason: Any = None
+    matched_stop: Any = None
+    token_ids: list[int] | None = None
+
+    @property
+    def said(self) -> Said:
+        return self.message or self.delta or Said()
+
+    @property
+    def stop_sequence(self) -> str | None:
+        stop = self.matched_stop if self.stop_reason is None else self.stop_reason
+        return stop if isinstance(stop, str) else None
+
+
+class _PromptDetails(Struct):
+    cached_tokens: int | None = None
+
+
+class _CompletionDetails(Struct):
+    reasoning_tokens: int | None = None
+
+
+class ChatUsage(Struct):
+    prompt_tokens: int = 0
+    completion_tokens: int | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+    completion_tokens_details: _CompletionDetails | None = None
+
+    @property
+    def cached(self) -> int:
+        details = self.prompt_tokens_details
+        return (details and details.cached_tokens) or 0
+
+    @property
+    def completion(self) -> int:
+        return self.completion_tokens or 0
+
+    @property
+    def thinking(self) -> int:
+        details = self.completion_tokens_details
+        return (details and details.reasoning_tokens) or 0
+
+
+class ChatAnswer(Struct):
+    """A whole answer, or an event of one."""
+
+    id: str | None = None
+    model: str | None = None
+    choices: list[ChatChoice] = field(default_factory=list)
+    usage: ChatUsage | None = None
+    prompt_token_ids: list[int] | None = None
+    error: Any = None
+
+
+_decoder = msgspec.json.Decoder(ChatAnswer)
+
+
+def chat_answer(text: bytes) -> ChatAnswer:
+    """Read an answer, or an event of one. Raises ValueError."""
+    return _decoder.decode(text)
+
+
+class ChatDraft:
+    """An answer as far as it came, for whoever says it again to the engine."""
+
+    def __init__(self) -> None:
+        self.prompt_ids: list[int] = []
+        self.ids: list[int] = []
+        self.finish_reason: str | None = None
+        self._texts: list[str] = []
+        self._thoughts: list[str] = []
+        self._calls: dict[int, list[str]] = {}
+
+    def take(self, answer: ChatAnswer) -> None:
+        self.prompt_ids = answer.prompt_token_ids or self.prompt_ids
+        for choice in answer.choices[:1]:
+            said = choice.said
+            self._texts += [said.content] if said.content else []
+            self._thoughts += [said.thinking] if said.thinking else []
+            self.ids += choice.token_ids or ()
+            self.finish_reason = choice.finish_reason or self.finish_reason
+            for at, part in enumerate(said.tool_calls or ()):
+                number = at if part.index is None else part.index
+                call = self._calls.setdefault(number, [part.id or f"call_{number}", "", ""])
+                call[1] = call[1] or part.function.name or ""
+                call[2] += part.function.arguments or ""
+
+    def message(self) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant", "content": "".join(self._texts) or None}
+        if self._thoughts:
+            message["reasoning_content"] = "".join(self._thoughts)
+        if self._calls:
+            message["tool_calls"] = [
+                {"id": call_id, "type": "function",
+                 "function": {"name": name, "arguments": arguments}}
+                for call_id, name, arguments in self._calls.values()
+            ]  # fmt: skip
+        return message
+
+
+def arguments_of(text: str) -> dict[str, Any]:
+    """Read the arguments of a call. What is no JSON object is kept as the text that it is."""
+    try:
+        arguments = msgspec.json.decode(text or "{}")
+    except (ValueError, RecursionError):
+        arguments = None
+    return arguments if isinstance(arguments, dict) else {"arguments": text}
