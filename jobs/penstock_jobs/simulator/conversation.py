@@ -46,6 +46,8 @@ class SimulatedConversation:
         self._works: list[Work] = []
         self._heard = self._stopped = self._left = False
         self._tries = self._worked = 0
+        #: The calls of work that the user has not spoken of yet.
+        self._worked_in: list[str] = []
         self.names = self._names_of(self._dice("first"), files[0])
 
     def run(self, start: Payload) -> None:
@@ -78,6 +80,7 @@ class SimulatedConversation:
     def _ask_for(self, number: int, words: Words | None) -> None:
         """Let the user want something, after what they still had to say of the last."""
         self._tries = self._worked = 0
+        self._worked_in.clear()
         dice, say = Dice(f"wish:{self.key}:{number}"), self.user.say
         kind = self.world.kind(dice)
         task: Task = "risky" if dice.chance(ids.RISKY_SHARE) else "clear"
@@ -233,7 +236,8 @@ class SimulatedConversation:
     def _judge(self, act: str, *, dissatisfied: bool, dice: Dice) -> Words:
         self._request.said.append(act)
         self._request.dissatisfied = self._request.dissatisfied or dissatisfied
-        words = self.user.say(act, dice, self.names)
+        about, self._worked_in = tuple(self._worked_in), []
+        words = self.user.say(act, dice, self.names)._replace(about=about)
         return words.before(self._wish.text) if act == "incomplete" and dice.chance(0.3) else words
 
     def _use_hands(self, reaction: Reaction, wait_s: int) -> None:
@@ -287,6 +291,7 @@ class SimulatedConversation:
             request.broken = True
             wrong = {"file": "", "changes": "all of it"}
             call = self.model.call(self.names, "edit_file", wrong, *sampled)
+            self._worked_in.append(self.model.last)
             output = spoken("invalid_arguments", dice, self.names)
             self.model.result(call, "edit_file", output, "invalid_arguments")
         elif style.instead:
@@ -294,6 +299,7 @@ class SimulatedConversation:
         elif request.kind == "question":
             work.answer = quality * style.done
             self.model.say(*sampled, self.model.answer(self.names, style.says))
+            self._worked_in.append(self.model.last)
             return
         elif request.kind == "terminal":
             work.answer = quality * style.done
@@ -314,6 +320,7 @@ class SimulatedConversation:
             return
         arguments = {"path": change.file.path, "edit_id": change.edit_id}
         call = self.model.call(self.names, "edit_file", arguments, *sampled)
+        self._worked_in.append(self.model.last)
         counts = f"+{len(change.wrote)} -{len(change.took)}"
         self.model.result(call, "edit_file", f"{change.file.path}: {counts}")
         work.changes.append(change)
@@ -335,6 +342,7 @@ class SimulatedConversation:
     def run_command(self, dice: Dice, token: int = ids.LOOK, prompt_end: int = ids.LOOKING) -> None:
         command = {"command": f"make {dice.pick(self.names['plain'])}"}
         call = self.model.call(self.names, "bash", command, token, prompt_end)
+        self._worked_in.append(self.model.last)
         self.journal.wait(dice.skewed(1, 20))
         self.model.result(call, "bash", spoken("finding", dice, self.names))
 

@@ -85,9 +85,14 @@ class ModelCalls:
         self.understood: list[bool] = []
         self.edited_last = False
 
+    @property
+    def last(self) -> str:
+        return f"gen-{self._samples}"
+
     def hear(self, words: Words) -> None:
         self.journal.record("user_message", {"text": words.text})
         self.journal.truth.messages.append(words.label)
+        self.journal.truth.about.append(words.about)
         self._prompt += [ids.USER, *ids.word_ids(words.text)]
 
     def say(self, token: int, prompt_end: int, text: str) -> None:
@@ -134,7 +139,7 @@ class ModelCalls:
         self.say(ids.SUMMARY, ids.COMPACTING, f"{recap} {thinking(self._dice, names, 4)}")
         self._prompt = [ids.SYSTEM, ids.SUMMARY, ids.END]
         sizes = {"tokens_before": size, "tokens_after": len(self._prompt)}
-        summary = {"summary_call_id": f"gen-{self._samples}"}
+        summary = {"summary_call_id": self.last}
         self.journal.record("compaction", {"trigger": "context_limit"} | sizes | summary)
 
     def _sample(self, token: int, prompt_end: int, content: Payload) -> None:
@@ -143,7 +148,7 @@ class ModelCalls:
         befores = [prompt_end, token]
         self._samples += 1
         payload = {
-            "call_id": f"gen-{self._samples}",
+            "call_id": self.last,
             "model": self.journal.truth.checkpoint,
             **content,
             "usage": {"prompt": len(self._prompt), "completion": len(sampled)},

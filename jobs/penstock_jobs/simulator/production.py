@@ -108,7 +108,7 @@ class Production:
             # A subagent runs an errand. It shares its parent's work and outcome.
             parent = truth.session_id
             errand = replace(truth, session_id=f"{parent}-errand", parent_session=parent)
-            errand.messages, errand.requests, errand.edits = [], [], []
+            errand.messages, errand.about, errand.requests, errand.edits = [], [], [], []
             beside = SimulatedSession(begin_us + SECOND_US, self.event_time_us, errand)
             start |= {"parent_session": parent, "link": "subagent"}
             files = check_out(repository)

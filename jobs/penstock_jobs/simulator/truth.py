@@ -69,6 +69,8 @@ class SessionTruth:
     reason: str | None = None
     #: What each message of the user does, by the labels of judges.
     messages: list[str] = field(default_factory=list)
+    #: The model calls whose work each message is about; none of those that want something.
+    about: list[tuple[str, ...]] = field(default_factory=list)
     requests: list[RequestTruth] = field(default_factory=list)
     edits: list[EditTruth] = field(default_factory=list)
 

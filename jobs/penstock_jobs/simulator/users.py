@@ -88,11 +88,14 @@ class Words(NamedTuple):
 
     text: str
     label: Label
+    #: The model calls whose work it is about.
+    about: tuple[str, ...] = ()
 
     def before(self, text: str) -> "Words":
         """Say them in one message with what is wanted next."""
         is_bad = self.label not in ("accepts", "abandons", "asks")
-        return Words(f"{self.text} {text}", self.label if is_bad else "moves_on")
+        label = self.label if is_bad else "moves_on"
+        return self._replace(text=f"{self.text} {text}", label=label)
 
 
 class Reaction(NamedTuple):

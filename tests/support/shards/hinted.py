@@ -41,7 +41,7 @@ class Chat:
         self._ids: list[int] = []
         self._new = ""
 
-    def add(self, kind: str, **payload: Any) -> "Chat":
+    def add(self, kind: str, /, **payload: Any) -> "Chat":
         self.number += 1
         own = make_event(self.session, self.number, kind, payload=payload)
         self.events.append(own | {"user": self.user, "checkpoint": "ckpt-1", "project": "p"})

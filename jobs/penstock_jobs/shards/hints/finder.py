@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from penstock_jobs.rewards.bucket import ChainMember, Relations, TurnKey, as_bucket
 from penstock_jobs.rewards.followups.follow_ups import follow_ups_of, sessions_of
-from penstock_jobs.rewards.followups.judge import DISSATISFIED, THRESHOLD
+from penstock_jobs.rewards.followups.judge import DISSATISFIED
 from penstock_jobs.rewards.requests import judgements_of, requests_of
 from penstock_jobs.rewards.rows import payload_fields, row_tuples
 from penstock_jobs.shards.conversation.conversation import Conversation
@@ -24,6 +24,8 @@ _TABLES = ("turns", "model_calls", "edits", "feedback", "events")
 _REPORTS = ("tool_result", "test_result", "feedback")
 #: Judgements that say what was wrong. Mere displeasure names nothing.
 _CORRECTING = DISSATISFIED - {"complains"}
+#: A lower probability is too often a new wish: `python -m bench.hint_calls` shows what it costs.
+_SURE = 0.8
 
 
 class HintFinder:
@@ -57,7 +59,7 @@ class HintFinder:
         moments = {turn.key: turn.ts for own in sessions_of(bucket) for turn in own.turns}
         self._messages: defaultdict[str, list[CorrectingMessage]] = defaultdict(list)
         for said, judged in zip(follow_ups_of(bucket), judgements_of(bucket), strict=True):
-            if judged.label in _CORRECTING and judged.dissatisfied >= THRESHOLD:
+            if judged.label in _CORRECTING and judged.dissatisfied >= _SURE:
                 place = said.session_id, said.turn
                 own = CorrectingMessage(*place, moments[place], said.message, said.turn_before)
                 self._messages[chains[said.session_id]].append(own)

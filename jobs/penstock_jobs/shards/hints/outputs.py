@@ -22,7 +22,7 @@ def shortened(output: str) -> str:
 
 
 def cut_at_clause(text: str, fits: Callable[[str], bool]) -> str | None:
-    """Cut a text at the end of a clause so that it fits; None if not even the first does."""
+    """Cut a text at the end of a clause so that it fits; None if less than half of it does."""
     if fits(text):
         return text
     ends = [match.start() for match in _CLAUSE_END.finditer(text)]
@@ -30,4 +30,4 @@ def cut_at_clause(text: str, fits: Callable[[str], bool]) -> str | None:
     while low < high:
         middle = (low + high) // 2
         low, high = (middle + 1, high) if fits(text[: ends[middle]]) else (low, middle)
-    return text[: ends[low - 1]] if low else None
+    return text[: ends[low - 1]] if low and 2 * ends[low - 1] >= len(text) else None
