@@ -91,6 +91,15 @@ def _untrain(row: Row, number: int) -> None:
     row["policy_version_runs"] = [{"start": row["prompt_len"], "version": 3}]
 
 
+def hinted(row: Row, **fields: Any) -> Row:
+    """With a hint about its first trained answer, before the last token of the prompt."""
+    span = next(span for span in row["turn_spans"] if span["sampled"])
+    hint: Row = {"hint": "the other file", "hint_kind": "follow_up", "hint_ids": [5, 6, 7]}
+    hint |= {"hint_start": span["start"], "hint_end": span["end"], "hint_answer_free": True}
+    hint |= {"hint_position": row["prompt_len"] - 1, "hint_session_id": row["session_id"]}
+    return row | hint | fields
+
+
 def unprompted(group: str) -> Row:
     """Begins with a trained token: nobody can say how likely that one was."""
     row = talked(group)

@@ -246,6 +246,8 @@ def export(
     say(f"{report.rows} rows of {stored.id} for {report.written_for}")
     for reason, count in sorted(report.left_out.items()):
         say(f"left out: {reason} {count}")
+    if report.note:
+        say(report.note)
     for name in report.files:
         show_text(str(out / name))
 

@@ -215,6 +215,7 @@ REASONS: Mapping[str, Callable[[pa.Table], pa.ChunkedArray]] = {
     "no_reward": lambda table: table["reward"].is_null(),
     "reward_0": lambda table: pc.fill_null(pc.equal(table["reward"], 0), False),
     "no_prompt": lambda table: pc.equal(table["prompt_len"], 0),
+    "no_hint": lambda table: table["hint"].is_null(),
 }
 
 
@@ -303,12 +304,13 @@ def experts_of(row: Mapping[str, Any]) -> np.ndarray | None:
 class Exporter:
     """An export format. `version` grows when `write` gives other bytes for the same shard.
 
-    `target` is the software and version that reads it."""
+    `target` is the software and version that reads it. `note` says what a reader has to know."""
 
     name: str
     version: int
     target: str
     write: Callable[[ShardSource, ExportOutput], None]
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -323,6 +325,7 @@ class ExportReport:
     left_out: dict[str, int]
     counted: dict[str, int] = field(default_factory=dict)
     files: list[str] = field(default_factory=list)
+    note: str = ""
 
 
 @cache
@@ -375,6 +378,7 @@ def export_shard(shard: StoredShard, target: str, out: Path) -> ExportReport:
             left_out=dict(sorted(output.left_out.items())),
             counted=dict(sorted(output.counted.items())),
             files=sorted(output.files),
+            note=exporter.note,
         )
         text = json.dumps(asdict(report), indent=2, ensure_ascii=False) + "\n"
         (unfinished / EXPORT_NAME).write_text(text, encoding="utf-8")

@@ -13,20 +13,21 @@ from penstock.shards.manifest import Manifest
 from penstock.shards.shard import ShardDamaged
 from penstock_jobs.shards import export as outputs
 from penstock_jobs.shards.export import EXPORT_NAME, all_exporters, export_shard
-from tests.support.export_rows import Row, in_order, stored, talked
+from tests.support.export_rows import Row, hinted, in_order, stored, talked
 from tests.support.repository import ROOT
 from tests.support.shards.making import own_folder, stored_in
 
 TARGETS = [
-    "areal", "atif", "messages-jsonl", "messages-parquet", "nemo-rl", "prime-rl", "skyrl", "slime",
-    "tinker", "trl-dpo", "trl-grpo", "trl-kto", "trl-sft", "verl",
+    "areal", "atif", "hints-jsonl", "messages-jsonl", "messages-parquet", "nemo-rl", "prime-rl",
+    "skyrl", "slime", "tinker", "trl-dpo", "trl-grpo", "trl-kto", "trl-sdft", "trl-sdpo", "trl-sft",
+    "verl",
 ]  # fmt: skip
 DOCS = ROOT / "docs" / "training.md"
 
 
 def rows() -> list[Row]:
     some = [
-        talked(f"g{group}", rollout, branch=branch, reward=rollout - 1.0)
+        hinted(talked(f"g{group}", rollout, branch=branch, reward=rollout - 1.0))
         for group in range(6)
         for rollout in range(2)
         for branch in range(2)

@@ -18,6 +18,7 @@ from penstock_jobs.loop.cycles import cycles_of
 from penstock_jobs.shards.export import export_shard
 from tests.study.trainers.beginning import PARENT, begin
 from tests.study.trainers.making import make_model, needs, sampled
+from tests.support.export_rows import hinted
 from tests.support.loop_world import TENANT, World, open_world
 from tests.support.repository import ROOT
 from tests.support.shards.making import stored_in
@@ -30,18 +31,23 @@ QUIET = {
     "SAVE_STEPS": "1",
     "TRL_EXPERIMENTAL_SILENCE": "1",
 }
-PLAIN = ("--batch-tokens", "310", "--rate", "1e-3", "--epochs", "2", "--clip", "0.2", "0.28")
+STEPS = ("--batch-tokens", "310", "--rate", "1e-3", "--epochs", "2")
+PLAIN = (*STEPS, "--clip", "0.2", "0.28")
+#: Those that read the shard itself.
+OPTIONS = {"plain_torch": (*PLAIN, "--save-steps", "1"), "hints": (*STEPS, "--save-steps", "1")}
 pytestmark = needs("torch", "trl")
 
 
-@pytest.mark.parametrize("name", ["trl_sft", "trl_grpo", "plain_torch"])
+@pytest.mark.parametrize("name", ["trl_sft", "trl_grpo", "plain_torch", "hints"])
 def test_killed_at_its_snapshots_it_makes_the_same_checkpoint(
     tmp_path: Path, model_folder: Path, shard: Any, name: str
 ) -> None:
-    manifest = shard(sampled(make_model(), groups=16))
+    rows = sampled(make_model(), groups=16)
+    every = [hinted(row) if at % 4 else row for at, row in enumerate(rows)]
+    manifest = shard(every if name == "hints" else rows)
     work = tmp_path / "work" / manifest.id[-12:]
     work.mkdir(parents=True)
-    if name != "plain_torch":  # as the example would, without a lake around the shard
+    if name not in OPTIONS:  # as the example would, without a lake around the shard
         target = name.replace("_", "-")
         export_shard(stored_in(FileStore(tmp_path / "lake"), manifest), target, work / target)
     told = {
@@ -57,7 +63,7 @@ def test_killed_at_its_snapshots_it_makes_the_same_checkpoint(
             "tests.study.trainers.dying",
             str(tmp_path),
             str(EXAMPLES / f"{name}.py"),
-            *((*PLAIN, "--save-steps", "1") if name == "plain_torch" else ()),
+            *OPTIONS.get(name, ()),
         ],
         cwd=ROOT,
         env=os.environ | QUIET | told,
@@ -68,7 +74,7 @@ def test_killed_at_its_snapshots_it_makes_the_same_checkpoint(
     assert done.returncode == 0, done.stderr
     once, killed = json.loads(done.stdout)
     assert once["begun"] == [None]
-    steps = [one and one / (8 if name == "plain_torch" else 1) for one in killed["begun"]]
+    steps = [one and one / (8 if name in OPTIONS else 1) for one in killed["begun"]]
     assert steps == [None, 1, 3, 4]  # of 8 samples
     assert once["digest"] == killed["digest"]
     parent = digest_files(str(model_folder), load_settings(tmp_path)).digest
@@ -77,6 +83,10 @@ def test_killed_at_its_snapshots_it_makes_the_same_checkpoint(
         said = re.findall(r"loss (\S+) ratio (\S+)", done.stderr)
         assert float(said[0][1]) == pytest.approx(1, abs=1e-3)
         assert all(isfinite(float(number)) for step in said for number in step)
+    if name == "hints":
+        assert "48 rows with a hint, 16 without" in done.stderr
+        [first, *_] = re.findall(r"log q - log s (\S+) ratio (\S+)", done.stderr)
+        assert float(first[1]) == pytest.approx(1, abs=1e-3)
 
 
 def trained_by(world: World, program: str, *, killed_once: bool = False) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.study.trainers.making import logprobs_of, needs
-from tests.support.export_rows import Row
+from tests.support.export_rows import Row, hinted
 
 pytestmark = [
     *needs("torch", "trl"),
@@ -149,6 +149,52 @@ def test_dpo_learns_from_pairs(
     assert "I look, g0-r0" in rejected
     assert "def f(): ..." in chosen
     assert trained(trainer) == pytest.approx(math.log(2), abs=1e-3)
+
+
+def of_hints(rows: list[Row]) -> list[Row]:
+    return [hinted(row) for row in rows]
+
+
+def test_sdpo_learns_from_hints_only_where_it_is_told_to(
+    rows: list[Row], exported: Any, model_folder: Path, tmp_path: Path
+) -> None:
+    """A hint changes what the teacher reads, and without it no sample has a loss."""
+    from trl.experimental.sdpo import SDPOConfig, SDPOTrainer
+
+    data = read(exported(of_hints(rows), "trl-sdpo"))
+
+    def step(**more: Any) -> Any:
+        generation = {"num_generations": 1, "max_completion_length": 8, "generation_batch_size": 8}
+        args = SDPOConfig(
+            **settings(tmp_path, use_successful_as_teacher=False, **generation, **more)
+        )
+        return SDPOTrainer(
+            model=str(model_folder),
+            reward_funcs=lambda completions, **_: [0.0 for _ in completions],
+            train_dataset=data,
+            args=args,
+        )
+
+    told = step(include_environment_feedback=True)
+    assert trained(told) != 0
+    assert step().train().training_loss == 0
+
+
+def test_sdft_learns_from_hints(
+    rows: list[Row], exported: Any, model_folder: Path, tmp_path: Path
+) -> None:
+    from trl.experimental.sdft import SDFTConfig, SDFTTrainer
+
+    trainer = SDFTTrainer(
+        model=str(model_folder),
+        train_dataset=read(exported(of_hints(rows), "trl-sdft")),
+        args=SDFTConfig(
+            **settings(
+                tmp_path, num_generations=1, max_completion_length=8, generation_batch_size=8
+            )
+        ),
+    )
+    assert trained(trainer) != 0
 
 
 ROLLOUT = ("prompt_ids", "completion_ids", "logprobs", "env_mask")
