@@ -292,6 +292,8 @@ CREATE TABLE judge_answer (
 	"key" VARCHAR(64) NOT NULL,
 	answer TEXT NOT NULL,
 	created_at BIGINT NOT NULL,
+	tenant VARCHAR(128),
+	session_id VARCHAR(512),
 	CONSTRAINT pk_judge_answer PRIMARY KEY ("key")
 );
 CREATE TABLE judge_spending (
@@ -682,6 +684,7 @@ CREATE INDEX ix_checkpoint_shard_shard ON checkpoint_shard (tenant, shard);
 CREATE INDEX ix_consent_decision_subject ON consent_decision (tenant, kind, subject);
 CREATE INDEX ix_erasure_state ON erasure (state);
 CREATE INDEX ix_follow_up_label_session ON follow_up_label (tenant, session_id);
+CREATE INDEX ix_judge_answer_session ON judge_answer (tenant, session_id);
 CREATE INDEX ix_lake_commit_committed_at ON lake_commit (committed_at);
 CREATE INDEX ix_live_look_channel ON live_look (tenant, channel, since_version);
 CREATE INDEX ix_rejected_file ON rejected (file);

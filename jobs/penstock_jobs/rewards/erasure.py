@@ -26,7 +26,7 @@ from penstock.lake.segments import discard, sessions_name
 from penstock.lake.upkeep.rewrites import REWRITE, note_replaced
 from penstock_jobs.rewards.reward_files import RewardFile, read_rows, write_rewards
 from penstock_jobs.rewards.rows import row_tuples, sql_of
-from penstock_jobs.rewards.tables import follow_up_label, reward_due, reward_file
+from penstock_jobs.rewards.tables import follow_up_label, judge_answer, reward_due, reward_file
 
 _PAGE_ROWS = 200
 
@@ -134,6 +134,7 @@ def _swap(
 def _erase_records(order: ErasureOrder) -> Iterator[ErasedPart]:
     due = order.delete_rows(reward_due)
     yield ErasedPart({"rewards due": due, "labels": order.delete_rows(follow_up_label)})
+    yield ErasedPart({"hints that a model wrote": order.delete_rows(judge_answer)})
 
 
 PART = ErasureStep(CONTENT, _erase_rewards, aged="files")

@@ -54,14 +54,17 @@ reward_due = Table(
     Index("ix_reward_due_at", "definition_version", "due_at"),
 )
 
-#: Answers of a language model, by a digest of all that an answer depends on. They hold no text of a
-#: user, so there is nothing to erase here.
+#: Answers of a language model, by a digest of all that an answer depends on. Judgements hold no
+#: text of a user; hints that a model wrote name their session, and are erased with it.
 judge_answer = Table(
     "judge_answer",
     metadata,
     Column("key", String(64), primary_key=True),
     Column("answer", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
+    Column("tenant", String(128)),
+    Column("session_id", String(512)),
+    Index("ix_judge_answer_session", "tenant", "session_id"),
 )
 
 judge_spending = Table(

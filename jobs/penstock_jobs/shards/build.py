@@ -51,6 +51,8 @@ from penstock.shards.manifest import (
 )
 from penstock.shards.shard import ShardDamaged, ShardMissing, shard_folder, staging_folder
 from penstock.shards.writer import PartLimits
+from penstock_jobs.shards.hints.written import NAME as WRITTEN
+from penstock_jobs.shards.hints.written import writer_version
 from penstock_jobs.shards.recipe import Recipe, Tokens
 from penstock_jobs.shards.registration import announce_once, forget, mark_denied, register
 from penstock_jobs.shards.rows.documents import build_documents
@@ -105,10 +107,7 @@ def build_shard(
 ) -> ShardBuild:
     """Plan, build and register a shard. `follow` gets the numbers of done and all slices."""
     settings = lake.settings.room(LakeSettings)
-    if recipe.hints is not None and (
-        renderer := renderer_of(recipe.tokens, recipe.directory.resolve())
-    ):
-        HintFrame.of(renderer)  # before any work
+    hint_writer = _check_hints(lake, recipe)
     owner = uuid.uuid4().hex
     as_of: str | int = recipe.as_of
     if as_of == "latest":
@@ -141,6 +140,7 @@ def build_shard(
         _check_tokenizer(recipe.tokens, results)
         snapshot = _named_snapshot(lake, recipe, tenant, pin.snap)
         manifest = _manifest(recipe, plan, snapshot, results, left_out)
+        manifest = replace(manifest, hint_writer=hint_writer)
         staged = [
             (f"{folder}/{file.name}", file)
             for folder, result in zip(folders, results, strict=True)
@@ -166,6 +166,17 @@ def build_shard(
     problems = sum((result.problems for result in results), Counter[str]())
     branches = sum((result.branches_left_out for result in results), Counter[str]())
     return ShardBuild(stored, new, plan.asked, problems, branches, left_out)
+
+
+def _check_hints(lake: Lake, recipe: Recipe) -> str | None:
+    """Check before any work that hints can be placed and written. Returns who writes them.
+
+    Raises InvalidInput, TemplateLimitReached."""
+    renderer = renderer_of(recipe.tokens, recipe.directory.resolve())
+    if recipe.hints is None or renderer is None:
+        return None
+    HintFrame.of(renderer)
+    return writer_version(lake.settings) if WRITTEN in recipe.hints.sources else None
 
 
 def _mark_denied(lake: Lake, tenant: str, plan: ShardPlan) -> None:

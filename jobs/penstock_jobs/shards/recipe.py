@@ -23,6 +23,7 @@ from penstock.core.toml_document import (
 )
 from penstock_jobs.rewards.definition import Definition, find_definition, shipped
 from penstock_jobs.shards.hints import SOURCES
+from penstock_jobs.shards.hints.written import NAME as WRITTEN
 
 Source = Literal["engine", "render", "prefer-engine"]
 OtherTokenizer = Literal["refuse", "render"]
@@ -259,8 +260,8 @@ def _hint_contradictions(recipe: Recipe, hints: Hints) -> Iterator[str]:
         yield "hints are put into tokens by [tokens] tokenizer (tokenizer.json) and template"
     if recipe.text is not None or recipe.tokens.pack:
         yield "no hints go with [text] or with pack"
-    if not hints.sources or len({*hints.sources}) < len(hints.sources):
-        yield "sources is a list of different sources"
+    if not {*hints.sources} - {WRITTEN}:
+        yield f"sources needs one beside {WRITTEN}"
     for name in hints.sources:
         if (source := SOURCES.get(name)) is None:
             yield f"source {name}: {unknown(name, SOURCES)}"

@@ -109,6 +109,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     policy: PolicyRange | None = None
     #: The checkpoint of the recipe's channel.
     counted_from: str | None = None
+    #: The model that wrote hints, and the digest of its prompt.
+    hint_writer: str | None = None
     #: Versions of suites whose tasks were excluded.
     suites: dict[str, str] = {}
     tokenizer: Tokenizer | None = None

@@ -77,7 +77,7 @@ def test_a_later_answer_is_found_in_a_hint_unless_it_was_known_before() -> None:
     chain = ToldChain({"s-1": talk.conversation()})
 
     def answer_free(text: str) -> bool:
-        hint = Hint(text, "label", CallPlace("s-1", 0), "s-1", None, 0)
+        hint = Hint(text, "label", CallPlace("s-1", 0), "s-1", None)
         return holds_answer(hint, chain).answer_free
 
     assert answer_free("use a limit")
@@ -112,7 +112,7 @@ def test_a_tools_error_is_about_its_call_unless_nobody_could_have_known() -> Non
 def test_a_failing_test_is_about_an_edit_before_it() -> None:
     failing = {"ok": False, "failed": 2, "output": "FAILED test_a.py::test_one"}
     [hint] = found("test_failure", told(("test_result", failing), ("test_result", {"ok": True})))
-    text = "After the edit in this answer 2 tests fail: FAILED test_a.py::test_one"
+    text = "After the edit in this answer tests fail: FAILED test_a.py::test_one"
     assert hint == (text, 1, "r0")
     early = told(("test_result", failing))
     begun = early.reports[0]._replace(ts_us=early.calls[0][1].ts_us + 1)

@@ -1,7 +1,7 @@
 """The judge that asks a language model at an OpenAI-compatible address, within a budget.
 
 Each request holds one message, so that no user's text can sway the label of another. Answers are
-cached by a digest of prompt, model and content, without any text of a user.
+cached by a digest of prompt, model and content; a judgement holds no text of a user.
 """
 
 import hashlib
@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import msgspec
 import sqlalchemy as sa
@@ -22,11 +23,13 @@ from penstock.backends.http.address import EgressPolicy, HttpAddress
 from penstock.backends.http.client import HttpAnswer, HttpClient
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import Settings, without_secrets
+from penstock.lake.buckets import SessionId
 from penstock_jobs.rewards import RewardSettings
 from penstock_jobs.rewards.definition import Definition
 from penstock_jobs.rewards.followups.judge import Judgement, Message, Unjudged
 from penstock_jobs.rewards.tables import judge_answer, judge_spending
 
+AnswerT = TypeVar("AnswerT")
 _FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n\s*```\s*\Z", re.DOTALL)
 _TRANSIENT = {408, 429, 500, 502, 503, 504, 529}
 #: Statuses that all messages will get: the key, the address or the model is wrong.
@@ -51,7 +54,7 @@ def open_judge(settings: Settings, database: Database, run: str) -> "LlmJudge | 
         return None
     budget = RunBudget(database, run, judge.judge_requests_max, judge.judge_tokens_max)
     egress = EgressPolicy.for_operator(settings)
-    return LlmJudge(judge, AnswerCache(database), budget, egress)
+    return LlmJudge(judge, AnswerCache(database, answer_in), budget, egress)
 
 
 def check_judge(definition: Definition, settings: Settings) -> None:
@@ -95,31 +98,23 @@ class LlmJudge:
     """Judges within the budget of one run. Safe between threads; raises DatabaseUnreachable."""
 
     name = "llm"
-    #: After this many unsent messages in a row the judge gives up.
-    failures_max = 3
 
     def __init__(
         self,
         settings: RewardSettings,
-        answers: "AnswerCache",
+        answers: "AnswerCache[Judgement]",
         budget: "RunBudget",
         egress: EgressPolicy,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._settings, self._address = settings, _address(settings)
-        self._key = _key_of(settings)
-        self._answers, self._budget, self._egress = answers, budget, egress
-        self._sleep = sleep
-        self._failures, self._given_up = 0, False
+        self._settings, self._answers = settings, answers
+        self._model = LanguageModel(settings, budget, egress, sleep)
         self.version = judge_version(settings.judge_model, settings.judge_message_chars_max)
 
     def judge(self, messages: Sequence[Message]) -> list[Judgement | Unjudged]:
         chars_max = self._settings.judge_message_chars_max
         shown = [shown_message(message, chars_max) for message in messages]
-        keys = [
-            hashlib.sha256(f"{self.version}\n{text}".encode(errors="surrogatepass")).hexdigest()
-            for text in shown
-        ]
+        keys = [answer_key(self.version, text) for text in shown]
         unknown = dict(zip(keys, shown, strict=True))
         answers: dict[str, Judgement | Unjudged] = dict(self._answers.get(unknown))
         unknown = {key: text for key, text in unknown.items() if key not in answers}
@@ -130,11 +125,46 @@ class LlmJudge:
         return [answers[key] for key in keys]
 
     def _ask(self, key: str, shown: str) -> Judgement | Unjudged:
-        if self._given_up:
-            return "unreachable"
         try:
-            content = self._completion(prompt(), shown)
-        except _Failure as failure:
+            answer = answer_in(self._model.ask(prompt(), shown))
+        except ModelFailure as failure:
+            return failure.kind
+        if answer is None:
+            return "unreadable_answer"
+        # Stored at once, so that a paid answer survives a kill.
+        self._answers.put({key: answer})
+        return answer
+
+
+def answer_key(version: str, shown: str) -> str:
+    return hashlib.sha256(f"{version}\n{shown}".encode(errors="surrogatepass")).hexdigest()
+
+
+class LanguageModel:
+    """Asks the model of the settings, within the budget of one run. Safe between threads."""
+
+    #: After this many unsent messages in a row it gives up.
+    failures_max = 3
+
+    def __init__(
+        self,
+        settings: RewardSettings,
+        budget: "RunBudget",
+        egress: EgressPolicy,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._settings, self._address = settings, _address(settings)
+        self._key = _key_of(settings)
+        self._budget, self._egress, self._sleep = budget, egress, sleep
+        self._failures, self._given_up = 0, False
+
+    def ask(self, system: str, user: str) -> object:
+        """Return the content of the answer. Raises ModelFailure."""
+        if self._given_up:
+            raise ModelFailure("unreachable", "it was given up")
+        try:
+            content = self._completion(system, user)
+        except ModelFailure as failure:
             self._failures = self._failures + 1 if failure.kind == "unreachable" else 0
             gone = failure.hopeless or self._failures >= self.failures_max
             if gone and not self._given_up:
@@ -142,13 +172,9 @@ class LlmJudge:
                 import structlog
 
                 structlog.get_logger().warning("judge given up", why=failure.why)
-            return failure.kind
+            raise
         self._failures = 0
-        if (answer := answer_in(content)) is None:
-            return "unreadable_answer"
-        # Stored at once, so that a paid answer survives a kill.
-        self._answers.put({key: answer})
-        return answer
+        return content
 
     def _completion(self, system: str, user: str) -> object:
         question = f"{system}{user}".encode(errors="surrogatepass")
@@ -156,7 +182,7 @@ class LlmJudge:
         why = ""
         for attempt in range(_ATTEMPTS_MAX):
             if not self._budget.take(tokens):
-                raise _Failure("budget", why)
+                raise ModelFailure("budget", why)
             answer = self._send(system, user)
             if answer.status == 200:
                 return self._content(answer.body, tokens)
@@ -164,11 +190,11 @@ class LlmJudge:
             if answer.status or not answer.sent:  # else it may have been answered and charged
                 self._budget.settle(tokens, 0)
             if answer.status and answer.status not in _TRANSIENT:
-                raise _Failure("unreachable", why, hopeless=answer.status in _HOPELESS)
+                raise ModelFailure("unreachable", why, hopeless=answer.status in _HOPELESS)
             if attempt + 1 < _ATTEMPTS_MAX:
                 pause = answer.retry_after_s or _FIRST_PAUSE_SECONDS * float(2**attempt)
                 self._sleep(min(pause, _PAUSE_SECONDS_MAX))
-        raise _Failure("unreachable", why)
+        raise ModelFailure("unreachable", why)
 
     def _send(self, system: str, user: str) -> HttpAnswer:
         messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
@@ -192,7 +218,7 @@ class LlmJudge:
             document = json.loads(answer)
             content = document["choices"][0]["message"]["content"]
         except (ValueError, LookupError, TypeError, RecursionError) as error:
-            raise _Failure("unreadable_answer", "no chat completion") from error
+            raise ModelFailure("unreadable_answer", "no chat completion") from error
         usage = document.get("usage")
         total = usage.get("total_tokens") if isinstance(usage, dict) else None
         if isinstance(total, int) and 0 <= total <= _TOKENS_MAX:
@@ -200,7 +226,7 @@ class LlmJudge:
         return content
 
 
-class _Failure(Exception):
+class ModelFailure(Exception):
     def __init__(self, kind: Unjudged, why: str, *, hopeless: bool = False) -> None:
         super().__init__(why)
         self.kind, self.why, self.hopeless = kind, why, hopeless
@@ -246,23 +272,27 @@ def answer_in(content: object) -> Judgement | None:
         return None
 
 
-class AnswerCache:
-    def __init__(self, database: Database) -> None:
-        self._database = database
+class AnswerCache(Generic[AnswerT]):
+    """Stored answers. What names a user's session is erased with it."""
 
-    def get(self, keys: Iterable[str]) -> dict[str, Judgement]:
-        answers: dict[str, Judgement] = {}
+    def __init__(self, database: Database, read: Callable[[object], AnswerT | None]) -> None:
+        self._database, self._read = database, read
+
+    def get(self, keys: Iterable[str]) -> dict[str, AnswerT]:
+        answers: dict[str, AnswerT] = {}
         query = sa.select(judge_answer.c.key, judge_answer.c.answer)
         with self._database.read() as connection:
             for some in portions(keys):
                 for row in connection.execute(query.where(judge_answer.c.key.in_(some))):
-                    if answer := answer_in(row.answer):
+                    if (answer := self._read(row.answer)) is not None:
                         answers[row.key] = answer
         return answers
 
-    def put(self, answers: Mapping[str, Judgement]) -> None:
+    def put(self, answers: Mapping[str, AnswerT], of: SessionId | None = None) -> None:
+        """Store answers, with the session that they tell of."""
+        place = {"tenant": of and of.tenant, "session_id": of and of.session_id}
         rows = [
-            {"key": key, "answer": msgspec.json.encode(answer).decode()}
+            place | {"key": key, "answer": msgspec.json.encode(answer).decode()}
             for key, answer in sorted(answers.items())  # in order, against deadlocks
         ]
         if rows:

@@ -39,23 +39,16 @@ def faulty_call(calls: Sequence[CallFacts], last: int, text: str) -> int:
     text names decides first, then the last edit, then the last act, then the last call."""
     names = names_in(text)
     named = [sum(name in call.arguments for name in names) for call in calls]
-    most = max(named, default=0)
-    if most:
-        best = [n for n, count in enumerate(named) if count == most]
-        return _last(calls, best)
-    own = range(last, len(calls))
-    for numbers in (own, range(len(calls))):
-        acts = [n for n in numbers if calls[n].acted]
-        if acts:
-            return _last(calls, acts)
-    return own[-1]
-
-
-def _last(calls: Sequence[CallFacts], numbers: Sequence[int]) -> int:
-    """Return the last call of these that edited, else that acted, else the last."""
-    edits = [n for n in numbers if calls[n].edited]
-    acts = [n for n in numbers if calls[n].acted]
-    return (edits or acts or numbers)[-1]
+    acts = [n for n, call in enumerate(calls) if call.acted]
+    choices = (
+        [n for n, count in enumerate(named) if 0 < count == max(named)],
+        [n for n in acts if n >= last],
+        acts,
+        [len(calls) - 1],
+    )
+    chosen = next(filter(None, choices))
+    edits = [n for n in chosen if calls[n].edited]
+    return (edits or [n for n in chosen if n in acts] or chosen)[-1]
 
 
 def names_in(text: str) -> set[str]:

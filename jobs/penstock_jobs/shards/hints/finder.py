@@ -2,21 +2,22 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock_jobs.rewards.bucket import ChainMember, Relations, TurnKey, as_bucket
-from penstock_jobs.rewards.followups.follow_ups import follow_ups_of, sessions_of
+from penstock_jobs.rewards.followups.follow_ups import FollowUp, follow_ups_of
 from penstock_jobs.rewards.followups.judge import DISSATISFIED
 from penstock_jobs.rewards.requests import judgements_of, requests_of
 from penstock_jobs.rewards.rows import payload_fields, row_tuples
 from penstock_jobs.shards.conversation.conversation import Conversation
 from penstock_jobs.shards.hints import SOURCES
-from penstock_jobs.shards.hints.hint import CorrectingMessage, Hint, Report, ToldChain
+from penstock_jobs.shards.hints.hint import Hint, Report, ToldChain, WriteHints
 from penstock_jobs.shards.hints.solutions import holds_answer
+from penstock_jobs.shards.hints.written import NAME as WRITTEN
 from penstock_jobs.shards.rows.preferences import Correction
 from penstock_jobs.shards.rows.token_credit import EditMark, edit_marks
 
@@ -40,9 +41,10 @@ class HintFinder:
         as_of_us: int,
         chains: Mapping[str, str],
         corrections: Mapping[str, Sequence[Correction]],
+        write: WriteHints | None = None,
     ) -> None:
         """`rows` are all columns of the events of whole `chains`, by session."""
-        self._sources, self._corrections = sources, corrections
+        self._sources, self._corrections, self._write = sources, corrections, write
         subagents = _subagents(rows)
         members = {name: ChainMember(chain, name in subagents) for name, chain in chains.items()}
         known = rows.filter(pc.is_in(rows["session_id"], pa.array(members, pa.string())))
@@ -56,16 +58,13 @@ class HintFinder:
         self.requests: dict[TurnKey, int] = {
             turn: numbers[request] for turn, request in requests_of(bucket).of_turn.items()
         }
-        moments = {turn.key: turn.ts for own in sessions_of(bucket) for turn in own.turns}
-        self._messages: defaultdict[str, list[CorrectingMessage]] = defaultdict(list)
+        self._messages: defaultdict[str, list[FollowUp]] = defaultdict(list)
         for said, judged in zip(follow_ups_of(bucket), judgements_of(bucket), strict=True):
             if judged.label in _CORRECTING and judged.dissatisfied >= _SURE:
-                place = said.session_id, said.turn
-                own = CorrectingMessage(*place, moments[place], said.message, said.turn_before)
-                self._messages[chains[said.session_id]].append(own)
+                self._messages[chains[said.session_id]].append(said)
 
     def of_chain(self, chain: str, conversations: Sequence[Conversation]) -> dict[str, list[Hint]]:
-        """Find hints by the session of the call, the recipe's first source first, then by time."""
+        """Find hints by the session of the call, the recipe's first source first."""
         names = [each.session_id for each in conversations]
         told = ToldChain(
             conversations={each.session_id: each for each in conversations},
@@ -74,35 +73,29 @@ class HintFinder:
             corrections={name: self._corrections.get(name, ()) for name in names},
             edits={name: self._edits.get(name, ()) for name in names},
             requests=self.requests,
+            write=self._write,
         )
-        found: defaultdict[str, list[Hint]] = defaultdict(list)
-        for source in self._sources:
-            hints = sorted(SOURCES[source].find(told), key=lambda hint: (hint.ts_us, hint.call))
-            for hint in hints:
-                owners = self._users.get(hint.session_id), self._users.get(hint.call.session_id)
-                if owners[0] == owners[1]:  # nothing that another user said
-                    found[hint.call.session_id].append(holds_answer(hint, told))
-        return dict(found)
-
-
-class _Link(msgspec.Struct, gc=False):
-    link: str | None = None
-
-
-_link_decoder = msgspec.json.Decoder(_Link)
+        by_source: dict[str, list[Hint]] = {}
+        for source in sorted(self._sources, key=WRITTEN.__eq__):  # it reads all others
+            by_source[source] = [
+                holds_answer(hint, told)
+                for hint in SOURCES[source].find(told)
+                # Nothing that another user said.
+                if self._users.get(hint.session_id) == self._users.get(hint.call.session_id)
+            ]
+            told = replace(told, hints=[*told.hints, *by_source[source]])
+        found: dict[str, list[Hint]] = {}
+        for hint in (hint for source in self._sources for hint in by_source[source]):
+            found.setdefault(hint.call.session_id, []).append(hint)
+        return found
 
 
 def _subagents(rows: pa.Table) -> set[str]:
     """Find sessions of subagents: another agent writes the messages there."""
-    starts = rows.filter(pc.equal(rows["type"], "session_start"))
-    found = set()
-    for session, payload in row_tuples(starts, "session_id", "payload"):
-        try:
-            if _link_decoder.decode(payload).link == "subagent":
-                found.add(session)
-        except msgspec.MsgspecError:
-            continue
-    return found
+    starts = row_tuples(
+        rows.filter(pc.equal(rows["type"], "session_start")), "session_id", "payload"
+    )
+    return {name for name, payload in starts if payload_fields(payload).get("link") == "subagent"}
 
 
 def _reports(rows: pa.Table) -> dict[str, list[Report]]:

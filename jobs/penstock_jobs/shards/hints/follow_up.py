@@ -22,7 +22,7 @@ def _find(chain: ToldChain) -> Iterator[Hint]:
             continue
         if text := correcting_words(said.message):
             text = f"The user said of this answer: {text}"
-            yield Hint(text, NAME, call, said.session_id, event.event_id, said.ts_us)
+            yield Hint(text, NAME, call, said.session_id, event.event_id)
 
 
 def correcting_words(message: Message) -> str:

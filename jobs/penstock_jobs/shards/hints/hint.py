@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from penstock_jobs.rewards.bucket import TurnKey
-from penstock_jobs.rewards.followups.judge import Message
+from penstock_jobs.rewards.followups.follow_ups import FollowUp
 from penstock_jobs.shards.conversation.conversation import ChatMessage, Conversation
 from penstock_jobs.shards.hints.faulty_call import CallFacts, faulty_call
 from penstock_jobs.shards.rows.preferences import Correction
@@ -33,20 +33,12 @@ class Hint:
     #: The event that it came from.
     session_id: str
     event_id: str | None
-    ts_us: int
     #: False if it holds the solution, at least in part.
     answer_free: bool = True
 
 
-class CorrectingMessage(NamedTuple):
-    """A follow-up that is dissatisfied with the work before it."""
-
-    session_id: str
-    turn: int
-    ts_us: int
-    message: Message
-    #: The last earlier turn in which the agent acted, perhaps in an earlier session.
-    turn_before: TurnKey
+#: Writes a sentence from each group of hints, each of one session; None if it cannot.
+WriteHints = Callable[[Sequence[Sequence[Hint]]], Iterable[str | None]]
 
 
 class Report(NamedTuple):
@@ -69,12 +61,16 @@ class ToldChain:
     """A chain of sessions with what was said of its calls. Mappings are by session."""
 
     conversations: Mapping[str, Conversation]
-    messages: Sequence[CorrectingMessage] = ()
+    #: Messages that say what was wrong with the work before.
+    messages: Sequence[FollowUp] = ()
     reports: Sequence[Report] = ()
     corrections: Mapping[str, Sequence[Correction]] = field(default_factory=dict)
     edits: Mapping[str, Sequence[EditMark]] = field(default_factory=dict)
     #: The request of each turn; unknown turns are requests of their own.
     requests: Mapping[TurnKey, int] = field(default_factory=dict)
+    #: What other sources found, for a model that writes.
+    hints: Sequence[Hint] = ()
+    write: WriteHints | None = None
 
     @cached_property
     def _credited(self) -> dict[str, list[CreditedCall]]:
@@ -98,14 +94,15 @@ class ToldChain:
         number = call_of(self._credited.get(session, ()), mark)
         return None if number < 0 else CallPlace(session, number)
 
-    def call_named(self, session: str, name: str | None) -> CallPlace | None:
+    def call_named(self, session: str, name: str) -> CallPlace | None:
         """Find a call by its id, a tool call's id, or an edit's name."""
-        calls = self._credited.get(session, ())
-        edit = next((mark for mark in self.edits.get(session, ()) if mark.name == name), None)
-        if name is not None and edit is not None:
-            return self.call_of(session, edit)
-        numbers = (n for n, call in enumerate(calls) if name is not None and name in call.ids)
-        return next((CallPlace(session, number) for number in numbers), None)
+        for mark in self.edits.get(session, ()):
+            if mark.name == name:
+                return self.call_of(session, mark)
+        calls = enumerate(self._credited.get(session, ()))
+        return next(
+            (CallPlace(session, number) for number, call in calls if name in call.ids), None
+        )
 
     def faulty_call(
         self, turn: TurnKey, text: str, *, until_us: int | None = None

@@ -17,13 +17,13 @@ def _find(chain: ToldChain) -> Iterator[Hint]:
         comment = feedback.text("comment")
         if feedback.type != "feedback" or not comment or not _refuses(feedback, comment):
             continue
-        session, target = feedback.session_id, feedback.text("target") or None
-        call = chain.call_named(session, target)
+        session = feedback.session_id
+        call = chain.call_named(session, feedback.text("target"))
         if call is None and (turn := chain.turn_at(session, feedback.ts_us)) is not None:
             call = chain.faulty_call(turn, comment, until_us=feedback.ts_us)
         if call is not None:
             text = f"A person who read this answer said: {comment}"
-            yield Hint(text, NAME, call, session, feedback.event_id, feedback.ts_us)
+            yield Hint(text, NAME, call, session, feedback.event_id)
 
 
 def _refuses(feedback: Report, comment: str) -> bool:

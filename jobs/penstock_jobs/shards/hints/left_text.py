@@ -14,7 +14,7 @@ def _find(chain: ToldChain) -> Iterator[Hint]:
             call = chain.call_of(session, mark)
             if left and call is not None:
                 text = f"The user left this in place of what this answer wrote:\n{left}"
-                yield Hint(text, NAME, call, session, mark.name, mark.ts_us, answer_free=False)
+                yield Hint(text, NAME, call, session, mark.name, answer_free=False)
 
 
 SOURCE = HintSource(NAME, _find, solves=True)

@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-import msgspec
-
 from penstock_jobs.shards.conversation.conversation import Conversation
-from penstock_jobs.shards.conversation.session_events import texts_within
+from penstock_jobs.shards.conversation.session_events import tool_calls_of
 from penstock_jobs.shards.hints.hint import Hint, ToldChain
+from penstock_jobs.shards.rows.preferences import texts_of
 
 #: Shorter lines are in many answers by chance.
 _LINE_CHARS_MIN = 16
@@ -37,11 +36,8 @@ def _written(conversation: Conversation, call: int) -> Iterator[str]:
     """Yield what a call wrote: its text, and the texts in its tool calls."""
     payload = conversation.calls[call].payload
     yield payload.text or ""
-    for tool in payload.tool_calls or ():
-        try:
-            yield from texts_within(msgspec.json.decode(tool.arguments))
-        except (msgspec.MsgspecError, RecursionError):
-            continue
+    for tool in tool_calls_of(payload):
+        yield from texts_of(tool.arguments)
 
 
 def _told_before(conversation: Conversation, call: int) -> Iterator[str]:

@@ -20,10 +20,8 @@ def _find(chain: ToldChain) -> Iterator[Hint]:
             continue
         call = chain.faulty_call(turn, output, until_us=run.ts_us)
         if call in edits:  # tests that failed before anything was edited are nobody's fault
-            failed = run.payload.get("failed")
-            counted = f"{failed} tests fail" if isinstance(failed, int) and failed else "tests fail"
-            text = f"After the edit in this answer {counted}" + (f": {output}" if output else ".")
-            yield Hint(text, NAME, call, run.session_id, run.event_id, run.ts_us)
+            text = f"After the edit in this answer tests fail: {output or run.text('command')}"
+            yield Hint(text, NAME, call, run.session_id, run.event_id)
 
 
 SOURCE = HintSource(NAME, _find)

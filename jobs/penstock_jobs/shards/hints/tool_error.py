@@ -24,7 +24,7 @@ def _find(chain: ToldChain) -> Iterator[Hint]:
         tool = result.text("tool") or "a tool"
         why = ": ".join(part for part in (error.replace("_", " "), output) if part)
         text = f"The call of {tool} in this answer fails: {why}"
-        yield Hint(text, NAME, call, result.session_id, result.event_id, result.ts_us)
+        yield Hint(text, NAME, call, result.session_id, result.event_id)
 
 
 SOURCE = HintSource(NAME, _find)

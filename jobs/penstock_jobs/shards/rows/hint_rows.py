@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from penstock.core.errors import PenstockError
+from penstock.core.errors import InvalidInput
 from penstock_jobs.rewards.bucket import TurnKey
 from penstock_jobs.shards.conversation.conversation import ChatMessage, Conversation
 from penstock_jobs.shards.conversation.token_payload import Ids
@@ -21,7 +21,6 @@ from penstock_jobs.shards.hints.outputs import cut_at_clause
 from penstock_jobs.shards.recipe import Hints
 from penstock_jobs.shards.rows.engine_branches import Branch
 from penstock_jobs.shards.rows.rendered_branches import Renderer
-from penstock_jobs.shards.rows.template_process import Refused
 
 HintRefusal = Literal[
     "no_hint",  # nothing says what was wrong in it
@@ -37,11 +36,6 @@ _SAMPLE = "what-a-hint-says"
 _OPENED_TOKENS_MAX = 8
 
 
-class HintUnplaceable(PenstockError, exit_status=2):
-    """The chat template {template} cannot place a hint: {why}. Nothing was built. Name a template
-    in [tokens] that takes one more message of the user or the system before an answer."""
-
-
 @dataclass(frozen=True)
 class HintFrame:
     """The text around a hint's message, and what opens the answer behind it."""
@@ -55,22 +49,20 @@ class HintFrame:
     def of(cls, renderer: Renderer) -> "HintFrame":
         """Try the template: one more message of the user, else of the system.
 
-        Raises HintUnplaceable, TemplateLimitReached."""
-        asked = ChatMessage("user", "go on", 1)
-        why = "it opens no answer"
-        plain = renderer.template.prompt([asked])
+        Raises InvalidInput, TemplateLimitReached."""
+        asked, why = ChatMessage("user", "go on", 1), "it opens no answer"
         for role in ("user", "system"):
-            hinted = renderer.template.prompt([asked, ChatMessage(role, _SAMPLE, 1)])
-            if isinstance(plain, Refused) or isinstance(hinted, Refused):
-                refused = plain if isinstance(plain, Refused) else hinted
-                why = refused.why if isinstance(refused, Refused) else why
+            try:
+                head, opening = renderer.template.prompt([asked])
+                text, same = renderer.template.prompt([asked, ChatMessage(role, _SAMPLE, 1)])
+            except InvalidInput as error:
+                why = str(error.facts["why"])
                 continue
-            (head, opening), (text, same) = plain, hinted
             before, found, after = text.removeprefix(head).partition(_SAMPLE)
-            if not opening or opening != same or not text.startswith(head) or not found:
-                continue
-            return cls(renderer, before, after, opening)
-        raise HintUnplaceable(template=renderer.template.where, why=why)
+            if opening and found and opening == same and text.startswith(head):
+                return cls(renderer, before, after, opening)
+        why = f"it takes no hint, one more message before an answer: {why}"
+        raise InvalidInput(what=f"The chat template {renderer.template.where}", why=why)
 
     def ids(self, text: str) -> Ids:
         """Render a hint. What looks like a special token in it is left out."""

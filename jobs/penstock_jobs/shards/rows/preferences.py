@@ -55,7 +55,7 @@ class Correction:
         own = [at for at, call in enumerate(calls) if call.id == self.edit.call_id]
         for number in own or range(len(calls)):
             arguments = calls[number].arguments
-            places = ((text, self._place_of(text)) for text in _texts_of(arguments))
+            places = ((text, self._place_of(text)) for text in texts_of(arguments))
             text, at = next((place for place in places if place[1] is not None), ("", None))
             if at is None or (form := _only_form(text, arguments)) is None:
                 continue
@@ -124,7 +124,7 @@ def _lines(text: str) -> list[str]:
     return text.removesuffix("\n").split("\n")
 
 
-def _texts_of(arguments: str) -> list[str]:
+def texts_of(arguments: str) -> list[str]:
     """Return the texts in the arguments of a call, the longest first."""
     try:
         document = msgspec.json.decode(arguments)

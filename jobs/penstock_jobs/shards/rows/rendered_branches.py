@@ -80,12 +80,14 @@ class ChatTemplate:
         answer = self._ask(request, f"it rendered the session {session}")
         return answer.drafts if isinstance(answer, Drafts) else answer
 
-    def prompt(self, messages: Sequence[ChatMessage]) -> tuple[str, str] | Refused:
-        """Render messages, and what opens the next answer. Raises TemplateLimitReached."""
+    def prompt(self, messages: Sequence[ChatMessage]) -> tuple[str, str]:
+        """Render messages, and what opens the next answer.
+
+        Raises InvalidInput, TemplateLimitReached."""
         forms = [msgspec.to_builtins(openai_message(message)) for message in messages]
         answer = self._ask(DraftRequest(self._text, messages=forms), "it rendered a prompt")
         if isinstance(answer, Refused):
-            return answer
+            raise InvalidInput(what=f"The chat template {self.where}", why=answer.why)
         [draft] = answer.drafts
         [(_, start, _)] = draft.pieces
         return draft.text[:start], draft.text[start:]

@@ -30,7 +30,10 @@ from penstock_jobs.shards.conversation.session_events import (
     find_redacted,
 )
 from penstock_jobs.shards.hints.finder import HintFinder
+from penstock_jobs.shards.hints.hint import WriteHints
 from penstock_jobs.shards.hints.left_text import NAME as LEFT_TEXT
+from penstock_jobs.shards.hints.written import NAME as WRITTEN
+from penstock_jobs.shards.hints.written import HintWriter
 from penstock_jobs.shards.recipe import Advantage, Hints, Preferences, Tokens
 from penstock_jobs.shards.registration import AnnouncingStore
 from penstock_jobs.shards.rows.engine_branches import Choice
@@ -107,7 +110,10 @@ def make_slice(task: SliceTask) -> SliceResult:
         columns = None if task.preferences.edits or task.hints else COLUMNS
         rows = read_bucket(lake, task.bucket, columns, groups_of_build(task.owner))
         with without_garbage_collection():
-            samples, table = slice_samples(task, rows)
+            writer = None
+            if task.hints and WRITTEN in task.hints.sources:
+                writer = HintWriter(lake.settings, lake.database, task.owner, task.tenant)
+            samples, table = slice_samples(task, rows, writer.write if writer else None)
         routes = samples.routes(plain=table["sample_id"])
         table = pa.concat_tables([table, samples.table()])
         sessions = task.chosen["session_id"].combine_chunks()
@@ -126,9 +132,9 @@ def make_slice(task: SliceTask) -> SliceResult:
             table, routes = table.take(order), None if routes is None else routes.take(order)
         ShardValidator().check(table, routes)
         store = AnnouncingStore(lake.store, lake.database, task.owner)
-        with PartWriter(store, task.folder, task.limits, routed=routes is not None) as writer:
+        with PartWriter(store, task.folder, task.limits, routed=routes is not None) as parts:
             if table.num_rows:
-                writer.write(table, routes)
+                parts.write(table, routes)
     without_rows = {*sessions.to_pylist()} - {*table["session_id"].to_pylist()}
     reasons = dict.fromkeys(without_rows, "nothing_written")
     branches: Counter[str] = Counter()
@@ -140,12 +146,12 @@ def make_slice(task: SliceTask) -> SliceResult:
     names = sorted(reasons)
     left_out = (names, [reasons[name] for name in names], [details.get(name) for name in names])
     return SliceResult(
-        files=writer.files,
+        files=parts.files,
         samples=counted_columns(table),
         left_out=left_out_rows(*(pa.array(column, pa.string()) for column in left_out)),
         branches_left_out=+branches,
         problems=Counter(problem.kind for _, problem in samples.problems),
-        hints=samples.hint_counts,
+        hints=samples.hint_counts + (writer.counts if writer else Counter()),
         strange=samples.strange,
     )
 
@@ -210,7 +216,9 @@ def _divided(advantages: pa.ChunkedArray, table: pa.Table, asked: Advantage) -> 
     return pc.divide(advantages, pa.array(np.maximum(counts, 1.0)[rollouts]))
 
 
-def slice_samples(task: SliceTask, rows: pa.Table) -> tuple[SampleRows, pa.Table]:
+def slice_samples(
+    task: SliceTask, rows: pa.Table, write: WriteHints | None = None
+) -> tuple[SampleRows, pa.Table]:
     """Return samples of conversations, and rows of plain sessions."""
     corrections: dict[str, list[Correction]] = {}
     if task.preferences.edits or (task.hints and LEFT_TEXT in task.hints.sources):
@@ -218,7 +226,7 @@ def slice_samples(task: SliceTask, rows: pa.Table) -> tuple[SampleRows, pa.Table
         corrections = find_corrections(
             rows, task.tenant, task.as_of_us, horizon_s=horizon_s, chains=chained
         )
-    finder, hint_rows = _hints_of(task, rows, corrections)
+    finder, hint_rows = _hints_of(task, rows, corrections, write)
     samples = SampleRows(task.tokens, renderer_of(task.tokens, task.directory), hint_rows)
     credits = _SliceCredits(task.chosen, rows)
     redacted = find_redacted(rows)
@@ -265,20 +273,17 @@ def slice_samples(task: SliceTask, rows: pa.Table) -> tuple[SampleRows, pa.Table
 
 
 def _hints_of(
-    task: SliceTask, rows: pa.Table, corrections: Mapping[str, Sequence[Correction]]
+    task: SliceTask,
+    rows: pa.Table,
+    corrections: Mapping[str, Sequence[Correction]],
+    write: WriteHints | None,
 ) -> tuple[HintFinder, HintRows] | tuple[None, None]:
     if (asked := task.hints) is None:
         return None, None
     renderer = renderer_of(task.tokens, task.directory)
     assert renderer is not None  # checked by the recipe
-    finder = HintFinder(
-        rows,
-        asked.sources,
-        tenant=task.tenant,
-        as_of_us=task.as_of_us,
-        chains=task.chains,
-        corrections=corrections,
-    )
+    facts: dict[str, Any] = {name: getattr(task, name) for name in ("tenant", "as_of_us", "chains")}
+    finder = HintFinder(rows, asked.sources, corrections=corrections, write=write, **facts)
     frame, length_max = HintFrame.of(renderer), task.tokens.max_length
     return finder, HintRows(asked, frame, length_max, finder.requests)
 

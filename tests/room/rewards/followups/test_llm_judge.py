@@ -56,7 +56,7 @@ def judge_at(
     settings: dict[str, Any] = {f"judge_{name}": value for name, value in (usual | more).items()}
     return LlmJudge(
         RewardSettings(**settings),
-        AnswerCache(database),
+        AnswerCache(database, answer_in),
         RunBudget(database, RUN, requests_max, tokens_max),
         EgressPolicy(of_operator=True),
         Pauses() if pauses is None else pauses,

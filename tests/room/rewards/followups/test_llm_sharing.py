@@ -13,7 +13,7 @@ from penstock.backends.database.engine import Database
 from penstock.core.errors import SettingInvalid
 from penstock.core.settings import load_settings
 from penstock_jobs.rewards.followups.judge import Judgement, Message
-from penstock_jobs.rewards.followups.llm_judge import AnswerCache, RunBudget, open_judge
+from penstock_jobs.rewards.followups.llm_judge import AnswerCache, RunBudget, answer_in, open_judge
 from penstock_jobs.rewards.tables import judge_answer
 from tests.support.lakes import hand_lake
 from tests.support.rewards.followups.completions import Completions, running_completions, spent
@@ -67,7 +67,7 @@ def test_the_budget_holds_however_many_ask_at_the_same_time(database: Database) 
 
 def test_the_cache_is_written_by_many_at_the_same_time(database: Database) -> None:
     keys = [f"{number:064x}" for number in range(1_200)]
-    caches = [AnswerCache(database) for _ in range(4)]
+    caches = [AnswerCache(database, answer_in) for _ in range(4)]
     with ThreadPoolExecutor(8) as pool:
         list(
             pool.map(
@@ -100,7 +100,7 @@ def test_the_first_answer_counts_for_all(server: Completions, database: Database
 
 
 def test_an_answer_that_nobody_can_read_is_asked_for_again(database: Database) -> None:
-    cache = AnswerCache(database)
+    cache = AnswerCache(database, answer_in)
     cache.put({"k": ANSWER})
     with database.write() as connection:
         connection.execute(sa.update(judge_answer).values(answer='{"label": "older"}'))
