@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.proxy.conversations import Setting, events_of, setting_of
+from tests.support.proxy.harnesses import said_in_messages, said_in_responses
 from tests.support.recording_proxy import ask
 
 _NUMBER = re.compile(rb"(cmpl-|msg_|resp_|rs_|m_|fc_|t-)\d+")
@@ -55,7 +56,7 @@ def test_messages_of_an_agent_with_tools(vllm: Setting, stream: bool) -> None:
         body = {"model": "m", "max_tokens": 99, "system": system, "messages": messages}
         body |= {"tools": _TOOLS, "stream": stream}
         answer = ask(vllm.proxy.url, f"/s/{session}/v1/messages?beta=true", body)[2]
-        content = _content(answer) if stream else json.loads(answer)["content"]
+        content = said_in_messages(answer, stream=stream)
         messages = [*messages, {"role": "assistant", "content": content}]
         results = [
             {"type": "tool_result", "tool_use_id": part["id"], "content": "its text",
@@ -86,24 +87,6 @@ def test_messages_of_an_agent_with_tools(vllm: Setting, stream: bool) -> None:
         assert call["tokens"]["logprobs"] == told.logprobs
 
 
-def _content(body: bytes) -> list[dict[str, Any]]:
-    blocks: list[dict[str, Any]] = []
-    given = ""
-    for event in events_of(body):
-        if event["type"] == "content_block_start":
-            blocks.append(dict(event["content_block"]))
-            given = ""
-        elif event["type"] == "content_block_delta":
-            delta, block = event["delta"], blocks[-1]
-            for name in ("text", "thinking", "signature"):
-                if name in delta:
-                    block[name] += delta[name]
-            given += delta.get("partial_json", "")
-        elif event["type"] == "content_block_stop" and given:
-            blocks[-1]["input"] = json.loads(given)
-    return blocks
-
-
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("keeps", [False, True])
 def test_responses_of_an_agent_with_tools(vllm: Setting, stream: bool, keeps: bool) -> None:
@@ -118,7 +101,7 @@ def test_responses_of_an_agent_with_tools(vllm: Setting, stream: bool, keeps: bo
         body |= {"stream": stream, "tools": [{"type": "function", "name": "read"}]}
         body |= {"previous_response_id": previous} if previous else {}
         answer = ask(vllm.proxy.url, f"/s/{session}/v1/responses", body)[2]
-        whole = events_of(answer)[-1]["response"] if stream else json.loads(answer)
+        whole = said_in_responses(answer, stream=stream)
         results = [
             {"type": "function_call_output", "call_id": item["call_id"], "output": "its text"}
             for item in whole["output"]

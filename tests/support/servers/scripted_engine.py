@@ -67,8 +67,12 @@ class ScriptedEngine:
     defaults: Document | None = field(default_factory=lambda: {"temperature": 0.6, "top_k": 20})
     #: Of SGLang: whether it was started with one for tools or thoughts.
     has_parser: bool = True
+    #: Whether its template writes answers anew, without thoughts and not as they were sampled.
+    writes_anew: bool = False
     #: To all calls, in the place of answers.
     refusal: tuple[int, str] | None = None
+    #: How ids of its chats begin.
+    name: str = "chatcmpl"
     asked: list[Asked] = field(default_factory=list)
     sampled: list[Sampled] = field(default_factory=list)
     #: Answers that nobody waited for to the end.
@@ -90,8 +94,9 @@ class ScriptedEngine:
     def prompt_of(self, messages: list[Document]) -> list[int]:
         ids: list[int] = []
         for message in messages:
-            text = said_in(message)
-            ids += [ROLES[message["role"]], *self._known.get(text, [*tokens_of(text), END])]
+            text = said_in(message | {"reasoning_content": ""} if self.writes_anew else message)
+            known = None if self.writes_anew else self._known.get(text)
+            ids += [ROLES[message["role"]], *(known or [*tokens_of(text), END])]
         return [*ids, ROLES["assistant"]]
 
     # The server
@@ -120,6 +125,10 @@ class ScriptedEngine:
             await _send_json(writer, {"weight_version": self.weights})
         elif path == "/v1/completions/render" and self.kind == "vllm" and self.defaults:
             await _send_json(writer, [{"token_ids": [0], "sampling_params": self.defaults}])
+        elif path == "/v1/chat/completions/render" and self.kind == "vllm":
+            prompt = self.prompt_of(asked.document["messages"])
+            is_open = asked.document.get("add_generation_prompt", True)
+            await _send_json(writer, {"token_ids": prompt if is_open else prompt[:-1]})
         elif path == "/server_info" and self.kind == "sglang":
             await _send_json(writer, {"sampling_defaults": "openai"})
         elif path in _FORMS:
@@ -157,8 +166,9 @@ class ScriptedEngine:
     # Chat completions
 
     async def chat(self, request: Document) -> AsyncIterator[tuple[Document, str]]:
-        answer, sampled = self.sample(request, self.prompt_of(request["messages"]))
-        head = {"id": f"chatcmpl-{len(self.sampled)}", "created": 1, "model": request["model"]}
+        given = (request.get("kv_transfer_params") or {}).get("prompt_token_ids")
+        answer, sampled = self.sample(request, given or self.prompt_of(request["messages"]))
+        head = {"id": f"{self.name}-{len(self.sampled)}", "created": 1, "model": request["model"]}
         if not request.get("stream"):
             whole = self._chat_whole(request, head, answer, sampled)
             for index in range(1, request.get("n", 1)):

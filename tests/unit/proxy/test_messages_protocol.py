@@ -156,7 +156,7 @@ def test_a_stream_is_the_protocol_s_events() -> None:
     assert [e["delta"] for e in events if e["type"] == "content_block_delta"] == [
         {"type": "thinking_delta", "thinking": "Hm"},
         {"type": "signature_delta", "signature": "penstock"},
-        {"type": "text_delta", "text": "\n\nSo."},
+        {"type": "text_delta", "text": "So."},
         {"type": "text_delta", "text": "\n"},
         {"type": "input_json_delta", "partial_json": '{"a'},
         {"type": "input_json_delta", "partial_json": '": 1}'},

@@ -23,7 +23,7 @@ def translation(input_: Any, kept: KeptResponses | None = None, **more: Any) -> 
 
 
 def chat(input_: Any, **more: Any) -> dict[str, Any]:
-    made: dict[str, Any] = json.loads(translation(input_, **more).chat)
+    made: dict[str, Any] = translation(input_, **more).chat
     return made
 
 
@@ -167,7 +167,7 @@ def test_a_conversation_goes_on_from_an_answer_that_is_kept() -> None:
     answer = {"id": "c1", "choices": [{"message": {"content": "a"}, "finish_reason": "stop"}]}
     translation("hi", kept, instructions="First.").whole(json.dumps(answer).encode())
     more = {"previous_response_id": "c1", "instructions": "Then."}
-    assert json.loads(translation("on", kept, **more).chat)["messages"] == [
+    assert translation("on", kept, **more).chat["messages"] == [
         {"role": "system", "content": "Then."},
         {"role": "user", "content": "hi"},
         {"role": "assistant", "content": "a"},

@@ -68,6 +68,7 @@ class ProxyApp:
             "open": self._shared.open,
             "calls": self._shared.calls,
             "unrecorded": self._shared.unrecorded + self.transcription.dropped,
+            "new_branches": dict(self._shared.continuations.reasons),
             "waiting_bytes": self.transcription.waiting_bytes,
             "events": self.transcription.counts,
         }

@@ -49,24 +49,20 @@ class ChatChoice(Struct):
         return stop if isinstance(stop, str) else None
 
 
-class _PromptDetails(Struct):
+class _Details(Struct):
     cached_tokens: int | None = None
-
-
-class _CompletionDetails(Struct):
     reasoning_tokens: int | None = None
 
 
 class ChatUsage(Struct):
     prompt_tokens: int = 0
     completion_tokens: int | None = None
-    prompt_tokens_details: _PromptDetails | None = None
-    completion_tokens_details: _CompletionDetails | None = None
+    prompt_tokens_details: _Details | None = None
+    completion_tokens_details: _Details | None = None
 
     @property
     def cached(self) -> int:
-        details = self.prompt_tokens_details
-        return (details and details.cached_tokens) or 0
+        return (self.prompt_tokens_details or _Details()).cached_tokens or 0
 
     @property
     def completion(self) -> int:
@@ -74,8 +70,7 @@ class ChatUsage(Struct):
 
     @property
     def thinking(self) -> int:
-        details = self.completion_tokens_details
-        return (details and details.reasoning_tokens) or 0
+        return (self.completion_tokens_details or _Details()).reasoning_tokens or 0
 
 
 class ChatAnswer(Struct):
@@ -103,7 +98,8 @@ class ChatDraft:
     def __init__(self) -> None:
         self.prompt_ids: list[int] = []
         self.ids: list[int] = []
-        self.finish_reason: str | None = None
+        #: It ended with a token, and not with a text or its length.
+        self.ended_turn = False
         self._texts: list[str] = []
         self._thoughts: list[str] = []
         self._calls: dict[int, list[str]] = {}
@@ -115,7 +111,9 @@ class ChatDraft:
             self._texts += [said.content] if said.content else []
             self._thoughts += [said.thinking] if said.thinking else []
             self.ids += choice.token_ids or ()
-            self.finish_reason = choice.finish_reason or self.finish_reason
+            if choice.finish_reason:
+                ends = choice.finish_reason in ("stop", "tool_calls")
+                self.ended_turn = ends and choice.stop_sequence is None
             for at, part in enumerate(said.tool_calls or ()):
                 number = at if part.index is None else part.index
                 call = self._calls.setdefault(number, [part.id or f"call_{number}", "", ""])

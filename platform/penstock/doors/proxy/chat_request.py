@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from penstock.core.errors import PenstockError
 from penstock.events.messages import present
@@ -16,6 +16,10 @@ _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 class RequestRefused(PenstockError, http_status=400):
     """The request is not put to the engine."""
 
+    #: As OpenAI names the error, and the member of the request that it is about.
+    code: ClassVar[str | None] = None
+    param: ClassVar[str | None] = None
+
 
 class NotOfTheEngine(RequestRefused):
     """The engine behind this proxy takes no {what}."""
@@ -27,6 +31,9 @@ class RequestUnreadable(RequestRefused):
 
 class AnswerNotKept(RequestRefused):
     """Previous response with id '{id}' not found: send the whole input."""
+
+    code = "previous_response_not_found"
+    param = "previous_response_id"
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ import msgspec
 
 from penstock.core.errors import PenstockError, one_line
 from penstock.doors.proxy.chat_request import RequestRefused
+from penstock.doors.proxy.continuation import Continuations
 from penstock.doors.proxy.dialogue import HEADER_PREFIX, ModelApi, Target
 from penstock.doors.proxy.engine import (
     EngineKind,
@@ -40,8 +41,6 @@ _MIB = 1024 * 1024
 #: A larger request is passed on piece by piece, and not recorded.
 REQUEST_BYTES_MAX = 64 * _MIB
 REQUESTS_BYTES_MAX = 256 * _MIB
-#: A larger answer that is not a stream keeps what the proxy asked for.
-ANSWER_BYTES_MAX = 64 * _MIB
 #: Bytes of an answer that are handed over together to be recorded.
 _PIECE_BYTES = 16 * 1024
 _EVENT_BYTES_MAX = 4 * _MIB
@@ -59,6 +58,7 @@ class Exchanges:
     transcription: TranscriptionProcess
     weights: WeightSamples
     kept: KeptResponses = field(default_factory=KeptResponses)
+    continuations: Continuations = field(default_factory=Continuations)
     requests_bytes: int = 0
     open: int = 0
     calls: int = 0
@@ -80,6 +80,7 @@ class Exchange:
         self._request = EngineRequest(b"")
         #: Of a call in another protocol than the engine's own.
         self._translation: Translation | None = None
+        self._branch_reason: str | None = None
         self._before: Weights | None = None
         self._status = 0
         self._is_stream = False
@@ -130,8 +131,8 @@ class Exchange:
                 return b"".join(parts), False
 
     async def _prepare(self, body: bytes, *, is_whole: bool) -> None:
-        self._request = EngineRequest(body)
-        self._shared.requests_bytes += len(body)
+        self._request, size = EngineRequest(body), len(body)
+        self._shared.requests_bytes += size
         api = self._target.api
         if api is None:
             return
@@ -140,24 +141,30 @@ class Exchange:
         if encoded or not is_whole:
             self._shared.unrecorded += 1
             return
-        kind = await self._shared.engine.kind(self._headers)
+        kind, asks = await self._shared.engine.kind(self._headers), api
         if api in TRANSLATED and kind is not EngineKind.NONE:
-            self._translation = Translation(api, body, self._shared.kept)
+            self._translation, asks = Translation(api, body, self._shared.kept), ModelApi.CHAT
             self._headers = with_engine_login(self._headers)
-            asked = engine_request(kind, ModelApi.CHAT, self._translation.chat)
-        else:
-            asked = engine_request(kind, api, body)
-        self._shared.requests_bytes += len(asked.body) - len(body)
-        self._request = asked
-        answers = api if self._translation is None else ModelApi.CHAT
-        self._call = RecordedCall(api, answers, self._target.labels, body, kind, self._began_us)
-        if asked.kind is not EngineKind.NONE:
+        self._call = RecordedCall(api, asks, self._target.labels, body, kind, self._began_us)
+        if kind is not EngineKind.NONE:
             self._call.sampling = self._shared.engine.sampling
         self._shared.transcription.begin(self._call)
+        if self._translation is not None:
+            body = await self._chat(self._translation, kind)
+        self._request = engine_request(kind, asks, body)
+        self._shared.requests_bytes += len(self._request.body) - size
         if kind is not EngineKind.NONE:
             self._before = await self._shared.weights.before()
         self._headers = [each for each in self._headers if each[0] != b"accept-encoding"]
         self._headers.append((b"accept-encoding", b"identity"))
+
+    async def _chat(self, translation: Translation, kind: EngineKind) -> bytes:
+        if kind is not EngineKind.VLLM:
+            return translation.body(None)
+        known, ask = self._shared.continuations, self._shared.engine.ask
+        prompt = await known.prompt(translation.chat, ask)
+        self._branch_reason = prompt.reason
+        return translation.body(prompt.ids)
 
     async def _refuse(self, body: bytes, error: RequestRefused) -> None:
         api = self._target.api
@@ -234,36 +241,28 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": rest})
 
     async def _hidden_whole(self, connection: UpstreamConnection, head: AnswerHead) -> None:
-        parts, size = [], 0
-        while (piece := await connection.read()) and size <= ANSWER_BYTES_MAX:
+        content = client_answer(self._request, await self._read(connection)) or b""
+        headers = [each for each in passed_on(head.headers) if each[0] != b"content-length"]
+        headers.append((b"content-length", str(len(content)).encode()))
+        await self._start(head, headers)
+        await self._send({"type": "http.response.body", "body": content})
+
+    async def _read(self, connection: UpstreamConnection) -> bytes:
+        parts = []
+        while piece := await connection.read():
             self._note(piece)
             parts.append(piece)
-            size += len(piece)
-        content = b"".join(parts)
-        if not piece:
-            content = client_answer(self._request, content) or b""
-        headers = [each for each in passed_on(head.headers) if each[0] != b"content-length"]
-        if not piece:
-            headers.append((b"content-length", str(len(content)).encode()))
-        await self._start(head, headers)
-        while piece:
-            await self._send_piece(content)
-            self._note(piece)
-            content, piece = piece, await connection.read()
-        await self._send({"type": "http.response.body", "body": content})
+        return b"".join(parts)
 
     async def _translated(
         self, connection: UpstreamConnection, head: AnswerHead, translation: Translation
     ) -> None:
         if not self._is_stream or head.status >= 400:
-            parts, size = [], 0
-            while (piece := await connection.read()) and size <= ANSWER_BYTES_MAX:
-                self._note(piece)
-                parts.append(piece)
-                size += len(piece)
-            body = b"".join(parts)
+            body = await self._read(connection)
             if head.status < 400:
-                await send_bytes(self._send, head.status, translation.whole(body))
+                whole = translation.whole(body)
+                self._shared.continuations.add(translation.chat, translation.draft)
+                await send_bytes(self._send, head.status, whole)
             else:
                 await send_bytes(self._send, *translation.failure(head.status, body))
             return
@@ -277,7 +276,10 @@ class Exchange:
                     shown := translation.event(event[start:end])
                 ):
                     await self._send_piece(shown)
-        await self._send({"type": "http.response.body", "body": translation.end()})
+        rest = translation.end()
+        # The client may go on as soon as it has the end.
+        self._shared.continuations.add(translation.chat, translation.draft)
+        await self._send({"type": "http.response.body", "body": rest})
 
     def _shown(self, event: bytes) -> bytes:
         start, end = data_of(event)
@@ -341,6 +343,7 @@ class Exchange:
             is_called_off=self._is_gone,
             problem=problem,
             awaits_weights=awaits,
+            branch_reason=self._branch_reason,
         )
         self._shared.transcription.end(call, end)
         if awaits:

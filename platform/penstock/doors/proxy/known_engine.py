@@ -116,7 +116,9 @@ def default_sampling(kind: EngineKind, answer: bytes) -> dict[str, float]:
 _ANSWER_SECONDS_MAX = 2.0
 #: Longer, since an engine that changes its weights says nothing; less than the proxy's end takes.
 _WEIGHTS_SECONDS_MAX = 8.0
-_ANSWER_BYTES_MAX = 1024 * 1024
+#: A prompt is made in the queue of all prompts.
+_RENDER_SECONDS_MAX = 60.0
+_ANSWER_BYTES_MAX = 16 * 1024 * 1024
 _PAUSE_SECONDS = 30.0
 _LOGINS = (b"authorization", b"x-api-key")
 _WEIGHTS = {EngineKind.VLLM: b"/weight_info", EngineKind.SGLANG: b"/model_info"}
@@ -168,11 +170,21 @@ class KnownEngine:
     async def _asked(
         self, path: bytes, body: bytes = b"", seconds: float = _ANSWER_SECONDS_MAX
     ) -> bytes | None:
+        with suppress(UpstreamUnreachable, UpstreamBroken):
+            return await self.ask(path, body, seconds)
+        return None
+
+    async def ask(
+        self, path: bytes, body: bytes, seconds: float = _RENDER_SECONDS_MAX
+    ) -> bytes | None:
+        """Put a question to the engine; None if it refuses.
+
+        Raises UpstreamUnreachable and UpstreamBroken."""
         headers = [*self._login, (b"accept-encoding", b"identity")]
         if body:
             length = str(len(body)).encode()
             headers += [(b"content-type", b"application/json"), (b"content-length", length)]
-        with suppress(UpstreamUnreachable, UpstreamBroken, TimeoutError):
+        try:
             async with asyncio.timeout(seconds):
                 method = "POST" if body else "GET"
                 connection = await self._upstream.request(method, path, headers, body)
@@ -184,4 +196,6 @@ class KnownEngine:
                     return content if status == 200 else None
                 finally:
                     connection.release()
-        return None
+        except TimeoutError:
+            why = f"no answer within {seconds:g} s"
+            raise UpstreamBroken(url=self._upstream.url, why=why) from None

@@ -27,8 +27,6 @@ class MessagesAnswer:
         self._blocks: list[Object] = []
         #: Kind of the block that is open, and its call's number.
         self._open: tuple[str, int] | None = None
-        #: White space that no text followed yet: a block without text would be refused.
-        self._space = ""
         self._arguments: list[str] = []
         self._reason: str | None = None
         self._sequence: str | None = None
@@ -47,8 +45,9 @@ class MessagesAnswer:
             said = choice.said
             if said.thinking:
                 yield from self._piece("thinking", said.thinking)
-            if said.content:
-                yield from self._text(said.content)
+            # White space alone, as between a thought and a call, is no block.
+            if said.content and (self._open == ("text", 0) or said.content.strip()):
+                yield from self._piece("text", said.content)
             for at, part in enumerate(said.tool_calls or ()):
                 yield from self._call(part, at if part.index is None else part.index)
             if choice.finish_reason:
@@ -90,13 +89,6 @@ class MessagesAnswer:
             return "tool_use"
         return "end_turn" if self._sequence is None else "stop_sequence"
 
-    def _text(self, text: str) -> Iterator[Object]:
-        if self._open == ("text", 0) or (self._space + text).strip():
-            yield from self._piece("text", self._space + text)
-            self._space = ""
-        else:
-            self._space += text
-
     def _piece(self, kind: str, text: str) -> Iterator[Object]:
         if self._open != (kind, 0):
             yield from self._begin((kind, 0), {"type": kind, kind: ""})
@@ -114,7 +106,7 @@ class MessagesAnswer:
 
     def _begin(self, kind: tuple[str, int], block: Object) -> Iterator[Object]:
         yield from self._close()
-        self._open, self._space = kind, ""
+        self._open = kind
         self._blocks.append(block)
         shown = block | ({"signature": ""} if kind[0] == "thinking" else {})
         at = len(self._blocks) - 1
@@ -136,11 +128,6 @@ class MessagesAnswer:
     def _delta(self, delta: Object) -> Object:
         at = len(self._blocks) - 1
         return {"type": "content_block_delta", "index": at, "delta": delta}
-
-
-def messages_status(status: int) -> int:
-    """Find the status by which the protocol says what an engine's status says."""
-    return 529 if status == 503 else status
 
 
 def messages_error(status: int, message: str) -> Object:

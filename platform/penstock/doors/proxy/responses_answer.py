@@ -172,8 +172,6 @@ def _usage(usage: ChatUsage) -> Object:
     }
 
 
-def responses_error(
-    status: int, message: str, code: str | None = None, param: str | None = None
-) -> Object:
+def responses_error(status: int, message: str, code: str | None, param: str | None) -> Object:
     kind = _ERRORS.get(status, "invalid_request_error" if status < 500 else "server_error")
     return {"error": {"type": kind, "message": message, "code": code, "param": param}}

@@ -66,6 +66,8 @@ class CallEnd:
     #: What made the answer; the old and the new if they changed meanwhile.
     weights: Sequence[Weights] = ()
     awaits_weights: bool = False
+    #: Why its prompt does not continue the answer before it.
+    branch_reason: str | None = None
 
 
 _MIB = 1024 * 1024
@@ -236,6 +238,7 @@ class CallEvents:
                 "finish_reason": choice.finish_reason or called_off,
                 "sampling": (call.sampling | opened.dialogue.sampling) or None,
                 "tokens": tokens,
+                "branch_reason": end.branch_reason,
                 "unreadable_events": draft.unreadable or None,
             }  # fmt: skip
             checkpoint = call.labels.checkpoint or _checkpoint(choice, end.weights)

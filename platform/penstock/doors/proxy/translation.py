@@ -23,7 +23,6 @@ from penstock.doors.proxy.messages_answer import (
     error_text,
     is_too_long,
     messages_error,
-    messages_status,
 )
 from penstock.doors.proxy.messages_request import chat_of_messages
 from penstock.doors.proxy.responses_answer import ResponsesAnswer, responses_error
@@ -74,8 +73,7 @@ class Translation:
         self.draft = ChatDraft()
         try:
             self._request = msgspec.json.decode(body)
-            chat, self._answer = self._translated()
-            self.chat = msgspec.json.encode(chat)
+            self.chat, self._answer = self._translated()
         except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
             missing = f"it lacks {error}" if isinstance(error, KeyError) else one_line(error)
             raise RequestUnreadable(api=api, why=missing) from error
@@ -89,6 +87,11 @@ class Translation:
         before = self._kept.before(request.get("previous_response_id"))
         chat, names, self._said = chat_of_responses(request, before)
         return chat, ResponsesAnswer(request, names)
+
+    def body(self, prompt_ids: list[int] | None) -> bytes:
+        """Write the chat. vLLM takes the ids of a prompt in the place of its messages."""
+        given = {"kv_transfer_params": {"prompt_token_ids": prompt_ids}} if prompt_ids else {}
+        return msgspec.json.encode(self.chat | given)
 
     def event(self, text: bytes) -> bytes:
         """Translate an event of a stream."""
@@ -129,20 +132,18 @@ class Translation:
 
 def refusal(api: ModelApi, error: RequestRefused) -> tuple[int, bytes]:
     """Say in the protocol why a request is not put to the engine."""
-    status, message = error.http_status, one_line(error)
-    if isinstance(error, AnswerNotKept):
-        code = "previous_response_not_found"
-        problem = responses_error(status, message, code, "previous_response_id")
-        return status, msgspec.json.encode(problem)
-    return _failure(api, status, message)
+    return _failure(api, error.http_status, one_line(error), error.code, error.param)
 
 
-def _failure(api: ModelApi, status: int, message: str) -> tuple[int, bytes]:
+def _failure(
+    api: ModelApi, status: int, message: str, code: str | None = None, param: str | None = None
+) -> tuple[int, bytes]:
     if api is ModelApi.MESSAGES:
-        status = messages_status(status)
+        status = 529 if status == 503 else status
         return status, msgspec.json.encode(messages_error(status, message))
-    code = "context_length_exceeded" if status == 400 and is_too_long(message) else None
-    return status, msgspec.json.encode(responses_error(status, message, code))
+    if status == 400 and is_too_long(message):
+        code = "context_length_exceeded"
+    return status, msgspec.json.encode(responses_error(status, message, code, param))
 
 
 def _event(event: Object) -> bytes:
