@@ -125,10 +125,10 @@ class ScriptedEngine:
             await _send_json(writer, {"weight_version": self.weights})
         elif path == "/v1/completions/render" and self.kind == "vllm" and self.defaults:
             await _send_json(writer, [{"token_ids": [0], "sampling_params": self.defaults}])
-        elif path == "/v1/chat/completions/render" and self.kind == "vllm":
+        elif path == "/tokenize" and self.kind == "vllm":
             prompt = self.prompt_of(asked.document["messages"])
             is_open = asked.document.get("add_generation_prompt", True)
-            await _send_json(writer, {"token_ids": prompt if is_open else prompt[:-1]})
+            await _send_json(writer, {"tokens": prompt if is_open else prompt[:-1]})
         elif path == "/server_info" and self.kind == "sglang":
             await _send_json(writer, {"sampling_defaults": "openai"})
         elif path in _FORMS:

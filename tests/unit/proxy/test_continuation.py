@@ -39,7 +39,7 @@ def _prompt(known: Continuations, chat: dict[str, Any]) -> Prompt:
         request = json.loads(body)
         ids = engine.prompt_of(request["messages"])
         is_open = request.get("add_generation_prompt", True)
-        return json.dumps({"token_ids": ids if is_open else ids[:-1]}).encode()
+        return json.dumps({"tokens": ids if is_open else ids[:-1]}).encode()
 
     return asyncio.run(known.prompt(chat, ask))
 
@@ -98,18 +98,23 @@ def test_why_a_branch_begins(
     assert known.reasons == ({reason: 1} if reason else {})
 
 
-@pytest.mark.parametrize(
-    "choice", [{"finish_reason": "length"}, {"stop_reason": "x"}, {"token_ids": []}]
-)
+@pytest.mark.parametrize("choice", [{"finish_reason": "length"}, {"stop_reason": "x"}])
 def test_an_answer_that_was_cut_off_is_not_continued(choice: dict[str, Any]) -> None:
     known = Continuations()
     known.add(_chat(), _draft(_CALLED, _SAMPLED, **choice))
-    assert _prompt(known, _chat(_CALLED, _RESULT)) == (None, "history_rewritten")
+    assert _prompt(known, _chat(_CALLED, _RESULT)) == (None, "answer_cut")
 
 
 def test_a_template_that_ends_turns_otherwise_begins_a_branch(known: Continuations) -> None:
     known.add(_chat(), _draft(_CALLED, [1001, 1002]))
     assert _prompt(known, _chat(_CALLED, _RESULT)) == (None, "template")
+
+
+def test_an_engine_without_ids_hears_its_own_words(known: Continuations) -> None:
+    call = _CALL | {"function": {"name": "read", "arguments": '{"b":2,"a":1}'}}
+    chat = _chat({"role": "assistant", "content": None, "tool_calls": [call]}, _RESULT)
+    assert asyncio.run(known.prompt(chat, None)) == (None, None)
+    assert chat["messages"][2] == _CALLED
 
 
 def test_an_engine_that_does_not_render_is_asked_as_ever(known: Continuations) -> None:

@@ -16,7 +16,7 @@ from xxhash import xxh3_64_intdigest
 from penstock.doors.proxy.chat_answer import ChatDraft
 from penstock.doors.proxy.chat_request import Object
 
-RENDER_PATH = b"/v1/chat/completions/render"
+_RENDER_PATH = b"/tokenize"
 _BYTES_MAX = 256 * 1024 * 1024
 _ANSWERS_MAX = 100_000
 #: Members of a chat, beside its messages, that a template reads.
@@ -49,48 +49,68 @@ class _TurnEnd(NamedTuple):
     before: list[int]
 
 
+class _Known(NamedTuple):
+    #: As the engine said it.
+    message: bytes
+    #: Its prompt and itself; empty if no turn can follow them.
+    ids: "array[int]"
+
+    @property
+    def size(self) -> int:
+        return len(self.message) + 4 * len(self.ids)
+
+
 class Continuations:
     """Answers of this proxy by the conversation up to and including them.
 
     The oldest go where there is no room."""
 
     def __init__(self) -> None:
-        self._ids: OrderedDict[int, array[int]] = OrderedDict()
+        self._known: OrderedDict[int, _Known] = OrderedDict()
         self._given: OrderedDict[int, _Given] = OrderedDict()
         self._turn_ends: dict[tuple[str, bool, int], _TurnEnd] = {}
         self._bytes = 0
         #: Calls that did not continue the answer before them, by the reason.
         self.reasons: Counter[str] = Counter()
 
-    async def prompt(self, chat: Object, ask: Ask) -> Prompt:
-        """Make the prompt of a chat. `ask` puts a question to the engine."""
+    async def prompt(self, chat: Object, ask: Ask | None) -> Prompt:
+        """Make the prompt of a chat, and let its answers be as the engine said them.
+
+        `ask` puts a question to the engine, if it takes the ids of a prompt."""
         messages: list[Object] = chat["messages"]
         answers = [at for at, each in enumerate(messages) if each["role"] == "assistant"]
         if not answers:
             return Prompt()
         hashes = _hashes(chat)
-        at = next((at for at in reversed(answers) if hashes[at] in self._ids), None)
-        if at is None:
+        known = {at: self._known[hashes[at]] for at in answers if hashes[at] in self._known}
+        if not known:
             return self._without(self._why(chat, [messages[at] for at in answers]))
-        self._ids.move_to_end(hashes[at])
-        known = self._ids[hashes[at]]
-        new = await self._rendered(chat, messages[at], messages[at + 1 :], known[-1], ask)
-        return self._without("template") if new is None else Prompt([*known, *new])
+        for at, each in known.items():
+            self._known.move_to_end(hashes[at])
+            messages[at] = msgspec.json.decode(each.message)
+        if ask is None:
+            return Prompt()
+        at = max(known)
+        ids = known[at].ids
+        if not ids:
+            return self._without("answer_cut")
+        new = await self._rendered(chat, messages[at], messages[at + 1 :], ids[-1], ask)
+        return self._without("template") if new is None else Prompt([*ids, *new])
 
     def add(self, chat: Object, draft: ChatDraft) -> None:
-        """Remember an answer, if it ended with the token that ends a turn."""
+        """Remember an answer."""
         answer = draft.message()
         self._given[_answer_hash(answer)] = _given(chat)
         if len(self._given) > _ANSWERS_MAX:
             self._given.popitem(last=False)
-        if draft.ended_turn and draft.prompt_ids and draft.ids:
-            messages = [*chat["messages"], answer]
-            ids = array("i", [*draft.prompt_ids, *draft.ids])
-            end = _hashes(chat | {"messages": messages})[-1]
-            self._bytes += 4 * (len(ids) - len(self._ids.pop(end, ())))
-            self._ids[end] = ids
-            while self._bytes > _BYTES_MAX:
-                self._bytes -= 4 * len(self._ids.popitem(last=False)[1])
+        end = _hashes(chat | {"messages": [*chat["messages"], answer]})[-1]
+        ids = array("i", [*draft.prompt_ids, *draft.ids] if draft.ended_turn else [])
+        known = _Known(_encoder.encode(answer), ids)
+        before = self._known.pop(end, None)
+        self._known[end] = known
+        self._bytes += known.size - (before.size if before else 0)
+        while self._bytes > _BYTES_MAX:
+            self._bytes -= self._known.popitem(last=False)[1].size
 
     def _without(self, reason: str) -> Prompt:
         self.reasons[reason] += 1
@@ -105,14 +125,13 @@ class Continuations:
         for name, was, now in zip(_Given._fields, before, _given(chat), strict=True):
             if was != now:
                 return f"{name}_changed"
-        # Its place may hold an answer that was cut off, which no turn can follow.
         return "history_rewritten"
 
     async def _rendered(
         self, chat: Object, answer: Object, new: list[Object], end: int, ask: Ask
     ) -> list[int] | None:
         """Let the engine render what is new, behind an answer that stands for the real one."""
-        settings = {name: chat[name] for name in _SETTINGS if name in chat}
+        settings = _settings(chat)
         calls = [
             call | {"function": call["function"] | {"arguments": "{}"}}
             for call in answer.get("tool_calls") or ()
@@ -135,12 +154,20 @@ class Continuations:
 
 
 async def _render(chat: Object, ask: Ask) -> list[int] | None:
-    answer = await ask(RENDER_PATH, _encoder.encode(chat | {"max_tokens": 1}))
+    answer = await ask(_RENDER_PATH, _encoder.encode(chat))
     try:
-        ids = msgspec.json.decode(answer or b"").get("token_ids")
+        ids = msgspec.json.decode(answer or b"").get("tokens")
     except (ValueError, AttributeError):
         return None
     return ids if isinstance(ids, list) else None
+
+
+def _settings(chat: Object) -> Object:
+    """Say what a template is told, as vLLM's chat tells it."""
+    told = dict(chat.get("chat_template_kwargs") or {})
+    if effort := chat.get("reasoning_effort"):
+        told = {"reasoning_effort": effort, "enable_thinking": effort != "none"} | told
+    return {"model": chat["model"], "chat_template_kwargs": told}
 
 
 def _given(chat: Mapping[str, Any]) -> _Given:

@@ -159,10 +159,8 @@ class Exchange:
         self._headers.append((b"accept-encoding", b"identity"))
 
     async def _chat(self, translation: Translation, kind: EngineKind) -> bytes:
-        if kind is not EngineKind.VLLM:
-            return translation.body(None)
-        known, ask = self._shared.continuations, self._shared.engine.ask
-        prompt = await known.prompt(translation.chat, ask)
+        ask = self._shared.engine.ask if kind is EngineKind.VLLM else None
+        prompt = await self._shared.continuations.prompt(translation.chat, ask)
         self._branch_reason = prompt.reason
         return translation.body(prompt.ids)
 
