@@ -45,6 +45,7 @@ def chosen_by(lake: HandLake, recipe: Recipe) -> Selection:
 #: How many of the eighteen are chosen, and why the others of the query are not.
 EXPECTED = {
     "held-out-eval": (14, {"censored": 3, "excluded": 1}),
+    "hints": (6, {}),
     "long-context-256k": (1, {}),
     "long-context-32k": (17, {}),
     "preference-pairs": (1, {}),

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -66,6 +65,8 @@ class HintFinder:
     def of_chain(self, chain: str, conversations: Sequence[Conversation]) -> dict[str, list[Hint]]:
         """Find hints by the session of the call, the recipe's first source first."""
         names = [each.session_id for each in conversations]
+        if len(set().union(*(self._users[name] for name in names))) > 1:
+            return {}  # nothing of another user
         told = ToldChain(
             conversations={each.session_id: each for each in conversations},
             messages=self._messages.get(chain, ()),
@@ -77,12 +78,7 @@ class HintFinder:
         )
         by_source: dict[str, list[Hint]] = {}
         for source in sorted(self._sources, key=WRITTEN.__eq__):  # it reads all others
-            by_source[source] = [
-                holds_answer(hint, told)
-                for hint in SOURCES[source].find(told)
-                # Nothing that another user said.
-                if self._users.get(hint.session_id) == self._users.get(hint.call.session_id)
-            ]
+            by_source[source] = [holds_answer(hint, told) for hint in SOURCES[source].find(told)]
             told = replace(told, hints=[*told.hints, *by_source[source]])
         found: dict[str, list[Hint]] = {}
         for hint in (hint for source in self._sources for hint in by_source[source]):
@@ -108,7 +104,11 @@ def _reports(rows: pa.Table) -> dict[str, list[Report]]:
     return dict(found)
 
 
-def _users(rows: pa.Table) -> dict[str, Any]:
-    """Return the user of each session; None if nobody said."""
-    users = rows.select(["session_id", "user"]).group_by("session_id").aggregate([("user", "min")])
-    return dict(row_tuples(users, "session_id", "user_min"))
+def _users(rows: pa.Table) -> dict[str, set[str]]:
+    """Return the users that the events of each session name."""
+    users: defaultdict[str, set[str]] = defaultdict(set)
+    for session, user in row_tuples(
+        rows.group_by(["session_id", "user"]).aggregate([]), "session_id", "user"
+    ):
+        users[session] |= {user} - {None}
+    return users
