@@ -201,6 +201,42 @@ def test_nothing_that_another_user_said_is_a_hint(tmp_path: Path) -> None:
             build(lake, tmp_path)
 
 
+def test_a_hint_holds_no_secret(tmp_path: Path) -> None:
+    with hand_lake(tmp_path / "data") as lake:
+        secret = "ghp_" + "a1B2c3D4e5" * 4
+        chat = (
+            Chat()
+            .hears("go")
+            .says("done")
+            .add("feedback", kind="reject", comment=f"you printed {secret}")
+        )
+        lake.store(chat.events)
+        [row] = rows_of(lake, build(lake, tmp_path))
+    assert "you printed" in row["hint"]
+    assert secret not in row["hint"]
+
+
+def test_a_hint_of_a_session_that_refuses_training_is_none(tmp_path: Path) -> None:
+    first, second = resumed("u-1")
+    second[0]["payload"]["consent"] = "no_train"
+    with hand_lake(tmp_path / "data") as lake:
+        lake.store([*first, *second])
+        with pytest.raises(NothingToBuild, match="consent_denied 2"):
+            build(lake, tmp_path)
+
+
+def test_a_hint_about_one_choice_of_an_answer_makes_a_row_of_that_choice(tmp_path: Path) -> None:
+    with hand_lake(tmp_path / "data") as lake:
+        chat = Chat().hears("go").says("one", call_id="a:0").says("two", call_id="a:1", again=True)
+        chat.add("feedback", kind="reject", comment="two is wrong", target="a:1")
+        lake.store(chat.events)
+        shard = build(lake, tmp_path)
+        assert verify_shard(shard.stored).problems == []
+        [row] = rows_of(lake, shard)
+    assert (row["rollout_id"], row["group_id"]) == ("s  a:1", "s  a")
+    assert about(row) == "two<|im_end|>"
+
+
 # Bad input
 
 

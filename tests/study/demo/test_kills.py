@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from threading import Timer
+from threading import Event, Timer
 
 import pytest
 
@@ -81,6 +81,7 @@ def run_loop(data: Path, point: str, seconds: float) -> None:
             lake=lake,
             loop=load_loop(DemoFolders(data).loops / "learn.toml"),
             tenant=TENANT_DEFAULT,
+            wait=Event().wait,
             crash_point=look,
         )
         cycle = runner.run_once()

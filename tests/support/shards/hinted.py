@@ -40,6 +40,7 @@ class Chat:
         self.events: list[Event] = []
         self._ids: list[int] = []
         self._new = ""
+        self._before = self._ids, self._new
 
     def add(self, kind: str, /, **payload: Any) -> "Chat":
         self.number += 1
@@ -51,9 +52,14 @@ class Chat:
         self._new += f"<|im_start|>user\n{text}<|im_end|>\n"
         return self.add("user_message", text=text)
 
-    def says(self, text: str, tool: str = "", **arguments: Any) -> "Chat":
-        """Answer, and call a tool with arguments if it has a name."""
-        call_id = f"c{self.number + 1}"
+    def says(
+        self, text: str, tool: str = "", *, call_id: str = "", again: bool = False, **arguments: Any
+    ) -> "Chat":
+        """Answer, and call a tool with arguments if it has a name; or answer the prompt again."""
+        if again:
+            self._ids, self._new = self._before
+        self._before = self._ids, self._new
+        call_id = call_id or f"c{self.number + 1}"
         calls = [{"id": f"t-{call_id}", "name": tool, "arguments": arguments}] if tool else []
         prompt = [*self._ids, *encoded(self._new + "<|im_start|>assistant\n")]
         completion = encoded(f"{text}{arguments or ''}<|im_end|>")
