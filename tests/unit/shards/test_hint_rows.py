@@ -1,5 +1,7 @@
 """A branch cut to what a hint is about, and the place of a hint in a prompt."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ from tests.support.tokenizer_files import tokenizer_json
 
 def three_calls() -> Branch:
     talk = Talk().user("go")
-    hot = {"sampling": {"temperature": 0.5}}
+    hot: dict[str, Any] = {"sampling": {"temperature": 0.5}}
     talk.model("a", tokens=tokens([1, 2], [3, 4], routed_experts=routes(4)))
     more = {"policy_version_runs": [[0, 7], [1, 8]], "routed_experts": routes(7)}
     talk.model("b", tokens=tokens([1, 2, 3, 4, 5], [6, 7], **more), **hot)
