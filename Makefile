@@ -47,6 +47,16 @@ engines: .venv/ready .venv-vllm/ready ## the example for vLLM and the proxy, wit
 exporters: .venv/ready .venv-exporters/ready ## a dozen libraries that export spans, against a running service
 	EXPORTERS_PYTHON=.venv-exporters/bin/python $(BIN)/pytest -m "" tests/study/otlp/test_exporters.py $(ARGS)
 
+.PHONY: harnesses
+harnesses: HARNESSES = .harnesses
+harnesses: .venv/ready ## Claude Code and Codex from npm (HARNESSES=…, 660 MB), recorded before an engine with a log
+	@test -e $(HARNESSES)/ready -a ! tests/study/harnesses/package.json -nt $(HARNESSES)/ready || { \
+	    mkdir -p $(HARNESSES) && cp tests/study/harnesses/package.json $(HARNESSES) && \
+	    npm --prefix $(HARNESSES) install --no-audit --no-fund --ignore-scripts && \
+	    node $(HARNESSES)/node_modules/@anthropic-ai/claude-code/install.cjs && \
+	    touch $(HARNESSES)/ready; }
+	HARNESSES=$(HARNESSES) $(BIN)/pytest -m "" tests/study/harnesses $(ARGS)
+
 .PHONY: typescript
 typescript: clients/typescript/node_modules/ready ## build the recorder for TypeScript, and run its tests under Node
 	npm --prefix clients/typescript run build
@@ -169,7 +179,7 @@ lock: ## renew requirements.lock from pyproject.toml (ARGS=--upgrade for newer v
 .PHONY: clean
 clean: ## remove what these verbs made; data directories stay
 	rm -rf clients/typescript/node_modules clients/typescript/build clients/typescript/dist
-	rm -rf .venv .venv-exporters .venv-phoenix .venv-rivals .venv-trl .venv-verl .venv-vllm .jars dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf .harnesses .venv .venv-exporters .venv-phoenix .venv-rivals .venv-trl .venv-verl .venv-vllm .jars dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find bench examples jobs migrations platform tests -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The environments: exactly the lock, then this checkout, editable. Those of trainers have more.

@@ -34,8 +34,12 @@ weight = 1.0
 def stored(proxy: RecordingProxy, events: int, service: str, key: str, spool: Path) -> None:
     """Waits until the service has so many; then somebody is content with both sessions."""
     eventually(lambda: _is_stored(proxy.status(), events))
+    praise(service, key, spool, "streamed", "whole")
+
+
+def praise(service: str, key: str, spool: Path, *sessions: str) -> None:
     with Recorder(service, key, spool=spool) as recorder:
-        for session in ("streamed", "whole"):
+        for session in sessions:
             recorder.session(session).feedback("m", "thumbs", "up")
         assert recorder.flush(_MINUTE)
 
