@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
@@ -30,10 +31,18 @@ class PlayedStory:
 
 
 def play_story(
-    where: Path, acts: Sequence[Act], monkeypatch: pytest.MonkeyPatch, *, seed: int = 11
+    where: Path,
+    acts: Sequence[Act],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    seed: int = 11,
+    first: Path | None = None,
 ) -> PlayedStory:
+    """Play acts, from the demo's first checkpoint or from another."""
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     folders = make_folders(where)
+    if first is not None:
+        shutil.copyfile(first, folders.loops / "first.npz")
     told: list[str] = []
     with (
         folders.log.open("wb") as log,
