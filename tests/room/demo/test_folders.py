@@ -16,7 +16,8 @@ from tests.support.lakes import hand_lake, make_event
 def test_each_loop_file_can_be_used(tmp_path: Path) -> None:
     folders = make_folders(tmp_path / "demo")
     loops = [
-        load_loop(folders.loops / f"{name}.toml") for name in ("learn", "questions", "careless")
+        load_loop(folders.loops / f"{name}.toml")
+        for name in ("learn", "learn-hints", "questions", "careless")
     ]
     assert {one.name for one in loops} == {"demo"}
     assert all(one.bench[0].isolation for one in loops)
