@@ -48,7 +48,7 @@ def read_rows(data: str, shard: str) -> list[HintedRow]:
         "input_ids", "rollout_logprobs", "hint_ids", "hint_position", "hint_start", "hint_end"
     )  # fmt: skip
     rows = []
-    for batch in penstock.read_shard(data, shard, seed=7):
+    for batch in penstock.read_shard(data, shard, seed=7, columns=columns):
         for ids, logprobs, hint, place, start, end in zip(
             *(batch[name] for name in columns), strict=True
         ):

@@ -30,8 +30,6 @@ def hinted(dice: Dice) -> Any:
     right = dice.chance(pretraining.RIGHT)
     answer = sum(one) if right else pretraining.wrong_answer(dice, one)
     left = f"# {answer}, by hand" if dice.chance(TELLS) else question(one)
-    if left == question(one):
-        answer = sum(one) if dice.chance(pretraining.RIGHT) else answer
     ids = [gpt.USER, *gpt.encode(question(one)), gpt.USER, *gpt.encode(HINT + left), gpt.AGENT]
     made.ids, made.taught = ids, [0] * len(ids)
     made.say(str(answer))

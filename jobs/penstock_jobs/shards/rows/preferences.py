@@ -69,9 +69,17 @@ class Correction:
 
     @property
     def left_lines(self) -> str | None:
-        """Return the whole lines that the user left in place of all that was changed."""
-        first, last = (self.made.text.count("\n", 0, place) for place in self.changed)
-        return self._lines_left(first, last + 1)
+        """Return the whole lines in which the edit's places are now; None if a later edit of the
+        agent or unknown text is in them."""
+        text = self.left.text
+        places = [place for key, place in self.left.ranges.items() if key[0] == self.owner]
+        start = text.rfind("\n", 0, min(place[0] for place in places)) + 1
+        end = max(place[1] for place in places)
+        if text[end - 1 : end] != "\n":
+            end += len(text[end:].partition("\n")[0])
+        left = text[start:end].removesuffix("\n")
+        later = any(run.owner > self.owner for run in self.left.cut(start, end))
+        return None if later or "\0" in left else left
 
     def _place_of(self, text: str) -> int | None:
         """Find where in the file a text is that holds all changes."""
