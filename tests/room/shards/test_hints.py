@@ -164,6 +164,18 @@ def test_what_the_user_left_is_a_hint_that_solves(tmp_path: Path) -> None:
     assert row["preferences"] is None
 
 
+def test_of_neighbours_that_the_user_rewrote_too_an_answer_gets_its_own(tmp_path: Path) -> None:
+    with hand_lake(tmp_path / "data") as lake:
+        before, made = (f"one = {word}\ntwo = second\n" for word in ("?", "first_value"))
+        chat = Chat().hears("go").edits("a.py", before, made).says("done")
+        chat.number += 600
+        left = "one = first_amount\ntwo = 2\n"
+        lake.store(chat.add("file_observed", path="a.py", text=left).events)
+        hints = 'sources = ["left_text"]\nsolutions = true'
+        [row] = rows_of(lake, build(lake, tmp_path, hints))
+    assert row["hint"].endswith(":\none = first_amount")
+
+
 # Where a hint may come from
 
 
