@@ -12,7 +12,6 @@ import argparse
 import os
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -46,10 +45,10 @@ class Row:
 
 @dataclass
 class Progress:
-    """Rows that were learned from, rows without a hint, and the mean size of the advantages."""
+    """Rows that were learned from, the others, and the mean size of the advantages."""
 
     learned: int = 0
-    without: int = 0
+    left_out: int = 0
     mean: float = 0.0
 
     def add(self, size):
@@ -57,17 +56,20 @@ class Progress:
         self.mean = DECAY * self.mean + (1 - DECAY) * size if self.mean else size
 
 
+def of_row(batch, name, row):
+    begin, end = batch[f"{name}.offsets"][row : row + 2].tolist()
+    return batch[name][begin:end]
+
+
 def hinted(batch, device):
-    """The rows with a hint about trained tokens. The others give no gradient."""
-    begins = batch["input_ids.offsets"].tolist()
-    of_hints = batch["hint_ids.offsets"].tolist()
-    for row, (begin, end) in enumerate(pairwise(begins)):
-        hint = batch["hint_ids"][of_hints[row] : of_hints[row + 1]]
-        names = ("input_ids", "loss_mask", "rollout_logprobs")
-        ids, mask, sampled = (batch[name][begin:end] for name in names)
+    """The rows with a hint about trained tokens, and with what their sampler thought of them. The
+    others give no gradient."""
+    for row in range(len(batch["hint_position"])):
+        names = ("input_ids", "loss_mask", "rollout_logprobs", "hint_ids")
+        ids, mask, sampled, hint = (of_row(batch, name, row) for name in names)
         names = ("hint_position", "hint_start", "hint_end")
         position, start, stop = (int(batch[name][row]) for name in names)
-        if not len(hint) or not mask[start:stop].any():
+        if not len(hint) or not len(sampled) or not mask[start:stop].any():
             continue
         places = start + mask[start:stop].nonzero()[:, 0]
         temperature = float(batch["temperature"][row])
@@ -182,7 +184,7 @@ def main():
             dataset.load_state_dict(place)
         for step, batch in enumerate(DataLoader(dataset, batch_size=None), 1):
             rows = list(hinted(batch, device))
-            progress.without += len(batch["hint_position"]) - len(rows)
+            progress.left_out += len(batch["hint_position"]) - len(rows)
             if rows:
                 gap, ratio = learn((model, teacher), optimizer, rows, progress, asked)
                 print(f"epoch {epoch} step {step}: log q - log s {gap:.4f} ratio {ratio:.4f}")
@@ -193,9 +195,9 @@ def main():
                 torch.save(states, part)
                 part.rename(snapshot)
         place = None
-    print(f"{progress.learned} rows with a hint, {progress.without} without")
+    print(f"{progress.learned} rows, and {progress.left_out} without a hint or log-probabilities")
     if not progress.learned:
-        raise SystemExit("No row has a hint about trained tokens: build the shard with [hints].")
+        raise SystemExit("No row has a hint about tokens of an engine: build with [hints].")
 
     made = told["PENSTOCK_OUTPUT"]
     model.save_pretrained(made)

@@ -7,10 +7,14 @@ from typing import Any
 import pytest
 
 from penstock.backends.storage.object_store import FileStore
-from penstock.shards.manifest import Manifest
+from penstock.shards.manifest import Manifest, StoredShard
 from penstock_jobs.shards.export import export_shard
+from penstock_jobs.shards.recipe import load_recipe
 from tests.study.trainers.making import make_model, make_tokenizer, sampled, save_model
+from tests.support.engine_lake import built
 from tests.support.export_rows import Row, stored
+from tests.support.lakes import hand_lake
+from tests.support.shards.hinted import faulty, write_recipe
 from tests.support.shards.making import stored_in
 
 
@@ -41,6 +45,16 @@ def rows() -> list[Row]:
 def shard(tmp_path: Path) -> Callable[[list[Row]], Manifest]:
     """Makes a shard of rows in the data directory `tmp_path`, several parts long."""
     return lambda rows: stored(FileStore(tmp_path / "lake"), rows)
+
+
+@pytest.fixture(scope="session")
+def hint_shard(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, StoredShard]:
+    """A data directory of sessions in which much went wrong, and a shard of what was said of it."""
+    folder = tmp_path_factory.mktemp("hints")
+    with hand_lake(folder / "data") as lake:
+        for number in range(8):
+            lake.store(faulty(f"s{number}").events)
+        return folder / "data", built(lake, load_recipe(write_recipe(folder / "recipes"))).stored
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ def test_killed_at_its_snapshots_it_makes_the_same_checkpoint(
         assert float(said[0][1]) == pytest.approx(1, abs=1e-3)
         assert all(isfinite(float(number)) for step in said for number in step)
     if name == "hints":
-        assert "48 rows with a hint, 16 without" in done.stderr
+        assert "48 rows, and 16 without a hint" in done.stderr
         [first, *_] = re.findall(r"log q - log s (\S+) ratio (\S+)", done.stderr)
         assert float(first[1]) == pytest.approx(1, abs=1e-3)
 

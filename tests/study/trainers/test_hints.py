@@ -1,22 +1,29 @@
 """examples/trainers/hints.py: what has a gradient, in which direction, and what has none."""
 
+import json
+import os
+import subprocess
+import sys
 from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.shards.manifest import StoredShard
 from tests.study.trainers.making import needs
 from tests.support.export_rows import Row, hinted
 from tests.support.repository import ROOT
 
 pytestmark = needs("torch", "trl")
+PROGRAM = ROOT / "examples" / "trainers" / "hints.py"
 #: No limit is reached.
 FAR = ("--advantage", "1e9", "--clip", "1e9", "--teacher-rate", "0")
 
 
 @pytest.fixture(scope="module")
 def hints() -> Any:
-    spec = spec_from_file_location("hints", ROOT / "examples" / "trainers" / "hints.py")
+    spec = spec_from_file_location("hints", PROGRAM)
     assert spec
     assert spec.loader
     module = module_from_spec(spec)
@@ -180,4 +187,24 @@ def test_the_teacher_follows_slowly(hints: Any, tiny_model: Any) -> None:
 def test_rows_without_a_hint_give_no_gradient(hints: Any, rows: list[Row]) -> None:
     beside = hinted(rows[0])
     of_a_tool = beside | {"hint_start": beside["hint_end"], "hint_end": beside["hint_end"] + 1}
-    assert list(hints.hinted(batch_of([*rows, of_a_tool]), "cpu")) == []
+    rendered = beside | {"rollout_logprobs": []}
+    assert list(hints.hinted(batch_of([*rows, of_a_tool, rendered]), "cpu")) == []
+
+
+def test_it_learns_from_what_was_said_in_sessions(
+    hint_shard: tuple[Path, StoredShard], model_folder: Path, tmp_path: Path
+) -> None:
+    data, shard = hint_shard
+    told = {"PENSTOCK_DATA": data, "PENSTOCK_WORK": tmp_path, "PENSTOCK_OUTPUT": tmp_path / "made"}
+    told["PENSTOCK_ANSWER"] = tmp_path / "answer.json"
+    named = {"PENSTOCK_SHARD": shard.id, "PENSTOCK_PARENT_URI": model_folder.as_uri()}
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), "--rate", "1e-3", "--epochs", "3"],
+        env=os.environ | {name: str(path) for name, path in told.items()} | named,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "48 rows, and 0 without" in done.stdout
+    assert json.loads((tmp_path / "answer.json").read_text())["digest"]

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.shards.manifest import StoredShard
+from penstock_jobs.shards.export import export_shard
 from tests.study.trainers.making import logprobs_of, needs
-from tests.support.export_rows import Row, hinted
+from tests.support.export_rows import Row
 
 pytestmark = [
     *needs("torch", "trl"),
@@ -151,17 +153,19 @@ def test_dpo_learns_from_pairs(
     assert trained(trainer) == pytest.approx(math.log(2), abs=1e-3)
 
 
-def of_hints(rows: list[Row]) -> list[Row]:
-    return [hinted(row) for row in rows]
+def of_hints(shard: tuple[Path, StoredShard], target: str, folder: Path) -> Any:
+    told = export_shard(shard[1], target, folder / target)
+    assert (told.rows, told.left_out) == (8, {"no_user_last": 8})
+    return read(folder / target)
 
 
 def test_sdpo_learns_from_hints_only_where_it_is_told_to(
-    rows: list[Row], exported: Any, model_folder: Path, tmp_path: Path
+    hint_shard: tuple[Path, StoredShard], model_folder: Path, tmp_path: Path
 ) -> None:
     """A hint changes what the teacher reads, and without it no sample has a loss."""
     from trl.experimental.sdpo import SDPOConfig, SDPOTrainer
 
-    data = read(exported(of_hints(rows), "trl-sdpo"))
+    data = of_hints(hint_shard, "trl-sdpo", tmp_path)
 
     def step(**more: Any) -> Any:
         generation = {"num_generations": 1, "max_completion_length": 8, "generation_batch_size": 8}
@@ -181,13 +185,13 @@ def test_sdpo_learns_from_hints_only_where_it_is_told_to(
 
 
 def test_sdft_learns_from_hints(
-    rows: list[Row], exported: Any, model_folder: Path, tmp_path: Path
+    hint_shard: tuple[Path, StoredShard], model_folder: Path, tmp_path: Path
 ) -> None:
     from trl.experimental.sdft import SDFTConfig, SDFTTrainer
 
     trainer = SDFTTrainer(
         model=str(model_folder),
-        train_dataset=read(exported(of_hints(rows), "trl-sdft")),
+        train_dataset=of_hints(hint_shard, "trl-sdft", tmp_path),
         args=SDFTConfig(
             **settings(
                 tmp_path, num_generations=1, max_completion_length=8, generation_batch_size=8
