@@ -86,6 +86,8 @@ def main() -> int:
     low, high = wilson(total["right"], hints)
     print(f"of {hints} hints {total['right'] / hints:.3f} name the right call", end="")
     print(f" ({low:.3f} to {high:.3f})")
+    heard = total["right"] + total["wrong"]
+    print(f"{heard / (heard + total['unheard']):.3f} of what complains has a hint")
     return 0
 
 

@@ -11,7 +11,7 @@ from penstock_jobs.shards.rows.hint_rows import HintFrame, cut_branch
 from penstock_jobs.shards.rows.rendered_branches import ChatTemplate, Renderer
 from tests.support.shards.hinted import encoded, renderer
 from tests.support.shards.talks import Talk, routes, tokens
-from tests.support.tokenizer_files import tokenizer_json
+from tests.support.tokenizer_files import PLAIN, tokenizer_json
 
 
 def three_calls() -> Branch:
@@ -51,6 +51,10 @@ def test_a_hint_stands_where_the_answer_is_opened_even_if_the_engine_adds_to_it(
     for more in ([], thinks):
         assert frame.place_in(np.array([*prompt, *more])) == len(prompt) - opening
     assert frame.place_in(np.array(prompt[:-opening])) is None
+    template = PLAIN.replace("assistant\\n' }}{% endif", "assistant\\n<think>\\n' }}{% endif")
+    thinking = HintFrame.of(Renderer(ChatTemplate(template, "here"), tokenizer_json(), "made"))
+    assert thinking.opening.endswith("<think>\n")
+    assert thinking.place_in(np.array([*prompt, *thinks])) == len(prompt) - opening
     assert frame.place_in(np.array([1])) is None
 
 

@@ -44,6 +44,14 @@ def test_the_faulty_call_is_what_is_named_else_the_last_edit_act_or_call(
     assert calls[faulty_call(calls, last, text)] == expected
 
 
+def test_a_tool_that_only_looks_does_not_act() -> None:
+    looks = ("read_file", "ReadFile", "webSearch", "ls", "file_search", "mcp__fs__list")
+    acts = ("edit_file", "tools", "Bash", "concatenate", "apply_patch")
+    for name in (*looks, *acts):
+        [own] = Talk().user("go").model("a", calls=[asks("t", name)]).conversation().calls
+        assert CallFacts.of(own, edited=False).acted == (name in acts)
+
+
 def test_names_in_code_are_told_from_words() -> None:
     text = "No! `total sum` in src/app.py and parse_row, not fetchAll v2; see line 3 (etc.)."
     assert names_in(text) == {"total sum", "src/app.py", "parse_row", "fetchAll"}

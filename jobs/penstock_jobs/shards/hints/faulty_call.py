@@ -7,8 +7,11 @@ from typing import NamedTuple, Self
 from penstock_jobs.shards.conversation.conversation import ModelCall
 from penstock_jobs.shards.conversation.session_events import text_of
 
-#: Tools that only look have a word like these in their names.
-_LOOKS = re.compile(r"read|view|list|search|grep|glob|find|fetch|look|cat|ls|open", re.IGNORECASE)
+#: Tools that only look have one of these words in their names, as in `read_file` or `webSearch`.
+_LOOKS = re.compile(
+    r"(?:^|[\W_]|(?<=[a-z])(?=[A-Z]))"
+    r"(?i:read|view|list|search|grep|glob|find|fetch|look|cat|ls|open)(?![a-z])"
+)
 #: Words that look like names in code: with a dot, a slash, an underscore, a digit or a capital
 #: within them; and what stands between backticks.
 _NAME = re.compile(r"`([^`\n]{2,80})`|([A-Za-z_][\w]*(?:[./_-][\w]+)+|[A-Za-z]+(?:[A-Z0-9][\w]*)+)")

@@ -88,9 +88,8 @@ class HintFinder:
 
 def _subagents(rows: pa.Table) -> set[str]:
     """Find sessions of subagents: another agent writes the messages there."""
-    starts = row_tuples(
-        rows.filter(pc.equal(rows["type"], "session_start")), "session_id", "payload"
-    )
+    rows = rows.filter(pc.equal(rows["type"], "session_start"))
+    starts = row_tuples(rows, "session_id", "payload")
     return {name for name, payload in starts if payload_fields(payload).get("link") == "subagent"}
 
 
@@ -99,16 +98,14 @@ def _reports(rows: pa.Table) -> dict[str, list[Report]]:
     found: defaultdict[str, list[Report]] = defaultdict(list)
     names = ("session_id", "ts", "seq", "event_id", "type", "payload")
     for session, ts_us, seq, event_id, kind, payload in row_tuples(rows, *names):
-        report = Report(session, ts_us, seq, event_id, kind, payload_fields(payload))
-        found[session].append(report)
+        found[session].append(Report(session, ts_us, seq, event_id, kind, payload_fields(payload)))
     return dict(found)
 
 
 def _users(rows: pa.Table) -> dict[str, set[str]]:
     """Return the users that the events of each session name."""
     users: defaultdict[str, set[str]] = defaultdict(set)
-    for session, user in row_tuples(
-        rows.group_by(["session_id", "user"]).aggregate([]), "session_id", "user"
-    ):
+    pairs = rows.group_by(["session_id", "user"]).aggregate([])
+    for session, user in row_tuples(pairs, "session_id", "user"):
         users[session] |= {user} - {None}
     return users

@@ -17,8 +17,8 @@ def _find(chain: ToldChain) -> Iterator[Hint]:
         comment = feedback.text("comment")
         if feedback.type != "feedback" or not comment or not _refuses(feedback, comment):
             continue
-        session = feedback.session_id
-        call = chain.call_named(session, feedback.text("target"))
+        session, target = feedback.session_id, feedback.text("target")
+        call = chain.call_named(session, target) if target else None
         if call is None and (turn := chain.turn_at(session, feedback.ts_us)) is not None:
             call = chain.faulty_call(turn, comment, until_us=feedback.ts_us)
         if call is not None:

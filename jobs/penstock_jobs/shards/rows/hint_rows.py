@@ -32,7 +32,7 @@ HintRefusal = Literal[
 ]
 #: Stands for the hint while the template is tried.
 _SAMPLE = "what-a-hint-says"
-#: Tokens that an engine may put behind what opens an answer, such as those of no thinking.
+#: Tokens that an engine may put behind what opens an answer, such as thinking that is none.
 _OPENED_TOKENS_MAX = 8
 
 
@@ -72,7 +72,8 @@ class HintFrame:
 
     @cached_property
     def _opening_ids(self) -> Ids:
-        return self.renderer.encode(self.opening)[0]
+        # An engine may open thinking, close it at once, or leave it out.
+        return self.renderer.encode(self.opening.partition("<think>")[0])[0]
 
     def place_in(self, prompt: Ids) -> int | None:
         """Find where a prompt begins to open the answer; None if it does not as the template."""
