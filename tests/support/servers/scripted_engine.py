@@ -1,7 +1,7 @@
 """An engine that says what it is told to, in the forms of vLLM and SGLang, and remembers every
 token that it was given and that it sampled.
 
-    python -m tests.support.servers.scripted_engine vllm
+    python -m tests.support.servers.scripted_engine vllm 0.002
 
 serves on a free port, which it prints, for who measures.
 """
@@ -460,9 +460,9 @@ async def _stop(
     loop.stop()
 
 
-async def _main(kind: Kind) -> None:
+async def _main(kind: Kind, pace: str) -> None:
     def script(request: Document) -> ScriptedAnswer:
-        pace_s = float(request.get("pace_s", 0))
+        pace_s = float(request.get("pace_s", pace))
         return ScriptedAnswer("x" * int(request.get("max_tokens", 100)), pace_s=pace_s)
 
     engine = ScriptedEngine(kind, script)
@@ -473,4 +473,4 @@ async def _main(kind: Kind) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(sys.argv[1]))  # type: ignore[arg-type]
+    asyncio.run(_main(*sys.argv[1:]))  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.doors.proxy.chat_answer import ChatDraft, chat_answer
-from penstock.doors.proxy.continuation import Continuations, Prompt
+from penstock.doors.proxy.continuation import Continuations
 from tests.support.servers.scripted_answers import END, ROLES, tokens_of
 from tests.support.servers.scripted_engine import ScriptedEngine
 
@@ -32,7 +32,7 @@ def _draft(message: dict[str, Any], ids: list[int], **choice: Any) -> ChatDraft:
     return draft
 
 
-def _prompt(known: Continuations, chat: dict[str, Any]) -> Prompt:
+def _prompt(known: Continuations, chat: dict[str, Any]) -> tuple[list[int] | None, str | None]:
     engine = ScriptedEngine(writes_anew=True)
 
     async def ask(_path: bytes, body: bytes) -> bytes:
@@ -41,7 +41,8 @@ def _prompt(known: Continuations, chat: dict[str, Any]) -> Prompt:
         is_open = request.get("add_generation_prompt", True)
         return json.dumps({"tokens": ids if is_open else ids[:-1]}).encode()
 
-    return asyncio.run(known.prompt(chat, ask))
+    prompt = asyncio.run(known.prompt(chat, ask))
+    return None if prompt.ids is None else json.loads(bytes(prompt.ids)), prompt.reason
 
 
 @pytest.fixture
@@ -61,21 +62,21 @@ def test_a_prompt_is_what_was_sampled_and_what_is_new(known: Continuations) -> N
     # As a harness writes it: without thoughts, and with arguments that it completed.
     call = _CALL | {"function": {"name": "read", "arguments": '{"b": 2, "a": 1}'}}
     rewritten = {"role": "assistant", "content": None, "tool_calls": [call]}
-    assert _prompt(known, _chat(rewritten, _RESULT)).ids == expected
+    assert _prompt(known, _chat(rewritten, _RESULT))[0] == expected
     reminder = {"role": "user", "content": "<system-reminder>"}
     more = [*expected[:-1], *_turn("user", "<system-reminder>"), ROLES["assistant"]]
-    assert _prompt(known, _chat(rewritten, _RESULT, reminder)).ids == more
+    assert _prompt(known, _chat(rewritten, _RESULT, reminder))[0] == more
     assert not known.reasons
 
 
 def test_the_longest_conversation_is_continued(known: Continuations) -> None:
     known.add(_chat(_CALLED, _RESULT), _draft(_SAID, [5, END]))
     said = _SAID | {"content": " Done.\n"}
-    prompt = _prompt(known, _chat(_CALLED, _RESULT, said, _USER)).ids
+    prompt = _prompt(known, _chat(_CALLED, _RESULT, said, _USER))[0]
     assert prompt == [7, 8, 5, END, *_turn("user", "hi"), ROLES["assistant"]]
     # An answer that is not of this proxy is part of what is new.
     other = {"role": "assistant", "content": "Or not."}
-    prompt = _prompt(known, _chat(_CALLED, _RESULT, other, _USER)).ids
+    prompt = _prompt(known, _chat(_CALLED, _RESULT, other, _USER))[0]
     assert prompt is not None
     assert prompt[:5] == [7, 8, *_SAMPLED]
 

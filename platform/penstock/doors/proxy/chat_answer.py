@@ -3,7 +3,7 @@
 from typing import Any
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Raw, Struct, field
 
 
 class CallFunction(Struct):
@@ -80,8 +80,15 @@ class ChatAnswer(Struct):
     model: str | None = None
     choices: list[ChatChoice] = field(default_factory=list)
     usage: ChatUsage | None = None
-    prompt_token_ids: list[int] | None = None
+    #: As text: of a long prompt its numbers would take long.
+    prompt_token_ids: Raw = Raw(b"null")
     error: Any = None
+
+    @property
+    def prompt_ids(self) -> bytes:
+        """The ids of the prompt as a list of JSON; empty if they are not told."""
+        text = bytes(self.prompt_token_ids)
+        return b"" if text == b"null" else text
 
 
 _decoder = msgspec.json.Decoder(ChatAnswer)
@@ -96,7 +103,7 @@ class ChatDraft:
     """An answer as far as it came, for whoever says it again to the engine."""
 
     def __init__(self) -> None:
-        self.prompt_ids: list[int] = []
+        self.prompt_ids = b""
         self.ids: list[int] = []
         #: It ended with a token, and not with a text or its length.
         self.ended_turn = False
@@ -105,7 +112,7 @@ class ChatDraft:
         self._calls: dict[int, list[str]] = {}
 
     def take(self, answer: ChatAnswer) -> None:
-        self.prompt_ids = answer.prompt_token_ids or self.prompt_ids
+        self.prompt_ids = answer.prompt_ids or self.prompt_ids
         for choice in answer.choices[:1]:
             said = choice.said
             self._texts += [said.content] if said.content else []

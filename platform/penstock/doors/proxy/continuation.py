@@ -5,7 +5,6 @@ other tokens. The engine gets the ids that it sampled instead, and behind them t
 what is new. Harnesses rewrite answers too: one is known by the ids of its calls, or by its text.
 """
 
-from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -27,8 +26,8 @@ Ask = Callable[[bytes, bytes], Awaitable[bytes | None]]
 
 
 class Prompt(NamedTuple):
-    #: None: the engine makes it of the messages.
-    ids: list[int] | None = None
+    #: A list of JSON. None: the engine makes the prompt of the messages.
+    ids: msgspec.Raw | None = None
     #: Why it does not continue the answer before it, where there is one.
     reason: str | None = None
 
@@ -52,12 +51,15 @@ class _TurnEnd(NamedTuple):
 class _Known(NamedTuple):
     #: As the engine said it.
     message: bytes
-    #: Its prompt and itself; empty if no turn can follow them.
-    ids: "array[int]"
+    #: Of its prompt and itself, as a list of JSON that is open at its end; empty if no turn can
+    #: follow them.
+    ids: bytes
+    #: The token that ended it.
+    end: int
 
     @property
     def size(self) -> int:
-        return len(self.message) + 4 * len(self.ids)
+        return len(self.message) + len(self.ids)
 
 
 class Continuations:
@@ -91,11 +93,13 @@ class Continuations:
         if ask is None:
             return Prompt()
         at = max(known)
-        ids = known[at].ids
+        _, ids, end = known[at]
         if not ids:
             return self._without("answer_cut")
-        new = await self._rendered(chat, messages[at], messages[at + 1 :], ids[-1], ask)
-        return self._without("template") if new is None else Prompt([*ids, *new])
+        new = await self._rendered(chat, messages[at], messages[at + 1 :], end, ask)
+        if new is None:
+            return self._without("template")
+        return Prompt(msgspec.Raw(b"%s,%s" % (ids, _encoder.encode(new)[1:])))
 
     def add(self, chat: Object, draft: ChatDraft) -> None:
         """Remember an answer."""
@@ -104,8 +108,10 @@ class Continuations:
         if len(self._given) > _ANSWERS_MAX:
             self._given.popitem(last=False)
         end = _hashes(chat | {"messages": [*chat["messages"], answer]})[-1]
-        ids = array("i", [*draft.prompt_ids, *draft.ids] if draft.ended_turn else [])
-        known = _Known(_encoder.encode(answer), ids)
+        ids = b""
+        if draft.ended_turn and draft.prompt_ids and draft.ids:
+            ids = b"%s,%s" % (draft.prompt_ids[:-1], _encoder.encode(draft.ids)[1:-1])
+        known = _Known(_encoder.encode(answer), ids, draft.ids[-1] if ids else 0)
         before = self._known.pop(end, None)
         self._known[end] = known
         self._bytes += known.size - (before.size if before else 0)

@@ -143,6 +143,10 @@ class EngineRequest:
     kind: EngineKind = EngineKind.NONE
 
 
+def chat_questions(kind: EngineKind) -> dict[str, Raw]:
+    return {name: Raw(value) for name, value in _QUESTIONS[kind, ModelApi.CHAT].items()}
+
+
 def engine_request(kind: EngineKind, api: ModelApi, body: bytes) -> EngineRequest:
     questions = _QUESTIONS.get((kind, api))
     if not questions:

@@ -149,9 +149,11 @@ class Exchange:
         if kind is not EngineKind.NONE:
             self._call.sampling = self._shared.engine.sampling
         self._shared.transcription.begin(self._call)
-        if self._translation is not None:
-            body = await self._chat(self._translation, kind)
-        self._request = engine_request(kind, asks, body)
+        if self._translation is None:
+            self._request = engine_request(kind, api, body)
+        else:
+            chat = await self._chat(self._translation, kind)
+            self._request = EngineRequest(chat, kind=kind)
         self._shared.requests_bytes += len(self._request.body) - size
         if kind is not EngineKind.NONE:
             self._before = await self._shared.weights.before()
@@ -162,7 +164,7 @@ class Exchange:
         ask = self._shared.engine.ask if kind is EngineKind.VLLM else None
         prompt = await self._shared.continuations.prompt(translation.chat, ask)
         self._branch_reason = prompt.reason
-        return translation.body(prompt.ids)
+        return translation.body(kind, prompt.ids)
 
     async def _refuse(self, body: bytes, error: RequestRefused) -> None:
         api = self._target.api

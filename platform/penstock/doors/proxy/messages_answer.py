@@ -35,7 +35,8 @@ class MessagesAnswer:
     def take(self, answer: ChatAnswer) -> Iterator[Object]:
         if not self._id:
             self._id, self._model = answer.id or "msg", answer.model or self._model
-            self._usage.prompt_tokens = len(answer.prompt_token_ids or ())
+            ids = answer.prompt_ids
+            self._usage.prompt_tokens = ids.count(b",") + 1 if ids else 0
             yield {"type": "message_start", "message": self.whole()}
         if answer.error:
             self._is_broken = True

@@ -18,6 +18,7 @@ from penstock.doors.proxy.chat_request import (
     RequestUnreadable,
 )
 from penstock.doors.proxy.dialogue import ModelApi
+from penstock.doors.proxy.engine import EngineKind, chat_questions
 from penstock.doors.proxy.messages_answer import (
     MessagesAnswer,
     error_text,
@@ -88,10 +89,10 @@ class Translation:
         chat, names, self._said = chat_of_responses(request, before)
         return chat, ResponsesAnswer(request, names)
 
-    def body(self, prompt_ids: list[int] | None) -> bytes:
+    def body(self, kind: EngineKind, prompt_ids: msgspec.Raw | None) -> bytes:
         """Write the chat. vLLM takes the ids of a prompt in the place of its messages."""
         given = {"kv_transfer_params": {"prompt_token_ids": prompt_ids}} if prompt_ids else {}
-        return msgspec.json.encode(self.chat | given)
+        return msgspec.json.encode(self.chat | chat_questions(kind) | given)
 
     def event(self, text: bytes) -> bytes:
         """Translate an event of a stream."""
