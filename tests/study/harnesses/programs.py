@@ -18,11 +18,14 @@ _SECONDS_MAX = 300
 class Harness(NamedTuple):
     """`run` works in a folder on a task before a model, and returns its own session's id.
 
-    `answers` are what the model says in that folder, one after the other."""
+    `answers` are what the model says in that folder, one after the other. `shell` is a call of its
+    tool for commands. `compaction` is in the message that asks for a summary."""
 
     name: str
     answers: Callable[[Path], list[ScriptedAnswer]]
-    run: Callable[[str, Path, Path], str]
+    shell: Callable[[str], ScriptedAnswer]
+    run: Callable[..., str]
+    compaction: str
 
 
 def _said(name: str, thinking: str = "", text: str = "", **arguments: Any) -> ScriptedAnswer:
@@ -51,8 +54,16 @@ def _claude_answers(work: Path) -> list[ScriptedAnswer]:
     ]  # fmt: skip
 
 
-def _run_claude(url: str, work: Path, home: Path) -> str:
-    settings = {
+def _claude_shell(command: str) -> ScriptedAnswer:
+    return _said("Bash", command=command, description="Run")
+
+
+def _run_claude(url: str, work: Path, home: Path, *, tokens_max: int | None = None) -> str:
+    limit = {} if tokens_max is None else {
+        "CLAUDE_CODE_MAX_CONTEXT_TOKENS": "100000",
+        "CLAUDE_AUTOCOMPACT_PCT_OVERRIDE": str(tokens_max // 1000),
+    }  # fmt: skip
+    settings = limit | {
         "ANTHROPIC_AUTH_TOKEN": "none",
         "ANTHROPIC_BASE_URL": url,
         "ANTHROPIC_DEFAULT_HAIKU_MODEL": "m",
@@ -67,10 +78,12 @@ def _run_claude(url: str, work: Path, home: Path) -> str:
     return str(told["session_id"])
 
 
-def _codex_answers(work: Path) -> list[ScriptedAnswer]:
-    def shell(command: str, thinking: str = "", text: str = "") -> ScriptedAnswer:
-        return _said("exec_command", thinking, text, cmd=command)
+def _codex_shell(command: str, thinking: str = "", text: str = "") -> ScriptedAnswer:
+    return _said("exec_command", thinking, text, cmd=command)
 
+
+def _codex_answers(work: Path) -> list[ScriptedAnswer]:
+    shell = _codex_shell
     return [
         shell("ls", "I look around.", "I look first."),
         shell("cat calc.py", "Now the file."),
@@ -98,8 +111,9 @@ analytics.enabled = false
 """
 
 
-def _run_codex(url: str, work: Path, home: Path) -> str:
-    (home / "config.toml").write_text(_CODEX.format(url=url))
+def _run_codex(url: str, work: Path, home: Path, *, tokens_max: int | None = None) -> str:
+    limit = "" if tokens_max is None else f"model_auto_compact_token_limit = {tokens_max}\n"
+    (home / "config.toml").write_text(limit + _CODEX.format(url=url))
     flags = ("--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
     asked = ("exec", "--model", "m", *flags, "Fix calc.py.")
     said = _ran("codex", *asked, work=work, home=home, CODEX_HOME=str(home))
@@ -128,6 +142,6 @@ def _ran(program: str, *arguments: str, work: Path, home: Path, **settings: str)
 
 
 HARNESSES = [
-    Harness("claude", _claude_answers, _run_claude),
-    Harness("codex", _codex_answers, _run_codex),
+    Harness("claude", _claude_answers, _claude_shell, _run_claude, "Respond with TEXT ONLY"),
+    Harness("codex", _codex_answers, _codex_shell, _run_codex, "CONTEXT CHECKPOINT COMPACTION"),
 ]

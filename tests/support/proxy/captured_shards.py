@@ -16,6 +16,7 @@ name = "captured"
 query = "all.sql"
 [tokens]
 source = "engine"
+max_length = 131072
 [reward]
 definition = "thumbs.toml"
 pending = "drop"
