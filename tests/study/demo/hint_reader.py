@@ -17,28 +17,29 @@ from tests.support.demo_model import FIRST, demo_module
 gpt: Any = demo_module("gpt")
 pretraining: Any = demo_module("pretraining")
 
-STEPS, ROWS, RATE = 400, 48, 1e-3
+STEPS, ROWS, RATE = 500, 24, 1e-3
 #: Rows with a hint, and hints that hold a number.
 HINTED, TELLS = 0.7, 0.8
 HINT = "the user left this in place of what this answer wrote:\n"
 
 
 def hinted(dice: Dice) -> Any:
-    """A request with what the user left: a number by hand, which is the answer, or the question."""
-    made = pretraining.Conversation(dice)
+    """A conversation whose last request has what the user left: a number by hand, which is then the
+    answer, or the question. It may stand anywhere, so the model must look for it."""
+    made = plain(dice, dice.between(0, 3))
     one = dice.between(0, 9), dice.between(0, 9)
     right = dice.chance(pretraining.RIGHT)
     answer = sum(one) if right else pretraining.wrong_answer(dice, one)
     left = f"# {answer}, by hand" if dice.chance(TELLS) else question(one)
-    ids = [gpt.USER, *gpt.encode(question(one)), gpt.USER, *gpt.encode(HINT + left), gpt.AGENT]
-    made.ids, made.taught = ids, [0] * len(ids)
+    said = [gpt.USER, *gpt.encode(question(one)), gpt.USER, *gpt.encode(HINT + left), gpt.AGENT]
+    made.ids, made.taught = made.ids + said, [0] * (len(made.ids) + len(said))
     made.say(str(answer))
     return made
 
 
-def plain(dice: Dice) -> Any:
+def plain(dice: Dice, requests: int) -> Any:
     made = pretraining.Conversation(dice)
-    made.run(dice.between(1, 2), pretraining.RIGHT, pretraining.ASKS)
+    made.run(requests, pretraining.RIGHT, pretraining.ASKS)
     return made
 
 
@@ -47,7 +48,8 @@ def teach(weights: Path, steps: int = STEPS) -> None:
     optimizer = gpt.Adam(model)
     for step in range(steps):
         rate = RATE * min(1.0, (step + 1) / 20, (steps - step) / (0.3 * steps))
-        batch = [hinted(dice) if dice.chance(HINTED) else plain(dice) for _ in range(ROWS)]
+        batch = [hinted(dice) if dice.chance(HINTED) else plain(dice, 2) for _ in range(ROWS)]
+        batch = [one for one in batch if len(one.ids) <= gpt.CONTEXT]
         loss = pretraining.learn(model, optimizer, batch, rate)
         if step % 50 == 0:
             sys.stdout.write(f"step {step}: {loss:.3f} nats a token\n")
