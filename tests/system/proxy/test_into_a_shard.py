@@ -1,5 +1,7 @@
-"""A conversation of an agent that knows nothing of it becomes a shard with the engine's tokens."""
+"""A conversation of an agent that knows nothing of it becomes a shard with the engine's tokens, by
+each protocol, also where harness and template write the model's answers anew."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,40 @@ from penstock.lake.lake import open_or_make
 from penstock_jobs.simulator.demo.server import running_server
 from tests.support.proxy.captured_shards import shard_rows, stored
 from tests.support.proxy.conversations import chat, setting_of
+from tests.support.proxy.harnesses import ClaudeCode, Codex, Harness
 from tests.support.servers.scripted_engine import Kind, ScriptedEngine
 
 
-@pytest.mark.parametrize("kind", [pytest.param("vllm", marks=pytest.mark.smoke), "sglang"])
-def test_a_shard_has_what_the_engine_sampled(tmp_path: Path, kind: Kind) -> None:
+def _by_chat(url: str, session: str, stream: bool) -> None:
+    chat(url, f"/s/{session}/v1/chat/completions", stream=stream)
+
+
+def _by_claude_code(url: str, session: str, stream: bool) -> None:
+    _work(ClaudeCode(url, session, stream))
+
+
+def _by_codex(url: str, session: str, stream: bool) -> None:
+    _work(Codex(url, session, stream))
+
+
+def _work(harness: Harness) -> None:
+    harness.turn("the streaming is broken")
+    harness.turn("and now 0")
+
+
+@pytest.mark.parametrize(
+    ("kind", "converse", "events"),
+    [
+        pytest.param("vllm", _by_chat, 20, marks=pytest.mark.smoke),
+        ("sglang", _by_chat, 20),
+        ("vllm", _by_claude_code, 22),
+        ("sglang", _by_claude_code, 22),
+        ("vllm", _by_codex, 20),
+    ],
+)
+def test_a_shard_has_what_the_engine_sampled(
+    tmp_path: Path, kind: Kind, converse: Callable[[str, str, bool], None], events: int
+) -> None:
     data = tmp_path / "data"
     with open_or_make(load_settings(data, environment={})) as made:
         key = create_key(made.database, "admin", "default")[1]
@@ -25,9 +56,10 @@ def test_a_shard_has_what_the_engine_sampled(tmp_path: Path, kind: Kind) -> None
             kind, tmp_path / "spool", "--consent", "train", service=server.url, key=key
         ) as setting,
     ):
+        setting.engine.writes_anew = kind == "vllm" and converse is not _by_chat
         for session, stream in (("streamed", True), ("whole", False)):
-            chat(setting.proxy.url, f"/s/{session}/v1/chat/completions", stream=stream)
-        stored(setting.proxy, 20, server.url, key, tmp_path / "own")
+            converse(setting.proxy.url, session, stream)
+        stored(setting.proxy, events, server.url, key, tmp_path / "own")
         sampled = setting.engine
     rows = shard_rows(data, tmp_path)
     assert len(rows) == 2
