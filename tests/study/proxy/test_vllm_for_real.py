@@ -9,6 +9,8 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ from penstock_jobs.simulator.demo.server import running_server
 from tests.study.fleet import vllm_server
 from tests.support.proxy.captured_shards import shard_rows, stored
 from tests.support.proxy.conversations import chat_message
+from tests.support.proxy.harnesses import said_in_messages, said_in_responses
+from tests.support.proxy.recorded_calls import recorded_calls
 from tests.support.recording_proxy import ask, recording_proxy
 from tests.support.servers.child import end_child, start_child
 from tests.support.servers.ports import free_port
@@ -36,9 +40,20 @@ _OWN = re.compile(rb'"id":"[^"]*"|"created":\d+|"created_at":\d+|"[a-z]+_[0-9a-f
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    here = tmp_path_factory.mktemp("engine")
+    with _serving(tmp_path_factory.mktemp("engine"), words=512) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def engine_of_turns(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with _serving(tmp_path_factory.mktemp("turns"), words=16) as url:
+        yield url
+
+
+@contextmanager
+def _serving(here: Path, words: int) -> Iterator[str]:
     program = Path(__file__).with_name("tiny_chat_model.py")
-    subprocess.run([str(PYTHON), str(program), str(here / "model")], check=True)
+    subprocess.run([str(PYTHON), str(program), str(here / "model"), str(words)], check=True)
     url = f"http://127.0.0.1:{free_port()}"
     settings = {
         "VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1",
@@ -83,8 +98,6 @@ def _request(messages: list[dict[str, Any]], *, stream: bool) -> dict[str, Any]:
         (_CHAT, {"messages": [{"role": "user", "content": "t5"}], "max_tokens": 3, "logprobs": 1}),
         ("/v1/completions", {"prompt": "t5 t6", "max_tokens": 9}),
         ("/v1/completions", {"prompt": [5, 6], "max_tokens": 9}),
-        ("/v1/responses", {"input": "t5 t6", "max_output_tokens": 9}),
-        ("/v1/messages", {"messages": [{"role": "user", "content": "t5"}], "max_tokens": 9}),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
@@ -131,6 +144,36 @@ def test_a_shard_has_what_the_engine_sampled(engine: str, tmp_path: Path) -> Non
         assert logprobs == pytest.approx([v for _, _, values in said for v in values], abs=1e-3)
         assert row["min_policy_version"] == row["max_policy_version"] == 3
         assert row["checkpoint_id"] == "ckpt-real"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_prompt_continues_what_the_engine_sampled(
+    engine_of_turns: str, tmp_path: Path, stream: bool
+) -> None:
+    """By Claude Code's protocol and by Codex's; an answer that was cut off begins a branch."""
+    with recording_proxy(engine_of_turns, tmp_path) as proxy:
+        said: list[dict[str, Any]] = []
+        items: list[dict[str, Any]] = []
+        for turn in range(4):
+            said.append({"role": "user", "content": f"t{turn + 4} t9"})
+            body = {"model": "m", "max_tokens": 90, "system": "t6", "stream": stream}
+            answer = ask(proxy.url, "/s/claude/v1/messages", body | {"messages": said})
+            assert answer[0] == 200, answer[2]
+            blocks = said_in_messages(answer[2], stream=stream)
+            said.append({"role": "assistant", "content": blocks})
+            items.append({"role": "user", "content": f"t{turn + 4} t9"})
+            body = {"model": "m", "max_output_tokens": 90, "instructions": "t6", "stream": stream}
+            answer = ask(proxy.url, "/s/codex/v1/responses", body | {"input": items})
+            assert answer[0] == 200, answer[2]
+            items += said_in_responses(answer[2], stream=stream)["output"]
+        calls = recorded_calls(proxy, 8)
+    for session in ("claude", "codex"):
+        own = [each["payload"] for each in calls if each["session_id"] == session]
+        for before, call in pairwise(own):
+            known = before["tokens"]["prompt_ids"] + before["tokens"]["completion_ids"]
+            goes_on = call["tokens"]["prompt_ids"][: len(known)] == known
+            assert goes_on or before["finish_reason"] == "length" or not before.get("text")
+            assert len(call["tokens"]["logprobs"]) == len(call["tokens"]["completion_ids"])
 
 
 def _sampled(

@@ -75,11 +75,9 @@ class Translation:
         try:
             self._request = msgspec.json.decode(body)
             self.chat, self._answer = self._translated()
-        except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
-            missing = f"it lacks {error}" if isinstance(error, KeyError) else one_line(error)
-            raise RequestUnreadable(api=api, why=missing) from error
-        except RecursionError as error:
-            raise RequestUnreadable(api=api, why="it is nested too deeply") from error
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            why = f"it lacks {error}" if isinstance(error, KeyError) else one_line(error)
+            raise RequestUnreadable(api=api, why=why) from error
 
     def _translated(self) -> tuple[Object, _Answer]:
         request = self._request
