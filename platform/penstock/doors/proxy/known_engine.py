@@ -155,7 +155,10 @@ class KnownEngine:
         return engine_weights(answer) if answer is not None else None
 
     async def _find_out(self) -> None:
-        models = await self._asked(b"/v1/models") or b""
+        try:
+            models = await self.ask(b"/v1/models", seconds=_ANSWER_SECONDS_MAX) or b""
+        except (UpstreamUnreachable, UpstreamBroken):  # the next call asks again
+            return
         found = engine_of(models)
         if self._kind is None and found is not EngineKind.NONE:
             self._kind = found
@@ -175,7 +178,7 @@ class KnownEngine:
         return None
 
     async def ask(
-        self, path: bytes, body: bytes, seconds: float = _RENDER_SECONDS_MAX
+        self, path: bytes, body: bytes = b"", seconds: float = _RENDER_SECONDS_MAX
     ) -> bytes | None:
         """Put a question to the engine; None if it refuses.
 
