@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument(
         "--furthest", type=float, default=0.05, help="nats a token, from the parent"
     )
-    parser.add_argument("--rate", type=float, default=3e-4, help="of learning")
+    parser.add_argument("--rate", type=float, default=1e-3, help="of learning")
     said = parser.parse_args()
     told = os.environ
 

@@ -2,10 +2,9 @@
 
 import json
 import os
-import shutil
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,13 +35,12 @@ def play_story(
     monkeypatch: pytest.MonkeyPatch,
     *,
     seed: int = 11,
-    first: Path | None = None,
+    prepare: Callable[[DemoFolders], None] = lambda _folders: None,
 ) -> PlayedStory:
-    """Play acts, from the demo's first checkpoint or from another."""
+    """Play acts, in folders that `prepare` may have changed."""
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     folders = make_folders(where)
-    if first is not None:
-        shutil.copyfile(first, folders.loops / "first.npz")
+    prepare(folders)
     told: list[str] = []
     with (
         folders.log.open("wb") as log,
