@@ -27,8 +27,8 @@ WANTED = 0.8
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A first checkpoint that can read hints. PENSTOCK_HINTS_FIRST names one made before."""
-    if made := os.environ.get("PENSTOCK_HINTS_FIRST"):
+    """A first checkpoint that can read hints. HINT_READER names one made before."""
+    if made := os.environ.get("HINT_READER"):
         return Path(made)
     weights = tmp_path_factory.mktemp("model") / "first.npz"
     teach(weights)
