@@ -172,10 +172,10 @@ def _check_hints(lake: Lake, recipe: Recipe) -> str | None:
     """Check before any work that hints can be placed and written. Returns who writes them.
 
     Raises InvalidInput, TemplateLimitReached."""
-    renderer = renderer_of(recipe.tokens, recipe.directory.resolve())
-    if recipe.hints is None or renderer is None:
+    if recipe.hints is None:
         return None
-    HintFrame.of(renderer)
+    if (renderer := renderer_of(recipe.tokens, recipe.directory.resolve())) is not None:
+        HintFrame.of(renderer)
     return writer_version(lake.settings) if WRITTEN in recipe.hints.sources else None
 
 

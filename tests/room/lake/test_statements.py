@@ -247,7 +247,7 @@ def test_who_writes_too_fast_is_stopped(processes: StatementProcesses, tmp_path:
         pytest.skip("the system does not say what a process has written")
     sql = "SELECT range AS a, repeat('x', 200) || range AS b FROM range(3000000) ORDER BY b DESC"
     sorted_out = f"SELECT count(*) AS rows FROM ({sql} LIMIT 2900000)"
-    small = replace(_limits(tmp_path, 60, 128 * MIB), spill_bytes=4096 * MIB)
+    small = replace(_limits(tmp_path, 600, 128 * MIB), spill_bytes=4096 * MIB)
     with closing(processes.open(small)) as statement:
         assert _answer(statement, sorted_out).to_pylist() == [{"rows": 2_900_000}]
     slow = replace(small, spill_bytes_per_second=1, seconds=5)
