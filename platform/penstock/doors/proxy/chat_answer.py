@@ -1,5 +1,7 @@
 """Chat completions as engines answer them: what answers in other protocols are made of."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -28,6 +30,12 @@ class Said(Struct):
     @property
     def thinking(self) -> str | None:
         return self.reasoning_content or self.reasoning
+
+    @property
+    def calls(self) -> Iterator[tuple[int, CallPart]]:
+        """The parts of calls, with the numbers of their calls."""
+        for at, part in enumerate(self.tool_calls or ()):
+            yield at if part.index is None else part.index, part
 
 
 class ChatChoice(Struct):
@@ -121,8 +129,7 @@ class ChatDraft:
             if choice.finish_reason:
                 ends = choice.finish_reason in ("stop", "tool_calls")
                 self.ended_turn = ends and choice.stop_sequence is None
-            for at, part in enumerate(said.tool_calls or ()):
-                number = at if part.index is None else part.index
+            for number, part in said.calls:
                 call = self._calls.setdefault(number, [part.id or f"call_{number}", "", ""])
                 call[1] = call[1] or part.function.name or ""
                 call[2] += part.function.arguments or ""
@@ -138,6 +145,37 @@ class ChatDraft:
                 for call_id, name, arguments in self._calls.values()
             ]  # fmt: skip
         return message
+
+
+class ProtocolAnswer(ABC):
+    """An answer in another protocol. Each method returns the events that it makes known."""
+
+    #: Kind of the part that is open, and its call's number.
+    _open: tuple[str, int] | None = None
+
+    def _say(self, said: Said) -> Iterator[dict[str, Any]]:
+        if said.thinking:
+            yield from self._piece("thinking", said.thinking)
+        # White space alone, as between a thought and a call, is no part.
+        if said.content and (self._open == ("text", 0) or said.content.strip()):
+            yield from self._piece("text", said.content)
+        for number, part in said.calls:
+            yield from self._call(part, number)
+
+    @abstractmethod
+    def take(self, answer: ChatAnswer) -> Iterator[dict[str, Any]]: ...
+
+    @abstractmethod
+    def end(self) -> Iterator[dict[str, Any]]: ...
+
+    @abstractmethod
+    def whole(self) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def _piece(self, kind: str, text: str) -> Iterator[dict[str, Any]]: ...
+
+    @abstractmethod
+    def _call(self, part: CallPart, number: int) -> Iterator[dict[str, Any]]: ...
 
 
 def arguments_of(text: str) -> dict[str, Any]:

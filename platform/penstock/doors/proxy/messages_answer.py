@@ -3,7 +3,13 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from penstock.doors.proxy.chat_answer import CallPart, ChatAnswer, ChatUsage, arguments_of
+from penstock.doors.proxy.chat_answer import (
+    CallPart,
+    ChatAnswer,
+    ChatUsage,
+    ProtocolAnswer,
+    arguments_of,
+)
 from penstock.doors.proxy.chat_request import Object
 
 _REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
@@ -18,15 +24,11 @@ _ERRORS = {
 _TOO_LONG = ("context length", "context_length", "longer than the model")
 
 
-class MessagesAnswer:
-    """One answer. Each method returns the events that it makes known."""
-
+class MessagesAnswer(ProtocolAnswer):
     def __init__(self, request: Mapping[str, Any]) -> None:
         self._id, self._model = "", str(request["model"])
         self._usage = ChatUsage()
         self._blocks: list[Object] = []
-        #: Kind of the block that is open, and its call's number.
-        self._open: tuple[str, int] | None = None
         self._arguments: list[str] = []
         self._reason: str | None = None
         self._sequence: str | None = None
@@ -43,14 +45,7 @@ class MessagesAnswer:
             yield messages_error(500, error_text(answer.error))
         self._usage = answer.usage or self._usage
         for choice in answer.choices[:1]:
-            said = choice.said
-            if said.thinking:
-                yield from self._piece("thinking", said.thinking)
-            # White space alone, as between a thought and a call, is no block.
-            if said.content and (self._open == ("text", 0) or said.content.strip()):
-                yield from self._piece("text", said.content)
-            for at, part in enumerate(said.tool_calls or ()):
-                yield from self._call(part, at if part.index is None else part.index)
+            yield from self._say(choice.said)
             if choice.finish_reason:
                 self._reason, self._sequence = choice.finish_reason, choice.stop_sequence
 

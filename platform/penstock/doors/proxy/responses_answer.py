@@ -4,7 +4,13 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from penstock.doors.proxy.chat_answer import CallPart, ChatAnswer, ChatUsage, arguments_of
+from penstock.doors.proxy.chat_answer import (
+    CallPart,
+    ChatAnswer,
+    ChatUsage,
+    ProtocolAnswer,
+    arguments_of,
+)
 from penstock.doors.proxy.chat_request import Object
 from penstock.doors.proxy.messages_answer import error_text
 from penstock.doors.proxy.responses_request import ToolNames
@@ -20,17 +26,13 @@ _KINDS = {"thinking": ("reasoning", "reasoning_text"), "text": ("message", "outp
 _ERRORS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 
-class ResponsesAnswer:
-    """One answer. Each method returns the events that it makes known."""
-
+class ResponsesAnswer(ProtocolAnswer):
     def __init__(self, request: Mapping[str, Any], names: ToolNames) -> None:
         self._request, self._names = request, names
         self._created_s = int(time.time())
         self.id, self._model = "", str(request["model"])
         self._usage: ChatUsage | None = None
         self._items: list[Object] = []
-        #: Kind of the item that is open, and its call's number.
-        self._open: tuple[str, int] | None = None
         self._texts: list[str] = []
         self._reason: str | None = None
         self._problem: Object | None = None
@@ -45,14 +47,7 @@ class ResponsesAnswer:
             self._problem = {"code": "server_error", "message": error_text(answer.error)}
         self._usage = answer.usage or self._usage
         for choice in answer.choices[:1]:
-            said = choice.said
-            if said.thinking:
-                yield from self._piece("thinking", said.thinking)
-            # White space alone, as between a thought and a call, is no message.
-            if said.content and (self._open == ("text", 0) or said.content.strip()):
-                yield from self._piece("text", said.content)
-            for at, part in enumerate(said.tool_calls or ()):
-                yield from self._call(part, at if part.index is None else part.index)
+            yield from self._say(choice.said)
             self._reason = choice.finish_reason or self._reason
 
     def end(self) -> Iterator[Object]:

@@ -5,12 +5,11 @@ Responses become a chat, and its answer goes back in the agent's protocol."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Protocol
 
 import msgspec
 
 from penstock.core.errors import one_line
-from penstock.doors.proxy.chat_answer import ChatAnswer, ChatDraft, chat_answer
+from penstock.doors.proxy.chat_answer import ChatDraft, ProtocolAnswer, chat_answer
 from penstock.doors.proxy.chat_request import (
     AnswerNotKept,
     Object,
@@ -32,12 +31,6 @@ from penstock.doors.proxy.responses_request import chat_of_responses
 TRANSLATED = frozenset((ModelApi.MESSAGES, ModelApi.RESPONSES))
 #: Bytes of the conversations that `previous_response_id` can continue.
 _KEPT_BYTES_MAX = 64 * 1024 * 1024
-
-
-class _Answer(Protocol):
-    def take(self, answer: ChatAnswer) -> Iterable[Object]: ...
-    def end(self) -> Iterable[Object]: ...
-    def whole(self) -> Object: ...
 
 
 class KeptResponses:
@@ -79,7 +72,7 @@ class Translation:
             why = f"it lacks {error}" if isinstance(error, KeyError) else one_line(error)
             raise RequestUnreadable(api=api, why=why) from error
 
-    def _translated(self) -> tuple[Object, _Answer]:
+    def _translated(self) -> tuple[Object, ProtocolAnswer]:
         request = self._request
         if self._api is ModelApi.MESSAGES:
             return chat_of_messages(request), MessagesAnswer(request)
