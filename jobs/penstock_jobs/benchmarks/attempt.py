@@ -13,6 +13,8 @@ import msgspec
 from penstock.core.errors import PenstockError
 from penstock.core.settings import MIB
 from penstock.registry.checkpoints.attempts import Attempt
+from penstock_jobs.benchmarks.environments.environment import with_variables
+from penstock_jobs.benchmarks.environments.layers import Layer
 from penstock_jobs.benchmarks.sandbox import sandbox as sandboxes
 from penstock_jobs.benchmarks.sandbox.network import address_of
 from penstock_jobs.benchmarks.sandbox.sandbox import (
@@ -64,6 +66,7 @@ class AttemptTask:
     task: BenchmarkTask = field(repr=False)
     files: TaskFiles = field(repr=False)
     attempt: int
+    layer: Layer | None = None
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,7 @@ def attempt_task(work: AttemptTask) -> AttemptOutcome:
         if retries:
             time.sleep(conditions.retry_seconds * 2 ** (retries - 1))
         try:
-            with open_sandbox(conditions, work.task.limits) as sandbox:
+            with open_sandbox(conditions, work.task.limits, work.layer) as sandbox:
                 outcome, retry = _attempt_in(sandbox, work)
         except SandboxFailed as error:
             outcome, retry = _failed(work, str(error)), True
@@ -121,11 +124,14 @@ def attempt_task(work: AttemptTask) -> AttemptOutcome:
     return replace(outcome, result=replace(outcome.result, retries=retries))
 
 
-def open_sandbox(conditions: RunConditions, limits: TaskLimits) -> Sandbox:
+def open_sandbox(
+    conditions: RunConditions, limits: TaskLimits, layer: Layer | None = None
+) -> Sandbox:
     memory_bytes, disk_bytes = limits.memory_mib * MIB, limits.disk_mib * MIB
     bounds = sandboxes.SandboxLimits(memory_bytes, limits.processes, disk_bytes)
     if conditions.isolated:
-        return sandboxes.IsolatedSandbox(bounds, conditions.views, conditions.output_bytes_max)
+        how = conditions.views, conditions.output_bytes_max
+        return sandboxes.IsolatedSandbox(bounds, *how, layer.root() if layer else None)
     return sandboxes.PlainSandbox(bounds, conditions.output_bytes_max)
 
 
@@ -153,7 +159,7 @@ def _attempt_in(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, bo
     if problem is not None:
         return _failed(work, problem, ended.output, **measures), True
     edited = bool(sandbox.changed("tree"))
-    verdict = score_tree(sandbox, work.task, work.files, text, edited=edited)
+    verdict = score_tree(sandbox, work.task, work.files, text, edited=edited, layer=work.layer)
     measures |= {"edited": edited, "score": verdict.score}
     measures["error"] = verdict.error and _short(verdict.error)
     result = Attempt(task=work.task.name, attempt=work.attempt, **measures)
@@ -180,6 +186,7 @@ def _run_agent(sandbox: Sandbox, work: AttemptTask) -> ProgramEnd:
     for folder in ("out", "home", "scratch"):
         sandbox.put(folder, [], writable=True)
     environment = {
+        **_machine(work.layer),
         **conditions.environment,
         "PENSTOCK_PROMPT_FILE": f"{sandbox.path('given')}/prompt.md",
         "PENSTOCK_CHECKPOINT": conditions.checkpoint,
@@ -200,8 +207,13 @@ def _run_agent(sandbox: Sandbox, work: AttemptTask) -> ProgramEnd:
 
 
 def _environment(sandbox: Sandbox, home: str, more: Mapping[str, str]) -> dict[str, str]:
+    return {**more, "HOME": sandbox.path(home)}
+
+
+def _machine(layer: Layer | None) -> dict[str, str]:
+    """The variables of the machine for agents and checks, then their environment's."""
     machine = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
-    return {"PATH": os.defpath, **machine, **more, "HOME": sandbox.path(home)}
+    return with_variables(layer.variables if layer else (), {"PATH": os.defpath} | machine)
 
 
 def _short(text: str) -> str:
@@ -210,7 +222,13 @@ def _short(text: str) -> str:
 
 
 def score_tree(
-    sandbox: Sandbox, task: BenchmarkTask, files: TaskFiles, report: bytes | None, *, edited: bool
+    sandbox: Sandbox,
+    task: BenchmarkTask,
+    files: TaskFiles,
+    report: bytes | None,
+    *,
+    edited: bool,
+    layer: Layer | None = None,
 ) -> TreeScore:
     """Score the agent's tree. The check comes into the sandbox only now."""
     if task.expect == "no_edit" and edited:
@@ -226,7 +244,7 @@ def score_tree(
     sandbox.put(given, documents, writable=False)
     for folder in (result, home, scratch):
         sandbox.put(folder, [], writable=True)
-    environment = {
+    environment = _machine(layer) | {
         "PENSTOCK_CHECK": sandbox.path(check),
         "PENSTOCK_PROMPT_FILE": f"{sandbox.path(given)}/prompt.md",
         "PENSTOCK_REPORT": f"{sandbox.path(given)}/report.json",
@@ -281,6 +299,7 @@ class LintTask(NamedTuple):
     task: BenchmarkTask
     files: TaskFiles
     solution: list[File] | None
+    layer: Layer | None = None
 
 
 def lint_task(work: LintTask) -> list[str]:
@@ -346,8 +365,9 @@ def _verdict(tree_score: TreeScore) -> str:
 def _score_copy(work: LintTask, tree: list[File], report: bytes | None = None) -> TreeScore:
     edited = {file.path: file for file in tree} != {file.path: file for file in work.files.tree}
     try:
-        with open_sandbox(work.conditions, work.task.limits) as sandbox:
+        with open_sandbox(work.conditions, work.task.limits, work.layer) as sandbox:
             sandbox.put("tree", tree, writable=True)
-            return score_tree(sandbox, work.task, work.files, report, edited=edited)
+            how = work.task, work.files, report
+            return score_tree(sandbox, *how, edited=edited, layer=work.layer)
     except SandboxFailed as error:
         return TreeScore(error=str(error))

@@ -38,8 +38,10 @@ from penstock_jobs.benchmarks.attempt import (
     attempt_task,
     lint_task,
 )
+from penstock_jobs.benchmarks.environments.environment import EnvironmentFailed
+from penstock_jobs.benchmarks.environments.layers import ENVIRONMENTS, Layer, make_layer
 from penstock_jobs.benchmarks.sandbox.network import address_of, split
-from penstock_jobs.benchmarks.sandbox.sandbox import PathRules
+from penstock_jobs.benchmarks.sandbox.sandbox import PathRules, SandboxFailed, check_isolation
 from penstock_jobs.benchmarks.sandbox.sandbox_files import named_places
 from penstock_jobs.benchmarks.suite import Suite, load_files, load_solution
 from penstock_jobs.benchmarks.summary import scores_by_task
@@ -116,9 +118,12 @@ def run_suite(
         except OSError as error:
             why = error.strerror or error
             raise ServingUnreachable(address=options.serving, why=why) from error
+    named = options.tasks or tuple(task.name for task in suite.tasks)
+    layers = make_layers(suite, named, lake.settings, isolated=options.isolated)
     register_suite(lake.database, tenant, suite)
     # The names of the agent's variables are recorded, not their values.
     facts = asdict(conditions) | {"environment": sorted(conditions.environment)}
+    facts["layers"] = {layer.digest: layer.content for layer in layers.values()}
     run = begin_run(lake.database, scope, source=options.agent, conditions=facts)
     results = _results(lake.database, scope)
     before = done = len(results)
@@ -126,7 +131,8 @@ def run_suite(
     silent: list[AttemptOutcome] = []
     while planned := [place for place in choose(list(results.values())) if place not in results]:
         total = done + len(planned)
-        for finished in executor.run(attempt_task, _attempt_tasks(suite, conditions, planned)):
+        work = _attempt_tasks(suite, conditions, planned, layers)
+        for finished in executor.run(attempt_task, work):
             check()
             if finished.result.silent is not None and not results:
                 silent.append(finished.result)
@@ -148,6 +154,28 @@ def run_suite(
             silent = []
     finish_run(lake.database, scope, run)
     return RunReport(run, scope, done - before, before)
+
+
+def make_layers(
+    suite: Suite, tasks: Iterable[str], settings: Settings, *, isolated: bool
+) -> dict[str, Layer]:
+    """Make the layers of the tasks with an environment, unless they are there.
+
+    Raises EnvironmentFailed, InvalidInput."""
+    layers = {}
+    for task in map(suite.task, tasks):
+        if task.environment is not None:
+            if not isolated:
+                why = f"the task {task.name} has an [environment], which only a sandbox shows"
+                raise InvalidInput(what="--no-isolation", why=why)
+            check_isolation()
+            setup = load_files(task).setup
+            try:
+                layer = make_layer(task.environment, setup, settings.data / ENVIRONMENTS)
+            except EnvironmentFailed as error:
+                raise EnvironmentFailed(why=f"task {task.name}: {error.facts['why']}") from error
+            layers[task.name] = layer
+    return layers
 
 
 def _each_task(suite: Suite, options: RunOptions) -> ChooseAttempts:
@@ -213,14 +241,17 @@ def _results(database: Database, scope: AttemptScope) -> dict[tuple[str, int], A
 
 
 def _attempt_tasks(
-    suite: Suite, conditions: RunConditions, planned: Sequence[PlannedAttempt]
+    suite: Suite,
+    conditions: RunConditions,
+    planned: Sequence[PlannedAttempt],
+    layers: Mapping[str, Layer],
 ) -> Iterator[AttemptTask]:
     """Make the executor's tasks. Files are read only when an attempt is taken."""
     for name, of_task in groupby(planned, key=lambda place: place.task):
         task = suite.task(name)
         files = load_files(task)
         for place in of_task:
-            yield AttemptTask(conditions, task, files, place.attempt)
+            yield AttemptTask(conditions, task, files, place.attempt, layers.get(name))
 
 
 # Attempts until the gate's verdict is decided
@@ -359,8 +390,18 @@ def lint_suite(
     follow: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> list[SuiteFinding]:
     how = conditions_of(settings, suite, "lint", RunOptions(agent="", isolated=isolated))
-    tasks = (LintTask(how, task, load_files(task), load_solution(task)) for task in suite.tasks)
     findings: list[SuiteFinding] = []
+
+    def works() -> Iterator[LintTask]:
+        for task in suite.tasks:
+            try:
+                layer = make_layers(suite, [task.name], settings, isolated=isolated).get(task.name)
+            except (EnvironmentFailed, SandboxFailed) as error:
+                findings.append(SuiteFinding(task.name, str(error)))
+                continue
+            yield LintTask(how, task, load_files(task), load_solution(task), layer)
+
+    tasks = works()
     for number, finished in enumerate(executor.run(lint_task, tasks), 1):
         task = finished.task.task.name
         findings += [SuiteFinding(task, problem) for problem in finished.result]

@@ -14,6 +14,7 @@ from penstock.core.errors import InvalidInput
 from penstock.core.files import is_relative_name
 from penstock.core.settings import GIB, MIB
 from penstock.core.toml_document import Positive
+from penstock_jobs.benchmarks.environments.environment import Environment
 from penstock_jobs.benchmarks.sandbox import network
 from penstock_jobs.benchmarks.sandbox.sandbox_files import (
     File,
@@ -30,7 +31,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _NAME_RULE = "a name is at most 128 of the letters A to Z, digits, dots, dashes and underscores"
 
 _TASK_ENTRIES = (
-    "task.toml", "prompt.md", "tree", "check", "solution", "solution.json", "README.md",
+    "task.toml", "prompt.md", "tree", "check", "solution", "solution.json", "environment",
+    "README.md",
 )  # fmt: skip
 #: The highest TaskLimits, in their order.
 _LIMITS_MAX = (7 * 86_400, 86_400, 1_048_576, 100_000, 1_048_576)
@@ -81,6 +83,7 @@ class _SuiteToml:
     limits: TaskLimits = TaskLimits()
     network: _Network = _Network()
     check: _Check = _Check()
+    environment: Environment | None = None
     sources: Sources = Sources()
 
     def __post_init__(self) -> None:
@@ -95,6 +98,7 @@ class _TaskToml:
     expect: Expect = "edit"
     limits: TaskLimits = TaskLimits()
     check: _Check = _Check()
+    environment: Environment | None = None
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,9 @@ class BenchmarkTask:
     shared_check: Path
     #: The solution's report, as JSON.
     solution_report: bytes | None = None
+    environment: Environment | None = None
+    #: Its files are added to those of the tree that setup reads.
+    environment_folder: Path | None = None
     prints: Mapping[Path, FilePrint] = field(default_factory=dict, repr=False)
 
 
@@ -119,6 +126,8 @@ class BenchmarkTask:
 class TaskFiles:
     tree: list[File]
     check: list[File]
+    #: What setup of the environment reads.
+    setup: list[File] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -152,7 +161,7 @@ def read_suite(folder: Path) -> Suite:
     except OSError as error:
         raise _unfit(folder, str(error)) from error
     _check_files(folder, prints)
-    _refuse_entries(folder, ("suite.toml", "tasks", "check", "README.md"))
+    _refuse_entries(folder, ("suite.toml", "tasks", "check", "environment", "README.md"))
     settings = toml_document.read_section(_SuiteToml, _document(path), str(path))
     name = _plain_name(settings.name, str(path))
     network.plan(settings.network.allow)
@@ -178,7 +187,11 @@ def load_files(task: BenchmarkTask, bytes_max: int = _TASK_BYTES_MAX) -> TaskFil
     """Read a task's files. Raises InvalidInput if they changed since the suite was read."""
     check_folders = () if task.check is None else (task.shared_check, task.check_folder)
     tree = _load(task, bytes_max, task.folder / "tree")
-    return TaskFiles(tree, _load(task, bytes_max, *check_folders))
+    setup: dict[str, File] = {}
+    if task.environment is not None:
+        given = _load(task, bytes_max, task.environment_folder) if task.environment_folder else []
+        setup = {file.path: file for file in (*task.environment.chosen(tree), *given)}
+    return TaskFiles(tree, _load(task, bytes_max, *check_folders), list(setup.values()))
 
 
 def load_solution(task: BenchmarkTask, bytes_max: int = _TASK_BYTES_MAX) -> list[File] | None:
@@ -235,6 +248,9 @@ def _read_task(
     check = settings.check.command or defaults.check.command or ("python", "check.py")
     if not check_folder.is_dir() and settings.expect != "no_edit":
         raise _unfit(suite, f"task {name}: neither it nor the suite has a folder check")
+    environment = folder / "environment"
+    if not environment.is_dir():
+        environment = suite / "environment"
     prompt_file, report = folder / "prompt.md", folder / "solution.json"
     if (settings.prompt is not None) == prompt_file.is_file():
         raise _unfit(folder, "the prompt must be either in task.toml or in prompt.md")
@@ -253,7 +269,13 @@ def _read_task(
         check_folder=check_folder,
         shared_check=shared,
         solution_report=report.read_bytes() if report.is_file() else None,
-        prints={**by_folder.get(shared, {}), **by_folder.get(folder, {})},
+        environment=settings.environment or defaults.environment,
+        environment_folder=environment if environment.is_dir() else None,
+        prints={
+            path: file
+            for place in (shared, suite / "environment", folder)
+            for path, file in by_folder.get(place, {}).items()
+        },
     )
 
 

@@ -34,7 +34,7 @@ from penstock_jobs.benchmarks.sandbox.sandbox_files import NamedFolders
 _BASE = "/sys"
 #: Folders that programs may write to, bounded by the limits, and folders that they only read.
 _SHARED, _GIVEN, _ROOT = f"{_BASE}/shared", f"{_BASE}/given", f"{_BASE}/root"
-_EMPTY = f"{_BASE}/empty"
+_EMPTY, _UPPER, _MASK = f"{_BASE}/empty", f"{_BASE}/upper", f"{_BASE}/mask"
 _MIB = 1024 * 1024
 
 _POLL_SECONDS = 0.1
@@ -58,8 +58,9 @@ def main(end: socket.socket) -> None:
         for place in (_SHARED, _GIVEN):
             os.mkdir(place)
             kernel.mount_empty(place, _size_of(opening["disk_bytes"]))
-        for place in (_ROOT, _EMPTY):
+        for place in (_ROOT, _EMPTY, _UPPER, _MASK):
             os.mkdir(place)
+        kernel.make_whiteouts(_MASK, opening["masked"])
         os.umask(0o022)
         folders = _SandboxFolders(control, opening)
         send_answer(control, {"ready": True})
@@ -99,10 +100,18 @@ class _SandboxFolders:
         size = _size_of(self._opening["disk_bytes"] + program["disk_bytes_more"])
         kernel.mount("tmpfs", _SHARED, None, kernel.REMOUNT | kernel.MOUNT_PLAIN, size)
         program |= {**self._opening, "root": _ROOT, "empty": _EMPTY, "places": self._folders.places}
+        program |= {"mask": _MASK, "upper": self._upper()}
         child = os.fork()
         if child == 0:
             _separate(self._control, program)
         os.waitpid(child, 0)  # everything that the program started ends with it
+
+    def _upper(self) -> str:
+        """The folder for what programs write beside their folders, and for mount points."""
+        over = self._opening["over"]
+        if over is None or not over["writable"]:
+            return _UPPER
+        return over["kept"] or f"{_SHARED}/.upper"
 
     def do_read(self, folder: str, name: str, bytes_max: int) -> str | None:
         content = self._folders.read(folder, name, bytes_max)
@@ -160,6 +169,8 @@ def _supervise(control: Channel, program: Mapping[str, Any], tied: int) -> NoRet
 
 def _watch(control: Channel, program: Mapping[str, Any], call_filter: bytes) -> dict[str, Any]:
     began = time.monotonic()
+    free = os.statvfs("/")
+    program = {**program, "free": free.f_bavail * free.f_frsize}
     child = os.fork()
     if child == 0:
         _become(program, call_filter)
@@ -176,7 +187,21 @@ def _watch(control: Channel, program: Mapping[str, Any], call_filter: bytes) -> 
             cut = "time"
         elif status is None and _used_bytes() > program["memory_bytes"]:
             cut = "memory"
+        elif status is None and program["as_root"]:
+            cut = _excess_of_root(program)
     return {"status": status, "cut": cut, "seconds": time.monotonic() - began}
+
+
+def _excess_of_root(program: Mapping[str, Any]) -> str | None:
+    """The limit that a program exceeds, of those that the kernel does not hold for root."""
+    if (
+        sum(name.isdecimal() for name in os.listdir("/proc"))
+        > program["processes"] + _OWN_PROCESSES
+    ):
+        return "processes"
+    kept = program["over"]["kept"] and os.statvfs("/")
+    free = kept and kept.f_bavail * kept.f_frsize
+    return "disk" if kept and program["free"] - free > program["disk_bytes"] else None
 
 
 def _reap(child: int) -> int | None:
@@ -200,10 +225,10 @@ def _become(program: Mapping[str, Any], call_filter: bytes) -> NoReturn:
         bounds = {name: program[name] for name in ("memory_bytes", "seconds")}
         disk_bytes = program["disk_bytes"] + program["disk_bytes_more"]
         limit_use(**bounds, disk_bytes=disk_bytes, processes=processes)
-        kernel.drop_rights(program["owner"])
+        kernel.drop_rights(program["owner"], of_root=program["as_root"])
         filter_calls(call_filter)
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-        os.chdir(f"{PLACE}/{program['cwd']}")
+        os.chdir(os.path.join(PLACE, program["cwd"]))
         command = list(program["command"])
         os.execvpe(command[0], command, dict(program["environment"]))
     except OSError as error:

@@ -9,6 +9,7 @@ import fcntl
 import os
 import re
 import socket
+import stat
 import struct
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -35,6 +36,8 @@ _SET_DUMPABLE = 4
 _DROP_FROM_BOUNDING_SET, _SET_SECURITY_BITS, _CAP_AMBIENT, _CLEAR_ALL = 24, 28, 47, 4
 _CAPABILITY_VERSION_3 = 0x20080522
 _CAPABILITIES_MAX = 64
+#: Owners and modes of files, signals, users and groups, ports below 1024.
+_KEPT_OF_ROOT = frozenset({0, 1, 3, 4, 5, 6, 7, 10})
 #: Root gives no capability, and none is kept or raised; each bit with its lock.
 _NOTHING_BY_BEING_ROOT = 0b1110_1111
 
@@ -43,7 +46,9 @@ _SET_ADDRESS, _GET_FLAGS, _SET_FLAGS, _UP = 0x8916, 0x8913, 0x8914, 0x1
 #: Path of a sandbox's folders for its programs.
 PLACE = "/penstock"
 #: A sandbox has its own: on the machine, others run, listen and store files there.
-_REPLACED = ("dev", "proc", "run", "sys", "tmp", PLACE[1:])
+REPLACED = ("dev", "proc", "run", "sys", "tmp", PLACE[1:])
+#: Beginnings of the top folders that a program sees which may write everywhere.
+_SYSTEM = ("bin", "etc", "lib", "opt", "sbin", "usr", "var")
 _ALSO_EMPTY = ("/var/tmp", "/var/run", "/var/lock")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
@@ -57,8 +62,9 @@ def make_root(program: Mapping[str, Any]) -> list[str]:
 
     Returns the folders that no overlay covers: sockets of the machine can be reached in them."""
     root, to_nobody = program["root"], program["owner"] is not None
-    mount_empty(root)
-    machine = _MachineFolders(program["empty"], to_nobody=to_nobody)
+    over = program["over"]
+    writable = over is not None and over["writable"]
+    machine = _MachineFolders(program, to_nobody=to_nobody)
     machine.show_all(root, program["homes"])
     for path in _ALSO_EMPTY:
         if os.path.isdir(root + path) and not os.path.islink(root + path):
@@ -67,18 +73,20 @@ def make_root(program: Mapping[str, Any]) -> list[str]:
     closed = {closed_folder(path) for path in program["visible"]} if to_nobody else set()
     # An outer folder first: covering it hides the inner ones.
     for place in sorted({*program["homes"], *filter(None, closed)}):
-        if os.path.isdir(root + place):
+        # Of homes among the top folders, only what layers hold is shown.
+        if os.path.isdir(root + place) and (over is None or place.count("/") > 1):
             mount_empty(root + place)
     folders: dict[str, bool] = {**program["folders"], program["home"]: True}
-    for folder in folders:
-        os.mkdir(f"{root}{PLACE}/{folder}")
+    for path in (*(f"{PLACE}/{folder}" for folder in folders), *program["also_at"].values()):
+        _make_folder(root, path)
     for path in program["visible"]:
         _make_place(root, path)
-    restrict_mounts(root, MOUNT_PLAIN | MOUNT_READ_ONLY)
+    restrict_mounts(root, MOUNT_PLAIN | (0 if writable else MOUNT_READ_ONLY))
     _make_devices(f"{root}/dev")
     places = program["places"]
-    for folder, writable in folders.items():
-        _add(places[folder], f"{root}{PLACE}/{folder}", writable=writable)
+    shown = [(folder, f"{PLACE}/{folder}") for folder in folders]
+    for folder, path in (*shown, *program["also_at"].items()):
+        _add(places[folder], root + path, writable=folders[folder])
     for path in ("/tmp", "/dev/shm", "/var/tmp"):
         if os.path.isdir(root + path):
             _add(places[program["scratch"]], root + path, writable=True)
@@ -87,23 +95,34 @@ def make_root(program: Mapping[str, Any]) -> list[str]:
         machine.show(path, root + path, opened=to_nobody)
     _hide(root, program["hidden"])
     # Comes last, since the kernel refuses it if a part of the machine's /proc is hidden.
-    mount("proc", f"{root}/proc", "proc", MOUNT_PLAIN | MOUNT_NO_PROGRAMS)
+    # Files below /proc/sys obey the machine's root, even if it has no rights.
+    proc = MOUNT_PLAIN | MOUNT_NO_PROGRAMS | (MOUNT_READ_ONLY if writable else 0)
+    mount("proc", f"{root}/proc", "proc", proc)
     change_root(root)
     return machine.uncovered
 
 
 class _MachineFolders:
-    def __init__(self, empty: str, *, to_nobody: bool) -> None:
-        """`empty` is an empty folder. `to_nobody` hides folders that only owners may enter."""
-        self._empty = empty
+    def __init__(self, program: Mapping[str, Any], *, to_nobody: bool) -> None:
+        """`to_nobody` hides folders that only owners may enter."""
+        self._empty: str = program["empty"]
+        self._mask: str = program["mask"]
+        self._upper: str = program["upper"]
+        self._over: Mapping[str, Any] | None = program["over"]
         self._to_nobody = to_nobody
         self._mounts = _mount_points()
         #: Folders that are shown without an overlay, with their sockets.
         self.uncovered: list[str] = []
 
     def show_all(self, root: str, left_out: Iterable[str]) -> None:
+        if self._over is not None:
+            self._show_layers(root, left_out, self._over)
+            return
+        mount_empty(root)
+        for name in REPLACED:
+            os.mkdir(f"{root}/{name}")
         for name in os.listdir("/"):
-            if name in _REPLACED:
+            if name in REPLACED:
                 continue
             if os.path.islink(f"/{name}"):
                 os.symlink(os.readlink(f"/{name}"), f"{root}/{name}")
@@ -112,8 +131,52 @@ class _MachineFolders:
                 if f"/{name}" not in left_out:
                     with suppress(OSError):  # a folder that this user may not enter stays empty
                         self.show(f"/{name}", f"{root}/{name}")
-        for name in _REPLACED:
-            os.mkdir(f"{root}/{name}")
+
+    def _show_layers(self, root: str, left_out: Iterable[str], over: Mapping[str, Any]) -> None:
+        for name in ("files", "work"):
+            os.makedirs(f"{self._upper}/{name}", exist_ok=True)
+        bind(f"{self._upper}/files", root)
+        for name in REPLACED:
+            _make_folder(root, f"/{name}")
+        mount_empty(root + PLACE)  # no mount point of an earlier program
+        if cache := over["cache"]:
+            os.mkdir(f"{root}{PLACE}/cache")
+            _add(cache, f"{root}{PLACE}/cache", writable=True)
+        for home in left_out if over["writable"] else ():
+            _make_folder(root, home)
+        sources = [*over["layers"], *([] if over["whole"] else [""])]
+        for name in sorted({name for source in sources for name in os.listdir(source or "/")}):
+            of_machine = not over["whole"] and f"/{name}" not in left_out
+            if over["writable"] and not name.startswith(_SYSTEM):
+                of_machine = False
+            lower = [f"{layer}/{name}" for layer in over["layers"]]
+            lower += [f"{self._mask}/{name}", f"/{name}"] if of_machine else []
+            lower = [path for path in lower if os.path.lexists(path)]
+            if name in REPLACED or not lower:
+                continue
+            if os.path.islink(lower[0]):
+                if not os.path.lexists(f"{root}/{name}"):
+                    os.symlink(os.readlink(lower[0]), f"{root}/{name}")
+            elif os.path.isdir(lower[0]):
+                _make_folder(root, f"/{name}")
+                shown = lower == [f"/{name}"] and not over["writable"]
+                with suppress(PermissionError):
+                    if shown:
+                        self.show(f"/{name}", f"{root}/{name}")
+                    else:
+                        self._lay_over(lower, name, f"{root}/{name}")
+
+    def _lay_over(self, lower: list[str], name: str, place: str) -> None:
+        upper, work = f"{self._upper}/files/{name}", f"{self._upper}/work/{name}"
+        os.makedirs(work, exist_ok=True)
+        opened = [os.open(path, os.O_PATH) for path in (*lower, self._empty, upper, work)]
+        try:
+            *below, above, scratch = (f"/proc/self/fd/{number}" for number in opened)
+            options = f"userxattr,lowerdir={':'.join(below)},upperdir={above},workdir={scratch}"
+            mount("overlay", place, "overlay", MOUNT_PLAIN, options)
+        finally:
+            for number in opened:
+                os.close(number)
 
     def show(self, source: str, place: str, *, opened: bool = False) -> None:
         """Show a file or folder, read-only. With `opened`, a folder that only its owner may enter
@@ -185,9 +248,28 @@ def mount_empty(place: str, options: str = "mode=0755,size=1m", flags: int = MOU
 
 def _make_place(root: str, path: str) -> None:
     if os.path.isdir(path):
-        os.makedirs(root + path, exist_ok=True)
+        _make_folder(root, path)
     elif os.path.isfile(path):
+        _make_folder(root, os.path.dirname(path))
         _make_file(root + path)
+
+
+def _make_folder(root: str, path: str) -> None:
+    """Make a folder of real folders: links that an earlier program left would lead out of root."""
+    place = root
+    for name in filter(None, path.split("/")):
+        place = f"{place}/{name}"
+        if os.path.islink(place) or os.path.isfile(place):
+            os.unlink(place)
+        if not os.path.isdir(place):
+            os.mkdir(place)
+
+
+def make_whiteouts(place: str, paths: Iterable[str]) -> None:
+    """Make a layer without these paths of the machine."""
+    for path in paths:
+        os.makedirs(os.path.dirname(place + path), exist_ok=True)
+        os.mknod(place + path, stat.S_IFCHR, 0)
 
 
 def _make_file(place: str) -> None:
@@ -276,26 +358,31 @@ def hide_memory() -> None:
     control(_SET_DUMPABLE, 0)
 
 
-def drop_rights(owner: tuple[int, int] | None) -> None:
+def drop_rights(owner: tuple[int, int] | None, *, of_root: bool = False) -> None:
     """Drop all capabilities for good, and become the owner (a user and a group) if one is given.
 
-    Programs with the set-user bit cannot change that."""
+    Programs with the set-user bit cannot change that. With `of_root`, those are kept that a
+    package manager needs."""
     control(_CAP_AMBIENT, _CLEAR_ALL)
     for capability in range(_CAPABILITIES_MAX):
+        if of_root and capability in _KEPT_OF_ROOT:
+            continue
         try:
             control(_DROP_FROM_BOUNDING_SET, capability)
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
             break  # the kernel has no more capabilities
-    control(_SET_SECURITY_BITS, _NOTHING_BY_BEING_ROOT)
+    if not of_root:
+        control(_SET_SECURITY_BITS, _NOTHING_BY_BEING_ROOT)
     if owner is not None:
         user, group = owner
         os.setgroups([])
         os.setresgid(group, group, group)
         os.setresuid(user, user, user)
     header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
-    data = struct.pack("=IIIIII", 0, 0, 0, 0, 0, 0)
+    kept = sum(1 << number for number in _KEPT_OF_ROOT) if of_root else 0
+    data = struct.pack("=IIIIII", kept, kept, 0, 0, 0, 0)
     check_call(libc().capset(ctypes.c_char_p(header), ctypes.c_char_p(data)), "capabilities")
     control(NO_NEW_PRIVILEGES, 1)
 

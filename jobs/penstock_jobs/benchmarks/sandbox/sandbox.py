@@ -30,6 +30,7 @@ from penstock_jobs.benchmarks.sandbox.sandbox_files import (
     hidden_places,
     homes,
     own_programs,
+    unreadable_paths,
 )
 
 _READ_BYTES = 1 << 16
@@ -62,9 +63,25 @@ class PathRules:
 
 
 @dataclass(frozen=True)
+class SandboxRoot:
+    """Folders over the machine's files: what `/usr` holds in one lies over the machine's `/usr`."""
+
+    #: The first one lies over the others.
+    layers: Sequence[str] = ()
+    #: Programs may write everywhere. Started by root, they are root of their namespaces only.
+    writable: bool = False
+    #: A folder that gets `files`, all that was written. By default it is gone with the sandbox.
+    kept: str | None = None
+    #: A folder of the machine that programs may write to, at `cache`.
+    cache: str | None = None
+    #: The layers are all there is: the machine's files are not shown.
+    whole: bool = False
+
+
+@dataclass(frozen=True)
 class SandboxProgram:
     command: Sequence[str]
-    #: Folders of the sandbox: the working directory, HOME and /tmp.
+    #: Folders of the sandbox: the working directory (or an absolute path), HOME and /tmp.
     cwd: str
     home: str
     scratch: str
@@ -75,6 +92,8 @@ class SandboxProgram:
     #: The only addresses that it may reach, as HOST:PORT.
     addresses: Sequence[str] = ()
     disk_bytes_more: int = 0
+    #: Some of these folders at a second path.
+    also_at: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -195,7 +214,13 @@ _ANSWER_BYTES_MAX = 16 * MIB
 class IsolatedSandbox(Sandbox):
     """A sandbox in its own namespaces. Raises IsolationImpossible."""
 
-    def __init__(self, limits: SandboxLimits, views: PathRules, output_bytes_max: int) -> None:
+    def __init__(
+        self,
+        limits: SandboxLimits,
+        views: PathRules,
+        output_bytes_max: int,
+        root: SandboxRoot | None = None,
+    ) -> None:
         if sys.platform != "linux":
             raise IsolationImpossible(why=f"it needs Linux, and this is {sys.platform}")
         if call_filter(beside_others=False) is None:
@@ -208,21 +233,27 @@ class IsolatedSandbox(Sandbox):
         self._control = Channel(self._process.end)
         os.close(output)
         try:
-            self._open(limits, views)
+            self._open(limits, views, root or SandboxRoot())
         except BaseException:
             self.close()
             raise
 
-    def _open(self, limits: SandboxLimits, views: PathRules) -> None:
+    def _open(self, limits: SandboxLimits, views: PathRules, over: SandboxRoot) -> None:
         root = os.geteuid() == 0
         self._process.end.settimeout(30.0)
         opening = asdict(limits) | {
-            "owner": (_NOBODY, _NOBODY) if root else None,
+            "owner": (_NOBODY, _NOBODY) if root and not over.writable else None,
+            "as_root": root and over.writable,
+            "over": asdict(over) if over.layers or over.writable else None,
+            "masked": unreadable_paths() if root and over.writable else [],
             "call_filter": call_filter(beside_others=False),
             "filter_without_unix": call_filter(beside_others=False, unix_sockets=False),
             "homes": homes(),
             "hidden": hidden_places(views.hidden),
-            "visible": [*own_programs(), *(os.path.realpath(path) for path in views.visible)],
+            "visible": [
+                *([] if over.writable else own_programs()),
+                *(os.path.realpath(path) for path in views.visible),
+            ],
         }
         with _impossible_where_it_fails():
             self._send(opening)
@@ -233,7 +264,9 @@ class IsolatedSandbox(Sandbox):
                 (process_folder / "setgroups").write_text("deny")
             nobody = f"{_NOBODY} {_NOBODY} 1\n" if root else ""
             for name, number in (("uid_map", os.geteuid()), ("gid_map", os.getegid())):
-                (process_folder / name).write_text(f"{number} {number} 1\n{nobody}")
+                users = f"{number} {number} 1\n{nobody}"
+                # Packages of the machine have users of their own.
+                (process_folder / name).write_text("0 0 65535\n" if opening["as_root"] else users)
             self._send("mapped")
             self._answer("ready")
 

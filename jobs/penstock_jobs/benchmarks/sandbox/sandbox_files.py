@@ -11,6 +11,7 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from hashlib import sha256
 from typing import NamedTuple, Self
 
@@ -179,6 +180,8 @@ class NamedFolders:
 #: People may keep programs here, but a sandbox has its own folders.
 _SCRATCH = ("/tmp/", "/var/tmp/", "/dev/shm/")
 _HOMES = "/home"
+#: Files of package managers, locked rather than secret.
+_PACKAGES = ("/var/cache/apt/", "/var/cache/ldconfig", "/var/lib/apt/", "/var/lib/dpkg/")
 #: Homes of system users.
 _SYSTEM_FOLDERS = {"/", "/bin", "/dev", "/etc", "/opt", "/proc", "/sbin", "/srv", "/usr", "/var"}
 #: Absolute paths in a simple shell command.
@@ -192,6 +195,17 @@ def homes() -> list[str]:
         places.add(os.path.realpath(pwd.getpwuid(os.geteuid()).pw_dir))
     system = ("/bin/", "/dev/", "/sbin/", "/usr/")
     return sorted(place for place in places - _SYSTEM_FOLDERS if not place.startswith(system))
+
+
+def system_path() -> str:
+    """The folders of PATH that a sandbox shows to everybody, after the usual ones."""
+    usual = [
+        f"{place}{kind}" for place in ("/usr/local/", "/usr/", "/") for kind in ("sbin", "bin")
+    ]
+    others = filter(os.path.isabs, os.environ.get("PATH", "").split(os.pathsep))
+    return os.pathsep.join(
+        dict.fromkeys([*usual, *(path for path in others if not _is_unseen(path))])
+    )
 
 
 def own_programs() -> list[str]:
@@ -252,6 +266,22 @@ def closed_folder(path: str) -> str | None:
 
 def is_closed(place: str) -> bool:
     return os.path.isdir(place) and not os.stat(place).st_mode & stat.S_IXOTH
+
+
+@cache
+def unreadable_paths() -> list[str]:
+    """The machine's settings and data that only some users may read."""
+    found = []
+    for top in ("/etc", "/var"):
+        for folder, folders, files in os.walk(top):
+            for name in [*folders, *files]:
+                path = os.path.join(folder, name)
+                mode = os.lstat(path).st_mode
+                needed = stat.S_IXOTH if stat.S_ISDIR(mode) else stat.S_IROTH
+                if not mode & needed and not path.startswith(_PACKAGES):
+                    found.append(path)
+            folders[:] = [name for name in folders if os.path.join(folder, name) not in found]
+    return found
 
 
 def _unseen_home(path: str) -> str | None:

@@ -1,0 +1,1 @@
+"""Environments: how a task's tree becomes runnable, and the layers that are kept of it."""

@@ -1,0 +1,107 @@
+"""The environment of a task: what makes its tree runnable, and the digest of all of it."""
+
+import json
+import os
+import platform
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from hashlib import sha256
+from pathlib import Path
+
+from penstock.core.errors import PenstockError
+from penstock.core.toml_document import Positive
+from penstock_jobs.benchmarks.sandbox import network
+from penstock_jobs.benchmarks.sandbox.sandbox_files import File, FilePrint, system_path
+
+_IMAGE = re.compile(r"[a-z0-9][a-z0-9._:/-]*@sha256:[0-9a-f]{64}")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
+#: Where packages come from; what setup commands of a repository may reach.
+PACKAGE_HOSTS = (
+    "pypi.org:443", "files.pythonhosted.org:443", "registry.npmjs.org:443",
+    "deb.debian.org:80", "deb.debian.org:443", "archive.ubuntu.com:80", "security.ubuntu.com:80",
+    "proxy.golang.org:443", "sum.golang.org:443", "index.crates.io:443", "static.crates.io:443",
+)  # fmt: skip
+
+
+class EnvironmentFailed(PenstockError, exit_status=2):
+    """The environment cannot be made: {why}"""
+
+
+@dataclass(frozen=True)
+class Environment:
+    #: Commands for `sh`, run one after another in a folder with the files.
+    setup: tuple[str, ...] = ()
+    #: Names or patterns of the tree's files that setup reads. A star stands for any characters.
+    files: tuple[str, ...] = ()
+    #: HOST:PORT that setup may reach. With any, also the package indexes of this machine.
+    network: tuple[str, ...] = ()
+    #: NAME=VALUE, for setup, agent and check. $PATH stands for the path so far.
+    variables: tuple[str, ...] = ()
+    #: An OCI image with its digest, instead of the machine's files.
+    image: str | None = None
+    #: The digest that the environment has to have.
+    digest: str | None = None
+    seconds: Positive = 1_800
+    memory_mib: Positive = 8_192
+    disk_mib: Positive = 16_384
+
+    def __post_init__(self) -> None:
+        if not self.setup and self.image is None:
+            raise ValueError("it needs setup, a list of commands, or an image")
+        if self.image is not None and not _IMAGE.fullmatch(self.image):
+            raise ValueError(f"image is {self.image!r}, which names no digest (NAME@sha256:…)")
+        if self.digest is not None and not _DIGEST.fullmatch(self.digest):
+            raise ValueError(f"digest is {self.digest!r}, not sha256: and 64 hexadecimal digits")
+        for text in self.variables:
+            if not _VARIABLE.fullmatch(text):
+                raise ValueError(f"the variable {text!r} is not NAME=VALUE")
+        network.plan(self.network)
+
+    def chosen(self, tree: Iterable[File]) -> list[File]:
+        """The tree's files that setup reads."""
+        return [file for file in tree if any(fnmatchcase(file.path, name) for name in self.files)]
+
+    def digest_of(self, files: Sequence[File]) -> str:
+        """The digest of everything that makes the layer."""
+        return digest_of(self.facts(files))
+
+    def facts(self, files: Sequence[File]) -> dict[str, object]:
+        bounds = ("digest", "files", "seconds", "memory_mib", "disk_mib")
+        made_by = {name: value for name, value in asdict(self).items() if name not in bounds}
+        prints = {file.path: FilePrint.of(file).digest for file in files}
+        return made_by | {"files": dict(sorted(prints.items())), "base": self.image or base()}
+
+
+def digest_of(facts: Mapping[str, object]) -> str:
+    return f"sha256:{sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()}"
+
+
+def base() -> str:
+    """This machine, as far as layers lie over it."""
+    release = dict(
+        line.split("=", 1) for line in _text("/etc/os-release").splitlines() if "=" in line
+    )
+    name = " ".join(release.get(key, "?").strip('"') for key in ("ID", "VERSION_ID"))
+    packages = sha256(_text("/var/lib/dpkg/status").encode()).hexdigest()[:16]
+    who = "root" if os.geteuid() == 0 else "user"
+    return f"{name} {platform.machine()} packages {packages} {who}"
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def with_variables(variables: Sequence[str], before: Mapping[str, str]) -> dict[str, str]:
+    """Set variables, written as NAME=VALUE. A value may name $PATH."""
+    after = dict(before)
+    for text in variables:
+        name, _, value = text.partition("=")
+        path = after.get("PATH", system_path())
+        after[name] = value.replace("${PATH}", path).replace("$PATH", path)
+    return after
