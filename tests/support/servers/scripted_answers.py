@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -182,4 +183,4 @@ def usage_of(sampled: Sampled) -> Document:
 
 
 def compact_json(document: object) -> str:
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False)
+    return msgspec.json.encode(document).decode()

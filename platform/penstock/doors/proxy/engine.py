@@ -46,10 +46,10 @@ def members_of(text: bytes, start: int = 0, end: int | None = None) -> dict[str,
     for name, raw in _object_decoder.decode(part).items():
         head = _NAME.match(text, place)
         value = head.end() if head else 0
-        written = memoryview(raw)
+        written = bytes(raw)  # to compare a view is slow
         value_end = value + len(written)
         # The decoder gives a repeated name its last value, at its first place.
-        if head is None or text[value:value_end] != written:
+        if head is None or not text.startswith(written, value):
             raise ValueError("an object repeats a name")
         found[name] = Member(head.start(1), value, value_end)
         place = _behind(text, value_end)
@@ -235,6 +235,8 @@ def engine_of(models: bytes) -> EngineKind:
 
 
 _END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+#: In text without carriage returns: a quick search, also through the ids of a long prompt.
+_LINE_FEEDS = re.compile(rb"\n\n")
 _DATA = b"data:"
 
 
@@ -252,11 +254,11 @@ class EventCutter:
         self._parts.append(piece)
         self._tail = seen[-3:]
         self._size += len(piece)
-        if self._size <= self._bytes_max and not _END.search(seen):
+        if self._size <= self._bytes_max and not _end_in(seen).search(seen):
             return []
         text = self.rest()
         events, place = [], 0
-        for end in _END.finditer(text):
+        for end in _end_in(text).finditer(text):
             events.append(text[place : end.end()])
             place = end.end()
         rest = text[place:]
@@ -270,6 +272,10 @@ class EventCutter:
         rest = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
         self._parts, self._size, self._tail = [], 0, b""
         return rest
+
+
+def _end_in(text: bytes) -> re.Pattern[bytes]:
+    return _END if b"\r" in text else _LINE_FEEDS
 
 
 def data_of(event: bytes) -> tuple[int, int]:
