@@ -130,7 +130,7 @@ def test_settings_of_the_machine_are_passed_and_not_kept(
     layer = made(tmp_path, UUID)
     assert "hunter2" not in (Path(layer.folders[0]).parent / "record.json").read_text()
     with pytest.raises(EnvironmentFailed) as failed:
-        made(tmp_path, "echo $PIP_INDEX_URL; exit 1", network=("pypi.org:443",))
+        made(tmp_path, "echo $PIP_INDEX_URL; exit 1", network=("packages.example:443",))
     assert "https://***@packages.example/simple" in str(failed.value)
 
 
@@ -138,7 +138,7 @@ def test_setup_sees_no_secret_of_the_machine(isolation: None, tmp_path: Path) ->
     with pytest.raises(EnvironmentFailed) as failed:
         made(
             tmp_path,
-            "cat /etc/shadow || cat /etc/gshadow || ls /root/.ssh"
+            "cat /etc/shadow || cat /etc/gshadow || ls ~root/.ssh"
             f" || ls {tmp_path} || mount -t tmpfs none /opt"
             " || echo x > /proc/sys/kernel/core_pattern",
         )

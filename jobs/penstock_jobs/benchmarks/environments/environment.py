@@ -18,12 +18,6 @@ from penstock_jobs.benchmarks.sandbox.sandbox_files import File, FilePrint, syst
 _IMAGE = re.compile(r"[a-z0-9][a-z0-9._:/-]*@sha256:[0-9a-f]{64}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
-#: Where packages come from; what setup commands of a repository may reach.
-PACKAGE_HOSTS = (
-    "pypi.org:443", "files.pythonhosted.org:443", "registry.npmjs.org:443",
-    "deb.debian.org:80", "deb.debian.org:443", "archive.ubuntu.com:80", "security.ubuntu.com:80",
-    "proxy.golang.org:443", "sum.golang.org:443", "index.crates.io:443", "static.crates.io:443",
-)  # fmt: skip
 
 
 class EnvironmentFailed(PenstockError, exit_status=2):
@@ -64,11 +58,8 @@ class Environment:
         """The tree's files that setup reads."""
         return [file for file in tree if any(fnmatchcase(file.path, name) for name in self.files)]
 
-    def digest_of(self, files: Sequence[File]) -> str:
-        """The digest of everything that makes the layer."""
-        return digest_of(self.facts(files))
-
     def facts(self, files: Sequence[File]) -> dict[str, object]:
+        """Everything that makes the layer."""
         bounds = ("digest", "files", "seconds", "memory_mib", "disk_mib")
         made_by = {name: value for name, value in asdict(self).items() if name not in bounds}
         prints = {file.path: FilePrint.of(file).digest for file in files}

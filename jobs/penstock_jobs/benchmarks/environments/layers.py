@@ -77,7 +77,8 @@ def make_layer(environment: Environment, files: Sequence[File], folder: Path) ->
     """Find the layer in a folder of layers, or make it there. `files` are those that setup reads.
 
     Raises EnvironmentFailed, InvalidInput, IsolationImpossible, SandboxFailed."""
-    digest = environment.digest_of(files)
+    made_by = environment.facts(files)
+    digest = digest_of(made_by)
     if environment.digest not in (None, digest):
         why = f"its digest is {digest}, not {environment.digest}: its commands or files changed"
         raise InvalidInput(what="The environment", why=f"{why}, or this machine's packages")
@@ -94,7 +95,7 @@ def make_layer(environment: Environment, files: Sequence[File], folder: Path) ->
         def make(place: Path) -> None:
             _run_setup(environment, files, replace(sandbox_root, kept=str(place)), folder)
 
-        content = _kept(digest, folder, environment.facts(files), make)
+        content = _kept(digest, folder, made_by, make)
         below = [str(_place(folder, digest) / "files"), *below]
     whole = environment.image is not None
     return Layer(digest, content, tuple(below), environment.variables, whole)
@@ -122,7 +123,7 @@ def _kept(
             except BaseException:
                 _remove(making)
                 raise
-            _remove(making / "work")
+            _remove(making / "overlay")
             for name in REPLACED:
                 _remove(making / "files" / name)
             record = {"digest": digest, "content": _content_of(making / "files"), "made_by": facts}

@@ -133,7 +133,7 @@ class _MachineFolders:
                         self.show(f"/{name}", f"{root}/{name}")
 
     def _show_layers(self, root: str, left_out: Iterable[str], over: Mapping[str, Any]) -> None:
-        for name in ("files", "work"):
+        for name in ("files", "overlay"):
             os.makedirs(f"{self._upper}/{name}", exist_ok=True)
         bind(f"{self._upper}/files", root)
         for name in REPLACED:
@@ -167,7 +167,7 @@ class _MachineFolders:
                         self._lay_over(lower, name, f"{root}/{name}")
 
     def _lay_over(self, lower: list[str], name: str, place: str) -> None:
-        upper, work = f"{self._upper}/files/{name}", f"{self._upper}/work/{name}"
+        upper, work = f"{self._upper}/files/{name}", f"{self._upper}/overlay/{name}"
         os.makedirs(work, exist_ok=True)
         opened = [os.open(path, os.O_PATH) for path in (*lower, self._empty, upper, work)]
         try:
