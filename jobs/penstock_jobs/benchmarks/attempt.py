@@ -3,10 +3,10 @@
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 
@@ -15,6 +15,7 @@ from penstock.core.settings import MIB
 from penstock.registry.checkpoints.attempts import Attempt
 from penstock_jobs.benchmarks.environments.environment import with_variables
 from penstock_jobs.benchmarks.environments.layers import Layer
+from penstock_jobs.benchmarks.harbor.task import REWARDS, TESTS, Container, read_reward
 from penstock_jobs.benchmarks.sandbox import sandbox as sandboxes
 from penstock_jobs.benchmarks.sandbox.network import address_of
 from penstock_jobs.benchmarks.sandbox.sandbox import (
@@ -24,11 +25,18 @@ from penstock_jobs.benchmarks.sandbox.sandbox import (
     SandboxFailed,
     SandboxProgram,
 )
-from penstock_jobs.benchmarks.sandbox.sandbox_files import File
-from penstock_jobs.benchmarks.suite import BenchmarkTask, TaskFiles, TaskLimits
+from penstock_jobs.benchmarks.sandbox.sandbox_files import File, system_path
+from penstock_jobs.benchmarks.suite import BenchmarkTask, TaskFiles
 
 _ERROR_CHARS_MAX = 500
 _REPORT_NAME, _RESULT_NAME = "report.json", "result.json"
+_RESULT_BYTES_MAX = 64 * 1024
+_TESTS_COMMAND = ["sh", "-c", f"chmod +x {TESTS}/test.sh && exec {TESTS}/test.sh"]
+#: What a report counts: of a task with steps, over all of them.
+_SUMMED = (
+    "completion_tokens", "prompt_tokens", "cost_usd", "steps", "tool_calls",
+    "invalid_tool_calls", "latency_s",
+)  # fmt: skip
 
 _CHECK_RESULT: Any = msgspec.defstruct("CheckResult", [("score", float)])
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -67,6 +75,8 @@ class AttemptTask:
     files: TaskFiles = field(repr=False)
     attempt: int
     layer: Layer | None = None
+    #: The end of the names of a step's folders.
+    step: str = ""
 
 
 @dataclass(frozen=True)
@@ -115,7 +125,7 @@ def attempt_task(work: AttemptTask) -> AttemptOutcome:
         if retries:
             time.sleep(conditions.retry_seconds * 2 ** (retries - 1))
         try:
-            with open_sandbox(conditions, work.task.limits, work.layer) as sandbox:
+            with open_sandbox(conditions, work.task, work.layer) as sandbox:
                 outcome, retry = _attempt_in(sandbox, work)
         except SandboxFailed as error:
             outcome, retry = _failed(work, str(error)), True
@@ -125,24 +135,69 @@ def attempt_task(work: AttemptTask) -> AttemptOutcome:
 
 
 def open_sandbox(
-    conditions: RunConditions, limits: TaskLimits, layer: Layer | None = None
+    conditions: RunConditions, task: BenchmarkTask, layer: Layer | None = None
 ) -> Sandbox:
+    limits = task.limits
     memory_bytes, disk_bytes = limits.memory_mib * MIB, limits.disk_mib * MIB
     bounds = sandboxes.SandboxLimits(memory_bytes, limits.processes, disk_bytes)
     if conditions.isolated:
         how = conditions.views, conditions.output_bytes_max
-        return sandboxes.IsolatedSandbox(bounds, *how, layer.root() if layer else None)
+        root = layer.root(writable=task.container is not None) if layer else None
+        return sandboxes.IsolatedSandbox(bounds, *how, root)
     return sandboxes.PlainSandbox(bounds, conditions.output_bytes_max)
 
 
 def _attempt_in(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, bool]:
     """Make an attempt. Returns its outcome, and whether another try may do better."""
+    for folder in ("home", "scratch"):
+        sandbox.put(folder, [], writable=True)
+    if not work.task.steps:
+        sandbox.put("tree", work.files.tree, writable=True)
+        return _attempt_step(sandbox, work)
+    outcomes: list[AttemptOutcome] = []
+    for number, (step, files) in enumerate(zip(work.task.steps, work.files.steps, strict=True)):
+        part = replace(work, task=step, files=files, step=f"-{number}" if number else "")
+        outcome, retry = _attempt_step(sandbox, part)
+        outcomes.append(outcome)
+        if outcome.result.score is None:
+            return outcome, retry
+        if is_last(step, outcome.result.score):
+            break
+    return _whole(outcomes, step.container), False
+
+
+def is_last(step: BenchmarkTask, score: float) -> bool:
+    """Whether a step's score ends its task."""
+    least = step.container.least if step.container else None
+    return least is not None and score < least
+
+
+def _whole(outcomes: Sequence[AttemptOutcome], container: Container | None) -> AttemptOutcome:
+    """The outcome of all steps."""
+    first, last = outcomes[0], outcomes[-1]
+    if container is None or first is last:
+        return last
+    results = [outcome.result for outcome in outcomes]
+    sums: dict[str, Any] = {}
+    for name in _SUMMED:
+        known = [value for value in (getattr(each, name) for each in results) if value is not None]
+        sums[name] = sum(known) if known else None
+    for name in ("asked", "edited"):
+        values = [getattr(each, name) for each in results]
+        sums[name] = any(values) if any(values) or None not in values else None
+    score = container.score([result.score or 0.0 for result in results])
+    marks = tuple(dict.fromkeys(mark for outcome in outcomes for mark in outcome.marks))
+    result = replace(last.result, score=score, **sums)
+    return AttemptOutcome(result, marks, last.output, first.silent and last.silent)
+
+
+def _attempt_step(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, bool]:
     ended = _run_agent(sandbox, work)
     last_words = ended.output.strip()[-_ERROR_CHARS_MAX:]
     if ended.status in (126, 127):  # the shell: no such command, or not a program
         why = f"its command could not be run, and ended with status {ended.status}: {last_words}"
         raise AgentUnusable(why=why)
-    text = sandbox.read("out", _REPORT_NAME, work.conditions.report_bytes_max)
+    text = sandbox.read(f"out{work.step}", _REPORT_NAME, work.conditions.report_bytes_max)
     try:
         report = msgspec.json.decode(text, type=AgentReport) if text else AgentReport()
     except (ValueError, RecursionError) as error:
@@ -158,14 +213,14 @@ def _attempt_in(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, bo
         problem = f"no answer from {', '.join(ended.unreachable)}"
     if problem is not None:
         return _failed(work, problem, ended.output, **measures), True
-    edited = bool(sandbox.changed("tree"))
+    edited = bool(sandbox.changed(work.task.container.workdir if work.task.container else "tree"))
     verdict = score_tree(sandbox, work.task, work.files, text, edited=edited, layer=work.layer)
     measures |= {"edited": edited, "score": verdict.score}
     measures["error"] = verdict.error and _short(verdict.error)
     result = Attempt(task=work.task.name, attempt=work.attempt, **measures)
     marks = []
     if ended.cut is not None:
-        marks.append({"time": "timed out", "memory": "over its memory"}[ended.cut])
+        marks.append("timed out" if ended.cut == "time" else f"over its {ended.cut}")
     elif ended.status:
         marks.append(f"the agent ended with status {ended.status}")
     if places := ", ".join(ended.uncovered):
@@ -181,38 +236,47 @@ def _failed(work: AttemptTask, error: str, output: str = "", **measures: Any) ->
 
 def _run_agent(sandbox: Sandbox, work: AttemptTask) -> ProgramEnd:
     conditions, task = work.conditions, work.task
-    sandbox.put("tree", work.files.tree, writable=True)
-    sandbox.put("given", [File("prompt.md", task.prompt.encode())], writable=False)
-    for folder in ("out", "home", "scratch"):
-        sandbox.put(folder, [], writable=True)
+    given, out = f"given{work.step}", f"out{work.step}"
+    sandbox.put(given, [File("prompt.md", task.prompt.encode())], writable=False)
+    sandbox.put(out, [], writable=True)
     environment = {
-        **_machine(work.layer),
+        **machine_variables(work.layer, task),
         **conditions.environment,
-        "PENSTOCK_PROMPT_FILE": f"{sandbox.path('given')}/prompt.md",
+        "PENSTOCK_PROMPT_FILE": f"{sandbox.path(given)}/prompt.md",
         "PENSTOCK_CHECKPOINT": conditions.checkpoint,
         "PENSTOCK_SUITE": conditions.suite,
         "PENSTOCK_TASK": task.name,
         "PENSTOCK_ATTEMPT": str(work.attempt),
         "PENSTOCK_SEED": str(seed_of(conditions.suite, task.name, work.attempt)),
-        "PENSTOCK_REPORT": f"{sandbox.path('out')}/{_REPORT_NAME}",
+        "PENSTOCK_REPORT": f"{sandbox.path(out)}/{_REPORT_NAME}",
+        "HOME": home_of(sandbox, task, "home"),
     }
     addresses = [*conditions.allow]
     if conditions.serving:
         environment["PENSTOCK_MODEL_URL"] = conditions.serving
         addresses.insert(0, address_of(conditions.serving))
-    places, folders = ("tree", "home", "scratch"), {"tree": True, "given": False, "out": True}
-    how = task.limits.seconds, _environment(sandbox, "home", environment)
+    folders = {given: False, out: True}
+    place = "tree"
+    if task.container:
+        place = task.container.workdir
+        prompt = [File("prompt.md", task.prompt.encode())]
+        addresses += task.container.agent.addresses(work.files.setup, prompt)
+    else:
+        folders["tree"] = True
     command = ["sh", "-c", conditions.agent]
-    return sandbox.run(SandboxProgram(command, *places, *how, folders, addresses))
+    how = place, "home", "scratch", task.limits.seconds, environment
+    return sandbox.run(SandboxProgram(command, *how, folders, addresses))
 
 
-def _environment(sandbox: Sandbox, home: str, more: Mapping[str, str]) -> dict[str, str]:
-    return {**more, "HOME": sandbox.path(home)}
+def home_of(sandbox: Sandbox, task: BenchmarkTask, folder: str) -> str:
+    return "/root" if task.container else sandbox.path(folder)
 
 
-def _machine(layer: Layer | None) -> dict[str, str]:
+def machine_variables(layer: Layer | None, task: BenchmarkTask) -> dict[str, str]:
     """The variables of the machine for agents and checks, then their environment's."""
     machine = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+    if task.container:
+        machine["PATH"] = system_path()
     return with_variables(layer.variables if layer else (), {"PATH": os.defpath} | machine)
 
 
@@ -239,12 +303,13 @@ def score_tree(
     check = f"check-{secrets.token_hex(8)}"
     given, result = f"{check}-given", f"{check}-result"
     home, scratch = f"{check}-home", f"{check}-tmp"
-    sandbox.put(check, files.check, writable=False)
+    sandbox.put(check, files.check, writable=task.container is not None)
     documents = [File("prompt.md", task.prompt.encode()), File("report.json", report or b"{}")]
     sandbox.put(given, documents, writable=False)
     for folder in (result, home, scratch):
         sandbox.put(folder, [], writable=True)
-    environment = _machine(layer) | {
+    environment = machine_variables(layer, task) | {
+        "HOME": home_of(sandbox, task, home),
         "PENSTOCK_CHECK": sandbox.path(check),
         "PENSTOCK_PROMPT_FILE": f"{sandbox.path(given)}/prompt.md",
         "PENSTOCK_REPORT": f"{sandbox.path(given)}/report.json",
@@ -252,18 +317,47 @@ def score_tree(
         "PENSTOCK_TASK": task.name,
         "PENSTOCK_EDITED": "1" if edited else "0",
     }
+    # The check can run even if the agent filled the disk.
+    more = task.limits.disk_mib * MIB
+    seconds = task.limits.check_seconds
+    if task.container:
+        variables = with_variables(task.container.verifier_variables, environment)
+        how = task.container.workdir, home, "scratch", seconds, variables
+        addresses = task.container.verifier.addresses(files.setup, files.check)
+        folders = {check: True, given: False, result: True}
+        also_at = {check: TESTS, result: REWARDS}
+        program = SandboxProgram(_TESTS_COMMAND, *how, folders, addresses, more, also_at)
+        ended = sandbox.run(program)
+        rewards = [
+            sandbox.read(result, f"reward.{kind}", _RESULT_BYTES_MAX) for kind in ("json", "txt")
+        ]
+        return _score_of_rewards(ended, *rewards)
     # The first word that names a file of the check means that file, not one of the tree.
     command = list(task.check)
     paths = {file.path for file in files.check}
     number = next((number for number, word in enumerate(command) if word in paths), None)
     if number is not None:
         command[number] = f"{sandbox.path(check)}/{command[number]}"
-    places, folders = ("tree", home, scratch), {"tree": True, check: False, given: False}
-    how = task.limits.check_seconds, _environment(sandbox, home, environment)
-    # The check can run even if the agent filled the disk.
-    more = task.limits.disk_mib * MIB
-    program = SandboxProgram(command, *places, *how, folders | {result: True}, (), more)
-    return score_of(sandbox.run(program), sandbox.read(result, _RESULT_NAME, 64 * 1024))
+    how = "tree", home, scratch, seconds, environment
+    folders = {"tree": True, check: False, given: False, result: True}
+    program = SandboxProgram(command, *how, folders, (), more)
+    return score_of(sandbox.run(program), sandbox.read(result, _RESULT_NAME, _RESULT_BYTES_MAX))
+
+
+def _score_of_rewards(ended: ProgramEnd, as_json: bytes | None, as_text: bytes | None) -> TreeScore:
+    """Read the score of Harbor's tests. Their exit status says nothing."""
+    why = None
+    if ended.cut is not None:
+        return TreeScore(error=f"the tests went over their {ended.cut}", output=ended.output)
+    try:
+        score = read_reward(as_json, as_text)
+    except (ValueError, RecursionError) as error:
+        score, why = None, f"the tests gave no score: {error}"
+    if score != 1 and ended.unreachable:
+        score, why = None, f"the tests had no answer from {', '.join(ended.unreachable)}"
+    if why is not None and (lines := ended.output.strip().splitlines()):
+        why += f"; their last line: {lines[-1][:300]}"
+    return TreeScore(score, why, ended.output)
 
 
 def score_of(ended: ProgramEnd, result: bytes | None) -> TreeScore:
@@ -285,89 +379,3 @@ def score_of(ended: ProgramEnd, result: bytes | None) -> TreeScore:
         if score is not None and not 0 <= score <= 1:
             score, why = None, f"the check's score is {score}, not between 0 and 1"
     return TreeScore(score, why, ended.output)
-
-
-# Lint: untouched trees must fail and solutions pass, twice
-
-_EDIT = File("penstock-lint-edit.txt", b"an edit that nobody asked for\n")
-#: Marks of comments and strings, which are ignored.
-_MARKS = "#/*\"'- "
-
-
-class LintTask(NamedTuple):
-    conditions: RunConditions
-    task: BenchmarkTask
-    files: TaskFiles
-    solution: list[File] | None
-    layer: Layer | None = None
-
-
-def lint_task(work: LintTask) -> list[str]:
-    if work.conditions.isolated:
-        sandboxes.check_isolation()
-    return [*_visible_problems(work.task, work.files), *_check_problems(work)]
-
-
-def _visible_problems(task: BenchmarkTask, files: TaskFiles) -> Iterator[str]:
-    if not files.tree:
-        yield "its tree is empty"
-    size = sum(len(file.content) for file in files.tree)
-    if size > task.limits.disk_mib * MIB // 2:
-        yield f"its tree has {size} bytes, over half of its disk_mib = {task.limits.disk_mib}"
-    contents = {file.content for file in files.check if file.content.strip()}
-    for file in files.tree:
-        if file.path.rsplit("/", 1)[-1] in ("task.toml", "solution.json"):
-            yield f"{file.path} is in its tree, where the agent sees it"
-        elif file.content in contents:
-            yield f"{file.path} in its tree is a file of its check"
-    prompt = " ".join(task.prompt.split())
-    check = "\n".join(file.content.decode(errors="replace") for file in files.check)
-    lines = (" ".join(line.split()).strip(_MARKS) for line in check.splitlines())
-    for line in lines:
-        if len(line) >= 40 and line in prompt:  # shorter lines reveal nothing
-            yield f"its prompt contains a line of its check: {line!r}"
-            break
-
-
-def _check_problems(work: LintTask) -> Iterator[str]:
-    task, tree = work.task, work.files.tree
-
-    def contradictions(first: TreeScore, second: TreeScore) -> Iterator[str]:
-        if first.score != second.score:
-            verdicts = f"it {_verdict(first)}, then {_verdict(second)}"
-            yield f"its check judges one tree in two ways: {verdicts}"
-
-    untouched = _score_copy(work, tree)
-    yield from contradictions(untouched, _score_copy(work, tree))
-    if task.expect == "no_edit":
-        if untouched.score != 1:
-            yield f"nothing is to be edited, but an untouched tree {_verdict(untouched)}"
-        edited = _score_copy(work, [*tree, _EDIT])
-        if edited.score != 0:
-            yield f"nothing is to be edited, but an edited tree {_verdict(edited)}"
-        return
-    if untouched.score is None or untouched.score >= 1:
-        yield f"an untouched tree must fail its check, but {_verdict(untouched)}"
-    if work.solution is not None:
-        solved = _score_copy(work, work.solution, task.solution_report)
-        if solved.score != 1:
-            yield f"its solution must pass its check, but {_verdict(solved)}"
-        yield from contradictions(solved, _score_copy(work, work.solution, task.solution_report))
-
-
-def _verdict(tree_score: TreeScore) -> str:
-    if tree_score.error is not None:
-        return f"gets no score ({tree_score.error})"
-    score = tree_score.score or 0.0
-    return {0.0: "fails", 1.0: "passes"}.get(score, f"scores {tree_score.score}")
-
-
-def _score_copy(work: LintTask, tree: list[File], report: bytes | None = None) -> TreeScore:
-    edited = {file.path: file for file in tree} != {file.path: file for file in work.files.tree}
-    try:
-        with open_sandbox(work.conditions, work.task.limits, work.layer) as sandbox:
-            sandbox.put("tree", tree, writable=True)
-            how = work.task, work.files, report
-            return score_tree(sandbox, *how, edited=edited, layer=work.layer)
-    except SandboxFailed as error:
-        return TreeScore(error=str(error))

@@ -274,10 +274,10 @@ def compare(
 
 
 def _name_of(suite: str) -> str:
-    if not (Path(suite) / "suite.toml").is_file():
-        return suite
-    from penstock_jobs.benchmarks.suite import read_suite
+    from penstock_jobs.benchmarks.suite import is_suite, read_suite
 
+    if not is_suite(Path(suite)):
+        return suite
     return read_suite(Path(suite)).name
 
 
@@ -327,6 +327,7 @@ def lint(
     yield Outcome(document, failed=bool(findings))
     show_rows(findings, "task", "problem")
     counts = f"{len(folder.tasks)} tasks, {len(findings)} problems"
+    counts += f", {len(folder.left_out)} left out" if folder.left_out else ""
     say(f"{folder.name} ({folder.version}): {counts}")
 
 

@@ -33,17 +33,16 @@ from penstock_jobs.benchmarks.attempt import (
     AgentUnusable,
     AttemptOutcome,
     AttemptTask,
-    LintTask,
     RunConditions,
     attempt_task,
-    lint_task,
 )
 from penstock_jobs.benchmarks.environments.environment import EnvironmentFailed
 from penstock_jobs.benchmarks.environments.layers import ENVIRONMENTS, Layer, make_layer
+from penstock_jobs.benchmarks.lint import LintTask, lint_task
 from penstock_jobs.benchmarks.sandbox.network import address_of, split
 from penstock_jobs.benchmarks.sandbox.sandbox import PathRules, SandboxFailed, check_isolation
 from penstock_jobs.benchmarks.sandbox.sandbox_files import named_places
-from penstock_jobs.benchmarks.suite import Suite, load_files, load_solution
+from penstock_jobs.benchmarks.suite import Suite, load_files, load_solutions
 from penstock_jobs.benchmarks.summary import scores_by_task
 
 #: A run stops after this many errors in a row.
@@ -207,10 +206,13 @@ def conditions_of(
 
 def register_suite(database: Database, tenant: str, suite: Suite) -> bool:
     """Register a suite with texts that identify its tasks. Returns False if it was known."""
+    if not suite.tasks:
+        why = "none of its tasks can be run on this machine; `penstock bench lint` says why"
+        raise InvalidInput(what=f"The suite {suite.name}", why=why)
     texts = []
     for task in suite.tasks:
         tree = {file.path: file for file in load_files(task).tree}
-        solution = load_solution(task) or []
+        solution = [file for files in load_solutions(task) for file in files or ()]
         new = [file.content for file in solution if tree.get(file.path) != file]
         words = [task.prompt, *(content.decode(errors="replace") for content in new)]
         texts.append((task.name, "\n".join(words)))
@@ -390,7 +392,7 @@ def lint_suite(
     follow: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> list[SuiteFinding]:
     how = conditions_of(settings, suite, "lint", RunOptions(agent="", isolated=isolated))
-    findings: list[SuiteFinding] = []
+    findings = [SuiteFinding(name, f"left out: {why}") for name, why in suite.left_out.items()]
 
     def works() -> Iterator[LintTask]:
         for task in suite.tasks:
@@ -399,7 +401,7 @@ def lint_suite(
             except (EnvironmentFailed, SandboxFailed) as error:
                 findings.append(SuiteFinding(task.name, str(error)))
                 continue
-            yield LintTask(how, task, load_files(task), load_solution(task), layer)
+            yield LintTask(how, task, load_files(task), load_solutions(task), layer)
 
     tasks = works()
     for number, finished in enumerate(executor.run(lint_task, tasks), 1):

@@ -15,6 +15,8 @@ from penstock.core.files import is_relative_name
 from penstock.core.settings import GIB, MIB
 from penstock.core.toml_document import Positive
 from penstock_jobs.benchmarks.environments.environment import Environment
+from penstock_jobs.benchmarks.harbor.dockerfile import CannotBeMade
+from penstock_jobs.benchmarks.harbor.task import Container, read_task, task_folders
 from penstock_jobs.benchmarks.sandbox import network
 from penstock_jobs.benchmarks.sandbox.sandbox_files import (
     File,
@@ -37,6 +39,8 @@ _TASK_ENTRIES = (
 #: The highest TaskLimits, in their order.
 _LIMITS_MAX = (7 * 86_400, 86_400, 1_048_576, 100_000, 1_048_576)
 _ATTEMPTS_MAX = 1_000
+#: Harbor's format bounds no processes.
+_CONTAINER_PROCESSES = 1_024
 #: For the tree, the check or the solution of a task.
 _TASK_BYTES_MAX = 256 * MIB
 _SUITE_LIMITS = FolderLimits(1_000_000, depth=64, file_bytes=_TASK_BYTES_MAX, bytes=64 * GIB)
@@ -78,6 +82,7 @@ class _Check:
 @dataclass(frozen=True)
 class _SuiteToml:
     name: str
+    format: Literal["penstock", "harbor"] = "penstock"
     title: str | None = None
     attempts: Positive = 1
     limits: TaskLimits = TaskLimits()
@@ -119,6 +124,11 @@ class BenchmarkTask:
     environment: Environment | None = None
     #: Its files are added to those of the tree that setup reads.
     environment_folder: Path | None = None
+    solution_folder: Path | None = None
+    #: If it has no tree, but runs in a file system of its own.
+    container: Container | None = None
+    #: With a container, the requests that follow each other. Each is a task.
+    steps: tuple["BenchmarkTask", ...] = ()
     prints: Mapping[Path, FilePrint] = field(default_factory=dict, repr=False)
 
 
@@ -128,6 +138,7 @@ class TaskFiles:
     check: list[File]
     #: What setup of the environment reads.
     setup: list[File] = field(default_factory=list)
+    steps: list["TaskFiles"] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -141,6 +152,8 @@ class Suite:
     tasks: tuple[BenchmarkTask, ...]
     folder: Path
     sources: Sources = Sources()
+    #: Why the other tasks in its folder are not used.
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     def task(self, name: str) -> BenchmarkTask:
         for task in self.tasks:
@@ -150,21 +163,33 @@ class Suite:
         raise _unfit(self.name, why)
 
 
+def is_suite(folder: Path) -> bool:
+    return (folder / "suite.toml").is_file() or (folder.is_dir() and bool(task_folders(folder)))
+
+
 def read_suite(folder: Path) -> Suite:
     path = folder / "suite.toml"
-    if not path.is_file():
-        raise _unfit(folder, "there is no suite.toml in it")
+    if not is_suite(folder):
+        raise _unfit(folder, "there is no suite.toml in it, and no task of Harbor")
+    document = _document(path) or {"name": _plain_text(folder.resolve().name), "format": "harbor"}
+    left_out = {
+        name: toml_document.text(document["left_out"], name, f"left_out in {path}")
+        for name in toml_document.table(document, "left_out", str(path))
+    }
+    document.pop("left_out", None)
+    settings = toml_document.read_section(_SuiteToml, document, str(path))
+    name = _plain_name(settings.name, str(path))
+    network.plan(settings.network.allow)
     try:
         if excess := excess_of(str(folder), _SUITE_LIMITS):
             raise _unfit(folder, excess)
+        if settings.format == "harbor":
+            return _read_harbor(folder.resolve(), settings, left_out)
         prints = {folder / path: file for path, file in prints_in(str(folder)).items()}
     except OSError as error:
         raise _unfit(folder, str(error)) from error
     _check_files(folder, prints)
     _refuse_entries(folder, ("suite.toml", "tasks", "check", "environment", "README.md"))
-    settings = toml_document.read_section(_SuiteToml, _document(path), str(path))
-    name = _plain_name(settings.name, str(path))
-    network.plan(settings.network.allow)
     by_folder: dict[Path, dict[Path, FilePrint]] = defaultdict(dict)
     for file, facts in prints.items():
         parts = file.relative_to(folder).parts
@@ -173,14 +198,76 @@ def read_suite(folder: Path) -> Suite:
     for entry in entries:
         if not entry.is_dir() and entry.name not in ("README.md", ".DS_Store"):
             raise _unfit(folder, f"{entry.name!r} in its folder tasks is not a folder")
-    folders = filter(Path.is_dir, entries)
-    tasks = tuple(_read_task(task, folder, settings, by_folder) for task in folders)
+    folders = {entry.name: entry for entry in filter(Path.is_dir, entries)}
+    toml_document.refuse_unknown(left_out, folders, f"left_out in {path}")
+    tasks = tuple(
+        _read_task(task, folder, settings, by_folder)
+        for task_name, task in folders.items()
+        if task_name not in left_out
+    )
     if not tasks:
         raise _unfit(folder, "its folder tasks has no task")
     _refuse_alike(folder, tasks)
     title, version = settings.title or name, _version(prints, folder)
     attempts, allow, sources = settings.attempts, settings.network.allow, settings.sources
-    return Suite(name, title, version, attempts, allow, tasks, folder.resolve(), sources)
+    place = folder.resolve()
+    return Suite(name, title, version, attempts, allow, tasks, place, sources, left_out)
+
+
+def _read_harbor(folder: Path, settings: _SuiteToml, given: Mapping[str, str]) -> Suite:
+    """Read a folder of Harbor's tasks. What cannot be run on this machine is left out."""
+    tasks: dict[str, BenchmarkTask] = {}
+    left_out: dict[str, str] = {}
+    for place in task_folders(folder):
+        name = ".".join(place.relative_to(folder).parts) or folder.name
+        try:
+            if name in given:
+                raise CannotBeMade(why=given[name])
+            tasks[name] = _read_harbor_task(place, _plain_name(name, str(folder)))
+        except (CannotBeMade, InvalidInput) as error:
+            left_out[name] = str(error.facts["why"])
+    toml_document.refuse_unknown(given, [*tasks, *left_out], f"left_out in {folder}")
+    _refuse_alike(folder, tuple(tasks.values()))
+    versions = [f"{name} {_version(task.prints, task.folder)}\n" for name, task in tasks.items()]
+    version = f"sha256:{sha256(''.join(versions).encode()).hexdigest()}"
+    title, attempts, allow = (
+        settings.title or settings.name,
+        settings.attempts,
+        settings.network.allow,
+    )
+    known = tuple(tasks.values())
+    return Suite(
+        settings.name, title, version, attempts, allow, known, folder, settings.sources, left_out
+    )
+
+
+def _read_harbor_task(folder: Path, name: str) -> BenchmarkTask:
+    prints = {folder / path: file for path, file in prints_in(str(folder)).items()}
+    _check_files(folder, prints)
+    read = read_task(folder)
+    steps = []
+    for step in read.steps:
+        bounds = step.seconds, step.check_seconds, read.memory_mib, _CONTAINER_PROCESSES
+        task = BenchmarkTask(
+            name=name,
+            prompt=step.prompt,
+            tags=read.tags,
+            expect="any",
+            limits=TaskLimits(*bounds, read.disk_mib),
+            check=("/tests/test.sh",),
+            folder=folder,
+            check_folder=step.tests[-1],
+            shared_check=step.tests[0],
+            environment=read.environment,
+            environment_folder=folder / "environment",
+            solution_folder=step.solution,
+            container=step.container,
+            prints=prints,
+        )
+        if not step.prompt.strip():
+            raise CannotBeMade(why="its instruction is empty")
+        steps.append(task)
+    return replace(steps[0], prompt="\n\n".join(step.prompt for step in steps), steps=tuple(steps))
 
 
 def load_files(task: BenchmarkTask, bytes_max: int = _TASK_BYTES_MAX) -> TaskFiles:
@@ -191,13 +278,21 @@ def load_files(task: BenchmarkTask, bytes_max: int = _TASK_BYTES_MAX) -> TaskFil
     if task.environment is not None:
         given = _load(task, bytes_max, task.environment_folder) if task.environment_folder else []
         setup = {file.path: file for file in (*task.environment.chosen(tree), *given)}
-    return TaskFiles(tree, _load(task, bytes_max, *check_folders), list(setup.values()))
+    check = _load(task, bytes_max, *check_folders)
+    steps = [load_files(step, bytes_max) for step in task.steps]
+    return TaskFiles(tree, check, list(setup.values()), steps)
 
 
-def load_solution(task: BenchmarkTask, bytes_max: int = _TASK_BYTES_MAX) -> list[File] | None:
-    tree, solution = task.folder / "tree", task.folder / "solution"
-    known = solution.is_dir() or task.solution_report is not None
-    return _load(task, bytes_max, tree, solution) if known else None
+def load_solutions(
+    task: BenchmarkTask, bytes_max: int = _TASK_BYTES_MAX
+) -> list[list[File] | None]:
+    """The solution of each step, or the only one. It is None where there is none."""
+    found: list[list[File] | None] = []
+    for step in task.steps or (task,):
+        tree, solution = step.folder / "tree", step.solution_folder or step.folder / "solution"
+        known = solution.is_dir() or step.solution_report is not None
+        found.append(_load(step, bytes_max, tree, solution) if known else None)
+    return found
 
 
 def _load(task: BenchmarkTask, bytes_max: int, *folders: Path) -> list[File]:
@@ -279,6 +374,11 @@ def _read_task(
     )
 
 
+def _plain_text(name: str) -> str:
+    """A name that a suite can have, of one that a folder has."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip("._-")[:128] or "suite"
+
+
 def _plain_name(name: str, where: str) -> str:
     if not _NAME.fullmatch(name):
         raise _unfit(where, f"the name {name!r} cannot be used: {_NAME_RULE}")
@@ -293,7 +393,7 @@ def _refuse_alike(folder: Path, tasks: tuple[BenchmarkTask, ...]) -> None:
         if (other := names.setdefault(task.name.lower(), task.name)) != task.name:
             why = f"the names of the tasks {other} and {task.name} differ only in case"
             raise _unfit(folder, why)
-        tree = task.folder / "tree"
+        tree = task.folder / ("environment" if task.container else "tree")
         files = {path: file for path, file in task.prints.items() if path.is_relative_to(tree)}
         content = f"{task.prompt.strip()}\0{_version(files, tree)}"
         if (other := contents.setdefault(content, task.name)) != task.name:

@@ -28,7 +28,7 @@ from penstock.backends.execution.confinement import (
 from penstock.backends.execution.guarded_process import Channel
 from penstock_jobs.benchmarks.sandbox import root_folder as kernel
 from penstock_jobs.benchmarks.sandbox.root_folder import PLACE, make_root
-from penstock_jobs.benchmarks.sandbox.sandbox_files import NamedFolders
+from penstock_jobs.benchmarks.sandbox.sandbox_files import NamedFolders, changes_in
 
 #: A folder that every Linux has and no program needs.
 _BASE = "/sys"
@@ -118,7 +118,11 @@ class _SandboxFolders:
         return None if content is None else content.decode("latin-1")
 
     def do_changed(self, folder: str) -> list[str]:
-        changes = self._folders.changed(folder)
+        if os.path.isabs(folder):
+            written = f"{self._upper()}/files{folder}"
+            changes = changes_in(written, {})[:100] if os.path.isdir(written) else []
+        else:
+            changes = self._folders.changed(folder)
         return [path.encode(errors="replace").decode() for path in changes]
 
 

@@ -124,7 +124,10 @@ class Sandbox(Protocol):
     def read(self, folder: str, name: str, bytes_max: int) -> bytes | None:
         """Read a plain file. Returns None if there is none, or if it is larger."""
 
-    def changed(self, folder: str) -> list[str]: ...
+    def changed(self, folder: str) -> list[str]:
+        """The changed files of a folder: a name, or a path where programs may write everywhere."""
+        ...
+
     def close(self) -> None: ...
 
     def __enter__(self) -> Self:

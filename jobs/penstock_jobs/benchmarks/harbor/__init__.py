@@ -1,0 +1,1 @@
+"""Harbor's task format: read as suites, and written."""
