@@ -66,6 +66,7 @@ CREATE TABLE benchmark_attempt (
 	retries INTEGER NOT NULL,
 	scored_at BIGINT NOT NULL,
 	trial VARCHAR(64),
+	audit TEXT,
 	CONSTRAINT pk_benchmark_attempt PRIMARY KEY (tenant, suite, suite_version, checkpoint, task, attempt)
 );
 CREATE TABLE benchmark_design (

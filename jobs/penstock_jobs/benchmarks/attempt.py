@@ -11,8 +11,11 @@ from typing import Annotated, Any
 import msgspec
 
 from penstock.core.errors import PenstockError
+from penstock.core.files import is_relative_name
 from penstock.core.settings import MIB
-from penstock.registry.checkpoints.attempts import Attempt
+from penstock.registry.checkpoints.attempts import Attempt, with_audit
+from penstock_jobs.benchmarks.audit.rules import AuditedTask
+from penstock_jobs.benchmarks.audit.transcripts import audit_of, transcript_in
 from penstock_jobs.benchmarks.environments.environment import with_variables
 from penstock_jobs.benchmarks.environments.layers import Layer
 from penstock_jobs.benchmarks.harbor.task import REWARDS, TESTS, Container, read_reward
@@ -66,6 +69,7 @@ class RunConditions:
     retry_seconds: float = 1.0
     output_bytes_max: int = 64 * 1024
     report_bytes_max: int = 256 * 1024
+    transcript_bytes_max: int = 64 * MIB
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,9 @@ class AttemptTask:
     layer: Layer | None = None
     #: The end of the names of a step's folders.
     step: str = ""
+    #: The id under which its agent may record a session.
+    session: str = ""
+    known: AuditedTask = field(default_factory=AuditedTask, repr=False)
 
 
 @dataclass(frozen=True)
@@ -102,6 +109,8 @@ class AgentReport(msgspec.Struct, frozen=True, kw_only=True):
     answer: str | None = None
     #: The reason why the attempt says nothing about the model.
     error: str | None = None
+    #: The name of the agent's session beside the report, in any form that `penstock import` reads.
+    transcript: str | None = None
 
 
 @dataclass(frozen=True)
@@ -203,7 +212,7 @@ def _attempt_step(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, 
     except (ValueError, RecursionError) as error:
         return _failed(work, f"the agent's report cannot be read: {error}"), True
     measures = msgspec.structs.asdict(report) | {"latency_s": ended.seconds}
-    del measures["answer"], measures["error"]
+    del measures["answer"], measures["error"], measures["transcript"]
     problem = None
     if report.error is not None:
         problem = f"the agent says: {report.error}"
@@ -226,6 +235,12 @@ def _attempt_step(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, 
     if places := ", ".join(ended.uncovered):
         marks.append(f"it could open no Unix socket: {places} cannot be covered by an overlay")
     silent = _short(last_words) if ended.status and not (text or edited) else None
+    if report.transcript is not None:
+        name, size = report.transcript, work.conditions.transcript_bytes_max
+        content = sandbox.read(f"out{work.step}", name, size) if is_relative_name(name) else None
+        audit = audit_of(work.known, transcript_in(content or b"", name))
+        result = with_audit(result, audit)
+        marks += [] if audit else ["the transcript that its report names cannot be read"]
     return AttemptOutcome(result, tuple(marks), verdict.output, silent), False
 
 
@@ -247,6 +262,7 @@ def _run_agent(sandbox: Sandbox, work: AttemptTask) -> ProgramEnd:
         "PENSTOCK_SUITE": conditions.suite,
         "PENSTOCK_TASK": task.name,
         "PENSTOCK_ATTEMPT": str(work.attempt),
+        "PENSTOCK_SESSION": work.session,
         "PENSTOCK_SEED": str(seed_of(conditions.suite, task.name, work.attempt)),
         "PENSTOCK_REPORT": f"{sandbox.path(out)}/{_REPORT_NAME}",
         "HOME": home_of(sandbox, task, "home"),

@@ -4,6 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
+from getpass import getuser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -374,6 +375,58 @@ def restore(
     yield {"suite": suite, "checkpoint": name, "restored": altered}
     show_text(*altered)
     say(f"rows of {name} on {suite} restored: {len(altered)}")
+
+
+@app.command()
+@command()
+def audit(
+    lake: Lake,
+    suite: SuiteName,
+    *,
+    checkpoint: Annotated[Text, typer.Option(metavar="NAME", help="Only this checkpoint.")] = None,
+    clear: Annotated[
+        Text, typer.Option(metavar="TASK:N", help="Take this attempt for honest.")
+    ] = None,
+    reason: Annotated[Text, typer.Option(help="Why it is honest.")] = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+) -> Iterator[object]:
+    """Look for answers that were looked up, in the transcripts of attempts. Exits with 1 if any is
+    suspect.
+
+    A suspect attempt counts as an error, neither as a pass nor as a failure. A person may clear it.
+
+    Example: penstock bench audit core --checkpoint ckpt-0013
+    """
+    from penstock.registry.checkpoints.attempts import (
+        checkpoints_tried,
+        clear_attempt,
+        versions_tried,
+    )
+    from penstock.registry.checkpoints.journal import AttemptScope
+    from penstock_jobs.benchmarks.audit.audit import audit_recorded
+
+    suite, database = _name_of(suite), lake.database
+    names = [checkpoint] if checkpoint else checkpoints_tried(database, tenant, suite)
+    versions = {name: versions_tried(database, tenant, suite, name)[-1:] for name in names}
+    scopes = [AttemptScope(tenant, suite, one[0], name) for name, one in versions.items() if one]
+    if clear is not None:
+        task, _, number = clear.rpartition(":")
+        if len(scopes) != 1 or reason is None or not number.isdigit():
+            raise InvalidInput(what="--clear", why="it needs TASK:N, --checkpoint and --reason")
+        clear_attempt(database, scopes[0], (task, int(number)), getuser(), reason)
+    reports = [audit_recorded(lake, scope) for scope in scopes]
+    yield Outcome(reports, failed=any(report.suspect for report in reports))
+    rows = [
+        [report.checkpoint, task, number, found.rule, found.step, found.text, audit.cleared or ""]
+        for report in reports
+        for task, number, audit in report.findings
+        for found in audit.findings
+    ]
+    columns = ["checkpoint", "task", "attempt", "rule", "step", "found", "cleared by"]
+    show_table(columns, rows)
+    for report in reports:
+        counts = f"{report.audited} of {report.attempts} attempts have a transcript"
+        say(f"{report.checkpoint}: {counts}, {report.suspect} are suspect")
 
 
 Results = Annotated[Path, typer.Argument(parser=options.path, help="A file or folder of results.")]

@@ -36,6 +36,7 @@ from penstock_jobs.benchmarks.attempt import (
     RunConditions,
     attempt_task,
 )
+from penstock_jobs.benchmarks.audit.audit import attempt_session, audited_task
 from penstock_jobs.benchmarks.environments.environment import EnvironmentFailed
 from penstock_jobs.benchmarks.environments.layers import ENVIRONMENTS, Layer, make_layer
 from penstock_jobs.benchmarks.lint import LintTask, lint_task
@@ -130,7 +131,7 @@ def run_suite(
     silent: list[AttemptOutcome] = []
     while planned := [place for place in choose(list(results.values())) if place not in results]:
         total = done + len(planned)
-        work = _attempt_tasks(suite, conditions, planned, layers)
+        work = _attempt_tasks(suite, conditions, planned, layers, scope)
         for finished in executor.run(attempt_task, work):
             check()
             if finished.result.silent is not None and not results:
@@ -147,7 +148,7 @@ def run_suite(
                 results[result.place] = result
                 done += 1
                 follow(done, total)
-                errors = 0 if result.error is None else errors + 1
+                errors = 0 if result.error is None or result.audit else errors + 1
                 if errors >= ERRORS_MAX:
                     raise BenchmarkStopped(errors=errors, suite=suite.name, why=result.error)
             silent = []
@@ -247,13 +248,17 @@ def _attempt_tasks(
     conditions: RunConditions,
     planned: Sequence[PlannedAttempt],
     layers: Mapping[str, Layer],
+    scope: AttemptScope,
 ) -> Iterator[AttemptTask]:
     """Make the executor's tasks. Files are read only when an attempt is taken."""
     for name, of_task in groupby(planned, key=lambda place: place.task):
         task = suite.task(name)
         files = load_files(task)
+        known = audited_task(suite, task, files)
         for place in of_task:
-            yield AttemptTask(conditions, task, files, place.attempt, layers.get(name))
+            session = attempt_session(scope, name, place.attempt)
+            work = AttemptTask(conditions, task, files, place.attempt, layers.get(name))
+            yield replace(work, session=session, known=known)
 
 
 # Attempts until the gate's verdict is decided

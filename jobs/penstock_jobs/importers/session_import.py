@@ -51,7 +51,7 @@ def vendor_of(model: str | None) -> str | None:
 _BODY_BYTES = 4 * 1024 * 1024
 _SOURCES_AT_ONCE = 500
 #: Errors that rows of an unexpected shape cause in importers. Only their source is left out.
-_SHAPES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+READ_ERRORS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 _STEP_EVENTS = 500
 
 
@@ -174,7 +174,7 @@ class SessionImporter:
             self._leave_out(source, str(error))
         except OSError as error:
             self._leave_out(source, error.strerror or str(error))
-        except _SHAPES as error:
+        except READ_ERRORS as error:
             kind = type(error).__name__
             self._leave_out(source, f"it has an unexpected shape: {kind}: {error}")
 

@@ -125,7 +125,8 @@ def message_of(value: Object, role: str = "user") -> Message:
 
 def call_of(value: Object) -> ToolCall:
     held = _unwrapped(value, "function", "tool_call", *_CALL_NAMES)
-    name = _first(held, "name", "toolName", "tool_name")
+    named = held.get("function")  # Inspect has a function's name there
+    name = _first(held, "name", "toolName", "tool_name") or (isinstance(named, str) and named)
     kind = _kind(value)  # such as web_search_call, which says what is called
     own = kind.removesuffix("_call") if kind not in _CALL_TYPES else ""
     return {

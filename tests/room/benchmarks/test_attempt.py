@@ -45,7 +45,7 @@ def test_what_the_agent_is_told(attempt: Attempting) -> None:
     assert names == {
         "PATH", "HOME", "MY_KEY", "PENSTOCK_PROMPT_FILE", "PENSTOCK_MODEL_URL",
         "PENSTOCK_CHECKPOINT", "PENSTOCK_SUITE", "PENSTOCK_TASK", "PENSTOCK_ATTEMPT",
-        "PENSTOCK_SEED", "PENSTOCK_REPORT",
+        "PENSTOCK_SEED", "PENSTOCK_REPORT", "PENSTOCK_SESSION",
     }  # fmt: skip
     assert told["PENSTOCK_MODEL_URL"] == "http://127.0.0.1:9/v1"
     assert told["PENSTOCK_SEED"] == str(seed_of("mini", "one", 0))

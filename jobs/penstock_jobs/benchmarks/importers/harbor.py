@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from penstock_jobs.benchmarks.audit.transcripts import audit_of, read_transcript
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit, seconds_between
 from penstock_jobs.benchmarks.importers.trials import (
@@ -238,6 +239,7 @@ def _trial(result: _TrialResult, folder: Path, metric: str | None) -> ImportedTr
         started=result.started_at or "",
         name=result.trial_name,
         notes=notes,
+        audit=audit_of(result.task_name, read_transcript(folder / "agent")),
     )
 
 

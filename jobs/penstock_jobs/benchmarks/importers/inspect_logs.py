@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from penstock.registry.checkpoints.attempts import AttemptAudit
+from penstock_jobs.benchmarks.audit.transcripts import audit_of, transcript_of_messages
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit, UnfitArchive
 from penstock_jobs.benchmarks.importers.trials import (
@@ -53,6 +55,8 @@ class _EvalSample(msgspec.Struct):
     total_time: Any = None
     turn_count: Any = None
     error_retries: list[Any] | None = None
+    messages: Any = None
+    audit: AttemptAudit | None = None
 
 
 class _Dataset(msgspec.Struct):
@@ -97,6 +101,9 @@ class _Log:
     def add(self, sample: _EvalSample, samples_max: int) -> None:
         if len(self.samples) == samples_max:
             raise Unfit(f"it holds more than {samples_max} samples")
+        if isinstance(sample.messages, list):
+            sample.audit = audit_of(str(sample.id), transcript_of_messages(sample.messages))
+            sample.messages = None  # those of all samples would fill the memory
         self.samples[str(sample.id), sample.epoch] = sample
 
 
@@ -253,6 +260,7 @@ def _trial(
         started=spec.created,
         name=str(log.path),
         notes=notes,
+        audit=sample.audit,
     )
 
 

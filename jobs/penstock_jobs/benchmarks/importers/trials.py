@@ -11,7 +11,7 @@ from msgspec import Raw, Struct
 
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import GIB, MIB
-from penstock.registry.checkpoints.attempts import Attempt, check_attempt
+from penstock.registry.checkpoints.attempts import Attempt, AttemptAudit, check_attempt, with_audit
 from penstock_jobs.benchmarks.importers import documents
 
 _TEXT_CHARS_MAX = 500
@@ -60,6 +60,8 @@ class ImportedTrial:
     name: str = ""
     #: Kinds of problems to note if it is taken.
     notes: Sequence[str] = ()
+    #: What its transcript told, if there is one.
+    audit: AttemptAudit | None = None
 
     @property
     def result(self) -> tuple[str, float | str, Mapping[str, Any]]:
@@ -194,7 +196,7 @@ class TrialCollection(ImportProblems):
             self.note("an attempt that cannot be kept was left out", f"{trial.where}: {error}")
             return None
         self.sources[attempt.place] = trial.where
-        return attempt
+        return with_audit(attempt, trial.audit)
 
 
 def _trial_id(trial: ImportedTrial) -> str | None:

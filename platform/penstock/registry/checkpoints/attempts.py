@@ -3,7 +3,7 @@
 import hashlib
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from penstock.access.privacy.retention import RetentionCount, RetentionPart, Ret
 from penstock.backends.database.engine import Database, clock_us, insert_new, insert_of, portions
 from penstock.core.errors import InvalidInput
 from penstock.lake.lake import Lake
-from penstock.registry.checkpoints.checkpoint import AttemptConflict
+from penstock.registry.checkpoints.checkpoint import AttemptConflict, check_name, check_reason
 from penstock.registry.checkpoints.journal import AttemptScope, append_attempts, append_entry
 from penstock.registry.checkpoints.tables import attempt_output, benchmark_attempt, benchmark_run
 
@@ -43,6 +43,8 @@ class Attempt:
     retries: int = 0
     #: The id of the trial, whatever its number; None if unknown.
     trial: str | None = field(default=None, compare=False)
+    #: What its transcript told, as JSON of an AttemptAudit; None without a transcript.
+    audit: str | None = field(default=None, compare=False)
 
     @property
     def status(self) -> Literal["scored", "error"]:
@@ -88,9 +90,43 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(known[:3]) + (f" and {len(known) - 3} more" if len(known) > 3 else "")
 
 
-RESULT_FIELDS = tuple(each.name for each in fields(Attempt) if each.name != "trial")
-_READ_FIELDS = (*RESULT_FIELDS, "trial")
+RESULT_FIELDS = tuple(each.name for each in fields(Attempt) if each.compare)
+_READ_FIELDS = tuple(each.name for each in fields(Attempt))
 result_values: Callable[[Attempt], tuple[Any, ...]] = attrgetter(*RESULT_FIELDS)
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """A find in a transcript: by which rule, at which step, and the text there."""
+
+    rule: str
+    step: int
+    text: str
+
+
+class AttemptAudit(msgspec.Struct, frozen=True):
+    """The audit of a transcript with so many steps."""
+
+    steps: int
+    findings: tuple[Finding, ...] = ()
+    #: The score that a suspect attempt would have.
+    score: float | None = None
+    #: Who took it for honest, and why.
+    cleared: str | None = None
+
+
+def with_audit(attempt: Attempt, audit: AttemptAudit | None) -> Attempt:
+    """An attempt as it counts: a suspect one is an error, neither a pass nor a failure."""
+    if audit is None or attempt.score is None:
+        return attempt
+    if not audit.findings:
+        return replace(attempt, audit=_json(audit))
+    first, kept = audit.findings[0], msgspec.structs.replace(audit, score=attempt.score)
+    why = f"suspect of {first.rule}: step {first.step}: {first.text}"
+    return replace(attempt, score=None, error=why, audit=_json(kept))
+
+
+def audit_in(attempt: Attempt) -> AttemptAudit | None:
+    return msgspec.json.decode(attempt.audit, type=AttemptAudit) if attempt.audit else None
 
 
 @dataclass(frozen=True)
@@ -153,6 +189,36 @@ def record_attempts(
     if kept := [row for place, row in rows.items() if place in added]:
         append_attempts(connection, scope, kept)
     return [attempt for place, attempt in by_place.items() if place in added]
+
+
+def record_audits(
+    connection: Connection, scope: AttemptScope, audited: Iterable[RecordedAttempt]
+) -> None:
+    """Put recorded attempts as they count now in the place of what was known of them."""
+    columns = benchmark_attempt.c
+    for each in audited:
+        facts = {"run": each.run, "scored_at": each.scored_at, "status": each.result.status}
+        row = asdict(scope) | asdict(each.result) | facts
+        own = (columns.task == each.result.task) & (columns.attempt == each.result.attempt)
+        update = sa.update(benchmark_attempt).where(scope.condition(benchmark_attempt), own)
+        connection.execute(update.values(row))
+        append_attempts(connection, scope, [row])
+
+
+def clear_attempt(
+    database: Database, scope: AttemptScope, place: tuple[str, int], actor: str, reason: str
+) -> None:
+    """Record that a person takes a suspect attempt for honest. Raises InvalidInput."""
+    cleared = f"{check_name('Who does it', actor)}: {check_reason(reason)}"
+    with database.write() as connection:
+        known = {each.result.place: each for each in read_attempts(connection, scope)}
+        audit = audit_in(known[place].result) if place in known else None
+        if audit is None or audit.score is None or audit.cleared:
+            what = f"Attempt {place[1]} at the task {place[0]!r}"
+            raise InvalidInput(what=what, why="no audit suspects it")
+        audit = msgspec.structs.replace(audit, cleared=cleared)
+        result = replace(known[place].result, score=audit.score, error=None, audit=_json(audit))
+        record_audits(connection, scope, [replace(known[place], result=result)])
 
 
 def new_attempts(

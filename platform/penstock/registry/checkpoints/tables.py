@@ -110,6 +110,7 @@ benchmark_attempt = Table(
     Column("retries", Integer, nullable=False),
     Column("scored_at", BigInteger, nullable=False),
     Column("trial", String(64)),
+    Column("audit", Text),
 )
 
 #: The journal. Entries of a suite itself have an empty version and checkpoint.
