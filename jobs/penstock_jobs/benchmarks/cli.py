@@ -218,6 +218,12 @@ def show(
         rows.append([*names, mean_text(summary.score), *counts])
     if advice is not None:
         say(advice)
+    if answer.settled:
+        say("These tasks tell checkpoints apart no more. For the next version, in suite.toml:")
+        say("[left_out]")
+    for each in answer.settled:
+        how = f"{'passed' if each.passed else 'failed'} by the newest {each.checkpoints}"
+        say(f'"{each.task}" = "{how} checkpoints in all {each.attempts} attempts"')
     if checkpoint is None:
         show_table(["checkpoint", "version", "score", "scored", "errors", ""], rows)
         return
@@ -254,6 +260,8 @@ def compare(
         [f"score of {before}", number_text(comparison.before_mean, ".3f")],
         [f"score of {after}", number_text(comparison.after_mean, ".3f")],
     ]
+    if comparison.before_version is not None:
+        rows.insert(0, [f"the same tasks, {before} at", comparison.before_version])
     if comparison.difference is not None:
         change = f"{comparison.difference:+.3f} [{comparison.lower:+.3f}, {comparison.upper:+.3f}]"
         rows.append(["difference, 95 % interval", change])

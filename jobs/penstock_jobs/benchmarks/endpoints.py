@@ -14,6 +14,7 @@ from penstock.core.endpoint import (
 from penstock.core.room import Endpoints
 from penstock.core.settings import MIB
 from penstock.lake.lake import Lake
+from penstock.registry.checkpoints.renewal import SettledTask, settled_tasks
 from penstock_jobs.benchmarks.result_import import ImportReport, ImportRequest, take_results
 from penstock_jobs.benchmarks.summary import (
     CheckpointComparison,
@@ -27,10 +28,12 @@ _BODY_BYTES_MAX = 16 * MIB
 
 
 class ResultsAnswer(Page):
-    """Results by checkpoint. `advice` names scores of suite versions that no longer count."""
+    """Results by checkpoint. `advice` names scores of suite versions that no longer count, and
+    `settled` tasks that no longer tell checkpoints apart."""
 
     results: list[CheckpointResults]
     advice: str | None
+    settled: list[SettledTask]
 
 
 class ImportAnswer(msgspec.Struct):
@@ -67,7 +70,8 @@ def _show(lake: Lake, caller: Caller, request: ResultsRequest) -> ResultsAnswer:
     page, after = page_of(scopes, request, place)
     results = [results_of(database, scope) for scope in page]
     known = [result for result in results if result.summary.scored or result.summary.errors]
-    return ResultsAnswer(known, version_advice(database, tenant, suite), next=after)
+    advice = version_advice(database, tenant, suite)
+    return ResultsAnswer(known, advice, settled_tasks(database, tenant, suite), next=after)
 
 
 def _compare(lake: Lake, caller: Caller, request: ComparisonRequest) -> CheckpointComparison:

@@ -219,7 +219,7 @@ def register_suite(database: Database, tenant: str, suite: Suite) -> bool:
         texts.append((task.name, "\n".join(words)))
     sources = suite.sources
     content = SuiteContent(tuple(texts), sources.sessions, sources.repos, sources.commits)
-    tasks = tuple(SuiteTask(task.name, task.tags) for task in suite.tasks)
+    tasks = tuple(SuiteTask(task.name, task.tags, task.digest) for task in suite.tasks)
     return add_suite(database, tenant, SuiteVersion(suite.name, suite.version, tasks, content))
 
 

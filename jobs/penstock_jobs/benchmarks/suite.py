@@ -129,6 +129,8 @@ class BenchmarkTask:
     container: Container | None = None
     #: With a container, the requests that follow each other. Each is a task.
     steps: tuple["BenchmarkTask", ...] = ()
+    #: Of all that its result depends on. In two versions of a suite it is the same task.
+    digest: str | None = None
     prints: Mapping[Path, FilePrint] = field(default_factory=dict, repr=False)
 
 
@@ -262,6 +264,7 @@ def _read_harbor_task(folder: Path, name: str) -> BenchmarkTask:
             environment_folder=folder / "environment",
             solution_folder=step.solution,
             container=step.container,
+            digest=_version(prints, folder),
             prints=prints,
         )
         if not step.prompt.strip():
@@ -353,6 +356,12 @@ def _read_task(
     if not prompt.strip():
         raise _unfit(folder, "its prompt is empty")
     limits = {key: getattr(settings.limits, key) for key in document.get("limits", {})}
+    prints = {
+        path: file
+        for place in (shared, suite / "environment", folder)
+        for path, file in by_folder.get(place, {}).items()
+    }
+    facts = _version(prints, suite), defaults.limits, check, defaults.environment, defaults.network
     return BenchmarkTask(
         name=name,
         prompt=prompt,
@@ -366,11 +375,8 @@ def _read_task(
         solution_report=report.read_bytes() if report.is_file() else None,
         environment=settings.environment or defaults.environment,
         environment_folder=environment if environment.is_dir() else None,
-        prints={
-            path: file
-            for place in (shared, suite / "environment", folder)
-            for path, file in by_folder.get(place, {}).items()
-        },
+        digest=f"sha256:{sha256(repr(facts).encode()).hexdigest()}",
+        prints=prints,
     )
 
 

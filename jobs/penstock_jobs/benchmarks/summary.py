@@ -241,6 +241,8 @@ class CheckpointComparison:
     before: str
     after: str
     tasks: tuple[TaskPair, ...]
+    #: The version that the first was scored at, if only the tasks that it shares are compared.
+    before_version: str | None
     #: Tasks with a score of only one of the two.
     left_out: tuple[str, ...]
     before_mean: float | None = None
@@ -256,16 +258,26 @@ class CheckpointComparison:
 def compare_checkpoints(
     database: Database, tenant: str, suite: str, before: str, after: str
 ) -> CheckpointComparison:
-    """Compare two checkpoints at the newest version that both tried. Raises InvalidInput if there
-    is none."""
-    versions = [versions_tried(database, tenant, suite, name) for name in (before, after)]
-    both = [version for version in versions[1] if version in versions[0]]
-    if not both:
-        why = f"{before} and {after} have no results at a common version of {suite}"
+    """Compare two checkpoints at the newest version that both tried, else at the tasks that their
+    newest versions share. Raises InvalidInput if there are none."""
+    tried = [versions_tried(database, tenant, suite, name) for name in (before, after)]
+    both = [version for version in tried[1] if version in tried[0]]
+    places = both[-1:] * 2 or [version for each in tried for version in each[-1:]]
+    known_versions = {each.version: each for each in suite_versions(database, tenant, suite)}
+    sides = [known_versions[place] for place in places if place in known_versions]
+    shared = sides[0].shares(sides[1]) if len(sides) == 2 and not both else set()
+    if not both and not shared:
+        why = f"{before} and {after} have no results at a common version or task of {suite}"
         raise InvalidInput(what="The comparison", why=why)
-    scopes = [AttemptScope(tenant, suite, both[-1], name) for name in (before, after)]
+    scopes = [
+        AttemptScope(tenant, suite, place, name)
+        for place, name in zip(places, (before, after), strict=True)
+    ]
     attempts = [attempts_of(database, scope) for scope in scopes]
-    old, new = (scores_by_task(recorded.result for recorded in known) for known in attempts)
+    old, new = (
+        scores_by_task(each.result for each in known if both or each.result.task in shared)
+        for known in attempts
+    )
     tasks = sorted(old.keys() & new.keys())
     pairs = tuple(TaskPair(task, fmean(old[task]), fmean(new[task])) for task in tasks)
     left_out = tuple(sorted(old.keys() ^ new.keys()))
@@ -274,7 +286,14 @@ def compare_checkpoints(
         for known, scope in zip(attempts, scopes, strict=True)
     ]
     comparison = CheckpointComparison(
-        suite, both[-1], before, after, pairs, left_out, not_isolated=(plain[0], plain[1])
+        suite,
+        places[1],
+        before,
+        after,
+        pairs,
+        None if both else places[0],
+        left_out,
+        not_isolated=(plain[0], plain[1]),
     )
     if pairs:
         means = fmean(pair.before for pair in pairs), fmean(pair.after for pair in pairs)

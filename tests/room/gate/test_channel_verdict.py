@@ -72,6 +72,36 @@ def test_the_first_and_the_next_pass_with_their_evidence(database: Database) -> 
     assert asked(database, "two").outcome == "ERROR"
 
 
+def test_an_incumbent_at_an_older_version_is_compared_at_the_same_tasks(database: Database) -> None:
+    def renew(version: str, changed: int) -> None:
+        tasks = [
+            SuiteTask(one, (), f"{one}{at < changed and version}") for at, one in enumerate(TASKS)
+        ]
+        add_suite(database, TENANT, SuiteVersion("core", version, tuple(tasks)))
+
+    add(database, "one", "two")
+    renew("v1", 0)
+    set_policy(database, POLICY)
+    score(database, "one")
+    promote(database, "one", lambda _, name: asked(database, name))
+    renew("v2", 3)
+    score(database, "two", version="v2")
+    verdict = asked(database, "two")
+    assert verdict.outcome == "PASS"
+    facts = verdict.document["suites"]["core"]
+    assert (facts["version"], facts["incumbent"]["version"], facts["tasks"]) == ("v2", "v1", 37)
+    note = "core: not compared are t-0, t-1, t-2: one was scored at v1, which has no such task."
+    assert note in verdict.document["notes"]
+    promote(database, "two", lambda _, name: asked(database, name))
+    assert verify_history(database, TENANT, "production") is None
+
+
+def test_a_candidate_has_to_be_scored_at_the_version_that_counts(database: Database) -> None:
+    ready(database)
+    suite(database, "v2")
+    assert asked(database, "two").outcome == "ERROR"
+
+
 def test_the_same_moment_gives_the_same_document(embedded: Database) -> None:
     ready(embedded)
     now = asked(embedded, "two").document["at"]

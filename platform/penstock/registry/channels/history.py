@@ -199,6 +199,7 @@ def select_changes(tenant: str, channel: str, after: int) -> sa.Select[Any]:
 class _VerdictSide(msgspec.Struct):
     checkpoint: str
     journal: Head = BEGINNING
+    version: str | None = None
 
 
 class _VerdictSuite(msgspec.Struct):
@@ -244,7 +245,8 @@ def _journal_uses(tenant: str, version: int, text: str) -> Iterator[_JournalUse]
         yield version, suite_scope(tenant, suite), facts.journal
         for side in (facts.candidate, facts.incumbent):
             if side is not None and facts.version is not None:
-                scope = AttemptScope(tenant, suite, facts.version, side.checkpoint)
+                at = side.version or facts.version
+                scope = AttemptScope(tenant, suite, at, side.checkpoint)
                 yield version, scope, side.journal
 
 

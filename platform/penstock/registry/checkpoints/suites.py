@@ -17,6 +17,8 @@ from penstock.registry.checkpoints.tables import suite_version
 class SuiteTask:
     name: str
     tags: tuple[str, ...] = ()
+    #: Of all that its result depends on; None if an import brought it.
+    digest: str | None = None
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,15 @@ class SuiteVersion:
     version: str
     tasks: tuple[SuiteTask, ...]
     content: SuiteContent | None = None
+
+    def shares(self, other: "SuiteVersion") -> set[str]:
+        """The tasks that are the same in both."""
+        known = {task.name: task.digest for task in self.tasks}
+        return {
+            task.name
+            for task in other.tasks
+            if self is other or (task.digest is not None and known.get(task.name) == task.digest)
+        }
 
 
 def add_suite(database: Database, tenant: str, suite: SuiteVersion) -> bool:

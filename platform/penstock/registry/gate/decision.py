@@ -150,6 +150,8 @@ def _suite_facts(results: SuiteResults) -> dict[str, Any]:
             "journal": asdict(side.evidence.journal),
             "oldest": min((attempt.scored_at for attempt in side.scored), default=None),
         }
+        if side.evidence.version is not None:
+            facts[role]["version"] = side.evidence.version
         if unscored := results.unscored(side):
             facts[role]["unscored"] = unscored
     if results.left_out:
@@ -162,7 +164,12 @@ def _missing_notes(results: SuiteResults) -> list[str]:
     notes = []
     for reason in sorted(set(results.left_out.values())):
         tasks = [task for task, why in results.left_out.items() if why == reason]
-        notes.append(f"the policy leaves out {listed(tasks)}: {reason.rstrip('.')}")
+        who = (
+            "not compared are"
+            if reason in results.evidence.apart.values()
+            else "the policy leaves out"
+        )
+        notes.append(f"{who} {listed(tasks)}: {reason.rstrip('.')}")
     for side in results.sides:
         if not side.scored:
             continue

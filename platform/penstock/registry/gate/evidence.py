@@ -2,8 +2,8 @@
 and the newest look at the canary. And approvals."""
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any
 
@@ -71,6 +71,8 @@ class SideEvidence:
     #: The journal up to now, and which rows differ from it.
     journal: Head = BEGINNING
     alterations: Sequence[str] = ()
+    #: The version of these attempts, if it is an older one.
+    version: str | None = None
 
     @property
     def tasks(self) -> set[str]:
@@ -94,6 +96,8 @@ class SuiteEvidence:
     incumbent: SideEvidence | None
     #: Why no version counts, though some exist.
     unlisted: str | None = None
+    #: Tasks that are not the same at the incumbent's version, with the reason.
+    apart: Mapping[str, str] = field(default_factory=dict)
     journal: Head = BEGINNING
     alterations: Sequence[str] = ()
 
@@ -236,11 +240,24 @@ def _suite_evidence(
         _side_evidence(connection, tenant, suite, counting, name) if name else None
         for name in names
     )
+    apart: dict[str, str] = {}
+    if counting and names[1] and incumbent and not incumbent.attempts:
+        # A suite was renewed since: the tasks that stayed the same count.
+        older = [known for known in versions if known.version in incumbent.elsewhere]
+        same = older[-1].shares(counting) if older else set()
+        if same:
+            side = _side_evidence(connection, tenant, suite, older[-1], names[1])
+            kept = [each for each in side.attempts if each.result.task in same]
+            at = older[-1].version
+            incumbent = replace(side, attempts=kept, elsewhere=(), version=at)
+            reason = f"{names[1]} was scored at {at}, which has no such task"
+            apart = {task.name: reason for task in counting.tasks if task.name not in same}
     tasks = tuple(sorted(task.name for task in counting.tasks)) if counting else ()
     version = counting.version if counting else None
     journal, alterations = read_checked_suite(connection, tenant, suite)
     sides = candidate or SideEvidence(), incumbent
-    return SuiteEvidence(suite, version, tasks, *sides, unlisted, journal.head, alterations)
+    head = journal.head
+    return SuiteEvidence(suite, version, tasks, *sides, unlisted, apart, head, alterations)
 
 
 def _side_evidence(

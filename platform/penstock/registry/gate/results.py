@@ -54,7 +54,7 @@ class SuiteResults:
     #: The candidate's design, and its last complete look.
     design: Design | None = None
     look: int = 0
-    #: The left out tasks, with the policy's reasons.
+    #: The left out tasks, with the reasons: the policy's, or another version's.
     left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -79,7 +79,8 @@ def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules
                 f"the policy names the version {pinned} of {suite.suite}, which does not exist"
             )
         return SuiteResults(suite, [*suite.alterations, problem])
-    left_out = evidence.policy.left_out(suite.suite) if evidence.policy else {}
+    named = evidence.policy.left_out(suite.suite) if evidence.policy else {}
+    left_out = {**suite.apart, **named}
     wholes = [(evidence.candidate.name, suite.candidate)]
     if evidence.incumbent is not None:
         wholes.append((evidence.incumbent.name, suite.incumbent or SideEvidence()))
@@ -99,7 +100,7 @@ def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules
         results.append(replace(result, evidence=whole if left_out else side, planned=planned))
         problems += side.alterations or ([why] if why else [])
     tasks = suite.tasks or sorted({task for _, whole in wholes for task in whole.tasks})
-    for task in sorted(left_out.keys() - {*tasks}):
+    for task in sorted(named.keys() - {*tasks}):
         where = f"{suite.suite} at its version {suite.version}"
         problems.append(f"the policy leaves out {task} of {where}: {unknown(task, tasks)}")
     tasks = tuple(task for task in tasks if task not in left_out)
