@@ -418,6 +418,19 @@ CREATE TABLE masked_session (
 	since_us BIGINT NOT NULL,
 	CONSTRAINT pk_masked_session PRIMARY KEY (tenant, session_id)
 );
+CREATE TABLE mined_task (
+	tenant VARCHAR(128) NOT NULL,
+	suite VARCHAR(128) NOT NULL,
+	task VARCHAR(128) NOT NULL,
+	state VARCHAR(16) NOT NULL,
+	why TEXT NOT NULL,
+	session_id TEXT,
+	prompt TEXT NOT NULL,
+	facts TEXT NOT NULL,
+	"by" TEXT,
+	changed_at BIGINT NOT NULL,
+	CONSTRAINT pk_mined_task PRIMARY KEY (tenant, suite, task)
+);
 CREATE TABLE reader_lease (
 	id VARCHAR(64) NOT NULL,
 	snap BIGINT NOT NULL,

@@ -33,6 +33,7 @@ from penstock_jobs.benchmarks.suite import BenchmarkTask, TaskFiles
 
 _ERROR_CHARS_MAX = 500
 _REPORT_NAME, _RESULT_NAME = "report.json", "result.json"
+JUDGE_URL = "PENSTOCK_JUDGE_URL"
 _RESULT_BYTES_MAX = 64 * 1024
 _TESTS_COMMAND = ["sh", "-c", f"chmod +x {TESTS}/test.sh && exec {TESTS}/test.sh"]
 #: What a report counts: of a task with steps, over all of them.
@@ -64,6 +65,8 @@ class RunConditions:
     allow: Sequence[str] = ()
     isolated: bool = True
     views: PathRules = field(default_factory=PathRules)
+    #: Variables for checks that ask a model, and for these alone.
+    judge: Mapping[str, str] = field(default_factory=dict, repr=False)
     #: Tries of an attempt that fails for reasons outside the model. Pauses double.
     tries_max: int = 3
     retry_seconds: float = 1.0
@@ -223,7 +226,8 @@ def _attempt_step(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, 
     if problem is not None:
         return _failed(work, problem, ended.output, **measures), True
     edited = bool(sandbox.changed(work.task.container.workdir if work.task.container else "tree"))
-    verdict = score_tree(sandbox, work.task, work.files, text, edited=edited, layer=work.layer)
+    parts = work.task, work.files, text, work.conditions
+    verdict = score_tree(sandbox, *parts, edited=edited, layer=work.layer)
     measures |= {"edited": edited, "score": verdict.score}
     measures["error"] = verdict.error and _short(verdict.error)
     result = Attempt(task=work.task.name, attempt=work.attempt, **measures)
@@ -306,11 +310,13 @@ def score_tree(
     task: BenchmarkTask,
     files: TaskFiles,
     report: bytes | None,
+    conditions: RunConditions,
     *,
     edited: bool,
-    layer: Layer | None = None,
+    layer: Layer | None,
 ) -> TreeScore:
     """Score the agent's tree. The check comes into the sandbox only now."""
+    judge = conditions.judge if task.judged else {}
     if task.expect == "no_edit" and edited:
         return TreeScore(score=0.0, output="nothing was to be edited, but something was")
     if task.check is None:
@@ -332,6 +338,7 @@ def score_tree(
         "PENSTOCK_RESULT": f"{sandbox.path(result)}/{_RESULT_NAME}",
         "PENSTOCK_TASK": task.name,
         "PENSTOCK_EDITED": "1" if edited else "0",
+        **judge,
     }
     # The check can run even if the agent filled the disk.
     more = task.limits.disk_mib * MIB
@@ -356,7 +363,8 @@ def score_tree(
         command[number] = f"{sandbox.path(check)}/{command[number]}"
     how = "tree", home, scratch, seconds, environment
     folders = {"tree": True, check: False, given: False, result: True}
-    program = SandboxProgram(command, *how, folders, (), more)
+    asked = [address_of(judge[JUDGE_URL])] if judge else []
+    program = SandboxProgram(command, *how, folders, asked, more)
     return score_of(sandbox.run(program), sandbox.read(result, _RESULT_NAME, _RESULT_BYTES_MAX))
 
 

@@ -15,7 +15,6 @@ from penstock.backends.terminal.output import (
     progress_of,
     say,
     say_next_page,
-    show_rows,
     show_table,
     show_text,
     spinner_of,
@@ -309,56 +308,6 @@ def _show_summary(results: "CheckpointResults") -> None:
     if groups := results.summary.error_groups:
         rows = [[group.count, group.error, listed(group.tasks)] for group in groups]
         show_table(["errors", "why", "at the tasks"], rows)
-
-
-@app.command()
-@command()
-def lint(
-    suite: SuiteFolder, no_isolation: NoIsolation = False, data: options.Data = None
-) -> Iterator[object]:
-    """Test whether a suite measures anything. Exits with 1 if it has problems.
-
-    Each check must fail on the untouched tree and pass on the solution. For a task in which nothing
-    is to be edited, it must pass on the untouched tree.
-
-    Example: penstock bench lint examples/suites/core
-    """
-    from penstock.backends.execution import open_executor
-    from penstock.core.settings import load_settings
-    from penstock_jobs.benchmarks.run import lint_suite
-    from penstock_jobs.benchmarks.suite import read_suite
-
-    folder = read_suite(suite)
-    settings = load_settings(data)
-    with open_executor(settings) as executor, progress_of("tasks") as follow:
-        findings = lint_suite(executor, folder, settings, isolated=not no_isolation, follow=follow)
-    document = {"suite": folder.name, "version": folder.version, "findings": findings}
-    yield Outcome(document, failed=bool(findings))
-    show_rows(findings, "task", "problem")
-    counts = f"{len(folder.tasks)} tasks, {len(findings)} problems"
-    counts += f", {len(folder.left_out)} left out" if folder.left_out else ""
-    say(f"{folder.name} ({folder.version}): {counts}")
-
-
-@app.command()
-@command()
-def register(
-    lake: Lake, suite: SuiteFolder, tenant: options.Tenant = TENANT_DEFAULT
-) -> Iterator[object]:
-    """Register a suite without running it. Shards then exclude the content of its tasks.
-
-    Example: penstock bench register examples/suites/core
-    """
-    from penstock_jobs.benchmarks.run import register_suite
-    from penstock_jobs.benchmarks.suite import read_suite
-    from penstock_jobs.benchmarks.summary import version_advice
-
-    folder = read_suite(suite)
-    new = register_suite(lake.database, tenant, folder)
-    if (advice := version_advice(lake.database, tenant, folder.name)) is not None:
-        say(advice)
-    yield {"suite": folder.name, "version": folder.version, "new": new}
-    say(f"{folder.name} ({folder.version}): {'registered' if new else 'registered before'}")
 
 
 @app.command()

@@ -49,11 +49,11 @@ def _visible_problems(task: BenchmarkTask, files: TaskFiles) -> Iterator[str]:
     size = sum(len(file.content) for file in tree)
     if size > task.limits.disk_mib * MIB // 2:
         yield f"its tree has {size} bytes, over half of its disk_mib = {task.limits.disk_mib}"
-    contents = {file.content for file in files.check if file.content.strip()}
+    contents = {file.content: file.path for file in files.check if file.content.strip()}
     for file in tree:
         if file.path.rsplit("/", 1)[-1] in ("task.toml", "solution.json"):
             yield f"{file.path} is in its tree, where the agent sees it"
-        elif file.content in contents:
+        elif contents.get(file.content, f"tests/{file.path}") != f"tests/{file.path}":
             yield f"{file.path} in its tree is a file of its check"
     prompt = " ".join(task.prompt.split())
     check = "\n".join(file.content.decode(errors="replace") for file in files.check)
@@ -77,7 +77,7 @@ def _check_problems(work: LintTask) -> Iterator[str]:
     if task.expect == "no_edit":
         if untouched.score != 1:
             yield f"nothing is to be edited, but an untouched tree {_verdict(untouched)}"
-        edited = _score_copy(work, [*tree, _EDIT])
+        edited = score_copy(work, [*tree, _EDIT])
         if edited.score != 0:
             yield f"nothing is to be edited, but an edited tree {_verdict(edited)}"
         return
@@ -94,14 +94,14 @@ def _check_problems(work: LintTask) -> Iterator[str]:
 
 def _score_untouched(work: LintTask) -> TreeScore:
     return (
-        _score_steps(work, solved=False) if work.task.steps else _score_copy(work, work.files.tree)
+        _score_steps(work, solved=False) if work.task.steps else score_copy(work, work.files.tree)
     )
 
 
 def _score_solution(work: LintTask) -> TreeScore:
     if work.task.steps:
         return _score_steps(work, solved=True)
-    return _score_copy(work, work.solutions[0] or [], work.task.solution_report)
+    return score_copy(work, work.solutions[0] or [], work.task.solution_report)
 
 
 def _score_steps(work: LintTask, *, solved: bool) -> TreeScore:
@@ -115,7 +115,8 @@ def _score_steps(work: LintTask, *, solved: bool) -> TreeScore:
             for number, (step, files) in enumerate(parts):
                 if solved and (problem := _solve(sandbox, work, number)):
                     return TreeScore(error=problem)
-                verdict = score_tree(sandbox, step, files, None, edited=solved, layer=work.layer)
+                given = step, files, None, work.conditions
+                verdict = score_tree(sandbox, *given, edited=solved, layer=work.layer)
                 if verdict.score is None:
                     return verdict
                 scores.append(verdict.score)
@@ -154,12 +155,12 @@ def _verdict(tree_score: TreeScore) -> str:
     return {0.0: "fails", 1.0: "passes"}.get(score, f"scores {tree_score.score}")
 
 
-def _score_copy(work: LintTask, tree: list[File], report: bytes | None = None) -> TreeScore:
+def score_copy(work: LintTask, tree: list[File], report: bytes | None = None) -> TreeScore:
     edited = {file.path: file for file in tree} != {file.path: file for file in work.files.tree}
     try:
         with open_sandbox(work.conditions, work.task, work.layer) as sandbox:
             sandbox.put("tree", tree, writable=True)
-            how = work.task, work.files, report
-            return score_tree(sandbox, *how, edited=edited, layer=work.layer)
+            parts = work.task, work.files, report, work.conditions
+            return score_tree(sandbox, *parts, edited=edited, layer=work.layer)
     except SandboxFailed as error:
         return TreeScore(error=str(error))

@@ -30,6 +30,7 @@ from penstock.registry.gate.evidence import Evidence, SideEvidence
 from penstock.registry.gate.policy import Requirement
 from penstock.registry.gate.verdict import Verdict
 from penstock_jobs.benchmarks.attempt import (
+    JUDGE_URL,
     AgentUnusable,
     AttemptOutcome,
     AttemptTask,
@@ -45,6 +46,8 @@ from penstock_jobs.benchmarks.sandbox.sandbox import PathRules, SandboxFailed, c
 from penstock_jobs.benchmarks.sandbox.sandbox_files import named_places
 from penstock_jobs.benchmarks.suite import Suite, load_files, load_solutions
 from penstock_jobs.benchmarks.summary import scores_by_task
+from penstock_jobs.rewards import RewardSettings
+from penstock_jobs.rewards.followups.llm_judge import judge_key
 
 #: A run stops after this many errors in a row.
 ERRORS_MAX = 20
@@ -122,7 +125,8 @@ def run_suite(
     layers = make_layers(suite, named, lake.settings, isolated=options.isolated)
     register_suite(lake.database, tenant, suite)
     # The names of the agent's variables are recorded, not their values.
-    facts = asdict(conditions) | {"environment": sorted(conditions.environment)}
+    secret = {"environment": sorted(conditions.environment), "judge": sorted(conditions.judge)}
+    facts = asdict(conditions) | secret
     facts["layers"] = {layer.digest: layer.content for layer in layers.values()}
     run = begin_run(lake.database, scope, source=options.agent, conditions=facts)
     results = _results(lake.database, scope)
@@ -201,21 +205,33 @@ def conditions_of(
         allow=suite.allow,
         isolated=options.isolated,
         views=PathRules(hidden, visible),
+        judge=judge_variables(settings),
         retry_seconds=RETRY_SECONDS,
     )
+
+
+def judge_variables(settings: Settings) -> dict[str, str]:
+    """The variables by which checks ask the judge of the settings; empty without one."""
+    judge = settings.room(RewardSettings)
+    values = {JUDGE_URL: judge.judge_url, "PENSTOCK_JUDGE_MODEL": judge.judge_model}
+    values["PENSTOCK_JUDGE_KEY"] = judge_key(judge)
+    return {name: value for name, value in values.items() if value} if judge.judge_url else {}
 
 
 def register_suite(database: Database, tenant: str, suite: Suite) -> bool:
     """Register a suite with texts that identify its tasks. Returns False if it was known."""
     if not suite.tasks:
-        why = "none of its tasks can be run on this machine; `penstock bench lint` says why"
+        why = "none of its tasks can be run on this machine; `penstock suites lint` says why"
         raise InvalidInput(what=f"The suite {suite.name}", why=why)
     texts = []
     for task in suite.tasks:
-        tree = {file.path: file for file in load_files(task).tree}
-        solution = [file for files in load_solutions(task) for file in files or ()]
-        new = [file.content for file in solution if tree.get(file.path) != file]
-        words = [task.prompt, *(content.decode(errors="replace") for content in new)]
+        tree = {file.path: set(file.content.splitlines()) for file in load_files(task).tree}
+        words = [task.prompt]
+        for file in (file for files in load_solutions(task) for file in files or ()):
+            new = (
+                line for line in file.content.splitlines() if line not in tree.get(file.path, ())
+            )
+            words.append(b"\n".join(new).decode(errors="replace"))
         texts.append((task.name, "\n".join(words)))
     sources = suite.sources
     content = SuiteContent(tuple(texts), sources.sessions, sources.repos, sources.commits)

@@ -77,6 +77,8 @@ class _Network:
 @dataclass(frozen=True)
 class _Check:
     command: tuple[str, ...] = ()
+    #: A model judges, at the address that the settings name.
+    judged: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,7 @@ class BenchmarkTask:
     shared_check: Path
     #: The solution's report, as JSON.
     solution_report: bytes | None = None
+    judged: bool = False
     environment: Environment | None = None
     #: Its files are added to those of the tree that setup reads.
     environment_folder: Path | None = None
@@ -373,6 +376,7 @@ def _read_task(
         check_folder=check_folder,
         shared_check=shared,
         solution_report=report.read_bytes() if report.is_file() else None,
+        judged=settings.check.judged or defaults.check.judged,
         environment=settings.environment or defaults.environment,
         environment_folder=environment if environment.is_dir() else None,
         digest=f"sha256:{sha256(repr(facts).encode()).hexdigest()}",

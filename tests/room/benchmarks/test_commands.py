@@ -41,10 +41,10 @@ def suite(isolation: None, tmp_path: Path) -> str:
 
 
 def test_from_a_suite_to_a_comparison(bench: Bench, suite: str) -> None:
-    lines = bench("lint", suite)
+    lines = penstock("suites", "lint", suite)
     assert (lines.returncode, "2 tasks, 0 problems" in lines.stderr) == (0, True)
-    assert told(bench("register", suite, "--json"))["new"] is True
-    assert told(bench("register", suite, "--json"))["new"] is False
+    assert told(penstock("suites", "register", suite, "--json"))["new"] is True
+    assert told(penstock("suites", "register", suite, "--json"))["new"] is False
 
     report = f"{SOLVE}; echo '{{\"completion_tokens\": 10}}' > $PENSTOCK_REPORT"
     good = told(
@@ -88,7 +88,7 @@ def test_a_new_version_says_whose_scores_do_not_count(bench: Bench, lake: Lake, 
     with lake.database.write() as connection:
         record_attempts(connection, scope, "r", [Attempt(task="easy", attempt=0, score=1.0)])
     assert bench("show", "mini").stderr == ""
-    registered = bench("register", suite).stderr
+    registered = penstock("suites", "register", suite).stderr
     for said in (registered, bench("show", "mini").stderr):
         assert "Not scored at it: old at sha256:before" in said
         assert "name the version that counts under [suites] of the policy" in said
@@ -125,7 +125,7 @@ def test_what_is_refused(bench: Bench, suite: str, tmp_path: Path) -> None:
     gone = bench(*run, "--serving", "http://127.0.0.1:1/v1")
     assert (gone.returncode, "does not answer" in gone.stderr) == (3, True)
     bad = make_suite(tmp_path / "bad", {"always": {"check/check.py": "raise SystemExit(0)"}})
-    lint = bench("lint", str(bad))
+    lint = penstock("suites", "lint", str(bad))
     assert lint.returncode == 1
     assert "always" in lint.stdout
     nothing = bench("compare", "old", "new", "--suite", "mini")

@@ -110,14 +110,14 @@ sessions export, sessions list, sessions show, shards drop, shards export, shard
 """
 #: Commands for whoever may write the lake's files: no key makes them work from elsewhere.
 AT_THE_LAKE = """
-audit sign, backup, bench lint, bench measure, bench register, bench restore, bench run, canary
-step, canary watch, checkpoints digest, config, db check, db upgrade, demo, erase, events schema,
-examples, iceberg drop, iceberg publish, iceberg show, lake compact, lake gc, lake stats, lake
-verify, login, logout, loop run, quotas list, quotas set, redaction rules, redaction test, restore,
-retention list, retention run, retention set, rewards backfill, rewards compare, rewards judge,
-rewards label, rewards list, rewards rates, rewards run, serve, shards build, shards diff, shards
-verify, simulate, snapshots create, snapshots drop, snapshots list, snapshots show, webhooks add,
-webhooks deliver, webhooks list, webhooks remove
+audit sign, backup, bench audit, bench measure, bench restore, bench run, canary step, canary watch,
+checkpoints digest, config, db check, db upgrade, demo, erase, events schema, examples, iceberg
+drop, iceberg publish, iceberg show, lake compact, lake gc, lake stats, lake verify, login, logout,
+loop run, quotas list, quotas set, redaction rules, redaction test, restore, retention list,
+retention run, retention set, rewards backfill, rewards compare, rewards judge, rewards label,
+rewards list, rewards rates, rewards run, serve, shards build, shards diff, shards verify, simulate,
+snapshots create, snapshots drop, snapshots list, snapshots show, suites export, suites lint, suites
+mine, suites register, suites review, webhooks add, webhooks deliver, webhooks list, webhooks remove
 """
 
 

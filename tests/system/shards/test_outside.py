@@ -126,7 +126,7 @@ def test_a_suite_that_was_only_imported_says_nothing_of_its_tasks(
     lake: HandLake, recipe: Callable[..., Any]
 ) -> None:
     add_suite(lake.lake.database, "default", SuiteVersion("core", "imported", ()))
-    with pytest.raises(InvalidInput, match="bench register"):
+    with pytest.raises(InvalidInput, match="suites register"):
         built(lake, recipe(SUITE))
     with pytest.raises(InvalidInput, match="did you mean core"):
         built(lake, recipe((SUITE[0], SUITE[1].replace("core", "cores"))))

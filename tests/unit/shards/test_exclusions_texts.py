@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.registry.checkpoints.suites import SuiteContent, SuiteTask, SuiteVersion
+from penstock_jobs.rewards.history.session_commits import plain_repo
 from penstock_jobs.shards.exclusion.texts import (
     WORDS,
     Contamination,
     Signature,
     near_duplicates,
-    plain_repo,
     shingles,
     signature,
     word_hashes,

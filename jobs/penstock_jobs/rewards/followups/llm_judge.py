@@ -70,14 +70,14 @@ def check_judge(definition: Definition, settings: Settings) -> None:
 def _address(judge: RewardSettings) -> HttpAddress:
     name = f"The address of the judge, {without_secrets(judge.judge_url)!r},"
     address = HttpAddress.of(judge.judge_url, name)
-    key = _key_of(judge)
+    key = judge_key(judge)
     if not (key.isascii() and key.isprintable()):
         why = "it holds characters that a header cannot hold"
         raise InvalidInput(what="The key of the judge", why=why)
     return address.below("chat/completions")
 
 
-def _key_of(judge: RewardSettings) -> str:
+def judge_key(judge: RewardSettings) -> str:
     if not judge.judge_key_file:
         return judge.judge_key
     try:
@@ -154,7 +154,7 @@ class LanguageModel:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._settings, self._address = settings, _address(settings)
-        self._key = _key_of(settings)
+        self._key = judge_key(settings)
         self._budget, self._egress, self._sleep = budget, egress, sleep
         self._failures, self._given_up = 0, False
 

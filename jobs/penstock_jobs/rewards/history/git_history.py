@@ -321,3 +321,26 @@ def _event_rows(
             values = (session, "vcs_commit", event_id, encoded, event.ts_us, number)
             rows.append(dict(zip(_EVENTS.names, values, strict=True)))
     return rows
+
+
+def carrying_commits(edits: pa.Table, repository: Repository) -> list[tuple[str, int]]:
+    """Find the commits that carry the edits of a session, the one with most lines first.
+
+    Each comes with the time of the last edit that it carries. Raises InvalidInput."""
+    nothing = pa.table({})
+    chains = _edited_chains(Bucket(0, edits, *[nothing] * 7))
+    if not chains:
+        return []
+    history = read_branch(repository, min(chain.edits[0].ts_us for chain in chains))
+    match, texts = path_matcher(history, repository.directory), _FileTexts(repository)
+    for chain in chains:
+        chain.matched = match({edit.path for edit in chain.edits})
+    _find_carriers(chains, history, texts)
+    lines: defaultdict[str, int] = defaultdict(int)
+    last_us: dict[str, int] = {}
+    for chain in chains:
+        for edit, commit in chain.carriers.items():
+            lines[commit.name] += len(edit.lines)
+            last_us[commit.name] = max(last_us.get(commit.name, 0), edit.ts_us)
+    order = sorted(lines, key=lambda name: (-lines[name], name))
+    return [(name, last_us[name]) for name in order]

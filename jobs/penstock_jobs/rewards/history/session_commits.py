@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 import pyarrow as pa
@@ -162,6 +163,17 @@ def repository_of(folder: str) -> Path | None:
         return next((each for each in (path, *path.parents) if (each / ".git").exists()), None)
     except OSError:
         return None
+
+
+def plain_repo(repo: str) -> str:
+    """Normalize spellings of a repository to `owner/name`."""
+    plain = repo.strip().lower().replace("\\", "/")
+    if "://" in plain:
+        plain = urlsplit(plain).path
+    elif ":" in plain and "/" not in plain.split(":", 1)[0]:
+        plain = plain.split(":", 1)[1]  # git@host:owner/name
+    parts = [part for part in plain.rstrip("/").removesuffix(".git").split("/") if part]
+    return "/".join(parts[-2:])
 
 
 def _quoted(text: str) -> str:

@@ -14,7 +14,6 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 import numpy as np
@@ -27,6 +26,7 @@ from penstock.backends.database.engine import Database
 from penstock.core.errors import InvalidInput
 from penstock.core.toml_document import unknown
 from penstock.registry.checkpoints.suites import SuiteVersion, suite_names, suite_versions
+from penstock_jobs.rewards.history.session_commits import plain_repo
 from penstock_jobs.shards.conversation.reader import read_conversation
 from penstock_jobs.shards.conversation.session_events import (
     COLUMNS,
@@ -261,27 +261,20 @@ class Contamination:
         return Exclusion("contaminated_text", detail)
 
 
-def plain_repo(repo: str) -> str:
-    """Normalize spellings of a repository to `owner/name`."""
-    plain = repo.strip().lower().replace("\\", "/")
-    if "://" in plain:
-        plain = urlsplit(plain).path
-    elif ":" in plain and "/" not in plain.split(":", 1)[0]:
-        plain = plain.split(":", 1)[1]  # git@host:owner/name
-    parts = [part for part in plain.rstrip("/").removesuffix(".git").split("/") if part]
-    return "/".join(parts[-2:])
-
-
 def find_suites(database: Database, tenant: str, names: Sequence[str]) -> tuple[SuiteVersion, ...]:
-    """Find the newest version with content of each suite. Raises InvalidInput."""
+    """Find the newest version with content of each suite, and of those that name their sources.
+
+    Raises InvalidInput."""
     suites = []
-    for name in names:
+    for name in sorted({*names, *suite_names(database, tenant)}):
         versions = suite_versions(database, tenant, name)
         with_content = [version for version in versions if version.content is not None]
+        if name not in names and not (with_content and with_content[-1].names_sources):
+            continue
         if not with_content:
             why = (
                 "only its results were imported, so its tasks are unknown; "
-                "`penstock bench register DIR` registers the suite"
+                "`penstock suites register DIR` registers the suite"
                 if versions
                 else unknown(name, suite_names(database, tenant))
             )

@@ -1,0 +1,119 @@
+"""Candidates: sessions whose work a commit settled, then merged pull requests and commits."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from penstock.core.clock import SECOND_US
+from penstock.lake.lake import Lake
+from penstock_jobs.benchmarks.mine.history import HistoryCommit, ProjectHistory, TreeFile
+from penstock_jobs.benchmarks.mine.prompts import changelog_text, prompt_of
+from penstock_jobs.benchmarks.mine.rules import MinedChange, ci_command, file_kind, session_command
+from penstock_jobs.benchmarks.mine.verification import Candidate, CheckPlan
+from penstock_jobs.rewards.history.git_history import carrying_commits
+from penstock_jobs.rewards.history.session_commits import plain_repo, repository_of
+
+#: In a longer conversation nobody can say which words were the request.
+_MESSAGES_MAX = 5
+_SESSIONS = """SELECT session_id, repo, project, "commit" FROM sessions
+    WHERE edits > 0 ORDER BY first_ts DESC, session_id"""
+_EDITS = """SELECT session_id, ts, path, before, after FROM edits
+    WHERE session_id = {} ORDER BY ts, seq"""
+_MESSAGES = "SELECT ts, text FROM user_messages WHERE session_id = {} ORDER BY ts, seq"
+_CALLS = "SELECT arguments FROM tool_calls WHERE session_id = {} ORDER BY ts, seq"
+_PULL = re.compile(r"\AMerge pull request |\A.*\(#\d+\)\s*(\n|\Z)")
+
+
+def session_candidates(lake: Lake, tenant: str, history: ProjectHistory) -> Iterator[Candidate]:
+    """Find the sessions in a repository whose work was settled by one of its commits."""
+
+    def ask(sql: str) -> pa.Table:
+        return lake.query(sql, tenant=tenant).arrow()
+
+    for row in ask(_SESSIONS).to_pylist():
+        base = history.full_name(row["commit"]) if row["commit"] else None
+        if base is None and not _is_here(history, row["repo"], row["project"]):
+            continue
+        name = "'" + row["session_id"].replace("'", "''") + "'"
+        carriers = carrying_commits(ask(_EDITS.format(name)), history.repository)
+        if not carriers:
+            continue
+        settled, last_us = carriers[0]
+        if base is None or base == settled or not history.is_ancestor(base, settled):
+            base = history.full_name(f"{settled}~1")
+        said = [
+            message["text"]
+            for message in ask(_MESSAGES.format(name)).to_pylist()
+            if message["text"] and message["ts"].timestamp() * SECOND_US <= last_us
+        ]
+        if base is not None and 0 < len(said) <= _MESSAGES_MAX:
+            commands = tuple(_commands(ask(_CALLS.format(name))["arguments"].to_pylist()))
+            prompt = "\n\n".join(dict.fromkeys(said))
+            yield Candidate(settled, base, prompt, "session", row["session_id"], commands)
+
+
+def _is_here(history: ProjectHistory, repo: str | None, project: str | None) -> bool:
+    names = {plain_repo(name) for name in (repo, project) if name}
+    folder, own = repository_of(repo or ""), history.repository.directory.resolve()
+    return (history.origin is not None and plain_repo(history.origin) in names) or (
+        folder is not None and folder.resolve() == (repository_of(str(own)) or own)
+    )
+
+
+def _commands(arguments: Sequence[object]) -> Iterator[str]:
+    for text in arguments:
+        try:
+            told = msgspec.json.decode(text) if isinstance(text, str) else text
+        except msgspec.DecodeError:
+            continue
+        command = told.get("command") or told.get("cmd") if isinstance(told, dict) else None
+        if isinstance(command, str):
+            yield command
+
+
+def commit_candidates(commits: Sequence[HistoryCommit]) -> Iterator[Candidate]:
+    """Make candidates of merged pull requests and commits; the first one has no tree before."""
+    for commit in commits:
+        if commit.parents:
+            is_pull = _PULL.match(commit.message)
+            kind = commit.message, "pull request" if is_pull else "commit"
+            yield Candidate(commit.name, commit.parents[0], *kind)  # type: ignore[arg-type]
+
+
+class PreparedChange(NamedTuple):
+    candidate: Candidate
+    change: MinedChange
+    #: None where only a model could judge.
+    plan: CheckPlan | None
+
+
+def prepare(history: ProjectHistory, candidate: Candidate) -> PreparedChange:
+    """Read the files of a candidate, and complete its prompt. Raises InvalidInput."""
+    before, after = history.tree(candidate.base), history.tree(candidate.settled)
+    diffs = history.diff(candidate.base, candidate.settled)
+    if candidate.session is None:
+        told = changelog_text((diff.path, diff.added) for diff in diffs)
+        candidate = replace(candidate, prompt=prompt_of([candidate.prompt], told))
+    changed = {path: entry for path, entry in after.items() if before.get(path) != entry}
+    own = {path: entry for path, entry in changed.items() if file_kind(path) != "test"}
+    tests = {path: entry for path, entry in after.items() if file_kind(path) == "test"}
+    brought = sorted(changed.keys() - own.keys())
+    tree = history.files(before)
+    change = MinedChange(tree, history.files(own), history.files(tests), diffs)
+    return PreparedChange(candidate, change, _plan(candidate, brought, tests, ci_command(tree)))
+
+
+def _plan(
+    candidate: Candidate, brought: list[str], tests: dict[str, TreeFile], of_ci: str | None
+) -> CheckPlan | None:
+    """Choose the check: the tests that the commit brought, else a command of tests."""
+    helpers = ("conftest.py", "__init__.py")
+    python = [path for path in brought if path.endswith(".py") and not path.endswith(helpers)]
+    if runnable := [path for path in python if tests[path].kind != "link"]:
+        return CheckPlan("pytest", files=runnable)
+    command = session_command(candidate.commands) or of_ci
+    return CheckPlan("command", command=command) if command else None

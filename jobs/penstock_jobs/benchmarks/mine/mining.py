@@ -1,0 +1,177 @@
+"""Mining: candidates of a repository are judged by rules, verified, and kept as proposals."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from penstock.backends.execution.executor import Executor
+from penstock.core import toml_document
+from penstock.core.settings import MIB
+from penstock.lake.lake import Lake
+from penstock_jobs.benchmarks.attempt import RunConditions
+from penstock_jobs.benchmarks.environments.environment import Environment
+from penstock_jobs.benchmarks.environments.layers import ENVIRONMENTS, make_layer
+from penstock_jobs.benchmarks.mine import proposals
+from penstock_jobs.benchmarks.mine.candidates import commit_candidates, prepare, session_candidates
+from penstock_jobs.benchmarks.mine.history import ProjectHistory
+from penstock_jobs.benchmarks.mine.rules import Finding, MinedChange, broken_rule, measure, text_of
+from penstock_jobs.benchmarks.mine.verification import (
+    Candidate,
+    Verification,
+    VerifyTask,
+    rubric_plan,
+    verify,
+)
+from penstock_jobs.benchmarks.run import judge_variables
+from penstock_jobs.benchmarks.sandbox.sandbox import PathRules
+
+_INDEX = ("pypi.org:443", "files.pythonhosted.org:443")
+_PROJECT = "pyproject.toml"
+_UNTESTED = (
+    "it changed no test, and no command of a test is known; PENSTOCK_JUDGE_URL names no model"
+)
+_NO_TEST = Finding("no_test", _UNTESTED)
+
+
+@dataclass(frozen=True)
+class MiningOptions:
+    repository: Path
+    suite: str
+    #: Candidates without a session are commits of this range.
+    commits: str = "HEAD"
+    #: Tasks that are proposed at most.
+    limit: int = 1_000_000
+    environment: Environment | None = None
+    isolated: bool = True
+    visible: tuple[str, ...] = ()
+
+
+@dataclass
+class MiningReport:
+    #: Candidates of earlier runs, which are not looked at again.
+    known: int = 0
+    proposed: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+def mine(
+    lake: Lake,
+    executor: Executor,
+    options: MiningOptions,
+    *,
+    tenant: str,
+    follow: Callable[[int, int], None] = lambda _proposed, _of: None,
+) -> MiningReport:
+    """Propose tasks from a repository. Each candidate is kept when it is judged, and never twice.
+
+    Raises InvalidInput, EnvironmentFailed."""
+    mining = _Mining(lake, tenant, options, ProjectHistory.of(options.repository))
+    report = mining.report
+    for finished in executor.run(verify, mining.works()):
+        work = finished.task
+        mining.keep(work.candidate, finished.result, work.change)
+        follow(report.proposed, report.known + report.proposed + report.left_out.total())
+    return report
+
+
+class _Mining:
+    def __init__(
+        self, lake: Lake, tenant: str, options: MiningOptions, history: ProjectHistory
+    ) -> None:
+        self._lake, self._options, self._history = lake, options, history
+        self._place = tenant, options.suite
+        self._conditions = RunConditions(
+            agent="",
+            suite=options.suite,
+            checkpoint="",
+            isolated=options.isolated,
+            views=PathRules((str(lake.settings.data),), options.visible),
+            judge=judge_variables(lake.settings),
+            output_bytes_max=4 * MIB,  # the names of all tests
+        )
+        self.report = MiningReport()
+        known = proposals.proposals_of(lake.database, *self._place)
+        self._known = {each.task for each in known}
+        #: Commits that have a proposal: those that settled a session are no candidates again.
+        self._settled = {each.facts["settled"] for each in known if each.state != "left_out"}
+
+    def works(self) -> Iterator[VerifyTask]:
+        """Yield what to verify, and keep what a rule leaves out."""
+        options, environment, layer = self._options, self._options.environment, None
+        commits = commit_candidates(self._history.commits(options.commits))
+        if environment is not None:
+            layer = make_layer(environment, [], self._lake.settings.data / ENVIRONMENTS)
+        sessions = session_candidates(self._lake, self._place[0], self._history)
+        for found in chain(sessions, commits):
+            if self.report.proposed >= options.limit:
+                return
+            task = self._name(found)
+            if task in self._known or found.settled in self._settled:
+                self.report.known += 1
+                continue
+            work = prepare(self._history, found)
+            plan = work.plan or (rubric_plan(work.change) if self._conditions.judge else None)
+            broken = broken_rule(work.change, work.candidate.prompt)
+            if broken is None and plan is not None:
+                self._settled.add(found.settled)
+                yield VerifyTask(task, work.candidate, self._conditions, work.change, plan, layer)
+            else:
+                self.keep(work.candidate, Verification(broken or _NO_TEST), work.change)
+
+    def _name(self, candidate: Candidate) -> str:
+        key = f"{self._history.root}\0{candidate.settled}\0{candidate.session or ''}"
+        return f"{self._history.name}-{sha256(key.encode()).hexdigest()[:10]}"
+
+    def keep(self, candidate: Candidate, ended: Verification, change: MinedChange) -> None:
+        names = ("source", "base", "settled")
+        facts: dict[str, Any] = {name: getattr(candidate, name) for name in names}
+        facts |= {"repository": self._history.origin or self._history.name}
+        facts |= measure(change, candidate.prompt)
+        state, why, files = "left_out", "", None
+        if ended.finding is not None:
+            facts["rule"], why = ended.finding
+            self.report.left_out[facts["rule"]] += 1
+        elif ended.plan is not None:
+            state, environment = "proposed", self._options.environment
+            facts |= {"check": ended.plan.check, "tests": len(ended.plan.tests or ())}
+            facts |= {"failing": ended.failing, "environment": environment and asdict(environment)}
+            files = proposals.ProposalFiles(change, ended.plan, ended.before, ended.after)
+            self.report.proposed += 1
+        told = state, why, candidate.session, candidate.prompt, facts
+        proposal = proposals.Proposal(self._name(candidate), *told)
+        proposals.add_proposal(self._lake, *self._place, proposal, files)
+
+
+def environment_named(text: str, repository: Path) -> Environment | None:
+    """Read what --environment says: `auto`, `machine`, or a TOML file. Raises InvalidInput."""
+    if text == "machine":
+        return None
+    if text == "auto":
+        history = ProjectHistory.of(repository)
+        told = {path: each for path, each in history.tree("HEAD").items() if path == _PROJECT}
+        return python_environment("".join(map(text_of, history.files(told))))
+    document = toml_document.parse_toml(toml_document.read_text(Path(text)), text)
+    return toml_document.read_section(Environment, document, text)
+
+
+def python_environment(told: str) -> Environment:
+    """Plan a virtual environment with pytest and what pyproject.toml says that tests need."""
+    document = toml_document.parse_toml(told, _PROJECT)
+    project, groups = document.get("project", {}), document.get("dependency-groups", {})
+    extras = project.get("optional-dependencies", {})
+    waiting: list[Any] = ["pytest", *project.get("dependencies", [])]
+    waiting += [{"include-group": name} for name in ("test", "tests", "testing")]
+    needed: list[str] = []
+    for each in waiting:  # it grows
+        if isinstance(each, str):
+            needed.append("'" + each.replace("'", '"') + "'")
+        else:
+            name = each["include-group"]
+            waiting += [*groups.get(name, []), *extras.get(name, [])]
+    install = f"/opt/mined/bin/pip install --quiet {' '.join(dict.fromkeys(needed))}"
+    path = ("PATH=/opt/mined/bin:$PATH",)
+    return Environment(("python3 -m venv /opt/mined", install), network=_INDEX, variables=path)

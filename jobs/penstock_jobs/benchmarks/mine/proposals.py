@@ -1,0 +1,148 @@
+"""Proposals: what was mined for a suite and what people decided, with the files in the storage."""
+
+import zlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy import BigInteger, Column, String, Table, Text
+
+from penstock.access.privacy.orders import CONTENT, WHOLE, ErasedPart, ErasureOrder, ErasureStep
+from penstock.backends.database.engine import Database, clock_us, insert_new
+from penstock.backends.database.tables import metadata
+from penstock.core.errors import InvalidInput
+from penstock.core.files import tenant_folder
+from penstock.lake.lake import Lake
+from penstock_jobs.benchmarks.mine.rules import MinedChange, gives_answer, says_too_little
+from penstock_jobs.benchmarks.mine.verification import CheckPlan
+
+mined_task = Table(
+    "mined_task",
+    metadata,
+    Column("tenant", String(128), primary_key=True),
+    Column("suite", String(128), primary_key=True),
+    Column("task", String(128), primary_key=True),
+    #: proposed, taken, refused by a person, or left_out by a rule; and why.
+    Column("state", String(16), nullable=False),
+    Column("why", Text, nullable=False),
+    #: Its source, if that is a session.
+    Column("session_id", Text),
+    Column("prompt", Text, nullable=False),
+    #: JSON: its source, commits, environment, and what was measured.
+    Column("facts", Text, nullable=False),
+    #: Who judged or mended it.
+    Column("by", Text),
+    Column("changed_at", BigInteger, nullable=False),
+)
+
+
+class Proposal(msgspec.Struct):
+    task: str
+    state: str
+    why: str
+    session_id: str | None
+    prompt: str
+    facts: dict[str, Any]
+    by: str | None = None
+    changed_at: int = 0
+
+
+class ProposalFiles(NamedTuple):
+    """The files of a proposal, and what its check said of both trees."""
+
+    change: MinedChange
+    plan: CheckPlan
+    before: str
+    after: str
+
+
+def add_proposal(
+    lake: Lake, tenant: str, suite: str, proposal: Proposal, files: ProposalFiles | None
+) -> bool:
+    """Add a proposal unless it is there. Its files come first, so that a kill loses nothing."""
+    if files is not None:
+        with lake.store.create(_archive(tenant, suite, proposal.task)) as out:
+            out.write(zlib.compress(msgspec.msgpack.encode(files)))
+    row = msgspec.structs.asdict(proposal) | {"tenant": tenant, "suite": suite}
+    row["facts"] = msgspec.json.encode(proposal.facts).decode()
+    with lake.database.write() as connection:
+        row["changed_at"] = clock_us(connection)
+        return insert_new(connection, mined_task, row)
+
+
+def proposals_of(database: Database, tenant: str, suite: str) -> list[Proposal]:
+    columns = [mined_task.c[name] for name in Proposal.__struct_fields__]
+    query = sa.select(*columns).where(*_of(tenant, suite)).order_by(mined_task.c.task)
+    with database.read() as connection:
+        known = [Proposal(*row) for row in connection.execute(query)]
+    for each in known:
+        each.facts = msgspec.json.decode(str(each.facts))
+    return known
+
+
+def find_proposal(database: Database, tenant: str, suite: str, task: str) -> Proposal:
+    """Raises InvalidInput."""
+    known = {each.task: each for each in proposals_of(database, tenant, suite)}
+    if task not in known:
+        why = f"the suite {suite} has no such proposal"
+        raise InvalidInput(what=f"The task {task!r}", why=why)
+    return known[task]
+
+
+def files_of(lake: Lake, tenant: str, suite: str, task: str) -> ProposalFiles:
+    with lake.store.open(_archive(tenant, suite, task)) as stored:
+        return msgspec.msgpack.decode(zlib.decompress(stored.read()), type=ProposalFiles)
+
+
+class Judgement(NamedTuple):
+    """A person's decision."""
+
+    by: str
+    take: bool
+    #: Why it is refused.
+    refuse: str | None
+    #: A mended one.
+    prompt: str | None
+
+
+def judge(lake: Lake, tenant: str, suite: str, task: str, given: Judgement) -> None:
+    """Take, refuse or mend a proposal. Raises InvalidInput."""
+    known = find_proposal(lake.database, tenant, suite, task)
+    if known.state == "left_out":
+        raise InvalidInput(what=f"The candidate {task}", why=f"it was left out: {known.why}")
+    changed: dict[str, Any] = {"by": given.by}
+    if given.take or given.refuse is not None:
+        changed |= {"state": "taken" if given.take else "refused", "why": given.refuse or ""}
+    if given.prompt is not None:
+        change = files_of(lake, tenant, suite, task).change
+        for rule in (says_too_little, gives_answer):
+            if why := rule(change, given.prompt):
+                raise InvalidInput(what="The new prompt", why=why)
+        changed["prompt"] = given.prompt
+    with lake.database.write() as connection:
+        changed["changed_at"] = clock_us(connection)
+        one = *_of(tenant, suite), mined_task.c.task == task
+        connection.execute(sa.update(mined_task).where(*one).values(**changed))
+
+
+def _of(tenant: str, suite: str) -> tuple[sa.ColumnElement[bool], ...]:
+    return mined_task.c.tenant == tenant, mined_task.c.suite == suite
+
+
+def _archive(tenant: str, suite: str, task: str) -> str:
+    return f"mined/{tenant_folder(tenant)}/{suite}/{task}"
+
+
+def _erase(order: ErasureOrder) -> Iterator[ErasedPart]:
+    """Erase tasks that were made from erased sessions. Exported suites are out of reach."""
+    place = sa.select(mined_task.c.tenant, mined_task.c.suite, mined_task.c.task)
+    for page in order.sessions(WHOLE):
+        chosen = sa.tuple_(mined_task.c.tenant, mined_task.c.session_id).in_(page)
+        with order.lake.database.read() as connection:
+            for archive in connection.execute(place.where(chosen)).all():
+                order.lake.store.delete(_archive(*archive))
+    yield ErasedPart({"mined tasks": order.delete_rows(mined_task)})
+
+
+PART = ErasureStep(CONTENT, _erase)

@@ -1,0 +1,196 @@
+"""`penstock suites`."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from penstock.backends.terminal import options
+from penstock.backends.terminal.output import (
+    progress_of,
+    say,
+    show_fields,
+    show_rows,
+    show_table,
+    show_text,
+)
+from penstock.core.errors import InvalidInput
+from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.commands import Outcome, command
+from penstock.lake.lake import Lake
+from penstock_jobs.benchmarks.cli import NoIsolation, SuiteFolder, Visible
+
+if TYPE_CHECKING:
+    from penstock_jobs.benchmarks.mine.proposals import Proposal
+
+app = typer.Typer(
+    help="Mine suites from repositories and sessions, review and check them.", no_args_is_help=True
+)
+MinedSuite = Annotated[str, typer.Argument(metavar="SUITE", help="The name of a mined suite.")]
+
+
+@app.command()
+@command()
+def mine(
+    lake: Lake,
+    repository: Annotated[Path, typer.Argument(parser=options.path, metavar="REPO")],
+    *,
+    suite: Annotated[str, typer.Option(metavar="NAME", help="The suite to propose tasks for.")],
+    commits: Annotated[
+        str, typer.Option(metavar="RANGE", help="Commits that may become tasks without a session.")
+    ] = "HEAD",
+    limit: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Stop after so many proposals.")
+    ] = 1_000_000,
+    environment: Annotated[
+        str, typer.Option(metavar="FILE", help="A TOML file with it; or auto; or machine.")
+    ] = "auto",
+    visible: Visible = None,
+    no_isolation: NoIsolation = False,
+    tenant: options.Tenant = TENANT_DEFAULT,
+) -> Iterator[object]:
+    """Propose tasks from a repository's history, and the sessions in it that commits settled.
+
+    Each proposal is verified: the untouched tree fails its check, the settled one passes, three
+    times alike. What is left out is kept with its reason. Repeat it after an interruption.
+
+    Example: penstock suites mine ~/src/shop --suite shop --limit 50
+    """
+    from penstock.backends.execution import open_executor
+    from penstock_jobs.benchmarks.mine.mining import MiningOptions, environment_named
+    from penstock_jobs.benchmarks.mine.mining import mine as mine_tasks
+
+    made = None if no_isolation else environment_named(environment, repository)
+    shown = tuple(str(path.absolute()) for path in visible or [])
+    how = MiningOptions(repository, suite, commits, limit, made, not no_isolation, shown)
+    with open_executor(lake.settings) as workers, progress_of("proposals") as follow:
+        report = mine_tasks(lake, workers, how, tenant=tenant, follow=follow)
+    yield report
+    show_table(["left out", "count"], [[rule, n] for rule, n in report.left_out.most_common()])
+    left = report.left_out.total()
+    say(f"{report.proposed} proposed, {left} left out, {report.known} known before.")
+
+
+@app.command()
+@command()
+def review(
+    lake: Lake,
+    suite: MinedSuite,
+    task: Annotated[str | None, typer.Argument(metavar="TASK", help="Show one proposal.")] = None,
+    *,
+    take: Annotated[bool, typer.Option("--take", help="Take it into the suite.")] = False,
+    refuse: Annotated[str | None, typer.Option(metavar="WHY", help="Refuse it.")] = None,
+    prompt: Annotated[
+        Path | None, typer.Option(parser=options.path, metavar="FILE", help="Its prompt, mended.")
+    ] = None,
+    by: options.By = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+) -> Iterator[object]:
+    """List the proposals for a suite, or show, take, mend or refuse one.
+
+    Example: penstock suites review shop shop-1f0c22ab90 --take
+    """
+    from penstock_jobs.benchmarks.mine import proposals
+
+    decided = take or refuse is not None or prompt is not None
+    if (take and refuse is not None) or (decided and task is None):
+        raise InvalidInput(
+            what="--take, --refuse or --prompt", why="name a TASK, and take or refuse"
+        )
+    if task is None:
+        known = proposals.proposals_of(lake.database, tenant, suite)
+        yield known
+        show_table(["task", "state", "work", "lines", "prompt, or why"], map(_row, known))
+        return
+    place = tenant, suite, task
+    if decided:
+        text = prompt.read_text(encoding="utf-8").strip() if prompt is not None else None
+        given = proposals.Judgement(options.actor(by), take, refuse, text)
+        proposals.judge(lake, *place, given)
+    shown = proposals.find_proposal(lake.database, *place)
+    facts = msgspec.structs.asdict(shown) | shown.facts
+    parts = {"Prompt": shown.prompt}
+    if shown.state != "left_out":
+        kept = proposals.files_of(lake, *place)
+        solution = "".join(diff.text for diff in kept.change.source)
+        parts |= {"Solution": solution, "Check, untouched": kept.before, "settled": kept.after}
+    yield facts | parts
+    show_fields({name: facts[name] for name in facts.keys() - {"prompt", "facts", "environment"}})
+    show_text(*(f"\n# {title}\n\n{text.rstrip()}" for title, text in parts.items()))
+
+
+def _row(each: "Proposal") -> list[object]:
+    told = each.why if each.state == "left_out" else each.prompt
+    facts = each.facts
+    return [each.task, each.state, facts.get("work"), facts.get("changed_lines"), told[:80]]
+
+
+@app.command()
+@command()
+def export(
+    lake: Lake,
+    suite: MinedSuite,
+    folder: Annotated[Path, typer.Argument(parser=options.path, metavar="DIR")],
+    tenant: options.Tenant = TENANT_DEFAULT,
+) -> Iterator[object]:
+    """Write the taken proposals as a suite, and register it: shards leave its sources out.
+
+    Example: penstock suites export shop suites/shop
+    """
+    from penstock_jobs.benchmarks.mine.export import export_suite
+
+    written = export_suite(lake, tenant, suite, folder)
+    yield {"suite": written.name, "version": written.version, "tasks": len(written.tasks)}
+    say(f"{written.name} ({written.version}): {len(written.tasks)} tasks in {folder}")
+
+
+@app.command()
+@command()
+def lint(
+    suite: SuiteFolder, no_isolation: NoIsolation = False, data: options.Data = None
+) -> Iterator[object]:
+    """Test whether a suite measures anything. Exits with 1 if it has problems.
+
+    Each check must fail on the untouched tree and pass on the solution. For a task in which nothing
+    is to be edited, it must pass on the untouched tree.
+
+    Example: penstock suites lint examples/suites/core
+    """
+    from penstock.backends.execution import open_executor
+    from penstock.core.settings import load_settings
+    from penstock_jobs.benchmarks.run import lint_suite
+    from penstock_jobs.benchmarks.suite import read_suite
+
+    folder = read_suite(suite)
+    settings = load_settings(data)
+    with open_executor(settings) as executor, progress_of("tasks") as follow:
+        findings = lint_suite(executor, folder, settings, isolated=not no_isolation, follow=follow)
+    document = {"suite": folder.name, "version": folder.version, "findings": findings}
+    yield Outcome(document, failed=bool(findings))
+    show_rows(findings, "task", "problem")
+    counts = f"{len(folder.tasks)} tasks, {len(findings)} problems"
+    counts += f", {len(folder.left_out)} left out" if folder.left_out else ""
+    say(f"{folder.name} ({folder.version}): {counts}")
+
+
+@app.command()
+@command()
+def register(
+    lake: Lake, suite: SuiteFolder, tenant: options.Tenant = TENANT_DEFAULT
+) -> Iterator[object]:
+    """Register a suite without running it. Shards then exclude the content of its tasks.
+
+    Example: penstock suites register examples/suites/core
+    """
+    from penstock_jobs.benchmarks.run import register_suite
+    from penstock_jobs.benchmarks.suite import read_suite
+    from penstock_jobs.benchmarks.summary import version_advice
+
+    folder = read_suite(suite)
+    new = register_suite(lake.database, tenant, folder)
+    if (advice := version_advice(lake.database, tenant, folder.name)) is not None:
+        say(advice)
+    yield {"suite": folder.name, "version": folder.version, "new": new}
+    say(f"{folder.name} ({folder.version}): {'registered' if new else 'registered before'}")
