@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 def commands() -> Commands:
     from penstock_jobs.loop import cli
+    from penstock_jobs.loop.hindsight.cli import hindsight
 
-    return {"canary": cli.canary_app, "loop": cli.app}
+    return {"canary": cli.canary_app, "gate.hindsight": hindsight, "loop": cli.app}
 
 
 def tables() -> list[ModuleType]:
@@ -31,8 +32,9 @@ def settings() -> "list[type[RoomSettings]]":
 def endpoints() -> Endpoints:
     from penstock_jobs.loop import endpoints
     from penstock_jobs.loop.canary import look
+    from penstock_jobs.loop.hindsight import hindsight
 
-    return [*endpoints.ENDPOINTS, *look.ENDPOINTS]
+    return [*endpoints.ENDPOINTS, *look.ENDPOINTS, *hindsight.ENDPOINTS]
 
 
 def pages() -> "list[ConsolePage[Any]]":
@@ -59,6 +61,7 @@ ROOM = Room(
         "canary": "A checkpoint on part of the traffic: look at it, give it more, or take it back.",
         "loop": "From sessions to a checkpoint that serves, again and again, by a loop file.",
     },
+    extra_commands=("gate.hindsight",),
     commands=commands,
     tables=tables,
     settings=settings,

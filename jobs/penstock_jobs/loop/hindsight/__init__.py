@@ -1,0 +1,1 @@
+"""Offline verdicts beside what production did: whether a suite foretells its users."""
