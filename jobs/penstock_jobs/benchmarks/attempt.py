@@ -29,7 +29,7 @@ from penstock_jobs.benchmarks.sandbox.sandbox import (
     SandboxProgram,
 )
 from penstock_jobs.benchmarks.sandbox.sandbox_files import File, system_path
-from penstock_jobs.benchmarks.suite import BenchmarkTask, TaskFiles
+from penstock_jobs.benchmarks.suite import VARIANT_MARK, BenchmarkTask, TaskFiles
 
 _ERROR_CHARS_MAX = 500
 _REPORT_NAME, _RESULT_NAME = "report.json", "result.json"
@@ -255,19 +255,21 @@ def _failed(work: AttemptTask, error: str, output: str = "", **measures: Any) ->
 
 def _run_agent(sandbox: Sandbox, work: AttemptTask) -> ProgramEnd:
     conditions, task = work.conditions, work.task
+    suite, _, variant = conditions.suite.partition(VARIANT_MARK)
     given, out = f"given{work.step}", f"out{work.step}"
     sandbox.put(given, [File("prompt.md", task.prompt.encode())], writable=False)
     sandbox.put(out, [], writable=True)
     environment = {
         **machine_variables(work.layer, task),
         **conditions.environment,
+        **({"PENSTOCK_VARIANT": variant} if variant else {}),
         "PENSTOCK_PROMPT_FILE": f"{sandbox.path(given)}/prompt.md",
         "PENSTOCK_CHECKPOINT": conditions.checkpoint,
         "PENSTOCK_SUITE": conditions.suite,
         "PENSTOCK_TASK": task.name,
         "PENSTOCK_ATTEMPT": str(work.attempt),
         "PENSTOCK_SESSION": work.session,
-        "PENSTOCK_SEED": str(seed_of(conditions.suite, task.name, work.attempt)),
+        "PENSTOCK_SEED": str(seed_of(suite, task.name, work.attempt)),
         "PENSTOCK_REPORT": f"{sandbox.path(out)}/{_REPORT_NAME}",
         "HOME": home_of(sandbox, task, "home"),
     }

@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from getpass import getuser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -60,6 +60,16 @@ Visible = Annotated[
         parser=options.path, metavar="PATH", help="Show this path to the agent, even below /tmp."
     ),
 ]
+HarnessName = Annotated[
+    Text, typer.Option(metavar="NAME[=VERSION]", help="The agent's harness, for the evidence.")
+]
+Prompt = Annotated[
+    Path | None,
+    typer.Option(parser=options.path, metavar="FILE", help="Its prompt, for the evidence."),
+]
+Variant = Annotated[
+    Text, typer.Option(metavar="NAME", help="A way to use the checkpoint, such as an effort: high.")
+]
 
 
 @app.command()
@@ -82,6 +92,9 @@ def run(
     hidden: Hidden = None,
     visible: Visible = None,
     no_isolation: NoIsolation = False,
+    harness: HarnessName = None,
+    prompt: Prompt = None,
+    variant: Variant = None,
     tenant: options.Tenant = TENANT_DEFAULT,
 ) -> Iterator[object]:
     """Let an agent attempt each task of a suite with a checkpoint, and score the results.
@@ -89,14 +102,17 @@ def run(
     Each attempt has a fresh copy of its task, no network but the serving address, and does not
     see the check. Recorded attempts are not run again, so repeat the command after an interruption.
     With --until-decided the channel's policy decides when to stop, and its error rate holds.
+    A variant is a suite SUITE@NAME of its own with the same tasks; the agent finds its name in
+    PENSTOCK_VARIANT.
 
     Example: penstock bench run examples/suites/core --checkpoint ckpt-0013 --agent "my-agent"
     """
     from penstock.backends.execution import open_executor
     from penstock.registry.checkpoints.journal import AttemptScope
     from penstock.registry.checkpoints.registration import find
+    from penstock_jobs.benchmarks.harness import harness_of
     from penstock_jobs.benchmarks.run import RunOptions, UntilDecided, register_suite, run_suite
-    from penstock_jobs.benchmarks.suite import read_suite
+    from penstock_jobs.benchmarks.suite import read_suite, variant_of
     from penstock_jobs.benchmarks.summary import results_of, version_advice
 
     if not until_decided and attempts_max is not None:
@@ -114,8 +130,10 @@ def run(
         hidden=tuple(str(path.absolute()) for path in hidden or []),
         visible=tuple(str(path.absolute()) for path in visible or []),
     )
-    folder = read_suite(suite)
+    folder = variant_of(read_suite(suite), variant)
     name = find(lake.database, tenant, checkpoint).name
+    made_by = harness_of(agent, name, lake.settings, named=harness, prompt=prompt)
+    how = replace(how, harness=made_by)
     choose = None
     if until_decided:
         register_suite(lake.database, tenant, folder)
@@ -189,13 +207,16 @@ def show(
     limit: options.Limit = None,
     cursor: options.Cursor = None,
 ) -> Iterator[object]:
-    """Show the scores of checkpoints at a suite, or of one checkpoint at each task.
+    """Show the scores of checkpoints at a suite and its variants, or of one at each task.
+
+    Checkpoints come in the order of their first attempts. On the frontier is what no other beats in
+    score and all costs that agents reported.
 
     Example: penstock bench show core --checkpoint ckpt-0013
     """
 
     from penstock_jobs.benchmarks.endpoints import SHOW_RESULTS, ResultsRequest
-    from penstock_jobs.benchmarks.summary import mean_text, task_table
+    from penstock_jobs.benchmarks.summary import result_table, task_table
 
     suite = _name_of(suite)
     question = ResultsRequest(
@@ -207,14 +228,6 @@ def show(
     yield results
     if not results:
         say(f"No attempts at {suite}{f' by {checkpoint}' if checkpoint else ''}.")
-    rows: list[list[object]] = []
-    for result in results:
-        summary, count = result.summary, result.not_isolated
-        marks = [f"{count} NOT ISOLATED"] if count else []
-        marks += ["an older version"] if result.suite_version != result.newest_version else []
-        counts = [summary.scored, summary.errors, ", ".join(marks)]
-        names = [result.checkpoint, result.suite_version[:19]]
-        rows.append([*names, mean_text(summary.score), *counts])
     if advice is not None:
         say(advice)
     if answer.settled:
@@ -224,7 +237,7 @@ def show(
         how = f"{'passed' if each.passed else 'failed'} by the newest {each.checkpoints}"
         say(f'"{each.task}" = "{how} checkpoints in all {each.attempts} attempts"')
     if checkpoint is None:
-        show_table(["checkpoint", "version", "score", "scored", "errors", ""], rows)
+        show_table(*result_table(results))
         return
     for result in results:
         _show_summary(result)
@@ -300,6 +313,9 @@ def _show_summary(results: "CheckpointResults") -> None:
     runs = [run for run in results.runs if run.kind == "run"]
     if len(sources := {run.source for run in runs}) > 1:
         say(f"{len(sources)} agents made these results: {'; '.join(sorted(sources))}")
+    harnesses = {str(run.harness) for run in results.runs if run.harness is not None}
+    if harnesses:
+        say(f"harness: {'; '.join(sorted(harnesses))}")
     problems = [problem for run in runs for problem in run.problems if isinstance(problem, dict)]
     marks = Counter(str(problem["problem"]) for problem in problems if "problem" in problem)
     for mark, count in sorted(marks.items()):

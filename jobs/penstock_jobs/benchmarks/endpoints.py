@@ -16,20 +16,24 @@ from penstock.core.settings import MIB
 from penstock.lake.lake import Lake
 from penstock.registry.checkpoints.renewal import SettledTask, settled_tasks
 from penstock_jobs.benchmarks.result_import import ImportReport, ImportRequest, take_results
+from penstock_jobs.benchmarks.suite import VARIANT_MARK
 from penstock_jobs.benchmarks.summary import (
     CheckpointComparison,
     CheckpointResults,
     compare_checkpoints,
     results_of,
     version_advice,
+    with_frontier,
 )
 
 _BODY_BYTES_MAX = 16 * MIB
 
 
 class ResultsAnswer(Page):
-    """Results by checkpoint. `advice` names scores of suite versions that no longer count, and
-    `settled` tasks that no longer tell checkpoints apart."""
+    """Results of a suite and its variants by checkpoint, in the order of the first attempts.
+
+    `advice` names scores of suite versions that no longer count, and `settled` tasks that no
+    longer tell checkpoints apart."""
 
     results: list[CheckpointResults]
     advice: str | None
@@ -56,19 +60,24 @@ class ComparisonRequest(Request):
 
 
 def _show(lake: Lake, caller: Caller, request: ResultsRequest) -> ResultsAnswer:
-    from penstock.registry.checkpoints.attempts import checkpoints_tried, versions_tried
+    from penstock.registry.checkpoints.attempts import (
+        checkpoints_tried,
+        variants_tried,
+        versions_tried,
+    )
     from penstock.registry.checkpoints.journal import AttemptScope
 
     database, tenant, suite = lake.database, caller.tenant, request.suite
     one = request.checkpoint
     scopes = []
-    for name in [one] if one else checkpoints_tried(database, tenant, suite):
-        wanted = [request.suite_version] if request.suite_version is not None else None
-        versions = wanted or versions_tried(database, tenant, suite, name)[-1:]
-        scopes += [AttemptScope(tenant, suite, version, name) for version in versions]
-    place = lambda scope: encode_cursor(scope.checkpoint, scope.suite_version)  # noqa: E731
+    for tried in variants_tried(database, tenant, suite, VARIANT_MARK):
+        for name in [one] if one else checkpoints_tried(database, tenant, tried):
+            wanted = [request.suite_version] if request.suite_version is not None else None
+            versions = wanted or versions_tried(database, tenant, tried, name)[-1:]
+            scopes += [AttemptScope(tenant, tried, version, name) for version in versions]
+    place = lambda scope: encode_cursor(scope.suite, scope.checkpoint, scope.suite_version)  # noqa: E731
     page, after = page_of(scopes, request, place)
-    results = [results_of(database, scope) for scope in page]
+    results = with_frontier([results_of(database, scope) for scope in page])
     known = [result for result in results if result.summary.scored or result.summary.errors]
     advice = version_advice(database, tenant, suite)
     return ResultsAnswer(known, advice, settled_tasks(database, tenant, suite), next=after)

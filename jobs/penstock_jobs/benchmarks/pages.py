@@ -1,27 +1,31 @@
 """Pages of benchmarks: scores by suite, and two checkpoints compared task by task."""
 
+from collections.abc import Sequence
 from functools import partial
+
+from markupsafe import Markup
 
 from penstock.core.endpoint import Request
 from penstock.core.errors import PenstockError
-from penstock.doors.console.charts import Interval, interval_chart
+from penstock.doors.console.charts import Dot, Interval, interval_chart, scatter_chart
 from penstock.doors.console.figures import signed
 from penstock.doors.console.page import Content, PageList, Visitor, page_sql
-from penstock.doors.console.verdict_charts import frontier_chart
-from penstock.registry.gate.frontier import FrontierPicture, FrontierPoint
 from penstock_jobs.benchmarks.endpoints import (
     COMPARE_RESULTS,
     SHOW_RESULTS,
     ComparisonRequest,
     ResultsRequest,
 )
-from penstock_jobs.benchmarks.summary import CheckpointResults
+from penstock_jobs.benchmarks.summary import CheckpointResults, TaskMean, costs_of, merits, unbeaten
 
 PAGES = PageList("penstock_jobs.benchmarks:pages/", reads_rows=True)
 _READERS = ("read", "promote")
 _difference = partial(signed, digits=2)
-#: Measures of cost. The first that all results have is drawn.
-_COSTS = ("cost_usd", "completion_tokens", "latency_s")
+_COST_NAMES = {
+    "cost_usd": "dollars per attempt",
+    "completion_tokens": "completion tokens per attempt",
+    "latency_s": "seconds per attempt",
+}
 _RESULTS_MAX = 40
 _TASKS_DRAWN_MAX = 60
 
@@ -53,32 +57,44 @@ def _show(visitor: Visitor, request: SuiteRequest) -> Content:
     answer = visitor.call(SHOW_RESULTS, asked)
     if not answer.results and request.cursor is None:
         raise SuiteUnknown(suite=request.suite)
+    scored = [result for result in answer.results if result.summary.score is not None]
+    most = min((max(each.summary.best_of, default=1) for each in scored), default=1)
+    curves = [_curve(f"Scores at {request.suite}", [(r.label, r.summary.score) for r in scored])]
+    if most > 1:
+        best = [(result.label, result.summary.best_of[most]) for result in scored]
+        curves.append(_curve(f"Best of {most} attempts", best))
+    pictures = [_picture(request.suite, scored, name) for name in costs_of(scored)]
+    return {"answer": answer, "curves": curves, "pictures": pictures if len(scored) > 1 else []}
+
+
+def _curve(title: str, means: Sequence[tuple[str, TaskMean | None]]) -> Markup:
     rows = [
-        Interval(result.checkpoint, mean.lower, mean.mean, mean.upper, note=f"{mean.tasks} tasks")
-        for result in answer.results
-        if (mean := result.summary.score) is not None
+        Interval(label, mean.lower, mean.mean, mean.upper, note=f"{mean.tasks} tasks")
+        for label, mean in means
+        if mean is not None
     ]
-    chart = interval_chart(
+    return interval_chart(
         rows,
-        title=f"Scores at {request.suite}",
-        description="Means over tasks with 95 % intervals.",
+        title=title,
+        description="Means over tasks with 95 % intervals, the first checkpoint first.",
         value_format=lambda value: f"{value:.2f}",
     )
-    return {"answer": answer, "chart": chart, "picture": _picture(request.suite, answer.results)}
 
 
-def _picture(suite: str, results: list[CheckpointResults]) -> object:
-    for name in _COSTS:
-        points = [
-            FrontierPoint(result.checkpoint, mean.mean, cost)
-            for result in results
-            if (mean := result.summary.score) is not None
-            and (cost := getattr(result.summary, name)) is not None
-        ]
-        if len(points) < 2 or len(points) < len(results):
-            continue
-        return frontier_chart(FrontierPicture(suite, name, points, {}))
-    return None
+def _picture(suite: str, results: Sequence[CheckpointResults], cost: str) -> Markup:
+    rows = [merits(result.summary, [cost]) for result in results]
+    dots = [
+        Dot(result.label, -negative, score, tone="s5", on_frontier=best)
+        for result, (score, negative), best in zip(results, rows, unbeaten(rows), strict=True)
+    ]
+    return scatter_chart(
+        dots,
+        title=f"{suite}: score against cost",
+        x_label=_COST_NAMES[cost],
+        y_label="score",
+        description="The line joins the checkpoints that no other beats in both score and cost.",
+        y_format=lambda value: f"{value:.2f}",
+    )
 
 
 @PAGES.page("/suites/{suite}/comparison", "Comparison", "comparison.html.jinja", roles=_READERS)

@@ -30,6 +30,7 @@ from penstock.registry.checkpoints.attempts import (
     record_run,
     result_values,
 )
+from penstock.registry.checkpoints.harness import Harness
 from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.checkpoints.registration import find
 from penstock.registry.checkpoints.suites import SuiteVersion, add_suite, suite_versions
@@ -103,6 +104,7 @@ class ImportRequest(Request):
     places: list[str]
     problems: list[ImportProblem] = []  # noqa: RUF012  # msgspec copies it
     suite_version: str | None = None
+    harness: Harness | None = None
     first_attempt: Annotated[int, Meta(ge=0, le=_NUMBER_MAX)] = 0
     dry_run: bool = False
 
@@ -145,7 +147,8 @@ def take_results(database: Database, tenant: str, read: ImportRequest) -> Import
             new = new_attempts(connection, scope, attempts)
         elif new := record_attempts(connection, scope, run, attempts):
             now = clock_us(connection)
-            made = BenchmarkRun(run, read.format, read.source, {}, problems, now, now)
+            told = {"harness": asdict(read.harness)} if read.harness else {}
+            made = BenchmarkRun(run, read.format, read.source, told, problems, now, now)
             record_run(connection, scope, made)
     failed = [
         ImportedError(attempt.task, attempt.attempt, attempt.error, places[place])
@@ -228,6 +231,7 @@ def read_results(path: Path, name: str | None, options: ReadOptions, **whose: An
         attempts=attempts,
         places=[trials.sources[attempt.place] for attempt in attempts],
         problems=trials.sorted_problems,
+        harness=trials.harness,
         **whose,
     )
 

@@ -22,6 +22,7 @@ from penstock.registry.checkpoints.attempts import (
     record_attempts,
 )
 from penstock.registry.checkpoints.checkpoint import AttemptConflict
+from penstock.registry.checkpoints.harness import Harness
 from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.checkpoints.suites import SuiteContent, SuiteTask, SuiteVersion, add_suite
 from penstock.registry.gate import designs
@@ -84,6 +85,7 @@ class RunOptions:
     tasks: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     isolated: bool = True
+    harness: Harness | None = None
     hidden: tuple[str, ...] = ()
     visible: tuple[str, ...] = ()
 
@@ -127,6 +129,7 @@ def run_suite(
     # The names of the agent's variables are recorded, not their values.
     secret = {"environment": sorted(conditions.environment), "judge": sorted(conditions.judge)}
     facts = asdict(conditions) | secret
+    facts["harness"] = asdict(options.harness) if options.harness else None
     facts["layers"] = {layer.digest: layer.content for layer in layers.values()}
     run = begin_run(lake.database, scope, source=options.agent, conditions=facts)
     results = _results(lake.database, scope)

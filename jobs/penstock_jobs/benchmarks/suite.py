@@ -29,6 +29,8 @@ from penstock_jobs.benchmarks.sandbox.sandbox_files import (
 
 Expect = Literal["edit", "no_edit", "any"]
 
+#: Between the names of a suite and of a variant. No suite's own name has it.
+VARIANT_MARK = "@"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _NAME_RULE = "a name is at most 128 of the letters A to Z, digits, dots, dashes and underscores"
 
@@ -274,6 +276,14 @@ def _read_harbor_task(folder: Path, name: str) -> BenchmarkTask:
             raise CannotBeMade(why="its instruction is empty")
         steps.append(task)
     return replace(steps[0], prompt="\n\n".join(step.prompt for step in steps), steps=tuple(steps))
+
+
+def variant_of(suite: Suite, variant: str | None) -> Suite:
+    """The same tasks as a suite of its own, for another way to use checkpoints. Raises
+    InvalidInput."""
+    if variant is None:
+        return suite
+    return replace(suite, name=f"{suite.name}{VARIANT_MARK}{_plain_name(variant, '--variant')}")
 
 
 def load_files(task: BenchmarkTask, bytes_max: int = _TASK_BYTES_MAX) -> TaskFiles:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import comb, fsum
+from operator import ge
 from statistics import fmean
 from typing import Any
 
@@ -24,8 +25,11 @@ from penstock.registry.checkpoints.attempts import (
 from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.checkpoints.suites import SuiteTask, suite_versions, version_names
 from penstock.registry.gate.statistics import Ranges, compare, estimate
+from penstock_jobs.benchmarks.suite import VARIANT_MARK
 
 _ALPHA = 0.025  # on each side of an interval
+#: What an attempt costs.
+COSTS = ("completion_tokens", "cost_usd", "latency_s")
 _TASK_MEANS = ("score", "completion_tokens", "latency_s", "bits_per_byte")
 _MEANS = (*_TASK_MEANS[1:], "prompt_tokens", "cost_usd", "steps", "edited", "asked")
 
@@ -93,6 +97,14 @@ class CheckpointResults:
     not_isolated: int
     #: The version that the gate uses, unless a policy names another.
     newest_version: str | None = None
+    #: Whether no other result is at least as good in score and each cost, and better in one.
+    on_frontier: bool | None = None
+
+    @property
+    def label(self) -> str:
+        """The checkpoint, and its variant if it has one."""
+        variant = self.suite.partition(VARIANT_MARK)[2]
+        return f"{self.checkpoint} ({variant})" if variant else self.checkpoint
 
 
 def results_of(database: Database, scope: AttemptScope) -> CheckpointResults:
@@ -106,6 +118,31 @@ def results_of(database: Database, scope: AttemptScope) -> CheckpointResults:
     summary = _summarise(tasks, [recorded.result for recorded in attempts], not_isolated)
     place = scope.suite, scope.suite_version, scope.checkpoint
     return CheckpointResults(*place, summary, runs, not_isolated.total(), newest)
+
+
+def costs_of(results: Sequence[CheckpointResults]) -> list[str]:
+    """The costs that agents reported at all scored attempts of all results."""
+    summaries = [each.summary for each in results]
+    return [name for name in COSTS if all(s.reported[name] == s.scored > 0 for s in summaries)]
+
+
+def with_frontier(results: Sequence[CheckpointResults]) -> list[CheckpointResults]:
+    """Mark the results that no other beats in score and costs."""
+    scored = [each for each in results if each.summary.score is not None]
+    best = unbeaten([merits(each.summary, costs_of(scored)) for each in scored])
+    marks = {id(each): mark for each, mark in zip(scored, best, strict=True)}
+    return [replace(each, on_frontier=marks.get(id(each))) for each in results]
+
+
+def merits(summary: Summary, costs: Iterable[str]) -> list[float]:
+    """The score and the costs, turned so that more is better."""
+    score = summary.score.mean if summary.score else 0.0
+    return [score, *(-getattr(summary, name) for name in costs)]
+
+
+def unbeaten(rows: Sequence[list[float]]) -> list[bool]:
+    """Whether no other row is at least as good everywhere, and better somewhere."""
+    return [not any(other != own and all(map(ge, other, own)) for other in rows) for own in rows]
 
 
 def version_advice(database: Database, tenant: str, suite: str) -> str | None:
@@ -345,6 +382,25 @@ def _reported_text(summary: Summary, name: str, form: str = ",.0f") -> str:
     if 0 < count < summary.scored:
         text += f" (of {count} attempts; {summary.scored - count} did not report it)"
     return text
+
+
+def result_table(results: Sequence[CheckpointResults]) -> tuple[list[str], list[list[object]]]:
+    """The columns and rows of a table of checkpoints, with the best of as many attempts as all
+    have."""
+    most = min((max(each.summary.best_of, default=1) for each in results), default=1)
+    tries = [f"pass@{most}", f"best of {most}"] if most > 1 else []
+    columns = ["checkpoint", "version", "score", *tries, "tokens", "cost, USD", "latency, s"]
+    rows: list[list[object]] = []
+    for each in results:
+        summary, count = each.summary, each.not_isolated
+        of_tries = [mean_text(means[most]) for means in (summary.pass_at, summary.best_of) if tries]
+        costs = [number_text(summary.completion_tokens), number_text(summary.cost_usd, ".4f")]
+        marks = [f"{count} NOT ISOLATED"] if count else []
+        marks += ["an older version"] if each.suite_version != each.newest_version else []
+        row = [each.label, each.suite_version[:19], mean_text(summary.score), *of_tries, *costs]
+        counts = ["yes" if each.on_frontier else "", summary.scored, summary.errors]
+        rows.append([*row, number_text(summary.latency_s, ",.1f"), *counts, ", ".join(marks)])
+    return [*columns, "frontier", "scored", "errors", ""], rows
 
 
 def task_table(results: CheckpointResults) -> tuple[list[str], list[list[object]]]:

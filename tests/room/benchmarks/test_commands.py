@@ -75,11 +75,38 @@ def test_from_a_suite_to_a_comparison(bench: Bench, suite: str) -> None:
     assert [task["not_isolated"] for task in listed[1]["summary"]["tasks"]] == [1, 1]
     assert compared["not_isolated"] == [2, 0]
     assert "attempts of old NOT ISOLATED" in shown
+    assert [(one["on_frontier"]) for one in listed] == [True, False]
     one = bench("show", suite, "--checkpoint", "old").stdout
     assert "pass@1" in one
     assert "maths, py" in one
     assert "not isolated" in one
     assert "not isolated" not in bench("show", suite, "--checkpoint", "new").stdout
+
+
+def test_a_variant_stands_beside_the_checkpoint_with_its_harness(
+    bench: Bench, suite: str, tmp_path: Path
+) -> None:
+    prompt = tmp_path / "prompt.md"
+    prompt.write_text("Work well.")
+    spend = 'test "$PENSTOCK_VARIANT" = high && spent=90 || spent=10; '
+    spend += 'echo "{\\"completion_tokens\\": $spent}" > $PENSTOCK_REPORT; '
+    low, high = spend + f'test "$PENSTOCK_TASK" = easy && {SOLVE}; true', spend + SOLVE
+    asked = ("run", suite, "--checkpoint", "new", "--harness", "mine=1.4", "--prompt", str(prompt))
+    assert bench(*asked, "--agent", low).returncode == 0
+    run = told(bench(*asked, "--agent", high, "--variant", "high", "--json"))
+    [made] = run["runs"]
+    assert (run["suite"], made["conditions"]["harness"]["version"]) == ("mini@high", "1.4")
+    assert made["conditions"]["harness"]["prompt"].startswith("sha256:")
+    assert bench(*asked, "--agent", high, "--variant", "a@b").returncode == 2
+
+    plain, varied = told(bench("show", "mini", "--json"))
+    assert (plain["suite"], varied["suite"]) == ("mini", "mini@high")
+    # The better one costs more.
+    assert (plain["on_frontier"], varied["on_frontier"]) == (True, True)
+    table = bench("show", "mini").stdout
+    assert "new (high)" in table
+    one = bench("show", "mini", "--checkpoint", "new")
+    assert "harness: mine 1.4 (prompt sha256:" in one.stderr
 
 
 def test_a_new_version_says_whose_scores_do_not_count(bench: Bench, lake: Lake, suite: str) -> None:

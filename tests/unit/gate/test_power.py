@@ -6,7 +6,6 @@ import pytest
 from bench.gate_study.paired import rates
 from bench.gate_study.scores import Case
 from penstock.registry.gate.amounts import amounts_by_task, plain_amounts
-from penstock.registry.gate.frontier import FrontierPicture, FrontierPoint, draw_html, frontier
 from penstock.registry.gate.power import (
     ASSUMED,
     MissingShares,
@@ -55,28 +54,6 @@ def test_what_it_takes_suffices_and_one_less_does_not() -> None:
     assert power(needed - 1, 0.2, margin=0.05, alpha=0.05) < 0.8
     assert tasks_for(0.0, margin=0.02, alpha=0.05) == 149  # 0.98 ** 149 < 0.05
     assert tasks_for(0.2, margin=0.02, alpha=0.05, difference=-0.02) is None
-
-
-POINTS = [
-    FrontierPoint("a", 0.5, 1.0),
-    FrontierPoint("b", 0.6, 2.0),
-    FrontierPoint("c", 0.55, 3.0),
-    FrontierPoint("d", 0.4, 1.0),
-]
-PICTURE = FrontierPicture("core", "cost_usd", POINTS, {"c": "candidate", "b": "<incumbent>"})
-
-
-def test_the_frontier_holds_what_none_other_beats() -> None:
-    assert [one.checkpoint for one in frontier(POINTS)] == ["a", "b"]
-    assert frontier([]) == []
-
-
-def test_the_page_needs_nothing_else() -> None:
-    page = draw_html([PICTURE, PICTURE], "new <for> production")
-    assert "new &lt;for&gt; production" in page
-    assert "<script src=" not in page
-    assert "<incumbent>" not in page
-    assert page.count("Plotly.newPlot") >= 2
 
 
 def test_shares_of_what_is_missing_are_those_that_were_recorded() -> None:

@@ -1,12 +1,13 @@
 """Jobs of Harbor: folders of trials. The job's own result counts or repeats them."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from penstock.registry.checkpoints.harness import Harness
 from penstock_jobs.benchmarks.audit.transcripts import audit_of, read_transcript
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit, seconds_between
@@ -235,12 +236,18 @@ def _trial(result: _TrialResult, folder: Path, metric: str | None) -> ImportedTr
         trial=result.id,
         where=f"{folder.parent.name}/{result.trial_name}",
         label=(str(info.get("name") or ""), str(model), result.source or "adhoc"),
+        harness=_harness(info),
         run=job,
         started=result.started_at or "",
         name=result.trial_name,
         notes=notes,
         audit=audit_of(result.task_name, read_transcript(folder / "agent")),
     )
+
+
+def _harness(info: Mapping[str, Any]) -> Harness | None:
+    name, version = (info.get(key) for key in ("name", "version"))
+    return Harness(name=short(name), version=short(version or "")) if name else None
 
 
 def _outcome(result: _TrialResult, metric: str | None, notes: list[str]) -> float | str:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from penstock.registry.checkpoints.attempts import AttemptAudit
+from penstock.registry.checkpoints.harness import Harness
 from penstock_jobs.benchmarks.audit.transcripts import audit_of, transcript_of_messages
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit, UnfitArchive
@@ -76,6 +77,15 @@ class _Spec(msgspec.Struct):
     created: str = ""
     task_id: str = ""
     run_id: str = ""
+    solver: str | None = None
+    packages: dict[str, Any] = {}
+
+    @property
+    def harness(self) -> Harness:
+        version = self.packages.get("inspect_ai", "")
+        return Harness(
+            name=short(self.solver or self.task), version=f"inspect_ai {version}".strip()
+        )
 
 
 class _Header(msgspec.Struct):
@@ -254,6 +264,7 @@ def _trial(
         trial="/".join((spec.task_id, key[0], str(key[1]))) if spec.task_id else "",
         where=f"{log.path.name}, sample {key[0]}, epoch {key[1]}",
         label=(spec.task, spec.model),
+        harness=spec.harness,
         run=log.run,
         index=key[1] - 1,
         size=spec.config.epochs or 1,

@@ -12,6 +12,7 @@ from msgspec import Raw, Struct
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import GIB, MIB
 from penstock.registry.checkpoints.attempts import Attempt, AttemptAudit, check_attempt, with_audit
+from penstock.registry.checkpoints.harness import Harness
 from penstock_jobs.benchmarks.importers import documents
 
 _TEXT_CHARS_MAX = 500
@@ -52,6 +53,7 @@ class ImportedTrial:
     where: str
     #: Such as the agent and the model.
     label: tuple[str, ...] = ()
+    harness: Harness | None = None
     run: str = ""
     #: Its number in its run, if the format has one, and the planned number of attempts.
     index: int | None = None
@@ -97,6 +99,8 @@ class TrialCollection(ImportProblems):
         self._trials: dict[Hashable, ImportedTrial] = {}
         #: Places of results, by numbered attempt.
         self.sources: dict[tuple[str, int], str] = {}
+        #: The harness of all attempts, if they tell one.
+        self.harness: Harness | None = None
         self._places: set[tuple[Hashable, Hashable, bool]] = set()
 
     def __iter__(self) -> Iterator[ImportedTrial]:
@@ -173,6 +177,8 @@ class TrialCollection(ImportProblems):
     def attempts(self) -> list[Attempt]:
         """The attempts, sorted by task and number. Raises InvalidInput for mixed labels."""
         trials = _of_one_label(list(self._trials.values()), self.options.only)
+        harnesses = {trial.harness for trial in trials}
+        self.harness = harnesses.pop() if len(harnesses) == 1 else None
         for trial in trials:
             for kind in trial.notes:
                 self.note(kind, trial.where)

@@ -11,7 +11,7 @@ from penstock.core.endpoint import Request
 from penstock.doors.console.charts import WIDTH, Interval, interval_chart
 from penstock.doors.console.figures import part, url
 from penstock.doors.console.page import Content, PageList, Redirect, Refusal, Visitor, page_sql
-from penstock.doors.console.verdict_charts import drawn_parts, frontier_chart, side_rows
+from penstock.doors.console.verdict_charts import drawn_parts, side_rows
 from penstock.registry.channels.change import PromotionConflict, change_marks, describe_change
 from penstock.registry.channels.endpoints import (
     AUDIT_CHANNEL,
@@ -46,7 +46,6 @@ from penstock.registry.checkpoints.endpoints import (
     CheckpointsRequest,
 )
 from penstock.registry.fleet.replicas import SHOW_FLEET, FleetRequest
-from penstock.registry.gate.frontier import FrontierPicture, FrontierPoint
 from penstock.registry.gate.verdict import GateRefused
 
 PAGES = PageList("penstock.doors.console:templates/")
@@ -212,11 +211,7 @@ def _targets(changes: Sequence[AuditedChange]) -> list[str]:
 @PAGES.page("/channels/{name}/verdict", "Verdict", "verdict.html.jinja", roles=_READERS)
 def _judge(visitor: Visitor, request: VerdictRequest) -> Content:
     verdict = visitor.call(ASK_GATE, request)
-    drawn = []
-    for each in verdict.pictures:
-        points = [FrontierPoint(at.checkpoint, at.quality, at.cost) for at in each.points]
-        drawn.append(frontier_chart(FrontierPicture(each.suite, each.cost, points, each.marks)))
-    facts = {"outcome": verdict.outcome, "id": verdict.id, "pictures": drawn}
+    facts = {"outcome": verdict.outcome, "id": verdict.id}
     return _verdict_content(visitor, request.name, verdict.verdict) | facts
 
 
@@ -249,7 +244,7 @@ def _promote(visitor: Visitor, form: PromotionForm) -> Redirect | Refusal:
     except GateRefused as refused:
         fields = refused.http_fields
         content = _verdict_content(visitor, name, fields["verdict"])
-        content |= {"outcome": fields["outcome"], "id": fields["verdict_id"], "pictures": []}
+        content |= {"outcome": fields["outcome"], "id": fields["verdict_id"]}
         return Refusal(content | {"problem": _sentence(refused)}, refused.http_status)
     except PromotionConflict as conflict:
         asked = VerdictRequest(name=name, checkpoint=form.checkpoint, canary=bool(form.share))

@@ -6,9 +6,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from penstock.doors.console.charts import Dot, Interval, interval_chart, scatter_chart
+from penstock.doors.console.charts import Interval, interval_chart
 from penstock.doors.console.figures import count
-from penstock.registry.gate.frontier import FrontierPicture, frontier
 
 Part = Mapping[str, Any]
 _TONES = {"PASS": "good", "FAIL": "bad", "ERROR": "bad", "INCONCLUSIVE": "warn"}
@@ -19,11 +18,6 @@ _OTHER_PARTS = (
     ("approval", "people who approve"),
     ("data", "training data"),
 )
-_COST_NAMES = {
-    "cost_usd": "dollars per attempt",
-    "completion_tokens": "completion tokens per attempt",
-    "latency_s": "seconds per attempt",
-}
 
 
 @dataclass(frozen=True)
@@ -65,30 +59,6 @@ def side_rows(document: Part) -> Iterator[SideRow]:
                 unscored = len(side.get("unscored", ()))
                 place = (suite, facts["version"], role, side["checkpoint"])
                 yield SideRow(*place, *counts, unscored, facts["tasks"])
-
-
-def frontier_chart(picture: FrontierPicture) -> Markup:
-    best = {point.checkpoint for point in frontier(picture.points)}
-    dots = [
-        Dot(
-            picture.label(point),
-            point.cost,
-            point.quality,
-            tone={"candidate": "info", "incumbent": "s1"}.get(
-                picture.marks.get(point.checkpoint, ""), "s5"
-            ),
-            on_frontier=point.checkpoint in best,
-        )
-        for point in picture.points
-    ]
-    return scatter_chart(
-        dots,
-        title=f"{picture.suite}: score against cost",
-        x_label=_COST_NAMES.get(picture.cost, picture.cost),
-        y_label="score",
-        description="The line joins the checkpoints that no other beats in both score and cost.",
-        y_format=lambda value: f"{value:.2f}",
-    )
 
 
 def _requirement(part: Part) -> DrawnPart:

@@ -141,15 +141,6 @@ def check(
             "--out", parser=options.path, metavar="FILE", help="Write the verdict here, as JSON."
         ),
     ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            "--plot",
-            parser=options.path,
-            metavar="FILE.html",
-            help="Write a chart of quality against cost here; needs penstock[plots].",
-        ),
-    ] = None,
 ) -> Iterator[object]:
     """Show the gate's verdict on a checkpoint, with its evidence. Exit 0 only on PASS.
 
@@ -157,16 +148,12 @@ def check(
     """
 
     from penstock.registry.channels.promotion_endpoints import ASK_GATE, VerdictRequest
-    from penstock.registry.gate.frontier import draw_html
     from penstock.registry.gate.verdict import verdict_text
 
     question = VerdictRequest(name=channel, checkpoint=checkpoint, canary=canary)
     verdict = client.call(ASK_GATE, question)
     if out is not None:
         _write(out, verdict_text(verdict.verdict) + "\n")
-    if plot is not None:
-        title = f"{verdict.checkpoint} for {channel}: {verdict.outcome}"
-        _write(plot, draw_html(verdict.pictures, title))
     shown = (verdict.outcome, verdict.id, verdict.verdict)
     yield Outcome(_verdict_document(*shown), failed=verdict.outcome != "PASS")
     show_verdict(*shown)

@@ -16,7 +16,6 @@ from penstock.registry.channels.channel import ANY, Expected, ServingChannel, se
 from penstock.registry.channels.endpoints import ChannelName, committed
 from penstock.registry.checkpoints.endpoints import CheckpointName, CheckpointRequest, Reason
 from penstock.registry.checkpoints.lineage import Lineage
-from penstock.registry.gate.frontier import FrontierPicture, frontier_picture
 
 if TYPE_CHECKING:
     from penstock.backends.database.engine import Database
@@ -55,7 +54,6 @@ class VerdictAnswer(msgspec.Struct):
     verdict: dict[str, Any]
     channel: str
     checkpoint: str
-    pictures: list[FrontierPicture]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,23 +153,12 @@ def _judge(lake: Lake, caller: Caller, request: VerdictRequest) -> VerdictAnswer
 
     place = lake.database, caller.tenant
     verdict = judge(*place, request.name, request.checkpoint, full=not request.canary)
-    marks = {verdict.checkpoint: "candidate"}
-    if incumbent := verdict.document.get("incumbent"):
-        marks[incumbent["name"]] = "incumbent"
-    suites: dict[str, Any] = verdict.document.get("suites") or {}
-    pictures = [
-        picture
-        for name, suite in suites.items()
-        if suite["version"] is not None
-        and (picture := frontier_picture(*place, name, suite["version"], marks))
-    ]
     return VerdictAnswer(
         outcome=verdict.outcome,
         id=verdict.id,
         verdict=dict(verdict.document),
         channel=verdict.channel,
         checkpoint=verdict.checkpoint,
-        pictures=pictures,
     )
 
 

@@ -16,6 +16,7 @@ from penstock.backends.database.engine import Database, clock_us, insert_new, in
 from penstock.core.errors import InvalidInput
 from penstock.lake.lake import Lake
 from penstock.registry.checkpoints.checkpoint import AttemptConflict, check_name, check_reason
+from penstock.registry.checkpoints.harness import Harness
 from penstock.registry.checkpoints.journal import AttemptScope, append_attempts, append_entry
 from penstock.registry.checkpoints.tables import attempt_output, benchmark_attempt, benchmark_run
 
@@ -271,10 +272,25 @@ def versions_tried(database: Database, tenant: str, suite: str, checkpoint: str)
 
 
 def checkpoints_tried(database: Database, tenant: str, suite: str) -> list[str]:
+    """Checkpoints with attempts, the first one first."""
     columns = benchmark_attempt.c
-    query = sa.select(columns.checkpoint).where(columns.tenant == tenant, columns.suite == suite)
+    query = (
+        sa.select(columns.checkpoint)
+        .where(columns.tenant == tenant, columns.suite == suite)
+        .group_by(columns.checkpoint)
+        .order_by(sa.func.min(columns.scored_at), columns.checkpoint)
+    )
     with database.read() as connection:
-        return list(connection.scalars(query.distinct().order_by(columns.checkpoint)))
+        return list(connection.scalars(query))
+
+
+def variants_tried(database: Database, tenant: str, suite: str, mark: str) -> list[str]:
+    """The suite, and its variants with attempts."""
+    columns = benchmark_attempt.c
+    query = sa.select(columns.suite).where(columns.tenant == tenant)
+    query = query.where(columns.suite.startswith(f"{suite}{mark}", autoescape=True))
+    with database.read() as connection:
+        return [suite, *connection.scalars(query.distinct().order_by(columns.suite))]
 
 
 @dataclass(frozen=True)
@@ -286,6 +302,11 @@ class BenchmarkRun:
     problems: Sequence[Any]
     started_at: int
     finished_at: int | None
+
+    @property
+    def harness(self) -> Harness | None:
+        known = self.conditions.get("harness")
+        return msgspec.convert(known, Harness) if known else None
 
 
 def begin_run(

@@ -98,7 +98,11 @@ class MetricAmounts:
 
 
 def metric_amounts(
-    results: SuiteResults, metric: Metric, attempts: int, most: float | None
+    results: SuiteResults,
+    metric: Metric,
+    attempts: int,
+    most: float | None,
+    halved_by: int | None = None,
 ) -> MetricAmounts:
     gaps: dict[str, Outcome] = {}
     if results.problems:
@@ -108,7 +112,7 @@ def metric_amounts(
         gaps[f"{plan} has not reached its first look"] = "INCONCLUSIVE"
     sides = []
     for side in results.sides:
-        amounts = amounts_by_task(side.scored, metric)
+        amounts = amounts_by_task(side.scored, metric, halved_by)
         wanted = {task: side.wanted(task, attempts) for task in results.tasks}
         lacking = {task: count - len(amounts.get(task, ())) for task, count in wanted.items()}
         missing = {task: count for task, count in lacking.items() if count > 0}
@@ -126,16 +130,25 @@ def metric_amounts(
     return MetricAmounts(metric, results.tasks, sides, end, gap)
 
 
-def amounts_by_task(scored: Sequence[RecordedAttempt], metric: Metric) -> Amounts:
+def amounts_by_task(
+    scored: Sequence[RecordedAttempt], metric: Metric, halved_by: int | None = None
+) -> Amounts:
     """Amounts of attempts by task, without attempts that lack the metric."""
     amounts: Amounts = defaultdict(list)
     for recorded in scored:
         attempt = recorded.result
-        amount = getattr(attempt, metric)
+        amount = worth_of(attempt, halved_by) if halved_by else getattr(attempt, metric)
         whole = attempt.tool_calls if metric == "invalid_tool_calls" else 1
         if amount is not None and whole is not None:
             amounts[attempt.task].append((float(amount), float(whole)))
     return dict(amounts)
+
+
+def worth_of(attempt: Attempt, halved_by: int) -> float | None:
+    """The score, halved by so many completion tokens, and by twice as many to a third."""
+    if attempt.score is None or attempt.completion_tokens is None:
+        return None
+    return attempt.score / (1 + attempt.completion_tokens / halved_by)
 
 
 def plain_amounts(amounts: Amounts) -> dict[str, list[float]]:
@@ -243,7 +256,8 @@ def _why_impossible(attempt: Attempt, metric: Metric) -> str | None:
     """The reason that no scored attempt can have these values, or None."""
     if attempt.score is None:
         return "is scored and has no score"
-    amount, calls = getattr(attempt, metric), attempt.tool_calls
+    measured = "completion_tokens" if metric == "worth" else metric
+    amount, calls = getattr(attempt, measured), attempt.tool_calls
     if amount is None:
         return None
     if not isfinite(amount) or amount < 0 or (metric == "score" and amount > 1):

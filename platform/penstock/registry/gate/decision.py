@@ -15,7 +15,12 @@ from penstock.registry.gate.amounts import ROLES
 from penstock.registry.gate.evidence import Evidence
 from penstock.registry.gate.policy import DataRules, Policy
 from penstock.registry.gate.requirements import judge_guard, judge_requirement
-from penstock.registry.gate.results import SuiteResults, is_from_the_future, suite_results
+from penstock.registry.gate.results import (
+    SuiteResults,
+    harness_difference,
+    is_from_the_future,
+    suite_results,
+)
 from penstock.registry.gate.verdict import Outcome, PartVerdict, Verdict, worst_of
 
 
@@ -81,6 +86,9 @@ def _judge(evidence: Evidence, document: dict[str, Any]) -> tuple[Outcome, list[
             if (count := len(side.makers)) > 1:
                 how = f"{count} agents or imports made the attempts of {checkpoint.name}"
                 document["notes"].append(f"{name}: {how}.")
+        if difference := harness_difference(suite):
+            note = f"{name}: harnesses differ, and may explain a difference ({difference})."
+            document["notes"].append(note)
         if result.design is not None:
             looks.append(
                 f"{name} adds attempts until it is decided: this is look {result.look} of"

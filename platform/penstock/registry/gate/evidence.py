@@ -23,6 +23,7 @@ from penstock.registry.checkpoints.checkpoint import (
     check_reason,
 )
 from penstock.registry.checkpoints.digests import text_digest
+from penstock.registry.checkpoints.harness import Harness
 from penstock.registry.checkpoints.integrity import read_checked_attempts, read_checked_suite
 from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.checkpoints.lineage import MarkedTraining, marked_training
@@ -51,11 +52,12 @@ class GatedChannel:
     signed: bool = True
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True)
 class AttemptSource:
     kind: str
     source: str
     isolated: bool = True
+    harness: Harness | None = None
 
 
 @dataclass(frozen=True)
@@ -279,10 +281,13 @@ def _side_evidence(
     for row in connection.execute(query.where(runs.id.in_({each.run for each in attempts}))):
         conditions = msgspec.json.decode(row.conditions) if row.conditions else {}
         isolated = conditions.get("isolated") is not False
-        sources.add(AttemptSource(row.kind, row.source, isolated))
+        known = conditions.get("harness")
+        harness = msgspec.convert(known, Harness) if known else None
+        sources.add(AttemptSource(row.kind, row.source, isolated, harness))
     elsewhere = [version for version in tried if version != counting.version]
     journal = bound.journal.head
-    return SideEvidence(attempts, elsewhere, design, sorted(sources), journal, alterations)
+    makers = sorted(sources, key=str)
+    return SideEvidence(attempts, elsewhere, design, makers, journal, alterations)
 
 
 def _live_look(connection: Connection, channel: GatedChannel, candidate: str) -> LiveLook:

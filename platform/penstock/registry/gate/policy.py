@@ -8,19 +8,21 @@ from penstock.core import toml_document as toml
 from penstock.core.errors import InvalidInput
 from penstock.registry.checkpoints.digests import text_digest
 
-#: Metrics of attempts; `invalid_tool_calls` is a share of all tool calls.
+#: Metrics of attempts; `invalid_tool_calls` is a share of all tool calls, and `worth` is a score
+#: reduced by its completion tokens.
 Metric = Literal[
     "score", "completion_tokens", "prompt_tokens", "cost_usd", "latency_s", "steps",
-    "invalid_tool_calls", "edited", "asked", "bits_per_byte",
+    "invalid_tool_calls", "edited", "asked", "bits_per_byte", "worth",
 ]  # fmt: skip
 Direction = Literal["max", "min"]
 Combine = Literal["all", "any"]
 DataRule = Literal["warn", "block"]
+HarnessRule = Literal["any", "same"]
 LimitKind = Literal["max_increase", "max_decrease", "max", "min"]
 
 METRICS: tuple[Metric, ...] = get_args(Metric)
 #: Metrics between 0 and 1; the others have no upper end.
-SHARES = frozenset[Metric]({"score", "invalid_tool_calls", "edited", "asked"})
+SHARES = frozenset[Metric]({"score", "invalid_tool_calls", "edited", "asked", "worth"})
 _LIMITS: tuple[LimitKind, ...] = get_args(LimitKind)
 #: Live metrics where less is better.
 LESS_IS_BETTER = frozenset(
@@ -53,6 +55,8 @@ class Requirement:
     attempts: toml.Positive = 1
     #: The largest value of an attempt, for metrics without an upper end. It bounds missing values.
     most: toml.Number | None = None
+    #: For `worth`: with so many completion tokens an attempt is worth half of its score.
+    halved_by: toml.Positive | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +108,8 @@ class EvidenceRules:
 
     max_age_s: toml.Seconds | None = None
     max_error_share: float = 0.25
+    #: Whether attempts of both sides must have the same harness.
+    harness: HarnessRule = "any"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,7 +243,7 @@ def _entries(
 def _requirement(entry: Mapping[str, Any], where: str) -> Requirement:
     metric = _metric(entry, where, "score")
     # Lower is better for costs. For matters of taste the policy says so.
-    better = "max" if metric in {"score", "edited", "asked"} else "min"
+    better = "max" if metric in {"score", "edited", "asked", "worth"} else "min"
     required = toml.read_section(Requirement, {"direction": better, **entry}, where)
     most = 1 if metric in SHARES else None
     for key in ("minimum", "maximum", "margin"):
@@ -250,6 +256,8 @@ def _requirement(entry: Mapping[str, Any], where: str) -> Requirement:
         why = f"with direction {required.direction!r} the limit is its {absolute}, not its {other}"
     elif required.margin is None and absolute not in entry:
         why = f"it needs a margin, a {absolute} or both"
+    elif (metric == "worth") != (required.halved_by is not None):
+        why = "halved_by belongs to the metric worth: so many completion tokens halve a score"
     elif required.minimum == 0 or (most and 1 in (required.margin, required.maximum)):
         why = "with a margin of 1, a minimum of 0 or a maximum of 1 anything would pass"
     elif required.margin is not None and required.margin < _MARGIN_MIN:
@@ -266,6 +274,8 @@ def _requirement(entry: Mapping[str, Any], where: str) -> Requirement:
 def _guard(entry: Mapping[str, Any], where: str) -> Guard:
     toml.refuse_unknown(entry, ("suite", "metric", "alpha", "slack", "most", *_LIMITS), where)
     kinds = [kind for kind in _LIMITS if kind in entry]
+    if entry.get("metric") == "worth":
+        raise InvalidInput(what=where, why="worth is for [[require]]; guard completion_tokens")
     if len(kinds) != 1:
         raise InvalidInput(what=where, why=f"it needs exactly one of {', '.join(_LIMITS)}")
     kind = kinds[0]

@@ -249,7 +249,7 @@ def plan_power(
         sides = []
         for side in recorded:
             scored = [each for each in side if each.result.error is None]
-            if amounts := amounts_by_task(scored, required.metric):
+            if amounts := amounts_by_task(scored, required.metric, required.halved_by):
                 sides.append(plain_amounts(amounts))
         missing = missing_shares(recorded, sides, listed)
         asked = {"errors": errors, "unscored": unscored}

@@ -30,9 +30,11 @@ _COMPARED_LEAST = 2
 def judge_requirement(required: Requirement, results: SuiteResults, alpha: float) -> PartVerdict:
     """Judge a requirement. With an `alpha` of 0 nothing is decided, but the numbers are given."""
     facts = asdict(required) | {"alpha": alpha, "alpha_asked": required.alpha}
-    if required.most is None:
-        del facts["most"]
-    amounts = metric_amounts(results, required.metric, required.attempts, required.most)
+    for name in ("most", "halved_by"):
+        if facts[name] is None:
+            del facts[name]
+    how = required.attempts, required.most, required.halved_by
+    amounts = metric_amounts(results, required.metric, *how)
     facts |= amounts.facts
     findings: list[Finding] = []
     if len(amounts.scored) >= _COMPARED_LEAST:

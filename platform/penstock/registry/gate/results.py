@@ -8,6 +8,7 @@ from math import fsum
 
 from penstock.core.toml_document import unknown
 from penstock.registry.checkpoints.attempts import RecordedAttempt, error_groups, listed
+from penstock.registry.checkpoints.harness import named
 from penstock.registry.gate.designs import Design, count_attempts
 from penstock.registry.gate.evidence import Evidence, SideEvidence, SuiteEvidence
 from penstock.registry.gate.policy import EvidenceRules
@@ -70,6 +71,17 @@ class SuiteResults:
         return self.design.level(self.look, alpha) if self.design else alpha
 
 
+def harness_difference(suite: SuiteEvidence, *, strict: bool = False) -> str | None:
+    """The harnesses of both sides, if there are several. `strict` does not trust unknown ones."""
+    sides = (suite.candidate, suite.incumbent)
+    ours, theirs = ({each.harness for each in side.makers} if side else set() for side in sides)
+    every = ours | theirs
+    differ = strict if None in every else len(every) > 1
+    if not differ or not theirs:
+        return None
+    return f"candidate: {named(ours)}; incumbent: {named(theirs)}"
+
+
 def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules) -> SuiteResults:
     if suite.version is None:
         problem = suite.unlisted or f"the suite {suite.suite} does not exist"
@@ -99,6 +111,10 @@ def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules
         result, why = _side_results(suite, name, side, evidence.at, rules)
         results.append(replace(result, evidence=whole if left_out else side, planned=planned))
         problems += side.alterations or ([why] if why else [])
+    strict = rules.harness == "same"
+    if strict and (difference := harness_difference(suite, strict=True)):
+        where = f"attempts at {suite.suite} need one known harness on both sides"
+        problems.append(f"{where} ({difference})")
     tasks = suite.tasks or sorted({task for _, whole in wholes for task in whole.tasks})
     for task in sorted(named.keys() - {*tasks}):
         where = f"{suite.suite} at its version {suite.version}"
