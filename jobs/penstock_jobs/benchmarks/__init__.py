@@ -12,5 +12,5 @@ class BenchmarkSettings(RoomSettings):
 
     VARIABLES: ClassVar = frozenset({
         "attempt", "check", "checkpoint", "edited", "model_url", "prompt_file", "report",
-        "result", "seed", "session", "suite", "task",
+        "result", "seed", "variant", "session", "suite", "task",
     })  # fmt: skip
