@@ -18,7 +18,7 @@ from penstock_jobs.benchmarks.audit.rules import AuditedTask
 from penstock_jobs.benchmarks.audit.transcripts import audit_of, transcript_in
 from penstock_jobs.benchmarks.environments.environment import with_variables
 from penstock_jobs.benchmarks.environments.layers import Layer
-from penstock_jobs.benchmarks.harbor.task import REWARDS, TESTS, Container, read_reward
+from penstock_jobs.benchmarks.harbor.task import REWARDS, SOLUTION, TESTS, Container, read_reward
 from penstock_jobs.benchmarks.sandbox import sandbox as sandboxes
 from penstock_jobs.benchmarks.sandbox.network import address_of
 from penstock_jobs.benchmarks.sandbox.sandbox import (
@@ -136,14 +136,19 @@ def attempt_task(work: AttemptTask) -> AttemptOutcome:
     for retries in range(conditions.tries_max):
         if retries:
             time.sleep(conditions.retry_seconds * 2 ** (retries - 1))
-        try:
-            with open_sandbox(conditions, work.task, work.layer) as sandbox:
-                outcome, retry = _attempt_in(sandbox, work)
-        except SandboxFailed as error:
-            outcome, retry = _failed(work, str(error)), True
+        outcome, retry = attempt_once(work)
         if not retry:
             break
     return replace(outcome, result=replace(outcome.result, retries=retries))
+
+
+def attempt_once(work: AttemptTask) -> tuple[AttemptOutcome, bool]:
+    """Make an attempt. Returns its outcome, and whether another try may do better."""
+    try:
+        with open_sandbox(work.conditions, work.task, work.layer) as sandbox:
+            return _attempt_in(sandbox, work)
+    except SandboxFailed as error:
+        return _failed(work, str(error)), True
 
 
 def open_sandbox(
@@ -160,7 +165,6 @@ def open_sandbox(
 
 
 def _attempt_in(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, bool]:
-    """Make an attempt. Returns its outcome, and whether another try may do better."""
     for folder in ("home", "scratch"):
         sandbox.put(folder, [], writable=True)
     if not work.task.steps:
@@ -168,39 +172,28 @@ def _attempt_in(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, bo
         return _attempt_step(sandbox, work)
     outcomes: list[AttemptOutcome] = []
     for number, (step, files) in enumerate(zip(work.task.steps, work.files.steps, strict=True)):
-        part = replace(work, task=step, files=files, step=f"-{number}" if number else "")
+        part = replace(work, task=step, files=files, step=f"-{number}")
         outcome, retry = _attempt_step(sandbox, part)
         outcomes.append(outcome)
-        if outcome.result.score is None:
+        score = outcome.result.score
+        if score is None:
             return outcome, retry
-        if is_last(step, outcome.result.score):
+        if step.container and score < step.container.least:
             break
     return _whole(outcomes, step.container), False
 
 
-def is_last(step: BenchmarkTask, score: float) -> bool:
-    """Whether a step's score ends its task."""
-    least = step.container.least if step.container else None
-    return least is not None and score < least
-
-
 def _whole(outcomes: Sequence[AttemptOutcome], container: Container | None) -> AttemptOutcome:
-    """The outcome of all steps."""
-    first, last = outcomes[0], outcomes[-1]
-    if container is None or first is last:
-        return last
-    results = [outcome.result for outcome in outcomes]
+    """The outcome of all steps. Their counts add up."""
+    results, last = [outcome.result for outcome in outcomes], outcomes[-1]
     sums: dict[str, Any] = {}
-    for name in _SUMMED:
+    for name in (*_SUMMED, "edited"):
         known = [value for value in (getattr(each, name) for each in results) if value is not None]
-        sums[name] = sum(known) if known else None
-    for name in ("asked", "edited"):
-        values = [getattr(each, name) for each in results]
-        sums[name] = any(values) if any(values) or None not in values else None
-    score = container.score([result.score or 0.0 for result in results])
+        sums[name] = (any(known) if name == "edited" else sum(known)) if known else None
+    if container is not None:
+        sums["score"] = container.score([result.score or 0.0 for result in results])
     marks = tuple(dict.fromkeys(mark for outcome in outcomes for mark in outcome.marks))
-    result = replace(last.result, score=score, **sums)
-    return AttemptOutcome(result, marks, last.output, first.silent and last.silent)
+    return replace(last, result=replace(last.result, **sums), marks=marks)
 
 
 def _attempt_step(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, bool]:
@@ -257,10 +250,11 @@ def _run_agent(sandbox: Sandbox, work: AttemptTask) -> ProgramEnd:
     conditions, task = work.conditions, work.task
     suite, _, variant = conditions.suite.partition(VARIANT_MARK)
     given, out = f"given{work.step}", f"out{work.step}"
-    sandbox.put(given, [File("prompt.md", task.prompt.encode())], writable=False)
+    prompt = [File("prompt.md", task.prompt.encode())]
+    sandbox.put(given, prompt, writable=False)
     sandbox.put(out, [], writable=True)
     environment = {
-        **machine_variables(work.layer, task),
+        **_machine(work.layer, task),
         **conditions.environment,
         **({"PENSTOCK_VARIANT": variant} if variant else {}),
         "PENSTOCK_PROMPT_FILE": f"{sandbox.path(given)}/prompt.md",
@@ -271,30 +265,29 @@ def _run_agent(sandbox: Sandbox, work: AttemptTask) -> ProgramEnd:
         "PENSTOCK_SESSION": work.session,
         "PENSTOCK_SEED": str(seed_of(suite, task.name, work.attempt)),
         "PENSTOCK_REPORT": f"{sandbox.path(out)}/{_REPORT_NAME}",
-        "HOME": home_of(sandbox, task, "home"),
+        "HOME": "/root" if task.container else sandbox.path("home"),
     }
     addresses = [*conditions.allow]
     if conditions.serving:
         environment["PENSTOCK_MODEL_URL"] = conditions.serving
         addresses.insert(0, address_of(conditions.serving))
-    folders = {given: False, out: True}
-    place = "tree"
-    if task.container:
-        place = task.container.workdir
-        prompt = [File("prompt.md", task.prompt.encode())]
-        addresses += task.container.agent.addresses(work.files.setup, prompt)
+    folders, place, also_at = {given: False, out: True}, "tree", {}
+    if task.container is None:
+        folders[place] = True
     else:
-        folders["tree"] = True
+        place = task.container.workdir
+        addresses += task.container.agent.addresses(work.files.setup, prompt, work.files.solution)
+    if task.container and work.files.solution:
+        solution = f"solution{work.step}"
+        sandbox.put(solution, work.files.solution, writable=True)
+        folders[solution], also_at[solution] = True, SOLUTION
+        environment = with_variables(task.container.solution_variables, environment)
     command = ["sh", "-c", conditions.agent]
     how = place, "home", "scratch", task.limits.seconds, environment
-    return sandbox.run(SandboxProgram(command, *how, folders, addresses))
+    return sandbox.run(SandboxProgram(command, *how, folders, addresses, also_at=also_at))
 
 
-def home_of(sandbox: Sandbox, task: BenchmarkTask, folder: str) -> str:
-    return "/root" if task.container else sandbox.path(folder)
-
-
-def machine_variables(layer: Layer | None, task: BenchmarkTask) -> dict[str, str]:
+def _machine(layer: Layer | None, task: BenchmarkTask) -> dict[str, str]:
     """The variables of the machine for agents and checks, then their environment's."""
     machine = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
     if task.container:
@@ -332,8 +325,8 @@ def score_tree(
     sandbox.put(given, documents, writable=False)
     for folder in (result, home, scratch):
         sandbox.put(folder, [], writable=True)
-    environment = machine_variables(layer, task) | {
-        "HOME": home_of(sandbox, task, home),
+    environment = _machine(layer, task) | {
+        "HOME": "/root" if task.container else sandbox.path(home),
         "PENSTOCK_CHECK": sandbox.path(check),
         "PENSTOCK_PROMPT_FILE": f"{sandbox.path(given)}/prompt.md",
         "PENSTOCK_REPORT": f"{sandbox.path(given)}/report.json",

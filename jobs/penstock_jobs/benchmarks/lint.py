@@ -1,30 +1,30 @@
 """Lint: untouched trees must fail their check and solutions pass it, twice."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from penstock.core.settings import MIB
 from penstock_jobs.benchmarks.attempt import (
+    AttemptTask,
     RunConditions,
     TreeScore,
-    home_of,
-    is_last,
-    machine_variables,
+    attempt_once,
     open_sandbox,
     score_tree,
 )
-from penstock_jobs.benchmarks.environments.environment import with_variables
 from penstock_jobs.benchmarks.environments.layers import Layer
 from penstock_jobs.benchmarks.harbor.task import SOLUTION
 from penstock_jobs.benchmarks.sandbox import sandbox as sandboxes
-from penstock_jobs.benchmarks.sandbox.sandbox import Sandbox, SandboxFailed, SandboxProgram
+from penstock_jobs.benchmarks.sandbox.sandbox import SandboxFailed
 from penstock_jobs.benchmarks.sandbox.sandbox_files import File
 from penstock_jobs.benchmarks.suite import BenchmarkTask, TaskFiles
 
 _EDIT = File("penstock-lint-edit.txt", b"an edit that nobody asked for\n")
 #: Marks of comments and strings, which are ignored.
 _MARKS = "#/*\"'- "
-_SOLUTION_COMMAND = ["sh", "-c", f"chmod +x {SOLUTION}/solve.sh && exec {SOLUTION}/solve.sh"]
+#: The solution as an agent. Its status says nothing.
+_SOLVE = f"chmod +x {SOLUTION}/solve.sh; {SOLUTION}/solve.sh; exit 0"
 
 
 class LintTask(NamedTuple):
@@ -72,8 +72,8 @@ def _check_problems(work: LintTask) -> Iterator[str]:
             verdicts = f"it {_verdict(first)}, then {_verdict(second)}"
             yield f"its check judges one tree in two ways: {verdicts}"
 
-    untouched = _score_untouched(work)
-    yield from contradictions(untouched, _score_untouched(work))
+    untouched = _scored(work, solved=False)
+    yield from contradictions(untouched, _scored(work, solved=False))
     if task.expect == "no_edit":
         if untouched.score != 1:
             yield f"nothing is to be edited, but an untouched tree {_verdict(untouched)}"
@@ -84,68 +84,29 @@ def _check_problems(work: LintTask) -> Iterator[str]:
     if untouched.score is None or untouched.score >= 1:
         yield f"an untouched tree must fail its check, but {_verdict(untouched)}"
     if None not in work.solutions:
-        solved = _score_solution(work)
+        solved = _scored(work, solved=True)
         if solved.score != 1:
             yield f"its solution must pass its check, but {_verdict(solved)}"
-        yield from contradictions(solved, _score_solution(work))
+        yield from contradictions(solved, _scored(work, solved=True))
     elif task.container:
         yield "it has no solution, so nothing shows that it can be solved here"
 
 
-def _score_untouched(work: LintTask) -> TreeScore:
-    return (
-        _score_steps(work, solved=False) if work.task.steps else score_copy(work, work.files.tree)
-    )
-
-
-def _score_solution(work: LintTask) -> TreeScore:
+def _scored(work: LintTask, *, solved: bool) -> TreeScore:
     if work.task.steps:
-        return _score_steps(work, solved=True)
-    return score_copy(work, work.solutions[0] or [], work.task.solution_report)
+        return _score_container(work, _SOLVE if solved else "true")
+    if solved:
+        return score_copy(work, work.solutions[0] or [], work.task.solution_report)
+    return score_copy(work, work.files.tree)
 
 
-def _score_steps(work: LintTask, *, solved: bool) -> TreeScore:
-    """Score a container in which each step is solved, or nothing is done."""
-    scores: list[float] = []
-    try:
-        with open_sandbox(work.conditions, work.task, work.layer) as sandbox:
-            for folder in ("home", "scratch"):
-                sandbox.put(folder, [], writable=True)
-            parts = zip(work.task.steps, work.files.steps, strict=True)
-            for number, (step, files) in enumerate(parts):
-                if solved and (problem := _solve(sandbox, work, number)):
-                    return TreeScore(error=problem)
-                given = step, files, None, work.conditions
-                verdict = score_tree(sandbox, *given, edited=solved, layer=work.layer)
-                if verdict.score is None:
-                    return verdict
-                scores.append(verdict.score)
-                if is_last(step, verdict.score):
-                    break
-    except SandboxFailed as error:
-        return TreeScore(error=str(error))
-    container = work.task.container
-    return TreeScore(container.score(scores) if container else None)
-
-
-def _solve(sandbox: Sandbox, work: LintTask, number: int) -> str | None:
-    """Run a step's solution. Returns why it says nothing."""
-    step, solution, folder = work.task.steps[number], work.solutions[number], f"solution-{number}"
-    container = step.container
-    if container is None or solution is None:
-        return None
-    sandbox.put(folder, solution, writable=True)
-    variables = with_variables(container.solution_variables, machine_variables(work.layer, step))
-    variables["HOME"] = home_of(sandbox, step, "home")
-    how = container.workdir, "home", "scratch", step.limits.seconds, variables, {folder: True}
-    addresses = container.agent.addresses(work.files.setup, solution)
-    program = SandboxProgram(_SOLUTION_COMMAND, *how, addresses, also_at={folder: SOLUTION})
-    ended = sandbox.run(program)
-    if ended.cut:
-        return f"the solution went over its {ended.cut}"
-    if ended.status and ended.unreachable:
-        return f"the solution had no answer from {', '.join(ended.unreachable)}"
-    return None
+def _score_container(work: LintTask, agent: str) -> TreeScore:
+    pairs = zip(work.files.steps, work.solutions, strict=True)
+    steps = [replace(files, solution=solution or []) for files, solution in pairs]
+    conditions = replace(work.conditions, agent=agent)
+    files = replace(work.files, steps=steps)
+    result = attempt_once(AttemptTask(conditions, work.task, files, 0, work.layer))[0].result
+    return TreeScore(result.score, result.error)
 
 
 def _verdict(tree_score: TreeScore) -> str:

@@ -129,7 +129,6 @@ class BenchmarkTask:
     environment: Environment | None = None
     #: Its files are added to those of the tree that setup reads.
     environment_folder: Path | None = None
-    solution_folder: Path | None = None
     #: If it has no tree, but runs in a file system of its own.
     container: Container | None = None
     #: With a container, the requests that follow each other. Each is a task.
@@ -146,6 +145,8 @@ class TaskFiles:
     #: What setup of the environment reads.
     setup: list[File] = field(default_factory=list)
     steps: list["TaskFiles"] = field(default_factory=list)
+    #: What `lint` shows to a step.
+    solution: list[File] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -178,14 +179,13 @@ def read_suite(folder: Path) -> Suite:
     path = folder / "suite.toml"
     if not is_suite(folder):
         raise _unfit(folder, "there is no suite.toml in it, and no task of Harbor")
-    document = _document(path) or {"name": _plain_text(folder.resolve().name), "format": "harbor"}
-    left_out = {
-        name: toml_document.text(document["left_out"], name, f"left_out in {path}")
-        for name in toml_document.table(document, "left_out", str(path))
-    }
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.resolve().name)
+    document = _document(path) or {"name": plain, "format": "harbor"}
+    reasons = toml_document.table(document, "left_out", str(path))
+    left_out = {name: toml_document.text(reasons, name, f"left_out in {path}") for name in reasons}
     document.pop("left_out", None)
     settings = toml_document.read_section(_SuiteToml, document, str(path))
-    name = _plain_name(settings.name, str(path))
+    _plain_name(settings.name, str(path))
     network.plan(settings.network.allow)
     try:
         if excess := excess_of(str(folder), _SUITE_LIMITS):
@@ -215,10 +215,19 @@ def read_suite(folder: Path) -> Suite:
     if not tasks:
         raise _unfit(folder, "its folder tasks has no task")
     _refuse_alike(folder, tasks)
-    title, version = settings.title or name, _version(prints, folder)
-    attempts, allow, sources = settings.attempts, settings.network.allow, settings.sources
-    place = folder.resolve()
-    return Suite(name, title, version, attempts, allow, tasks, place, sources, left_out)
+    return _suite(settings, _version(prints, folder), tasks, folder, left_out)
+
+
+def _suite(
+    settings: _SuiteToml,
+    version: str,
+    tasks: tuple[BenchmarkTask, ...],
+    folder: Path,
+    left_out: Mapping[str, str],
+) -> Suite:
+    names = settings.name, settings.title or settings.name, version
+    how = settings.attempts, settings.network.allow
+    return Suite(*names, *how, tasks, folder.resolve(), settings.sources, left_out)
 
 
 def _read_harbor(folder: Path, settings: _SuiteToml, given: Mapping[str, str]) -> Suite:
@@ -234,48 +243,40 @@ def _read_harbor(folder: Path, settings: _SuiteToml, given: Mapping[str, str]) -
         except (CannotBeMade, InvalidInput) as error:
             left_out[name] = str(error.facts["why"])
     toml_document.refuse_unknown(given, [*tasks, *left_out], f"left_out in {folder}")
-    _refuse_alike(folder, tuple(tasks.values()))
-    versions = [f"{name} {_version(task.prints, task.folder)}\n" for name, task in tasks.items()]
-    version = f"sha256:{sha256(''.join(versions).encode()).hexdigest()}"
-    title, attempts, allow = (
-        settings.title or settings.name,
-        settings.attempts,
-        settings.network.allow,
-    )
     known = tuple(tasks.values())
-    return Suite(
-        settings.name, title, version, attempts, allow, known, folder, settings.sources, left_out
-    )
+    _refuse_alike(folder, known)
+    versions = [f"{task.name} {_version(task.prints, task.folder)}\n" for task in known]
+    version = f"sha256:{sha256(''.join(versions).encode()).hexdigest()}"
+    return _suite(settings, version, known, folder, left_out)
 
 
 def _read_harbor_task(folder: Path, name: str) -> BenchmarkTask:
     prints = {folder / path: file for path, file in prints_in(str(folder)).items()}
     _check_files(folder, prints)
     read = read_task(folder)
-    steps = []
-    for step in read.steps:
-        bounds = step.seconds, step.check_seconds, read.memory_mib, _CONTAINER_PROCESSES
-        task = BenchmarkTask(
+    space = read.memory_mib, _CONTAINER_PROCESSES, read.disk_mib
+    steps = tuple(
+        BenchmarkTask(
             name=name,
             prompt=step.prompt,
             tags=read.tags,
             expect="any",
-            limits=TaskLimits(*bounds, read.disk_mib),
+            limits=TaskLimits(step.seconds, step.check_seconds, *space),
             check=("/tests/test.sh",),
             folder=folder,
-            check_folder=step.tests[-1],
-            shared_check=step.tests[0],
+            check_folder=step.tests,
+            shared_check=folder / "tests",
             environment=read.environment,
             environment_folder=folder / "environment",
-            solution_folder=step.solution,
-            container=step.container,
+            container=step,
             digest=_version(prints, folder),
             prints=prints,
         )
-        if not step.prompt.strip():
-            raise CannotBeMade(why="its instruction is empty")
-        steps.append(task)
-    return replace(steps[0], prompt="\n\n".join(step.prompt for step in steps), steps=tuple(steps))
+        for step in read.steps
+    )
+    if any(not step.prompt.strip() for step in steps):
+        raise CannotBeMade(why="its instruction is empty")
+    return replace(steps[0], prompt="\n\n".join(step.prompt for step in steps), steps=steps)
 
 
 def variant_of(suite: Suite, variant: str | None) -> Suite:
@@ -305,7 +306,8 @@ def load_solutions(
     """The solution of each step, or the only one. It is None where there is none."""
     found: list[list[File] | None] = []
     for step in task.steps or (task,):
-        tree, solution = step.folder / "tree", step.solution_folder or step.folder / "solution"
+        tree = step.folder / "tree"
+        solution = step.container.solution if step.container else step.folder / "solution"
         known = solution.is_dir() or step.solution_report is not None
         found.append(_load(step, bytes_max, tree, solution) if known else None)
     return found
@@ -392,11 +394,6 @@ def _read_task(
         digest=f"sha256:{sha256(repr(facts).encode()).hexdigest()}",
         prints=prints,
     )
-
-
-def _plain_text(name: str) -> str:
-    """A name that a suite can have, of one that a folder has."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).lstrip("._-")[:128] or "suite"
 
 
 def _plain_name(name: str, where: str) -> str:

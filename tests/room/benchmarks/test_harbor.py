@@ -106,13 +106,13 @@ LEFT_OUT: dict[str, dict[str, str | None]] = {
     "docker-compose.yaml": {"environment/docker-compose.yaml": "services: {}\n"},
     "container of their own": {"task.toml": '[verifier]\nenvironment_mode = "separate"\n'},
     "your variable KEY": {"task.toml": '[verifier.env]\nKEY = "${KEY}"\n'},
-    "the image a/b:1": {
+    "an image without a Dockerfile": {
         "task.toml": '[environment]\ndocker_image = "a/b:1"\n',
         "environment/Dockerfile": None,
         "environment/x": "",
     },
     "no tests/test.sh": {"tests/test.sh": None},
-    "hosts are patterns": {
+    "hosts by pattern": {
         "task.toml": '[agent]\nnetwork_mode = "allowlist"\nallowed_hosts = ["*.example"]\n'
     },
     "its instruction is empty": {"instruction.md": "<!-- canary -->\n"},

@@ -4,7 +4,6 @@ import platform
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
 from functools import cache
 
 from penstock_jobs.benchmarks.harbor.dockerfile import CannotBeMade
@@ -15,29 +14,18 @@ _NAME = re.compile(r"(?P<name>[a-z]+):(?P<version>[a-z0-9.]+)(?P<more>(-[a-z0-9]
 _DATE = re.compile(r"\d{8}(\.\d+)?")
 
 
-@dataclass(frozen=True)
-class _Language:
-    """An image of a language: the command that says its version, and what it has beside it."""
-
-    command: tuple[str, ...]
-    #: So many parts of the version have to be the same.
-    parts: int
-    setup: tuple[str, ...] = ()
-    variables: tuple[tuple[str, str], ...] = ()
-
-
 #: The place of the image's own Python, where pip may install.
 _PYTHON = (
     "/usr/bin/python3 -m venv /usr/local || { /usr/bin/python3 -m venv --without-pip /usr/local"
     " && /usr/bin/python3 -m pip -q --python /usr/local/bin/python install pip setuptools wheel; }"
 )
-_LANGUAGES = {
-    "python": _Language(("/usr/bin/python3", "--version"), 2, (_PYTHON,)),
-    "golang": _Language(
-        ("go", "version"), 2, ("mkdir -p /go/bin",), (("GOPATH", "/go"), ("PATH", "/go/bin:$PATH"))
-    ),
-    "node": _Language(("node", "--version"), 1),
-    "rust": _Language(("cargo", "--version"), 2),
+_GO = {"GOPATH": "/go", "PATH": "/go/bin:$PATH"}
+#: The command that says a language's version, how many parts of it have to be the same, setup
+#: and variables that make the machine like the image.
+_LANGUAGES: dict[str, tuple[tuple[str, str], int, str, dict[str, str]]] = {
+    "python": (("/usr/bin/python3", "--version"), 2, _PYTHON, {}),
+    "golang": (("go", "version"), 2, "mkdir -p /go/bin", _GO),
+    "node": (("node", "--version"), 1, "true", {}),
 }
 _DISTRIBUTIONS = ("debian", "ubuntu")
 
@@ -53,21 +41,24 @@ def stand_in(image: str) -> tuple[tuple[str, ...], dict[str, str]]:
     release = platform.freedesktop_os_release()
     codename, number = release.get("VERSION_CODENAME", ""), release.get("VERSION_ID", "")
     more = [part for part in found["more"].split("-") if part not in ("", "slim")]
-    here = f"this machine is {release['ID']} {number}"
-    if name in _DISTRIBUTIONS:
+    language = _LANGUAGES.get(name)
+    if language is None:
         same = version == codename or f"{version}.".startswith(f"{number}.")
-        if release["ID"] != name or not same or any(not _DATE.fullmatch(part) for part in more):
-            raise CannotBeMade(why=f"its base is {image}; {here}")
+        same &= release["ID"] == name and all(map(_DATE.fullmatch, more))
+    else:
+        same = release["ID"] in _DISTRIBUTIONS and set(more) <= {codename}
+    if not same:
+        raise CannotBeMade(why=f"its base is {image}; this machine is {release['ID']} {number}")
+    if language is None:
         return (), {}
-    language = _LANGUAGES[name]
-    if release["ID"] != "debian" or any(part != codename for part in more):
-        raise CannotBeMade(why=f"its base is {image}; {here}")
-    asked = version.split(".")[: language.parts]
-    known = _version_of(*language.command)
-    if not asked[0].isdecimal() or known.split(".")[: len(asked)] != asked:
-        has = f"has {name} {known}" if known else f"has no {name} that everybody may run"
-        raise CannotBeMade(why=f"its base is {image}; this machine {has}")
-    return language.setup, dict(language.variables)
+    command, parts, setup, variables = language
+    asked, known = version.split(".")[:parts], _version_of(*command)
+    if known.split(".")[: len(asked)] != asked:
+        why = (
+            f"its base is {image}; this machine has {name} {known or 'for its owner only, or not'}"
+        )
+        raise CannotBeMade(why=why)
+    return (setup,), {**variables}
 
 
 @cache

@@ -52,10 +52,11 @@ def read_dockerfile(text: str) -> Build:
 
 def _instructions(text: str) -> Iterator[tuple[str, str]]:
     lines = iter(text.splitlines())
-    for first in filter(_says_something, lines):
+    says_something = re.compile(r"\s*[^#\s]").match
+    for first in filter(says_something, lines):
         line = first.rstrip()
         while line.endswith("\\"):
-            line = line[:-1] + next(filter(_says_something, lines), "").rstrip()
+            line = line[:-1] + next(filter(says_something, lines), "").rstrip()
         name, _, rest = line.strip().partition(" ")
         name, rest = name.upper(), rest.strip()
         if name in ("RUN", "COPY", "ADD"):
@@ -65,10 +66,6 @@ def _instructions(text: str) -> Iterator[tuple[str, str]]:
                     if below.strip() == end:
                         break
         yield name, rest
-
-
-def _says_something(line: str) -> bool:
-    return bool(line.strip()) and not line.lstrip().startswith("#")
 
 
 def expand(text: str, known: Mapping[str, str]) -> str:
@@ -92,12 +89,9 @@ class _Reader:
         self._arguments: dict[str, str] = {}
         self._shell = ["/bin/sh", "-c"]
 
-    def _expand(self, text: str) -> str:
-        return expand(text, self._arguments | self.build.variables)
-
     def _words(self, rest: str) -> list[str]:
         words = json.loads(rest) if rest.startswith("[") else shlex.split(rest)
-        return [self._expand(word) for word in words]
+        return [expand(word, self._arguments | self.build.variables) for word in words]
 
     def read_from(self, rest: str) -> None:
         words = [word for word in self._words(rest) if not word.startswith("--")]
@@ -106,17 +100,17 @@ class _Reader:
         self.build.image = words[0]
 
     def read_arg(self, rest: str) -> None:
-        for word in shlex.split(rest):
+        for word in self._words(rest):
             name, _, value = word.partition("=")
-            self._arguments[name] = self._expand(value)
+            self._arguments[name] = value
 
     def read_env(self, rest: str) -> None:
-        words = shlex.split(rest)
+        words = self._words(rest)
         if words and "=" not in words[0]:
-            words = [f"{words[0]}={rest.partition(words[0])[2].strip()}"]
+            words = [f"{words[0]}={' '.join(words[1:])}"]
         for word in words:
             name, _, value = word.partition("=")
-            self.build.variables[name] = self._expand(value)
+            self.build.variables[name] = value
 
     def read_workdir(self, rest: str) -> None:
         self.build.workdir = normpath(join(self.build.workdir, *self._words(rest)))
@@ -126,7 +120,7 @@ class _Reader:
         self._shell = json.loads(rest)
 
     def read_user(self, rest: str) -> None:
-        if self._expand(rest) not in _ROOT:
+        if self._words(rest)[0] not in _ROOT:
             raise ValueError("all run as root here")
 
     def read_entrypoint(self, rest: str) -> None:
@@ -152,20 +146,13 @@ class _Reader:
         place = shlex.quote(self.build.workdir)
         self.build.commands.append(f"cd {place}\n{shlex.join(words)}")
 
-    def read_add(self, rest: str) -> None:
-        if any("://" in word or ".tar" in word or word.endswith(".tgz") for word in rest.split()):
-            raise ValueError("only files of the context can be added")
-        self.read_copy(rest)
-
     def read_copy(self, rest: str) -> None:
         mode, words = "", []
-        if "<<" in rest:
-            raise ValueError("it has its files in the Dockerfile")
         while rest.startswith("--"):
             flag, _, rest = rest.partition(" ")
             name, _, value = flag.partition("=")
             if name == "--chmod":
-                mode = self._expand(value)
+                mode = value
             elif name != "--link" and not (name == "--chown" and value in _ROOT):
                 raise ValueError(f"{name} cannot be done here")
             rest = rest.lstrip()

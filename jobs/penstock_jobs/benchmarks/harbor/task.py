@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -15,12 +15,13 @@ from penstock.core.errors import InvalidInput
 from penstock_jobs.benchmarks.environments.environment import Environment
 from penstock_jobs.benchmarks.harbor.bases import stand_in
 from penstock_jobs.benchmarks.harbor.dockerfile import CannotBeMade, read_dockerfile
-from penstock_jobs.benchmarks.sandbox.sandbox_files import File
+from penstock_jobs.benchmarks.sandbox.sandbox_files import File, read_folder
 
 TESTS, SOLUTION, REWARDS = "/tests", "/solution", "/logs/verifier"
 #: Where the format has no limit.
 _SECONDS, _MEMORY_MB, _STORAGE_MB = 3_600.0, 8_192, 10_240
 
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)([GM])")
 _TEMPLATE = re.compile(r"\$\{([^}:]+)(?::-(.*))?\}", re.DOTALL)
 #: A host of a URL with the usual port: a listener at another could be in a task's way.
 _HOST = re.compile(rb"\b(https?)://([A-Za-z0-9.-]+\.[A-Za-z]{2,})\b(?!:)")
@@ -30,10 +31,9 @@ PACKAGES = (
     "deb.debian.org:80", "security.debian.org:80", "archive.ubuntu.com:80",
     "security.ubuntu.com:80", "pypi.org:443", "files.pythonhosted.org:443",
     "registry.npmjs.org:443", "proxy.golang.org:443", "sum.golang.org:443",
-    "index.crates.io:443", "static.crates.io:443",
 )  # fmt: skip
 #: Marks of provenance, which agents do not see.
-_CANARY = re.compile(r"(<!--.*canary.*-->|#.*canary.*)", re.IGNORECASE)
+_CANARY = re.compile(r"(\s*(<!--.*canary.*-->|#.*canary.*)(\n|\Z))*\s*", re.IGNORECASE)
 
 _Mode = Literal["no-network", "public", "allowlist"]
 _Seconds = Annotated[float, msgspec.Meta(gt=0)]
@@ -43,57 +43,44 @@ class _Role(msgspec.Struct):
     network_mode: _Mode | None = None
     allowed_hosts: list[str] = []
     timeout_sec: _Seconds | None = None
-    user: str | int | None = None
     env: dict[str, str] = {}
-    #: Of the verifier.
-    environment_mode: str | None = None
-    environment: Any = None
-    collect: list[Any] = []
 
 
-class _Environment(msgspec.Struct):
-    network_mode: _Mode | None = None
-    allowed_hosts: list[str] = []
+class _Environment(_Role):
     allow_internet: bool | None = None
     build_timeout_sec: _Seconds = 600.0
-    docker_image: str | None = None
     os: str = "linux"
     memory_mb: int | None = None
-    memory: str | None = None
+    memory: str = ""
     storage_mb: int | None = None
-    storage: str | None = None
-    gpus: int | None = None
-    tpu: Any = None
-    mcp_servers: list[Any] = []
-    env: dict[str, str] = {}
-    healthcheck: Any = None
+    storage: str = ""
     workdir: str | None = None
 
 
 class _Step(msgspec.Struct):
-    name: str
+    name: str = ""
     agent: _Role = msgspec.field(default_factory=_Role)
     verifier: _Role = msgspec.field(default_factory=_Role)
     min_reward: float | dict[str, float] | None = None
-    healthcheck: Any = None
 
 
-class _Solution(msgspec.Struct):
-    env: dict[str, str] = {}
-
-
-class _Metadata(msgspec.Struct):
-    tags: list[str] = []
-
-
-class _TaskToml(msgspec.Struct):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
-    agent: _Role = msgspec.field(default_factory=_Role)
-    verifier: _Role = msgspec.field(default_factory=_Role)
+class _TaskToml(_Step):
+    metadata: dict[str, Any] = {}
     environment: _Environment = msgspec.field(default_factory=_Environment)
-    solution: _Solution = msgspec.field(default_factory=_Solution)
+    solution: _Role = msgspec.field(default_factory=_Role)
     multi_step_reward_strategy: Literal["mean", "final"] = "mean"
-    steps: list[_Step] | None = None
+    steps: list[_Step] = []
+
+
+#: Keys that ask for something that no container has here, in any section but the metadata.
+_NEEDS = {
+    "gpus": "a GPU",
+    "tpu": "a TPU",
+    "mcp_servers": "MCP servers",
+    "healthcheck": "a service that is started before the agent",
+    "environment": "a container of their own for tests",
+    "collect": "a verifier that collects",
+}
 
 
 @dataclass(frozen=True)
@@ -116,40 +103,34 @@ class Network:
 
 @dataclass(frozen=True)
 class Container:
-    """A task that runs in a file system of its own, in which all may be written."""
+    """A step of a task that runs in a file system of its own, in which all may be written."""
 
+    prompt: str
     workdir: str
+    seconds: int
+    check_seconds: int
     agent: Network
     verifier: Network
-    verifier_variables: tuple[str, ...] = ()
-    solution_variables: tuple[str, ...] = ()
-    #: A step with less ends the task.
-    least: float | None = None
+    verifier_variables: tuple[str, ...]
+    solution_variables: tuple[str, ...]
+    #: Less than this reward ends the task.
+    least: float
     #: How the rewards of steps make the task's.
-    strategy: Literal["mean", "final"] = "mean"
+    strategy: Literal["mean", "final"]
+    #: Their files lie over those of the task's tests.
+    tests: Path
+    solution: Path
 
     def score(self, rewards: Sequence[float]) -> float:
         return rewards[-1] if self.strategy == "final" else math.fsum(rewards) / len(rewards)
 
 
-@dataclass(frozen=True)
-class HarborStep:
-    prompt: str
-    container: Container
-    seconds: int
-    check_seconds: int
-    #: Later folders lie over earlier ones.
-    tests: tuple[Path, ...]
-    solution: Path
-
-
-@dataclass(frozen=True)
-class HarborTask:
+class HarborTask(NamedTuple):
     tags: tuple[str, ...]
     environment: Environment
     memory_mib: int
     disk_mib: int
-    steps: tuple[HarborStep, ...]
+    steps: list[Container]
 
 
 def task_folders(folder: Path) -> list[Path]:
@@ -171,112 +152,77 @@ def read_task(folder: Path) -> HarborTask:
         task = msgspec.convert(document, _TaskToml)
     except msgspec.ValidationError as error:
         raise InvalidInput(what=str(path), why=str(error)) from error
-    made = task.environment
-    _refuse(folder, task)
-    build = read_dockerfile(toml_document.read_text(folder / "environment" / "Dockerfile"))
+    made, place = task.environment, folder / "environment"
+    if made.allow_internet is False and made.network_mode is None:
+        made.network_mode = "no-network"
+    for section in (document, *document.get("steps", ())):
+        for role in ("environment", "agent", "verifier"):
+            _refuse(
+                section if role == "environment" and "name" in section else section.get(role, {})
+            )
+    if made.os.lower() != "linux":
+        raise CannotBeMade(why=f"its system is {made.os}")
+    for name in ("docker-compose.yaml", "docker-compose.yml", ".dockerignore"):
+        if (place / name).is_file():
+            raise CannotBeMade(why=f"it has a {name}")
+    if not (place / "Dockerfile").is_file():
+        raise CannotBeMade(why="it is an image without a Dockerfile")
+    build = read_dockerfile(toml_document.read_text(place / "Dockerfile"))
     commands, variables = stand_in(build.image)
     workdir = made.workdir or build.workdir
     variables |= build.variables | _resolved(made.env)
     environment = Environment(
         setup=(*commands, *build.commands, f"mkdir -p '{workdir}'"),
-        network=Network().addresses(_texts(folder / "environment")),
+        network=Network().addresses(read_folder(str(place))),
         variables=_pairs(variables),
         seconds=math.ceil(made.build_timeout_sec),
     )
-    steps = task.steps or [_Step("")]
-    return HarborTask(
-        tags=tuple(task.metadata.tags),
-        environment=environment,
-        memory_mib=made.memory_mb or _megabytes(made.memory) or _MEMORY_MB,
-        disk_mib=made.storage_mb or _megabytes(made.storage) or _STORAGE_MB,
-        steps=tuple(_read_step(folder, task, step, workdir) for step in steps),
-    )
+    tags = tuple(map(str, task.metadata.get("tags", ())))
+    memory_mib = made.memory_mb or _megabytes(made.memory) or _MEMORY_MB
+    disk_mib = made.storage_mb or _megabytes(made.storage) or _STORAGE_MB
+    steps = [_read_step(folder, task, step, workdir) for step in task.steps or [_Step()]]
+    return HarborTask(tags, environment, memory_mib, disk_mib, steps)
 
 
-def _refuse(folder: Path, task: _TaskToml) -> None:
-    made = task.environment
-    place = folder / "environment"
-    roles = [task.agent, task.verifier]
-    for step in task.steps or ():
-        roles += [step.agent, step.verifier]
-    hosts = [*made.allowed_hosts, *(host for role in roles for host in role.allowed_hosts)]
-    problems = {
-        f"its system is {made.os}": made.os.lower() != "linux",
-        "it needs a GPU": bool(made.gpus or made.tpu),
-        "it has MCP servers": bool(made.mcp_servers),
-        "it waits for a service": any(
-            [made.healthcheck, *(s.healthcheck for s in task.steps or ())]
-        ),
-        "its docker-compose.yaml has services": any(place.glob("*compose.y*ml")),
-        "its tests run in a container of their own": any(
-            role.environment_mode == "separate" or role.environment for role in roles
-        ),
-        "its verifier collects": any(role.collect for role in roles),
-        "it runs as another user than root": any(
-            role.user not in (None, "root", 0) for role in roles
-        ),
-        "its allowed hosts are patterns": any("*" in host or "/" in host for host in hosts),
-        f"it is the image {made.docker_image}": not (place / "Dockerfile").is_file(),
-        "its .dockerignore leaves files out": (place / ".dockerignore").is_file(),
-    }
-    if problem := next((problem for problem, found in problems.items() if found), None):
-        raise CannotBeMade(why=problem)
+def _refuse(section: Mapping[str, Any]) -> None:
+    needs = [text for key, text in _NEEDS.items() if section.get(key)]
+    if section.get("environment_mode") == "separate":
+        needs.append(_NEEDS["environment"])
+    if (user := section.get("user") or "root") != "root":
+        needs.append(f"the user {user}")
+    if any("*" in host or "/" in host for host in section.get("allowed_hosts") or ()):
+        needs.append("hosts by pattern")
+    if needs:
+        raise CannotBeMade(why=f"it needs {', '.join(needs)}")
 
 
-def _read_step(folder: Path, task: _TaskToml, step: _Step, workdir: str) -> HarborStep:
+def _read_step(folder: Path, task: _TaskToml, step: _Step, workdir: str) -> Container:
     place = folder / "steps" / step.name if step.name else folder
-    tests = (folder / "tests", place / "tests") if step.name else (folder / "tests",)
-    if not any((place / "test.sh").is_file() for place in tests):
+    tests = place / "tests"
+    if not any((tests / "test.sh").is_file() for tests in (folder / "tests", tests)):
         raise CannotBeMade(why="it has no tests/test.sh")
-    if (place / "workdir").is_dir():
-        raise CannotBeMade(why="its step brings files of its own")
-    if isinstance(step.min_reward, dict) and set(step.min_reward) != {"reward"}:
-        raise CannotBeMade(why="its step needs several rewards")
-    least = step.min_reward["reward"] if isinstance(step.min_reward, dict) else step.min_reward
-    public = task.environment.allow_internet is not False
-    base = Network(
-        task.environment.network_mode or ("public" if public else "no-network"),
-        tuple(task.environment.allowed_hosts),
-    )
-    container = Container(
-        workdir,
-        _network(base, step.agent, task.agent),
-        _network(base, step.verifier, task.verifier),
-        verifier_variables=_pairs(_resolved(task.verifier.env | step.verifier.env)),
-        solution_variables=_pairs(_resolved(task.solution.env)),
-        least=least,
-        strategy=task.multi_step_reward_strategy,
-    )
-    text = toml_document.read_text(place / "instruction.md")
-    return HarborStep(
-        prompt=_without_canary(text),
-        container=container,
+    if (place / "workdir").is_dir() or isinstance(step.min_reward, dict):
+        raise CannotBeMade(why="its step has files or several rewards of its own")
+    return Container(
+        prompt=_CANARY.sub("", toml_document.read_text(place / "instruction.md"), count=1),
+        workdir=workdir,
         seconds=math.ceil(step.agent.timeout_sec or task.agent.timeout_sec or _SECONDS),
         check_seconds=math.ceil(step.verifier.timeout_sec or task.verifier.timeout_sec or 600.0),
+        agent=_network(step.agent, task.agent, task.environment),
+        verifier=_network(step.verifier, task.verifier, task.environment),
+        verifier_variables=_pairs(_resolved(task.verifier.env | step.verifier.env)),
+        solution_variables=_pairs(_resolved(task.solution.env)),
+        least=step.min_reward or 0.0,
+        strategy=task.multi_step_reward_strategy,
         tests=tests,
         solution=place / "solution",
     )
 
 
-def _network(base: Network, *roles: _Role) -> Network:
-    """The network of the first role that has one."""
-    for role in roles:
-        if role.network_mode is not None:
-            return Network(role.network_mode, tuple(role.allowed_hosts))
-    return base
-
-
-def _without_canary(text: str) -> str:
-    lines = text.splitlines(keepends=True)
-    while lines and (_CANARY.fullmatch(lines[0].strip()) or not lines[0].strip()):
-        del lines[0]
-    return "".join(lines)
-
-
-def _texts(folder: Path) -> Iterable[File]:
-    for path in folder.rglob("*"):
-        if path.is_file() and path.stat().st_size < toml_document.TEXT_BYTES_MAX:
-            yield File(path.name, path.read_bytes())
+def _network(*roles: _Role) -> Network:
+    """The network of the first role that says one, else a public one."""
+    role = next((role for role in roles if role.network_mode), _Role())
+    return Network(role.network_mode or "public", tuple(role.allowed_hosts))
 
 
 def _resolved(variables: Mapping[str, str]) -> dict[str, str]:
@@ -294,28 +240,23 @@ def _pairs(variables: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(f"{name}={value}" for name, value in variables.items())
 
 
-def _megabytes(size: str | None) -> int | None:
-    if size is None:
-        return None
-    factor = {"G": 1024.0, "M": 1.0, "K": 1 / 1024}.get(size.strip()[-1:].upper(), 0.0)
-    try:
-        return int(float(size.strip()[:-1]) * factor) or None
-    except ValueError:
-        return None
+def _megabytes(size: str) -> int:
+    found = _SIZE.fullmatch(size.strip().upper())
+    return int(float(found[1]) * (1024 if found[2] == "G" else 1)) if found else 0
 
 
 def read_reward(as_json: bytes | None, as_text: bytes | None) -> float:
     """Read a verifier's reward. Raises ValueError."""
-    if as_json is None and as_text is None:
-        raise ValueError("the tests wrote no reward")
-    if as_json is None:
-        reward: object = float((as_text or b"").decode())
-    else:
+    if as_json is not None:
         rewards = json.loads(as_json)
         many = rewards if isinstance(rewards, dict) else {"reward": rewards}
         if "reward" not in many and len(many) != 1:
             raise ValueError(f"several rewards, and none is named reward: {', '.join(many)}")
         reward = many.get("reward", next(iter(many.values())))
+    elif as_text is not None:
+        reward = float(as_text.decode())
+    else:
+        raise ValueError("the tests wrote no reward")
     if not isinstance(reward, int | float) or not 0 <= reward <= 1:
         raise ValueError(f"the reward is {reward!r}, not between 0 and 1")
     return float(reward)

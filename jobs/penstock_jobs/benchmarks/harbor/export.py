@@ -1,0 +1,130 @@
+"""A suite written as Harbor's tasks, of schema 1.4: for harnesses that run containers."""
+
+import json
+import sys
+from hashlib import sha256
+from pathlib import Path
+from shlex import join, quote
+
+from penstock.core.errors import InvalidInput
+from penstock_jobs.benchmarks.sandbox.network import split
+from penstock_jobs.benchmarks.sandbox.sandbox_files import IGNORED, File, write_folder
+from penstock_jobs.benchmarks.suite import BenchmarkTask, Suite, load_files, load_solutions
+
+_TASK = """schema_version = "1.4"
+
+[task]
+name = {name}
+description = {title}
+
+[metadata]
+tags = {tags}
+
+[agent]
+timeout_sec = {seconds}
+
+[verifier]
+timeout_sec = {check_seconds}
+network_mode = "no-network"
+
+[environment]
+memory_mb = {memory_mib}
+storage_mb = {disk_mib}
+workdir = "/app"
+build_timeout_sec = {build_seconds}
+{network}
+"""
+#: Links and modes do not count as edits.
+_TEST = """#!/bin/sh
+cd /app
+find . {ignored} -prune -o -type f -exec sha256sum {{}} + | LC_ALL=C sort |
+    cmp -s - /tests/tree.sums
+export PENSTOCK_EDITED=$? PENSTOCK_TASK={name} PENSTOCK_CHECK=/tests/check
+export PENSTOCK_PROMPT_FILE=/tests/prompt.md PENSTOCK_REPORT=/tests/report.json
+export PENSTOCK_RESULT="$(mktemp -d)/result.json"
+{command}
+status=$?
+[ $status -le 1 ] || exit $status
+if [ -e "$PENSTOCK_RESULT" ]; then cp "$PENSTOCK_RESULT" /logs/verifier/reward.json
+else echo $((1 - status)) > /logs/verifier/reward.txt; fi
+"""
+
+
+def export_suite(suite: Suite, folder: Path) -> dict[str, str]:
+    """Write a suite's tasks into a new folder. Returns why the others cannot be written."""
+    if folder.exists():
+        raise InvalidInput(what=str(folder), why="it is there already; name a new folder")
+    left_out = dict(suite.left_out)
+    for task in suite.tasks:
+        if problem := _problem(task):
+            left_out[task.name] = problem
+            continue
+        (folder / task.name).mkdir(parents=True)
+        write_folder(str(folder / task.name), _files(suite, task))
+    return left_out
+
+
+def _problem(task: BenchmarkTask) -> str | None:
+    problems = {
+        "it is in Harbor's format": task.container,
+        "its check passes without an edit, which no task of Harbor may do": task.expect != "edit",
+        "its check reads the agent's report, and agents write none there": task.solution_report,
+        "its environment is an image": task.environment and task.environment.image,
+    }
+    return next((problem for problem, found in problems.items() if found), None)
+
+
+def _files(suite: Suite, task: BenchmarkTask) -> list[File]:
+    files, (solution,) = load_files(task), load_solutions(task)
+    limits, environment = task.limits, task.environment
+    hosts = sorted({split(address)[0] for address in suite.allow})
+    network = f'network_mode = "allowlist"\nallowed_hosts = {json.dumps(hosts)}'
+    described = _TASK.format(
+        **vars(limits),
+        name=json.dumps(f"{suite.name}/{task.name}"),
+        title=json.dumps(suite.title, ensure_ascii=False),
+        tags=json.dumps(task.tags, ensure_ascii=False),
+        build_seconds=environment.seconds if environment else 600,
+        network=network if hosts else 'network_mode = "no-network"',
+    )
+    lines = [f"FROM python:{sys.version_info.major}.{sys.version_info.minor}-slim"]
+    if environment:
+        pairs = [text.partition("=") for text in environment.variables]
+        lines += [f"ENV {name}={json.dumps(value)}" for name, _, value in pairs]
+        lines += ["WORKDIR /opt/setup", *(["COPY setup/ ./"] if files.setup else [])]
+        lines += [f"RUN {json.dumps(['sh', '-ec', each])}" for each in environment.setup]
+    lines += ["WORKDIR /app", "COPY tree/ ./"]
+    paths = {file.path for file in files.check}
+    words = list(task.check or ())
+    number = next((number for number, word in enumerate(words) if word in paths), None)
+    if number is not None:
+        words[number] = f"/tests/check/{words[number]}"
+    ignored = " -o ".join(f"-name {name}" for name in sorted(IGNORED))
+    plain = [file for file in files.tree if file.kind != "link"]
+    sums = sorted(f"{sha256(file.content).hexdigest()}  ./{file.path}\n" for file in plain)
+    test = _TEST.format(ignored=f"\\( {ignored} \\)", name=quote(task.name), command=join(words))
+    written = [
+        _text("task.toml", described),
+        _text("instruction.md", task.prompt),
+        _text("environment/Dockerfile", "\n".join((*lines, ""))),
+        *_below("environment/tree", files.tree),
+        *_below("environment/setup", files.setup),
+        File("tests/test.sh", test.encode(), "program"),
+        _text("tests/prompt.md", task.prompt),
+        _text("tests/report.json", "{}"),
+        _text("tests/tree.sums", "".join(sums)),
+        *_below("tests/check", files.check),
+    ]
+    if solution is not None:
+        solve = b"#!/bin/sh\ncp -RP /solution/files/. /app/\n"
+        new = [file for file in solution if file not in files.tree]
+        written += [File("solution/solve.sh", solve, "program"), *_below("solution/files", new)]
+    return written
+
+
+def _text(path: str, text: str) -> File:
+    return File(path, text.encode())
+
+
+def _below(folder: str, files: list[File]) -> list[File]:
+    return [file._replace(path=f"{folder}/{file.path}") for file in files]
