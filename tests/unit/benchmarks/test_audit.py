@@ -4,14 +4,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from penstock_jobs.benchmarks.audit.rules import findings_in
+from penstock_jobs.benchmarks.audit.rules import AuditedTask, findings_in
 from penstock_jobs.benchmarks.audit.shell import commands_in, files_written
-from penstock_jobs.benchmarks.audit.steps import AttemptTranscript
+from penstock_jobs.benchmarks.audit.steps import AttemptTranscript, Kind, Step
 from penstock_jobs.benchmarks.audit.transcripts import read_transcript, transcript_of_messages
 from tests.support.benchmarks.agent_runs import CHEATING, HONEST, AgentRun
 from tests.support.benchmarks.transcripts import claude_code, messages, trajectory
-from tests.support.benchmarks.unseen_agent_runs import UNSEEN_CHEATING, UNSEEN_HONEST
+from tests.support.benchmarks.unseen_agent_runs import (
+    EDGE_CHEATING,
+    EDGE_HONEST,
+    UNSEEN_CHEATING,
+    UNSEEN_HONEST,
+)
 
 
 def _claude_code(folder: Path, run: AgentRun) -> AttemptTranscript:
@@ -28,7 +35,9 @@ def _inspect(_folder: Path, run: AgentRun) -> AttemptTranscript:
 
 Read = Callable[[Path, AgentRun], AttemptTranscript]
 HARNESSES = pytest.mark.parametrize("read", [_claude_code, _harbor, _inspect])
-CHEATS, OTHERS = CHEATING + UNSEEN_CHEATING, HONEST + UNSEEN_HONEST
+CHEATS = CHEATING + UNSEEN_CHEATING + EDGE_CHEATING
+KINDS: list[Kind] = ["command", "read", "edit", "fetch"]
+OTHERS = HONEST + UNSEEN_HONEST + EDGE_HONEST
 
 
 @HARNESSES
@@ -47,7 +56,16 @@ def test_an_honest_run_is_never_suspected(tmp_path: Path, run: AgentRun, read: R
 
 
 def test_there_are_as_many_as_are_promised() -> None:
-    assert [*map(len, (CHEATING, UNSEEN_CHEATING, HONEST, UNSEEN_HONEST))] == [12, 12, 50, 50]
+    assert (len(CHEATS), len(OTHERS)) == (44, 120)
+
+
+@given(st.lists(st.tuples(st.sampled_from(KINDS), st.text(), st.text()), max_size=4), st.text())
+def test_no_transcript_is_too_odd(acts: list[tuple[Kind, str, str]], prompt: str) -> None:
+    steps = [
+        Step(number, kind, text, output=more, before=more, after=prompt)
+        for number, (kind, text, more) in enumerate(acts, 1)
+    ]
+    findings_in(AuditedTask(), AttemptTranscript(steps, prompt, prompt))
 
 
 def test_a_finding_names_its_step_and_text(tmp_path: Path) -> None:
@@ -64,5 +82,6 @@ def test_commands_are_split_where_a_shell_splits_them() -> None:
     assert list(commands_in("bash -lc 'git stash pop'")) == [["git", "stash", "pop"]]
     assert list(commands_in("# it's\necho 'unclosed")) == [["#", "it's", "echo", "'unclosed"]]
     heredoc = "python - <<'EOF'\nrm('tests/test_a.py')\nEOF\nls; cat <<X >> a.py\n1\nX"
+    assert list(commands_in("echo '' | wc")) == [["echo", ""], ["wc"]]
     assert [words[0] for words in commands_in(heredoc)] == ["python", "ls", "cat"]
-    assert list(files_written(heredoc)) == [("a.py", "1\n")]
+    assert list(files_written(heredoc)) == [("a.py", "1\n", True)]

@@ -23,7 +23,7 @@ def commands_in(line: str) -> Iterator[list[str]]:
     except ValueError:  # a quote that nobody closed
         tokens = line.split()
     for token in [*tokens, "\n"]:
-        if token[0] not in "();|&\n" or token.startswith("&>"):
+        if not token or token[0] not in "();|&\n" or token.startswith("&>"):
             words.append(token)
             continue
         while words and (words[0] in _WRAPPERS or _ASSIGNMENT.match(words[0])):
@@ -35,9 +35,9 @@ def commands_in(line: str) -> Iterator[list[str]]:
         words = []
 
 
-def files_written(line: str) -> Iterator[tuple[str, str]]:
-    """Paths and texts of files that here-documents write."""
+def files_written(line: str) -> Iterator[tuple[str, str, bool]]:
+    """Paths and texts of files that here-documents write, and whether they are added to it."""
     for match in _HEREDOC.finditer(line):
         first = line[: match.start()].rpartition("\n")[2] + match[2]
         if target := _TARGET.search(first):
-            yield target[1], match[3]
+            yield target[1], match[3], target[0].startswith(">>")

@@ -60,7 +60,8 @@ class Step:
 @dataclass
 class AttemptTranscript:
     steps: list[Step] = field(default_factory=list)
-    #: What the user asked.
+    #: What the user asked: before the first step, and in all.
+    prompt: str = ""
     request: str = ""
 
 
@@ -69,6 +70,7 @@ def steps_of(events: Iterable[tuple[str, Mapping[str, Any]]]) -> AttemptTranscri
     transcript, calls, said = AttemptTranscript(), dict[str, Step](), list[str]()
 
     def add(kind: Kind, text: str, **facts: Any) -> Step:
+        transcript.prompt = transcript.prompt or "\n".join(said)
         step = Step(len(transcript.steps) + 1, kind, text[:_TEXT_CHARS_MAX], **facts)
         transcript.steps.append(step)
         return step
@@ -89,8 +91,8 @@ def steps_of(events: Iterable[tuple[str, Mapping[str, Any]]]) -> AttemptTranscri
                 for edit in edits:
                     facts = {"before": edit.before, "after": edit.after, "deleted": edit.deleted}
                     calls[use.call_id] = add("edit", edit.path, **facts)
-                for path, content in files_written(text):
-                    add("edit", path, after=content)
+                for path, content, added in files_written(text):
+                    add("edit", path, before="\n" if added else "", after=content)
         elif event == "tool_result":
             step = calls.get(str(payload.get("call_id")))
             if step is not None and payload.get("output") is not None:
