@@ -18,6 +18,7 @@ from penstock_jobs.benchmarks.audit.rules import AuditedTask
 from penstock_jobs.benchmarks.audit.transcripts import audit_of, transcript_in
 from penstock_jobs.benchmarks.environments.environment import with_variables
 from penstock_jobs.benchmarks.environments.layers import Layer
+from penstock_jobs.benchmarks.environments.packages import with_indexes
 from penstock_jobs.benchmarks.harbor.task import REWARDS, SOLUTION, TESTS, Container, read_reward
 from penstock_jobs.benchmarks.sandbox import sandbox as sandboxes
 from penstock_jobs.benchmarks.sandbox.network import address_of
@@ -284,7 +285,9 @@ def _run_agent(sandbox: Sandbox, work: AttemptTask) -> ProgramEnd:
         environment = with_variables(task.container.solution_variables, environment)
     command = ["sh", "-c", conditions.agent]
     how = place, "home", "scratch", task.limits.seconds, environment
-    return sandbox.run(SandboxProgram(command, *how, folders, addresses, also_at=also_at))
+    return sandbox.run(
+        SandboxProgram(command, *how, folders, with_indexes(addresses), also_at=also_at)
+    )
 
 
 def _machine(layer: Layer | None, task: BenchmarkTask) -> dict[str, str]:
@@ -344,7 +347,8 @@ def score_tree(
         addresses = task.container.verifier.addresses(files.setup, files.check)
         folders = {check: True, given: False, result: True}
         also_at = {check: TESTS, result: REWARDS}
-        program = SandboxProgram(_TESTS_COMMAND, *how, folders, addresses, more, also_at)
+        reached = with_indexes(addresses)
+        program = SandboxProgram(_TESTS_COMMAND, *how, folders, reached, more, also_at)
         ended = sandbox.run(program)
         rewards = [
             sandbox.read(result, f"reward.{kind}", _RESULT_BYTES_MAX) for kind in ("json", "txt")

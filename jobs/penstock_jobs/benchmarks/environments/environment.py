@@ -12,6 +12,7 @@ from pathlib import Path
 
 from penstock.core.errors import PenstockError
 from penstock.core.toml_document import Positive
+from penstock_jobs.benchmarks.environments.packages import PACKAGES
 from penstock_jobs.benchmarks.sandbox import network
 from penstock_jobs.benchmarks.sandbox.sandbox_files import File, FilePrint, system_path
 
@@ -30,7 +31,7 @@ class Environment:
     setup: tuple[str, ...] = ()
     #: Names or patterns of the tree's files that setup reads. A star stands for any characters.
     files: tuple[str, ...] = ()
-    #: HOST:PORT that setup may reach. With any, also the package indexes of this machine.
+    #: HOST:PORT that setup may reach; `packages` stands for the package indexes of this machine.
     network: tuple[str, ...] = ()
     #: NAME=VALUE, for setup, agent and check. $PATH stands for the path so far.
     variables: tuple[str, ...] = ()
@@ -52,7 +53,7 @@ class Environment:
         for text in self.variables:
             if not _VARIABLE.fullmatch(text):
                 raise ValueError(f"the variable {text!r} is not NAME=VALUE")
-        network.plan(self.network)
+        network.plan(address for address in self.network if address != PACKAGES)
 
     def chosen(self, tree: Iterable[File]) -> list[File]:
         """The tree's files that setup reads."""

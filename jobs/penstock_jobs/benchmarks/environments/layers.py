@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -25,7 +25,7 @@ from penstock_jobs.benchmarks.environments.environment import (
     digest_of,
     with_variables,
 )
-from penstock_jobs.benchmarks.sandbox.network import address_of
+from penstock_jobs.benchmarks.environments.packages import package_settings, with_indexes
 from penstock_jobs.benchmarks.sandbox.root_folder import REPLACED
 from penstock_jobs.benchmarks.sandbox.sandbox import (
     IsolatedSandbox,
@@ -36,17 +36,6 @@ from penstock_jobs.benchmarks.sandbox.sandbox import (
 )
 from penstock_jobs.benchmarks.sandbox.sandbox_files import File, prints_in, system_path
 
-#: Settings of package managers: passed to setup by name, and never kept.
-_SETTINGS = re.compile(
-    r"(PIP|UV|NPM_CONFIG|npm_config|POETRY|CARGO)_\w+|GOPROXY|GONOSUMDB|GOFLAGS"
-    r"|(SSL|CURL|REQUESTS|NODE_EXTRA)_\w*(CERT|CA|BUNDLE)\w*"
-)
-_SETTINGS_FILES = {
-    "PIP_CONFIG_FILE": (".config/pip/pip.conf", ".pip/pip.conf"),
-    "NPM_CONFIG_USERCONFIG": (".npmrc",),
-    "UV_CONFIG_FILE": (".config/uv/uv.toml",),
-}
-_URL = re.compile(r"https?://[^\s\"',]+")
 _CREDENTIALS = re.compile(r"//[^/@\s]+@")
 _CACHES = {"PIP_CACHE_DIR": "pip", "UV_CACHE_DIR": "uv", "npm_config_cache": "npm"}
 #: Copies outlive the cache.
@@ -160,10 +149,8 @@ def _run_setup(
     environment: Environment, files: Sequence[File], root: SandboxRoot, folder: Path
 ) -> None:
     """Run the commands in a sandbox that keeps what they write."""
-    given, settings = _settings()
-    addresses = [*environment.network]
-    if environment.network:
-        addresses += _indexes([*settings.values(), *(file.content.decode() for file in given)])
+    given, settings = package_settings()
+    addresses = with_indexes(environment.network)
     caches = folder / "caches" / digest_of(asdict(environment)).removeprefix("sha256:")
     make_directory(caches, 0o755)
     limits = SandboxLimits(environment.memory_mib * MIB, _PROCESSES, environment.disk_mib * MIB)
@@ -192,20 +179,3 @@ def _run_setup(
                 lines = _CREDENTIALS.sub("//***@", ended.output).strip().splitlines()
                 last = "\n".join(lines[-_LINES_SHOWN:])
                 raise EnvironmentFailed(why=f"{command[:200]!r} {why}. Its last lines:\n{last}")
-
-
-def _settings() -> tuple[list[File], dict[str, str]]:
-    """The caller's settings of package managers: files, named by their variables, and variables."""
-    variables = {name: value for name, value in os.environ.items() if _SETTINGS.fullmatch(name)}
-    files = []
-    for name, places in _SETTINGS_FILES.items():
-        candidates = [Path(variables.pop(name))] if name in variables else []
-        candidates += [Path.home() / place for place in places]
-        if (path := next(filter(Path.is_file, candidates), None)) is not None:
-            files.append(File(name, path.read_bytes()))
-    return files, variables
-
-
-def _indexes(texts: Iterable[str]) -> list[str]:
-    """The addresses of package indexes that settings name."""
-    return sorted({address_of(url) for text in texts for url in _URL.findall(text)})

@@ -13,6 +13,7 @@ import msgspec
 from penstock.core import toml_document
 from penstock.core.errors import InvalidInput
 from penstock_jobs.benchmarks.environments.environment import Environment
+from penstock_jobs.benchmarks.environments.packages import PACKAGES
 from penstock_jobs.benchmarks.harbor.bases import stand_in
 from penstock_jobs.benchmarks.harbor.dockerfile import CannotBeMade, read_dockerfile
 from penstock_jobs.benchmarks.sandbox.sandbox_files import File, read_folder
@@ -26,12 +27,6 @@ _TEMPLATE = re.compile(r"\$\{([^}:]+)(?::-(.*))?\}", re.DOTALL)
 #: A host of a URL with the usual port: a listener at another could be in a task's way.
 _HOST = re.compile(rb"\b(https?)://([A-Za-z0-9.-]+\.[A-Za-z]{2,})\b(?!:)")
 _HOSTS_MAX = 200
-#: Where packages come from. With a public network they are reached, and hosts that a task names.
-PACKAGES = (
-    "deb.debian.org:80", "security.debian.org:80", "archive.ubuntu.com:80",
-    "security.ubuntu.com:80", "pypi.org:443", "files.pythonhosted.org:443",
-    "registry.npmjs.org:443", "proxy.golang.org:443", "sum.golang.org:443",
-)  # fmt: skip
 #: Marks of provenance, which agents do not see.
 _CANARY = re.compile(r"(\s*(<!--.*canary.*-->|#.*canary.*)(\n|\Z))*\s*", re.IGNORECASE)
 
@@ -97,7 +92,7 @@ class Network:
                 for file in folder
                 for kind, host in _HOST.findall(file.content)
             }
-            return (*PACKAGES, *sorted(named - set(PACKAGES))[:_HOSTS_MAX])
+            return (PACKAGES, *sorted(named)[:_HOSTS_MAX])
         return tuple(f"{host}:{port}" for host in self.hosts for port in (80, 443))
 
 

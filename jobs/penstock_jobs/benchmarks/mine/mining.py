@@ -15,6 +15,7 @@ from penstock.lake.lake import Lake
 from penstock_jobs.benchmarks.attempt import RunConditions
 from penstock_jobs.benchmarks.environments.environment import Environment
 from penstock_jobs.benchmarks.environments.layers import ENVIRONMENTS, make_layer
+from penstock_jobs.benchmarks.environments.packages import PACKAGES
 from penstock_jobs.benchmarks.mine import proposals
 from penstock_jobs.benchmarks.mine.candidates import commit_candidates, prepare, session_candidates
 from penstock_jobs.benchmarks.mine.history import ProjectHistory
@@ -29,7 +30,6 @@ from penstock_jobs.benchmarks.mine.verification import (
 from penstock_jobs.benchmarks.run import judge_variables
 from penstock_jobs.benchmarks.sandbox.sandbox import PathRules
 
-_INDEX = ("pypi.org:443", "files.pythonhosted.org:443")
 _PROJECT = "pyproject.toml"
 _UNTESTED = (
     "it changed no test, and no command of a test is known; PENSTOCK_JUDGE_URL names no model"
@@ -174,4 +174,4 @@ def python_environment(told: str) -> Environment:
             waiting += [*groups.get(name, []), *extras.get(name, [])]
     install = f"/opt/mined/bin/pip install --quiet {' '.join(dict.fromkeys(needed))}"
     path = ("PATH=/opt/mined/bin:$PATH",)
-    return Environment(("python3 -m venv /opt/mined", install), network=_INDEX, variables=path)
+    return Environment(("python3 -m venv /opt/mined", install), network=(PACKAGES,), variables=path)
