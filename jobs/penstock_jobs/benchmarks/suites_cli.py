@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 import typer
@@ -16,14 +16,12 @@ from penstock.backends.terminal.output import (
     show_table,
     show_text,
 )
+from penstock.core import toml_document
 from penstock.core.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.commands import Outcome, command
 from penstock.lake.lake import Lake
 from penstock_jobs.benchmarks.cli import NoIsolation, SuiteFolder, Visible
-
-if TYPE_CHECKING:
-    from penstock_jobs.benchmarks.mine.proposals import Proposal
 
 app = typer.Typer(
     help="Mine suites from repositories and sessions, review and check them.", no_args_is_help=True
@@ -38,12 +36,8 @@ def mine(
     repository: Annotated[Path, typer.Argument(parser=options.path, metavar="REPO")],
     *,
     suite: Annotated[str, typer.Option(metavar="NAME", help="The suite to propose tasks for.")],
-    commits: Annotated[
-        str, typer.Option(metavar="RANGE", help="Commits that may become tasks without a session.")
-    ] = "HEAD",
-    limit: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Stop after so many proposals.")
-    ] = 1_000_000,
+    commits: Annotated[str, typer.Option(metavar="RANGE", help="Only these commits.")] = "HEAD",
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="At most so many.")] = 1_000_000,
     environment: Annotated[
         str, typer.Option(metavar="FILE", help="A TOML file with it; or auto; or machine.")
     ] = "auto",
@@ -96,17 +90,16 @@ def review(
 
     decided = take or refuse is not None or prompt is not None
     if (take and refuse is not None) or (decided and task is None):
-        raise InvalidInput(
-            what="--take, --refuse or --prompt", why="name a TASK, and take or refuse"
-        )
+        raise InvalidInput(what="--take, --refuse, --prompt", why="name a TASK; take or refuse")
     if task is None:
         known = proposals.proposals_of(lake.database, tenant, suite)
         yield known
-        show_table(["task", "state", "work", "lines", "prompt, or why"], map(_row, known))
+        rows = [[each.task, each.state, each.why or each.prompt[:80]] for each in known]
+        show_table(["task", "state", "why, or prompt"], rows)
         return
     place = tenant, suite, task
     if decided:
-        text = prompt.read_text(encoding="utf-8").strip() if prompt is not None else None
+        text = toml_document.read_text(prompt).strip() if prompt is not None else None
         given = proposals.Judgement(options.actor(by), take, refuse, text)
         proposals.judge(lake, *place, given)
     shown = proposals.find_proposal(lake.database, *place)
@@ -119,12 +112,6 @@ def review(
     yield facts | parts
     show_fields({name: facts[name] for name in facts.keys() - {"prompt", "facts", "environment"}})
     show_text(*(f"\n# {title}\n\n{text.rstrip()}" for title, text in parts.items()))
-
-
-def _row(each: "Proposal") -> list[object]:
-    told = each.why if each.state == "left_out" else each.prompt
-    facts = each.facts
-    return [each.task, each.state, facts.get("work"), facts.get("changed_lines"), told[:80]]
 
 
 @app.command()

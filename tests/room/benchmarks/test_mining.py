@@ -126,7 +126,8 @@ def test_what_is_not_judged_alike_is_left_out(hand: HandLake, tmp_path: Path) ->
     added = {"calc.py": subtract, "tests/test_subtract.py": test}
     first = {"calc.py": ADD, "tests/test_calc.py": TEST_ADD}
     names = make_project(
-        tmp_path / "calc", [("First", first), ("Add subtract for two numbers", added)]
+        tmp_path / "calc",
+        [("First", first), ("Add subtract, which gives the difference of two numbers", added)],
     )
     mined(hand.lake, tmp_path / "calc", isolated=False)
     assert known(hand.lake)[names[1]].facts["rule"] == "flaky"
@@ -136,8 +137,7 @@ def test_a_model_judges_what_no_test_shows(
     hand: HandLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = make_project(
-        tmp_path / "calc",
-        [("First", {"calc.py": ADD}), ("Add subtract for two numbers", {"calc.py": DIVIDE})],
+        tmp_path / "calc", [("First", {"calc.py": ADD}), (REQUEST, {"calc.py": DIVIDE})]
     )
     assert mined(hand.lake, tmp_path / "calc").left_out == {"no_test": 1}
     assert "PENSTOCK_JUDGE_URL" in known(hand.lake)[names[1]].why

@@ -3,14 +3,13 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
 
 from penstock.core.clock import SECOND_US
 from penstock.lake.lake import Lake
-from penstock_jobs.benchmarks.mine.history import HistoryCommit, ProjectHistory, TreeFile
+from penstock_jobs.benchmarks.mine.history import HistoryCommit, ProjectHistory
 from penstock_jobs.benchmarks.mine.prompts import changelog_text, prompt_of
 from penstock_jobs.benchmarks.mine.rules import MinedChange, ci_command, file_kind, session_command
 from penstock_jobs.benchmarks.mine.verification import Candidate, CheckPlan
@@ -25,6 +24,7 @@ _EDITS = """SELECT session_id, ts, path, before, after FROM edits
     WHERE session_id = {} ORDER BY ts, seq"""
 _MESSAGES = "SELECT ts, text FROM user_messages WHERE session_id = {} ORDER BY ts, seq"
 _CALLS = "SELECT arguments FROM tool_calls WHERE session_id = {} ORDER BY ts, seq"
+_HELPERS = ("conftest.py", "__init__.py")
 _PULL = re.compile(r"\AMerge pull request |\A.*\(#\d+\)\s*(\n|\Z)")
 
 
@@ -79,20 +79,16 @@ def commit_candidates(commits: Sequence[HistoryCommit]) -> Iterator[Candidate]:
     """Make candidates of merged pull requests and commits; the first one has no tree before."""
     for commit in commits:
         if commit.parents:
-            is_pull = _PULL.match(commit.message)
-            kind = commit.message, "pull request" if is_pull else "commit"
-            yield Candidate(commit.name, commit.parents[0], *kind)  # type: ignore[arg-type]
+            source = "pull request" if _PULL.match(commit.message) else "commit"
+            yield Candidate(commit.name, commit.parents[0], commit.message, source)
 
 
-class PreparedChange(NamedTuple):
-    candidate: Candidate
-    change: MinedChange
-    #: None where only a model could judge.
-    plan: CheckPlan | None
+def prepare(
+    history: ProjectHistory, candidate: Candidate
+) -> tuple[Candidate, MinedChange, CheckPlan | None]:
+    """Read the files of a candidate, complete its prompt, and plan its check.
 
-
-def prepare(history: ProjectHistory, candidate: Candidate) -> PreparedChange:
-    """Read the files of a candidate, and complete its prompt. Raises InvalidInput."""
+    Without a plan only a model could judge. Raises InvalidInput."""
     before, after = history.tree(candidate.base), history.tree(candidate.settled)
     diffs = history.diff(candidate.base, candidate.settled)
     if candidate.session is None:
@@ -101,19 +97,11 @@ def prepare(history: ProjectHistory, candidate: Candidate) -> PreparedChange:
     changed = {path: entry for path, entry in after.items() if before.get(path) != entry}
     own = {path: entry for path, entry in changed.items() if file_kind(path) != "test"}
     tests = {path: entry for path, entry in after.items() if file_kind(path) == "test"}
-    brought = sorted(changed.keys() - own.keys())
     tree = history.files(before)
     change = MinedChange(tree, history.files(own), history.files(tests), diffs)
-    return PreparedChange(candidate, change, _plan(candidate, brought, tests, ci_command(tree)))
-
-
-def _plan(
-    candidate: Candidate, brought: list[str], tests: dict[str, TreeFile], of_ci: str | None
-) -> CheckPlan | None:
-    """Choose the check: the tests that the commit brought, else a command of tests."""
-    helpers = ("conftest.py", "__init__.py")
-    python = [path for path in brought if path.endswith(".py") and not path.endswith(helpers)]
-    if runnable := [path for path in python if tests[path].kind != "link"]:
-        return CheckPlan("pytest", files=runnable)
-    command = session_command(candidate.commands) or of_ci
-    return CheckPlan("command", command=command) if command else None
+    brought = [path for path in sorted(changed.keys() - own.keys()) if tests[path].kind != "link"]
+    python = (path for path in brought if path.endswith(".py"))
+    if runnable := [path for path in python if not path.endswith(_HELPERS)]:
+        return candidate, change, CheckPlan("pytest", files=runnable)
+    command = session_command(candidate.commands) or ci_command(tree)
+    return candidate, change, CheckPlan("command", command=command) if command else None

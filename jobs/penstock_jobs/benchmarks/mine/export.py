@@ -23,11 +23,10 @@ def export_suite(lake: Lake, tenant: str, suite: str, folder: Path) -> Suite:
     if not taken:
         why = f"no proposal is taken yet; `penstock suites review {suite}` lists them"
         raise InvalidInput(what=f"The suite {suite}", why=why)
-    if folder.exists() and any(folder.iterdir()):
-        raise InvalidInput(what=f"The folder {folder}", why="it is not empty")
+    if folder.exists():
+        raise InvalidInput(what=f"The folder {folder}", why="it is there already")
     making = folder.with_name(f"{folder.name}.making")
-    if making.exists():  # of an export that was killed
-        shutil.rmtree(making)
+    shutil.rmtree(making, ignore_errors=True)  # of an export that was killed
     making.mkdir(parents=True)
     commits = {each.facts[name] for each in taken for name in ("base", "settled")}
     sessions = {each.session_id for each in taken if each.session_id}
@@ -43,8 +42,6 @@ def export_suite(lake: Lake, tenant: str, suite: str, folder: Path) -> Suite:
         place = making / "tasks" / each.task
         place.mkdir(parents=True)
         write_folder(str(place), _task_files(each, files_of(lake, tenant, suite, each.task)))
-    if folder.exists():
-        folder.rmdir()
     making.rename(folder)
     written = read_suite(folder)
     register_suite(lake.database, tenant, written)
@@ -69,7 +66,8 @@ def _task_files(proposal: Proposal, kept: ProposalFiles) -> list[File]:
 def toml_text(document: Mapping[str, Any]) -> str:
     """Write values, then sections. Strings of JSON are strings of TOML."""
     plain = {name: value for name, value in document.items() if not isinstance(value, dict)}
-    lines = [f"{name} = {json.dumps(value)}" for name, value in plain.items() if value is not None]
-    for name in document.keys() - plain.keys():
+    told = {name: value for name, value in plain.items() if value is not None}
+    lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in told.items()]
+    for name in (name for name in document if name not in plain):
         lines += [f"\n[{name}]", toml_text(document[name]).rstrip()]
     return "\n".join(lines) + "\n"

@@ -9,12 +9,13 @@ from typing import NamedTuple, Self
 
 from penstock.core.errors import InvalidInput
 from penstock_jobs.benchmarks.sandbox.sandbox_files import File
-from penstock_jobs.rewards.history.git_repository import GitFailed, Repository, run_git
+from penstock_jobs.rewards.history.git_repository import GitFailed, Repository, git
 from penstock_jobs.rewards.history.session_commits import plain_repo
 
 _KINDS = {"100644": "file", "100664": "file", "100755": "program", "120000": "link"}
 _LOG = ("log", "--first-parent", "--format=%H%x00%P%x00%B%x01", "--end-of-options")
-_DIFF = ("diff", "--no-color", "--no-ext-diff", "--no-textconv", "--no-renames")
+_DIFF = ("-c", "core.quotePath=false", "diff", "--no-color", "--no-ext-diff", "--no-textconv",
+         "--no-renames")  # fmt: skip
 #: Neighbouring commits share most of their files.
 _BLOBS_KEPT = 20_000
 
@@ -54,14 +55,14 @@ class ProjectHistory:
         what = f"The repository {directory}"
         if not directory.is_dir():
             raise InvalidInput(what=what, why="there is no such folder")
-        if run_git(repository, "rev-parse", "--is-shallow-repository").strip() == b"true":
+        if git(repository, "rev-parse", "--is-shallow-repository").strip() == b"true":
             why = "its history is shallow; fetch the rest with: git fetch --unshallow"
             raise InvalidInput(what=what, why=why)
         try:
-            roots = run_git(repository, "rev-list", "--max-parents=0", "HEAD").decode().split()
+            roots = git(repository, "rev-list", "--max-parents=0", "HEAD").decode().split()
         except GitFailed:
             raise InvalidInput(what=what, why="it has no commit yet") from None
-        origin = run_git(repository, "config", "--get", "remote.origin.url", none_found=1)
+        origin = git(repository, "config", "--get", "remote.origin.url", none_found=1)
         address = origin.decode().strip() or None
         folder = directory.resolve()
         folder = folder.parent if folder.name == ".git" else folder
@@ -70,7 +71,7 @@ class ProjectHistory:
 
     def commits(self, span: str = "HEAD") -> list[HistoryCommit]:
         """Read the commits of a range along the branch, the newest first. Raises InvalidInput."""
-        printed = run_git(self.repository, *_LOG, span, "--").decode(errors="replace")
+        printed = git(self.repository, *_LOG, span, "--").decode(errors="replace")
         records = (record.strip("\n").split("\0", 2) for record in printed.split("\x01"))
         return [
             HistoryCommit(record[0], tuple(record[1].split()), record[2].strip())
@@ -82,17 +83,17 @@ class ProjectHistory:
         """Find a commit by its name or an abbreviation."""
         asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{commit}}")
         try:
-            return run_git(self.repository, *asked).decode().strip()
+            return git(self.repository, *asked).decode().strip()
         except GitFailed:
             return None
 
     def is_ancestor(self, older: str, newer: str) -> bool:
-        base = run_git(self.repository, "merge-base", older, newer, none_found=1)
+        base = git(self.repository, "merge-base", older, newer, none_found=1)
         return base.decode().strip() == older
 
     def tree(self, commit: str) -> dict[str, TreeFile]:
         """List the files of a commit by path, without submodules. Raises InvalidInput."""
-        listed = run_git(self.repository, "ls-tree", "-r", "-z", "--full-tree", commit)
+        listed = git(self.repository, "ls-tree", "-r", "-z", "--full-tree", commit)
         found = {}
         for line in filter(None, listed.split(b"\0")):
             facts, _, path = line.partition(b"\t")
@@ -107,7 +108,7 @@ class ProjectHistory:
             self._blobs.clear()
         names = sorted({entry.blob for entry in tree.values()} - self._blobs.keys())
         stdin = "".join(f"{name}\n" for name in names).encode()
-        printed = run_git(self.repository, "cat-file", "--batch", stdin=stdin) if names else b""
+        printed = git(self.repository, "cat-file", "--batch", stdin=stdin) if names else b""
         at = 0
         for name in names:
             end = printed.index(b"\n", at)
@@ -120,10 +121,7 @@ class ProjectHistory:
         return [File(path, self._blobs[blob], kind) for path, (kind, blob) in tree.items()]
 
     def diff(self, before: str, after: str) -> list[FileDiff]:
-        quoted = ("-c", "core.quotePath=false")
-        return parse_diff(
-            run_git(self.repository, *quoted, *_DIFF, before, after).decode(errors="replace")
-        )
+        return parse_diff(git(self.repository, *_DIFF, before, after).decode(errors="replace"))
 
 
 def parse_diff(text: str) -> list[FileDiff]:

@@ -25,17 +25,13 @@ def main() -> int:
     plan = json.loads((CHECK / "check.json").read_text())
     if plan["check"] == "rubric":
         return judge(plan)
-    tests = CHECK / "tests"
-    for file in sorted(tests.rglob("*")):
-        if file.is_file() or file.is_symlink():
-            place = Path.cwd() / file.relative_to(tests)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.unlink(missing_ok=True)
-            shutil.copyfile(file, place, follow_symlinks=False)
+    given, copy = CHECK / "tests", shutil.copyfile
+    shutil.copytree(
+        given, ".", False, None, copy, ignore_dangling_symlinks=True, dirs_exist_ok=True
+    )
     environment = {name: value for name, value in os.environ.items() if "PENSTOCK" not in name}
     paths = [str(Path.cwd() / "src"), str(Path.cwd()), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-    environment["PYTHONDONTWRITEBYTECODE"] = "1"
     if plan["check"] == "command":
         ended = subprocess.run(["sh", "-c", plan["command"]], env=environment, check=False)
         return int(bool(ended.returncode))
@@ -65,10 +61,9 @@ def run_pytest(plan: dict[str, Any], environment: dict[str, str]) -> int:
 
 
 def judge(plan: dict[str, Any]) -> int:
-    address = os.environ.get("PENSTOCK_JUDGE_URL")
     if os.environ.get("PENSTOCK_EDITED") == "0":
         return 1
-    if not address:
+    if "PENSTOCK_JUDGE_URL" not in os.environ:
         print("a model judges this task: PENSTOCK_JUDGE_URL names none")
         return UNDECIDED
     before, lines = json.loads((CHECK / "before.json").read_text()), list[str]()
@@ -79,16 +74,13 @@ def judge(plan: dict[str, Any]) -> int:
         if now != old and "\0" not in now:
             names = f"a/{path}", f"b/{path}"
             lines += difflib.unified_diff(old.splitlines(), now.splitlines(), *names, lineterm="")
-    prompt = Path(os.environ["PENSTOCK_PROMPT_FILE"]).read_text()
-    question = plan["rubric"].format(
-        prompt=prompt, solution=plan["solution"], work="\n".join(lines)
-    )
-    body = {"messages": [{"role": "user", "content": question}], "temperature": 0}
-    body["model"] = os.environ.get("PENSTOCK_JUDGE_MODEL", "")
+    told = {"solution": plan["solution"], "work": "\n".join(lines)}
+    told["prompt"] = Path(os.environ["PENSTOCK_PROMPT_FILE"]).read_text()
+    messages = [{"role": "user", "content": plan["rubric"].format(**told)}]
+    body = {"messages": messages, "temperature": 0, "model": os.environ["PENSTOCK_JUDGE_MODEL"]}
     headers = {"Content-Type": "application/json"}
-    if key := os.environ.get("PENSTOCK_JUDGE_KEY"):
-        headers["Authorization"] = f"Bearer {key}"
-    place = f"{address.rstrip('/')}/chat/completions"
+    headers["Authorization"] = f"Bearer {os.environ.get('PENSTOCK_JUDGE_KEY', '')}"
+    place = f"{os.environ['PENSTOCK_JUDGE_URL'].rstrip('/')}/chat/completions"
     request = urllib.request.Request(place, json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=100) as answer:
         text = json.load(answer)["choices"][0]["message"]["content"].strip()

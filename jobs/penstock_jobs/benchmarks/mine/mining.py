@@ -31,10 +31,7 @@ from penstock_jobs.benchmarks.run import judge_variables
 from penstock_jobs.benchmarks.sandbox.sandbox import PathRules
 
 _PROJECT = "pyproject.toml"
-_UNTESTED = (
-    "it changed no test, and no command of a test is known; PENSTOCK_JUDGE_URL names no model"
-)
-_NO_TEST = Finding("no_test", _UNTESTED)
+_NO_TEST = Finding("no_test", "no test, no command of a test, and no model (PENSTOCK_JUDGE_URL)")
 
 
 @dataclass(frozen=True)
@@ -113,14 +110,15 @@ class _Mining:
             if task in self._known or found.settled in self._settled:
                 self.report.known += 1
                 continue
-            work = prepare(self._history, found)
-            plan = work.plan or (rubric_plan(work.change) if self._conditions.judge else None)
-            broken = broken_rule(work.change, work.candidate.prompt)
+            candidate, change, plan = prepare(self._history, found)
+            broken = broken_rule(change, candidate.prompt)
+            if plan is None and self._conditions.judge:
+                plan = rubric_plan(change)
             if broken is None and plan is not None:
                 self._settled.add(found.settled)
-                yield VerifyTask(task, work.candidate, self._conditions, work.change, plan, layer)
+                yield VerifyTask(task, candidate, self._conditions, change, plan, layer)
             else:
-                self.keep(work.candidate, Verification(broken or _NO_TEST), work.change)
+                self.keep(candidate, Verification(broken or _NO_TEST), change)
 
     def _name(self, candidate: Candidate) -> str:
         key = f"{self._history.root}\0{candidate.settled}\0{candidate.session or ''}"

@@ -9,21 +9,21 @@ _TRAILER = re.compile(
     r"change-id|cc|bug|issue|pr|pull-request|see-also|reviewed-on|git-svn-id|"
     r"claude-session|generated[- ]by|assisted-by|made-with)\s*:.*$|^\(cherry picked from .*\)$"
 )
-_URL = re.compile(r"<?https?://\S+>?")
+_URL = re.compile(r"<?https?://[^\s>)]+>?")
 _HASH = re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40}\b")
-_ROLE = re.compile(r":(?:issue|pr|pull|gh|user|ghuser|cve):`[^`]*`")
-_CODE_ROLE = re.compile(r":[a-z:]+:`([^`<]+)(?:\s*<[^>]*>)?`")
+_ROLE = re.compile(r":(?:user|ghuser|cve):`[^`]*`")
+_CODE_ROLE = re.compile(r":(?!(?:issue|pr|pull|gh):)[a-z:]+:`([^`<]+)(?:\s*<[^>]*>)?`")
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
-_NUMBER = r"(?:\w[\w.-]*/\w[\w.-]*)?(?:#|\bgh-)\d+"
+_NUMBER = r"(?:(?:\w[\w.-]*/\w[\w.-]*)?(?:#|\bgh-)\d+|:(?:issue|pr|pull|gh):`[^`]*`)"
 _NUMBERS = re.compile(
     r"(?i)[(\[]?(?:\b(?:fix(?:e[sd])?|close[sd]?|resolve[sd]?|refs?|see(?: also)?|related to|"
-    rf"part of|issue|bug|pr|pull request)s?:?\s*)*{_NUMBER}"
+    rf"part of|in|per|issue|bug|pr|pull request)s?:?\s*)*{_NUMBER}"
     rf"(?:(?:\s*,\s*|\s+and\s+){_NUMBER})*[)\]]?"
 )
-_SKIP = re.compile(r"\[(?:skip ci|ci skip)\]|[(\[]\s*[)\]]")
+_SKIP = re.compile(r"\[(?:skip ci|ci skip)\]|(?<!\S)[(\[]\s*[)\]]")
 _EMPTY_MARKS = re.compile(r"(?m)^[\s*+.,:;()\[\]-]+$")
 #: What a removed number leaves at the beginning of a line.
-_LEFT_OVER = re.compile(r"(?m)^[:;,.]\s+")
+_LEFT_OVER = re.compile(r"(?m)^(?:[:;,.]\s+)+")
 #: Files that tell users what changed.
 _CHANGELOG = re.compile(r"(?i)(^|/)(change(s|log)|news|history|release[-_]?notes?)[^/]*(/|\.|$)")
 #: Lines of a changelog that say nothing: keys of YAML, versions, dates, rules.
@@ -38,13 +38,11 @@ _CHANGELOG_LINES_MAX = 15
 def clean_message(message: str) -> str:
     """Remove trailers, numbers, hashes and addresses from a commit's message."""
     text = _MERGE.sub("", message.replace("\r", ""))
-    for pattern in (_TRAILER, _URL, _ROLE):
+    text = _LINK.sub(r"\1", _CODE_ROLE.sub(r"`\1`", _ROLE.sub("", text)))
+    for pattern in (_TRAILER, _URL, _NUMBERS, _HASH, _SKIP, _LEFT_OVER, _EMPTY_MARKS):
         text = pattern.sub("", text)
-    text = _LINK.sub(r"\1", _CODE_ROLE.sub(r"`\1`", text))
-    for pattern in (_NUMBERS, _HASH, _SKIP, _LEFT_OVER, _EMPTY_MARKS):
-        text = pattern.sub("", text)
-    lines = [re.sub(r"(?<=\S) +(?=[ ,)])", "", line).rstrip(" -:") for line in text.splitlines()]
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
+    text = re.sub(r"(?m)(?<=\S) +(?=[ ,)]|\.?$)", "", text)
+    return re.sub(r"\n{3,}", "\n\n", text).strip()
 
 
 def changelog_text(added: Iterable[tuple[str, Iterable[str]]]) -> str:

@@ -16,10 +16,10 @@ from penstock_jobs.benchmarks.sandbox.sandbox_files import IGNORED, File
 from penstock_jobs.rewards.texts.changes import ink
 from penstock_jobs.rewards.texts.languages import comment_start, is_comment
 
-CHANGED_LINES_MAX, CHANGED_FILES_MAX = 1_000, 20
-TREE_FILES_MAX, TREE_BYTES_MAX = 5_000, 64 * MIB
+CHANGED_LINES_MAX = 1_000
+_CHANGED_FILES_MAX, _TREE_FILES_MAX, _TREE_BYTES_MAX = 20, 5_000, 64 * MIB
 #: Fewer words ask for nothing that a person could do.
-_PROMPT_WORDS_MIN = 5
+_PROMPT_WORDS_MIN = 8
 _PROMPT_CHARS_MAX = 20_000
 #: Shorter lines of code, and such with fewer marks, are chance.
 _TELLING_CHARS, _CODE_MARKS_MIN = 20, 3
@@ -30,6 +30,7 @@ _LINE_NUMBER = re.compile(r"([\w./-]+\.\w+):\d+|\bline \d+ (?:of|in) `?([\w./-]+
 
 FileKind = Literal["test", "docs", "dependencies", "source"]
 
+_BUNDLES = (".bundle", ".pack")
 _TEST_FOLDERS = {"test", "tests", "testing", "testdata", "spec", "specs", "__tests__", "t"}
 _TEST_NAME = re.compile(
     r"(?i)^(test_.*|tests?\.\w+|conftest\.py|.*[._-](test|tests|spec)\.\w+|.*Tests?\.(java|kt|cs))$"
@@ -79,16 +80,16 @@ class MinedChange:
     def tree_text(self) -> str:
         return "\n".join(text_of(file) for file in self.tree)
 
-    @cached_property
-    def tree_words(self) -> set[str]:
-        return set(_WORD.findall(self.tree_text))
-
     def added(self, kind: FileKind) -> list[str]:
         own = (diff.added for diff in self.diffs if file_kind(diff.path) == kind)
         return [line for lines in own for line in lines]
 
     def added_words(self, kind: FileKind) -> set[str]:
-        return set(_WORD.findall("\n".join(self.added(kind))))
+        return words_of("\n".join(self.added(kind)))
+
+
+def words_of(text: str) -> set[str]:
+    return set(_WORD.findall(text))
 
 
 def text_of(file: File) -> str:
@@ -122,18 +123,17 @@ def only_docs(change: MinedChange, _prompt: str) -> str | None:
         stripped = (line.strip() for line in lines)
         return "".join(ink(line) for line in stripped if not (start and is_comment(line, start)))
 
-    changes_code = any(
-        code(path, added) != code(path, gone) for path, added, gone, _ in change.source
-    )
-    return None if changes_code else "it changed only documents, tests, format or dependencies"
+    if any(code(path, added) != code(path, gone) for path, added, gone, _ in change.source):
+        return None
+    return "it changed only documents, tests, format or dependencies"
 
 
 def too_large(change: MinedChange, prompt: str) -> str | None:
     counts = (
         ("changed lines", _changed_lines(change), CHANGED_LINES_MAX),
-        ("changed files", len(change.source), CHANGED_FILES_MAX),
-        ("files in its tree", len(change.tree), TREE_FILES_MAX),
-        ("bytes in its tree", sum(len(file.content) for file in change.tree), TREE_BYTES_MAX),
+        ("changed files", len(change.source), _CHANGED_FILES_MAX),
+        ("files in its tree", len(change.tree), _TREE_FILES_MAX),
+        ("bytes in its tree", sum(len(file.content) for file in change.tree), _TREE_BYTES_MAX),
         ("characters in its prompt", len(prompt), _PROMPT_CHARS_MAX),
     )
     over = (f"{count} {what}, over {most}" for what, count, most in counts if count > most)
@@ -148,13 +148,9 @@ def says_too_little(_change: MinedChange, prompt: str) -> str | None:
 
 def unusable_tree(change: MinedChange, _prompt: str) -> str | None:
     for path, content, kind in change.tree:
-        target = (
-            PurePosixPath(path).parent / content.decode(errors="replace")
-            if kind == "link"
-            else path
-        )
-        leads_out = PurePosixPath(normpath(target)).parts[:1] in (("..",), ("/",))
-        if leads_out or not is_relative_name(path):
+        target = content.decode(errors="replace") if kind == "link" else ""
+        to = PurePosixPath(normpath(PurePosixPath(path).parent / target)).parts[:1]
+        if to in (("..",), ("/",)) or not is_relative_name(path):
             return f"the name or the target of {path} is not usable"
     return None
 
@@ -164,26 +160,21 @@ def history_in_tree(change: MinedChange, _prompt: str) -> str | None:
     telling = {line.strip() for line in change.added("source") if is_code(line)}
     own = {diff.path for diff in change.source}
     for file in change.tree:
-        held: set[str] = set()
-        if telling and file.path not in own:
-            held = telling & {line.lstrip("+ \t").rstrip() for line in text_of(file).splitlines()}
-        is_kept = IGNORED.intersection(file.path.split("/"))
-        if (
-            is_kept
-            or file.path.endswith((".bundle", ".pack"))
-            or 2 * len(held) > max(len(telling), 2)
-        ):
+        lines = text_of(file).splitlines() if telling and file.path not in own else ()
+        held = telling & {line.lstrip("+ \t").rstrip() for line in lines}
+        is_kept = IGNORED.intersection(file.path.split("/")) or file.path.endswith(_BUNDLES)
+        if is_kept or 2 * len(held) > max(len(telling), 2):
             return f"{file.path} in its tree may hold the solution"
     return None
 
 
 def gives_answer(change: MinedChange, prompt: str) -> str | None:
     """Find the answer in a prompt: its code, names that only it has, or its place."""
-    plain, asked = " ".join(prompt.split()), set(_WORD.findall(prompt))
+    plain, asked = " ".join(prompt.split()), words_of(prompt)
     for line in change.added("source"):
         if is_code(line) and " ".join(line.split()) in plain:
             return f"its prompt holds a line of the solution: {line.strip()}"
-    known = change.tree_words | change.added_words("test") | change.added_words("docs")
+    known = words_of(change.tree_text) | change.added_words("test") | change.added_words("docs")
     told = (change.added_words("source") & asked) - known
     if names := sorted(filter(_is_name, told)):
         return f"its prompt has names that only the solution has: {', '.join(names[:5])}"
@@ -196,7 +187,7 @@ def gives_answer(change: MinedChange, prompt: str) -> str | None:
 def untold(change: MinedChange, prompt: str) -> str | None:
     """Find names and texts of the solution that tests ask for, and that nobody could know."""
     asked = change.added_words("test") & change.added_words("source")
-    if names := sorted(asked - change.tree_words - set(_WORD.findall(prompt))):
+    if names := sorted(asked - words_of(change.tree_text) - words_of(prompt)):
         return f"its tests ask for names that nothing tells: {', '.join(names[:5])}"
     texts = _letters("\n".join(change.added("source")))
     told = _letters(change.tree_text) + _letters(prompt)

@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
@@ -40,7 +39,8 @@ Give your reasons in a few sentences. The last line must be PASS or FAIL alone."
 
 @dataclass(frozen=True)
 class CheckPlan:
-    check: Literal["pytest", "command", "rubric"]
+    #: pytest, command or rubric.
+    check: str
     files: Sequence[str] = ()
     #: The tests that must pass; None asks which ones do.
     tests: Sequence[str] | None = None
@@ -57,7 +57,8 @@ class Candidate:
     #: The commit of its tree.
     base: str
     prompt: str
-    source: Literal["session", "pull request", "commit"]
+    #: session, pull request or commit.
+    source: str
     session: str | None = None
     commands: tuple[str, ...] = ()
 
@@ -109,20 +110,17 @@ def verify(work: VerifyTask) -> Verification:
     laid = {file.path: file for file in (*untouched, *work.change.solution)}
     settled = list(laid.values())
     after = _score(work, plan, settled)
-    if after.error is not None:
-        return _unfit("unverifiable", f"on the settled tree {after.error}")
     if after.score != 1:
-        return _unfit("settled_fails", f"the settled tree fails its check: {_end(after)}")
+        why = after.error or " ".join(after.output.strip().splitlines()[-2:])[:200]
+        return _unfit("settled_fails", f"the settled tree fails its check: {why}")
     before = _score(work, plan, untouched)
-    if before.error is not None:
-        return _unfit("unverifiable", f"on the untouched tree {before.error}")
     failing = int(before.score == 0)
     if plan.check == "pytest":
         wanted = _passed(after)
         failing = len(wanted - _passed(before))
         plan = replace(plan, tests=sorted(wanted))
     if not failing:
-        return _unfit("untouched_passes", "the untouched tree passes its check")
+        return _unfit("untouched_passes", before.error or "the untouched tree passes its check")
     for _ in range(_ROUNDS - 1):
         after, before = _score(work, plan, settled), _score(work, plan, untouched)
         if (after.score, before.score) != (1, 0):
@@ -143,17 +141,9 @@ def _score(work: VerifyTask, plan: CheckPlan, tree: list[File]) -> TreeScore:
 
 def _passed(score: TreeScore) -> set[str]:
     """Read the tests that pass, which the check prints last."""
-    lines = score.output.strip().splitlines()
-    try:
-        return set(json.loads(lines[-1])) if lines else set()
-    except ValueError:  # it ended before any test
-        return set()
+    line = score.output.strip().rpartition("\n")[2]
+    return set(json.loads(line)) if score.error is None and line.startswith("[") else set()
 
 
 def _unfit(rule: str, why: str) -> Verification:
     return Verification(Finding(rule, why[:500]))
-
-
-def _end(score: TreeScore) -> str:
-    lines = [line for line in score.output.strip().splitlines() if not line.startswith("[")]
-    return " ".join(lines[-1:])[:200]

@@ -103,7 +103,7 @@ class BlobTexts:
 def read_branch(repository: Repository, since_us: int) -> BranchHistory:
     along = ["--first-parent"] if repository.first_parent else []
     branch = ("--end-of-options", repository.branch, "--")
-    listed = run_git(repository, *_REV_LIST, *along, *branch).decode().splitlines()
+    listed = git(repository, *_REV_LIST, *along, *branch).decode().splitlines()
     moments: dict[str, int] = {}
     later = []
     for line in listed:
@@ -119,7 +119,7 @@ def read_branch(repository: Repository, since_us: int) -> BranchHistory:
     before: list[str] = []
     if base is not None:
         with suppress(GitFailed):
-            listing = run_git(repository, "ls-tree", "-r", "-z", "--name-only", "--full-tree", base)
+            listing = git(repository, "ls-tree", "-r", "-z", "--name-only", "--full-tree", base)
             before = [os.fsdecode(name) for name in listing.split(b"\0") if name]
     commits, unreadable = _with_changes(repository, later) if later else ([], 0)
     return BranchHistory(commits, before, tip, known_until_us, unreadable)
@@ -130,7 +130,7 @@ def read_texts(repository: Repository, blobs: Iterable[str]) -> BlobTexts:
 
     def read(names: Sequence[str]) -> None:
         stdin = "".join(f"{blob}\n" for blob in names).encode()
-        printed = run_git(repository, "cat-file", "--batch", stdin=stdin)
+        printed = git(repository, "cat-file", "--batch", stdin=stdin)
         at = 0
         for blob in names:
             end = printed.index(b"\n", at)
@@ -152,7 +152,7 @@ def read_texts(repository: Repository, blobs: Iterable[str]) -> BlobTexts:
             read(names)
         except GitFailed:
             # Git does not say which objects are missing.
-            listed = run_git(repository, "cat-file", "--batch-all-objects", "--unordered", _NAMES)
+            listed = git(repository, "cat-file", "--batch-all-objects", "--unordered", _NAMES)
             there = set(listed.decode().split())
             unread = _readable(read, [name for name in names if name in there])
             answer.missing.update(unread, (name for name in names if name not in there))
@@ -162,12 +162,9 @@ def read_texts(repository: Repository, blobs: Iterable[str]) -> BlobTexts:
 def files_at(repository: Repository) -> tuple[str, list[tuple[str, str, int]]]:
     """Return the branch's commit, and path, blob and size of its files. Raises InvalidInput."""
     name = f"{repository.branch}^{{commit}}"
-    asked = ("rev-parse", "--verify", "--end-of-options", name)
-    commit = run_git(repository, *asked).decode().strip()
+    commit = git(repository, "rev-parse", "--verify", "--end-of-options", name).decode().strip()
     files = []
-    for line in run_git(repository, "ls-tree", "-r", "-l", "-z", "--full-tree", commit).split(
-        b"\0"
-    ):
+    for line in git(repository, "ls-tree", "-r", "-l", "-z", "--full-tree", commit).split(b"\0"):
         facts, _, path = line.decode(errors="replace").partition("\t")
         if facts.startswith(_REGULAR):
             files.append((path, facts.split()[2], int(facts.split()[3])))
@@ -177,12 +174,12 @@ def files_at(repository: Repository) -> tuple[str, list[tuple[str, str, int]]]:
 def branch_head(repository: Repository) -> BranchHead | None:
     """Return commit and branch of HEAD; None before the first commit. Raises InvalidInput."""
     try:
-        name = run_git(repository, "rev-parse", "--verify", "--quiet", "HEAD").decode().strip()
+        name = git(repository, "rev-parse", "--verify", "--quiet", "HEAD").decode().strip()
     except GitFailed:
         return None
     branch = None
     with suppress(GitFailed):  # HEAD is detached
-        branch = run_git(repository, "symbolic-ref", "--short", "--quiet", "HEAD").decode().strip()
+        branch = git(repository, "symbolic-ref", "--short", "--quiet", "HEAD").decode().strip()
     return BranchHead(name, branch)
 
 
@@ -192,7 +189,7 @@ def ignored_paths(repository: Repository, paths: Sequence[str]) -> set[str]:
 
     def read(some: Sequence[str]) -> None:
         stdin = b"".join(os.fsencode(path) + b"\0" for path in some)
-        printed = run_git(repository, "check-ignore", "-z", "--stdin", stdin=stdin, none_found=1)
+        printed = git(repository, "check-ignore", "-z", "--stdin", stdin=stdin, none_found=1)
         ignored.update(os.fsdecode(path) for path in printed.split(b"\0") if path)
 
     ignored.update(_readable(read, list(paths)))
@@ -204,16 +201,16 @@ def tracked_paths(repository: Repository, paths: Iterable[str]) -> set[str]:
     root = repository.directory.resolve()
     tracked: set[str] = set()
     with suppress(GitFailed):  # there is no commit yet
-        listed = run_git(repository, "ls-tree", "-r", "-z", "--name-only", "--full-tree", "HEAD")
+        listed = git(repository, "ls-tree", "-r", "-z", "--name-only", "--full-tree", "HEAD")
         tracked = {os.fsdecode(name) for name in listed.split(b"\0") if name}
     return {path for path in paths if os.path.relpath(path, root) in tracked}
 
 
 def _known_until_us(repository: Repository, tip_us: int) -> int | None:
     """Return the time of the last fetch or clone; None without remotes."""
-    if not run_git(repository, "remote").strip():
+    if not git(repository, "remote").strip():
         return None
-    directories = run_git(repository, "rev-parse", "--git-dir", "--git-common-dir").decode()
+    directories = git(repository, "rev-parse", "--git-dir", "--git-common-dir").decode()
     known = [tip_us]
     for line in dict.fromkeys(directories.splitlines()):
         directory = repository.directory / line
@@ -225,7 +222,7 @@ def _known_until_us(repository: Repository, tip_us: int) -> int | None:
     with suppress(GitFailed):
         upstream = f"{repository.branch}@{{upstream}}"
         missed = ("rev-list", "--timestamp", "--end-of-options", upstream, f"^{repository.branch}")
-        moments = [int(line.split()[0]) for line in run_git(repository, *missed, "--").splitlines()]
+        moments = [int(line.split()[0]) for line in git(repository, *missed, "--").splitlines()]
         known_us = min([known_us, *(moment * SECOND_US for moment in moments)])
     return known_us
 
@@ -261,7 +258,7 @@ def _read_changes(
     names: Sequence[str],
 ) -> None:
     stdin = "".join(f"{pairs[name]}\n" for name in names).encode()
-    found |= _parse_changes(run_git(repository, *_DIFF_TREE, *renames, stdin=stdin), pairs)
+    found |= _parse_changes(git(repository, *_DIFF_TREE, *renames, stdin=stdin), pairs)
 
 
 def _parse_changes(raw: bytes, names: Collection[str]) -> dict[str, list[ChangedFile]]:
@@ -305,9 +302,7 @@ def _readable(read: Callable[[Sequence[ItemT]], None], items: Sequence[ItemT]) -
     return failed
 
 
-def run_git(
-    repository: Repository, *arguments: str, stdin: bytes = b"", none_found: int = 0
-) -> bytes:
+def git(repository: Repository, *arguments: str, stdin: bytes = b"", none_found: int = 0) -> bytes:
     """Run git and return its output. Status `none_found` is no failure. Raises InvalidInput."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     what = f"the repository {repository.directory}"

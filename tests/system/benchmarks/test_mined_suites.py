@@ -1,0 +1,74 @@
+"""Mining that is killed goes on where it was, and what is exported measures agents."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.backends.execution.calls import InlineExecutor
+from penstock.lake.lake import Lake
+from penstock.registry.checkpoints.attempts import attempts_of
+from penstock.registry.checkpoints.journal import AttemptScope
+from penstock_jobs.benchmarks.mine.export import export_suite
+from penstock_jobs.benchmarks.mine.mining import MiningOptions, mine
+from penstock_jobs.benchmarks.mine.proposals import (
+    Judgement,
+    Proposal,
+    files_of,
+    judge,
+    proposals_of,
+)
+from penstock_jobs.benchmarks.run import RunOptions, run_suite
+from tests.room.benchmarks.conftest import TENANT
+from tests.support.benchmarks.mined_projects import make_project, program_folder
+from tests.support.waiting import eventually
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    programs = program_folder(tmp_path / "programs")
+    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
+    make_project(tmp_path / "calc")
+    return tmp_path / "calc"
+
+
+def test_killed_at_any_point(lake: Lake, project: Path, tmp_path: Path) -> None:
+    options = MiningOptions(project, "calc", isolated=False)
+    code = f"""
+from pathlib import Path
+from penstock.backends.execution.calls import InlineExecutor
+from penstock.lake.lake import open_lake
+from penstock_jobs.benchmarks.mine.mining import MiningOptions, mine
+with open_lake({str(lake.settings.data)!r}) as lake, InlineExecutor() as executor:
+    options = MiningOptions(Path({str(project)!r}), "calc", isolated=False)
+    mine(lake, executor, options, tenant={TENANT!r})
+"""
+
+    def kept() -> list[Proposal]:
+        return proposals_of(lake.database, TENANT, "calc")
+
+    for count in (1, 2, 3):
+        with subprocess.Popen([sys.executable, "-c", code]) as child:
+            eventually(lambda: len(kept()) >= count)  # noqa: B023
+            child.send_signal(signal.SIGKILL)
+    before = len(kept())
+    with InlineExecutor() as executor:
+        report = mine(lake, executor, options, tenant=TENANT)
+    assert report.known == before
+    assert report.proposed + report.left_out.total() == 4 - before
+    assert len({each.facts["settled"] for each in kept()}) == len(kept()) == 4
+    [task] = [each.task for each in kept() if each.state == "proposed"]
+    assert "2 of 2 tests pass" in files_of(lake, TENANT, "calc", task).after
+
+    judge(lake, TENANT, "calc", task, Judgement("ann", take=True, refuse=None, prompt=None))
+    suite = export_suite(lake, TENANT, "calc", tmp_path / "suite")
+    solution = suite.folder / "tasks" / task / "solution" / "calc.py"
+    for checkpoint, agent, score in (("new", f"cp {solution} calc.py", 1.0), ("old", "true", 0.0)):
+        run = RunOptions(agent=agent, isolated=False)
+        with InlineExecutor() as executor:
+            run_suite(lake, executor, suite, checkpoint, run, tenant=TENANT)
+        scope = AttemptScope(TENANT, "calc", suite.version, checkpoint)
+        assert [each.result.score for each in attempts_of(lake.database, scope)] == [score]
