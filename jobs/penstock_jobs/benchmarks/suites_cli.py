@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 import typer
@@ -120,14 +120,25 @@ def export(
     lake: Lake,
     suite: MinedSuite,
     folder: Annotated[Path, typer.Argument(parser=options.path, metavar="DIR")],
+    to: Annotated[
+        Literal["penstock", "harbor"],
+        typer.Option(help="Format. For harbor, SUITE is a suite's folder."),
+    ] = "penstock",
     tenant: options.Tenant = TENANT_DEFAULT,
 ) -> Iterator[object]:
     """Write the taken proposals as a suite, and register it: shards leave its sources out.
 
     Example: penstock suites export shop suites/shop
     """
+    from penstock_jobs.benchmarks.harbor.export import export_tasks
     from penstock_jobs.benchmarks.mine.export import export_suite
+    from penstock_jobs.benchmarks.suite import read_suite
 
+    if to == "harbor":
+        left_out = export_tasks(read_suite(Path(suite)), folder)
+        yield {"left_out": left_out}
+        show_table(["left out", "why"], [*left_out.items()])
+        return
     written = export_suite(lake, tenant, suite, folder)
     yield {"suite": written.name, "version": written.version, "tasks": len(written.tasks)}
     say(f"{written.name} ({written.version}): {len(written.tasks)} tasks in {folder}")

@@ -8,7 +8,7 @@ import pytest
 from penstock.backends.execution.calls import InlineExecutor
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import load_settings
-from penstock_jobs.benchmarks.harbor.export import export_suite
+from penstock_jobs.benchmarks.harbor.export import export_tasks
 from penstock_jobs.benchmarks.run import lint_suite
 from penstock_jobs.benchmarks.suite import read_suite
 from tests.support.suite_factory import make_suite
@@ -47,7 +47,7 @@ def findings(folder: Path, data: Path) -> dict[str, str]:
 
 def test_what_is_written_gives_the_same_verdicts(isolation: None, tmp_path: Path) -> None:
     suite = read_suite(make_suite(tmp_path / "suite", TASKS, TOML))
-    left_out = export_suite(suite, tmp_path / "written")
+    left_out = export_tasks(suite, tmp_path / "written")
     assert {"question": "without an edit", "asks": "the agent's report"}.keys() == left_out.keys()
     written = read_suite(tmp_path / "written")
     if not written.tasks:
@@ -65,7 +65,7 @@ def test_what_is_written_gives_the_same_verdicts(isolation: None, tmp_path: Path
 def test_a_folder_that_is_there(tmp_path: Path) -> None:
     suite = read_suite(make_suite(tmp_path / "suite", {"one": SOLVED}))
     with pytest.raises(InvalidInput, match="name a new folder"):
-        export_suite(suite, tmp_path)
-    export_suite(suite, tmp_path / "new")
+        export_tasks(suite, tmp_path)
+    export_tasks(suite, tmp_path / "new")
     text = (tmp_path / "new" / "one" / "task.toml").read_text()
     assert json.dumps("mini/one") in text

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock_jobs.benchmarks.harbor.export import export_suite
+from penstock_jobs.benchmarks.harbor.export import export_tasks
 from penstock_jobs.benchmarks.suite import read_suite
 
 CORE = Path(__file__).parents[3] / "examples" / "suites" / "core"
@@ -25,7 +25,7 @@ print(json.dumps([[task.name, task.config.schema_version, task.instruction] for 
 @pytest.mark.skipif(not PYTHON, reason="HARBOR_PYTHON names no Python with harbor")
 def test_harbor_reads_what_is_written(tmp_path: Path) -> None:
     suite = read_suite(CORE)
-    assert export_suite(suite, tmp_path / "written") == {}
+    assert export_tasks(suite, tmp_path / "written") == {}
     said = subprocess.check_output([PYTHON, "-c", READ, str(tmp_path / "written")])
     assert json.loads(said) == [
         [f"{suite.name}/{task.name}", "1.4", task.prompt.lstrip("\n")] for task in suite.tasks

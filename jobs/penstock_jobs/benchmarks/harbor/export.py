@@ -5,35 +5,14 @@ import sys
 from hashlib import sha256
 from pathlib import Path
 from shlex import join, quote
+from typing import Any
 
 from penstock.core.errors import InvalidInput
+from penstock_jobs.benchmarks.mine.export import toml_text
 from penstock_jobs.benchmarks.sandbox.network import split
 from penstock_jobs.benchmarks.sandbox.sandbox_files import IGNORED, File, write_folder
 from penstock_jobs.benchmarks.suite import BenchmarkTask, Suite, load_files, load_solutions
 
-_TASK = """schema_version = "1.4"
-
-[task]
-name = {name}
-description = {title}
-
-[metadata]
-tags = {tags}
-
-[agent]
-timeout_sec = {seconds}
-
-[verifier]
-timeout_sec = {check_seconds}
-network_mode = "no-network"
-
-[environment]
-memory_mb = {memory_mib}
-storage_mb = {disk_mib}
-workdir = "/app"
-build_timeout_sec = {build_seconds}
-{network}
-"""
 #: Links and modes do not count as edits.
 _TEST = """#!/bin/sh
 cd /app
@@ -50,7 +29,7 @@ else echo $((1 - status)) > /logs/verifier/reward.txt; fi
 """
 
 
-def export_suite(suite: Suite, folder: Path) -> dict[str, str]:
+def export_tasks(suite: Suite, folder: Path) -> dict[str, str]:
     """Write a suite's tasks into a new folder. Returns why the others cannot be written."""
     if folder.exists():
         raise InvalidInput(what=str(folder), why="it is there already; name a new folder")
@@ -77,16 +56,20 @@ def _problem(task: BenchmarkTask) -> str | None:
 def _files(suite: Suite, task: BenchmarkTask) -> list[File]:
     files, (solution,) = load_files(task), load_solutions(task)
     limits, environment = task.limits, task.environment
+    no_network = {"network_mode": "no-network"}
     hosts = sorted({split(address)[0] for address in suite.allow})
-    network = f'network_mode = "allowlist"\nallowed_hosts = {json.dumps(hosts)}'
-    described = _TASK.format(
-        **vars(limits),
-        name=json.dumps(f"{suite.name}/{task.name}"),
-        title=json.dumps(suite.title, ensure_ascii=False),
-        tags=json.dumps(task.tags, ensure_ascii=False),
-        build_seconds=environment.seconds if environment else 600,
-        network=network if hosts else 'network_mode = "no-network"',
-    )
+    reached = {"network_mode": "allowlist", "allowed_hosts": hosts} if hosts else no_network
+    space = {"memory_mb": limits.memory_mib, "storage_mb": limits.disk_mib}
+    described: dict[str, Any] = {
+        "schema_version": "1.4",
+        "task": {"name": f"{suite.name}/{task.name}", "description": suite.title},
+        "metadata": {"tags": list(task.tags)},
+        "agent": {"timeout_sec": limits.seconds},
+        "verifier": {"timeout_sec": limits.check_seconds} | no_network,
+        "environment": {"workdir": "/app"} | space | reached,
+    }
+    if environment:
+        described["environment"] |= {"build_timeout_sec": environment.seconds}
     lines = [f"FROM python:{sys.version_info.major}.{sys.version_info.minor}-slim"]
     if environment:
         pairs = [text.partition("=") for text in environment.variables]
@@ -104,7 +87,7 @@ def _files(suite: Suite, task: BenchmarkTask) -> list[File]:
     sums = sorted(f"{sha256(file.content).hexdigest()}  ./{file.path}\n" for file in plain)
     test = _TEST.format(ignored=f"\\( {ignored} \\)", name=quote(task.name), command=join(words))
     written = [
-        _text("task.toml", described),
+        _text("task.toml", toml_text(described)),
         _text("instruction.md", task.prompt),
         _text("environment/Dockerfile", "\n".join((*lines, ""))),
         *_below("environment/tree", files.tree),
