@@ -54,7 +54,7 @@ def test_a_suite_that_foretells_and_one_that_does_not_are_told_apart(served: Han
     assert pairs == list(zip(names[1:], names, strict=False))
     assert {pair.kind for pair in answer.pairs} == {"watch"}
     assert {pair.sessions and pair.sessions["canary"] for pair in answer.pairs} == {40}
-    found = {each.suite: each for each in answer.metrics}
+    found = {each.offline.split()[0]: each for each in answer.metrics}
     assert found["telling"].foresight.conclusion == "foretells"
     assert found["blind"].foresight.conclusion == "not shown"
     [at] = found["telling"].margins

@@ -73,7 +73,7 @@ def history(path: Path, seed: int) -> dict[tuple[str, str], MetricForesight]:
             for pair in read_verdicts(lake.lake.database, TENANT, "production")
         ]
     found = foresights(pairs, ONLINE, [0.05])
-    return {(each.suite, each.online): each for each in found}
+    return {(each.offline.split()[0], each.online): each for each in found}
 
 
 def test_a_suite_that_measures_the_worth_is_told_apart(tmp_path: Path) -> None:

@@ -8,19 +8,19 @@ import pytest
 from penstock.registry.channels.change import Change
 from penstock_jobs.loop.hindsight.foresight import (
     PAIRS_LEAST,
-    Gain,
+    Estimate,
     foresight_of,
     outcome_at,
     rank_correlation,
     share_of,
 )
-from penstock_jobs.loop.hindsight.pairs import offline_gains, trials_of
+from penstock_jobs.loop.hindsight.pairs import OfflineGain, offline_gains, trials_of
 
 HISTORIES = 1_000
 
 
-def exact(value: float, reach: float = 0.0) -> Gain:
-    return Gain(value, value - reach, value + reach)
+def exact(value: float, reach: float = 0.0) -> Estimate:
+    return Estimate(value, value - reach, value + reach)
 
 
 def histories(pairs: int, rho: float, noise: float, count: int) -> Any:
@@ -31,6 +31,12 @@ def histories(pairs: int, rho: float, noise: float, count: int) -> Any:
     quality[1] = rho * quality[0] + (1 - rho**2) ** 0.5 * quality[1]
     measured = quality + noise * random.standard_normal(quality.shape)
     return np.diff(measured, axis=2)
+
+
+def misses(found: Estimate, truth: float) -> tuple[bool, bool]:
+    assert found.lower is not None
+    assert found.upper is not None
+    return found.lower > truth, found.upper < truth
 
 
 @pytest.mark.parametrize(("pairs", "rho", "noise"), [(8, 0.0, 1.0), (12, 0.8, 0.5), (30, 0.5, 1.0)])
@@ -48,7 +54,7 @@ def test_each_bound_of_a_correlation_and_of_a_share_errs_in_a_twentieth(
         rank = rank_correlation(ours, theirs, weight)
         assert rank is not None
         share = share_of(int((np.sign(ours) == np.sign(theirs)).sum()), pairs, weight)
-        errors += (rank.lower > truth, rank.upper < truth, share.lower > agree, share.upper < agree)
+        errors += (*misses(rank, truth), *misses(share, float(agree)))
     # Six standard errors of a rate of 5 % over these histories are 4 points.
     assert (errors / HISTORIES < 0.07).all(), errors / HISTORIES
 
@@ -76,7 +82,7 @@ def test_noise_is_the_share_of_the_spread_that_errors_explain() -> None:
     values = [-1.0, 1.0, -1.0, 1.0]
     reach = 1.6449 * (np.var(values, ddof=1) / 4) ** 0.5
     found = foresight_of(
-        [(exact(value, float(reach)), Gain(value, None, 1)) for value in values], 0
+        [(exact(value, float(reach)), Estimate(value, None, 1)) for value in values], 0
     )
     assert found.noise[0] == pytest.approx(0.25)
     assert found.noise[1] is None
@@ -84,9 +90,9 @@ def test_noise_is_the_share_of_the_spread_that_errors_explain() -> None:
 
 def test_another_margin_decides_by_the_same_bounds() -> None:
     pairs = [
-        (Gain(0.0, -0.03, 0.03), exact(0.2, 0.1)),
-        (Gain(-0.05, -0.08, -0.02), exact(-0.2, 0.1)),
-        (Gain(-0.05, None, None), exact(0.1, 0.2)),
+        (Estimate(0.0, -0.03, 0.03), exact(0.2, 0.1)),
+        (Estimate(-0.05, -0.08, -0.02), exact(-0.2, 0.1)),
+        (Estimate(-0.05, None, None), exact(0.1, 0.2)),
     ]
     strict, loose = outcome_at(pairs, 0.01), outcome_at(pairs, 0.1)
     assert (strict.passed, strict.failed, strict.undecided) == (0, 1, 2)
@@ -108,11 +114,11 @@ def test_gains_of_a_verdict_are_turned_so_that_more_is_better() -> None:
             {"suite": "core", "metric": "asked", "kind": "max", "value": 0.3},
         ],
     }  # fmt: skip
-    score, cost = offline_gains(document)
-    assert (score.metric, score.margin, score.gain) == ("score", 0.05, Gain(0.1, 0.0, 0.2))
-    assert (cost.metric, cost.margin) == ("cost_usd, relative", None)
-    assert cost.gain == Gain(-0.3, -0.5, -0.1)
-    assert offline_gains({"incumbent": None, "requirements": [{"difference": 0.1}]}) == []
+    assert offline_gains(document) == {
+        "core score": OfflineGain(Estimate(0.1, 0.0, 0.2), 0.05),
+        "core cost_usd, relative": OfflineGain(Estimate(-0.3, -0.5, -0.1)),
+    }
+    assert offline_gains({"incumbent": None, "requirements": [{"difference": 0.1}]}) == {}
 
 
 def change(version: int, at_s: int, action: str, **facts: Any) -> Change:

@@ -22,10 +22,11 @@ Conclusion = Literal["foretells", "misleads", "not shown", "too few pairs"]
 
 
 @dataclass(frozen=True)
-class Gain:
-    """The gain of a candidate over its incumbent: more is better, whatever the metric.
+class Estimate:
+    """A value with its bounds, each of which errs in 5 %. Without bounds nobody knows how exact it
+    is.
 
-    Without bounds nobody knows how exact it is."""
+    Of a gain of a candidate over its incumbent more is better, whatever the metric."""
 
     value: float
     lower: float | None
@@ -48,13 +49,6 @@ class Gain:
         return (self.upper - self.lower) / 2 / REACH
 
 
-@dataclass(frozen=True)
-class Interval:
-    value: float
-    lower: float
-    upper: float
-
-
 @dataclass(frozen=True, kw_only=True)
 class Foresight:
     """`agreed` of `compared` pairs have the same sign offline and online; `shown_agreed` of `shown`
@@ -64,10 +58,10 @@ class Foresight:
     pairs: int
     agreed: int
     compared: int
-    agreement: Interval | None
+    agreement: Estimate | None
     shown_agreed: int
     shown: int
-    correlation: Interval | None
+    correlation: Estimate | None
     noise: tuple[float | None, float | None]
     conclusion: Conclusion
 
@@ -89,7 +83,7 @@ class MarginOutcome:
     kept_out_better_shown: int
 
 
-GainPair = tuple[Gain, Gain]
+GainPair = tuple[Estimate, Estimate]
 
 
 def foresight_of(pairs: Sequence[GainPair], links: int) -> Foresight:
@@ -105,9 +99,9 @@ def foresight_of(pairs: Sequence[GainPair], links: int) -> Foresight:
         correlation = rank_correlation(ours, theirs, weight)
         agreement = share_of(sum(both), len(both), weight) if both else None
     conclusion: Conclusion = "not shown" if len(pairs) >= PAIRS_LEAST else "too few pairs"
-    if correlation is not None and correlation.lower > 0:
+    if correlation is not None and correlation.shown > 0:
         conclusion = "foretells"
-    elif correlation is not None and correlation.upper < 0:
+    elif correlation is not None and correlation.shown < 0:
         conclusion = "misleads"
     return Foresight(
         pairs=len(pairs),
@@ -124,7 +118,7 @@ def foresight_of(pairs: Sequence[GainPair], links: int) -> Foresight:
 
 def rank_correlation(
     ours: Sequence[float], theirs: Sequence[float], weight: float
-) -> Interval | None:
+) -> Estimate | None:
     """Spearman's correlation, with Bonett and Wright's interval. None if one side is constant.
 
     `weight` pairs say as much as one independent pair."""
@@ -134,12 +128,12 @@ def rank_correlation(
     value = float(np.corrcoef(ranks[0], ranks[1])[0, 1])
     free = len(ours) / weight - 3
     if free <= 0:
-        return Interval(value, -1.0, 1.0)
+        return Estimate(value, -1.0, 1.0)
     # A correlation of 1 in a few pairs is not known exactly.
     most = 1 - 1 / len(ours) ** 2
     reach = REACH * sqrt((1 + value**2 / 2) / free)
     at = atanh(min(max(value, -most), most))
-    return Interval(value, tanh(at - reach), tanh(at + reach))
+    return Estimate(value, tanh(at - reach), tanh(at + reach))
 
 
 def _ranks(values: Sequence[float]) -> NDArray[np.float64]:
@@ -148,16 +142,16 @@ def _ranks(values: Sequence[float]) -> NDArray[np.float64]:
     return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[places])
 
 
-def share_of(hits: int, count: int, weight: float) -> Interval:
+def share_of(hits: int, count: int, weight: float) -> Estimate:
     """A share with Wilson's interval."""
     value, size, square = hits / count, count / weight, REACH**2
     middle = (value + square / (2 * size)) / (1 + square / size)
     reach = REACH / (1 + square / size)
     reach *= sqrt(value * (1 - value) / size + square / (4 * size**2))
-    return Interval(value, max(middle - reach, 0.0), min(middle + reach, 1.0))
+    return Estimate(value, max(middle - reach, 0.0), min(middle + reach, 1.0))
 
 
-def _noise(gains: Sequence[Gain]) -> float | None:
+def _noise(gains: Sequence[Estimate]) -> float | None:
     values, errors = [gain.value for gain in gains], [gain.error for gain in gains]
     spread = float(np.var(values, ddof=1)) if len(values) > 1 else 0.0
     if spread == 0 or isnan(sum(errors)):
@@ -167,8 +161,8 @@ def _noise(gains: Sequence[Gain]) -> float | None:
 
 def outcome_at(pairs: Sequence[GainPair], margin: float) -> MarginOutcome:
     """Decide all pairs anew, as if the gate had allowed a loss of `margin`."""
-    passed: list[Gain] = []
-    kept_out: list[Gain] = []
+    passed: list[Estimate] = []
+    kept_out: list[Estimate] = []
     failed = 0
     for offline, online in pairs:
         lower, upper = offline.lower, offline.upper

@@ -2,25 +2,23 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from itertools import chain, product
+from typing import Annotated
 
 import msgspec
-import sqlalchemy as sa
 from msgspec import Meta
 
-from penstock.backends.database.engine import now_us
 from penstock.core.endpoint import Caller, Endpoint, Request
 from penstock.core.room import Endpoints
 from penstock.lake.lake import Lake
-from penstock.registry.channels.channel import channel_state, policy_of
 from penstock.registry.channels.endpoints import ChannelName
 from penstock.registry.channels.history import channel_changes
-from penstock.registry.gate.policy import CanarySteps, parse
 from penstock_jobs.loop import CanarySettings
+from penstock_jobs.loop.canary.look import situation_of
 from penstock_jobs.loop.hindsight.foresight import (
     PAIRS_LEAST,
+    Estimate,
     Foresight,
-    GainPair,
     MarginOutcome,
     foresight_of,
     outcome_at,
@@ -57,8 +55,7 @@ class HindsightRequest(Request):
 class MetricForesight:
     """A metric of a suite beside an online one. Guards have no `margins`."""
 
-    suite: str
-    metric: str
+    offline: str
     online: str
     foresight: Foresight
     margins: Sequence[MarginOutcome]
@@ -76,21 +73,19 @@ class HindsightAnswer(msgspec.Struct):
 
 def _look_back(lake: Lake, caller: Caller, request: HindsightRequest) -> HindsightAnswer:
     database, tenant, channel = lake.database, caller.tenant, request.name
-    text = policy_of(database, channel_state(database, tenant, channel))
-    policy = parse(text, f"the policy of {channel}") if text is not None else None
-    watch_s = ((policy and policy.canary) or CanarySteps()).watch_s
-    wanted = request.metrics or ONLINE
-    strict = bool(request.metrics)
+    now = situation_of(lake, tenant, channel)
+    wanted, strict = request.metrics or ONLINE, bool(request.metrics)
     metrics, unknown = online_metrics(database, wanted, request.definition, strict=strict)
-    changes = channel_changes(database, tenant, channel)
-    with database.read() as connection:
-        now = int(connection.execute(sa.select(now_us())).scalar_one())
-    settle_s = lake.settings.room(CanarySettings).canary_settle_seconds
-    trials = trials_of(changes, now_us=now, settle_s=settle_s, watch_s=watch_s)
-    pairs = [
-        with_traffic(lake, pair, trials.get((pair.candidate, pair.incumbent), ()), metrics, now)
-        for pair in read_verdicts(database, tenant, channel)
-    ]
+    trials = trials_of(
+        channel_changes(database, tenant, channel),
+        now_us=now.now_us,
+        settle_s=lake.settings.room(CanarySettings).canary_settle_seconds,
+        watch_s=now.steps.watch_s,
+    )
+    pairs = []
+    for pair in read_verdicts(database, tenant, channel):
+        own = trials.get((pair.candidate, pair.incumbent), ())
+        pairs.append(with_traffic(lake, pair, own, metrics, now.now_us))
     names = [metric.name for metric in metrics]
     compared = list(foresights(pairs, names, request.margins))
     return HindsightAnswer(channel, pairs, compared, PAIRS_LEAST, unknown)
@@ -99,33 +94,19 @@ def _look_back(lake: Lake, caller: Caller, request: HindsightRequest) -> Hindsig
 def foresights(
     pairs: Sequence[ComparedPair], names: Sequence[str], margins: Sequence[float]
 ) -> Iterator[MetricForesight]:
-    """Each offline metric beside each online one that any pair has. Pure."""
-    offline = {(each.suite, each.metric): None for pair in pairs for each in pair.offline}
-    for suite, metric in offline:
-        for online in names:
-            gains: list[GainPair] = []
-            ends: list[tuple[str, str]] = []
-            asked: set[float] = set()
-            for pair in pairs:
-                own = [
-                    each for each in pair.offline if (each.suite, each.metric) == (suite, metric)
-                ]
-                if own and online in pair.online:
-                    gains.append((own[0].gain, pair.online[online]))
-                    ends.append((pair.candidate, pair.incumbent))
-                    asked |= {each.margin for each in own if each.margin is not None}
-            if not gains:
-                continue
-            candidates = {candidate for candidate, _ in ends}
-            links = sum(incumbent in candidates for _, incumbent in ends)
-            tried = sorted({*margins} or {*MARGINS, *asked}) if asked else []
-            yield MetricForesight(
-                suite=suite,
-                metric=metric,
-                online=online,
-                foresight=foresight_of(gains, links),
-                margins=[outcome_at(gains, margin) for margin in tried],
-            )
+    """Set each offline metric beside each online one that any pair has."""
+    for offline, online in product(dict.fromkeys(chain(*(p.offline for p in pairs))), names):
+        both = [pair for pair in pairs if offline in pair.offline and online in pair.online]
+        if not both:
+            continue
+        gains = [(pair.offline[offline].gain, pair.online[online]) for pair in both]
+        candidates = {pair.candidate for pair in both}
+        links = sum(pair.incumbent in candidates for pair in both)
+        asked = {margin for pair in both if (margin := pair.offline[offline].margin)}
+        tried = sorted({*margins} or {*MARGINS, *asked}) if asked else []
+        outcomes = [outcome_at(gains, margin) for margin in tried]
+        found = foresight_of(gains, links)
+        yield MetricForesight(offline=offline, online=online, foresight=found, margins=outcomes)
 
 
 LOOK_BACK = Endpoint(
@@ -146,10 +127,10 @@ def pair_rows(answer: HindsightAnswer, online: str) -> list[list[object]]:
     for pair in answer.pairs:
         users = "" if pair.sessions is None else " / ".join(map(str, pair.sessions.values()))
         how = {"canary": "at once", "watch": "one after the other", None: "no traffic"}[pair.kind]
-        found = gain_text(pair.online.get(online))
-        for each in pair.offline:
-            names = [pair.candidate, pair.incumbent, pair.outcome, f"{each.suite} {each.metric}"]
-            rows.append([*names, gain_text(each.gain), how, users, found])
+        met = _text(pair.online[online], 3) if online in pair.online else ""
+        for name, each in pair.offline.items():
+            names = [pair.candidate, pair.incumbent, pair.outcome, name, _text(each.gain, 3)]
+            rows.append([*names, how, users, met])
     return rows
 
 
@@ -157,13 +138,13 @@ def foresight_rows(answer: HindsightAnswer) -> list[list[object]]:
     rows: list[list[object]] = []
     for each in answer.metrics:
         found = each.foresight
-        agreed = f"{found.agreed} of {found.compared}{_ends(found.agreement)}"
-        shown = f"{found.shown_agreed} of {found.shown}"
-        rank = "" if found.correlation is None else f"{found.correlation.value:+.2f}"
+        agreed = f"{found.agreed} of {found.compared}"
+        if found.agreement is not None:
+            agreed += f" [{found.agreement.lower:.2f}, {found.agreement.upper:.2f}]"
+        rank = "" if found.correlation is None else _text(found.correlation, 2)
         noise = " / ".join("?" if part is None else f"{part:.0%}" for part in found.noise)
-        names = [f"{each.suite} {each.metric}", each.online, found.pairs]
-        ranked = f"{rank}{_ends(found.correlation)}"
-        rows.append([*names, agreed, shown, ranked, noise, found.conclusion])
+        signs = [found.pairs, agreed, f"{found.shown_agreed} of {found.shown}"]
+        rows.append([each.offline, each.online, *signs, rank, noise, found.conclusion])
     return rows
 
 
@@ -174,17 +155,12 @@ def margin_rows(answer: HindsightAnswer, online: str) -> list[list[object]]:
             worse = f"{at.passed_worse} ({at.passed_worse_shown})"
             better = f"{at.kept_out_better} ({at.kept_out_better_shown})"
             counts = [at.passed, worse, at.undecided, at.failed, better]
-            rows.append([f"{each.suite} {each.metric}", f"{at.margin:g}", *counts])
+            rows.append([each.offline, f"{at.margin:g}", *counts])
     return rows
 
 
-def gain_text(gain: Any) -> str:
-    if gain is None:
-        return ""
-    if gain.lower is None or gain.upper is None:
-        return f"{gain.value:+.3f}"
-    return f"{gain.value:+.3f} [{gain.lower:+.3f}, {gain.upper:+.3f}]"
-
-
-def _ends(interval: Any) -> str:
-    return "" if interval is None else f" [{interval.lower:.2f}, {interval.upper:.2f}]"
+def _text(estimate: Estimate, digits: int) -> str:
+    ends = (
+        "?" if end is None else f"{end:+.{digits}f}" for end in (estimate.lower, estimate.upper)
+    )
+    return f"{estimate.value:+.{digits}f} [{', '.join(ends)}]"

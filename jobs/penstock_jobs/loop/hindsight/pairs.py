@@ -16,16 +16,14 @@ from penstock.registry.gate.policy import LESS_IS_BETTER, LiveRequirement
 from penstock.registry.gate.sequential import Arm, ArmRequest, as_ratio, compare_arms
 from penstock_jobs.loop.canary.live_metrics import Metric, find_metric, measure, read_traffic
 from penstock_jobs.loop.canary.trial import Kind, Trial, trial_of
-from penstock_jobs.loop.hindsight.foresight import REACH, Gain
+from penstock_jobs.loop.hindsight.foresight import REACH, Estimate
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class OfflineGain:
-    suite: str
-    metric: str
+    gain: Estimate
     #: The margin that the policy allowed; None for a guard.
-    margin: float | None
-    gain: Gain
+    margin: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,11 +34,12 @@ class ComparedPair:
     incumbent: str
     verdict: str
     outcome: str
-    offline: Sequence[OfflineGain]
+    #: By suite and metric.
+    offline: Mapping[str, OfflineGain]
     #: A canary has both at once; a watch has one after the other.
     kind: Kind | None = None
     sessions: Mapping[Arm, int] | None = None
-    online: Mapping[str, Gain] = field(default_factory=dict)
+    online: Mapping[str, Estimate] = field(default_factory=dict)
 
 
 def read_verdicts(database: Database, tenant: str, channel: str) -> list[ComparedPair]:
@@ -60,24 +59,21 @@ def read_verdicts(database: Database, tenant: str, channel: str) -> list[Compare
     return list(pairs.values())
 
 
-def offline_gains(document: Mapping[str, Any]) -> list[OfflineGain]:
+def offline_gains(document: Mapping[str, Any]) -> dict[str, OfflineGain]:
     """The differences of a verdict's requirements and relative guards, turned so that more is
     better."""
-    gains = []
+    gains = {}
     for part in document.get("requirements") or () if document.get("incumbent") else ():
         if (value := part.get("difference")) is not None:
-            gain = Gain(value, part.get("lower"), part.get("upper"))
-            facts = {"suite": part["suite"], "metric": part["metric"], "margin": part["margin"]}
-            gains.append(OfflineGain(gain=gain, **facts))
+            gain = Estimate(value, part.get("lower"), part.get("upper"))
+            gains[f"{part['suite']} {part['metric']}"] = OfflineGain(gain, part["margin"])
     for part in document.get("guards") or ():
-        ends = [part.get(name) for name in ("lower", "value", "upper")]
-        if part["kind"] not in ("max_increase", "max_decrease") or ends[1] is None:
+        if part["kind"] not in ("max_increase", "max_decrease") or part.get("value") is None:
             continue
+        ends = [part["value"], part.get("lower"), part.get("upper")]
         if part["kind"] == "max_increase":
-            ends = [None if end is None else -end for end in reversed(ends)]
-        gain = Gain(float(ends[1] or 0), ends[0], ends[2])
-        name = f"{part['metric']}, relative"
-        gains.append(OfflineGain(suite=part["suite"], metric=name, margin=None, gain=gain))
+            ends = [None if end is None else -end for end in (ends[0], ends[2], ends[1])]
+        gains[f"{part['suite']} {part['metric']}, relative"] = OfflineGain(Estimate(*ends))
     return gains
 
 
@@ -151,7 +147,7 @@ def with_traffic(
             middle, reach = -found.difference if less else found.difference, REACH
             ends = (middle + side * reach * found.standard_error for side in (0, -1, 1))
             ratio = metric.scale.floor is not None
-            online[metric.name] = Gain(*(as_ratio(end) if ratio else end for end in ends))
+            online[metric.name] = Estimate(*(as_ratio(end) if ratio else end for end in ends))
         pair = replace(pair, kind=trial.kind, sessions=traffic.sessions(), online=online)
         if online:
             break
