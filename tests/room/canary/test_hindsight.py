@@ -115,7 +115,7 @@ def test_the_command_shows_pairs_and_refuses_an_unknown_channel(
 ) -> None:
     monkeypatch.setenv("PENSTOCK_CANARY_SETTLE_SECONDS", "0")
     data = ("--data", str(served.lake.settings.data))
-    asked = ("gate", "hindsight", "--metric", "explicit_feedback", "--definition", "live", *data)
+    asked = ("gate", "hindsight", "--metric", "explicit_feedback", *data)
     shown = penstock(*asked)
     assert shown.returncode == 0
     assert "10 pairs with a verdict" in shown.stderr

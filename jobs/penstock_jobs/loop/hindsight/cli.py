@@ -20,8 +20,9 @@ def hindsight(
         typer.Option(metavar="NAME", help="An online metric, as [[live]] names them; repeatable."),
     ] = None,
     definition: Annotated[
-        str, typer.Option(metavar="NAME", help="The definition of rewards and rates.")
-    ] = "default",
+        str | None,
+        typer.Option(metavar="NAME", help="Of rewards and rates. Default: the one that ran last."),
+    ] = None,
     margin: Annotated[
         list[float] | None,
         typer.Option(min=0, max=1, help="A margin that the gate might have allowed; repeatable."),

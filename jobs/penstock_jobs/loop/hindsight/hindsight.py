@@ -31,10 +31,11 @@ from penstock_jobs.loop.hindsight.pairs import (
     with_traffic,
 )
 from penstock_jobs.rewards.definition import DEFAULT
+from penstock_jobs.rewards.due_sessions import known_definitions
 
 #: What is compared by default, where the definition computes it.
 ONLINE = (
-    "reward", "work_left", "edited_requests", "clarifying_questions", "negative_by_rule",
+    "reward", "work_left", "edit_persistence", "edited_requests", "clarifying_questions", "negative_by_rule",
     "dissatisfied", "latency_ms", "completion_tokens",
 )  # fmt: skip
 #: Margins that are tried beside the policy's.
@@ -42,12 +43,12 @@ MARGINS = (0.01, 0.02, 0.05, 0.1, 0.2)
 
 
 class HindsightRequest(Request):
-    """`metrics` are live metrics, or rates and rewards of the definition. `margins` are what the
-    gate might have allowed."""
+    """`metrics` are live metrics, or rates and rewards of the definition, by default of the one
+    that ran last. `margins` are what the gate might have allowed."""
 
     name: ChannelName
     metrics: list[str] = []  # noqa: RUF012  # msgspec copies it
-    definition: str = DEFAULT
+    definition: str | None = None
     margins: list[Annotated[float, Meta(gt=0, le=1)]] = []  # noqa: RUF012
 
 
@@ -75,7 +76,9 @@ def _look_back(lake: Lake, caller: Caller, request: HindsightRequest) -> Hindsig
     database, tenant, channel = lake.database, caller.tenant, request.name
     now = situation_of(lake, tenant, channel)
     wanted, strict = request.metrics or ONLINE, bool(request.metrics)
-    metrics, unknown = online_metrics(database, wanted, request.definition, strict=strict)
+    newest = next((run.name for run in known_definitions(database)), DEFAULT)
+    definition = request.definition or newest
+    metrics, unknown = online_metrics(database, wanted, definition, strict=strict)
     trials = trials_of(
         channel_changes(database, tenant, channel),
         now_us=now.now_us,
