@@ -35,8 +35,8 @@ from penstock_jobs.rewards.due_sessions import known_definitions
 
 #: What is compared by default, where the definition computes it.
 ONLINE = (
-    "reward", "work_left", "edit_persistence", "edited_requests", "clarifying_questions", "negative_by_rule",
-    "dissatisfied", "latency_ms", "completion_tokens",
+    "reward", "work_left", "edit_persistence", "edited_requests", "clarifying_questions",
+    "negative_by_rule", "dissatisfied", "latency_ms", "completion_tokens",
 )  # fmt: skip
 #: Margins that are tried beside the policy's.
 MARGINS = (0.01, 0.02, 0.05, 0.1, 0.2)
