@@ -310,6 +310,8 @@ def _show_summary(results: "CheckpointResults") -> None:
     if count := results.not_isolated:
         of = results.summary.scored + results.summary.errors
         say(f"NOT ISOLATED: in {count} of {of} attempts agents had your rights on this machine.")
+    if results.seen:
+        say(f"It learned from sessions that tasks were made from: {listed(results.seen)}.")
     runs = [run for run in results.runs if run.kind == "run"]
     if len(sources := {run.source for run in runs}) > 1:
         say(f"{len(sources)} agents made these results: {'; '.join(sorted(sources))}")

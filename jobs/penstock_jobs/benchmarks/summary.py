@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import comb, fsum
 from operator import ge
 from statistics import fmean
@@ -23,6 +23,8 @@ from penstock.registry.checkpoints.attempts import (
     versions_tried,
 )
 from penstock.registry.checkpoints.journal import AttemptScope
+from penstock.registry.checkpoints.lineage import learned_of
+from penstock.registry.checkpoints.registration import find_in
 from penstock.registry.checkpoints.suites import SuiteTask, suite_versions, version_names
 from penstock.registry.gate.statistics import Ranges, compare, estimate
 from penstock_jobs.benchmarks.suite import VARIANT_MARK
@@ -99,6 +101,8 @@ class CheckpointResults:
     newest_version: str | None = None
     #: Whether no other result is at least as good in score and each cost, and better in one.
     on_frontier: bool | None = None
+    #: Sessions that tasks were made from, and that it learned from.
+    seen: list[str] = field(default_factory=list)
 
     @property
     def label(self) -> str:
@@ -110,14 +114,19 @@ class CheckpointResults:
 def results_of(database: Database, scope: AttemptScope) -> CheckpointResults:
     versions = suite_versions(database, scope.tenant, scope.suite)
     newest = versions[-1].version if versions else None
-    tasks = {version.version: version.tasks for version in versions}.get(scope.suite_version, ())
+    own = next((each for each in versions if each.version == scope.suite_version), None)
+    made_from = own.content.sessions if own and own.content else ()
+    with database.read() as connection:
+        subject = find_in(connection, scope.tenant, scope.checkpoint) if made_from else None
+        seen = learned_of(connection, subject, made_from) if subject else []
+    tasks = own.tasks if own else ()
     attempts = attempts_of(database, scope)
     sources = {recorded.run for recorded in attempts}
     runs = [run for run in runs_of(database, scope) if run.id in sources]
     not_isolated = _not_isolated(attempts, runs)
     summary = _summarise(tasks, [recorded.result for recorded in attempts], not_isolated)
     place = scope.suite, scope.suite_version, scope.checkpoint
-    return CheckpointResults(*place, summary, runs, not_isolated.total(), newest)
+    return CheckpointResults(*place, summary, runs, not_isolated.total(), newest, seen=seen)
 
 
 def costs_of(results: Sequence[CheckpointResults]) -> list[str]:

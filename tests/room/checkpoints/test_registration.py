@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Sequence
 from contextlib import nullcontext
 from itertools import product
 from pathlib import Path
@@ -14,6 +15,8 @@ from penstock.backends.database.engine import Database, now_us
 from penstock.backends.storage import open_store
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import Settings, load_settings
+from penstock.events.event import session_key
+from penstock.lake.segments import make_filter
 from penstock.registry.channels.channel import serving_channels
 from penstock.registry.checkpoints import digests
 from penstock.registry.checkpoints.artifact_roots import ArtifactRoots
@@ -29,7 +32,7 @@ from penstock.registry.checkpoints.checkpoint import (
     StateRefused,
     check_edge,
 )
-from penstock.registry.checkpoints.lineage import learners, lineage
+from penstock.registry.checkpoints.lineage import learned_of, learners, lineage
 from penstock.registry.checkpoints.registration import find, list_checkpoints, register, withdraw
 from penstock.registry.checkpoints.tables import checkpoint
 from penstock.shards.shard import ShardUnknown
@@ -277,10 +280,13 @@ def shard_id(name: str) -> str:
     return f"sha256:{name * 64}"
 
 
-def add_shard(database: Database, digit: str, name: str = "realtime") -> None:
+def add_shard(
+    database: Database, digit: str, name: str = "realtime", sessions: Sequence[str] = ()
+) -> None:
+    held = make_filter(session_key(TENANT, session) for session in sessions)
     row = {
         "id": shard_id(digit), "tenant": TENANT, "name": name, "snap": 1, "snapshot": "s",
-        "samples": 1, "tokens": 1, "trainable": 1, "bytes": 1, "session_filter": b"",
+        "samples": 1, "tokens": 1, "trainable": 1, "bytes": 1, "session_filter": held,
         "added_snap": 1, "created_at": now_us(), "record": "{}",
     }  # fmt: skip
     with database.write() as connection:
@@ -322,6 +328,18 @@ def test_marks_of_shards_reach_all_that_were_trained_on_them(database: Database)
         Learner("b", "serving", "a"),
     ]
     assert learners(database, TENANT, shard_id("9")) == []
+
+
+def test_what_parents_learned_counts(database: Database) -> None:
+    add_shard(database, "1", sessions=["s-1", "s-2"])
+    add_shard(database, "2", sessions=["s-3"])
+    root = add(database, "root", shards=[shard_id("1")])
+    child = add(database, "a", parent="root", shards=[shard_id("2")])
+    with database.read() as connection:
+        asked = ["s-3", "s-4", "s-1"]
+        assert learned_of(connection, root, asked) == ["s-1"]
+        assert learned_of(connection, child, asked) == ["s-1", "s-3"]
+        assert learned_of(connection, child, []) == []
 
 
 def test_shards_are_named_as_elsewhere(embedded: Database) -> None:

@@ -4,17 +4,19 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.backends.database.engine import Database
+from penstock.events.event import session_key
+from penstock.lake.segments import make_filter
 from penstock.registry.channels.channel import channel_state
 from penstock.registry.channels.history import verify_history
 from penstock.registry.channels.promotion import judge
 from penstock.registry.checkpoints.attempts import Attempt, record_attempts
 from penstock.registry.checkpoints.checkpoint import CheckpointUnknown
 from penstock.registry.checkpoints.journal import AttemptScope
-from penstock.registry.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
+from penstock.registry.checkpoints.suites import SuiteContent, SuiteTask, SuiteVersion, add_suite
 from penstock.registry.checkpoints.tables import benchmark_attempt, benchmark_run, checkpoint_shard
 from penstock.registry.gate.tables import live_look
 from penstock.registry.gate.verdict import Verdict
-from penstock.shards.tables import shard_mark
+from penstock.shards.tables import shard, shard_mark
 from tests.support.checkpoint_factory import TENANT, add, promote, set_policy
 
 POLICY = """
@@ -94,6 +96,25 @@ def test_an_incumbent_at_an_older_version_is_compared_at_the_same_tasks(database
     assert note in verdict.document["notes"]
     promote(database, "two", lambda _, name: asked(database, name))
     assert verify_history(database, TENANT, "production") is None
+
+
+def test_a_verdict_names_what_was_learned_of_a_suite(database: Database) -> None:
+    add(database, "one", "two")
+    content = SuiteContent(sessions=("s-1", "s-2"))
+    tasks = tuple(SuiteTask(one) for one in TASKS)
+    add_suite(database, TENANT, SuiteVersion("core", "v1", tasks, content))
+    held = make_filter([session_key(TENANT, "s-2")])
+    row = dict.fromkeys(("snap", "samples", "tokens", "trainable", "bytes", "created_at"), 1)
+    named = {"id": "sha256:1", "tenant": TENANT, "name": "s", "snapshot": "s", "record": "{}"}
+    learned = {"tenant": TENANT, "checkpoint": "two", "shard": "sha256:1"}
+    with database.write() as connection:
+        facts = row | named | {"session_filter": held, "added_snap": 1}
+        connection.execute(sa.insert(shard).values(facts))
+        connection.execute(sa.insert(checkpoint_shard).values(learned))
+    set_policy(database, POLICY)
+    score(database, "two")
+    notes = asked(database, "two").document["notes"]
+    assert "core: two learned from sessions that tasks were made from: s-2." in notes
 
 
 def test_a_candidate_has_to_be_scored_at_the_version_that_counts(database: Database) -> None:

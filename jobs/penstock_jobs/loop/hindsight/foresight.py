@@ -23,7 +23,7 @@ Conclusion = Literal["foretells", "misleads", "not shown", "too few pairs"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with its bounds, each of which errs in 5 %. Without bounds nobody knows how exact it
+    """A value with its bounds, which err in 5 % each. Without bounds nobody knows how exact it
     is.
 
     Of a gain of a candidate over its incumbent more is better, whatever the metric."""

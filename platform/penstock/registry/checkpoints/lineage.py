@@ -2,6 +2,7 @@
 from."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import sqlalchemy as sa
@@ -9,6 +10,8 @@ import sqlalchemy as sa
 from penstock.access.privacy.consents import NO_TRAIN
 from penstock.backends.database.engine import Database, portions
 from penstock.backends.terminal.output import time_text
+from penstock.events.event import session_key
+from penstock.lake.segments import may_hold, read_filter, session_prefixes
 from penstock.registry.checkpoints.checkpoint import Checkpoint, Learner, LineageBroken, StateMove
 from penstock.registry.checkpoints.registration import ancestors, find_in
 from penstock.registry.checkpoints.tables import checkpoint, checkpoint_move, checkpoint_shard
@@ -99,13 +102,33 @@ def lineage(database: Database, tenant: str, text: str) -> Lineage:
         )
 
 
-def marked_training(connection: sa.Connection, subject: Checkpoint) -> MarkedTraining:
-    """Marked sessions in the shards of a checkpoint and its known parents."""
+def _learned_shards(connection: sa.Connection, subject: Checkpoint) -> list[str]:
+    """The shards of a checkpoint and its known parents."""
     try:
         ancestry = [subject, *ancestors(connection, subject)]
     except LineageBroken:
         ancestry = [subject]
-    ids = sorted({each for learner in ancestry for each in learner.shards})
+    return sorted({each for learner in ancestry for each in learner.shards})
+
+
+def learned_of(
+    connection: sa.Connection, subject: Checkpoint, sessions: Sequence[str]
+) -> list[str]:
+    """The sessions among some that a checkpoint or its parents learned from, by the filters of
+    their shards, which are hardly ever wrong."""
+    prefixes = session_prefixes(session_key(subject.tenant, session) for session in sessions)
+    found: set[str] = set()
+    for some in portions(_learned_shards(connection, subject)) if sessions else ():
+        query = sa.select(shard.c.session_filter).where(shard.c.id.in_(some))
+        for stored in connection.scalars(query.where(shard.c.tenant == subject.tenant)):
+            hits = may_hold(read_filter(stored), prefixes)
+            found |= {session for session, hit in zip(sessions, hits, strict=True) if hit}
+    return sorted(found)
+
+
+def marked_training(connection: sa.Connection, subject: Checkpoint) -> MarkedTraining:
+    """Marked sessions in the shards of a checkpoint and its known parents."""
+    ids = _learned_shards(connection, subject)
     columns = shard_mark.c
     marks = sa.select(columns.shard, columns.session_id, columns.reason)
     marks = marks.where(columns.tenant == subject.tenant)

@@ -4,7 +4,7 @@ ERROR: the evidence cannot be judged. FAIL: something is shown to be worse than 
 everything is shown. INCONCLUSIVE: neither. What is missing counts at its worst for PASS, and at its
 best for FAIL."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +12,7 @@ from penstock.backends.audit.entry import UNSIGNED
 from penstock.registry.checkpoints.attempts import listed
 from penstock.registry.checkpoints.lineage import MarkedTraining
 from penstock.registry.gate.amounts import ROLES
-from penstock.registry.gate.evidence import Evidence
+from penstock.registry.gate.evidence import Evidence, SideEvidence
 from penstock.registry.gate.policy import DataRules, Policy
 from penstock.registry.gate.requirements import judge_guard, judge_requirement
 from penstock.registry.gate.results import (
@@ -77,15 +77,8 @@ def _judge(evidence: Evidence, document: dict[str, Any]) -> tuple[Outcome, list[
             if checkpoint is None or side is None:
                 continue
             makers[role] = [asdict(maker) for maker in side.makers]
-            if not all(maker.isolated for maker in side.makers):
-                how = f"attempts of {checkpoint.name} were made without isolation"
-                document["notes"].append(f"{name}: {how}.")
-            if side.elsewhere and side.attempts:
-                how = f"scores of {checkpoint.name} at {listed(side.elsewhere)} do not count"
-                document["notes"].append(f"{name}: {how}; only {suite.version} counts.")
-            if (count := len(side.makers)) > 1:
-                how = f"{count} agents or imports made the attempts of {checkpoint.name}"
-                document["notes"].append(f"{name}: {how}.")
+            notes = _side_notes(checkpoint.name, side, suite.version)
+            document["notes"] += [f"{name}: {note}." for note in notes]
         if difference := harness_difference(suite):
             note = f"{name}: harnesses differ, and may explain a difference ({difference})."
             document["notes"].append(note)
@@ -117,6 +110,18 @@ def _judge(evidence: Evidence, document: dict[str, Any]) -> tuple[Outcome, list[
         return "ERROR", problems
     more = {"live": live, "data": data, "approval": approval}
     return _combined(policy, required, guarded, more)
+
+
+def _side_notes(name: str, side: SideEvidence, version: str | None) -> Iterator[str]:
+    if not all(maker.isolated for maker in side.makers):
+        yield f"attempts of {name} were made without isolation"
+    if side.seen:
+        yield f"{name} learned from sessions that tasks were made from: {listed(side.seen)}"
+    if side.elsewhere and side.attempts:
+        how = f"scores of {name} at {listed(side.elsewhere)} do not count"
+        yield f"{how}; only {version} counts"
+    if (count := len(side.makers)) > 1:
+        yield f"{count} agents or imports made the attempts of {name}"
 
 
 def _problem(evidence: Evidence) -> str | None:

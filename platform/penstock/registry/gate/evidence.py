@@ -26,7 +26,7 @@ from penstock.registry.checkpoints.digests import text_digest
 from penstock.registry.checkpoints.harness import Harness
 from penstock.registry.checkpoints.integrity import read_checked_attempts, read_checked_suite
 from penstock.registry.checkpoints.journal import AttemptScope
-from penstock.registry.checkpoints.lineage import MarkedTraining, marked_training
+from penstock.registry.checkpoints.lineage import MarkedTraining, learned_of, marked_training
 from penstock.registry.checkpoints.registration import find_in
 from penstock.registry.checkpoints.suites import SuiteVersion, read_versions
 from penstock.registry.checkpoints.tables import benchmark_attempt, benchmark_run
@@ -75,6 +75,8 @@ class SideEvidence:
     alterations: Sequence[str] = ()
     #: The version of these attempts, if it is an older one.
     version: str | None = None
+    #: Sessions that tasks were made from, and that it learned from.
+    seen: Sequence[str] = ()
 
     @property
     def tasks(self) -> set[str]:
@@ -287,7 +289,9 @@ def _side_evidence(
     elsewhere = [version for version in tried if version != counting.version]
     journal = bound.journal.head
     makers = sorted(sources, key=str)
-    return SideEvidence(attempts, elsewhere, design, makers, journal, alterations)
+    made_from = counting.content.sessions if counting.content else ()
+    seen = learned_of(connection, find_in(connection, tenant, name), made_from)
+    return SideEvidence(attempts, elsewhere, design, makers, journal, alterations, seen=seen)
 
 
 def _live_look(connection: Connection, channel: GatedChannel, candidate: str) -> LiveLook:
