@@ -9,6 +9,9 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from penstock.access.privacy.erasure import carry_out, order_erasure
+from penstock.access.privacy.orders import ErasureScope
+from penstock.access.privacy.tombstones import SESSION
 from penstock.backends.execution.calls import InlineExecutor
 from penstock.lake.lake import Lake
 from penstock.registry.checkpoints.suites import suite_versions
@@ -24,6 +27,7 @@ from tests.support.benchmarks.mined_projects import (
     DIVIDE,
     REQUEST,
     TEST_ADD,
+    TEST_DIVIDE,
     git,
     make_project,
     program_folder,
@@ -78,7 +82,7 @@ def test_each_candidate_is_kept_once(hand: HandLake, project: list[str], tmp_pat
     assert "2 of 2 tests pass" in kept.after
     assert mined(lake, folder) == MiningReport(known=4)
     git(tmp_path, "clone", "--quiet", str(folder), "calc-again")
-    git(tmp_path / "calc-again", "remote", "set-url", "origin", "git@example.org:ann/calc.git")
+    git(tmp_path / "calc-again", "remote", "set-url", "origin", "git@example.org:ann/other.git")
     assert mined(lake, tmp_path / "calc-again") == MiningReport(known=4)
 
 
@@ -105,6 +109,11 @@ def test_a_session_that_a_commit_settled(
         "session",
     )
     assert len(proposals_of(hand.lake.database, TENANT, "calc")) == 1
+    assert list(hand.lake.store.list("mined/"))
+    scope = ErasureScope(TENANT, SESSION, "s", until_us=hand.clock.now_us())
+    carry_out(hand.lake, order_erasure(hand.lake, scope, reason="asked for", by="ann"))
+    assert not proposals_of(hand.lake.database, TENANT, "calc")
+    assert not list(hand.lake.store.list("mined/"))
 
 
 def project_time(folder: Path) -> int:
@@ -131,6 +140,20 @@ def test_what_is_not_judged_alike_is_left_out(hand: HandLake, tmp_path: Path) ->
     )
     mined(hand.lake, tmp_path / "calc", isolated=False)
     assert known(hand.lake)[names[1]].facts["rule"] == "flaky"
+
+
+def test_a_command_of_ci_is_a_check_where_a_commit_brought_no_test(
+    hand: HandLake, tmp_path: Path
+) -> None:
+    ci = {".github/workflows/ci.yml": "steps:\n  - run: python -m pytest -q\n"}
+    first = {"calc.py": ADD, "tests/test_calc.py": TEST_DIVIDE, **ci}
+    names = make_project(tmp_path / "calc", [("First", first), (REQUEST, {"calc.py": DIVIDE})])
+    assert mined(hand.lake, tmp_path / "calc", isolated=False).proposed == 1
+    task = known(hand.lake)[names[1]]
+    assert task.facts["check"] == "command"
+    kept = files_of(hand.lake, TENANT, "calc", task.task)
+    assert kept.plan.command == "python -m pytest -q"
+    assert ("failed" in kept.before, "3 passed" in kept.after) == (True, True)
 
 
 def test_a_model_judges_what_no_test_shows(

@@ -50,6 +50,7 @@ def rule_of(changed: MinedChange, prompt: str = PROMPT) -> str | None:
         ("Merge pull request #7 from ann/rows\n\nKeep the rows", "Keep the rows"),
         ("Undo 1a2b3c4d5e, see https://example.org/1", "Undo, see"),
         ("Use :func:`shop.parse` as in [the docs](x.md)", "Use `shop.parse` as in the docs"),
+        ("Sort {meth}`Command.names`. {issue}`7` {pr}`8`", "Sort `Command.names`."),
         ("* fix pr#\n* keep rows\n", "* fix pr#\n* keep rows"),
     ],
 )

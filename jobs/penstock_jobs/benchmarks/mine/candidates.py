@@ -20,10 +20,9 @@ from penstock_jobs.rewards.history.session_commits import plain_repo, repository
 _MESSAGES_MAX = 5
 _SESSIONS = """SELECT session_id, repo, project, "commit" FROM sessions
     WHERE edits > 0 ORDER BY first_ts DESC, session_id"""
-_EDITS = """SELECT session_id, ts, path, before, after FROM edits
-    WHERE session_id = {} ORDER BY ts, seq"""
-_MESSAGES = "SELECT ts, text FROM user_messages WHERE session_id = {} ORDER BY ts, seq"
-_CALLS = "SELECT arguments FROM tool_calls WHERE session_id = {} ORDER BY ts, seq"
+_OF_SESSION = "SELECT {} FROM {} WHERE session_id = '{}' ORDER BY ts, seq"
+#: In the arguments of a tool call, as JSON.
+_COMMAND = re.compile(r'"(?:command|cmd)":\s*("(?:[^"\\]|\\.)*")')
 _HELPERS = ("conftest.py", "__init__.py")
 _PULL = re.compile(r"\AMerge pull request |\A.*\(#\d+\)\s*(\n|\Z)")
 
@@ -31,15 +30,17 @@ _PULL = re.compile(r"\AMerge pull request |\A.*\(#\d+\)\s*(\n|\Z)")
 def session_candidates(lake: Lake, tenant: str, history: ProjectHistory) -> Iterator[Candidate]:
     """Find the sessions in a repository whose work was settled by one of its commits."""
 
-    def ask(sql: str) -> pa.Table:
+    def ask(columns: str, view: str, session: str) -> pa.Table:
+        sql = _OF_SESSION.format(columns, view, session.replace("'", "''"))
         return lake.query(sql, tenant=tenant).arrow()
 
-    for row in ask(_SESSIONS).to_pylist():
+    for row in lake.query(_SESSIONS, tenant=tenant).arrow().to_pylist():
         base = history.full_name(row["commit"]) if row["commit"] else None
         if base is None and not _is_here(history, row["repo"], row["project"]):
             continue
-        name = "'" + row["session_id"].replace("'", "''") + "'"
-        carriers = carrying_commits(ask(_EDITS.format(name)), history.repository)
+        name = row["session_id"]
+        edits = ask("session_id, ts, path, before, after", "edits", name)
+        carriers = carrying_commits(edits, history.repository)
         if not carriers:
             continue
         settled, last_us = carriers[0]
@@ -47,13 +48,16 @@ def session_candidates(lake: Lake, tenant: str, history: ProjectHistory) -> Iter
             base = history.full_name(f"{settled}~1")
         said = [
             message["text"]
-            for message in ask(_MESSAGES.format(name)).to_pylist()
+            for message in ask("ts, text", "user_messages", name).to_pylist()
             if message["text"] and message["ts"].timestamp() * SECOND_US <= last_us
         ]
         if base is not None and 0 < len(said) <= _MESSAGES_MAX:
-            commands = tuple(_commands(ask(_CALLS.format(name))["arguments"].to_pylist()))
+            calls = "\n".join(
+                map(str, ask("arguments", "tool_calls", name)["arguments"].to_pylist())
+            )
+            commands = tuple(map(msgspec.json.decode, _COMMAND.findall(calls)))
             prompt = "\n\n".join(dict.fromkeys(said))
-            yield Candidate(settled, base, prompt, "session", row["session_id"], commands)
+            yield Candidate(settled, base, prompt, "session", name, commands)
 
 
 def _is_here(history: ProjectHistory, repo: str | None, project: str | None) -> bool:
@@ -62,17 +66,6 @@ def _is_here(history: ProjectHistory, repo: str | None, project: str | None) -> 
     return (history.origin is not None and plain_repo(history.origin) in names) or (
         folder is not None and folder.resolve() == (repository_of(str(own)) or own)
     )
-
-
-def _commands(arguments: Sequence[object]) -> Iterator[str]:
-    for text in arguments:
-        try:
-            told = msgspec.json.decode(text) if isinstance(text, str) else text
-        except msgspec.DecodeError:
-            continue
-        command = told.get("command") or told.get("cmd") if isinstance(told, dict) else None
-        if isinstance(command, str):
-            yield command
 
 
 def commit_candidates(commits: Sequence[HistoryCommit]) -> Iterator[Candidate]:

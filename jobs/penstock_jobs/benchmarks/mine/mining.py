@@ -92,7 +92,8 @@ class _Mining:
         )
         self.report = MiningReport()
         known = proposals.proposals_of(lake.database, *self._place)
-        self._known = {each.task for each in known}
+        #: By the digests in their names: another clone may have another name.
+        self._known = {each.task.rpartition("-")[2] for each in known}
         #: Commits that have a proposal: those that settled a session are no candidates again.
         self._settled = {each.facts["settled"] for each in known if each.state != "left_out"}
 
@@ -107,7 +108,7 @@ class _Mining:
             if self.report.proposed >= options.limit:
                 return
             task = self._name(found)
-            if task in self._known or found.settled in self._settled:
+            if task.rpartition("-")[2] in self._known or found.settled in self._settled:
                 self.report.known += 1
                 continue
             candidate, change, plan = prepare(self._history, found)

@@ -11,10 +11,10 @@ _TRAILER = re.compile(
 )
 _URL = re.compile(r"<?https?://[^\s>)]+>?")
 _HASH = re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40}\b")
-_ROLE = re.compile(r":(?:user|ghuser|cve):`[^`]*`")
-_CODE_ROLE = re.compile(r":(?!(?:issue|pr|pull|gh):)[a-z:]+:`([^`<]+)(?:\s*<[^>]*>)?`")
+_ROLE = re.compile(r"[:{](?:user|ghuser|cve)[:}]`[^`]*`")
+_CODE_ROLE = re.compile(r"[:{](?!(?:issue|pr|pull|gh)[:}])[a-z:]+[:}]`([^`<]+)(?:\s*<[^>]*>)?`")
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
-_NUMBER = r"(?:(?:\w[\w.-]*/\w[\w.-]*)?(?:#|\bgh-)\d+|:(?:issue|pr|pull|gh):`[^`]*`)"
+_NUMBER = r"(?:(?:\w[\w.-]*/\w[\w.-]*)?(?:#|\bgh-)\d+|[:{](?:issue|pr|pull|gh)[:}]`[^`]*`)"
 _NUMBERS = re.compile(
     r"(?i)[(\[]?(?:\b(?:fix(?:e[sd])?|close[sd]?|resolve[sd]?|refs?|see(?: also)?|related to|"
     rf"part of|in|per|issue|bug|pr|pull request)s?:?\s*)*{_NUMBER}"

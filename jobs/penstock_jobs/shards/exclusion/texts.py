@@ -25,7 +25,12 @@ from numpy.typing import NDArray
 from penstock.backends.database.engine import Database
 from penstock.core.errors import InvalidInput
 from penstock.core.toml_document import unknown
-from penstock.registry.checkpoints.suites import SuiteVersion, suite_names, suite_versions
+from penstock.registry.checkpoints.suites import (
+    SuiteContent,
+    SuiteVersion,
+    suite_names,
+    suite_versions,
+)
 from penstock_jobs.rewards.history.session_commits import plain_repo
 from penstock_jobs.shards.conversation.reader import read_conversation
 from penstock_jobs.shards.conversation.session_events import (
@@ -269,7 +274,8 @@ def find_suites(database: Database, tenant: str, names: Sequence[str]) -> tuple[
     for name in sorted({*names, *suite_names(database, tenant)}):
         versions = suite_versions(database, tenant, name)
         with_content = [version for version in versions if version.content is not None]
-        if name not in names and not (with_content and with_content[-1].names_sources):
+        content = (with_content[-1].content if with_content else None) or SuiteContent()
+        if name not in names and not (content.sessions or content.repos or content.commits):
             continue
         if not with_content:
             why = (

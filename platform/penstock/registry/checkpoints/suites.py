@@ -50,12 +50,6 @@ class SuiteVersion:
             if self is other or (task.digest is not None and known.get(task.name) == task.digest)
         }
 
-    @property
-    def names_sources(self) -> bool:
-        """Whether it says where its tasks come from. Then every shard leaves that out."""
-        content = self.content or SuiteContent()
-        return bool(content.sessions or content.repos or content.commits)
-
 
 def add_suite(database: Database, tenant: str, suite: SuiteVersion) -> bool:
     """Add a version. False if it already exists; versions never change."""
