@@ -201,7 +201,7 @@ def state_bars(rows: Iterable[Row]) -> list[tuple[str, dict[str, int], Markup]]:
     bars = []
     for name, counts in found.items():
         shares = [Bar(state, counts[state], _TONES[state]) for state in STATES if state in counts]
-        bars.append((name, counts, share_bar(shares, title=f"States of {name}", with_legend=False)))
+        bars.append((name, counts, share_bar(shares, title=f"States of {name}")))
     return bars
 
 

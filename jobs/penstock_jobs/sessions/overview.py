@@ -285,7 +285,7 @@ def _outcomes_chart(outcomes: Sequence[dict[str, Any]]) -> object:
         Bar(row["outcome"].replace("_", " "), row["sessions"], _TONES.get(row["outcome"], "s5"))
         for row in outcomes
     ]
-    return share_bar(shares, title="Outcomes of sessions", with_legend=False)
+    return share_bar(shares, title="Outcomes of sessions")
 
 
 def _stages_chart(cycle: CycleAnswer) -> object:

@@ -26,7 +26,7 @@ POLICY = "[[require]]\nsuite = 'core'\nmargin = 0.02\n"
 
 @contextmanager
 def watching(database: Database, **limits: Any) -> Iterator[ChannelWatcher]:
-    watcher = ChannelWatcher(database, **({"poll_s": 0.01, "waiters_max": 1_000} | limits))
+    watcher = ChannelWatcher(database, **({"waiters_max": 1_000} | limits))
     watcher.start()
     try:
         yield watcher

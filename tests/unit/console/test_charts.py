@@ -63,7 +63,7 @@ def test_a_chart_is_well_formed_and_quotes_what_it_was_given(name: str) -> None:
 
 def test_a_gap_breaks_the_line() -> None:
     points = [(0.0, 1.0), (1.0, 2.0), (2.0, None), (3.0, 1.0), (4.0, 3.0)]
-    assert line_chart([Series("a", points)], title="t", times=False).count("<polyline") == 2
+    assert line_chart([Series("a", points)], title="t").count("<polyline") == 2
 
 
 def test_marks_stand_where_their_values_are() -> None:

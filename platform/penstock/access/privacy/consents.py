@@ -222,11 +222,7 @@ def _decided(
 
 
 def _sql() -> str:
-    return (
-        files("penstock.access.privacy")
-        .joinpath("decided_sessions.sql")
-        .read_text(encoding="utf-8")
-    )
+    return files("penstock.access.privacy").joinpath("decided_sessions.sql").read_text("utf-8")
 
 
 def _refused_since(connection: Connection, tenant: str, sessions: Iterable[str]) -> set[str]:

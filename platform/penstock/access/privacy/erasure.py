@@ -298,7 +298,6 @@ def open_erasures(lake: Lake) -> list[str]:
 
 #: How long readers of replaced files may go on; then they fail and can restart.
 READERS_SECONDS_MAX = 120.0
-_LOOK_SECONDS = 0.2
 _BACKUPS = (
     "Backups are out of reach: delete those made before the end of this erasure, or restore one"
     " only together with penstock erase of the same."

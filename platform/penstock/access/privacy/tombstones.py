@@ -8,7 +8,7 @@ by itself. A name in one event affects no other.
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -74,14 +74,6 @@ class _Names(NamedTuple):
     at_us: int | None
 
 
-_VALUES: dict[str, Callable[[_Names], str | None]] = {
-    SESSION: attrgetter("session"),
-    USER: attrgetter("user"),
-    PROJECT: attrgetter("project"),
-    TENANT: attrgetter("tenant"),
-}
-
-
 def find_erased(
     database: Database,
     seal: SecretSeal,
@@ -113,7 +105,8 @@ def find_withheld(lake: Lake, decoded: DecodedEvents) -> Collection[int]:
 
 def _find(connection: Connection, key: TombstoneKey, named: Sequence[_Names]) -> set[int]:
     buried: set[int] = set()
-    for kind, value_of in _VALUES.items():
+    for kind in (SESSION, USER, PROJECT, TENANT):
+        value_of = attrgetter(kind)
         values = {(each.tenant, value) for each in named if (value := value_of(each))}
         untils = _buried(connection, key, kind, values)
         for position, each in enumerate(named) if untils else ():

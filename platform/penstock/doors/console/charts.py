@@ -112,8 +112,6 @@ def line_chart(
     title: str,
     description: str = "",
     area: bool = False,
-    value_format: Format = short,
-    times: bool = True,
     width: int = WIDTH,
 ) -> Markup:
     ys = [y for each in series for _, y in each.points if y is not None]
@@ -122,7 +120,7 @@ def line_chart(
     xs = [x for each in series for x, _ in each.points]
     across = Scale(min(xs), max(xs), _LEFT, width - _RIGHT)
     up = rounded_scale(ys, _HEIGHT - _BOTTOM, _TOP, zero=True)
-    parts = [*_grid(up, width, value_format), *_x_labels(across, _HEIGHT, short, times=times)]
+    parts = [*_grid(up, width, short), *_x_labels(across, _HEIGHT, short, times=True)]
     for number, each in enumerate(series):
         colour = f"s{number % _COLOURS}"
         for run in _runs(each.points):
@@ -135,7 +133,7 @@ def line_chart(
                 [(x, y)] = run
                 parts.append(_mark("circle", f"dot {colour}", cx=across(x), cy=up(y), r=2))
             parts.append(_mark("polyline", f"line {colour}", points=places))
-        parts += _hover_bands(each, across, value_format, times=times)
+        parts += _hover_bands(each, across)
     drawn = _svg(title, description, width, _HEIGHT, parts)
     colours = (f"s{number % _COLOURS}" for number in range(len(series)))
     named = zip(colours, (each.label for each in series), strict=True)
@@ -163,24 +161,19 @@ def bar_chart(
 
 
 def histogram(
-    bins: Sequence[tuple[float, float, float]],
-    *,
-    title: str,
-    description: str = "",
-    value_format: Format = short,
-    width: int = WIDTH,
+    bins: Sequence[tuple[float, float, float]], *, title: str, value_format: Format = short
 ) -> Markup:
     if not bins:
-        return _nothing(title, width)
-    across = Scale(bins[0][0], bins[-1][1], _LEFT, width - _RIGHT)
+        return _nothing(title, WIDTH)
+    across = Scale(bins[0][0], bins[-1][1], _LEFT, WIDTH - _RIGHT)
     up = rounded_scale([count for _, _, count in bins], _HEIGHT - _BOTTOM, _TOP, zero=True)
-    parts = [*_grid(up, width, short), *_x_labels(across, _HEIGHT, value_format)]
+    parts = [*_grid(up, WIDTH, short), *_x_labels(across, _HEIGHT, value_format)]
     for low, high, count in bins:
         x, y = across(low), up(count)
         wide, tall = max(round(across(high) - x - 1, 1), 0.5), round(up(0) - y, 1)
         about = f"{value_format(low)} to {value_format(high)}: {short(count)}"
         parts.append(_rect("bar s0", about, x=x, y=y, width=wide, height=tall))
-    return _svg(title, description, width, _HEIGHT, parts)
+    return _svg(title, "", WIDTH, _HEIGHT, parts)
 
 
 def interval_chart(
@@ -266,23 +259,18 @@ def scatter_chart(
     return _svg(title, description, width, height, parts)
 
 
-def share_bar(
-    shares: Sequence[Bar], *, title: str, with_legend: bool = True, width: int = WIDTH
-) -> Markup:
+def share_bar(shares: Sequence[Bar], *, title: str) -> Markup:
     whole = sum(bar.value for bar in shares)
     if whole <= 0:
-        return _nothing(title, width, 14)
+        return _nothing(title, WIDTH, 14)
     x, parts = 0.0, []
     for bar in shares:
-        part = bar.value / whole * width
+        part = bar.value / whole * WIDTH
         about = f"{bar.label}: {short(bar.value)} ({100 * bar.value / whole:.1f} %)"
         long = max(round(part - 1, 1), 0.5)
         parts.append(_rect(f"bar {bar.tone}", about, x=round(x, 1), y=0, width=long, height=12))
         x += part
-    drawn = _svg(title, "", width, 12, parts)
-    value = Markup("{} <b>{}</b>")
-    named = ((bar.tone, value.format(bar.label, short(bar.value))) for bar in shares)
-    return drawn + _legend(named) if with_legend else drawn
+    return _svg(title, "", WIDTH, 12, parts)
 
 
 # Parts
@@ -386,12 +374,12 @@ def _runs(points: Sequence[tuple[float, float | None]]) -> Iterator[list[tuple[f
             yield [(x, y) for x, y in run if y is not None]
 
 
-def _hover_bands(series: Series, across: Scale, form: Format, *, times: bool) -> Iterator[Markup]:
+def _hover_bands(series: Series, across: Scale) -> Iterator[Markup]:
     """Make an invisible strip with a tooltip around each point, which needs no script."""
     known = [(x, y) for x, y in series.points if y is not None]
     edges = [across.low, *((a[0] + b[0]) / 2 for a, b in pairwise(known)), across.high]
     for (x, y), (start, end) in zip(known, pairwise(edges), strict=False):
-        at = _time(x, across.high - across.low) if times else short(x)
-        about = f"{series.label}, {at}: {form(y)}" if series.label else f"{at}: {form(y)}"
+        about = f"{_time(x, across.high - across.low)}: {short(y)}"
+        about = f"{series.label}, {about}" if series.label else about
         wide, tall = round(max(across(end) - across(start), 0.5), 1), _HEIGHT - _BOTTOM - _TOP
         yield _rect("hover", about, x=across(start), y=_TOP, width=wide, height=tall)

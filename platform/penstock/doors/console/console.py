@@ -178,7 +178,7 @@ class Console:
         notice_name = cookie_name(request, "notice")
         notice = unquote(request.cookies.get(notice_name, ""))[:_NOTICE_CHARS_MAX]
         frame = PageFrame(
-            page.title, _path_of(request), visitor, page, token, notice, is_fragment(request)
+            page.title, path_of(request), visitor, page, token, notice, is_fragment(request)
         )
         answer = await self._answer(page, frame, visitor, question)
         if isinstance(answer, Redirect):
@@ -325,6 +325,6 @@ def _last(values: list[str]) -> str:
     return values[-1] if values else ""
 
 
-def _path_of(request: AnyRequest) -> str:
+def path_of(request: AnyRequest) -> str:
     query = request.url.query
     return request.url.path + (f"?{query}" if query else "")

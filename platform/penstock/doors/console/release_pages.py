@@ -1,7 +1,5 @@
 """Pages of checkpoints and channels: scores, history, verdicts, promotion and rollback."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -20,8 +18,6 @@ from penstock.registry.channels.endpoints import (
     SET_POLICY,
     SHOW_CHANNEL,
     SHOW_POLICY,
-    AuditAnswer,
-    AuditedChange,
     AuditRequest,
     ChannelRequest,
     ChannelsRequest,
@@ -140,19 +136,8 @@ class HistoryPageRequest(Request):
     cursor: str | None = None
 
 
-@dataclass(frozen=True)
-class HistoryRow:
-    change: AuditedChange
-    text: str
-    marks: str
-
-
 def channel_path(name: str) -> str:
     return f"/channels/{part(name)}"
-
-
-def verdict_path(channel: str, checkpoint: str) -> str:
-    return url(f"{channel_path(channel)}/verdict", checkpoint=checkpoint)
 
 
 # Channels
@@ -174,23 +159,22 @@ def _show(visitor: Visitor, request: HistoryPageRequest) -> Content:
         AUDIT_CHANNEL, AuditRequest(name=name, last=_CHANGES_SHOWN, cursor=request.cursor)
     )
     fleet = visitor.call(SHOW_FLEET, FleetRequest(name=name, limit=_REPLICAS_SHOWN))
+    rows = [
+        {"change": change, "text": describe_change(change, before), "marks": change_marks(change)}
+        for before, change in zip([audit.before, *audit.changes], audit.changes, strict=False)
+    ]
     changes = audit.changes if request.cursor is None else []
     return {
         "channel": channel,
         "policy": visitor.call(SHOW_POLICY, ChannelRequest(name=name)),
         "audit": audit,
-        "rows": list(reversed(list(_history_rows(audit)))),
+        "rows": rows[::-1],
         "fleet": fleet,
         "choices": _choices(visitor, channel.checkpoint),
-        "targets": _targets(changes),
+        "targets": rollback_candidates([(each.action, each.checkpoint) for each in changes]),
         "may_promote": visitor.may_call(PROMOTE),
         "may_set_policy": visitor.may_call(SET_POLICY),
     }
-
-
-def _history_rows(audit: AuditAnswer) -> Iterator[HistoryRow]:
-    for before, change in zip([audit.before, *audit.changes], audit.changes, strict=False):
-        yield HistoryRow(change, describe_change(change, before), change_marks(change))
 
 
 def _choices(visitor: Visitor, present: str | None) -> list[str]:
@@ -199,10 +183,6 @@ def _choices(visitor: Visitor, present: str | None) -> list[str]:
     known = visitor.call(LIST_CHECKPOINTS, CheckpointsRequest()).checkpoints
     usable = [each.name for each in known if each.state in _CHOSEN_STATES and each.name != present]
     return usable[::-1][:_CHOICES_MAX]
-
-
-def _targets(changes: Sequence[AuditedChange]) -> list[str]:
-    return rollback_candidates([(each.action, each.checkpoint) for each in changes])
 
 
 # Verdicts
@@ -259,7 +239,8 @@ def _promote(visitor: Visitor, form: PromotionForm) -> Redirect | Refusal:
 def _approve(visitor: Visitor, form: ApproveRequest) -> Redirect:
     given = visitor.call(APPROVE, form)
     notice = f"{given.actor} approved {given.checkpoint} for {given.channel}."
-    return Redirect(verdict_path(form.name, form.checkpoint), notice)
+    path = url(f"{channel_path(form.name)}/verdict", checkpoint=form.checkpoint)
+    return Redirect(path, notice)
 
 
 @PAGES.form("/channels/{name}/rollback", "Roll back", roles=("promote",))

@@ -21,6 +21,7 @@ from penstock.doors.console.console import (
     html_response,
     is_fragment,
     own_path,
+    path_of,
     read_form,
     redirect_to,
     set_cookie,
@@ -54,8 +55,7 @@ def console_routes() -> list[HTTPRouteHandler]:
 
 def on_console_error(request: AnyRequest, error: PenstockError) -> Response[Any]:
     if isinstance(error, SignInNeeded) and request.method == "GET" and not is_fragment(request):
-        query = request.url.query
-        path = request.url.path + (f"?{query}" if query else "")
+        path = path_of(request)
         return redirect_to(url("/sign-in", next=path if path != "/" else ""))
     text = " ".join(str(error).split())
     what, _, rest = text.partition(". ")

@@ -22,7 +22,7 @@ from penstock.backends.audit.entry import Action
 from penstock.core.endpoint import Request
 from penstock.core.errors import PenstockError
 from penstock.doors.console.charts import Bar, Series, bar_chart, line_chart
-from penstock.doors.console.figures import as_time, short
+from penstock.doors.console.figures import as_time
 from penstock.doors.console.page import Content, Download, PageList, Redirect, Refusal, Visitor
 from penstock.ingest.endpoints import (
     LIST_FUSES,
@@ -120,14 +120,14 @@ def plot_of(plot: Plot) -> Markup:
             for name, values in plot.series.items()
         ]
         title = f"{', '.join(plot.series)} over {plot.over}"
-        return line_chart(lines, title=title, description="", width=720)
+        return line_chart(lines, title=title, width=720)
     [(name, values)] = plot.series.items()
     bars = [
         Bar(label, value)
         for label, value in zip(plot.labels or (), values, strict=True)
         if value is not None
     ]
-    return bar_chart(bars, title=f"{name} by {plot.over}", value_format=short, width=560)
+    return bar_chart(bars, title=f"{name} by {plot.over}", width=560)
 
 
 # Pages for operators

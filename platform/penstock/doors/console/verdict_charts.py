@@ -29,19 +29,6 @@ class DrawnPart:
     facts: list[tuple[str, str]] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class SideRow:
-    suite: str
-    version: str | None
-    role: str
-    checkpoint: str
-    scored: int
-    errors: int
-    stale: int
-    unscored: int
-    tasks: int
-
-
 def drawn_parts(document: Part) -> list[DrawnPart]:
     parts = [_requirement(part) for part in document.get("requirements") or ()]
     parts += [_guard(part) for part in document.get("guards") or ()]
@@ -51,14 +38,13 @@ def drawn_parts(document: Part) -> list[DrawnPart]:
     return parts
 
 
-def side_rows(document: Part) -> Iterator[SideRow]:
+def side_rows(document: Part) -> Iterator[Part]:
     for suite, facts in (document.get("suites") or {}).items():
         for role in _ROLES:
             if side := facts.get(role):
-                counts = (side["scored"], side["errors"], side["stale"])
+                place = {"suite": suite, "version": facts["version"], "role": role}
                 unscored = len(side.get("unscored", ()))
-                place = (suite, facts["version"], role, side["checkpoint"])
-                yield SideRow(*place, *counts, unscored, facts["tasks"])
+                yield {**side, **place, "unscored": unscored, "tasks": facts["tasks"]}
 
 
 def _requirement(part: Part) -> DrawnPart:

@@ -59,8 +59,7 @@ def members_of(text: bytes, start: int = 0, end: int | None = None) -> dict[str,
 def elements_of(text: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
     place = text.find(b"[", start, end) + 1
     for raw in _array_decoder.decode(text[start:end]):
-        begin = _BETWEEN.match(text, place)
-        place = begin.end() if begin else place
+        place = _behind(text, place)
         yield place, place + len(memoryview(raw))
         place += len(memoryview(raw))
 

@@ -72,7 +72,9 @@ def _add(said: ChatMessages, role: str, content: str | list[Object]) -> None:
         for block in blocks:
             _repeat(said, block)
     elif role == "system":
-        said.system("\n".join(filter(None, _texts(_without_changes(blocks)))))
+        changes = ("tool_addition", "tool_removal")
+        texts = _texts(block for block in blocks if block["type"] not in changes)
+        said.system("\n".join(filter(None, texts)))
     elif role in _USERS:
         _add_user(said, blocks)
     else:
@@ -118,10 +120,6 @@ def _texts(content: Any) -> Iterator[str]:
                 yield f"The tool {block['tool_name']} can be called now."
             case kind:
                 raise NotOfTheEngine(what=f"blocks of the type {kind}")
-
-
-def _without_changes(blocks: list[Object]) -> list[Object]:
-    return [each for each in blocks if each["type"] not in ("tool_addition", "tool_removal")]
 
 
 def _tools(request: Mapping[str, Any], choice: Mapping[str, Any]) -> list[Object] | None:

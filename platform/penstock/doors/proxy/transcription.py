@@ -193,11 +193,11 @@ class CallEvents:
             self._book.end(call.labels, opened.place, text_hash(draft.id))
 
     def _settle(self, call: RecordedCall, end: CallEnd) -> None:
-        opened = self._open.pop(call, None)
+        opened = self._open.get(call)
         if opened is None or call.was_dropped:
-            session = opened.place.session_id if opened else call.labels.session or "proxy"
-            self._recorder.record(session, DROPPED_TYPE, {"events": 1, "reason": "proxy_full"})
+            self.drop(call, "proxy_full")
             return
+        del self._open[call]
         ts_us = call.began_us + round(1000 * end.latency_ms)
         draft = opened.draft
         problem = opened.refusal(end.status) if end.status >= 400 else end.problem or draft.problem

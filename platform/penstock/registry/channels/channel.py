@@ -31,14 +31,13 @@ from penstock.registry.channels.change import (
     unused_channel,
 )
 from penstock.registry.channels.history import (
-    CHANGE_COLUMNS,
     chain_of,
-    change_of,
     checkpoint_places,
     first_version_since,
     newest_change,
+    newest_changes,
 )
-from penstock.registry.channels.tables import channel, channel_change
+from penstock.registry.channels.tables import channel_change
 from penstock.registry.checkpoints.digests import text_digest
 from penstock.registry.checkpoints.registration import check_chain, find_in, move_state
 from penstock.registry.gate import tables
@@ -64,7 +63,7 @@ def channel_state_in(connection: Connection, tenant: str, name: str) -> ChannelS
 
 def list_channels(database: Database, tenant: str) -> list[ChannelState]:
     with database.read() as connection:
-        return [_state_of(connection, change) for change in _newest_of_all(connection, tenant)]
+        return [_state_of(connection, change) for change in newest_changes(connection, tenant)]
 
 
 def policy_of(database: Database, state: ChannelState) -> str | None:
@@ -84,7 +83,7 @@ def policy_of(database: Database, state: ChannelState) -> str | None:
 
 
 def channels_at(connection: Connection, tenant: str, name: str) -> list[Change]:
-    changes = _newest_of_all(connection, tenant)
+    changes = newest_changes(connection, tenant)
     return [change for change in changes if name in (change.checkpoint, change.canary)]
 
 
@@ -102,17 +101,6 @@ def serving_channels(database: Database, tenant: str, checkpoint_name: str) -> l
             )
             for change in channels_at(connection, tenant, checkpoint_name)
         ]
-
-
-def _newest_of_all(connection: Connection, tenant: str) -> list[Change]:
-    columns = channel_change.c
-    newest = sa.and_(
-        channel.c.tenant == columns.tenant,
-        channel.c.name == columns.channel,
-        channel.c.version == columns.version,
-    )
-    query = sa.select(*CHANGE_COLUMNS).join(channel, newest).where(channel.c.tenant == tenant)
-    return [change_of(row) for row in connection.execute(query.order_by(channel.c.name))]
 
 
 def _state_of(connection: Connection, change: Change) -> ChannelState:

@@ -60,11 +60,8 @@ class ChannelWatcher:
     """Answers waiters from one thread, which polls the database only while somebody waits.
     Thread-safe."""
 
-    def __init__(
-        self, database: Database, *, waiters_max: int, poll_s: float = POLL_SECONDS
-    ) -> None:
+    def __init__(self, database: Database, *, waiters_max: int) -> None:
         self._database = database
-        self._poll_s = poll_s
         self._places = Holdings("requests wait for changes of channels", waiters_max)
         self._waiters: set[_Waiter] = set()
         self._changed = threading.Condition()
@@ -147,11 +144,11 @@ class ChannelWatcher:
             return known
 
     def _run(self) -> None:
-        pause_s = self._poll_s
+        pause_s = POLL_SECONDS
         while self._wait_for_work(pause_s):
             try:
                 self._look()
-                pause_s = self._poll_s
+                pause_s = POLL_SECONDS
             except Exception as error:  # they wait on
                 unexpected = not isinstance(error, PenstockError)
                 log_line.warning("channels were not seen", why=str(error), exc_info=unexpected)
@@ -205,9 +202,7 @@ class ChannelWatcher:
             waiter.tell(outcome)
 
 
-def follow(
-    database: Database, tenant: str, name: str, after: int, *, poll_s: float = POLL_SECONDS
-) -> Iterator[ChangeAnswer]:
+def follow(database: Database, tenant: str, name: str, after: int) -> Iterator[ChangeAnswer]:
     """Yield each change after a version, without end. Raises ChannelUnknown,
     DatabaseUnreachable."""
     channel_state(database, tenant, name)
@@ -215,7 +210,7 @@ def follow(
         for notice in notices_after(database, tenant, name, after):
             after = notice.version
             yield notice
-        time.sleep(poll_s)
+        time.sleep(POLL_SECONDS)
 
 
 def channel_path(name: str) -> str:

@@ -149,6 +149,18 @@ def newest_change(
     return change_of(row) if row is not None else None
 
 
+def newest_changes(connection: Connection, tenant: str) -> list[Change]:
+    """The newest change of each channel, by name."""
+    columns = channel_change.c
+    newest = sa.and_(
+        channel.c.tenant == columns.tenant,
+        channel.c.name == columns.channel,
+        channel.c.version == columns.version,
+    )
+    query = sa.select(*CHANGE_COLUMNS).join(channel, newest).where(channel.c.tenant == tenant)
+    return [change_of(row) for row in connection.execute(query.order_by(channel.c.name))]
+
+
 def change_of(row: sa.Row[tuple[object, ...]]) -> Change:
     return Change(**row._mapping)
 
@@ -294,21 +306,9 @@ def shard_uses(connection: Connection, tenant: str, shard: str) -> Iterator[str]
     names = set(connection.scalars(trained))
     if not names:
         return
-    change = channel_change.c
-    newest = (
-        sa.select(change.channel, change.checkpoint, change.canary)
-        .join(
-            channel,
-            (channel.c.tenant == change.tenant)
-            & (channel.c.name == change.channel)
-            & (channel.c.version == change.version),
-        )
-        .where(change.tenant == tenant)
-        .order_by(change.channel)
-    )
-    for row in connection.execute(newest):
-        for name in {row.checkpoint, row.canary} & names:
-            yield f"the channel {row.channel} points at {name}, which was trained on it"
+    for change in newest_changes(connection, tenant):
+        for name in {change.checkpoint, change.canary} & names:
+            yield f"the channel {change.channel} points at {name}, which was trained on it"
     runs = benchmark_run.c
     unfinished = sa.select(runs.suite, runs.checkpoint).where(
         runs.tenant == tenant, runs.finished_at.is_(None), runs.checkpoint.in_(sorted(names))
