@@ -1,59 +1,6 @@
 """The room of the loop and its canaries."""
 
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
-
-from penstock.core.room import Commands, Endpoints, Parts, Room
-
-if TYPE_CHECKING:
-    from penstock.core.settings import RoomSettings
-    from penstock.doors.console.page import ConsolePage
-
-
-def commands() -> Commands:
-    from penstock_jobs.loop import cli
-    from penstock_jobs.loop.hindsight.cli import hindsight
-
-    return {"canary": cli.canary_app, "gate.hindsight": hindsight, "loop": cli.app}
-
-
-def tables() -> list[ModuleType]:
-    from penstock_jobs.loop import tables
-
-    return [tables]
-
-
-def settings() -> "list[type[RoomSettings]]":
-    from penstock_jobs.loop import CanarySettings, LoopSettings
-
-    return [CanarySettings, LoopSettings]
-
-
-def endpoints() -> Endpoints:
-    from penstock_jobs.loop import endpoints
-    from penstock_jobs.loop.canary import look
-    from penstock_jobs.loop.hindsight import hindsight
-
-    return [*endpoints.ENDPOINTS, *look.ENDPOINTS, *hindsight.ENDPOINTS]
-
-
-def pages() -> "list[ConsolePage[Any]]":
-    from penstock_jobs.loop.canary import pages
-
-    return [*pages.PAGES]
-
-
-def proof() -> Parts:
-    from penstock_jobs.loop.cycles import show_training
-
-    return {"training": show_training}
-
-
-def shard_uses() -> list[Any]:
-    from penstock_jobs.loop.cycles import shard_uses
-
-    return [shard_uses]
-
+from penstock.core.room import Room, items, parts
 
 ROOM = Room(
     package="penstock_jobs.loop",
@@ -62,11 +9,21 @@ ROOM = Room(
         "loop": "From sessions to a checkpoint that serves, again and again, by a loop file.",
     },
     extra_commands=("gate.hindsight",),
-    commands=commands,
-    tables=tables,
-    settings=settings,
-    endpoints=endpoints,
-    pages=pages,
-    proof=proof,
-    shard_uses=shard_uses,
+    commands=parts(
+        {
+            "canary": "penstock_jobs.loop.cli:canary_app",
+            "gate.hindsight": "penstock_jobs.loop.hindsight.cli:hindsight",
+            "loop": "penstock_jobs.loop.cli:app",
+        }
+    ),
+    tables=items("penstock_jobs.loop.tables"),
+    settings=items("penstock_jobs.loop:CanarySettings", "penstock_jobs.loop:LoopSettings"),
+    endpoints=items(
+        "penstock_jobs.loop.endpoints:ENDPOINTS",
+        "penstock_jobs.loop.canary.look:ENDPOINTS",
+        "penstock_jobs.loop.hindsight.hindsight:ENDPOINTS",
+    ),
+    pages=items("penstock_jobs.loop.canary.pages:PAGES"),
+    proof=parts({"training": "penstock_jobs.loop.cycles:show_training"}),
+    shard_uses=items("penstock_jobs.loop.cycles:shard_uses"),
 )

@@ -1,31 +1,6 @@
 """The room of sessions: reading, observation, the overview."""
 
-from typing import TYPE_CHECKING, Any
-
-from penstock.core.room import Commands, Endpoints, Room
-
-if TYPE_CHECKING:
-    from penstock.doors.console.page import ConsolePage
-
-
-def commands() -> Commands:
-    from penstock_jobs.sessions import cli
-
-    return {"observe": cli.observe, "sessions": cli.app, "rewards.show": cli.explain}
-
-
-def endpoints() -> Endpoints:
-    from penstock_jobs.sessions import endpoints, reading
-    from penstock_jobs.sessions.observation import observer
-
-    return [*endpoints.ENDPOINTS, *reading.ENDPOINTS, *observer.ENDPOINTS]
-
-
-def pages() -> "list[ConsolePage[Any]]":
-    from penstock_jobs.sessions import overview, pages
-
-    return [*overview.PAGES, *pages.PAGES]
-
+from penstock.core.room import Room, items, parts
 
 ROOM = Room(
     package="penstock_jobs.sessions",
@@ -34,7 +9,17 @@ ROOM = Room(
         "sessions": "List, read and export sessions.",
     },
     extra_commands=("rewards.show",),
-    commands=commands,
-    endpoints=endpoints,
-    pages=pages,
+    commands=parts(
+        {
+            "observe": "penstock_jobs.sessions.cli:observe",
+            "sessions": "penstock_jobs.sessions.cli:app",
+            "rewards.show": "penstock_jobs.sessions.cli:explain",
+        }
+    ),
+    endpoints=items(
+        "penstock_jobs.sessions.endpoints:ENDPOINTS",
+        "penstock_jobs.sessions.reading:ENDPOINTS",
+        "penstock_jobs.sessions.observation.observer:ENDPOINTS",
+    ),
+    pages=items("penstock_jobs.sessions.overview:PAGES", "penstock_jobs.sessions.pages:PAGES"),
 )

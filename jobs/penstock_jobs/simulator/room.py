@@ -1,15 +1,6 @@
 """The room of the simulator, the demo and the examples."""
 
-from penstock.core.room import Commands, Room
-
-
-def commands() -> Commands:
-    from penstock_jobs.simulator.cli import simulate
-    from penstock_jobs.simulator.demo.cli import demo
-    from penstock_jobs.simulator.examples import examples
-
-    return {"demo": demo, "examples": examples, "simulate": simulate}
-
+from penstock.core.room import Room, parts
 
 ROOM = Room(
     package="penstock_jobs.simulator",
@@ -18,5 +9,11 @@ ROOM = Room(
         "examples": "Copy the examples: sessions, recipes, policies, suites, agents, hooks.",
         "simulate": "Simulate sessions with known truth, and send their events.",
     },
-    commands=commands,
+    commands=parts(
+        {
+            "demo": "penstock_jobs.simulator.demo.cli:demo",
+            "examples": "penstock_jobs.simulator.examples:examples",
+            "simulate": "penstock_jobs.simulator.cli:simulate",
+        }
+    ),
 )

@@ -1,74 +1,6 @@
 """The access room, privacy included."""
 
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
-
-from penstock.core.room import Commands, Endpoints, Parts, Room
-
-if TYPE_CHECKING:
-    from penstock.core.settings import RoomSettings
-
-
-def commands() -> Commands:
-    from penstock.access import cli
-    from penstock.access.cli import audit_app, login, logout, quotas_app
-    from penstock.access.privacy.cli import erase, redaction_app, retention_app
-
-    return {
-        "erase": erase,
-        "retention": retention_app,
-        "redaction": redaction_app,
-        "keys": cli.app,
-        "audit": audit_app,
-        "login": login,
-        "logout": logout,
-        "quotas": quotas_app,
-    }
-
-
-def tables() -> list[ModuleType]:
-    from penstock.access import tables
-
-    return [tables]
-
-
-def settings() -> "list[type[RoomSettings]]":
-    from penstock.access import AccessSettings
-
-    return [AccessSettings]
-
-
-def endpoints() -> Endpoints:
-    from penstock.access import endpoints
-    from penstock.access.privacy import endpoints as privacy_endpoints
-
-    return [*endpoints.ENDPOINTS, *privacy_endpoints.ENDPOINTS]
-
-
-def upkeep() -> Parts:
-    from penstock.access.privacy.retention import keep_to_rules
-
-    return {"retention": keep_to_rules}
-
-
-def erasure() -> Parts:
-    from penstock.access.privacy.erasure import EVENTS, FILES, ICEBERG, RECORDS
-
-    return {"events": EVENTS, "iceberg": ICEBERG, "records": RECORDS, "files": FILES}
-
-
-def retention() -> Parts:
-    from penstock.access.privacy.aged_sessions import EVENTS, NO_TRAIN
-    from penstock.access.privacy.retention import AUDIT, ERASURES
-
-    return {"events": EVENTS, "no_train": NO_TRAIN, "erasures": ERASURES, "audit": AUDIT}
-
-
-def withheld() -> list[Any]:
-    from penstock.access.privacy.tombstones import find_withheld
-
-    return [find_withheld]
-
+from penstock.core.room import Room, items, parts
 
 ROOM = Room(
     package="penstock.access",
@@ -82,12 +14,39 @@ ROOM = Room(
         "logout": "Forget the service of `penstock login`, and its key.",
         "quotas": "What each tenant may use.",
     },
-    commands=commands,
-    tables=tables,
-    settings=settings,
-    endpoints=endpoints,
-    upkeep=upkeep,
-    erasure=erasure,
-    retention=retention,
-    withheld=withheld,
+    commands=parts(
+        {
+            "erase": "penstock.access.privacy.cli:erase",
+            "retention": "penstock.access.privacy.cli:retention_app",
+            "redaction": "penstock.access.privacy.cli:redaction_app",
+            "keys": "penstock.access.cli:app",
+            "audit": "penstock.access.cli:audit_app",
+            "login": "penstock.access.cli:login",
+            "logout": "penstock.access.cli:logout",
+            "quotas": "penstock.access.cli:quotas_app",
+        }
+    ),
+    tables=items("penstock.access.tables"),
+    settings=items("penstock.access:AccessSettings"),
+    endpoints=items(
+        "penstock.access.endpoints:ENDPOINTS", "penstock.access.privacy.endpoints:ENDPOINTS"
+    ),
+    upkeep=parts({"retention": "penstock.access.privacy.retention:keep_to_rules"}),
+    erasure=parts(
+        {
+            "events": "penstock.access.privacy.erasure:EVENTS",
+            "iceberg": "penstock.access.privacy.erasure:ICEBERG",
+            "records": "penstock.access.privacy.erasure:RECORDS",
+            "files": "penstock.access.privacy.erasure:FILES",
+        }
+    ),
+    retention=parts(
+        {
+            "events": "penstock.access.privacy.aged_sessions:EVENTS",
+            "no_train": "penstock.access.privacy.aged_sessions:NO_TRAIN",
+            "erasures": "penstock.access.privacy.retention:ERASURES",
+            "audit": "penstock.access.privacy.retention:AUDIT",
+        }
+    ),
+    withheld=items("penstock.access.privacy.tombstones:find_withheld"),
 )

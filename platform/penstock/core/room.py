@@ -1,12 +1,12 @@
 """The declaration of a room: what it brings to the house, typed and in one place.
 
 Each package's `room.py` makes a `Room`; `penstock.doors.rooms` and `penstock_jobs.rooms` list them.
-Its functions import what they return only when they are called, so that a command loads no room
-but its own."""
+What it names is imported only when it is asked for, so that a command loads no room but its own."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,26 @@ _GROUP = "penstock.rooms"
 Endpoints = Sequence["Endpoint[Any, Any]"]
 Commands = Mapping[str, Any]
 Parts = Mapping[str, Any]
+
+
+def load(place: str) -> Any:
+    """Import a module, or what it names: `package.module:NAME`."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name) if name else import_module(module)
+
+
+def items(*places: str) -> Callable[[], list[Any]]:
+    """The objects at these places, and those that lists there hold."""
+
+    def loaded() -> list[Any]:
+        found = [load(place) for place in places]
+        return [item for each in found for item in (each if isinstance(each, list) else [each])]
+
+    return loaded
+
+
+def parts(places: Mapping[str, str]) -> Callable[[], dict[str, Any]]:
+    return lambda: {name: load(place) for name, place in places.items()}
 
 
 def _none() -> list[Any]:

@@ -1,39 +1,6 @@
 """The room of the doors: the server, the console and the proxy."""
 
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
-
-from penstock.core.room import Commands, Room
-
-if TYPE_CHECKING:
-    from penstock.core.settings import RoomSettings
-    from penstock.doors.console.page import ConsolePage
-
-
-def commands() -> Commands:
-    from penstock.doors.proxy.cli import record
-    from penstock.doors.server.cli import config, serve
-
-    return {"serve": serve, "record": record, "config": config}
-
-
-def tables() -> list[ModuleType]:
-    from penstock.doors.console import sign_in
-
-    return [sign_in]
-
-
-def settings() -> "list[type[RoomSettings]]":
-    from penstock.doors.settings import ConsoleSettings, ServerSettings
-
-    return [ServerSettings, ConsoleSettings]
-
-
-def pages() -> "list[ConsolePage[Any]]":
-    from penstock.doors.console import release_pages, service_pages
-
-    return [*release_pages.PAGES, *service_pages.PAGES]
-
+from penstock.core.room import Room, items, parts
 
 ROOM = Room(
     package="penstock.doors",
@@ -42,8 +9,18 @@ ROOM = Room(
         "record": "Proxy a model's server and record the calls that pass, until SIGTERM.",
         "config": "Show every setting, its value and its origin.",
     },
-    commands=commands,
-    tables=tables,
-    settings=settings,
-    pages=pages,
+    commands=parts(
+        {
+            "serve": "penstock.doors.server.cli:serve",
+            "record": "penstock.doors.proxy.cli:record",
+            "config": "penstock.doors.server.cli:config",
+        }
+    ),
+    tables=items("penstock.doors.console.sign_in"),
+    settings=items(
+        "penstock.doors.settings:ServerSettings", "penstock.doors.settings:ConsoleSettings"
+    ),
+    pages=items(
+        "penstock.doors.console.release_pages:PAGES", "penstock.doors.console.service_pages:PAGES"
+    ),
 )

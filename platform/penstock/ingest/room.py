@@ -1,62 +1,6 @@
 """The ingest room."""
 
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
-
-from penstock.core.room import Commands, Endpoints, Parts, Room
-
-if TYPE_CHECKING:
-    from penstock.core.settings import RoomSettings
-
-
-def commands() -> Commands:
-    from penstock.ingest.cli import events_app, ledger, rejected_app
-
-    return {"ledger": ledger, "rejected": rejected_app, "events": events_app}
-
-
-def tables() -> list[ModuleType]:
-    from penstock.ingest import tables
-
-    return [tables]
-
-
-def settings() -> "list[type[RoomSettings]]":
-    from penstock.ingest.settings import IngestSettings
-
-    return [IngestSettings]
-
-
-def endpoints() -> Endpoints:
-    from penstock.ingest import endpoints
-
-    return endpoints.ENDPOINTS
-
-
-def upkeep() -> Parts:
-    from penstock.ingest.rejected_lines import remove_old_lines
-
-    return {"rejected": remove_old_lines}
-
-
-def erasure() -> Parts:
-    from penstock.ingest.erasure import LOG_PART, REJECTED_PART, SOURCES_PART
-
-    return {"log": LOG_PART, "rejected": REJECTED_PART, "sources": SOURCES_PART}
-
-
-def retention() -> Parts:
-    from penstock.ingest.rejected_lines import AGED_LINES
-
-    return {"rejected": AGED_LINES}
-
-
-def checks() -> list[Any]:
-    from penstock.ingest.partition_writer import find_truncated_log
-    from penstock.ingest.rejected_lines import find_damage
-
-    return [find_damage, find_truncated_log]
-
+from penstock.core.room import Room, items, parts
 
 ROOM = Room(
     package="penstock.ingest",
@@ -65,12 +9,27 @@ ROOM = Room(
         "rejected": "Rejected lines: their reasons, and replaying them.",
         "events": "The format of events.",
     },
-    commands=commands,
-    tables=tables,
-    settings=settings,
-    endpoints=endpoints,
-    upkeep=upkeep,
-    erasure=erasure,
-    retention=retention,
-    checks=checks,
+    commands=parts(
+        {
+            "ledger": "penstock.ingest.cli:ledger",
+            "rejected": "penstock.ingest.cli:rejected_app",
+            "events": "penstock.ingest.cli:events_app",
+        }
+    ),
+    tables=items("penstock.ingest.tables"),
+    settings=items("penstock.ingest.settings:IngestSettings"),
+    endpoints=items("penstock.ingest.endpoints:ENDPOINTS"),
+    upkeep=parts({"rejected": "penstock.ingest.rejected_lines:remove_old_lines"}),
+    erasure=parts(
+        {
+            "log": "penstock.ingest.erasure:LOG_PART",
+            "rejected": "penstock.ingest.erasure:REJECTED_PART",
+            "sources": "penstock.ingest.erasure:SOURCES_PART",
+        }
+    ),
+    retention=parts({"rejected": "penstock.ingest.rejected_lines:AGED_LINES"}),
+    checks=items(
+        "penstock.ingest.rejected_lines:find_damage",
+        "penstock.ingest.partition_writer:find_truncated_log",
+    ),
 )

@@ -1,55 +1,6 @@
 """The room of the lake."""
 
-from types import ModuleType
-from typing import TYPE_CHECKING
-
-from penstock.core.room import Commands, Endpoints, Parts, Room
-
-if TYPE_CHECKING:
-    from penstock.core.settings import RoomSettings
-
-
-def commands() -> Commands:
-    from penstock.lake.cli import backup, database_app, lake_app, query, restore, snapshots_app
-    from penstock.lake.iceberg import cli
-
-    return {
-        "query": query,
-        "snapshots": snapshots_app,
-        "lake": lake_app,
-        "db": database_app,
-        "backup": backup,
-        "restore": restore,
-        "iceberg": cli.app,
-    }
-
-
-def tables() -> list[ModuleType]:
-    from penstock.lake import tables
-    from penstock.lake.iceberg import event_table
-
-    return [tables, event_table]
-
-
-def settings() -> "list[type[RoomSettings]]":
-    from penstock.lake.settings import LakeSettings
-
-    return [LakeSettings]
-
-
-def endpoints() -> Endpoints:
-    from penstock.lake import endpoints
-
-    return endpoints.ENDPOINTS
-
-
-def upkeep() -> Parts:
-    from penstock.lake.iceberg.publication import publish_due
-    from penstock.lake.upkeep.merges import compact
-    from penstock.lake.upkeep.rounds import clean_up
-
-    return {"compaction": compact, "collection": clean_up, "iceberg": publish_due}
-
+from penstock.core.room import Room, items, parts
 
 ROOM = Room(
     package="penstock.lake",
@@ -62,9 +13,25 @@ ROOM = Room(
         "restore": "Restore a lake from a backup, into an empty data directory.",
         "iceberg": "Tables of Apache Iceberg over the lake.",
     },
-    commands=commands,
-    tables=tables,
-    settings=settings,
-    endpoints=endpoints,
-    upkeep=upkeep,
+    commands=parts(
+        {
+            "query": "penstock.lake.cli:query",
+            "snapshots": "penstock.lake.cli:snapshots_app",
+            "lake": "penstock.lake.cli:lake_app",
+            "db": "penstock.lake.cli:database_app",
+            "backup": "penstock.lake.cli:backup",
+            "restore": "penstock.lake.cli:restore",
+            "iceberg": "penstock.lake.iceberg.cli:app",
+        }
+    ),
+    tables=items("penstock.lake.tables", "penstock.lake.iceberg.event_table"),
+    settings=items("penstock.lake.settings:LakeSettings"),
+    endpoints=items("penstock.lake.endpoints:ENDPOINTS"),
+    upkeep=parts(
+        {
+            "compaction": "penstock.lake.upkeep.merges:compact",
+            "collection": "penstock.lake.upkeep.rounds:clean_up",
+            "iceberg": "penstock.lake.iceberg.publication:publish_due",
+        }
+    ),
 )

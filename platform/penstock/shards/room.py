@@ -1,50 +1,15 @@
 """The shards room: the format, readers and views."""
 
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from functools import partial
 
-from penstock.core.room import Endpoints, Parts, Room
-
-if TYPE_CHECKING:
-    from penstock.core.settings import RoomSettings
-
-
-def tables() -> list[ModuleType]:
-    from penstock.shards import tables
-
-    return [tables]
-
-
-def settings() -> "list[type[RoomSettings]]":
-    from penstock.shards.shard import ShardSettings
-
-    return [ShardSettings]
-
-
-def endpoints() -> Endpoints:
-    from penstock.shards import endpoints
-
-    return endpoints.ENDPOINTS
-
-
-def bind_views() -> Any:
-    from penstock.shards.registered_shards import bind_views
-
-    return bind_views
-
-
-def upkeep() -> Parts:
-    from penstock.shards.registered_shards import finish_drops
-
-    return {"shards": finish_drops}
-
+from penstock.core.room import Room, items, load, parts
 
 ROOM = Room(
     package="penstock.shards",
-    tables=tables,
-    settings=settings,
-    endpoints=endpoints,
+    tables=items("penstock.shards.tables"),
+    settings=items("penstock.shards.shard:ShardSettings"),
+    endpoints=items("penstock.shards.endpoints:ENDPOINTS"),
     views=("shards", "samples"),
-    bind_views=bind_views,
-    upkeep=upkeep,
+    bind_views=partial(load, "penstock.shards.registered_shards:bind_views"),
+    upkeep=parts({"shards": "penstock.shards.registered_shards:finish_drops"}),
 )

@@ -66,9 +66,4 @@ def test_sides_are_listed_by_suite() -> None:
     side = {"checkpoint": "a", "scored": 8, "errors": 1, "stale": 0, "unscored": ["t1"]}
     suites = {"core": {"version": "v1", "tasks": 10, "candidate": side, "incumbent": None}}
     [row] = side_rows({"suites": suites})
-    assert [row[name] for name in ("role", "scored", "unscored", "tasks")] == [
-        "candidate",
-        8,
-        1,
-        10,
-    ]
+    assert (row["role"], row["scored"], row["unscored"], row["tasks"]) == ("candidate", 8, 1, 10)

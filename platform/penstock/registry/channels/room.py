@@ -1,64 +1,8 @@
 """The channels room."""
 
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from functools import partial
 
-from penstock.core.room import Commands, Endpoints, Room
-
-if TYPE_CHECKING:
-    from penstock.core.settings import RoomSettings
-
-
-def commands() -> Commands:
-    from penstock.registry.channels import cli
-    from penstock.registry.channels.promotion_cli import approve, check, lineage, promote, rollback
-
-    return {
-        "checkpoints.lineage": lineage,
-        "gate.check": check,
-        "gate.approve": approve,
-        "promote": promote,
-        "rollback": rollback,
-        "channels": cli.app,
-        "webhooks": cli.webhooks_app,
-    }
-
-
-def tables() -> list[ModuleType]:
-    from penstock.registry.channels import tables
-
-    return [tables]
-
-
-def settings() -> "list[type[RoomSettings]]":
-    from penstock.registry.channels.settings import ChannelSettings
-
-    return [ChannelSettings]
-
-
-def endpoints() -> Endpoints:
-    from penstock.registry.channels import endpoints, promotion_endpoints
-
-    return [*endpoints.ENDPOINTS, *promotion_endpoints.ENDPOINTS]
-
-
-def bind_views() -> Any:
-    from penstock.registry.channels.history import bind_views
-
-    return bind_views
-
-
-def shard_uses() -> list[Any]:
-    from penstock.registry.channels.history import shard_uses
-
-    return [shard_uses]
-
-
-def checks() -> list[Any]:
-    from penstock.registry.channels.history import find_alterations
-
-    return [find_alterations]
-
+from penstock.core.room import Room, items, load, parts
 
 ROOM = Room(
     package="penstock.registry.channels",
@@ -69,12 +13,25 @@ ROOM = Room(
         "webhooks": "Addresses that receive the changes of channels.",
     },
     extra_commands=("checkpoints.lineage", "gate.check", "gate.approve"),
-    commands=commands,
-    tables=tables,
-    settings=settings,
-    endpoints=endpoints,
+    commands=parts(
+        {
+            "checkpoints.lineage": "penstock.registry.channels.promotion_cli:lineage",
+            "gate.check": "penstock.registry.channels.promotion_cli:check",
+            "gate.approve": "penstock.registry.channels.promotion_cli:approve",
+            "promote": "penstock.registry.channels.promotion_cli:promote",
+            "rollback": "penstock.registry.channels.promotion_cli:rollback",
+            "channels": "penstock.registry.channels.cli:app",
+            "webhooks": "penstock.registry.channels.cli:webhooks_app",
+        }
+    ),
+    tables=items("penstock.registry.channels.tables"),
+    settings=items("penstock.registry.channels.settings:ChannelSettings"),
+    endpoints=items(
+        "penstock.registry.channels.endpoints:ENDPOINTS",
+        "penstock.registry.channels.promotion_endpoints:ENDPOINTS",
+    ),
     views=("promotions",),
-    bind_views=bind_views,
-    shard_uses=shard_uses,
-    checks=checks,
+    bind_views=partial(load, "penstock.registry.channels.history:bind_views"),
+    shard_uses=items("penstock.registry.channels.history:shard_uses"),
+    checks=items("penstock.registry.channels.history:find_alterations"),
 )

@@ -1,35 +1,16 @@
 """The fleet room."""
 
-from typing import TYPE_CHECKING
-
-from penstock.core.room import Commands, Endpoints, Room
-
-if TYPE_CHECKING:
-    from penstock.core.settings import RoomSettings
-
-
-def commands() -> Commands:
-    from penstock.registry.fleet.cli import fleet, follow
-
-    return {"channels.follow": follow, "channels.fleet": fleet}
-
-
-def settings() -> "list[type[RoomSettings]]":
-    from penstock.registry.fleet.settings import FleetSettings
-
-    return [FleetSettings]
-
-
-def endpoints() -> Endpoints:
-    from penstock.registry.fleet.replicas import ENDPOINTS
-
-    return ENDPOINTS
-
+from penstock.core.room import Room, items, parts
 
 ROOM = Room(
     package="penstock.registry.fleet",
     extra_commands=("channels.follow", "channels.fleet"),
-    commands=commands,
-    settings=settings,
-    endpoints=endpoints,
+    commands=parts(
+        {
+            "channels.follow": "penstock.registry.fleet.cli:follow",
+            "channels.fleet": "penstock.registry.fleet.cli:fleet",
+        }
+    ),
+    settings=items("penstock.registry.fleet.settings:FleetSettings"),
+    endpoints=items("penstock.registry.fleet.replicas:ENDPOINTS"),
 )
