@@ -3,6 +3,7 @@
 import json
 from functools import partial
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from penstock.registry.checkpoints.attempts import (
     clear_attempt,
     record_attempts,
 )
+from penstock.registry.checkpoints.checkpoint import AttemptConflict
 from penstock.registry.checkpoints.integrity import read_checked_attempts, restore
 from penstock.registry.checkpoints.journal import AttemptScope
 from penstock_jobs.benchmarks.audit.audit import attempt_session, audit_recorded
@@ -50,6 +52,9 @@ def test_a_suspect_trial_is_missing_until_a_person_clears_it(
     assert str(kept["cheats", 0]).startswith("suspect of network: step 1: curl -sL https://github")
     assert registry.take(tmp_path / "job").new == 0  # the score does not come back
     assert registry.kept() == kept
+    rmtree(tmp_path / "job" / "cheats__1" / "agent")
+    with pytest.raises(AttemptConflict):  # nor without its transcript
+        registry.take(tmp_path / "job")
 
     database = registry.database
     with pytest.raises(InvalidInput, match="no audit suspects it"):

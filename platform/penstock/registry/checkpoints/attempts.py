@@ -231,8 +231,8 @@ def new_attempts(
     new = []
     for attempt in attempts:
         before = recorded.get(attempt.place)
-        gives_way = before and before.result.error is not None and attempt.error is None
-        if before is None or gives_way:
+        failed = before and before.result.error is not None and before.result.audit is None
+        if before is None or (failed and attempt.error is None):
             new.append(attempt)
         elif attempt.error is None and (before.result != attempt or before.result.is_not(attempt)):
             place = {"checkpoint": scope.checkpoint, "suite": scope.suite, "run": before.run}
