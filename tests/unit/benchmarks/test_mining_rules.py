@@ -96,7 +96,7 @@ BROKEN = {
     "text": (
         change(
             diff("a.py", "+raise ValueError('there is no last row')"),
-            diff("tests/test_a.py", "+match='there is no last row'"),
+            diff("tests/test_a.py", "+match=r'there is no last row\\.'"),
         ),
         PROMPT,
     ),

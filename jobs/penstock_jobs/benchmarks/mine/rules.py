@@ -25,7 +25,7 @@ _PROMPT_CHARS_MAX = 20_000
 _TELLING_CHARS, _CODE_MARKS_MIN = 20, 3
 _CODE_MARKS = re.compile(r"[()\[\]{}=;<>_]")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{2,}")
-_STRING = re.compile(r""""([^"\\\n]{10,})"|'([^'\\\n]{10,})'""")
+_STRING = re.compile(r""""([^"\n]{10,})"|'([^'\n]{10,})'""")
 _LINE_NUMBER = re.compile(r"([\w./-]+\.\w+):\d+|\bline \d+ (?:of|in) `?([\w./-]+\.\w+)")
 
 FileKind = Literal["test", "docs", "dependencies", "source"]
