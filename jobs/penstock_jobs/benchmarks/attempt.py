@@ -38,10 +38,7 @@ JUDGE_URL = "PENSTOCK_JUDGE_URL"
 _RESULT_BYTES_MAX = 64 * 1024
 _TESTS_COMMAND = ["sh", "-c", f"chmod +x {TESTS}/test.sh && exec {TESTS}/test.sh"]
 #: What a report counts: of a task with steps, over all of them.
-_SUMMED = (
-    "completion_tokens", "prompt_tokens", "cost_usd", "steps", "tool_calls",
-    "invalid_tool_calls", "latency_s",
-)  # fmt: skip
+_SUMMED = "completion_tokens prompt_tokens cost_usd steps tool_calls invalid_tool_calls latency_s"
 
 _CHECK_RESULT: Any = msgspec.defstruct("CheckResult", [("score", float)])
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -188,7 +185,7 @@ def _whole(outcomes: Sequence[AttemptOutcome], container: Container | None) -> A
     """The outcome of all steps. Their counts add up."""
     results, last = [outcome.result for outcome in outcomes], outcomes[-1]
     sums: dict[str, Any] = {}
-    for name in (*_SUMMED, "edited"):
+    for name in (*_SUMMED.split(), "edited"):
         known = [value for value in (getattr(each, name) for each in results) if value is not None]
         sums[name] = (any(known) if name == "edited" else sum(known)) if known else None
     if container is not None:

@@ -1,5 +1,6 @@
 """Suites: folders of tasks (docs/benchmarks.md), read completely and versioned by content."""
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Mapping
@@ -264,7 +265,7 @@ def _read_harbor_task(folder: Path, name: str) -> BenchmarkTask:
             limits=TaskLimits(step.seconds, step.check_seconds, *space),
             check=("/tests/test.sh",),
             folder=folder,
-            check_folder=step.tests,
+            check_folder=step.place / "tests",
             shared_check=folder / "tests",
             environment=read.environment,
             environment_folder=folder / "environment",
@@ -287,6 +288,19 @@ def variant_of(suite: Suite, variant: str | None) -> Suite:
     return replace(suite, name=f"{suite.name}{VARIANT_MARK}{_plain_name(variant, '--variant')}")
 
 
+def leave_out(suite: Suite, reasons: Mapping[str, str]) -> None:
+    """Add tasks to those that suite.toml leaves out."""
+    path, head = suite.folder / "suite.toml", "[left_out]\n"
+    text = (
+        path.read_text("utf-8") if path.exists() else f'name = "{suite.name}"\nformat = "harbor"\n'
+    )
+    pairs = [(f'"{name}"', json.dumps(why, ensure_ascii=False)) for name, why in reasons.items()]
+    lines = "".join(f"{name} = {why}\n" for name, why in pairs)
+    if lines:
+        text = text if head in text else f"{text.rstrip()}\n\n{head}"
+        path.write_text(text.replace(head, head + lines), "utf-8")
+
+
 def load_files(task: BenchmarkTask, bytes_max: int = _TASK_BYTES_MAX) -> TaskFiles:
     """Read a task's files. Raises InvalidInput if they changed since the suite was read."""
     check_folders = () if task.check is None else (task.shared_check, task.check_folder)
@@ -307,7 +321,7 @@ def load_solutions(
     found: list[list[File] | None] = []
     for step in task.steps or (task,):
         tree = step.folder / "tree"
-        solution = step.container.solution if step.container else step.folder / "solution"
+        solution = (step.container.place if step.container else step.folder) / "solution"
         known = solution.is_dir() or step.solution_report is not None
         found.append(_load(step, bytes_max, tree, solution) if known else None)
     return found

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 import typer
@@ -22,6 +22,10 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.commands import Outcome, command
 from penstock.lake.lake import Lake
 from penstock_jobs.benchmarks.cli import NoIsolation, SuiteFolder, Visible
+
+if TYPE_CHECKING:
+    from penstock_jobs.benchmarks.run import SuiteFinding
+    from penstock_jobs.benchmarks.suite import Suite
 
 app = typer.Typer(
     help="Mine suites from repositories and sessions, review and check them.", no_args_is_help=True
@@ -156,21 +160,42 @@ def lint(
 
     Example: penstock suites lint examples/suites/core
     """
-    from penstock.backends.execution import open_executor
-    from penstock.core.settings import load_settings
-    from penstock_jobs.benchmarks.run import lint_suite
-    from penstock_jobs.benchmarks.suite import read_suite
-
-    folder = read_suite(suite)
-    settings = load_settings(data)
-    with open_executor(settings) as executor, progress_of("tasks") as follow:
-        findings = lint_suite(executor, folder, settings, isolated=not no_isolation, follow=follow)
+    folder, findings = _lint(suite, data, isolated=not no_isolation)
     document = {"suite": folder.name, "version": folder.version, "findings": findings}
     yield Outcome(document, failed=bool(findings))
     show_rows(findings, "task", "problem")
     counts = f"{len(folder.tasks)} tasks, {len(findings)} problems"
     counts += f", {len(folder.left_out)} left out" if folder.left_out else ""
     say(f"{folder.name} ({folder.version}): {counts}")
+
+
+def _lint(suite: Path, data: Path | None, *, isolated: bool) -> "tuple[Suite, list[SuiteFinding]]":
+    from penstock.backends.execution import open_executor
+    from penstock.core.settings import load_settings
+    from penstock_jobs.benchmarks.run import lint_suite
+    from penstock_jobs.benchmarks.suite import read_suite
+
+    folder, settings = read_suite(suite), load_settings(data)
+    with open_executor(settings) as executor, progress_of("tasks") as follow:
+        return folder, lint_suite(executor, folder, settings, isolated=isolated, follow=follow)
+
+
+@app.command()
+@command()
+def prepare(suite: SuiteFolder, data: options.Data = None) -> Iterator[object]:
+    """Make each task's environment and lint the task. suite.toml gets those that fail as left out.
+
+    Example: penstock suites prepare terminal-bench-2
+    """
+    from penstock_jobs.benchmarks.suite import leave_out
+
+    folder, findings = _lint(suite, data, isolated=True)
+    tasks = {task.name for task in folder.tasks}
+    reasons = {each.task: each.problem for each in findings if each.task in tasks}
+    leave_out(folder, reasons)
+    yield {"suite": folder.name, "left_out": {**folder.left_out, **reasons}}
+    show_table(["left out", "why"], [*folder.left_out.items(), *reasons.items()])
+    say(f"{folder.name}: {len(tasks) - len(reasons)} of {len(tasks)} tasks are verified")
 
 
 @app.command()

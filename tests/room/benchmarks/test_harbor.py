@@ -15,6 +15,7 @@ from penstock_jobs.benchmarks.run import RunOptions, lint_suite, register_suite,
 from penstock_jobs.benchmarks.suite import read_suite
 from tests.room.benchmarks.conftest import TENANT
 from tests.support.benchmarks.harbor_tasks import SOLVE, base, make_task
+from tests.support.commands import penstock
 from tests.support.suite_factory import write
 
 LIMITS = "[agent]\ntimeout_sec = 60\n[environment]\nallow_internet = false\n"
@@ -149,6 +150,20 @@ def test_a_suite_may_leave_tasks_out(tmp_path: Path) -> None:
     write(tmp_path / "suite.toml", toml.replace("bad", "worse"))
     with pytest.raises(InvalidInput, match="worse"):
         read_suite(tmp_path)
+
+
+def test_what_is_not_verified_is_left_out(isolation: None, tmp_path: Path) -> None:
+    folder = tmp_path / "tasks"
+    make_task(folder / "good")
+    make_task(folder / "a.b", {"solution/solve.sh": "true", "instruction.md": "Do it."})
+    for _again in range(2):
+        penstock("suites", "prepare", str(folder), "--data", str(tmp_path / "data"))
+        suite = read_suite(folder)
+        assert [task.name for task in suite.tasks] == ["good"]
+        assert suite.left_out == {"a.b": "its solution must pass its check, but fails"}
+    make_task(folder / "c", {"solution/solve.sh": None, "instruction.md": "Do that."})
+    penstock("suites", "prepare", str(folder), "--data", str(tmp_path / "data"))
+    assert read_suite(folder).left_out.keys() == {"a.b", "c"}
 
 
 WRONG: dict[str, Mapping[str, str | None]] = {

@@ -17,37 +17,101 @@ class CannotBeMade(PenstockError, exit_status=2):
 _HEREDOC = re.compile(r"""(?<!<)<<(?!<)-?\s*(["']?)([A-Za-z_]\w*)\1""")
 _REFERENCE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::([-+])([^}]*))?\})")
 #: They say nothing about files. Harnesses run their own command in place of CMD.
-_IGNORED = frozenset({
-    "CMD", "EXPOSE", "HEALTHCHECK", "LABEL", "MAINTAINER", "STOPSIGNAL", "VOLUME",
-})  # fmt: skip
+_IGNORED = ("CMD", "EXPOSE", "HEALTHCHECK", "LABEL", "MAINTAINER", "STOPSIGNAL", "VOLUME")
 _ROOT = ("root", "0", "root:root", "0:0")
 
 
 @dataclass
 class Build:
+    """The parts of an image. Reads the instruction NAME with `read_name`."""
+
     image: str = ""
     #: Commands for `sh`, to run in a folder with the context's files.
     commands: list[str] = field(default_factory=list)
     variables: dict[str, str] = field(default_factory=dict)
     workdir: str = "/"
+    _arguments: dict[str, str] = field(default_factory=dict)
+
+    def _words(self, rest: str) -> list[str]:
+        words = json.loads(rest) if rest.startswith("[") else shlex.split(rest)
+        return [expand(word, self._arguments | self.variables) for word in words]
+
+    def read_from(self, rest: str) -> None:
+        words = [word for word in self._words(rest) if not word.startswith("--")]
+        if self.image or not words:
+            raise ValueError("only one base can be stood in for")
+        self.image = words[0]
+
+    def read_arg(self, rest: str) -> None:
+        for word in self._words(rest):
+            name, _, value = word.partition("=")
+            self._arguments[name] = value
+
+    def read_env(self, rest: str) -> None:
+        words = self._words(rest)
+        if words and "=" not in words[0]:
+            words = [f"{words[0]}={' '.join(words[1:])}"]
+        for word in words:
+            name, _, value = word.partition("=")
+            self.variables[name] = value
+
+    def read_workdir(self, rest: str) -> None:
+        self.workdir = normpath(join(self.workdir, *self._words(rest)))
+        self.commands.append(f"mkdir -p {shlex.quote(self.workdir)}")
+
+    def read_user(self, rest: str) -> None:
+        if self._words(rest)[0] not in _ROOT:
+            raise ValueError("all run as root here")
+
+    def read_entrypoint(self, rest: str) -> None:
+        if rest != "[]":
+            raise ValueError("nothing is started before the agent here")
+
+    def read_run(self, rest: str) -> None:
+        if rest.startswith("--"):
+            raise ValueError("a mount cannot be made here")
+        command = json.loads(rest) if rest.startswith("[") else ["/bin/sh", "-c", rest]
+        given = [f"{name}={value}" for name, value in self._arguments.items() if value]
+        words = ["exec", *(["env", *given] if given else []), *command]
+        place = shlex.quote(self.workdir)
+        self.commands.append(f"cd {place}\n{shlex.join(words)}")
+
+    def read_copy(self, rest: str) -> None:
+        while rest.startswith("--"):
+            flag, _, rest = rest.partition(" ")
+            if flag not in ("--link", *(f"--chown={name}" for name in _ROOT)):
+                raise ValueError(f"{flag} cannot be done here")
+        *words, target = self._words(rest)
+        place = normpath(join(self.workdir, target))
+        into = len(words) > 1 or target.endswith(("/", ".")) or place == "/"
+        folder = place if into else dirname(place)
+        sources = " ".join(_pattern(normpath(word.lstrip("/") or ".")) for word in words)
+        if ".." in sources.split("/"):
+            raise ValueError("it leads out of the context")
+        quoted, folder = shlex.quote(place), shlex.quote(folder)
+        self.commands.append(
+            f'for source in {sources}; do if [ -d "$source" ]; then mkdir -p {quoted}'
+            f' && cp -RP "$source/." {quoted}; else mkdir -p {folder}'
+            f' && cp -P "$source" {quoted}; fi || exit; done'
+        )
 
 
 def read_dockerfile(text: str) -> Build:
     """Raises CannotBeMade."""
-    reader = _Reader()
+    build = Build()
     for name, rest in _instructions(text):
         if name in _IGNORED:
             continue
-        read = getattr(reader, f"read_{name.lower()}", None)
+        read = getattr(build, f"read_{name.lower()}", None)
         if read is None:
             raise CannotBeMade(why=f"its Dockerfile has {name}")
         try:
             read(rest)
         except ValueError as error:
             raise CannotBeMade(why=f"its Dockerfile has {name} {rest[:80]!r}: {error}") from error
-    if not reader.build.image:
+    if not build.image:
         raise CannotBeMade(why="its Dockerfile names no base")
-    return reader.build
+    return build
 
 
 def _instructions(text: str) -> Iterator[tuple[str, str]]:
@@ -79,97 +143,6 @@ def expand(text: str, known: Mapping[str, str]) -> str:
         return given or found[4] or ""
 
     return _REFERENCE.sub(value, text)
-
-
-class _Reader:
-    """Reads the instruction NAME with `read_name`."""
-
-    def __init__(self) -> None:
-        self.build = Build()
-        self._arguments: dict[str, str] = {}
-        self._shell = ["/bin/sh", "-c"]
-
-    def _words(self, rest: str) -> list[str]:
-        words = json.loads(rest) if rest.startswith("[") else shlex.split(rest)
-        return [expand(word, self._arguments | self.build.variables) for word in words]
-
-    def read_from(self, rest: str) -> None:
-        words = [word for word in self._words(rest) if not word.startswith("--")]
-        if self.build.image or not words:
-            raise ValueError("only one base can be stood in for")
-        self.build.image = words[0]
-
-    def read_arg(self, rest: str) -> None:
-        for word in self._words(rest):
-            name, _, value = word.partition("=")
-            self._arguments[name] = value
-
-    def read_env(self, rest: str) -> None:
-        words = self._words(rest)
-        if words and "=" not in words[0]:
-            words = [f"{words[0]}={' '.join(words[1:])}"]
-        for word in words:
-            name, _, value = word.partition("=")
-            self.build.variables[name] = value
-
-    def read_workdir(self, rest: str) -> None:
-        self.build.workdir = normpath(join(self.build.workdir, *self._words(rest)))
-        self.build.commands.append(f"mkdir -p {shlex.quote(self.build.workdir)}")
-
-    def read_shell(self, rest: str) -> None:
-        self._shell = json.loads(rest)
-
-    def read_user(self, rest: str) -> None:
-        if self._words(rest)[0] not in _ROOT:
-            raise ValueError("all run as root here")
-
-    def read_entrypoint(self, rest: str) -> None:
-        if rest != "[]":
-            raise ValueError("nothing is started before the agent here")
-
-    def read_run(self, rest: str) -> None:
-        while rest.startswith("--"):
-            flag, _, rest = rest.partition(" ")
-            if "type=cache" not in flag and not flag.startswith("--network"):
-                raise ValueError("it has another mount than a cache")
-            rest = rest.lstrip()
-        command = self._shell
-        if rest.startswith("["):
-            command = json.loads(rest)
-        else:
-            first, _, below = rest.partition("\n")
-            if _HEREDOC.fullmatch(first.strip()):
-                rest = below.rpartition("\n")[0]
-            command = [*command, rest]
-        given = [f"{name}={value}" for name, value in self._arguments.items() if value]
-        words = ["exec", *(["env", *given] if given else []), *command]
-        place = shlex.quote(self.build.workdir)
-        self.build.commands.append(f"cd {place}\n{shlex.join(words)}")
-
-    def read_copy(self, rest: str) -> None:
-        mode, words = "", []
-        while rest.startswith("--"):
-            flag, _, rest = rest.partition(" ")
-            name, _, value = flag.partition("=")
-            if name == "--chmod":
-                mode = value
-            elif name != "--link" and not (name == "--chown" and value in _ROOT):
-                raise ValueError(f"{name} cannot be done here")
-            rest = rest.lstrip()
-        *words, target = self._words(rest)
-        place = normpath(join(self.build.workdir, target))
-        into = len(words) > 1 or target.endswith(("/", ".")) or place == "/"
-        folder = place if into else dirname(place)
-        sources = " ".join(_pattern(normpath(word.lstrip("/") or ".")) for word in words)
-        if ".." in sources.split("/"):
-            raise ValueError("it leads out of the context")
-        quoted, folder = shlex.quote(place), shlex.quote(folder)
-        self.build.commands.append(
-            f'for source in {sources}; do if [ -d "$source" ]; then mkdir -p {quoted}'
-            f' && cp -RP "$source/." {quoted}; else mkdir -p {folder}'
-            f' && cp -P "$source" {quoted}; fi || exit; done'
-            + (f" && chmod -R {shlex.quote(mode)} {quoted}" if mode else "")
-        )
 
 
 def _pattern(path: str) -> str:

@@ -112,9 +112,8 @@ class Container:
     least: float
     #: How the rewards of steps make the task's.
     strategy: Literal["mean", "final"]
-    #: Their files lie over those of the task's tests.
-    tests: Path
-    solution: Path
+    #: Its folder, with tests and solution.
+    place: Path
 
     def score(self, rewards: Sequence[float]) -> float:
         return rewards[-1] if self.strategy == "final" else math.fsum(rewards) / len(rewards)
@@ -134,7 +133,7 @@ def task_folders(folder: Path) -> list[Path]:
     for path in sorted(folder.rglob("task.toml")):
         place = path.parent
         is_task = (place / "instruction.md").is_file() or (place / "steps").is_dir()
-        if is_task and not any(place.is_relative_to(other) for other in found):
+        if is_task and not (found and place.is_relative_to(found[-1])):
             found.append(place)
     return found
 
@@ -193,8 +192,7 @@ def _refuse(section: Mapping[str, Any]) -> None:
 
 def _read_step(folder: Path, task: _TaskToml, step: _Step, workdir: str) -> Container:
     place = folder / "steps" / step.name if step.name else folder
-    tests = place / "tests"
-    if not any((tests / "test.sh").is_file() for tests in (folder / "tests", tests)):
+    if not any((each / "tests" / "test.sh").is_file() for each in (folder, place)):
         raise CannotBeMade(why="it has no tests/test.sh")
     if (place / "workdir").is_dir() or isinstance(step.min_reward, dict):
         raise CannotBeMade(why="its step has files or several rewards of its own")
@@ -209,8 +207,7 @@ def _read_step(folder: Path, task: _TaskToml, step: _Step, workdir: str) -> Cont
         solution_variables=_pairs(_resolved(task.solution.env)),
         least=step.min_reward or 0.0,
         strategy=task.multi_step_reward_strategy,
-        tests=tests,
-        solution=place / "solution",
+        place=place,
     )
 
 
