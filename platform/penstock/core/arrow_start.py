@@ -73,13 +73,15 @@ class _ArrowLoader(Loader):
         module.__loader__ = self._loader
         self._loader.exec_module(module)
         if "pandas" not in sys.modules:
-            unfindable = _NoPandas()
+            unfindable = NoPandas()
             sys.meta_path.insert(0, unfindable)
             module.array([0])
             sys.meta_path.remove(unfindable)
 
 
-class _NoPandas(MetaPathFinder):
+class NoPandas(MetaPathFinder):
+    """Hides pandas, which costs 30 MB and shows some values in other words."""
+
     def find_spec(
         self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None
     ) -> None:

@@ -40,14 +40,6 @@ def parts(places: Mapping[str, str]) -> Callable[[], dict[str, Any]]:
     return lambda: {name: load(place) for name, place in places.items()}
 
 
-def _none() -> list[Any]:
-    return []
-
-
-def _no_parts() -> dict[str, Any]:
-    return {}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Room:
     #: The package; its folder `views` holds the SQL of the room's views.
@@ -57,30 +49,30 @@ class Room:
     #: Commands in a group of another room: `channels.follow`.
     extra_commands: tuple[str, ...] = ()
     #: Each command by name: a function, or a group of functions.
-    commands: Callable[[], Commands] = _no_parts
+    commands: Callable[[], Commands] = dict
     #: Modules that declare tables.
-    tables: Callable[[], Iterable[object]] = _none
+    tables: Callable[[], Iterable[object]] = list
     #: Subclasses of RoomSettings.
-    settings: Callable[[], Sequence[type[Any]]] = _none
-    endpoints: Callable[[], Endpoints] = _none
+    settings: Callable[[], Sequence[type[Any]]] = list
+    endpoints: Callable[[], Endpoints] = list
     #: Pages of the console.
-    pages: Callable[[], Iterable[Any]] = _none
+    pages: Callable[[], Iterable[Any]] = list
     #: The names of its SQL views, and what binds the tables and files that they read.
     views: tuple[str, ...] = ()
     bind_views: Callable[[], Any] | None = None
     #: Upkeep jobs, which run in rounds while serving.
-    upkeep: Callable[[], Parts] = _no_parts
-    erasure: Callable[[], Parts] = _no_parts
+    upkeep: Callable[[], Parts] = dict
+    erasure: Callable[[], Parts] = dict
     #: Kinds of data that retention deletes.
-    retention: Callable[[], Parts] = _no_parts
+    retention: Callable[[], Parts] = dict
     #: Checks that `penstock lake verify` runs, each over a lake.
-    checks: Callable[[], Iterable[Any]] = _none
+    checks: Callable[[], Iterable[Any]] = list
     #: Functions that find events in the log which no query may see.
-    withheld: Callable[[], Iterable[Any]] = _none
+    withheld: Callable[[], Iterable[Any]] = list
     #: Functions that find reasons to keep a shard.
-    shard_uses: Callable[[], Iterable[Any]] = _none
+    shard_uses: Callable[[], Iterable[Any]] = list
     #: Sections of the proof of a checkpoint.
-    proof: Callable[[], Parts] = _no_parts
+    proof: Callable[[], Parts] = dict
 
 
 @cache

@@ -187,6 +187,8 @@ class Service:
         try:
             await asyncio.to_thread(self.start)
             every_s = self.settings.room(AccessSettings).keys_refresh_seconds
+            # What bodies and answers took, and nobody uses any more, goes back to the system.
+            release = pa.default_memory_pool().release_unused
             repeated = [
                 _repeat(every_s, self.keys.refresh, "keys could not be read"),
                 _repeat(
@@ -195,7 +197,7 @@ class Service:
                 _repeat(every_s, self._refresh_warnings, "warnings could not be read"),
                 _repeat(every_s, self.quotas.refresh, "quotas could not be read"),
                 _repeat(_AUDIT_SECONDS, self._note_tally, "the audit could not be written"),
-                _repeat(_MEMORY_SECONDS, _give_memory_back, "memory was not given back"),
+                _repeat(_MEMORY_SECONDS, release, "memory was not given back"),
             ]
             if self.role in ("all", "writer"):
                 every_s = self.settings.room(FleetSettings).replica_report_seconds
@@ -256,11 +258,6 @@ class Service:
         delivery = self.deliverer.warnings() if self.deliverer is not None else []
         unsigned = [] if self.lake.database.signs else [f"Evidence is {UNSIGNED}."]
         return [*upkeep, *delivery, *unsigned, *self._known_warnings]
-
-
-def _give_memory_back() -> None:
-    """Give back to the system what bodies and answers took, and nobody uses any more."""
-    pa.default_memory_pool().release_unused()
 
 
 async def _repeat(every_s: float, work: Callable[[], object], failure: str) -> None:

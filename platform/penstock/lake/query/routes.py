@@ -116,7 +116,7 @@ async def _while_connected(
 ) -> T:
     """Wait for the work, and end it when the client is gone or the service ends."""
     running = asyncio.create_task(work)
-    connected = asyncio.create_task(_until_gone(request))
+    connected = asyncio.create_task(until_gone(request))
     try:
         with cut_off_when_cancelled():
             await asyncio.wait((running, connected), return_when=asyncio.FIRST_COMPLETED)
@@ -131,7 +131,7 @@ async def _while_connected(
         await asyncio.gather(running, connected, return_exceptions=True)
 
 
-async def _until_gone(request: Request[Any, Any, Any]) -> None:
+async def until_gone(request: Request[Any, Any, Any]) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 

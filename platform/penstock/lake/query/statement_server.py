@@ -21,7 +21,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
-from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -36,6 +35,7 @@ from penstock.backends.execution.confinement import (
     limit_files,
     limit_resources,
 )
+from penstock.core.arrow_start import NoPandas
 from penstock.core.logs import configure_logs, log_everything
 from penstock.lake.errors import QueryFailed, QueryLimitReached, QueryRefused
 from penstock.lake.query.guard import check_query
@@ -191,7 +191,7 @@ def _load(modules: Sequence[str]) -> duckdb.DuckDBPyConnection:
     for module in modules:
         with suppress(ImportError):  # its extra is not installed: the first statement says so
             import_module(module)
-    sys.meta_path.insert(0, _WithoutPandas())
+    sys.meta_path.insert(0, NoPandas())
     engine = open_engine()
     check_query(engine, "SELECT 1", frozenset())
     for form in get_args(WireFormat):
@@ -199,14 +199,6 @@ def _load(modules: Sequence[str]) -> duckdb.DuckDBPyConnection:
         write_rows(answer.to_arrow_reader(1), form, io.BytesIO())
     gc.freeze()
     return engine
-
-
-class _WithoutPandas(MetaPathFinder):
-    """Keeps Arrow from loading pandas to show a time: 30 MB, and other texts."""
-
-    def find_spec(self, fullname: str, _path: object, _target: object = None) -> None:
-        if fullname == "pandas":
-            raise ModuleNotFoundError(name=fullname)
 
 
 def _be_alone_with(end: socket.socket, parent: int) -> None:

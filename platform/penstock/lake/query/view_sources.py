@@ -49,11 +49,8 @@ def _room_views() -> Mapping[str, Room]:
 @cache
 def view_sql(name: str) -> str:
     room = _room_views().get(name)
-    return (
-        files(room.package if room else _LAKE)
-        .joinpath("views", name + _SUFFIX)
-        .read_text(encoding="utf-8")
-    )
+    package = room.package if room else _LAKE
+    return files(package).joinpath("views", name + _SUFFIX).read_text(encoding="utf-8")
 
 
 def column_meanings(view: str) -> list[tuple[list[str], str]]:

@@ -114,7 +114,8 @@ class _Moment(NamedTuple):
 def _moment(lake: Lake) -> Iterator[_Moment]:
     data = lake.settings.data
     with ExitStack() as closing:
-        database = sqlite3.connect(_database_file(lake.settings), isolation_level=None)
+        place = str(parse_database_address(lake.settings.database_url).database)
+        database = sqlite3.connect(place, isolation_level=None)
         closing.callback(database.close)
         log: list[tuple[str, BinaryIO, int]] = []
         with lake.database.write():
@@ -338,10 +339,6 @@ def _require_embedded(settings: Settings) -> None:
     for name, address in own.items():
         if getattr(settings, name) != address:
             raise BackupNotEmbedded(setting=name, data=data)
-
-
-def _database_file(settings: Settings) -> Path:
-    return Path(str(parse_database_address(settings.database_url).database))
 
 
 def _remove(path: Path) -> None:

@@ -26,6 +26,7 @@ from penstock.backends.http.request_limits import (
 )
 from penstock.core.errors import InvalidInput
 from penstock.core.settings import Settings
+from penstock.lake.query.routes import until_gone
 from penstock.registry.channels.change import ChannelNews
 from penstock.registry.channels.channel_watcher import ChannelWatcher
 from penstock.registry.checkpoints import registration
@@ -123,7 +124,7 @@ async def get_channel(
         answer = ChannelNews(**vars(await watcher.channel(key)))
     else:
         with cut_off_when_cancelled():
-            answer = await watcher.change(key, after, wait, _disconnect(request))
+            answer = await watcher.change(key, after, wait, until_gone(request))
     tag = f'"{answer.hash}"'
     known = request.headers.get("if-none-match", "").split(",")
     if not answer.changes and {"*", tag} & {text.strip().removeprefix("W/") for text in known}:
@@ -132,8 +133,3 @@ async def get_channel(
 
 
 ROUTES = [post_checkpoint, get_channel]
-
-
-async def _disconnect(request: HttpRequest) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
