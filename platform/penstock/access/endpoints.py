@@ -125,7 +125,7 @@ def _create(lake: Lake, caller: Caller, question: CreateKey) -> CreatedKey:
 def _list_keys(lake: Lake, caller: Caller, request: KeysRequest) -> KeysAnswer:
     from penstock.access.keys import list_keys
 
-    keys = list_keys(lake.database, None if caller.is_local else caller.tenant)
+    keys = list_keys(lake.database, caller.own_tenant)
     page, after = page_of(keys, request, lambda key: key.id)
     return KeysAnswer([msgspec.convert(facts(key), KeyAnswer) for key in page], next=after)
 
@@ -133,21 +133,19 @@ def _list_keys(lake: Lake, caller: Caller, request: KeysRequest) -> KeysAnswer:
 def _revoke(lake: Lake, caller: Caller, question: RevokeKey) -> KeyRevoked:
     from penstock.access.keys import revoke_key
 
-    owner = None if caller.is_local else caller.tenant
-    revoke_key(lake.database, question.id, owner, by=caller.actor)
+    revoke_key(lake.database, question.id, caller.own_tenant, by=caller.actor)
     return KeyRevoked(question.id)
 
 
 def _rotate(lake: Lake, caller: Caller, question: RotateKey) -> CreatedKey:
     from penstock.access.keys import rotate_key
 
-    owner = None if caller.is_local else caller.tenant
     until = expires_us("24h") if question.old_until is None else question.old_until
     key, secret = rotate_key(
         lake.database,
         question.id,
         until,
-        owner,
+        caller.own_tenant,
         maker_expires_at=caller.expires_at,
         by=caller.actor,
     )
@@ -245,10 +243,9 @@ def _list_entries(lake: Lake, caller: Caller, request: EntriesRequest) -> Entrie
     if request.cursor is not None:
         number, of_tenant = decode_cursor(request.cursor, 2)
         before = (of_tenant, decode_number(number))
-    tenant = None if caller.is_local else caller.tenant
     entries = entries_of(
         lake.database,
-        tenant,
+        caller.own_tenant,
         before=before,
         action=request.action,
         actor=request.actor,

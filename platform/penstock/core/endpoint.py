@@ -51,6 +51,11 @@ class Caller:
     #: When the caller's key expires, in microseconds since 1970; None is never.
     expires_at: int | None = None
 
+    @property
+    def own_tenant(self) -> str | None:
+        """The tenant whose data are meant; on the lake's machine, all tenants."""
+        return None if self.is_local else self.tenant
+
 
 @dataclass(frozen=True)
 class Endpoint(Generic[R, A]):

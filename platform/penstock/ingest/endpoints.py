@@ -170,15 +170,10 @@ class ReleaseFuseRequest(Request):
     source: str
 
 
-def _tenant_of(caller: Caller) -> str | None:
-    """The tenant whose lines are meant; on the lake's machine, all tenants."""
-    return None if caller.is_local else caller.tenant
-
-
 def _ledger(lake: Lake, caller: Caller, request: LedgerRequest) -> LedgerAnswer:
     from penstock.ingest.ledger import read_ledger
 
-    report = read_ledger(lake, request.since, tenant=_tenant_of(caller))
+    report = read_ledger(lake, request.since, tenant=caller.own_tenant)
     names = LedgerTotals.__struct_fields__
     totals = {name: sum(getattr(row, name) for row in report.rows) for name in names}
     place = lambda row: encode_cursor(row.hour, row.tenant, row.source)  # noqa: E731
@@ -196,7 +191,7 @@ def _list(lake: Lake, caller: Caller, request: RejectedRequest) -> RejectedAnswe
     before = decode_number(request.cursor) if request.cursor is not None else None
     limit = request.limit or _LINES_MAX
     entries = list_rejected(
-        lake, limit + 1, replayed=request.replayed, tenant=_tenant_of(caller), before=before
+        lake, limit + 1, replayed=request.replayed, tenant=caller.own_tenant, before=before
     )
     after = str(entries[limit - 1].id) if len(entries) > limit else None
     lines = [facts(entry) for entry in entries[:limit]]
@@ -206,7 +201,7 @@ def _list(lake: Lake, caller: Caller, request: RejectedRequest) -> RejectedAnswe
 def _show(lake: Lake, caller: Caller, request: RejectedLineRequest) -> RejectedBytes:
     from penstock.ingest.rejected_lines import read_rejected
 
-    entry = read_rejected(lake, request.id, tenant=_tenant_of(caller))
+    entry = read_rejected(lake, request.id, tenant=caller.own_tenant)
     return RejectedBytes(msgspec.convert(facts(entry), RejectedLineAnswer), entry.raw)
 
 
@@ -214,8 +209,8 @@ def _replay(lake: Lake, caller: Caller, request: ReplayRequest) -> ReplayAnswer:
     from penstock.core.clock import SystemClock
     from penstock.ingest.rejected_lines import replay_rejected
 
-    whose = {"tenant": _tenant_of(caller)}
-    outcome = replay_rejected(lake, SystemClock(), request.ids or None, **whose)
+    ids, tenant = request.ids or None, caller.own_tenant
+    outcome = replay_rejected(lake, SystemClock(), ids, tenant=tenant)
     return ReplayAnswer(outcome.accepted, outcome.refused)
 
 
@@ -223,7 +218,7 @@ def _list_fuses(lake: Lake, caller: Caller, request: FusesRequest) -> FusesAnswe
     from penstock.ingest.rejected_lines import list_fuses
 
     tripped = list_fuses(lake.database)
-    mine = [fuse for fuse in tripped if _tenant_of(caller) in (None, fuse.tenant)]
+    mine = [fuse for fuse in tripped if caller.own_tenant in (None, fuse.tenant)]
     page, after = page_of(mine, request, lambda fuse: encode_cursor(fuse.tenant, fuse.source))
     return FusesAnswer([msgspec.convert(facts(fuse), FuseAnswer) for fuse in page], next=after)
 
@@ -231,7 +226,7 @@ def _list_fuses(lake: Lake, caller: Caller, request: FusesRequest) -> FusesAnswe
 def _release(lake: Lake, caller: Caller, request: ReleaseFuseRequest) -> FuseReleased:
     from penstock.ingest.rejected_lines import release_fuse
 
-    if _tenant_of(caller) not in (None, request.tenant):
+    if caller.own_tenant not in (None, request.tenant):
         raise InvalidInput(
             what=f"The tenant {request.tenant!r}", why="the key belongs to another one"
         )

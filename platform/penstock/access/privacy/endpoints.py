@@ -95,7 +95,7 @@ class CountsRequest(ListRequest):
 def _list(lake: Lake, caller: Caller, request: RedactionRequest) -> RedactionsAnswer:
     from penstock.lake.tenant_redaction import TenantRedaction, list_redactions
 
-    rows = list_redactions(lake.database, None if caller.is_local else caller.tenant)
+    rows = list_redactions(lake.database, caller.own_tenant)
     if caller.tenant not in {row.tenant for row in rows}:
         rows.insert(0, TenantRedaction(caller.tenant, None, None, "", 0))
     return RedactionsAnswer([_answer(lake, row) for row in rows])
@@ -119,8 +119,7 @@ def _set(lake: Lake, caller: Caller, question: SetRedaction) -> RedactionAnswer:
 def _count(lake: Lake, caller: Caller, request: CountsRequest) -> CountsAnswer:
     from penstock.lake.tenant_redaction import read_redaction_counts
 
-    tenant = None if caller.is_local else caller.tenant
-    counts = read_redaction_counts(lake.database, tenant, request.since_us)
+    counts = read_redaction_counts(lake.database, caller.own_tenant, request.since_us)
     page, after = page_of(
         counts, request, lambda each: encode_cursor(each.hour, each.tenant, each.source, each.rule)
     )
