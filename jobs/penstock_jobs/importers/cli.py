@@ -72,7 +72,7 @@ def import_(
     with open_client(data, url, tenant, make=True) as client:
         outcome = run.take(client, plan)
         _show(outcome, json=json)
-        if outcome.all_rejected:
+        if (sent := outcome.summary) and sent.rejected and not sent.accepted:
             raise typer.Exit(2)
         _go_on(run, client)
 

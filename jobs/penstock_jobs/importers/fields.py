@@ -146,9 +146,9 @@ def moment_us(value: object) -> int | None:
     return us if TS_MIN_US <= us <= TS_MAX_US else None
 
 
-def is_recent(ts_us: int | None, seconds: float) -> bool:
-    """Whether a time is less than `seconds` ago, by the clock of this machine."""
-    return ts_us is not None and time.time() * 1_000_000 - ts_us < seconds * 1_000_000
+def is_recent(ts_us: int | None) -> bool:
+    """Whether a time is less than ten minutes ago, by the clock of this machine."""
+    return ts_us is not None and time.time() * 1_000_000 - ts_us < 600 * 1_000_000
 
 
 def milliseconds(began_us: int | None, ended_us: int | None) -> float | None:

@@ -167,11 +167,6 @@ class ImportOutcome:
     #: None after a dry run.
     summary: ImportSummary | None = None
 
-    @property
-    def all_rejected(self) -> bool:
-        """Whether no event reached the lake."""
-        return bool(self.summary and self.summary.rejected and not self.summary.accepted)
-
 
 @dataclass
 class ImportRun:

@@ -9,6 +9,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, ClassVar
 
 from penstock.events.messages import Message, json_of
@@ -116,7 +117,7 @@ class CallSessions:
         self._first: set[str] = set()
 
     def take(self, call: ExportedCall) -> Iterator[ImportedEvent]:
-        hashes = list(_prefix_hashes(call.messages))
+        _, *hashes = accumulate(call.messages, _next_hash, initial="")
         ends = (at for at in reversed(range(len(hashes))))
         known = next((at for at in ends if (call.session, hashes[at]) in self._sessions), -1)
         if known >= 0:
@@ -160,13 +161,6 @@ def _add_answer(session: SessionDraft, call: ExportedCall, said: str) -> str:
     key = _next_hash(said, call.answer)
     session.add_message(call.answer, key, **call.facts)
     return key
-
-
-def _prefix_hashes(messages: Sequence[Message]) -> Iterator[str]:
-    chain = ""
-    for message in messages:
-        chain = _next_hash(chain, message)
-        yield chain
 
 
 def _next_hash(before: str, message: Message) -> str:

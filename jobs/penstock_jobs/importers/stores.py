@@ -139,15 +139,11 @@ def _held(source: Source, holders: tuple[str, ...]) -> list[Any]:
 def _parquet_rows(source: Source) -> Iterator[Any]:
     with _parquet(source) as file:
         for batch in file.iter_batches(batch_size=_ROWS_AT_ONCE):
-            yield from map(_plain, _in_microseconds(batch).to_pylist(maps_as_pydicts="lossy"))
-
-
-def _in_microseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
-    for at, field in enumerate(batch.schema):
-        if pa.types.is_timestamp(field.type):
-            column = batch.column(at).cast(pa.timestamp("us", field.type.tz), safe=False)
-            batch = batch.set_column(at, field.name, column)
-    return batch
+            for at, field in enumerate(batch.schema):
+                if pa.types.is_timestamp(field.type):
+                    column = batch.column(at).cast(pa.timestamp("us", field.type.tz), safe=False)
+                    batch = batch.set_column(at, field.name, column)  # noqa: PLW2901
+            yield from map(_plain, batch.to_pylist(maps_as_pydicts="lossy"))
 
 
 def _plain(value: Any) -> Any:

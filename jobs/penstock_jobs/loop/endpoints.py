@@ -98,6 +98,10 @@ def cycle_answer(cycle: "Cycle", now_us: int | None = None) -> CycleAnswer:
 
 
 def _stage_document(cycle: "Cycle", stage: "CycleStage", now_us: int | None) -> dict[str, Any]:
+    begun, ended, took_s = stage.started_at, stage.ended_at or now_us, None
+    if begun is not None and ended is not None and cycle.began_at is not None:
+        # Pauses count, the time before the cycle began does not.
+        took_s = max(ended - max(begun, cycle.began_at), 0) / SECOND_US
     not_before = time_of(stage.not_before).isoformat() if stage.not_before else None
     later = now_us is not None and stage.not_before > now_us
     running = stage.state == "running"
@@ -105,18 +109,10 @@ def _stage_document(cycle: "Cycle", stage: "CycleStage", now_us: int | None) -> 
         "claims": stage.epoch,
         "owner": stage.owner if running else None,
         "not_before": not_before,
-        "took_s": _stage_s(cycle, stage, now_us),
+        "took_s": took_s,
         "silent": running and now_us is not None and stage.lease_until < now_us,
         "again_at": not_before if later and stage.state == "waiting" else None,
     }
-
-
-def _stage_s(cycle: "Cycle", stage: "CycleStage", now_us: int | None) -> float | None:
-    """Return the duration, pauses included, without the time before the cycle began."""
-    begun, ended = stage.started_at, stage.ended_at or now_us
-    if begun is None or ended is None or cycle.began_at is None:
-        return None
-    return max(ended - max(begun, cycle.began_at), 0) / SECOND_US
 
 
 def _status(lake: Lake, caller: Caller, request: LoopsRequest) -> CyclesAnswer:

@@ -55,9 +55,6 @@ class TrainerFolders:
     def work(self) -> Path:
         return self.cycle / "work"
 
-    def of_try(self, attempt: int) -> Path:
-        return self.cycle / f"try-{attempt:03d}"
-
     def outputs(self) -> list[Path]:
         return sorted(self.cycle.glob(f"try-*/{_OUTPUT}"))
 
@@ -124,7 +121,7 @@ class CommandTrainer:
     data: Path
 
     def train(self, task: TrainingTask, lost: Event) -> TrainedCheckpoint:
-        try_folder, work = self.folders.of_try(task.attempt), self.folders.work
+        try_folder, work = self.folders.cycle / f"try-{task.attempt:03d}", self.folders.work
         output = try_folder / _OUTPUT
         try:
             for folder in (output, work):

@@ -138,7 +138,11 @@ class Bucket:
             if not any(session in edits for session in sessions):
                 continue
             of_user = [each for each in sessions if not self.is_subagent(each)] or sessions
-            starts = {each: _turn_starts(turns.get(each, ())) for each in sessions}
+            # Turn 0 precedes the first message.
+            starts = {
+                each: sorted((row["ts"], row["turn"]) for row in turns.get(each, ()))
+                for each in sessions
+            }
             own_acts = [row for session in sessions for row in acts.get(session, ())]
             commits = ((row, _files_of(row)) for row in own_acts if row["type"] == "vcs_commit")
             tracked = replay(
@@ -189,11 +193,6 @@ def by_session(table: pa.Table, *columns: str) -> dict[str, list[Row]]:
     for session, *row in row_tuples(table, "session_id", *names):
         rows.setdefault(session, []).append(dict(zip(names, row, strict=True)))
     return rows
-
-
-def _turn_starts(turns: Sequence[Row]) -> list[tuple[int, int]]:
-    """Return start and number of each turn. Turn 0 precedes the first message."""
-    return sorted((row["ts"], row["turn"]) for row in turns)
 
 
 def _turn_at(starts: Sequence[tuple[int, int]], ts: int) -> int:

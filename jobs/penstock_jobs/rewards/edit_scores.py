@@ -60,7 +60,8 @@ def score_edits(
             return EditScore(None, "too_expensive")
 
     def rows() -> pa.Table:
-        targets = edit_targets(bucket, parameters)
+        key = ("targets", parameters.terms())
+        targets = bucket.once(key, lambda: _found_targets(bucket, parameters))
         exponent = parameters.weight_exponent
         weights = [size(edit) ** exponent for edit in targets.edits]
         scores = [attempt(edit, at_horizon) for edit, at_horizon in targets.answers]
@@ -134,10 +135,6 @@ class EditTargets:
     groups: list[TargetGroup]
     horizons_s: tuple[int, ...]
     columns: dict[str, pa.Array]
-
-
-def edit_targets(bucket: Bucket, parameters: EditParameters) -> EditTargets:
-    return bucket.once(("targets", parameters.terms()), lambda: _found_targets(bucket, parameters))
 
 
 def _found_targets(bucket: Bucket, parameters: EditParameters) -> EditTargets:

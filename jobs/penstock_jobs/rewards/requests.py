@@ -8,7 +8,7 @@ session the mean over its requests by their size.
 
 import re
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import sqrt
@@ -331,7 +331,8 @@ def _found(bucket: Bucket) -> Requests:
             of_turn |= {turn.key: request for request in own for turn in request.turns}
             continue
         for turn in talk.turns:
-            request = request_at(own, turn.ts)
+            at = bisect_right(own, turn.ts, key=lambda request: request.started_us)
+            request = own[max(at - 1, 0)]
             request.turns.append(turn)
             of_turn[turn.key] = request
     for request, kind in zip(found, request_kind([each.text for each in found]), strict=True):
@@ -340,8 +341,3 @@ def _found(bucket: Bucket) -> Requests:
         if evidence and not bucket.is_subagent(last[0]):
             of_turn[last].stopped = True
     return Requests(found, of_turn)
-
-
-def request_at(requests: Sequence[Request], ts_us: int) -> Request:
-    at = bisect_right(requests, ts_us, key=lambda request: request.started_us)
-    return requests[max(at - 1, 0)]

@@ -190,7 +190,8 @@ def _entry(
     common: dict[str, Any] = {"number": place.events, "turn": place.turn, "at": event.ts}
     if event.type == "edit":
         return _edit(event, rewards, fates, place, common)
-    payload = _payload_of(event)
+    decoded, _ = decode_events([Event(0, event.seq, event.type, None, bytes(event.payload))])
+    payload: EventPayload | None = decoded[0][1] if decoded else None
     match payload:
         case UserMessagePayload():
             about = "sent by a program" if payload.synthetic else ""
@@ -325,11 +326,6 @@ def _fate_sentence(fate: EditFate | None) -> str:
     kinds: tuple[LineFate, ...] = ("surviving", "reworked", "gone")
     parts = [f"{counts[kind]} {kind}" for kind in kinds if counts[kind]]
     return f"{', '.join(parts) or 'no lines to tell apart'} after {fate.horizon_s} s"
-
-
-def _payload_of(event: EventRecord) -> EventPayload | None:
-    decoded, _ = decode_events([Event(0, event.seq, event.type, None, bytes(event.payload))])
-    return decoded[0][1] if decoded else None
 
 
 def _fields(event: EventRecord) -> dict[str, Any]:

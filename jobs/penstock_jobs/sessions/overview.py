@@ -168,8 +168,12 @@ def _overview(visitor: Visitor, asked: OverviewRequest) -> Content:
     cycles = loops.cycles if loops else []
     sessions = sum(row["sessions"] for row in steps)
     ended = {row["outcome"]: row["sessions"] for row in outcomes}
-    now_s, waiting_s = now_us / SECOND_US, _waiting_since_s(ledger)
-    facts = Facts(now_s, ledger, waiting_s, channels, cycles, ended, sessions)
+    now_s, since_s = now_us / SECOND_US, _waiting_since_s(ledger)
+    facts = Facts(now_s, ledger, since_s, channels, cycles, ended, sessions)
+    shares = [
+        Bar(row["outcome"].replace("_", " "), row["sessions"], _TONES.get(row["outcome"], "s5"))
+        for row in outcomes
+    ]
     return {
         "windows": list(_WINDOWS),
         "notices": list(map(_with_page, notices_of(facts))),
@@ -177,10 +181,10 @@ def _overview(visitor: Visitor, asked: OverviewRequest) -> Content:
         "sessions_chart": _sessions_chart(steps, since_us, now_us, step_s),
         "events_chart": _events_chart(ledger, since_us, now_us) if ledger is not None else "",
         "ledger": ledger,
-        "waiting_s": _age_s(facts.waiting_since_s, facts.now_s),
+        "waiting_s": None if since_s is None else max(now_s - since_s, 0.0),
         "until_stored": _until_stored(visitor, since_us) if ledger is not None else {},
         "outcomes": outcomes,
-        "outcomes_chart": _outcomes_chart(outcomes),
+        "outcomes_chart": share_bar(shares, title="Outcomes of sessions"),
         "worth": _worth(outcomes),
         "computed_at": max((row["computed_at"] for row in outcomes), default=None),
         "states": _states(visitor, outcomes, since_us),
@@ -232,10 +236,6 @@ def _waiting_since_s(ledger: LedgerAnswer | None) -> float | None:
     return as_time(ledger.waiting.since_at).timestamp()
 
 
-def _age_s(since_s: float | None, now_s: float) -> float | None:
-    return None if since_s is None else max(now_s - since_s, 0.0)
-
-
 def _until_stored(visitor: Visitor, since_us: int) -> dict[str, float | None]:
     waits = seconds_until_stored(visitor.lake, since_us)
     return {
@@ -278,14 +278,6 @@ def _events_chart(ledger: LedgerAnswer, since_us: int, now_us: int) -> object:
     ]
     about = f"{sum(accepted.values())} accepted, {sum(rejected.values())} rejected, by hour."
     return line_chart(series, title="Events per minute", description=about, area=True)
-
-
-def _outcomes_chart(outcomes: Sequence[dict[str, Any]]) -> object:
-    shares = [
-        Bar(row["outcome"].replace("_", " "), row["sessions"], _TONES.get(row["outcome"], "s5"))
-        for row in outcomes
-    ]
-    return share_bar(shares, title="Outcomes of sessions")
 
 
 def _stages_chart(cycle: CycleAnswer) -> object:

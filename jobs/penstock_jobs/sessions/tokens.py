@@ -133,7 +133,8 @@ def _call_of(name: str, checkpoint: str, tokens: _Tokens, texts: TokenTexts) -> 
         logprob = logprobs[at] if logprobs else None
         version = next((str(run[1]) for run in reversed(runs) if run[0] <= at), None)
         text = known[at] if known else ""
-        shown.append(ShownToken(token, logprob, version, _surprise(logprob), text))
+        surprise = 0 if logprob is None else sum(logprob < step for step in _STEPS)
+        shown.append(ShownToken(token, logprob, version, surprise, text))
     return TokenCall(
         name=name,
         checkpoint=checkpoint,
@@ -146,7 +147,3 @@ def _call_of(name: str, checkpoint: str, tokens: _Tokens, texts: TokenTexts) -> 
         tokenizer=tokens.tokenizer or "",
         problem=problem or lacking,
     )
-
-
-def _surprise(logprob: float | None) -> int:
-    return 0 if logprob is None else sum(logprob < step for step in _STEPS)

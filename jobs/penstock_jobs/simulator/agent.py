@@ -81,12 +81,6 @@ class Workbench:
         self.journal.truth.edits.append(truth)
         self._plan_looks(change, truth)
 
-    def revert_all(self) -> None:
-        for change in reversed(self.changes):
-            change.revert()
-        for truth in self.journal.truth.edits:
-            truth.reaction = "reverted"
-
     def observe(self, file: WorkingFile, *, elsewhere: bool = False) -> None:
         if self.user.unseen:
             return

@@ -215,7 +215,10 @@ class SimulatedConversation:
             self._stopped = request.dissatisfied = True
             self.journal.wait(dice.between(2, 20))
             self.journal.record("interrupt", {"reason": "user_stop"})
-            self.bench.revert_all()
+            for change in reversed(self.bench.changes):
+                change.revert()
+            for truth in self.journal.truth.edits:
+                truth.reaction = "reverted"
             return None, False
         self._use_hands(reaction, wait_s)
         self.journal.wait(wait_s)

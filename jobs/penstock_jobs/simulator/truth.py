@@ -124,17 +124,13 @@ class Work:
                 change.revert()
             elif deed == "commented_out":
                 change.comment_out(dice)
+            elif deed != "kept" and self.doomed:
+                change.bring_back([line for line in change.took if line.wrong])
             elif deed != "kept":
-                self._mend(change, dice, anew=deed == "fixed")
-
-    def _mend(self, change: FileChange, dice: Dice, *, anew: bool) -> None:
-        if self.doomed:
-            change.bring_back([line for line in change.took if line.wrong])
-            return
-        wrong = [line for line in change.stretch() if line.wrong]
-        for line in wrong:
-            new = change.file.new_lines(dice, 1) if anew else []
-            replace_lines(change.file, [line], new)
+                wrong = [line for line in change.stretch() if line.wrong]
+                for line in wrong:
+                    new = change.file.new_lines(dice, 1) if deed == "fixed" else []
+                    replace_lines(change.file, [line], new)
 
     def finish(self, dice: Dice) -> None:
         """Let the user do by hand what nobody has done."""

@@ -66,7 +66,6 @@ _LOCAL_COMMANDS = {
     "/logout", "/mcp", "/memory", "/model", "/output-style", "/permissions", "/plugin", "/quit",
     "/rename", "/resume", "/rewind", "/status", "/statusline", "/theme", "/usage", "/vim",
 }  # fmt: skip
-_QUIET_SECONDS = 600
 
 _encoder = msgspec.json.Encoder()
 
@@ -173,7 +172,7 @@ class _SessionFile(RowReader[_SessionMemory]):
         return self._made(self._session, kind, payload, key)
 
     def finish(self) -> Iterator[ImportedEvent]:
-        if self.memory.open and fields.is_recent(self.memory.ts_us, _QUIET_SECONDS):
+        if self.memory.open and fields.is_recent(self.memory.ts_us):
             self.notes.hold("the last answer may still be written")
             return
         for session_id, answer in self.memory.open.items():

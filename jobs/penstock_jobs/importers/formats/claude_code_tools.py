@@ -47,7 +47,10 @@ def tool_events(
     call_id = fields.text(block, "tool_use_id")
     failed = block.get("is_error") is True
     output = _output(block.get("content"), notes)
-    error = _error_class(output) if failed else None
+    error, said = None, output if isinstance(output, str) else ""
+    if failed:
+        invalid = "invalid_arguments" if said.startswith(_INVALID) else "unknown"
+        error = "user_aborted" if said.startswith(_REFUSED) else invalid
     payload = {
         "call_id": call_id,
         "tool": use.name if use else None,
@@ -176,10 +179,3 @@ def _output(content: object, notes: Notes) -> object:
         else:
             kept.append(block)
     return kept
-
-
-def _error_class(output: object) -> str:
-    text = output if isinstance(output, str) else ""
-    if text.startswith(_REFUSED):
-        return "user_aborted"
-    return "invalid_arguments" if text.startswith(_INVALID) else "unknown"

@@ -46,7 +46,6 @@ _REPEATED_ITEMS = ("commandexecution", "mcptoolcall", "websearch", "contextcompa
 _INJECTED = re.compile(r"\s*<([A-Za-z_]+)[ >].*</\1>\s*\Z", re.DOTALL)
 _INSTRUCTIONS = ("# AGENTS.md instructions", "<INSTRUCTIONS>", "<user_instructions>")
 _FILE_ID = re.compile(r"rollout-.*?([0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})")
-_QUIET_SECONDS = 600
 _UNKNOWN_BYTES_MAX = 64 * 1024
 _USAGE = {
     "prompt": "input_tokens",
@@ -137,7 +136,7 @@ class _Rollout(RowReader[_RolloutMemory]):
             yield from self._unknown(kind, payload or row)
 
     def finish(self) -> Iterator[ImportedEvent]:
-        if self.memory.call is not None and fields.is_recent(self.memory.ts_us, _QUIET_SECONDS):
+        if self.memory.call is not None and fields.is_recent(self.memory.ts_us):
             self.notes.hold("the last answer may still be written")
         elif self.memory.call is not None:
             yield self._call_event(self.memory.call)

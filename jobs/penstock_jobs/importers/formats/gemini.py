@@ -57,8 +57,10 @@ class _Chat:
         self._rewinds: list[list[str]] = []
 
     def take(self, record: Row, number: int) -> None:
-        if isinstance(record.get("$rewindTo"), str):
-            self._rewind(record["$rewindTo"])
+        if isinstance(name := record.get("$rewindTo"), str):
+            names = list(self._messages)
+            self._rewinds.append(names[names.index(name) if name in names else 0 :])
+            self._take_back(self._rewinds[-1])
         elif isinstance(facts := record.get("$set"), dict):
             messages = fields.rows(facts, "messages")
             if told := {message.get("id") for message in messages}:
@@ -80,11 +82,6 @@ class _Chat:
             self._messages[name] = dict(message)
         else:
             self._notes.skip("message without an id")
-
-    def _rewind(self, name: str) -> None:
-        names = list(self._messages)
-        self._rewinds.append(names[names.index(name) if name in names else 0 :])
-        self._take_back(self._rewinds[-1])
 
     def _take_back(self, names: Sequence[str]) -> None:
         self._rewound |= {name: self._messages.pop(name) for name in names}

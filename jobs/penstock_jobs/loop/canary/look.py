@@ -10,7 +10,7 @@ import msgspec
 import sqlalchemy as sa
 
 from penstock.backends.database import DatabaseUnreachable
-from penstock.backends.database.engine import Database, now_us
+from penstock.backends.database.engine import Database
 from penstock.backends.terminal.output import time_text
 from penstock.core.endpoint import Caller, Endpoint
 from penstock.core.errors import PenstockError, one_line
@@ -28,6 +28,7 @@ from penstock_jobs.loop import CanarySettings
 from penstock_jobs.loop.canary import live_metrics
 from penstock_jobs.loop.canary.live_metrics import ARMS, Metric, MetricMeasurement
 from penstock_jobs.loop.canary.trial import Trial, trial_of
+from penstock_jobs.loop.cycles import database_now
 from penstock_jobs.rewards.followups.dissatisfaction import REQUESTS_MIN
 
 _UNKNOWN_DIFFERENCE_MAX = 0.1
@@ -206,9 +207,7 @@ def situation_of(lake: Lake, tenant: str, channel: str, at_us: int | None = None
     text = policy_of(lake.database, state)
     where = f"the policy of {channel}"
     policy = parse(text, where) if text is not None else None
-    if at_us is None:
-        with lake.database.read() as connection:
-            at_us = int(connection.execute(sa.select(now_us())).scalar_one())
+    at_us = database_now(lake.database) if at_us is None else at_us
     steps = (policy and policy.canary) or CanarySteps()
     changes = [change for change in latest if change.version <= state.version]
     settle_s = lake.settings.room(CanarySettings).canary_settle_seconds

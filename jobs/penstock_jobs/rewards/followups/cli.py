@@ -1,7 +1,6 @@
 """`penstock rewards label` and `penstock rewards judge`."""
 
 import sys
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 from uuid import uuid4
 
@@ -192,7 +191,7 @@ def judge(
 
     Example: penstock rewards judge
     """
-    from penstock_jobs.rewards.followups.judge import fresh_examples, held_out_examples
+    from penstock_jobs.rewards.followups.judge import evaluate, fresh_examples, held_out_examples
     from penstock_jobs.rewards.followups.local_judge import local_judge
     from penstock_jobs.rewards.report import show_evaluation
 
@@ -202,34 +201,24 @@ def judge(
         if data is not None or model:
             raise
         lake = None
+    judges: list[Judge] = [local_judge()]
     results: list[tuple[str, Evaluation]] = []
     if lake is not None:
         with lake:
-            own = _labelled(lake, tenant)
-            judges: list[Judge] = [
-                local_judge(),
-                *([_language_model(lake)] if model and own else []),
-            ]
-            results = _evaluated(judges, {"labels drawn by chance": own} if own else {})
+            if own := _labelled(lake, tenant):
+                judges += [_language_model(lake)] if model else []
+                results = [("labels drawn by chance", evaluate(each, own)) for each in judges]
     if not results:
         say("No labels of yours (`penstock rewards label`): using shipped examples.")
         held_out = [example for example in held_out_examples() if not example.fresh]
-        sets = {"held out": held_out, "fresh": list(fresh_examples())}
-        results = _evaluated([local_judge()], sets)
+        sets = {"held out": held_out, "fresh": fresh_examples()}
+        results = [(name, evaluate(judges[0], examples)) for name, examples in sets.items()]
     if json:
         several = len({result.judge for _, result in results}) > 1
         show_json({f"{name}, {each.judge}" if several else name: each for name, each in results})
         return
     for name, result in results:
         show_evaluation(name, result)
-
-
-def _evaluated(
-    judges: "Iterable[Judge]", sets: "dict[str, list[Example]]"
-) -> "list[tuple[str, Evaluation]]":
-    from penstock_jobs.rewards.followups.judge import evaluate
-
-    return [(name, evaluate(each, examples)) for name, examples in sets.items() for each in judges]
 
 
 def _labelled(lake: Lake, tenant: str) -> "list[Example]":

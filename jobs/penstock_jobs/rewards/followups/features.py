@@ -127,20 +127,22 @@ def columns() -> int:
 
 def features(messages: Sequence[Message]) -> FeatureRows:
     readings = [read(message) for message in messages]
+    cells = [
+        (row, column, value)
+        for row, (message, reading) in enumerate(zip(messages, readings, strict=True))
+        for column, value in _cells(message, reading)
+    ]
+    rows, numbers, values = zip(*cells, strict=True)
     blocks = [
         _character_grams([reading.text for reading in readings], _CHARACTERS),
         _word_grams([reading.words for reading in readings], _SAID),
         _character_grams([reading.end_text for reading in readings], _END_CHARACTERS),
         _word_grams([reading.end_words for reading in readings], _END_WORDS),
-        _as_triples(
-            [
-                (row, column, value)
-                for row, (message, reading) in enumerate(zip(messages, readings, strict=True))
-                for column, value in _cells(message, reading)
-            ]
-        ),
+        (np.array(rows, np.int32), np.array(numbers, np.int32), np.array(values, np.float32)),
     ]
-    return _together(len(messages), blocks)
+    row, column, value = (np.concatenate(arrays) for arrays in zip(*blocks, strict=True))
+    order = np.argsort(row, kind="stable")
+    return FeatureRows(len(messages), row[order], column[order], value[order])
 
 
 def read(message: Message) -> Reading:
@@ -223,15 +225,13 @@ def _turns(text: str, words: Sequence[str], hits: Sequence[Hit]) -> list[Clause]
         groups = _names(cues, cues.hits(words, text)) | _names(signs, hits)
         return [Clause(text, words, False, groups)]
     begin, end = _span(turn, list(SPEECH_WORD.finditer(text)))
-    pieces = [(text[:begin].strip(), False), (text[end:].strip(), True)]
-    return [_clause(piece, turned) for piece, turned in pieces if piece]
-
-
-def _clause(text: str, turned: bool) -> Clause:
-    cues, signs, _, _ = _lists()
-    words = SPEECH_WORD.findall(text)
-    groups = _names(cues, cues.hits(words, text)) | _names(signs, signs.hits(words, text))
-    return Clause(text, words, turned, groups)
+    clauses = []
+    for piece, turned in ((text[:begin].strip(), False), (text[end:].strip(), True)):
+        if piece:
+            own = SPEECH_WORD.findall(piece)
+            groups = _names(cues, cues.hits(own, piece)) | _names(signs, signs.hits(own, piece))
+            clauses.append(Clause(piece, own, turned, groups))
+    return clauses
 
 
 def _names(words_list: Lexicon, hits: Sequence[Hit]) -> frozenset[str]:
@@ -321,6 +321,7 @@ def _flags(message: Message, reading: Reading) -> tuple[bool, ...]:
     asks = said.rstrip().endswith(("?", "؟"))
     agent_asks = plain(message.agent.rstrip()).endswith(("?", "؟"))
     questions = said.count("?")
+    long_words = {word for word in reading.words if len(word) > 3}
     return (
         asks,
         questions > 0,
@@ -344,16 +345,12 @@ def _flags(message: Message, reading: Reading) -> tuple[bool, ...]:
         reading.turned,
         reading.turned and bool(reading.opening & {"praise", "pleased"}),
         len(reading.speech.clauses) > 3,
-        *_overlaps(reading.words, message),
+        # Many of the longer words were said before: by the agent, by the user.
+        _holds_more(message.agent, long_words, 0.3),
+        _holds_more(message.previous, long_words, 0.5),
         asks and "wondering" in reading.end,
         asks and "wishing" in reading.end,
     )
-
-
-def _overlaps(words: Sequence[str], message: Message) -> tuple[bool, bool]:
-    """Whether many of a message's longer words were said before: by the agent, by the user."""
-    own = {word for word in words if len(word) > 3}
-    return _holds_more(message.agent, own, 0.3), _holds_more(message.previous, own, 0.5)
 
 
 def _holds_more(text: str, words: set[str], share: float) -> bool:
@@ -370,12 +367,6 @@ def _ends(text: str) -> str:
     if len(text) <= 2 * _GRAM_CHARS:
         return text
     return f"{text[:_GRAM_CHARS]} {text[-_GRAM_CHARS:]}"
-
-
-def _together(count: int, blocks: Sequence[Triples]) -> FeatureRows:
-    row, column, value = (np.concatenate(arrays) for arrays in zip(*blocks, strict=True))
-    order = np.argsort(row, kind="stable")
-    return FeatureRows(count, row[order], column[order], value[order])
 
 
 def _character_grams(texts: Sequence[str], block: HashedBlock) -> Triples:
@@ -437,8 +428,3 @@ def _mixed(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return value ^ (value >> np.uint64(31))
-
-
-def _as_triples(cells: Sequence[tuple[int, int, float]]) -> Triples:
-    rows, numbers, values = zip(*cells, strict=True) if cells else ((), (), ())
-    return np.array(rows, np.int32), np.array(numbers, np.int32), np.array(values, np.float32)

@@ -27,10 +27,6 @@ _Place = tuple[int, bool, int]
 Evidence = Literal["user_stop", "interrupt"] | None
 
 
-def is_from_a_person(text: str) -> bool:
-    return bool(text.strip()) and not _MACHINE.match(text)
-
-
 @dataclass(frozen=True, slots=True)
 class FollowUp:
     session_id: str
@@ -144,8 +140,7 @@ def session_turns(
     for session_id, rows in sorted(turn_rows.items()):
         own: list[SessionTurn] = []
         for place, number, text, checkpoint, *acts in rows:
-            human = text is not None and is_from_a_person(text)
-            said = text if human else None
+            said = text if text and text.strip() and not _MACHINE.match(text) else None
             own.append(SessionTurn(session_id, number, place[0], said, any(acts), checkpoint))
         starts = [row[0] for row in rows]
         for place, text in calls_of.get(session_id, ()):

@@ -98,11 +98,6 @@ _PROGRAM = re.compile("|".join(SHAPES[name].pattern.pattern for name in _PASTED)
 _ASCII_WRITTEN = bytes(code for code in range(128) if chr(code).isspace() or chr(code).isalpha())
 
 
-def _shapes_in(text: str) -> tuple[bool, ...]:
-    lowered = text.lower()
-    return tuple([shape.is_in(text, lowered) for shape in SHAPES.values()])
-
-
 def plain(text: str) -> str:
     return text if text.isascii() else text.translate(_PLAIN)
 
@@ -157,7 +152,8 @@ def _read(text: str) -> tuple[str, tuple[bool, ...], bool, str]:
     if len(text) > _HEAD_CHARS + _TAIL_CHARS:
         text = f"{text[:_HEAD_CHARS]}\n{text[-_TAIL_CHARS:]}"
     text = plain(unicodedata.normalize("NFC", text.strip()))
-    shapes = _shapes_in(text)
+    lowered = text.lower()
+    shapes = tuple([shape.is_in(text, lowered) for shape in SHAPES.values()])
     said = _FENCE.sub("\n", text)
     quotes = _QUOTED_LINE.search(said) is not None
     if quotes:
@@ -181,12 +177,11 @@ def _is_pasted(line: str, programs: bool) -> bool:
     if line.isascii():
         written = len(line) - len(line.encode().translate(None, _ASCII_WRITTEN))
     else:
-        written = sum(character.isspace() or _is_letter(character) for character in line)
+        written = sum(
+            one.isspace() or one.isalpha() or unicodedata.category(one) in ("Mn", "Mc")
+            for one in line
+        )
     return written < _LETTERS_MIN * len(line)
-
-
-def _is_letter(character: str) -> bool:
-    return character.isalpha() or unicodedata.category(character) in ("Mn", "Mc")
 
 
 _STEM_LENGTHS = range(3, 11)

@@ -157,14 +157,12 @@ def _score_requests(
             if not remark.is_neutral:
                 own.append(verdict)
         if request.acted:
-            scores[request] = {None: _worst(own or [Verdict(None, "silence")])}
+            own = own or [Verdict(None, "silence")]
+            # The worst. An unknown one is no worse than a known one.
+            value, reason, _ = min(own, key=lambda one: 1.0 if one.value is None else one.value)
+            standing = Standing("censored" if value is None else "scored", value, reason)
+            scores[request] = {None: standing}
     return requests.rows(name, scores)
-
-
-def _worst(verdicts: Sequence[Verdict]) -> Standing:
-    """Choose the worst. An unknown one is no worse than a known one."""
-    value, reason, _ = min(verdicts, key=lambda own: 1.0 if own.value is None else own.value)
-    return Standing("censored" if value is None else "scored", value, reason)
 
 
 def dissatisfied_follow_up(bucket: Bucket, parameters: LocalJudgeParameters) -> pa.Table:
@@ -226,15 +224,12 @@ def _settled(
         for number, answer in zip(open_, answers, strict=True):
             verdicts[number] = _verdict_of(answer)
     if parameters.unsettled == "judged":
-        verdicts = list(map(_counted, verdicts, judgements))
+        # The reason of an unsettled one stays, so that a later run asks again.
+        verdicts = [
+            _verdict_of(judged)._replace(reason=own.reason) if own.value is None else own
+            for own, judged in zip(verdicts, judgements, strict=True)
+        ]
     return verdicts
-
-
-def _counted(verdict: Verdict, judgement: Judgement) -> Verdict:
-    """Count an unsettled message as judged. The reason stays, so that a later run asks again."""
-    return (
-        _verdict_of(judgement)._replace(reason=verdict.reason) if verdict.value is None else verdict
-    )
 
 
 def judged_follow_up(bucket: Bucket, _parameters: RawJudgeParameters) -> pa.Table:

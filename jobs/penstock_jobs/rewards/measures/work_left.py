@@ -134,7 +134,8 @@ def _put(
     home, before = seen.home, seen.before
     if home is None or edit.made is None or not home.text.strip():
         return 0, 0
-    if not survival.grew_unseen(edit, home):
+    # Else others wrote some of its text, nobody knows whether before the edit or after it.
+    if home.unseen <= edit.made.unseen:
         before = edit.made
     if before is None:
         return None
@@ -366,11 +367,10 @@ Works = dict[int, _Work]
 
 
 def _works(bucket: Bucket, parameters: WorkParameters) -> dict[Request, Works]:
-    def measured() -> dict[Request, Works]:
-        measures = _measures(bucket, parameters)
-        return {each.request: each.works() for each in measures}
-
-    return bucket.once(("works", parameters), measured)
+    return bucket.once(
+        ("works", parameters),
+        lambda: {each.request: each.works() for each in _measures(bucket, parameters)},
+    )
 
 
 def works(bucket: Bucket, parameters: WorkParameters) -> frozenset[tuple[str, str]]:

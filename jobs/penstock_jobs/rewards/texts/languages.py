@@ -173,15 +173,11 @@ def _braces_end(text: str, at: int, depth: int) -> int:
 def _after_exit(text: str, opens: int, opened: int) -> tuple[int, int]:
     """Return the unreachable text behind a statement that leaves its block."""
     above = text[max(opens - _NEAR, 0) : opens].rstrip()
-    if _CONDITION.search(above) or _has_open_end(above[above.rfind("\n") + 1 :]):
+    line = above[above.rfind("\n") + 1 :]  # perhaps the end of a condition over several lines
+    if _CONDITION.search(above) or (line.endswith(")") and line.count("(") < line.count(")")):
         return opened, opened
     start = _statement_end(text, opened)
     return start, _braces_end(text, start, depth=0)
-
-
-def _has_open_end(line: str) -> bool:
-    """Whether it ends a condition over several lines."""
-    return line.endswith(")") and line.count("(") < line.count(")")
 
 
 def _statement_end(text: str, at: int) -> int:

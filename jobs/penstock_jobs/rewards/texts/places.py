@@ -81,10 +81,6 @@ def place_of(path: str) -> Place:
     return next((place for place, pattern in _PATHS if pattern.search(bare)), "code")
 
 
-def place_of_text(path: str, text: str) -> Place:
-    return "generated" if generated_mark(text) else place_of(path)
-
-
 def generated_mark(text: str) -> tuple[int, int] | None:
     """Find what generators write at the top of their files."""
     match = _GENERATED.search(text, 0, _HEAD_CHARS)

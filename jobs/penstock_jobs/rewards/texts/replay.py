@@ -20,7 +20,7 @@ from penstock_jobs.rewards.texts.changes import (
 from penstock_jobs.rewards.texts.languages import language_of
 from penstock_jobs.rewards.texts.moves import Moves, recall, widen
 from penstock_jobs.rewards.texts.open_edits import OpenEdits
-from penstock_jobs.rewards.texts.places import generated_mark, place_of, place_of_text
+from penstock_jobs.rewards.texts.places import generated_mark, place_of
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, KnownFile, first_state
 from penstock_jobs.rewards.texts.trail import (
     EditRange,
@@ -139,7 +139,8 @@ class _ChainReplay:
         file = self._files[edit.path]
         state = file.parts[part]
         was_generated = _was_generated(file, state)
-        edit.place = "generated" if was_generated else place_of_text(edit.path, after)
+        is_generated = was_generated or generated_mark(after)
+        edit.place = "generated" if is_generated else place_of(edit.path)
         excuses = was_generated or edit.place != "generated"
         edit.place_of_loss = edit.place if excuses else "code"
         end = start + len(before)

@@ -90,12 +90,6 @@ def _was_disabled(edit: TrackedEdit, state: FileState, origin: int) -> bool:
     return False
 
 
-def grew_unseen(edit: TrackedEdit, home: FileState) -> bool:
-    """Whether its file holds text that others may have written before or after the edit."""
-    known = edit.made.unseen if edit.made is not None else 0
-    return home.unseen > known
-
-
 def credit(
     written: str,
     stretches: Iterable[tuple[int, int]],

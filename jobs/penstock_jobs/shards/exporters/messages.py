@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from penstock.events.messages import present
 from penstock.shards.manifest import PartFile
 from penstock_jobs.shards.conversation.conversation import OpenAiMessage
 from penstock_jobs.shards.export import WEIGHING, Exporter, ExportOutput, ShardSource, token_rows
@@ -170,12 +171,8 @@ def _write_atif(source: ShardSource, output: ExportOutput) -> None:
                 output.leave_out(trajectory)
                 continue
             document = _document(row, *trajectory, continued.get(row["sample_id"]))
-            output.file(f"part-{number:05d}/{_document_name(at)}", document)
+            output.file(f"part-{number:05d}/{at:06d}.json", document)
             output.rows += 1
-
-
-def _document_name(row: int) -> str:
-    return f"{row:06d}.json"
 
 
 def _continued(source: ShardSource, part: PartFile) -> dict[str, str]:
@@ -186,7 +183,7 @@ def _continued(source: ShardSource, part: PartFile) -> dict[str, str]:
         parent = row["parent_sample_id"]
         goes_on = parent not in (None, *continued) and row["link_kind"] in ("compaction", "resume")
         if goes_on and not isinstance(_read_trajectory(row), str):
-            continued[parent] = _document_name(at)
+            continued[parent] = f"{at:06d}.json"
     return continued
 
 
@@ -226,7 +223,7 @@ def _step(message: OpenAiMessage, number: int) -> dict[str, Any]:
     if message.role != "assistant":
         return {"step_id": number, "source": message.role, "message": message.content or ""}
     step = {"step_id": number, "source": "agent", "message": message.content or ""}
-    step |= _present(reasoning_content=message.reasoning_content)
+    step |= present({"reasoning_content": message.reasoning_content})
     if not message.trained:
         step["is_copied_context"] = True
     if message.tool_calls:
@@ -249,12 +246,12 @@ def _document(
 ) -> Iterator[bytes]:
     """Encode a document step by step: each step holds all previous tokens."""
     agent = {"name": row["source_system"] or _UNKNOWN, "version": _UNKNOWN}
-    agent |= _present(model_name=row["model_name"], tool_definitions=tools)
+    agent |= present({"model_name": row["model_name"], "tool_definitions": tools})
     head = {"schema_version": _ATIF_VERSION}
     head |= {name: row[name] for name in ("session_id", "trajectory_id")} | {"agent": agent}
-    tail = _present(continued_trajectory_ref=continued_in) | {
+    tail = present({"continued_trajectory_ref": continued_in}) | {
         "final_metrics": {"total_steps": len(steps)},
-        "extra": {"rl": _present(**{name: row[name] for name in _RL})},
+        "extra": {"rl": present({name: row[name] for name in _RL})},
     }
     yield msgspec.json.encode(head)[:-1] + b',"steps":['
     for number, (step, span) in enumerate(steps):
@@ -274,12 +271,8 @@ def _of_tokens(row: dict[str, Any], span: dict[str, Any]) -> dict[str, Any]:
     }
     if logprobs is not None:
         metrics["logprobs"] = np.asarray(logprobs[inside], np.float64).tolist()
-    rl = _present(turn=span["turn"], event_seq=span["event_seq"])
+    rl = present({"turn": span["turn"], "event_seq": span["event_seq"]})
     return {"metrics": metrics, "extra": {"rl": rl}}
-
-
-def _present(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
 
 
 ATIF = Exporter("atif", 2, "ATIF 1.8", _write_atif)

@@ -192,7 +192,7 @@ class PlainRows:
 
     def _table(self, tokens: TokenSlice, rows: pa.Table) -> pa.Table:
         sessions = tokens.parts
-        names = [session.session_id for session in sessions]
+        names, offsets = [each.session_id for each in sessions], tokens.offsets.tolist()
         last = rows.select(["ts", "checkpoint", "source"]).take(
             pa.array([session.calls[-1].row for session in sessions])
         )
@@ -207,7 +207,10 @@ class PlainRows:
                 for name, value in _SAME.items()
             },
             **dict.fromkeys(("trajectory_id", "rollout_id", "session_id"), names),
-            "sample_id": _sample_ids(names, tokens),
+            "sample_id": [
+                sample_id(name, 0, tokens.ids[start:end], tokens.mask[start:end])
+                for name, (start, end) in zip(names, pairwise(offsets), strict=True)
+            ],
             "group_id": [session.start.group_id or session.session_id for session in sessions],
             "task_id": [session.start.task_id for session in sessions],
             "status": [session.end.status for session in sessions],
@@ -240,14 +243,6 @@ def _column(field: pa.Field, values: Any) -> pa.Array:
     if isinstance(values, pa.Array):
         return values if values.type == field.type else values.cast(field.type)
     return pa.array(values, field.type)
-
-
-def _sample_ids(names: Sequence[str], tokens: TokenSlice) -> list[str]:
-    ends = pairwise(tokens.offsets.tolist())
-    return [
-        sample_id(name, 0, tokens.ids[start:end], tokens.mask[start:end])
-        for name, (start, end) in zip(names, ends, strict=True)
-    ]
 
 
 def _call_ends(tokens: TokenSlice, at: int) -> list[int]:

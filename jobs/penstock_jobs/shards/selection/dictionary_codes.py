@@ -80,14 +80,6 @@ def texts_of(column: pa.ChunkedArray) -> pa.Array:
     return names.cast(pa.string())
 
 
-def as_plain_texts(rows: pa.Table) -> pa.Table:
-    """Decode all columns of NAMES: with few rows, dictionaries would dominate."""
-    fields = [
-        field.with_type(pa.string()) if field.type == NAMES else field for field in rows.schema
-    ]
-    return rows.cast(pa.schema(fields))
-
-
 def single_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """Return a column as one array, copied only if it has several chunks."""
     if not isinstance(column, pa.ChunkedArray):

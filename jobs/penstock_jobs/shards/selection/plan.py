@@ -46,7 +46,6 @@ from penstock_jobs.shards.rows.token_credit import SPAN_CREDITS, all_span_credit
 from penstock_jobs.shards.selection.dictionary_codes import (
     NAMES,
     Numbers,
-    as_plain_texts,
     codes_of,
     from_codes,
     positions_in,
@@ -119,8 +118,10 @@ class ShardPlan:
         return codes_of(self.chosen["session_id"])
 
     def rows(self, start: int, end: int) -> pa.Table:
-        """Return some chosen rows, without dictionaries."""
-        return as_plain_texts(self.chosen.slice(start, end - start))
+        """Return some chosen rows, without dictionaries, which would outweigh so few."""
+        rows, text = self.chosen.slice(start, end - start), pa.string()
+        plain = [own.with_type(text) if own.type == NAMES else own for own in rows.schema]
+        return rows.cast(pa.schema(plain))
 
 
 def plan_shard(sessions: PinnedSessions, recipe: Recipe, rows: pa.Table | None = None) -> ShardPlan:

@@ -120,16 +120,13 @@ def read_answer(answer: pa.Table, kind: AdvantageKind) -> pa.Table:
     ).combine_chunks()
     if not is_sorted(single_array(rows["session_id"])):
         rows = rows.take(pc.sort_indices(rows["session_id"]))
-        _refuse_repeated(rows["session_id"])
+        sessions = rows["session_id"]
+        repeated = sessions[1:].filter(pc.equal(sessions[1:], sessions[:-1]))
+        if len(repeated):
+            session = repeated[0].as_py()
+            count = pc.sum(pc.equal(sessions, session)).as_py()
+            raise _unusable(f"it names the session {session} {count} times")
     return rows
-
-
-def _refuse_repeated(sessions: pa.ChunkedArray) -> None:
-    repeated = sessions[1:].filter(pc.equal(sessions[1:], sessions[:-1]))
-    if len(repeated):
-        session = repeated[0].as_py()
-        count = pc.sum(pc.equal(sessions, session)).as_py()
-        raise _unusable(f"it names the session {session} {count} times")
 
 
 def _unusable(why: str) -> InvalidInput:

@@ -132,9 +132,8 @@ def curve_lines(chapters: Sequence[Chapter], ending: StoryEnding) -> Iterator[st
     served.append((ending.checkpoint, ending.right, ending.measured.kept, ending.score))
     yield f"{'':10} {'right (truth)':{_BAR + 5}} {'kept (measured)':{_BAR + 5}} benchmark"
     for name, right, kept, score in served:
-        bars = " ".join(f"{_bar(share)} {percent(share):>4}" for share in (right, kept))
+        bars = " ".join(
+            f"{'█' * round(_BAR * (share or 0.0)):{_BAR}} {percent(share):>4}"
+            for share in (right, kept)
+        )
         yield f"{name:10} {bars} {'—' if score is None else f'{score:.2f}'}"
-
-
-def _bar(share: float | None) -> str:
-    return f"{'█' * round(_BAR * (share or 0.0)):{_BAR}}"
