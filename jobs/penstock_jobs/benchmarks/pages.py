@@ -2,19 +2,28 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Literal
 
 from markupsafe import Markup
 
 from penstock.core.endpoint import Request
-from penstock.core.errors import PenstockError
+from penstock.core.errors import InvalidInput, PenstockError
 from penstock.doors.console.charts import Dot, Interval, interval_chart, scatter_chart
-from penstock.doors.console.figures import signed
-from penstock.doors.console.page import Content, PageList, Visitor, page_sql
+from penstock.doors.console.figures import part, signed
+from penstock.doors.console.page import Content, PageList, Redirect, Refusal, Visitor, page_sql
 from penstock_jobs.benchmarks.endpoints import (
     COMPARE_RESULTS,
     SHOW_RESULTS,
     ComparisonRequest,
     ResultsRequest,
+)
+from penstock_jobs.benchmarks.mine.endpoints import (
+    JUDGE_PROPOSAL,
+    LIST_PROPOSALS,
+    SHOW_PROPOSAL,
+    JudgementRequest,
+    ProposalRequest,
+    ProposalsRequest,
 )
 from penstock_jobs.benchmarks.summary import CheckpointResults, TaskMean, costs_of, merits, unbeaten
 
@@ -135,3 +144,47 @@ def _compare(visitor: Visitor, request: ComparisonRequest) -> Content:
         "drawn": len(drawn),
         "differing": len(differing),
     }
+
+
+# Proposals of mined suites
+
+
+class DecisionForm(Request):
+    """A person's decision on a proposal, and its prompt as it stands in the form."""
+
+    suite: str
+    task: str
+    decision: Literal["take", "refuse", "mend"]
+    prompt: str = ""
+    refuse: str = ""
+
+
+@PAGES.page("/suites/{suite}/proposals", "Proposals", "proposals.html.jinja")
+def _proposals(visitor: Visitor, request: ProposalsRequest) -> Content:
+    return {"proposals": visitor.call(LIST_PROPOSALS, request).proposals}
+
+
+@PAGES.page("/suites/{suite}/proposals/{task}", "Proposal", "proposal.html.jinja")
+def _proposal(visitor: Visitor, request: ProposalRequest) -> Content:
+    answer = visitor.call(SHOW_PROPOSAL, request)
+    return {"answer": answer, "may_judge": visitor.may_call(JUDGE_PROPOSAL), "problem": ""}
+
+
+@PAGES.form("/suites/{suite}/proposals/{task}/judge", "Proposal", "proposal.html.jinja")
+def _decide(visitor: Visitor, form: DecisionForm) -> Redirect | Refusal:
+    place = ProposalRequest(suite=form.suite, task=form.task)
+    known = visitor.call(SHOW_PROPOSAL, place).proposal
+    prompt = form.prompt.replace("\r", "").strip()
+    order = JudgementRequest(
+        suite=form.suite,
+        task=form.task,
+        take=form.decision == "take",
+        refuse=form.refuse if form.decision == "refuse" else None,
+        prompt=prompt if prompt != known.prompt else None,
+    )
+    try:
+        visitor.call(JUDGE_PROPOSAL, order)
+    except InvalidInput as error:
+        problem = " ".join(str(error).split())
+        return Refusal({**_proposal(visitor, place), "problem": problem}, error.http_status)
+    return Redirect(f"/suites/{part(form.suite)}/proposals", f"{form.task}: {form.decision}")

@@ -36,8 +36,9 @@ def settings() -> "list[type[RoomSettings]]":
 
 def endpoints() -> Endpoints:
     from penstock_jobs.benchmarks import endpoints
+    from penstock_jobs.benchmarks.mine import endpoints as proposals
 
-    return endpoints.ENDPOINTS
+    return [*endpoints.ENDPOINTS, *proposals.ENDPOINTS]
 
 
 def pages() -> "list[ConsolePage[Any]]":

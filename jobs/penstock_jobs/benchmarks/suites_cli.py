@@ -17,6 +17,7 @@ from penstock.backends.terminal.output import (
     show_text,
 )
 from penstock.core import toml_document
+from penstock.core.endpoint import Client
 from penstock.core.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.commands import Outcome, command
@@ -72,9 +73,9 @@ def mine(
 
 
 @app.command()
-@command()
+@command(by=True)
 def review(
-    lake: Lake,
+    client: Client,
     suite: MinedSuite,
     task: Annotated[str | None, typer.Argument(metavar="TASK", help="Show one proposal.")] = None,
     *,
@@ -83,39 +84,38 @@ def review(
     prompt: Annotated[
         Path | None, typer.Option(parser=options.path, metavar="FILE", help="Its prompt, mended.")
     ] = None,
-    by: options.By = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
 ) -> Iterator[object]:
     """List the proposals for a suite, or show, take, mend or refuse one.
 
     Example: penstock suites review shop shop-1f0c22ab90 --take
     """
-    from penstock_jobs.benchmarks.mine import proposals
+    from penstock_jobs.benchmarks.mine import endpoints
 
     decided = take or refuse is not None or prompt is not None
     if (take and refuse is not None) or (decided and task is None):
         raise InvalidInput(what="--take, --refuse, --prompt", why="name a TASK; take or refuse")
     if task is None:
-        known = proposals.proposals_of(lake.database, tenant, suite)
+        asked = endpoints.ProposalsRequest(suite=suite)
+        known = client.call(endpoints.LIST_PROPOSALS, asked).proposals
         yield known
         rows = [[each.task, each.state, each.why or each.prompt[:80]] for each in known]
         show_table(["task", "state", "why, or prompt"], rows)
         return
-    place = tenant, suite, task
     if decided:
         text = toml_document.read_text(prompt).strip() if prompt is not None else None
-        given = proposals.Judgement(options.actor(by), take, refuse, text)
-        proposals.judge(lake, *place, given)
-    shown = proposals.find_proposal(lake.database, *place)
-    facts = msgspec.structs.asdict(shown) | shown.facts
-    parts = {"Prompt": shown.prompt}
-    if shown.state != "left_out":
-        kept = proposals.files_of(lake, *place)
-        solution = "".join(diff.text for diff in kept.change.source)
-        parts |= {"Solution": solution, "Check, untouched": kept.before, "settled": kept.after}
-    yield facts | parts
+        order = endpoints.JudgementRequest(
+            suite=suite, task=task, take=take, refuse=refuse, prompt=text
+        )
+        shown = client.call(endpoints.JUDGE_PROPOSAL, order)
+    else:
+        place = endpoints.ProposalRequest(suite=suite, task=task)
+        shown = client.call(endpoints.SHOW_PROPOSAL, place)
+    yield shown
+    facts = msgspec.structs.asdict(shown.proposal) | shown.proposal.facts
     show_fields({name: facts[name] for name in facts.keys() - {"prompt", "facts", "environment"}})
-    show_text(*(f"\n# {title}\n\n{text.rstrip()}" for title, text in parts.items()))
+    parts = {"Prompt": shown.proposal.prompt, "Solution": shown.solution}
+    parts |= {"Check, untouched": shown.untouched, "Check, settled": shown.settled}
+    show_text(*(f"\n# {title}\n\n{text.rstrip()}" for title, text in parts.items() if text))
 
 
 @app.command()
