@@ -159,18 +159,20 @@ class DecisionForm(Request):
     refuse: str = ""
 
 
-@PAGES.page("/suites/{suite}/proposals", "Proposals", "proposals.html.jinja")
+@PAGES.page("/suites/{suite}/proposals", "Proposals", "proposals.html.jinja", roles=_READERS)
 def _proposals(visitor: Visitor, request: ProposalsRequest) -> Content:
     return {"proposals": visitor.call(LIST_PROPOSALS, request).proposals}
 
 
-@PAGES.page("/suites/{suite}/proposals/{task}", "Proposal", "proposal.html.jinja")
+@PAGES.page("/suites/{suite}/proposals/{task}", "Proposal", "proposal.html.jinja", roles=_READERS)
 def _proposal(visitor: Visitor, request: ProposalRequest) -> Content:
     answer = visitor.call(SHOW_PROPOSAL, request)
     return {"answer": answer, "may_judge": visitor.may_call(JUDGE_PROPOSAL), "problem": ""}
 
 
-@PAGES.form("/suites/{suite}/proposals/{task}/judge", "Proposal", "proposal.html.jinja")
+@PAGES.form(
+    "/suites/{suite}/proposals/{task}/judge", "Proposal", "proposal.html.jinja", roles=("promote",)
+)
 def _decide(visitor: Visitor, form: DecisionForm) -> Redirect | Refusal:
     place = ProposalRequest(suite=form.suite, task=form.task)
     known = visitor.call(SHOW_PROPOSAL, place).proposal

@@ -74,14 +74,14 @@ def _judge(lake: Lake, caller: Caller, request: JudgementRequest) -> ProposalAns
 LIST_PROPOSALS = Endpoint(
     "GET /v1/suites/{suite}/proposals",
     _list,
-    ("read",),
+    ("read", "promote"),
     "Tasks that were mined for a suite",
     reads_rows=True,
 )
 SHOW_PROPOSAL = Endpoint(
     "GET /v1/suites/{suite}/proposals/{task}",
     _show,
-    ("read",),
+    ("read", "promote"),
     "A mined task: its prompt, its solution, and what its check says",
     reads_rows=True,
 )
