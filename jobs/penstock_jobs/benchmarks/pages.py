@@ -21,10 +21,10 @@ from penstock_jobs.benchmarks.mine.endpoints import (
     JUDGE_PROPOSAL,
     LIST_PROPOSALS,
     SHOW_PROPOSAL,
-    JudgementRequest,
     ProposalRequest,
     ProposalsRequest,
 )
+from penstock_jobs.benchmarks.mine.proposals import JudgementRequest
 from penstock_jobs.benchmarks.summary import CheckpointResults, TaskMean, costs_of, merits, unbeaten
 
 PAGES = PageList("penstock_jobs.benchmarks:pages/", reads_rows=True)

@@ -47,7 +47,6 @@ def mine(
         str, typer.Option(metavar="FILE", help="A TOML file with it; or auto; or machine.")
     ] = "auto",
     visible: Visible = None,
-    no_isolation: NoIsolation = False,
     tenant: options.Tenant = TENANT_DEFAULT,
 ) -> Iterator[object]:
     """Propose tasks from a repository's history, and the sessions in it that commits settled.
@@ -61,9 +60,9 @@ def mine(
     from penstock_jobs.benchmarks.mine.mining import MiningOptions, environment_named
     from penstock_jobs.benchmarks.mine.mining import mine as mine_tasks
 
-    made = None if no_isolation else environment_named(environment, repository)
+    made = environment_named(environment, repository)
     shown = tuple(str(path.absolute()) for path in visible or [])
-    how = MiningOptions(repository, suite, commits, limit, made, not no_isolation, shown)
+    how = MiningOptions(repository, suite, commits, limit, made, visible=shown)
     with open_executor(lake.settings) as workers, progress_of("proposals") as follow:
         report = mine_tasks(lake, workers, how, tenant=tenant, follow=follow)
     yield report
@@ -90,6 +89,7 @@ def review(
     Example: penstock suites review shop shop-1f0c22ab90 --take
     """
     from penstock_jobs.benchmarks.mine import endpoints
+    from penstock_jobs.benchmarks.mine.proposals import JudgementRequest
 
     decided = take or refuse is not None or prompt is not None
     if (take and refuse is not None) or (decided and task is None):
@@ -103,9 +103,7 @@ def review(
         return
     if decided:
         text = toml_document.read_text(prompt).strip() if prompt is not None else None
-        order = endpoints.JudgementRequest(
-            suite=suite, task=task, take=take, refuse=refuse, prompt=text
-        )
+        order = JudgementRequest(suite=suite, task=task, take=take, refuse=refuse, prompt=text)
         shown = client.call(endpoints.JUDGE_PROPOSAL, order)
     else:
         place = endpoints.ProposalRequest(suite=suite, task=task)

@@ -8,14 +8,11 @@ ROOM = Room(
         "canary": "A checkpoint on part of the traffic: look at it, give it more, or take it back.",
         "loop": "From sessions to a checkpoint that serves, again and again, by a loop file.",
     },
-    extra_commands=("gate.hindsight",),
-    commands=parts(
-        {
-            "canary": "penstock_jobs.loop.cli:canary_app",
-            "gate.hindsight": "penstock_jobs.loop.hindsight.cli:hindsight",
-            "loop": "penstock_jobs.loop.cli:app",
-        }
-    ),
+    commands={
+        "canary": "penstock_jobs.loop.cli:canary_app",
+        "gate.hindsight": "penstock_jobs.loop.hindsight.cli:hindsight",
+        "loop": "penstock_jobs.loop.cli:app",
+    },
     tables=items("penstock_jobs.loop.tables"),
     settings=items("penstock_jobs.loop:CanarySettings", "penstock_jobs.loop:LoopSettings"),
     endpoints=items(

@@ -7,7 +7,7 @@ from penstock.core.room import Room, items, load, parts
 ROOM = Room(
     package="penstock_jobs.rewards",
     summaries={"rewards": "What sessions were worth, by what users did next."},
-    commands=parts({"rewards": "penstock_jobs.rewards.cli:app"}),
+    commands={"rewards": "penstock_jobs.rewards.cli:app"},
     tables=items("penstock_jobs.rewards.tables"),
     settings=items("penstock_jobs.rewards:RewardSettings"),
     endpoints=items(

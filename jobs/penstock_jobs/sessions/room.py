@@ -1,6 +1,6 @@
 """The room of sessions: reading, observation, the overview."""
 
-from penstock.core.room import Room, items, parts
+from penstock.core.room import Room, items
 
 ROOM = Room(
     package="penstock_jobs.sessions",
@@ -8,14 +8,11 @@ ROOM = Room(
         "observe": "Observe files that sessions edited, to see what became of the edits.",
         "sessions": "List, read and export sessions.",
     },
-    extra_commands=("rewards.show",),
-    commands=parts(
-        {
-            "observe": "penstock_jobs.sessions.cli:observe",
-            "sessions": "penstock_jobs.sessions.cli:app",
-            "rewards.show": "penstock_jobs.sessions.cli:explain",
-        }
-    ),
+    commands={
+        "observe": "penstock_jobs.sessions.cli:observe",
+        "sessions": "penstock_jobs.sessions.cli:app",
+        "rewards.show": "penstock_jobs.sessions.cli:explain",
+    },
     endpoints=items(
         "penstock_jobs.sessions.endpoints:ENDPOINTS",
         "penstock_jobs.sessions.reading:ENDPOINTS",

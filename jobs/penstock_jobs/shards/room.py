@@ -8,12 +8,10 @@ ROOM = Room(
         "shards": "Training shards, built from queries.",
         "consent": "Whether data of users, projects and sessions may be trained on.",
     },
-    commands=parts(
-        {
-            "shards": "penstock_jobs.shards.cli:app",
-            "consent": "penstock_jobs.shards.cli:consent_app",
-        }
-    ),
+    commands={
+        "shards": "penstock_jobs.shards.cli:app",
+        "consent": "penstock_jobs.shards.cli:consent_app",
+    },
     endpoints=items(
         "penstock_jobs.shards.endpoints:ENDPOINTS", "penstock_jobs.shards.consents:ENDPOINTS"
     ),

@@ -1,6 +1,6 @@
 """The room of the simulator, the demo and the examples."""
 
-from penstock.core.room import Room, parts
+from penstock.core.room import Room
 
 ROOM = Room(
     package="penstock_jobs.simulator",
@@ -9,11 +9,9 @@ ROOM = Room(
         "examples": "Copy the examples: sessions, recipes, policies, suites, agents, hooks.",
         "simulate": "Simulate sessions with known truth, and send their events.",
     },
-    commands=parts(
-        {
-            "demo": "penstock_jobs.simulator.demo.cli:demo",
-            "examples": "penstock_jobs.simulator.examples:examples",
-            "simulate": "penstock_jobs.simulator.cli:simulate",
-        }
-    ),
+    commands={
+        "demo": "penstock_jobs.simulator.demo.cli:demo",
+        "examples": "penstock_jobs.simulator.examples:examples",
+        "simulate": "penstock_jobs.simulator.cli:simulate",
+    },
 )

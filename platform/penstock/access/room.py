@@ -14,18 +14,16 @@ ROOM = Room(
         "logout": "Forget the service of `penstock login`, and its key.",
         "quotas": "What each tenant may use.",
     },
-    commands=parts(
-        {
-            "erase": "penstock.access.privacy.cli:erase",
-            "retention": "penstock.access.privacy.cli:retention_app",
-            "redaction": "penstock.access.privacy.cli:redaction_app",
-            "keys": "penstock.access.cli:app",
-            "audit": "penstock.access.cli:audit_app",
-            "login": "penstock.access.cli:login",
-            "logout": "penstock.access.cli:logout",
-            "quotas": "penstock.access.cli:quotas_app",
-        }
-    ),
+    commands={
+        "erase": "penstock.access.privacy.cli:erase",
+        "retention": "penstock.access.privacy.cli:retention_app",
+        "redaction": "penstock.access.privacy.cli:redaction_app",
+        "keys": "penstock.access.cli:app",
+        "audit": "penstock.access.cli:audit_app",
+        "login": "penstock.access.cli:login",
+        "logout": "penstock.access.cli:logout",
+        "quotas": "penstock.access.cli:quotas_app",
+    },
     tables=items("penstock.access.tables"),
     settings=items("penstock.access:AccessSettings"),
     endpoints=items(

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 _GROUP = "penstock.rooms"
 
 Endpoints = Sequence["Endpoint[Any, Any]"]
-Commands = Mapping[str, Any]
 Parts = Mapping[str, Any]
 
 
@@ -46,10 +45,9 @@ class Room:
     package: str
     #: The commands, each with its line in the list of commands.
     summaries: Mapping[str, str] = field(default_factory=dict)
-    #: Commands in a group of another room: `channels.follow`.
-    extra_commands: tuple[str, ...] = ()
-    #: Each command by name: a function, or a group of functions.
-    commands: Callable[[], Commands] = dict
+    #: The places of commands by name: functions, or groups of them. `channels.follow` belongs to a
+    #: group of another room.
+    commands: Mapping[str, str] = field(default_factory=dict)
     #: Modules that declare tables.
     tables: Callable[[], Iterable[object]] = list
     #: Subclasses of RoomSettings.

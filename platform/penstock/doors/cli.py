@@ -19,7 +19,7 @@ from penstock.backends.terminal.output import (
 )
 from penstock.core.arrow_start import keep_freed_memory, start_without_pandas
 from penstock.core.errors import InvalidInput, PenstockError, StoreNeeded, one_line
-from penstock.core.room import Room, rooms
+from penstock.core.room import Room, load, rooms
 
 _STYLE: dict[str, Any] = {
     "context_settings": {"help_option_names": ["-h", "--help"]},
@@ -76,14 +76,14 @@ class RoomCommands(CommandGroup):
 
 
 def _load_command(name: str) -> Any:
-    command = _rooms()[name].commands()[name]
+    command = load(_rooms()[name].commands[name])
     loaded = typer.Typer(**_STYLE, add_completion=False)
     if isinstance(command, typer.Typer):
         for room in rooms():
-            for extra in room.extra_commands:
+            for extra, place in room.commands.items():
                 group, _, part = extra.partition(".")
-                if group == name:
-                    command.command(part)(room.commands()[extra])
+                if part and group == name:
+                    command.command(part)(load(place))
         loaded.add_typer(command, name=name, cls=CommandGroup)
     else:
         loaded.callback()(_about)

@@ -1,6 +1,6 @@
 """The room of the doors: the server, the console and the proxy."""
 
-from penstock.core.room import Room, items, parts
+from penstock.core.room import Room, items
 
 ROOM = Room(
     package="penstock.doors",
@@ -9,13 +9,11 @@ ROOM = Room(
         "record": "Proxy a model's server and record the calls that pass, until SIGTERM.",
         "config": "Show every setting, its value and its origin.",
     },
-    commands=parts(
-        {
-            "serve": "penstock.doors.server.cli:serve",
-            "record": "penstock.doors.proxy.cli:record",
-            "config": "penstock.doors.server.cli:config",
-        }
-    ),
+    commands={
+        "serve": "penstock.doors.server.cli:serve",
+        "record": "penstock.doors.proxy.cli:record",
+        "config": "penstock.doors.server.cli:config",
+    },
     tables=items("penstock.doors.console.sign_in"),
     settings=items(
         "penstock.doors.settings:ServerSettings", "penstock.doors.settings:ConsoleSettings"

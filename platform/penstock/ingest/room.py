@@ -9,13 +9,11 @@ ROOM = Room(
         "rejected": "Rejected lines: their reasons, and replaying them.",
         "events": "The format of events.",
     },
-    commands=parts(
-        {
-            "ledger": "penstock.ingest.cli:ledger",
-            "rejected": "penstock.ingest.cli:rejected_app",
-            "events": "penstock.ingest.cli:events_app",
-        }
-    ),
+    commands={
+        "ledger": "penstock.ingest.cli:ledger",
+        "rejected": "penstock.ingest.cli:rejected_app",
+        "events": "penstock.ingest.cli:events_app",
+    },
     tables=items("penstock.ingest.tables"),
     settings=items("penstock.ingest.settings:IngestSettings"),
     endpoints=items("penstock.ingest.endpoints:ENDPOINTS"),

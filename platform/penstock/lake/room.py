@@ -13,17 +13,15 @@ ROOM = Room(
         "restore": "Restore a lake from a backup, into an empty data directory.",
         "iceberg": "Tables of Apache Iceberg over the lake.",
     },
-    commands=parts(
-        {
-            "query": "penstock.lake.cli:query",
-            "snapshots": "penstock.lake.cli:snapshots_app",
-            "lake": "penstock.lake.cli:lake_app",
-            "db": "penstock.lake.cli:database_app",
-            "backup": "penstock.lake.cli:backup",
-            "restore": "penstock.lake.cli:restore",
-            "iceberg": "penstock.lake.iceberg.cli:app",
-        }
-    ),
+    commands={
+        "query": "penstock.lake.cli:query",
+        "snapshots": "penstock.lake.cli:snapshots_app",
+        "lake": "penstock.lake.cli:lake_app",
+        "db": "penstock.lake.cli:database_app",
+        "backup": "penstock.lake.cli:backup",
+        "restore": "penstock.lake.cli:restore",
+        "iceberg": "penstock.lake.iceberg.cli:app",
+    },
     tables=items("penstock.lake.tables", "penstock.lake.iceberg.event_table"),
     settings=items("penstock.lake.settings:LakeSettings"),
     endpoints=items("penstock.lake.endpoints:ENDPOINTS"),

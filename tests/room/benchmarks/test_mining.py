@@ -148,7 +148,7 @@ def test_a_command_of_ci_is_a_check_where_a_commit_brought_no_test(
     ci = {".github/workflows/ci.yml": "steps:\n  - run: python -m pytest -q\n"}
     first = {"calc.py": ADD, "tests/test_calc.py": TEST_DIVIDE, **ci}
     names = make_project(tmp_path / "calc", [("First", first), (REQUEST, {"calc.py": DIVIDE})])
-    assert mined(hand.lake, tmp_path / "calc", isolated=False).proposed == 1
+    assert mined(hand.lake, tmp_path / "calc").proposed == 1
     task = known(hand.lake)[names[1]]
     assert task.facts["check"] == "command"
     kept = files_of(hand.lake, TENANT, "calc", task.task)

@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from penstock.backends.execution.calls import InlineExecutor
+from penstock.core.endpoint import Caller
 from penstock.lake.lake import Lake
 from penstock.registry.checkpoints.attempts import attempts_of
 from penstock.registry.checkpoints.journal import AttemptScope
 from penstock_jobs.benchmarks.mine.export import export_suite
 from penstock_jobs.benchmarks.mine.mining import MiningOptions, mine
 from penstock_jobs.benchmarks.mine.proposals import (
-    Judgement,
+    JudgementRequest,
     Proposal,
     files_of,
     judge,
@@ -36,14 +37,14 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_killed_at_any_point(lake: Lake, project: Path, tmp_path: Path) -> None:
-    options = MiningOptions(project, "calc", isolated=False)
+    options = MiningOptions(project, "calc")
     code = f"""
 from pathlib import Path
 from penstock.backends.execution.calls import InlineExecutor
 from penstock.lake.lake import open_lake
 from penstock_jobs.benchmarks.mine.mining import MiningOptions, mine
 with open_lake({str(lake.settings.data)!r}) as lake, InlineExecutor() as executor:
-    options = MiningOptions(Path({str(project)!r}), "calc", isolated=False)
+    options = MiningOptions(Path({str(project)!r}), "calc")
     mine(lake, executor, options, tenant={TENANT!r})
 """
 
@@ -63,7 +64,7 @@ with open_lake({str(lake.settings.data)!r}) as lake, InlineExecutor() as executo
     [task] = [each.task for each in kept() if each.state == "proposed"]
     assert "2 of 2 tests pass" in files_of(lake, TENANT, "calc", task).after
 
-    judge(lake, TENANT, "calc", task, Judgement("ann", take=True, refuse=None, prompt=None))
+    judge(lake, Caller(TENANT, "ann"), JudgementRequest(suite="calc", task=task, take=True))
     suite = export_suite(lake, TENANT, "calc", tmp_path / "suite")
     solution = suite.folder / "tasks" / task / "solution" / "calc.py"
     for checkpoint, agent, score in (("new", f"cp {solution} calc.py", 1.0), ("old", "true", 0.0)):

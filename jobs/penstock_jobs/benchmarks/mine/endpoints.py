@@ -6,7 +6,7 @@ from penstock.core.endpoint import Caller, Endpoint, ListRequest, Page, Request,
 from penstock.core.room import Endpoints
 from penstock.lake.lake import Lake
 from penstock_jobs.benchmarks.mine.proposals import (
-    Judgement,
+    JudgementRequest,
     Proposal,
     files_of,
     find_proposal,
@@ -38,16 +38,6 @@ class ProposalAnswer(msgspec.Struct):
     settled: str = ""
 
 
-class JudgementRequest(Request):
-    """`refuse` says why it is refused; `prompt` is a mended one."""
-
-    suite: str
-    task: str
-    take: bool = False
-    refuse: str | None = None
-    prompt: str | None = None
-
-
 def _list(lake: Lake, caller: Caller, request: ProposalsRequest) -> ProposalsAnswer:
     known = proposals_of(lake.database, caller.tenant, request.suite)
     page, after = page_of(known, request, lambda proposal: proposal.task)
@@ -65,9 +55,7 @@ def _show(lake: Lake, caller: Caller, request: ProposalRequest) -> ProposalAnswe
 
 
 def _judge(lake: Lake, caller: Caller, request: JudgementRequest) -> ProposalAnswer:
-    place = caller.tenant, request.suite, request.task
-    given = Judgement(caller.actor, request.take, request.refuse, request.prompt)
-    judge(lake, *place, given)
+    judge(lake, caller, request)
     return _show(lake, caller, ProposalRequest(suite=request.suite, task=request.task))
 
 

@@ -11,6 +11,7 @@ from sqlalchemy import BigInteger, Column, String, Table, Text
 from penstock.access.privacy.orders import CONTENT, WHOLE, ErasedPart, ErasureOrder, ErasureStep
 from penstock.backends.database.engine import Database, clock_us, insert_new
 from penstock.backends.database.tables import metadata
+from penstock.core.endpoint import Caller, Request
 from penstock.core.errors import InvalidInput
 from penstock.core.files import tenant_folder
 from penstock.lake.lake import Lake
@@ -95,34 +96,34 @@ def files_of(lake: Lake, tenant: str, suite: str, task: str) -> ProposalFiles:
         return msgspec.msgpack.decode(zlib.decompress(stored.read()), type=ProposalFiles)
 
 
-class Judgement(NamedTuple):
-    """A person's decision."""
+class JudgementRequest(Request):
+    """A person's decision: to take it, or why it is refused; and a mended prompt."""
 
-    by: str
-    take: bool
-    #: Why it is refused.
-    refuse: str | None
-    #: A mended one.
-    prompt: str | None
+    suite: str
+    task: str
+    take: bool = False
+    refuse: str | None = None
+    prompt: str | None = None
 
 
-def judge(lake: Lake, tenant: str, suite: str, task: str, given: Judgement) -> None:
+def judge(lake: Lake, caller: Caller, given: JudgementRequest) -> None:
     """Take, refuse or mend a proposal. Raises InvalidInput."""
-    known = find_proposal(lake.database, tenant, suite, task)
+    place = caller.tenant, given.suite, given.task
+    known = find_proposal(lake.database, *place)
     if known.state == "left_out":
-        raise InvalidInput(what=f"The candidate {task}", why=f"it was left out: {known.why}")
-    changed: dict[str, Any] = {"by": given.by}
+        raise InvalidInput(what=f"The candidate {given.task}", why=f"it was left out: {known.why}")
+    changed: dict[str, Any] = {"by": caller.actor}
     if given.take or given.refuse is not None:
         changed |= {"state": "taken" if given.take else "refused", "why": given.refuse or ""}
     if given.prompt is not None:
-        change = files_of(lake, tenant, suite, task).change
+        change = files_of(lake, *place).change
         for rule in (says_too_little, gives_answer):
             if why := rule(change, given.prompt):
                 raise InvalidInput(what="The new prompt", why=why)
         changed["prompt"] = given.prompt
     with lake.database.write() as connection:
         changed["changed_at"] = clock_us(connection)
-        one = *_of(tenant, suite), mined_task.c.task == task
+        one = *_of(*place[:2]), mined_task.c.task == given.task
         connection.execute(sa.update(mined_task).where(*one).values(**changed))
 
 

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from penstock.core.room import Room, items, load, parts
+from penstock.core.room import Room, items, load
 
 ROOM = Room(
     package="penstock.registry.channels",
@@ -12,18 +12,15 @@ ROOM = Room(
         "channels": "Channels of the serving fleet: each points at one checkpoint.",
         "webhooks": "Addresses that receive the changes of channels.",
     },
-    extra_commands=("checkpoints.lineage", "gate.check", "gate.approve"),
-    commands=parts(
-        {
-            "checkpoints.lineage": "penstock.registry.channels.promotion_cli:lineage",
-            "gate.check": "penstock.registry.channels.promotion_cli:check",
-            "gate.approve": "penstock.registry.channels.promotion_cli:approve",
-            "promote": "penstock.registry.channels.promotion_cli:promote",
-            "rollback": "penstock.registry.channels.promotion_cli:rollback",
-            "channels": "penstock.registry.channels.cli:app",
-            "webhooks": "penstock.registry.channels.cli:webhooks_app",
-        }
-    ),
+    commands={
+        "checkpoints.lineage": "penstock.registry.channels.promotion_cli:lineage",
+        "gate.check": "penstock.registry.channels.promotion_cli:check",
+        "gate.approve": "penstock.registry.channels.promotion_cli:approve",
+        "promote": "penstock.registry.channels.promotion_cli:promote",
+        "rollback": "penstock.registry.channels.promotion_cli:rollback",
+        "channels": "penstock.registry.channels.cli:app",
+        "webhooks": "penstock.registry.channels.cli:webhooks_app",
+    },
     tables=items("penstock.registry.channels.tables"),
     settings=items("penstock.registry.channels.settings:ChannelSettings"),
     endpoints=items(

@@ -1,58 +1,17 @@
 """The checkpoints room."""
 
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from functools import partial
 
-from penstock.core.room import Commands, Endpoints, Parts, Room
-
-if TYPE_CHECKING:
-    from penstock.core.settings import RoomSettings
-
-
-def commands() -> Commands:
-    from penstock.registry.checkpoints import cli
-
-    return {"checkpoints": cli.app}
-
-
-def tables() -> list[ModuleType]:
-    from penstock.registry.checkpoints import tables
-
-    return [tables]
-
-
-def settings() -> "list[type[RoomSettings]]":
-    from penstock.registry.checkpoints.artifact_roots import CheckpointSettings
-
-    return [CheckpointSettings]
-
-
-def endpoints() -> Endpoints:
-    from penstock.registry.checkpoints import endpoints
-
-    return endpoints.ENDPOINTS
-
-
-def bind_views() -> Any:
-    from penstock.registry.checkpoints.tables import bind_views
-
-    return bind_views
-
-
-def retention() -> Parts:
-    from penstock.registry.checkpoints.attempts import ATTEMPTS
-
-    return {"attempts": ATTEMPTS}
-
+from penstock.core.room import Room, items, load, parts
 
 ROOM = Room(
     package="penstock.registry.checkpoints",
     summaries={"checkpoints": "Model versions: their digests, locations and lineage."},
-    commands=commands,
-    tables=tables,
-    settings=settings,
-    endpoints=endpoints,
+    commands={"checkpoints": "penstock.registry.checkpoints.cli:app"},
+    tables=items("penstock.registry.checkpoints.tables"),
+    settings=items("penstock.registry.checkpoints.artifact_roots:CheckpointSettings"),
+    endpoints=items("penstock.registry.checkpoints.endpoints:ENDPOINTS"),
     views=("checkpoints", "benchmark_scores"),
-    bind_views=bind_views,
-    retention=retention,
+    bind_views=partial(load, "penstock.registry.checkpoints.tables:bind_views"),
+    retention=parts({"attempts": "penstock.registry.checkpoints.attempts:ATTEMPTS"}),
 )

@@ -1,32 +1,11 @@
 """The gate room."""
 
-from types import ModuleType
-
-from penstock.core.room import Commands, Endpoints, Room
-
-
-def commands() -> Commands:
-    from penstock.registry.gate import cli
-
-    return {"gate": cli.app}
-
-
-def tables() -> list[ModuleType]:
-    from penstock.registry.gate import tables
-
-    return [tables]
-
-
-def endpoints() -> Endpoints:
-    from penstock.registry.gate.power import ENDPOINTS
-
-    return ENDPOINTS
-
+from penstock.core.room import Room, items
 
 ROOM = Room(
     package="penstock.registry.gate",
     summaries={"gate": "Decide whether a channel may point at a checkpoint."},
-    commands=commands,
-    tables=tables,
-    endpoints=endpoints,
+    commands={"gate": "penstock.registry.gate.cli:app"},
+    tables=items("penstock.registry.gate.tables"),
+    endpoints=items("penstock.registry.gate.power:ENDPOINTS"),
 )
