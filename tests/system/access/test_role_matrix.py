@@ -36,6 +36,7 @@ OPEN_TO = {
     "GET /v1/channels/{name}/assign": "read serve",
     "GET /v1/channels/{name}/audit": "read promote",
     "GET /v1/channels/{name}/canary": "read promote",
+    "GET /v1/channels/{name}/hindsight": "read promote",
     "GET /v1/channels/{name}/history": "read promote",
     "GET /v1/channels/{name}/policy": "read promote",
     "POST /v1/channels/{name}/policy": "",
@@ -89,6 +90,9 @@ OPEN_TO = {
     "GET /v1/signing-key": "ingest read serve train promote",
     "GET /v1/suites/{suite}/comparison": "read promote",
     "POST /v1/suites/{suite}/plan": "read promote",
+    "GET /v1/suites/{suite}/proposals": "read promote",
+    "GET /v1/suites/{suite}/proposals/{task}": "read promote",
+    "POST /v1/suites/{suite}/proposals/{task}": "promote",
     "GET /v1/suites/{suite}/results": "read promote",
     "POST /v1/suites/{suite}/results": "promote",
 }
@@ -102,11 +106,12 @@ WITH_A_KEY = """
 audit list, audit verify, bench compare, bench import, bench show, canary status, channels fleet,
 channels follow, channels history, channels list, channels policy, channels release, channels show,
 channels watch, checkpoints lineage, checkpoints list, checkpoints register, checkpoints show,
-checkpoints withdraw, consent list, consent set, gate approve, gate check, gate plan, import,
-keys create, keys list, keys revoke, keys rotate, ledger, loop history, loop status, observe,
-promote, prove, query, record, redaction counts, redaction modes, redaction set, rejected fuses,
-rejected list, rejected release, rejected replay, rejected show, rewards show, rollback,
-sessions export, sessions list, sessions show, shards drop, shards export, shards list, shards show
+checkpoints withdraw, consent list, consent set, gate approve, gate check, gate hindsight, gate
+plan, import, keys create, keys list, keys revoke, keys rotate, ledger, loop history, loop status,
+observe, promote, prove, query, record, redaction counts, redaction modes, redaction set, rejected
+fuses, rejected list, rejected release, rejected replay, rejected show, rewards show, rollback,
+sessions export, sessions list, sessions show, shards drop, shards export, shards list, shards show,
+suites review
 """
 #: Commands for whoever may write the lake's files: no key makes them work from elsewhere.
 AT_THE_LAKE = """
@@ -117,7 +122,8 @@ loop run, quotas list, quotas set, redaction rules, redaction test, restore, ret
 retention run, retention set, rewards backfill, rewards compare, rewards judge, rewards label,
 rewards list, rewards rates, rewards run, serve, shards build, shards diff, shards verify, simulate,
 snapshots create, snapshots drop, snapshots list, snapshots show, suites export, suites lint, suites
-mine, suites register, suites review, webhooks add, webhooks deliver, webhooks list, webhooks remove
+mine, suites prepare, suites register, webhooks add, webhooks deliver, webhooks list, webhooks
+remove
 """
 
 
