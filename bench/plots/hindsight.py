@@ -40,8 +40,8 @@ def _draw_pairs(axes: Axes, pairs: list[dict[str, Any]], offline: str, online: s
             axes.errorbar(
                 x["value"],
                 y["value"],
-                xerr=[[x["value"] - x["lower"]], [x["upper"] - x["value"]]],
-                yerr=[[y["value"] - y["lower"]], [y["upper"] - y["value"]]],
+                xerr=_reach(x),
+                yerr=_reach(y),
                 fmt="o" if passed else "s",
                 color=COLOURS[0] if passed else COLOURS[1],
                 elinewidth=0.8,
@@ -57,6 +57,12 @@ def _draw_pairs(axes: Axes, pairs: list[dict[str, Any]], offline: str, online: s
     axes.axvline(0, color=COLOURS[5], linewidth=0.8, linestyle="-")
     axes.set_xlabel(f"gain of {offline}")
     axes.set_ylabel(f"gain of {online}")
+
+
+def _reach(gain: dict[str, Any]) -> list[list[float]]:
+    """The distances to both bounds; none where they are unknown."""
+    ends = (gain["lower"], gain["upper"])
+    return [[0.0 if end is None else abs(gain["value"] - end)] for end in ends]
 
 
 if __name__ == "__main__":
