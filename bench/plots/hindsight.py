@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from bench.plots.drawing import COLOURS, panels
 
-FILE = Path(__file__).parents[2] / "docs" / "plots" / "hindsight.svg"
+FILE = Path(__file__).parents[2] / "docs" / "gate" / "hindsight.svg"
 #: Online metrics that are drawn, if a pair has them.
 _ONLINE_MAX = 3
 
