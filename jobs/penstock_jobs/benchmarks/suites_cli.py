@@ -110,7 +110,8 @@ def review(
         shown = client.call(endpoints.SHOW_PROPOSAL, place)
     yield shown
     facts = msgspec.structs.asdict(shown.proposal) | shown.proposal.facts
-    show_fields({name: facts[name] for name in facts.keys() - {"prompt", "facts", "environment"}})
+    shown_apart = ("prompt", "facts", "environment")
+    show_fields({name: value for name, value in facts.items() if name not in shown_apart})
     parts = {"Prompt": shown.proposal.prompt, "Solution": shown.solution}
     parts |= {"Check, untouched": shown.untouched, "Check, settled": shown.settled}
     show_text(*(f"\n# {title}\n\n{text.rstrip()}" for title, text in parts.items() if text))
