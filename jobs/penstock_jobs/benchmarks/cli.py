@@ -4,7 +4,6 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, replace
-from getpass import getuser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -388,7 +387,7 @@ def audit(
         task, _, number = clear.rpartition(":")
         if len(scopes) != 1 or reason is None or not number.isdigit():
             raise InvalidInput(what="--clear", why="it needs TASK:N, --checkpoint and --reason")
-        clear_attempt(database, scopes[0], (task, int(number)), getuser(), reason)
+        clear_attempt(database, scopes[0], (task, int(number)), options.actor(None), reason)
     reports = [audit_recorded(lake, scope) for scope in scopes]
     yield Outcome(reports, failed=any(report.suspect for report in reports))
     rows = [

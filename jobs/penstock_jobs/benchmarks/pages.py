@@ -25,7 +25,14 @@ from penstock_jobs.benchmarks.mine.endpoints import (
     ProposalsRequest,
 )
 from penstock_jobs.benchmarks.mine.proposals import JudgementRequest
-from penstock_jobs.benchmarks.summary import CheckpointResults, TaskMean, costs_of, merits, unbeaten
+from penstock_jobs.benchmarks.summary import (
+    CheckpointResults,
+    TaskMean,
+    costs_of,
+    merits,
+    tries_of,
+    unbeaten,
+)
 
 PAGES = PageList("penstock_jobs.benchmarks:pages/", reads_rows=True)
 _READERS = ("read", "promote")
@@ -67,7 +74,7 @@ def _show(visitor: Visitor, request: SuiteRequest) -> Content:
     if not answer.results and request.cursor is None:
         raise SuiteUnknown(suite=request.suite)
     scored = [result for result in answer.results if result.summary.score is not None]
-    most = min((max(each.summary.best_of, default=1) for each in scored), default=1)
+    most = tries_of(scored)
     curves = [_curve(f"Scores at {request.suite}", [(r.label, r.summary.score) for r in scored])]
     if most > 1:
         best = [(result.label, result.summary.best_of[most]) for result in scored]
@@ -175,14 +182,12 @@ def _proposal(visitor: Visitor, request: ProposalRequest) -> Content:
 )
 def _decide(visitor: Visitor, form: DecisionForm) -> Redirect | Refusal:
     place = ProposalRequest(suite=form.suite, task=form.task)
-    known = visitor.call(SHOW_PROPOSAL, place).proposal
-    prompt = form.prompt.replace("\r", "").strip()
     order = JudgementRequest(
         suite=form.suite,
         task=form.task,
         take=form.decision == "take",
         refuse=form.refuse if form.decision == "refuse" else None,
-        prompt=prompt if prompt != known.prompt else None,
+        prompt=form.prompt.replace("\r", "").strip(),
     )
     try:
         visitor.call(JUDGE_PROPOSAL, order)

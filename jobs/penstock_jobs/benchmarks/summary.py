@@ -138,9 +138,15 @@ def costs_of(results: Sequence[CheckpointResults]) -> list[str]:
 def with_frontier(results: Sequence[CheckpointResults]) -> list[CheckpointResults]:
     """Mark the results that no other beats in score and costs."""
     scored = [each for each in results if each.summary.score is not None]
-    best = unbeaten([merits(each.summary, costs_of(scored)) for each in scored])
+    costs = costs_of(scored)
+    best = unbeaten([merits(each.summary, costs) for each in scored])
     marks = {id(each): mark for each, mark in zip(scored, best, strict=True)}
     return [replace(each, on_frontier=marks.get(id(each))) for each in results]
+
+
+def tries_of(results: Sequence[CheckpointResults]) -> int:
+    """The largest k whose best of k all results have."""
+    return min((max(each.summary.best_of, default=1) for each in results), default=1)
 
 
 def merits(summary: Summary, costs: Iterable[str]) -> list[float]:
@@ -396,7 +402,7 @@ def _reported_text(summary: Summary, name: str, form: str = ",.0f") -> str:
 def result_table(results: Sequence[CheckpointResults]) -> tuple[list[str], list[list[object]]]:
     """The columns and rows of a table of checkpoints, with the best of as many attempts as all
     have."""
-    most = min((max(each.summary.best_of, default=1) for each in results), default=1)
+    most = tries_of(results)
     tries = [f"pass@{most}", f"best of {most}"] if most > 1 else []
     columns = ["checkpoint", "version", "score", *tries, "tokens", "cost, USD", "latency, s"]
     rows: list[list[object]] = []

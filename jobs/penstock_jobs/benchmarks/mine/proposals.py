@@ -115,7 +115,7 @@ def judge(lake: Lake, caller: Caller, given: JudgementRequest) -> None:
     changed: dict[str, Any] = {"by": caller.actor}
     if given.take or given.refuse is not None:
         changed |= {"state": "taken" if given.take else "refused", "why": given.refuse or ""}
-    if given.prompt is not None:
+    if given.prompt not in (None, known.prompt):
         change = files_of(lake, *place).change
         for rule in (says_too_little, gives_answer):
             if why := rule(change, given.prompt):

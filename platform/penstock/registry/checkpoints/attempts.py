@@ -16,7 +16,7 @@ from penstock.backends.database.engine import Database, clock_us, insert_new, in
 from penstock.core.errors import InvalidInput
 from penstock.lake.lake import Lake
 from penstock.registry.checkpoints.checkpoint import AttemptConflict, check_name, check_reason
-from penstock.registry.checkpoints.harness import Harness
+from penstock.registry.checkpoints.harness import Harness, harness_in
 from penstock.registry.checkpoints.journal import AttemptScope, append_attempts, append_entry
 from penstock.registry.checkpoints.tables import attempt_output, benchmark_attempt, benchmark_run
 
@@ -305,8 +305,7 @@ class BenchmarkRun:
 
     @property
     def harness(self) -> Harness | None:
-        known = self.conditions.get("harness")
-        return msgspec.convert(known, Harness) if known else None
+        return harness_in(self.conditions)
 
 
 def begin_run(

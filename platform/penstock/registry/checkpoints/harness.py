@@ -1,7 +1,10 @@
 """The harness that made attempts: the agent's program around the model."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+import msgspec
 
 
 @dataclass(frozen=True, order=True, kw_only=True)
@@ -19,6 +22,12 @@ class Harness:
         parts += [f"program {self.program[:19]}"] if self.program else []
         known = f"{self.name} {self.version}".strip()
         return f"{known} ({', '.join(parts)})" if parts else known
+
+
+def harness_in(conditions: Mapping[str, Any]) -> Harness | None:
+    """The harness that the conditions of a run tell."""
+    known = conditions.get("harness")
+    return msgspec.convert(known, Harness) if known else None
 
 
 def named(harnesses: Iterable[Harness | None]) -> str:

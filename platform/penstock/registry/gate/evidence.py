@@ -23,7 +23,7 @@ from penstock.registry.checkpoints.checkpoint import (
     check_reason,
 )
 from penstock.registry.checkpoints.digests import text_digest
-from penstock.registry.checkpoints.harness import Harness
+from penstock.registry.checkpoints.harness import Harness, harness_in
 from penstock.registry.checkpoints.integrity import read_checked_attempts, read_checked_suite
 from penstock.registry.checkpoints.journal import AttemptScope
 from penstock.registry.checkpoints.lineage import MarkedTraining, learned_of, marked_training
@@ -283,9 +283,7 @@ def _side_evidence(
     for row in connection.execute(query.where(runs.id.in_({each.run for each in attempts}))):
         conditions = msgspec.json.decode(row.conditions) if row.conditions else {}
         isolated = conditions.get("isolated") is not False
-        known = conditions.get("harness")
-        harness = msgspec.convert(known, Harness) if known else None
-        sources.add(AttemptSource(row.kind, row.source, isolated, harness))
+        sources.add(AttemptSource(row.kind, row.source, isolated, harness_in(conditions)))
     elsewhere = [version for version in tried if version != counting.version]
     journal = bound.journal.head
     makers = sorted(sources, key=str)
