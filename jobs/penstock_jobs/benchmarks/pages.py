@@ -7,7 +7,7 @@ from typing import Literal
 from markupsafe import Markup
 
 from penstock.core.endpoint import Request
-from penstock.core.errors import InvalidInput, PenstockError
+from penstock.core.errors import InvalidInput, PenstockError, one_line
 from penstock.doors.console.charts import Dot, Interval, interval_chart, scatter_chart
 from penstock.doors.console.figures import part, signed
 from penstock.doors.console.page import Content, PageList, Redirect, Refusal, Visitor, page_sql
@@ -192,6 +192,6 @@ def _decide(visitor: Visitor, form: DecisionForm) -> Redirect | Refusal:
     try:
         visitor.call(JUDGE_PROPOSAL, order)
     except InvalidInput as error:
-        problem = " ".join(str(error).split())
+        problem = one_line(error)
         return Refusal({**_proposal(visitor, place), "problem": problem}, error.http_status)
     return Redirect(f"/suites/{part(form.suite)}/proposals", f"{form.task}: {form.decision}")

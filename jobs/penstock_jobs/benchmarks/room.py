@@ -5,8 +5,10 @@ from penstock.core.room import Room, items, parts
 ROOM = Room(
     package="penstock_jobs.benchmarks",
     summaries={
-        "bench": "Run benchmarks in isolation, import results, compare checkpoints.",
-        "suites": "Mine suites from repositories and sessions, review and check them.",
+        "Measure, promote, roll back": {
+            "bench": "Run benchmarks in isolation, import results, compare checkpoints.",
+            "suites": "Mine suites from repositories and sessions, review and check them.",
+        }
     },
     commands={
         "bench": "penstock_jobs.benchmarks.cli:app",

@@ -4,7 +4,7 @@ from penstock.core.room import Room, items, parts
 
 ROOM = Room(
     package="penstock_jobs.importers",
-    summaries={"import": "Import sessions that agents keep, or events from files."},
+    summaries={"Start here": {"import": "Import sessions that agents keep, or events from files."}},
     commands={"import": "penstock_jobs.importers.cli:import_"},
     tables=items("penstock_jobs.importers.progress"),
     erasure=parts({"imported": "penstock_jobs.importers.progress:PART"}),

@@ -151,7 +151,7 @@ def _moment(text: str) -> str:
 
 
 canary_app = typer.Typer(
-    help="A checkpoint on part of the traffic: look at it, give it more, or take it back.",
+    help="A checkpoint on part of the traffic: look, give it more, or take it back.",
     no_args_is_help=True,
 )
 _ACTION_TEXTS = {

@@ -5,8 +5,12 @@ from penstock.core.room import Room, items, parts
 ROOM = Room(
     package="penstock_jobs.loop",
     summaries={
-        "canary": "A checkpoint on part of the traffic: look at it, give it more, or take it back.",
-        "loop": "From sessions to a checkpoint that serves, again and again, by a loop file.",
+        "Train": {
+            "loop": "From sessions to a checkpoint that serves, again and again, by a loop file."
+        },
+        "Measure, promote, roll back": {
+            "canary": "A checkpoint on part of the traffic: look, give it more, or take it back."
+        },
     },
     commands={
         "canary": "penstock_jobs.loop.cli:canary_app",

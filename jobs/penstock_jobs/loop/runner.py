@@ -283,7 +283,7 @@ class Runner:
             settings = self.lake.settings
             count = remove_outputs(self.lake.database, settings, self.loop, self.tenant)
         except OSError as error:  # the loop goes on
-            self.tell(f"old outputs of the trainer cannot be removed: {error}")
+            self.tell(f"old outputs of the trainer cannot be removed: {one_line(error)}")
             return
         if count:
             self.tell(f"{count} old outputs of the trainer were removed")

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from penstock.backends.terminal.options import since_us
 from penstock.core.endpoint import Request
-from penstock.core.errors import InvalidInput
+from penstock.core.errors import InvalidInput, one_line
 from penstock.doors.console.charts import WIDTH, Bar, Interval, histogram, interval_chart, share_bar
 from penstock.doors.console.figures import duration, share, signed, url
 from penstock.doors.console.page import Content, PageList, Redirect, Visitor, page_sql
@@ -338,7 +338,7 @@ def _queue(visitor: Visitor, request: NextLabelRequest) -> Content:
     try:
         return content | {"found": visitor.call(NEXT_LABEL, request)}
     except InvalidInput as error:
-        return content | {"problem": " ".join(str(error).split())}
+        return content | {"problem": one_line(error)}
 
 
 AskedT = TypeVar("AskedT", NextLabelRequest, EffectRequest)
@@ -381,7 +381,7 @@ def _effect(visitor: Visitor, request: EffectRequest) -> Content:
     try:
         effect = visitor.call(LABEL_RATES, request)
     except InvalidInput as error:
-        return content | {"problem": " ".join(str(error).split())}
+        return content | {"problem": one_line(error)}
     marks = []
     for each in effect.checkpoints[:40]:
         note = f"{'too few: ' if each.value is None else ''}{each.drawn} drawn"

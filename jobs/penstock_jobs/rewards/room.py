@@ -6,7 +6,7 @@ from penstock.core.room import Room, items, load, parts
 
 ROOM = Room(
     package="penstock_jobs.rewards",
-    summaries={"rewards": "What sessions were worth, by what users did next."},
+    summaries={"Read and ask": {"rewards": "What sessions were worth, by what users did next."}},
     commands={"rewards": "penstock_jobs.rewards.cli:app"},
     tables=items("penstock_jobs.rewards.tables"),
     settings=items("penstock_jobs.rewards:RewardSettings"),

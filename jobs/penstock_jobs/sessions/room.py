@@ -5,8 +5,10 @@ from penstock.core.room import Room, items
 ROOM = Room(
     package="penstock_jobs.sessions",
     summaries={
-        "observe": "Observe files that sessions edited, to see what became of the edits.",
-        "sessions": "List, read and export sessions.",
+        "Connect agents": {
+            "observe": "Observe files that sessions edited, to see what became of the edits."
+        },
+        "Read and ask": {"sessions": "List, read and export sessions."},
     },
     commands={
         "observe": "penstock_jobs.sessions.cli:observe",

@@ -3,6 +3,7 @@
 from typing import Any
 
 from penstock.core.endpoint import Request
+from penstock.core.errors import one_line
 from penstock.doors.console.charts import Bar, bar_chart
 from penstock.doors.console.figures import count
 from penstock.doors.console.page import Content, PageList, Visitor
@@ -44,7 +45,7 @@ def _show(visitor: Visitor, request: SamplesRequest) -> Content:
     try:
         samples = visitor.call(SHOW_SAMPLES, request)
     except (ShardDamaged, ShardGone, ShardMissing, ShardWithdrawn) as error:
-        problem = " ".join(str(error).split())
+        problem = one_line(error)
     return {
         "details": details,
         "manifest": manifest,

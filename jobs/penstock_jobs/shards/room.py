@@ -5,8 +5,10 @@ from penstock.core.room import Room, items, parts
 ROOM = Room(
     package="penstock_jobs.shards",
     summaries={
-        "shards": "Training shards, built from queries.",
-        "consent": "Whether data of users, projects and sessions may be trained on.",
+        "Train": {
+            "shards": "Training shards, built from queries.",
+            "consent": "Whether data of users, projects and sessions may be trained on.",
+        }
     },
     commands={
         "shards": "penstock_jobs.shards.cli:app",

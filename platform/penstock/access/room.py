@@ -5,14 +5,18 @@ from penstock.core.room import Room, items, parts
 ROOM = Room(
     package="penstock.access",
     summaries={
-        "erase": "Erase a user, session, project or tenant, with everything made from it.",
-        "retention": "How long data are kept.",
-        "redaction": "Masking of secrets in events before they are stored.",
-        "keys": "Keys for the HTTP service.",
-        "audit": "Who did what, and whether the record was altered.",
-        "login": "Store the address of a service and a key for it.",
-        "logout": "Forget the service of `penstock login`, and its key.",
-        "quotas": "What each tenant may use.",
+        "Connect agents": {
+            "login": "Store the address of a service and a key for it.",
+            "logout": "Forget the service of `penstock login`, and its key.",
+        },
+        "Protect": {
+            "erase": "Erase a user, session, project or tenant, with everything made from it.",
+            "retention": "How long data are kept.",
+            "redaction": "Masking of secrets in events before they are stored.",
+            "keys": "Keys for the HTTP service.",
+            "audit": "Who did what, and whether the record was altered.",
+            "quotas": "What each tenant may use.",
+        },
     },
     commands={
         "erase": "penstock.access.privacy.cli:erase",

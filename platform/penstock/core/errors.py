@@ -4,6 +4,7 @@ Facts are passed by name and fill the braces of the docstring.
 """
 
 import inspect
+import re
 from collections.abc import Mapping
 from functools import partial
 from types import new_class
@@ -114,5 +115,10 @@ def public_cause(error: Exception) -> str:
     return type(error).__name__ + why
 
 
+#: What the operating system's errors begin with: a number that tells nobody anything.
+_ERRNO = re.compile(r"\[Errno -?\d+\] ")
+
+
 def one_line(error: object) -> str:
-    return " ".join(str(error).split())
+    """An error as people read it."""
+    return " ".join(_ERRNO.sub("", str(error)).split())

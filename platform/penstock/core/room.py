@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from penstock.core.endpoint import Endpoint
@@ -17,6 +17,16 @@ _GROUP = "penstock.rooms"
 
 Endpoints = Sequence["Endpoint[Any, Any]"]
 Parts = Mapping[str, Any]
+#: What people do with commands. Help has a group for each, in this order.
+Task = Literal[
+    "Start here",
+    "Connect agents",
+    "Read and ask",
+    "Train",
+    "Measure, promote, roll back",
+    "Protect",
+    "Operate",
+]
 
 
 def load(place: str) -> Any:
@@ -43,8 +53,8 @@ def parts(places: Mapping[str, str]) -> Callable[[], dict[str, Any]]:
 class Room:
     #: The package; its folder `views` holds the SQL of the room's views.
     package: str
-    #: The commands, each with its line in the list of commands.
-    summaries: Mapping[str, str] = field(default_factory=dict)
+    #: The commands by task, each with its line in the list of commands.
+    summaries: Mapping[Task, Mapping[str, str]] = field(default_factory=dict)
     #: The places of commands by name: functions, or groups of them. `channels.follow` belongs to a
     #: group of another room.
     commands: Mapping[str, str] = field(default_factory=dict)

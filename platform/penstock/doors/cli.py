@@ -1,6 +1,8 @@
 """The command line. It loads only the room of the command that runs."""
 
 import sys
+from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
@@ -19,7 +21,7 @@ from penstock.backends.terminal.output import (
 )
 from penstock.core.arrow_start import keep_freed_memory, start_without_pandas
 from penstock.core.errors import InvalidInput, PenstockError, StoreNeeded, one_line
-from penstock.core.room import Room, load, rooms
+from penstock.core.room import Room, Task, load, rooms
 
 _STYLE: dict[str, Any] = {
     "context_settings": {"help_option_names": ["-h", "--help"]},
@@ -28,55 +30,72 @@ _STYLE: dict[str, Any] = {
 }
 
 
-#: Commands, in the order of a user's work.
-_ORDER = (
-    "demo", "examples", "serve", "login", "logout", "import", "record", "observe", "simulate",
-    "query", "snapshots", "sessions", "events", "rejected", "ledger", "rewards", "shards",
-    "checkpoints", "bench", "gate", "promote", "rollback", "canary", "channels", "webhooks",
-    "loop", "keys", "quotas", "audit", "redaction", "consent", "erase", "retention", "prove",
-    "lake", "iceberg", "db", "backup", "restore", "config",
-)  # fmt: skip
+@dataclass(frozen=True)
+class _Listed:
+    room: Room
+    summary: str
 
 
 @cache
-def _rooms() -> dict[str, Room]:
-    """The room of each command, in the order that help lists them."""
-    brought = {name: room for room in rooms() for name in room.summaries}
-    return {name: brought[name] for name in (*_ORDER, *sorted(brought.keys() - set(_ORDER)))}
+def _tasks() -> dict[str, dict[str, _Listed]]:
+    """The commands of each task, as help lists them."""
+    tasks: dict[str, dict[str, _Listed]] = {task: {} for task in get_args(Task)}
+    for room in rooms():
+        for task, summaries in room.summaries.items():
+            tasks[task] |= {name: _Listed(room, text) for name, text in summaries.items()}
+    return {task: dict(sorted(listed.items())) for task, listed in tasks.items()}
+
+
+@cache
+def _commands() -> dict[str, _Listed]:
+    return {name: listed for task in _tasks().values() for name, listed in task.items()}
 
 
 class CommandGroup(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(
-                [(name, self.summary(ctx, name)) for name in self.list_commands(ctx)]
+                [(name, part.get_short_help_str(1_000)) for name, part in self.commands.items()]
             )
-
-    def summary(self, ctx: Any, name: str) -> str:
-        command: Any = self.get_command(ctx, name)
-        return str(command.get_short_help_str(1_000))
 
 
 class RoomCommands(CommandGroup):
     def list_commands(self, ctx: Any) -> list[str]:
-        return list(_rooms())
+        return list(_commands())
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in self.commands and cmd_name in _rooms():
+        if cmd_name not in self.commands and cmd_name in _commands():
             self.commands[cmd_name] = _load_command(cmd_name)
         return self.commands.get(cmd_name)
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in _commands() and (near := self._near(args[0])):
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(near)}?")
+        return super().resolve_command(ctx, args)
+
+    def _near(self, typo: str) -> list[str]:
+        """Commands, also of groups, whose last word is nearly this."""
+        calls = {f"`penstock {name}`": name for name in _commands()}
+        for name in _commands():
+            for part in getattr(self.get_command(None, name), "commands", ()):
+                calls[f"`penstock {name} {part}`"] = part
+        words = get_close_matches(typo, sorted(set(calls.values())))
+        return [call for word in words for call, last in calls.items() if last == word][:3]
+
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        names = self.list_commands(ctx)
-        outlines = [TyperCommand(name, help=self.summary(ctx, name)) for name in names]
+        outlines = [TyperCommand(name, help=each.summary) for name, each in _commands().items()]
         return super().shell_complete(typer.Context(TyperGroup(commands=outlines)), incomplete)
 
-    def summary(self, ctx: Any, name: str) -> str:
-        return _rooms()[name].summaries[name]
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        for task, commands in _tasks().items():
+            with formatter.section(task):
+                # An even column over all sections.
+                lines = [(f"{name:12}", each.summary) for name, each in commands.items()]
+                formatter.write_dl(lines)
 
 
 def _load_command(name: str) -> Any:
-    command = load(_rooms()[name].commands[name])
+    command = load(_commands()[name].room.commands[name])
     loaded = typer.Typer(**_STYLE, add_completion=False)
     if isinstance(command, typer.Typer):
         for room in rooms():

@@ -5,9 +5,11 @@ from penstock.core.room import Room, items
 ROOM = Room(
     package="penstock.doors",
     summaries={
-        "serve": "Take events in and answer queries, until SIGTERM or Ctrl-C.",
-        "record": "Proxy a model's server and record the calls that pass, until SIGTERM.",
-        "config": "Show every setting, its value and its origin.",
+        "Start here": {"serve": "Take events in and answer queries, until SIGTERM or Ctrl-C."},
+        "Connect agents": {
+            "record": "Proxy a model's server and record the calls that pass, until SIGTERM."
+        },
+        "Operate": {"config": "Show every setting, its value and its origin."},
     },
     commands={
         "serve": "penstock.doors.server.cli:serve",

@@ -13,7 +13,7 @@ from typing import BinaryIO, NamedTuple, cast
 
 import msgspec
 
-from penstock.core.errors import InvalidInput
+from penstock.core.errors import InvalidInput, one_line
 from penstock.ingest.decompression import PIECE_BYTES, decompressed
 
 #: The smallest size of a body, except the last.
@@ -95,7 +95,7 @@ def _files_below(path: Path, root: Path) -> tuple[list[EventFile], list[LeftOut]
             real = file.resolve(strict=True)
             problem = unfit(real.stat())
         except (OSError, RuntimeError) as error:
-            problem = f"it cannot be read: {error}"
+            problem = f"it cannot be read: {one_line(error)}"
         if not problem and not real.is_relative_to(root):
             problem = f"it is a link that leads out of {path}"
         if problem:

@@ -17,7 +17,7 @@ from penstock.backends.database.engine import Database, insert_new, now_us
 from penstock.backends.eventlog.log import EventLogSettings
 from penstock.backends.storage.object_store import ObjectStore
 from penstock.core.clock import Clock
-from penstock.core.errors import InvalidInput
+from penstock.core.errors import InvalidInput, one_line
 from penstock.core.metrics import Metrics
 from penstock.events.validation import EventInvalid, validate_line
 from penstock.ingest.gateway import Acceptor
@@ -271,7 +271,7 @@ def find_damage(lake: Lake) -> Iterator[VerificationFinding]:
         try:
             contents = dict(contents_of(lake.store, lines))
         except OSError as error:
-            yield VerificationFinding(name, f"cannot be read: {error}")
+            yield VerificationFinding(name, f"cannot be read: {one_line(error)}")
             continue
         if damaged := [row["id"] for row in lines if _is_damaged(row, contents[row["id"]])]:
             problem = f"{len(damaged)} of its {len(lines)} rejected lines are not as they were"

@@ -5,9 +5,11 @@ from penstock.core.room import Room, items, parts
 ROOM = Room(
     package="penstock.ingest",
     summaries={
-        "ledger": "Show what arrived per source and hour, and what became of it.",
-        "rejected": "Rejected lines: their reasons, and replaying them.",
-        "events": "The format of events.",
+        "Connect agents": {
+            "ledger": "Show what arrived per source and hour, and what became of it.",
+            "rejected": "Rejected lines: their reasons, and replaying them.",
+            "events": "The format of events.",
+        }
     },
     commands={
         "ledger": "penstock.ingest.cli:ledger",

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 lake_app = typer.Typer(help="The files of the lake.", no_args_is_help=True)
 snapshots_app = typer.Typer(
-    help="Name the lake as it is; `query --as-of NAME` reads the same rows for ever.",
+    help="Name the lake as it is; a query as of it reads the same rows for ever.",
     no_args_is_help=True,
 )
 database_app = typer.Typer(help="The metadata database.", no_args_is_help=True)

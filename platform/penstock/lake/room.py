@@ -5,13 +5,17 @@ from penstock.core.room import Room, items, parts
 ROOM = Room(
     package="penstock.lake",
     summaries={
-        "query": "Query the lake with SQL.",
-        "snapshots": "Name the lake as it is; `query --as-of NAME` reads the same rows for ever.",
-        "lake": "The files of the lake.",
-        "db": "The metadata database.",
-        "backup": "Copy an embedded lake as it is now, while it is served.",
-        "restore": "Restore a lake from a backup, into an empty data directory.",
-        "iceberg": "Tables of Apache Iceberg over the lake.",
+        "Read and ask": {
+            "query": "Query the lake with SQL.",
+            "snapshots": "Name the lake as it is; a query as of it reads the same rows for ever.",
+        },
+        "Operate": {
+            "lake": "The files of the lake.",
+            "db": "The metadata database.",
+            "backup": "Copy an embedded lake as it is now, while it is served.",
+            "restore": "Restore a lake from a backup, into an empty data directory.",
+            "iceberg": "Tables of Apache Iceberg over the lake.",
+        },
     },
     commands={
         "query": "penstock.lake.cli:query",

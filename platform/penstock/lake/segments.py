@@ -122,7 +122,8 @@ def may_hold(session_filter: SessionPrefixes, prefixes: SessionPrefixes) -> npt.
 #:
 #: Rows of a session are merged by column: counts by sum, `first_*` by min, `last_*` by max,
 #: `consent` by the strictest, `checkpoints` by union. A column with a time beside it (`user_ts`, …)
-#: takes the latest, `client` to `link` the latest by `start_ts`, `end_reason` by `end_ts`.
+#: takes the latest, `model` the latest by `model_ts`, `client` to `link` by `start_ts`,
+#: `end_reason` by `end_ts`.
 #:
 #: In a merged segment `changed_snap` is the newest commit with an event of the session.
 SESSION_PARTS = pa.schema(
@@ -146,6 +147,8 @@ SESSION_PARTS = pa.schema(
                 *("prompt_tokens", "completion_tokens"),
             )
         ),
+        pa.field("model_ts", TIMESTAMP),
+        pa.field("model", pa.string()),
         pa.field("start_ts", TIMESTAMP),
         *(
             pa.field(name, pa.string())

@@ -14,7 +14,7 @@
 with parsed as (
     select tenant, session_id, ts, received_at, type, checkpoint, "user", project, source, consent,
            case when type = 'model_call' then json_extract_string(
-               payload, ['$.usage.prompt', '$.usage.completion'])
+               payload, ['$.usage.prompt', '$.usage.completion', '$.model'])
            end as usage,
            case when type = 'tool_result' then json_extract_string(payload, '$.ok') end as ok,
            case when type = 'feedback' then json_extract_string(
@@ -71,6 +71,7 @@ runs as (
            max(case f[11] when 'no_train' then 2 when 'train' then 1 else 0 end) filter (
                where type = 'session_start'
            )                                                 as start_consent,
+           max(struct_pack(ts, model := usage[3])) filter (where usage[3] is not null) as asked,
            max(struct_pack(ts, f)) filter (where type = 'session_start') as start,
            max(struct_pack(ts, reason)) filter (where type = 'session_end') as "end"
     from judged
@@ -111,6 +112,7 @@ merged as (
            sum(errors)::bigint                                         as errors,
            coalesce(sum(prompt_tokens), 0)::bigint                     as prompt_tokens,
            coalesce(sum(completion_tokens), 0)::bigint                 as completion_tokens,
+           max(asked)                                                  as asked,
            max(start)                                                  as start,
            max("end")                                                  as "end"
     from keyed
@@ -123,6 +125,8 @@ select tenant, session_id, events, first_ts, last_ts, first_received_at, last_re
        user_messages, model_calls, tool_calls, failed_tool_calls, edits,
        feedback, feedback_positive, feedback_negative, interrupts, errors,
        prompt_tokens, completion_tokens,
+       asked.ts       as model_ts,
+       asked.model    as model,
        start.ts       as start_ts,
        start.f[1]     as client,
        start.f[2]     as client_version,

@@ -96,6 +96,8 @@ def test_query_reads_the_statement_from_standard_input(
         (("query", "select 1", "--out", "rows.xls"), "--format"),
         (("query", "drop table events"), "refused"),
         (("import", "no-such-file.jsonl"), "does not exist"),
+        (("shards", "build", "nope.toml"), "nope.toml cannot be used: No such file or directory"),
+        (("loop", "run", "nope.toml"), "cannot be used: No such file or directory"),
         (("query", "select 'infinity'::timestamp as t"), "cannot be shown"),
         (("query", "select 1 as a, 2 as a"), "two columns are named a"),
         (("query", "select 1", "--data", __file__), "is not a directory"),
@@ -115,6 +117,7 @@ def test_wrong_input_is_said_in_a_sentence_and_exits_2(
     assert outcome.out == ""
     assert words in outcome.err
     assert outcome.err.startswith("penstock: ")
+    assert "Errno" not in outcome.err
 
 
 @pytest.mark.parametrize(

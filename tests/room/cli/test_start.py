@@ -6,12 +6,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import typer
 
-from penstock.core.room import rooms
+from penstock.core.room import Task, rooms
 from penstock.core.settings import load_settings
 from penstock.doors import cli
 from penstock.lake.lake import open_or_make
@@ -126,7 +126,30 @@ def test_the_list_says_of_each_command_what_its_room_says_of_it() -> None:
         name: commands().get_command(context, name).get_short_help_str(1_000)
         for name in commands().list_commands(context)
     }
-    assert said == {name: text for room in rooms() for name, text in room.summaries.items()}
+    summaries = [part for room in rooms() for part in room.summaries.values()]
+    assert said == {name: text for part in summaries for name, text in part.items()}
+    tasks = [
+        line.removesuffix(":")
+        for line in penstock("--help").stdout.splitlines()
+        if line.endswith(":")
+    ]
+    assert tasks == ["Options", *get_args(Task)]
+    assert tasks[1] == "Start here"
+
+
+@pytest.mark.parametrize(
+    ("typo", "near"),
+    [
+        (("promot",), "Did you mean `penstock promote`?"),
+        (("buld",), "Did you mean `penstock shards build`?"),
+        (("shards", "buld"), "Did you mean 'build'?"),
+        (("xyzzy",), "No such command 'xyzzy'."),
+    ],
+)
+def test_a_misspelled_command_is_told_the_nearest(typo: tuple[str, ...], near: str) -> None:
+    refused = penstock(*typo)
+    assert refused.returncode == 2
+    assert near in refused.stderr
 
 
 @pytest.mark.parametrize(
@@ -190,7 +213,7 @@ def test_every_command_helps_with_h_and_refuses_what_it_has_not() -> None:
         if len(words) < 2:
             assert short.stdout == penstock(*words, "--help").stdout
         assert words == [] or short.stdout.startswith(f"Usage: penstock {' '.join(words)} ")
-        if "--url" not in short.stdout and "Commands:" not in short.stdout:
+        if "--url" not in short.stdout and "COMMAND [ARGS]" not in short.stdout:
             refused = penstock(*words, "--url", "http://127.0.0.1:1")
             assert refused.returncode == 2, words
             needs = "works on the files of a lake" if "--data" in short.stdout else "leave it out"

@@ -275,7 +275,8 @@ def test_sessions() -> None:
     rows = [
         event("session_start", start, at=0, user="u1", project="p", checkpoint="k2"),
         event("user_message", {"text": "x"}, at=1, checkpoint="k1"),
-        event("model_call", {"usage": {"prompt": 3, "completion": 4}}, at=2),
+        event("model_call", {"usage": {"prompt": 3, "completion": 4}, "model": "m"}, at=2),
+        event("model_call", {"text": "no model said"}, at=2),
         result("c1", at=3, ok=False),
         result("c2", at=4, ok=True),
         result("c3", at=5, output='{"ok": false}'),
@@ -283,15 +284,16 @@ def test_sessions() -> None:
         event("x_other", at=1, session_id="s-2", consent="train"),
     ]
     one, two = query("from sessions order by session_id", rows)
-    assert (one["events"], one["duration_s"]) == (7, 10.0)
+    assert (one["events"], one["duration_s"]) == (8, 10.0)
     assert (one["user"], one["project"], one["checkpoint"]) == ("u2", "p", "k1")
     assert one["checkpoints"] == ["k1", "k2"]
-    assert (one["user_messages"], one["model_calls"]) == (1, 1)
+    assert (one["user_messages"], one["model_calls"], one["model"]) == (1, 2, "m")
     assert (one["tool_calls"], one["failed_tool_calls"]) == (3, 1)
     assert (one["prompt_tokens"], one["completion_tokens"]) == (3, 4)
     assert (one["client"], one["repo"], one["group_id"], one["link"]) == ("ed", "r", "g", "fork")
     assert (one["end_reason"], one["consent"], one["branch"]) == ("completed", "train", None)
     assert (two["events"], two["checkpoints"], two["consent"]) == (1, [], "train")
+    assert two["model"] is None
 
 
 LINKS = {

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from penstock.core.errors import one_line
 from penstock.registry.checkpoints.attempts import AttemptAudit
 from penstock_jobs.benchmarks.audit.rules import AuditedTask, findings_in
 from penstock_jobs.benchmarks.audit.steps import AttemptTranscript, steps_of
@@ -43,7 +44,7 @@ def read_transcript(path: Path) -> AttemptTranscript:
             try:
                 events += importer.read(source, notes) if importer else ()
             except (SourceUnfit, OSError, *READ_ERRORS) as error:
-                notes.skip("a transcript that cannot be read", f"{source.path}: {error}")
+                notes.skip("a transcript that cannot be read", f"{source.path}: {one_line(error)}")
     # An answer that was read in parts is made last, and numbered where it began.
     events.sort(key=lambda event: (event.session_id, event.seq or 0))
     return steps_of((event.type, event.payload) for event in events)

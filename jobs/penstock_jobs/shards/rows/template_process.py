@@ -33,6 +33,7 @@ from penstock.backends.execution.confinement import (
     limit_resources,
 )
 from penstock.backends.execution.guarded_process import Channel, GuardedProcess, describe_status
+from penstock.core.errors import one_line
 
 #: Errors of templates on unexpected messages.
 TEMPLATE_FAILURES = (
@@ -387,7 +388,7 @@ def _answer(request: DraftRequest) -> Drafts | Refused:
     except TextTooLong:
         return Refused(f"it wrote more than {request.chars_max} characters")
     except TEMPLATE_FAILURES as error:
-        return Refused(" ".join(str(error).split())[:_FAILURE_CHARS_MAX])
+        return Refused(one_line(error)[:_FAILURE_CHARS_MAX])
 
 
 @lru_cache(_COMPILED_MAX)

@@ -53,7 +53,7 @@ Seed = Annotated[int, typer.Option(help="The same seed gives the same story.")]
 def demo(
     data: Data = None, sessions: Sessions = 180, seconds: Seconds = None, seed: Seed = 11
 ) -> Iterator[object]:
-    """Watch the whole loop with a small transformer and simulated users, in six cycles.
+    """Watch the whole loop: a small transformer, simulated users, six cycles.
 
     In each cycle users work with a checkpoint, rewards measure its sessions, a trainer makes the
     next checkpoint, benchmark and gate judge it, and production changes. A weak model gets good,

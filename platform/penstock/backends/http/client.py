@@ -204,7 +204,7 @@ class _Call:
 
 
 def _described(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {one_line(error)}"
 
 
 class _WholeBody(io.RawIOBase):

@@ -16,7 +16,7 @@ from litestar.enums import ScopeType
 from litestar.exceptions import HTTPException
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-from penstock.core.errors import PenstockError
+from penstock.core.errors import PenstockError, one_line
 from penstock.core.metrics import Metrics
 
 _HEADER = b"x-request-id"
@@ -132,7 +132,7 @@ class Problem(msgspec.Struct):
 
 
 def on_penstock_error(_request: Request[Any, Any, Any], error: PenstockError) -> Response[bytes]:
-    detail = " ".join(str(error).split())
+    detail = one_line(error)
     name = type(error).__name__
     title = re.sub(r"(?<!^)(?=[A-Z])", " ", name).capitalize()
     problem = Problem(title, error.http_status, detail, error=name, exit_status=error.exit_status)

@@ -6,6 +6,7 @@ from msgspec import Meta
 
 from penstock.access import Role
 from penstock.core.endpoint import Request
+from penstock.core.errors import one_line
 from penstock.doors.console.charts import WIDTH, Interval, interval_chart
 from penstock.doors.console.figures import part, url
 from penstock.doors.console.page import Content, PageList, Redirect, Refusal, Visitor, page_sql
@@ -225,10 +226,10 @@ def _promote(visitor: Visitor, form: PromotionForm) -> Redirect | Refusal:
         fields = refused.http_fields
         content = _verdict_content(visitor, name, fields["verdict"])
         content |= {"outcome": fields["outcome"], "id": fields["verdict_id"]}
-        return Refusal(content | {"problem": _sentence(refused)}, refused.http_status)
+        return Refusal(content | {"problem": one_line(refused)}, refused.http_status)
     except PromotionConflict as conflict:
         asked = VerdictRequest(name=name, checkpoint=form.checkpoint, canary=bool(form.share))
-        content = dict(_judge(visitor, asked)) | {"problem": _sentence(conflict)}
+        content = dict(_judge(visitor, asked)) | {"problem": one_line(conflict)}
         return Refusal(content, conflict.http_status)
     share = f" as a canary on {100 * form.share:g} % of the traffic" if form.share else ""
     notice = f"{name} is at version {change.version}: {form.checkpoint} was promoted{share}."
@@ -266,7 +267,3 @@ def _set_policy(visitor: Visitor, form: SetPolicyRequest) -> Redirect:
     if change.unknown_suites:
         notice += f" Not registered yet: {', '.join(change.unknown_suites)}."
     return Redirect(channel_path(form.name), notice)
-
-
-def _sentence(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -14,7 +14,7 @@ from penstock.access import ROLES
 from penstock.access.keys import Grant
 from penstock.backends.http.errors import ClientGone
 from penstock.backends.http.problems import current_request
-from penstock.core.errors import PenstockError
+from penstock.core.errors import PenstockError, one_line
 from penstock.doors.console.console import (
     Console,
     cookie_name,
@@ -57,7 +57,7 @@ def on_console_error(request: AnyRequest, error: PenstockError) -> Response[Any]
     if isinstance(error, SignInNeeded) and request.method == "GET" and not is_fragment(request):
         path = path_of(request)
         return redirect_to(url("/sign-in", next=path if path != "/" else ""))
-    text = " ".join(str(error).split())
+    text = one_line(error)
     what, _, rest = text.partition(". ")
     return _error_page(request, error.http_status, what.rstrip(".") + ".", rest)
 
@@ -132,7 +132,7 @@ async def post_sign_in(request: AnyRequest, console: Console) -> Response[Any]:
         require_own_form(request.headers, cookie, fields.get(FIELD, ""))
         grant = await _shown_grant(console, fields)
     except PenstockError as error:
-        problem = " ".join(str(error).split())
+        problem = one_line(error)
         return _sign_in_page(request, console, next_path, problem, error.http_status)
     token = await asyncio.to_thread(console.sessions.open, grant)
     response = redirect_to(next_path)

@@ -20,7 +20,7 @@ from penstock.access.endpoints import (
 )
 from penstock.backends.audit.entry import Action
 from penstock.core.endpoint import Request
-from penstock.core.errors import PenstockError
+from penstock.core.errors import PenstockError, one_line
 from penstock.doors.console.charts import Bar, Series, bar_chart, line_chart
 from penstock.doors.console.figures import as_time
 from penstock.doors.console.page import Content, Download, PageList, Redirect, Refusal, Visitor
@@ -87,7 +87,7 @@ def _show(visitor: Visitor, request: StatementRequest) -> Content | Refusal:
             request.sql, as_of_text(request.as_of), "shown"
         )
     except PenstockError as error:
-        problem = " ".join(str(error).split())
+        problem = one_line(error)
         return Refusal(content | {"problem": problem}, error.http_status)
     shown = msgspec.json.decode(content_bytes, type=ShownRows)
     plot = plot_of(shown.plot) if shown.plot else None

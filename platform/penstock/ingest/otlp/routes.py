@@ -24,7 +24,7 @@ from penstock.backends.http.request_limits import (
     media_type,
     read_parts,
 )
-from penstock.core.errors import PenstockError
+from penstock.core.errors import PenstockError, one_line
 from penstock.ingest.decompression import BodyUnreadable, decompress
 from penstock.ingest.gateway import CHUNK_BYTES, Acceptance, Acceptor
 from penstock.ingest.otlp import json_form, protobuf
@@ -168,7 +168,7 @@ def _json_answer(outcome: _Outcome, signal: Signal) -> ExportAnswer:
 def _refusal(error: PenstockError | HTTPException, status: int, form: str) -> Response[bytes]:
     code = _GRPC_CODES.get(status, _GRPC_UNKNOWN)
     if isinstance(error, PenstockError):
-        message, headers = " ".join(str(error).split()), error.http_headers
+        message, headers = one_line(error), error.http_headers
     else:
         message, headers = error.detail, error.headers or {}
     if form == PROTOBUF:

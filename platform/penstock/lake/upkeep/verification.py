@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from penstock.backends.audit.chain import check_audit
 from penstock.backends.execution.executor import Executor
+from penstock.core.errors import one_line
 from penstock.core.room import rooms
 from penstock.core.settings import Settings
 from penstock.events.event import session_key
@@ -161,7 +162,7 @@ def check_files(
         except OSError as error:
             if not unreadable_is_finding:
                 raise
-            problem = f"cannot be read: {error}"
+            problem = f"cannot be read: {one_line(error)}"
         if problem is not None:
             yield VerificationFinding(name, problem)
 
@@ -238,7 +239,7 @@ def check_bucket(task: BucketTask) -> tuple[list[VerificationFinding], int]:
 def _finding_of(error: LakeDamaged | OSError, name: str) -> VerificationFinding:
     if isinstance(error, LakeDamaged):
         return VerificationFinding(str(error.facts["path"]), str(error.facts["why"]))
-    return VerificationFinding(name, f"cannot be read: {error}")
+    return VerificationFinding(name, f"cannot be read: {one_line(error)}")
 
 
 def _read_unsorted(lake: Lake, bucket: Bucket, name: str) -> tuple[pa.Table, bool]:

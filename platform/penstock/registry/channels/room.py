@@ -7,10 +7,12 @@ from penstock.core.room import Room, items, load
 ROOM = Room(
     package="penstock.registry.channels",
     summaries={
-        "promote": "Point a channel at a checkpoint that passes the gate.",
-        "rollback": "Roll a channel back to the last good checkpoint, and pin it there.",
-        "channels": "Channels of the serving fleet: each points at one checkpoint.",
-        "webhooks": "Addresses that receive the changes of channels.",
+        "Measure, promote, roll back": {
+            "promote": "Point a channel at a checkpoint that passes the gate.",
+            "rollback": "Roll a channel back to the last good checkpoint, and pin it there.",
+            "channels": "Channels of the serving fleet: each points at one checkpoint.",
+            "webhooks": "Addresses that receive the changes of channels.",
+        }
     },
     commands={
         "checkpoints.lineage": "penstock.registry.channels.promotion_cli:lineage",

@@ -6,7 +6,7 @@ from penstock.core.room import Room, items, load, parts
 
 ROOM = Room(
     package="penstock.registry.checkpoints",
-    summaries={"checkpoints": "Model versions: their digests, locations and lineage."},
+    summaries={"Train": {"checkpoints": "Model versions: their digests, locations and lineage."}},
     commands={"checkpoints": "penstock.registry.checkpoints.cli:app"},
     tables=items("penstock.registry.checkpoints.tables"),
     settings=items("penstock.registry.checkpoints.artifact_roots:CheckpointSettings"),

@@ -20,6 +20,7 @@
 --   tool_calls, failed_tool_calls             tool results, and those with `ok: false`; the view tool_calls also has calls without one
 --   feedback_positive, feedback_negative      as in the view feedback
 --   prompt_tokens, completion_tokens          sums; values below 0 or above 10⁹ are left out
+--   model                                     that the latest `model_call` with one asked for
 --   client, client_version, repo, branch, commit  from the latest `session_start`
 --   task_id, group_id, arm                    likewise: task and group of attempts, for sessions run on purpose; arm of an experiment
 --   parent_session, link                      likewise: what it continues, by `resume`, `fork`, `compaction`, `subagent`
@@ -66,6 +67,9 @@ merged as (
            sum(part.errors)::bigint            as errors,
            sum(part.prompt_tokens)::bigint     as prompt_tokens,
            sum(part.completion_tokens)::bigint as completion_tokens,
+           max(struct_pack(ts := part.model_ts, model := part.model)) filter (
+               where part.model_ts is not null
+           ) as asked,
            -- The latest session_start as a whole: its fields belong together.
            max(struct_pack(
                ts             := part.start_ts,
@@ -96,6 +100,7 @@ select merged.session_id, first_ts, last_ts,
        events, user_messages, model_calls, tool_calls, failed_tool_calls, edits,
        feedback, feedback_positive, feedback_negative, interrupts, errors,
        prompt_tokens, completion_tokens,
+       asked.model          as model,
        start.client         as client,
        start.client_version as client_version,
        start.repo           as repo,
