@@ -8,7 +8,8 @@ with own_rows as materialized (
     from stored_outcomes
     where tenant = getvariable('tenant')
       and session_id = getvariable('session')
-      and getvariable('version') in ('', definition_version)
+      and (definition_version = getvariable('version')
+           or getvariable('version') = '' and definition <> 'survival')
 ),
 own as (
     select chain, definition_version

@@ -104,6 +104,8 @@ def columns_of(rewards: Iterable[Reward]) -> Columns | None:
 
 
 DEFAULT = "default"
+#: Of `penstock survival`. Sessions are never listed by its outcomes unless it is named.
+SURVIVAL = "survival"
 _SHIPPED = files("penstock_jobs.rewards") / "definitions"
 NAME = "reward"
 Combine = Literal["mean", "sum"]

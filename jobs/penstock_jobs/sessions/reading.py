@@ -16,6 +16,7 @@ from penstock.core.room import Endpoints
 from penstock.lake.lake import Lake
 from penstock.lake.query.lake_query import OwnQuery
 from penstock.lake.query.view_sources import view_sql
+from penstock_jobs.rewards.definition import SURVIVAL
 from penstock_jobs.rewards.due_sessions import definition_known_as
 from penstock_jobs.rewards.explanation import Explanation, stored_query, stored_rewards
 from penstock_jobs.rewards.history.session_chains import SessionUnknown
@@ -229,7 +230,7 @@ def _conditions(
         if text := getattr(sessions, name):
             variables[f"{name}_us"] = str(since_us(text, name))
             conditions.append(condition)
-    definition = "true"
+    definition = f"definition <> '{SURVIVAL}'"
     if sessions.definition:
         variables["version"] = definition_known_as(lake.database, sessions.definition).version
         definition = "definition_version = getvariable('version')"

@@ -8,17 +8,26 @@ ROOM = Room(
         "Connect agents": {
             "observe": "Observe files that sessions edited, to see what became of the edits."
         },
-        "Read and ask": {"sessions": "List, read and export sessions."},
+        "Read and ask": {
+            "sessions": "List, read and export sessions.",
+            "survival": "How much of what agents wrote still stands.",
+        },
     },
     commands={
         "observe": "penstock_jobs.sessions.cli:observe",
         "sessions": "penstock_jobs.sessions.cli:app",
+        "survival": "penstock_jobs.sessions.survival.cli:survival",
         "rewards.show": "penstock_jobs.sessions.cli:explain",
     },
     endpoints=items(
         "penstock_jobs.sessions.endpoints:ENDPOINTS",
         "penstock_jobs.sessions.reading:ENDPOINTS",
         "penstock_jobs.sessions.observation.observer:ENDPOINTS",
+        "penstock_jobs.sessions.survival.endpoints:ENDPOINTS",
     ),
-    pages=items("penstock_jobs.sessions.overview:PAGES", "penstock_jobs.sessions.pages:PAGES"),
+    pages=items(
+        "penstock_jobs.sessions.overview:PAGES",
+        "penstock_jobs.sessions.pages:PAGES",
+        "penstock_jobs.sessions.survival.page:PAGES",
+    ),
 )

@@ -95,6 +95,7 @@ OPEN_TO = {
     "POST /v1/suites/{suite}/proposals/{task}": "promote",
     "GET /v1/suites/{suite}/results": "read promote",
     "POST /v1/suites/{suite}/results": "promote",
+    "GET /v1/survival": "read",
 }
 
 
@@ -111,7 +112,7 @@ plan, import, keys create, keys list, keys revoke, keys rotate, ledger, loop his
 observe, promote, prove, query, record, redaction counts, redaction modes, redaction set, rejected
 fuses, rejected list, rejected release, rejected replay, rejected show, rewards show, rollback,
 sessions export, sessions list, sessions show, shards drop, shards export, shards list, shards show,
-suites review
+suites review, survival
 """
 #: Commands for whoever may write the lake's files: no key makes them work from elsewhere.
 AT_THE_LAKE = """

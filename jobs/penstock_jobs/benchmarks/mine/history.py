@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 from penstock.core.errors import InvalidInput
 from penstock_jobs.benchmarks.sandbox.sandbox_files import File
 from penstock_jobs.rewards.history.git_repository import GitFailed, Repository, git
-from penstock_jobs.rewards.history.session_commits import plain_repo
+from penstock_jobs.rewards.history.session_commits import repository_name
 
 _KINDS = {"100644": "file", "100664": "file", "100755": "program", "120000": "link"}
 _LOG = ("log", "--first-parent", "--format=%H%x00%P%x00%B%x01", "--end-of-options")
@@ -64,10 +64,8 @@ class ProjectHistory:
             raise InvalidInput(what=what, why="it has no commit yet") from None
         origin = git(repository, "config", "--get", "remote.origin.url", none_found=1)
         address = origin.decode().strip() or None
-        folder = directory.resolve()
-        folder = folder.parent if folder.name == ".git" else folder
-        name = plain_repo(address or folder.name).split("/")[-1]
-        return cls(repository, min(roots), address, re.sub(r"[^\w.-]", "-", name))
+        name = re.sub(r"[^\w.-]", "-", repository_name(repository))
+        return cls(repository, min(roots), address, name)
 
     def commits(self, span: str = "HEAD") -> list[HistoryCommit]:
         """Read the commits of a range along the branch, the newest first. Raises InvalidInput."""

@@ -20,7 +20,7 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import Lake
 from penstock_jobs.rewards.bucket import Bucket, ChainMember, EditParameters
 from penstock_jobs.rewards.history.git_history import HistoryGaps, history_events
-from penstock_jobs.rewards.history.git_repository import Repository
+from penstock_jobs.rewards.history.git_repository import Repository, git
 from penstock_jobs.rewards.rows import row_tuples
 
 if TYPE_CHECKING:
@@ -81,13 +81,13 @@ class SessionCommits:
     now_us: int
     horizons_s: Sequence[int] = EditParameters.horizons_s
     reports: dict[Repository, RepositoryReport] = field(default_factory=dict)
+    #: Only sessions with an event since then; None for those of the last weeks.
+    since_us: int | None = None
 
     def of_this_machine(self) -> Iterator[SessionCommit]:
         """Yield commits for sessions of the last weeks whose repositories are on this machine."""
-        since_us = self.now_us - round(_AGE.total_seconds()) * SECOND_US
-        condition = f"repo IS NOT NULL AND epoch_us(last_ts) >= {since_us}"
         found: defaultdict[Path, list[_Session]] = defaultdict(list)
-        for session in self._sessions(condition):
+        for session in self._sessions(f"repo IS NOT NULL AND {self._heard_of()}"):
             if (directory := repository_of(session.folder or "")) is not None:
                 found[directory].append(session)
         for directory, sessions in sorted(found.items()):
@@ -99,6 +99,25 @@ class SessionCommits:
         yield from self._in(repository, sessions)
         if (problem := self.reports[repository].problem) is not None:
             raise InvalidInput(what=f"The repository {repository.directory}", why=problem)
+
+    def of_clone(self, repository: Repository) -> Iterator[SessionCommit]:
+        """Yield commits for sessions that worked in this repository, in any clone of it.
+
+        Their folder is in the clone, or folder or project have the name of its origin."""
+        root = repository_of(str(repository.directory)) or repository.directory
+        name = repository_name(repository)
+        sessions = [
+            session
+            for session in self._sessions(self._heard_of())
+            if repository_of(session.folder or "") == root
+            or name in {plain_repo(each or "").split("/")[-1] for each in session[1:3]}
+        ]
+        yield from self._in(repository, sessions)
+
+    def _heard_of(self) -> str:
+        age_us = round(_AGE.total_seconds()) * SECOND_US
+        since_us = self.now_us - age_us if self.since_us is None else self.since_us
+        return f"epoch_us(last_ts) >= {since_us}"
 
     def _sessions(self, condition: str) -> Iterator["_Session"]:
         for row in self.ask(_SESSIONS.format(condition=condition)).to_pylist():
@@ -165,6 +184,14 @@ def repository_of(folder: str) -> Path | None:
         return None
 
 
+def repository_name(repository: Repository) -> str:
+    """Return the name of the repository's origin, else of its folder. Raises InvalidInput."""
+    origin = git(repository, "config", "--get", "remote.origin.url", none_found=1).decode()
+    folder = repository.directory.resolve()
+    folder = folder.parent if folder.name == ".git" else folder
+    return plain_repo(origin.strip() or folder.name).split("/")[-1]
+
+
 def plain_repo(repo: str) -> str:
     """Normalize spellings of a repository to `owner/name`."""
     plain = repo.strip().lower().replace("\\", "/")
@@ -185,16 +212,26 @@ _BODY_BYTES = 4 * 1024 * 1024
 
 
 def take_commits(
-    lake: Lake, now_us: int, horizons_s: Sequence[int], named: tuple[Repository, str] | None = None
+    lake: Lake,
+    now_us: int,
+    horizons_s: Sequence[int],
+    named: tuple[Repository, str | None] | None = None,
+    since_us: int | None = None,
 ) -> Mapping[Repository, RepositoryReport]:
-    """Store new commits for the sessions of a named repository's project, or else of this machine.
+    """Store new commits for the sessions of a named repository or its project, or else of this
+    machine.
 
     Without a name only an embedded lake is asked: elsewhere events come from other machines, whose
     folders say nothing about this one. Raises InvalidInput."""
     if named is None and not lake.database.is_sqlite:
         return {}
-    taken = SessionCommits(lambda sql: lake.query(sql).arrow(), now_us, horizons_s)
-    commits = taken.of_project(*named) if named is not None else taken.of_this_machine()
+    ask = lambda sql: lake.query(sql).arrow()  # noqa: E731
+    taken = SessionCommits(ask, now_us, horizons_s, since_us=since_us)
+    if named is None:
+        commits = taken.of_this_machine()
+    else:
+        repository, project = named
+        commits = taken.of_project(repository, project) if project else taken.of_clone(repository)
     importer: FileImporter | None = None
     body = bytearray()
     for commit in commits:

@@ -1,0 +1,1 @@
+"""Survival: how much of what agents wrote still stands."""

@@ -1,0 +1,116 @@
+"""The endpoint of survival: what the newest run of its definition knows of the lake."""
+
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Annotated, Any
+
+import msgspec
+import pyarrow as pa
+from msgspec import Meta
+
+from penstock.access.privacy.consents import standing_decisions
+from penstock.backends.terminal.options import since_us
+from penstock.backends.terminal.output import time_of
+from penstock.core.endpoint import Caller, Endpoint, Request
+from penstock.core.room import Endpoints
+from penstock.doors.console.page import page_sql
+from penstock.lake.lake import Lake
+from penstock.lake.query.lake_query import OwnQuery
+from penstock_jobs.rewards.definition import SURVIVAL
+from penstock_jobs.rewards.due_sessions import known_definitions
+from penstock_jobs.sessions.survival.counting import (
+    FIRST_S,
+    SESSIONS,
+    WEEK_S,
+    Counts,
+    SurvivalAnswer,
+    Tally,
+    ThrownAway,
+    ThrownEdit,
+    answer_of,
+)
+
+SINCE = "90d"
+_SINCE = "Only sessions with events since this time, or this age, such as 30d."
+_KINDS = ("user", "project", "session")
+_DECIDED = pa.schema([(name, pa.string()) for name in ("kind", "subject", "consent")])
+
+
+class SurvivalRequest(Request):
+    """Sessions to count."""
+
+    since: Annotated[str, Meta(description=_SINCE)] = SINCE
+
+
+def _show(lake: Lake, caller: Caller, asked: SurvivalRequest) -> SurvivalAnswer:
+    return answer_of(read_counts(lake, caller.tenant, asked.since))
+
+
+def read_counts(lake: Lake, tenant: str, since: str) -> Counts:
+    run = next((each for each in known_definitions(lake.database) if each.name == SURVIVAL), None)
+    if run is None:
+        return Counts(since)
+    query = OwnQuery(
+        _sql("tallies.sql"),
+        frozenset({"outcomes", "edits", "model_calls", "sessions"}),
+        below=frozenset({"rewards"}),
+        made={
+            "chosen": page_sql("penstock_jobs.rewards", "chosen_sessions.sql"),
+            "written": _sql("written.sql"),
+        },
+        others=(_sql("thrown_away.sql"), _sql("reasons.sql")),
+        tables={"decided": _decided(lake, tenant)},
+        variables={
+            "version": run.version,
+            "since_us": str(since_us(since, "since")),
+            "checkpoint": "",
+            "project": "",
+            "first_s": str(FIRST_S),
+            "week_s": str(WEEK_S),
+        },
+    )
+    answers = lake.query(query, tenant=tenant).tables()
+    rows, thrown, reasons = (table.to_pylist() for table in answers)
+    tallies = msgspec.convert(rows, list[Tally])
+    tallies += [
+        msgspec.structs.replace(tally, kind="source", label=SESSIONS)
+        for tally in tallies
+        if tally.kind == "all"
+    ]
+    unknown = {row["reason"]: round(row["lines"]) for row in reasons}
+    return Counts(since, time_of(run.run_at), tallies, _thrown_away(thrown), unknown)
+
+
+def _thrown_away(rows: list[Mapping[str, Any]]) -> ThrownAway:
+    if not rows:
+        return ThrownAway()
+    names = ("edits", "lines", "completion_tokens")
+    edits, lines, tokens = (round(rows[0][f"{name}_in_all"]) for name in names)
+    return ThrownAway(edits, lines, tokens, msgspec.convert(rows, list[ThrownEdit]))
+
+
+def _decided(lake: Lake, tenant: str) -> pa.Table:
+    with lake.database.read() as connection:
+        rows = [
+            {"kind": kind, "subject": subject, "consent": consent}
+            for kind in _KINDS
+            for subject, consent in standing_decisions(connection, tenant, kind).items()  # type: ignore[arg-type]
+        ]
+    return pa.Table.from_pylist(rows, _DECIDED)
+
+
+def _sql(name: str) -> str:
+    return files("penstock_jobs.sessions.survival").joinpath("sql", name).read_text("utf-8")
+
+
+SHOW_SURVIVAL = Endpoint(
+    "GET /v1/survival",
+    _show,
+    ("read",),
+    "How much of what agents wrote still stands",
+    description="As the newest run of `penstock survival` found it, with bounds for what nobody"
+    " can know.",
+    refused={422: "The answer is over its limit, or took too long."},
+    reads_rows=True,
+)
+ENDPOINTS: Endpoints = [SHOW_SURVIVAL]
