@@ -1,7 +1,8 @@
 """A run of `penstock import`: its plan, the import, and watching for changes."""
 
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,6 +23,7 @@ from penstock_jobs.importers.importer import (
     ImportedEvent,
     Importer,
     SessionEvents,
+    all_importers,
     homes,
     importer_named,
     recognise,
@@ -59,22 +61,41 @@ def plan_import(
 ) -> ImportPlan:
     """Find the sources to import. Raises InvalidInput. A `remembered` source is not opened.
 
-    With `auto`, a file that no importer recognises is read as events. In a folder with sessions it
-    must also look like events."""
+    With `auto`, a file that no importer recognises is read as events if it looks like events."""
     plan = ImportPlan()
     fixed = importer_named(form) if form not in (AUTO, EVENTS) else None
     usual = {home for _importer, home in homes()}
     for path in paths:
-        if path in usual and form != EVENTS:  # an installed agent may have no session yet
-            _add_sessions(plan, path, fixed, remembered)
-        elif form == EVENTS or not _add_sessions(plan, path, fixed, remembered):
-            if fixed is not None:
-                raise InvalidInput(what=f"{path}", why=f"it has no file of the format {form}")
-            files, left_out = find_files([path])
-            plan.left_out += left_out
-            plan.event_files += _with_events(files, plan.left_out, is_folder=path.is_dir())
+        is_known = form != EVENTS and _add_sessions(plan, path, fixed, remembered)
+        if is_known or (path in usual and form != EVENTS):
+            continue  # an installed agent may have no session yet
+        if fixed is not None:
+            raise InvalidInput(what=f"{path}", why=f"it has no file of the format {form}")
+        if form == AUTO and not any(map(_may_hold_events, _files_of(path))):
+            raise InvalidInput(what=f"{path}", why=_unknown_formats(path))
+        files, left_out = find_files([path])
+        plan.left_out += left_out
+        plan.event_files += _with_events(files, plan.left_out, is_folder=path.is_dir())
     _leave_out_duplicates(plan)
     return plan
+
+
+def _files_of(path: Path) -> Iterator[Candidate]:
+    return (candidate for candidate, _ in candidates(path, Notes(""), lambda _folder: None))
+
+
+def _unknown_formats(path: Path) -> str:
+    """Say what was read, and what could have been. Raises InvalidInput for binary content."""
+    files = list(_files_of(path))
+    problem = None if path.is_dir() or not files else problem_of(files[0])
+    kinds = Counter(file.path.suffix or "(no suffix)" for file in files)
+    read = ", ".join(f"{count} × {suffix}" for suffix, count in sorted(kinds.items()))
+    why = problem or f"nothing in it has a known format. Read: {read or 'no file'}"
+    return f"{why}. Known formats: {', '.join(_known_formats())}"
+
+
+def _known_formats() -> list[str]:
+    return [EVENTS, *(importer.name for importer in all_importers())]
 
 
 def _leave_out_duplicates(plan: ImportPlan) -> None:
@@ -142,9 +163,19 @@ def _add_sessions(
     return True
 
 
+_EVENT_FIELDS = {"session_id", "ts", "type", "payload"}
+
+
 def _looks_like_events(candidate: Candidate) -> bool:
     rows = candidate.first_rows if named_as_events(candidate.path) else []
-    return bool(rows) and all({"session_id", "ts", "type", "payload"} <= row.keys() for row in rows)
+    return bool(rows) and all(row.keys() >= _EVENT_FIELDS for row in rows)
+
+
+def _may_hold_events(candidate: Candidate) -> bool:
+    """Whether a file looks like events, even if their fields are misspelt."""
+    rows = candidate.first_rows
+    known = not rows or any(len(row.keys() & _EVENT_FIELDS) > 1 for row in rows)
+    return known and named_as_events(candidate.path)
 
 
 def _size(source: Source) -> int:
@@ -260,6 +291,7 @@ def _progress(client: Client) -> ImportProgress | None:
 
 def _go_through(plan: ImportPlan, importer: SessionImporter) -> None:
     importer.report.unknown |= plan.unknown
+    importer.report.known = _known_formats()
     total = sum(size for _source, _importer, size in plan.sources)
     with progress_of("import") as follow:
         done = 0

@@ -1,6 +1,6 @@
 """The report of an import: what was imported, and what was skipped, by kind with an example."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -111,11 +111,22 @@ class FormatReport:
     growing: int = 0
     taken: SessionTally = field(default_factory=SessionTally)
     skipped: dict[str, LeftOutKind] = field(default_factory=dict)
+    #: Sources that gave events, and those that gave none, by reason. Together they are `sources`.
+    taken_sources: int = 0
+    skipped_sources: dict[str, LeftOutKind] = field(default_factory=dict)
 
     def add_skipped(self, notes: Notes) -> None:
         for kind, items in notes.skipped.items():
             known = self.skipped.setdefault(kind, LeftOutKind(0, items.example))
             known.count += items.count
+
+    def end_source(self, notes: Notes, *, gave_events: bool, problem: str | None) -> None:
+        if gave_events:
+            self.taken_sources += 1
+            return
+        most = max(notes.skipped, key=lambda kind: notes.skipped[kind].count, default=None)
+        why = problem or notes.held or (f"it only has: {most}" if most else "it has no message")
+        self.skipped_sources.setdefault(why, LeftOutKind(0, notes.where)).count += 1
 
 
 @dataclass
@@ -125,6 +136,8 @@ class SessionImportReport:
     unknown: dict[str, LeftOutKind] = field(default_factory=dict)
     #: Sources that could not be read, and why.
     unfit: list[tuple[str, str]] = field(default_factory=list)
+    #: Names of the formats that there are importers for.
+    known: Sequence[str] = ()
 
     def of(self, name: str) -> FormatReport:
         return self.formats.setdefault(name, FormatReport())
@@ -137,6 +150,10 @@ class SessionImportReport:
             name: {
                 "sources": report.sources,
                 "read_bytes": report.read_bytes,
+                "taken_sources": report.taken_sources,
+                "skipped_sources": {
+                    why: asdict(items) for why, items in report.skipped_sources.items()
+                },
                 "unchanged": report.unchanged,
                 "growing": report.growing,
                 "taken": {"sessions": len(report.taken.sessions)} | report.taken.counts,
@@ -157,6 +174,8 @@ class SessionImportReport:
             if report.sources or report.unchanged:
                 size = f" ({report.read_bytes / 1e6:,.1f} MB)" if report.read_bytes else ""
                 yield f"{name}: {report.sources} sources read{size}{unchanged}"
+            for why, items in sorted(report.skipped_sources.items()):
+                yield f"  nothing in {items.count}: {why}, such as {items.example}"
             if report.taken.counts:
                 yield f"{'  taken' if report.sources else name}: {report.taken.sentence()}"
             if report.growing:
@@ -170,6 +189,8 @@ class SessionImportReport:
             yield f"left out: {shown}: {why}"
         for suffix, items in sorted(self.unknown.items()):
             yield f"unknown format: {items.count} × {suffix}, such as {items.example}"
+        if self.unknown:
+            yield f"known formats: {', '.join(self.known)}"
 
 
 def _as_unicode(value: Any) -> Any:

@@ -118,7 +118,9 @@ class SessionImporter:
             report.growing += 1
         report.read_bytes += source.progress.read_bytes - read_before
         report.add_skipped(notes)
-        if len(self.report.unfit) == problems:
+        problem = self.report.unfit[-1][1] if len(self.report.unfit) > problems else None
+        report.end_source(notes, gave_events=made > 0, problem=problem)
+        if problem is None:
             self._note(source, importer, "" if notes.held is not None else mark, reading)
 
     def take_events(self, events: Iterable[ImportedEvent], name: str) -> None:

@@ -33,6 +33,8 @@ DOCUMENT_BYTES_MAX = 256 * 1024 * 1024
 _RATIO_MAX = 1000
 _BOMB_BYTES_MIN = 256 * 1024 * 1024
 _READ_BYTES = 1024 * 1024
+#: Some programs begin a file with the mark of UTF-8.
+_MARK = b"\xef\xbb\xbf"
 _FOLDERS_MAX = 64
 #: Bytes before the place that must be unchanged: agents also truncate or rewrite their files.
 _TAIL_BYTES = 64 * 1024
@@ -237,6 +239,16 @@ class Source(EventFile):
             place = torn.partition(":")[0]
             notes.skip("last line that is torn or still being written", place)
 
+    def probe(self) -> "Candidate":
+        return Candidate(self.path, self.folder, self.names)
+
+    def records(self, notes: Notes) -> Iterator[tuple[int, Any]]:
+        """Read the JSON object of each line, or the one JSON document. Raises SourceUnfit."""
+        if self.probe().is_lines:
+            yield from self.rows(notes)
+        else:
+            yield 1, self.document()
+
     def document(self) -> Any:
         """Read the file as a JSON document. Raises SourceUnfit."""
         return decode(self.content())
@@ -299,17 +311,31 @@ class Candidate(Source):
 
     @cached_property
     def first_rows(self) -> list[dict[str, Any]]:
-        """The JSON objects of the first twenty lines, without a torn last one."""
-        begins = self.beginning
-        if len(begins) == BEGINNING_BYTES and b"\n" not in begins and begins.lstrip()[:1] == b"{":
-            begins = self._begins(BEGINNING_BYTES, first_line=True)
-        lines = begins.split(b"\n")
-        whole = lines if len(begins) < BEGINNING_BYTES else lines[:-1]
+        """The JSON objects of the first twenty lines, without a torn last one. Empty if most lines
+        are none: they belong to a document."""
+        if self.beginning.removeprefix(_MARK).lstrip()[:1] != b"{":
+            return []
+        lines = self._begun.split(b"\n")
+        is_all = len(self._begun) < BEGINNING_BYTES
+        whole = list(filter(bytes.strip, lines if is_all else lines[:-1]))
         rows = []
-        for line in filter(bytes.strip, whole[:20]):
+        for line in whole[:20]:
             with suppress(SourceUnfit):
                 rows.append(decode(line))
-        return [row for row in rows if isinstance(row, dict)]
+        found = [row for row in rows if isinstance(row, dict)]
+        return found if 2 * len(found) >= len(whole[:20]) else []
+
+    @cached_property
+    def is_lines(self) -> bool:
+        """Whether it holds a JSON object per line, and more than one line."""
+        return bool(self.first_rows) and b"\n" in self._begun.strip()
+
+    @cached_property
+    def _begun(self) -> bytes:
+        """The beginning, with all of the first line."""
+        if len(self.beginning) < BEGINNING_BYTES or b"\n" in self.beginning:
+            return self.beginning
+        return self._begins(BEGINNING_BYTES, first_line=True)
 
 
 def candidates(

@@ -79,10 +79,14 @@ def tables_of(connection: sqlite3.Connection) -> dict[str, set[str]]:
     return found
 
 
+def is_database(candidate: Candidate) -> bool:
+    return candidate.beginning.startswith(_HEAD)
+
+
 def is_database_with(candidate: Candidate, usual_name: str, *tables: str) -> bool:
     """Whether a file is a database with these tables. A broken or locked one is recognised by its
     name, so that reading it reports the problem."""
-    if candidate.is_folder or not candidate.beginning.startswith(_HEAD):
+    if not is_database(candidate):
         return False
     database = DatabaseSource(candidate.path, candidate.folder, candidate.names)
     try:
@@ -99,7 +103,8 @@ _GROUP_BYTES_MAX = 2 * 1024 * 1024 * 1024
 
 
 def is_export(candidate: Candidate) -> bool:
-    return not candidate.is_folder and candidate.ends(".json", ".jsonl", ".parquet")
+    begins = candidate.beginning
+    return begins.lstrip()[:1] in (b"{", b"[") or begins.startswith(_PARQUET)
 
 
 def columns_of(candidate: Candidate) -> frozenset[str]:
@@ -116,11 +121,13 @@ def rows_of(source: Source, notes: Notes, *holders: str) -> Iterator[tuple[str, 
     """Read the rows of an export, each with its place. Raises SourceUnfit.
 
     A document is a list of rows, an object that holds one under a name of `holders`, or a row."""
-    if source.ends(".jsonl"):
+    probe = source.probe()
+    if probe.is_lines:
         for number, row in source.rows(notes):
             yield f"line {number}", row
         return
-    rows = _parquet_rows(source) if source.ends(".parquet") else _held(source, holders)
+    is_parquet = probe.beginning.startswith(_PARQUET)
+    rows = _parquet_rows(source) if is_parquet else _held(source, holders)
     for at, row in enumerate(rows):
         if isinstance(row, dict):
             yield f"row {at + 1}", row

@@ -200,6 +200,16 @@ def tool_call(call_id: object, name: object, arguments: Any, **more: Any) -> Too
     return present(known | more)
 
 
+_BESIDE = ("input_tokens", "output_tokens", "cache_read_input_tokens",
+           "cache_creation_input_tokens")  # fmt: skip
+
+
+def usage_beside(told: Mapping[str, Any], *names: str) -> dict[str, int] | None:
+    """Read a usage whose prompt does not count cached tokens. `names` are its names of the tokens
+    of the prompt and the answer, and of tokens that the cache gave and took."""
+    return usage_of({name: told.get(own) for name, own in zip(_BESIDE, names, strict=False)})
+
+
 # A run of a benchmark harness is one document without an id. It is named by its content, so it is
 # only imported once it has ended.
 

@@ -201,7 +201,7 @@ def test_history_that_a_compaction_repeats_is_left_out(tmp_path: Path) -> None:
         line(2, "compacted", message="In short", replacement_history=repeated),
         event(3, "turn_aborted", reason="interrupted"),
         event(4, "thread_rolled_back", num_turns=2),
-        line(5, "world_state", anything={"a": 1}),
+        line(5, "dream_state", anything={"a": 1}),
     )
     events = events_of(file)
     assert len(payloads(events, "user_message")) == 1

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock_jobs.importers.formats.opencode import StoredSession
 from penstock_jobs.importers.import_run import plan_import
 from penstock_jobs.importers.importer import all_importers
 from penstock_jobs.importers.sources import Candidate
@@ -48,6 +49,38 @@ def test_one_importer_takes_what_is_expected_wherever_it_lies(
     for event in collector.events:
         key = event["session_id"], event["event_id"]
         assert by_id.setdefault(key, event["payload"]) == event["payload"]
+
+
+def test_content_alone_decides_whatever_a_file_is_called(tmp_path: Path) -> None:
+    for name, folder in cases():
+        here = sources_of(folder, tmp_path / name)
+        for source, _importer, _size in plan_import([here]).sources:
+            if source.is_folder or isinstance(source, StoredSession):
+                continue  # such a store is known by its folders
+            shutil.copy(source.real, renamed := tmp_path / "download (1)")
+            candidate = Candidate(renamed, tmp_path, (renamed.name,))
+            assert [each.name for each in all_importers() if each.recognises(candidate)] == [name]
+
+
+def test_each_source_is_taken_skipped_with_a_reason_or_unknown(tmp_path: Path) -> None:
+    for name, folder in cases():
+        sources_of(folder, tmp_path / name)
+    (tmp_path / "cut").mkdir()
+    for path in [each for each in tmp_path.rglob("*") if each.is_file() and each.stat().st_size]:
+        cut = tmp_path / "cut" / f"{path.parent.name}-{path.name}"
+        cut.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    (tmp_path / "diary.xyz").write_text("Nobody knows this format.")
+    plan = plan_import([tmp_path])
+    collector = EventCollector()
+    collector.take_all(tmp_path)
+    read = {importer.name for _source, importer, _size in plan.sources}
+    assert collector.report.formats.keys() == read == {each.name for each in all_importers()}
+    for name, report in collector.report.formats.items():
+        skipped = sum(kind.count for kind in report.skipped_sources.values())
+        assert report.sources == report.taken_sources + skipped, name
+        assert report.sources == sum(each[1].name == name for each in plan.sources)
+        assert all(report.skipped_sources)
+    assert plan.unknown[".xyz"].count == 1
 
 
 def test_twice_in_pieces_and_backwards_the_lake_is_the_same(tmp_path: Path) -> None:

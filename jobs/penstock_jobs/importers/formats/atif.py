@@ -39,7 +39,7 @@ class AtifImporter(Importer):
             entries = candidate.entries
             known = _AGENT in entries and entries & {"result.json", "config.json"}
             return bool(known) and any(_trajectories(candidate))
-        return candidate.ends(".json") and bool(_BEGINS.search(candidate.beginning))
+        return not candidate.is_lines and bool(_BEGINS.search(candidate.beginning))
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
         if not source.is_folder:

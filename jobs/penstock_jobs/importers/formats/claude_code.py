@@ -1,9 +1,10 @@
 """Claude Code: `projects/FOLDER/SESSION.jsonl`, a JSON object per line.
 
-- An answer of the model is spread over several rows with one message id. Only the usage in its last
-  row is right. Rows of tools come in between.
+- An answer of the model is spread over several rows with one message id. Only its largest usage is
+  right. If no row has the end of the answer, even that may be the count at its beginning.
 - A subagent has its own file, `agent-ID.jsonl`; older versions wrote its rows into the session's
   file. It becomes a session, linked to the one that started it.
+- A session's file may end with `continued-in`, which names the session that continues it.
 - `/branch` and older resumes copy rows into a new session. Copies keep their `uuid`, which becomes
   the `source_key` of the events.
 - Many rows in the user's name are the client's: summaries, reminders, output of commands.
@@ -43,8 +44,8 @@ _KEYS = {"sessionId", "uuid", "type"}
 _WEB_EXPORT = re.compile(rb'\s*\{\s*"loglines"\s*:\s*\[')
 #: The client's own rows, without anything that was said.
 _CLIENT_ROWS = {
-    "agent-name", "ai-title", "custom-title", "file-history-snapshot", "last-prompt", "mode",
-    "permission-mode", "pr-link", "progress", "queue-operation", "summary", "tag",
+    "agent-name", "ai-title", "cost-state", "custom-title", "file-history-snapshot", "last-prompt",
+    "mode", "permission-mode", "pr-link", "progress", "queue-operation", "summary", "tag",
 }  # fmt: skip
 #: Fields that events are made of, or that repeat the session's start.
 _USED = (
@@ -67,6 +68,11 @@ _LOCAL_COMMANDS = {
     "/rename", "/resume", "/rewind", "/status", "/statusline", "/theme", "/usage", "/vim",
 }  # fmt: skip
 
+#: More characters than the tokens of any text have on average.
+_TOKEN_CHARS_MAX = 12
+#: Kinds of `origin` of what people wrote.
+_BY_PEOPLE = (None, "human", "user")
+
 _encoder = msgspec.json.Encoder()
 
 
@@ -79,13 +85,29 @@ class _Answer(OpenAnswer, kw_only=True):
     stop_reason: str | None = None
     kept: dict[str, Any] = field(default_factory=dict)
 
-    def to_event(self, session: SessionEvents) -> ImportedEvent:
+    @property
+    def is_stub(self) -> bool:
+        """Whether its usage is from the beginning of the answer: its tokens cannot hold it."""
+        tokens, said = fields.count(self.usage, "output_tokens"), [*self.texts, *self.thinking]
+        if self.stop_reason is not None or tokens is None:
+            return False
+        chars = sum(map(len, said)) + len(
+            _encoder.encode([each["arguments"] for each in self.calls])
+        )
+        return chars > 100 + tokens * _TOKEN_CHARS_MAX
+
+    def to_event(self, session: SessionEvents, notes: Notes) -> ImportedEvent:
         usage = (usage_of(self.usage) or {}) | fields.without(self.usage, *_USAGE)
+        unknown = None
+        if not self.is_late and self.is_stub:
+            unknown = {"completion": usage.pop("completion")}
+            notes.skip("tokens of an answer, counted only at its beginning", self.key)
         return self.event(
             session,
             call_id=self.message_id or self.key,
             model=self.model,
             usage=usage if self.usage and not self.is_late else None,
+            unknown_usage=unknown,
             finish_reason=self.stop_reason,
             claude_code=self.kept or None,
         )
@@ -102,6 +124,9 @@ class _SessionMemory(LogMemory):
     chains: RecentEntries[str] = field(default_factory=RecentEntries)
     prompted: RecentEntries[str] = field(default_factory=RecentEntries)
     last_session: str | None = None
+    #: The start of the last session, and the session that continues it, with the time.
+    start: dict[str, Any] = field(default_factory=dict)
+    continued: tuple[str, int] | None = None
 
 
 class ClaudeCode(LogImporter):
@@ -110,17 +135,15 @@ class ClaudeCode(LogImporter):
     homes: ClassVar = ("$CLAUDE_CONFIG_DIR/projects", "~/.claude/projects")
 
     def recognises(self, candidate: Candidate) -> bool:
-        if candidate.ends(".json") and not candidate.is_folder:
-            return _WEB_EXPORT.match(candidate.beginning) is not None
-        return candidate.ends(".jsonl") and any(
-            row.keys() >= _KEYS and not _is_qwen_code(row) for row in candidate.first_rows
-        )
+        rows = candidate.first_rows
+        known = any(row.keys() >= _KEYS and not _is_qwen_code(row) for row in rows)
+        return known or _WEB_EXPORT.match(candidate.beginning) is not None
 
     def reader(self, source: Source, memory: _SessionMemory) -> "_SessionFile":
-        return _SessionFile(source.real.stem, memory)
+        return _SessionFile(source, memory)
 
     def reads_lines(self, source: Source) -> bool:
-        return not source.name.endswith(".json")
+        return _WEB_EXPORT.match(source.probe().beginning) is None
 
     def rows(self, source: Source, notes: Notes) -> Iterator[tuple[int, dict[str, Any]]]:
         if self.reads_lines(source):
@@ -137,14 +160,20 @@ def _is_qwen_code(row: Row) -> bool:
 
 
 class _SessionFile(RowReader[_SessionMemory]):
-    def __init__(self, file: str, memory: _SessionMemory) -> None:
+    def __init__(self, source: Source, memory: _SessionMemory) -> None:
         super().__init__(memory)
-        self._file = file
+        self._source, self._file = source, source.real.stem
         self._key = ""
         self._kept: dict[str, Any] = {}
 
     def _events(self, kind: str | None, row: dict[str, Any]) -> Iterator[ImportedEvent]:
         main = fields.identifier(row, "sessionId")
+        if kind == "continued-in" and self.memory.ts_us is not None:
+            successor = fields.identifier(row, "continuedInSessionId")
+            self.memory.continued = (successor, self.memory.ts_us) if successor else None
+            return
+        if kind in ("user", "assistant"):  # it went on here
+            self.memory.continued = None
         if kind in _CLIENT_ROWS:
             self._skip(f"row of the client: {kind}")
             return
@@ -176,7 +205,15 @@ class _SessionFile(RowReader[_SessionMemory]):
             self.notes.hold("the last answer may still be written")
             return
         for session_id, answer in self.memory.open.items():
-            yield answer.to_event(self.memory.sessions[session_id])
+            yield answer.to_event(self.memory.sessions[session_id], self.notes)
+        if (continued := self.memory.continued) and self.memory.last_session:
+            successor, ts_us = continued
+            if self._source.beside(f"{successor}.jsonl").exists():
+                link = {"parent_session": self.memory.last_session, "link": "resume"}
+                project = fields.project_of(self.memory.start["repo"])
+                session = SessionEvents(successor, NAME, project)
+                facts = self.memory.start | link
+                yield session.event("session_start", ts_us, "continued-in", facts, 0)
 
     def _session_of(self, row: dict[str, Any], main: str) -> str:
         """The session of a row, or of the subagent that wrote it."""
@@ -201,16 +238,15 @@ class _SessionFile(RowReader[_SessionMemory]):
                 # An older resume: copied rows keep their session.
                 parent, link = self.memory.last_session, "resume"
             self.memory.last_session = main
-        return self._event(
-            "session_start",
-            "start",
-            client=NAME,
-            client_version=fields.text(row, "version"),
-            repo=fields.text(row, "cwd"),
-            branch=fields.text(row, "gitBranch") or None,
-            parent_session=parent,
-            link=link,
-        )
+        facts = {
+            "client": NAME,
+            "client_version": fields.text(row, "version"),
+            "repo": fields.text(row, "cwd"),
+            "branch": fields.text(row, "gitBranch") or None,
+        }
+        if link != "subagent":
+            self.memory.start = facts
+        return self._event("session_start", "start", parent_session=parent, link=link, **facts)
 
     def _key_of(self, row: dict[str, Any], session_id: str) -> str | None:
         """The row's id. None if the file has had this row before."""
@@ -243,7 +279,10 @@ class _SessionFile(RowReader[_SessionMemory]):
                 model=fields.text(message, "model"),
                 kept=self._kept,
             )
-        answer.usage = fields.mapping(message, "usage") or answer.usage
+        usage = fields.mapping(message, "usage")
+        before = fields.count(answer.usage, "output_tokens") or 0
+        if (fields.count(usage, "output_tokens") or 0) >= before:
+            answer.usage = usage or answer.usage
         answer.stop_reason = fields.text(message, "stop_reason") or answer.stop_reason
         for block in blocks:
             self._add_block(answer, block)
@@ -270,7 +309,7 @@ class _SessionFile(RowReader[_SessionMemory]):
             return
         if answer.message_id is not None:
             self.memory.ended[f"{self._session.session_id} {answer.message_id}"] = True
-        yield answer.to_event(self._session)
+        yield answer.to_event(self._session, self.notes)
 
     def _user(self, row: dict[str, Any]) -> Iterator[ImportedEvent]:
         message = row.get("message")
@@ -303,7 +342,8 @@ class _SessionFile(RowReader[_SessionMemory]):
             yield self._event("interrupt", reason=text)
             return
         is_summary = row.get("isCompactSummary") is True
-        if text is None or not text.strip() or row.get("isMeta") is True or is_summary:
+        by_client = fields.at(row, "origin", "kind") not in _BY_PEOPLE or row.get("isMeta") is True
+        if text is None or not text.strip() or by_client or is_summary:
             if everything := "\n".join(text for text in texts if text):
                 kind = "compaction_summary" if is_summary else "client"
                 yield self._event("x_context", text=everything, kind=kind, claude_code=self._kept)

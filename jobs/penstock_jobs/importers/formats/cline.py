@@ -10,18 +10,19 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from penstock.events.messages import text_of, usage_of
+from penstock.events.messages import text_of
 from penstock_jobs.importers import fields
 from penstock_jobs.importers.edits import ToolUse
 from penstock_jobs.importers.fields import Row, arguments_of
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import SessionDraft
+from penstock_jobs.importers.transcript import SessionDraft, usage_beside
 
 _HISTORY = "api_conversation_history.json"
 _SHOWN, _ITEM = "ui_messages.json", "history_item.json"
 _MODERN = ".messages.json"
+_TASK_MARK = re.compile(rb'\s*\{\s*"version"\s*:[^\[]{,2000}"sessionId"\s*:')
 _TASK = re.compile(r"<(task|feedback|user_message)>\s*(.*?)\s*</\1>", re.DOTALL)
 _ENVIRONMENT = re.compile(r"<environment_details>.*?</environment_details>", re.DOTALL)
 _RESULT = re.compile(r"\[(\w+)(?: for [^\]]*)?\] Result:\s*(.*)", re.DOTALL)
@@ -50,8 +51,8 @@ class ClineImporter(Importer):
             return _HISTORY in candidate.entries
         if candidate.plain_name == _HISTORY:
             return True
-        begins = candidate.beginning if candidate.ends(_MODERN) else b""
-        return b'"messages"' in begins and b'"role"' in begins
+        begins = candidate.beginning
+        return bool(_TASK_MARK.match(begins)) and b'"messages"' in begins and b'"role"' in begins
 
     def sources(self, candidate: Candidate) -> Iterator[Source]:
         if not candidate.is_folder and candidate.plain_name == _HISTORY:
@@ -110,7 +111,7 @@ class _Task(SessionDraft):
             self.notes.skip("tokens of a request without an answer", self.session_id, left)
         if not self._tells_usage and not self._requests:
             cost = self._totals.get("totalCost") or None
-            self.add_run_usage(_usage(self._totals, *_OF_REQUEST), cost_usd=cost)
+            self.add_run_usage(usage_beside(self._totals, *_OF_REQUEST), cost_usd=cost)
         return self.finished()
 
     def take(self, message: Row, at: int) -> None:
@@ -122,10 +123,10 @@ class _Task(SessionDraft):
             self._take_user(message, key)
 
     def _take_answer(self, message: Row, key: str) -> None:
-        ts, usage = None, _usage(fields.mapping(message, "metrics"), *_OF_MESSAGE)
+        ts, usage = None, usage_beside(fields.mapping(message, "metrics"), *_OF_MESSAGE)
         if usage is None and self._answers < len(self._requests):
             told = self._requests[self._answers]
-            ts, usage = told.get("ts"), _usage(arguments_of(told.get("text")), *_OF_REQUEST)
+            ts, usage = told.get("ts"), usage_beside(arguments_of(told.get("text")), *_OF_REQUEST)
         self.at(ts)
         self.at(message.get("ts"))
         self._answers += 1
@@ -158,12 +159,6 @@ class _Task(SessionDraft):
         said = _TASK.search(output)
         if said and said[1] != "task":
             self.add_prompt(said[2], f"{key}:said")
-
-
-def _usage(told: Row, *names: str) -> dict[str, int] | None:
-    known = ("input_tokens", "output_tokens", "cache_read_input_tokens",
-             "cache_creation_input_tokens")  # fmt: skip
-    return usage_of({name: told.get(own) for name, own in zip(known, names, strict=True)})
 
 
 def _task_of(folder: Source) -> dict[str, Any]:

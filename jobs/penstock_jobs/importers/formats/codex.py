@@ -5,6 +5,7 @@
   completed item. It is imported once.
 - A resume or fork copies history with new times. Ids are made of the items' ids or content, so a
   copy has the same `source_key`.
+- A `token_usage_record` tells the usage of one call, and a `token_count` beside it the same again.
 - `compacted` rows repeat the history, and can be most of a file. Their copies are skipped.
 """
 
@@ -41,6 +42,7 @@ _SAID = {"user_message": "prompt", "agent_message": "answer", "agent_reasoning":
          "agent_reasoning_raw_content": "thought"}  # fmt: skip
 #: Rows that only mark something that other rows tell.
 _MARKS = {"task_started", "task_complete", "turn_started", "turn_complete", "thread_name_updated"}
+_CLIENT_ROWS = {"world_state", "inter_agent_communication_metadata"}
 _REPEATED_ITEMS = ("commandexecution", "mcptoolcall", "websearch", "contextcompaction")
 #: Texts that the client puts into the user's messages: one tag, or a file of instructions.
 _INJECTED = re.compile(r"\s*<([A-Za-z_]+)[ >].*</\1>\s*\Z", re.DOTALL)
@@ -68,6 +70,8 @@ class _RolloutMemory(LogMemory):
     folder: str | None = None
     call: _Call | None = None
     total: Row = field(default_factory=dict)
+    #: Whether the last usage came as a record, and that usage.
+    counted: tuple[bool, dict[str, int]] = (False, {})
     keys: RecentEntries[int] = field(default_factory=RecentEntries)
     #: Digests of texts, with their counts as items and as events.
     said: RecentEntries[list[int]] = field(default_factory=RecentEntries)
@@ -84,13 +88,13 @@ class Codex(LogImporter):
     )  # fmt: skip
 
     def recognises(self, candidate: Candidate) -> bool:
-        if not candidate.ends(".jsonl"):
-            return False
-        first = next(iter(candidate.first_rows), {})
+        first, *rest = candidate.first_rows or [{}]
         if first.get("type") == "session_meta":
             return isinstance(first.get("payload"), dict)
-        old = candidate.name.startswith("rollout-") and first.keys() >= {"id", "timestamp"}
-        return old and not first.keys() & {"type", "kind", "role"}
+        if first.keys() & {"type", "kind", "role"} or not first.keys() >= {"id", "timestamp"}:
+            return False
+        # The first versions wrote bare items.
+        return any(row.get("type") in _ITEMS or row.get("record_type") == "state" for row in rest)
 
     def reader(self, source: Source, memory: _RolloutMemory) -> "_Rollout":
         named = _FILE_ID.match(source.name)
@@ -128,10 +132,9 @@ class _Rollout(RowReader[_RolloutMemory]):
             known.model = fields.text(payload, "model") or known.model
             known.folder = fields.text(payload, "cwd") or known.folder
         elif kind == "compacted":
-            yield from self._end_call()
-            if fields.items(payload, "replacement_history"):
-                self._skip("history that a compaction repeats")
-            yield self._event("compaction", "compacted", summary=fields.text(payload, "message"))
+            yield from self._compaction(payload)
+        elif kind == "token_usage_record":
+            yield from self._usage_record(payload)
         else:
             yield from self._unknown(kind, payload or row)
 
@@ -201,6 +204,12 @@ class _Rollout(RowReader[_RolloutMemory]):
         elif text:
             kind = "client" if role == "user" else role
             yield self._event("x_context", _key(item, text), text=text, kind=kind)
+
+    def _compaction(self, payload: Row) -> Iterator[ImportedEvent]:
+        yield from self._end_call()
+        if fields.items(payload, "replacement_history"):
+            self._skip("history that a compaction repeats")
+        yield self._event("compaction", "compacted", summary=fields.text(payload, "message"))
 
     def _said(self, kind: str, text: str, item: Row, *, is_event: bool) -> Iterator[ImportedEvent]:
         """Add a prompt, an answer or a thought, unless it came before in the other form."""
@@ -317,16 +326,36 @@ class _Rollout(RowReader[_RolloutMemory]):
         else:
             used = _usage(last or total, {})
         self.memory.total = total or before
+        yield from self._count(used, info, is_record=False)
+
+    def _usage_record(self, record: Row) -> Iterator[ImportedEvent]:
+        if record.get("thread_id") not in (None, self._session.session_id):
+            self._skip("usage of a thread that this one was forked from")
+            return
+        used = _usage(fields.mapping(record, "usage"), {})
+        yield from self._count(used, record, is_record=True)
+
+    def _count(
+        self, used: dict[str, int], told: Row, *, is_record: bool
+    ) -> Iterator[ImportedEvent]:
+        was_record, before = self.memory.counted
+        self.memory.counted = is_record, used
+        if was_record != is_record and before == used:
+            self.memory.counted = is_record, {}  # told twice, but not three times
+            return
         if not used:
             return
         # A call without items, such as a compaction, begins here.
-        key = f"tokens-{xxh3_64_hexdigest(_encoder.encode(info))}"
+        key = f"tokens-{xxh3_64_hexdigest(_encoder.encode(told))}"
         call = self.memory.call or (yield from self._open_answer(key))
         known = call.usage or {}
         call.usage = {name: known.get(name, 0) + count for name, count in used.items()}
         yield from self._end_call()
 
     def _unknown(self, kind: str | None, content: Row) -> Iterator[ImportedEvent]:
+        if kind in _CLIENT_ROWS:
+            self._skip(f"row of the client: {kind}")
+            return
         encoded = _encoder.encode(content)
         if len(encoded) > _UNKNOWN_BYTES_MAX:
             self._skip(f"large row of the kind {kind}")

@@ -53,14 +53,11 @@ class VsCodeChatImporter(Importer):
         begins = candidate.beginning
         if b'"sessionId"' not in begins:
             return False
-        if candidate.ends(".jsonl"):
-            return bool(_LOG.match(begins))
-        return (
-            candidate.ends(".json") and b'"creationDate"' in begins and bool(_WHOLE.search(begins))
-        )
+        whole = b'"creationDate"' in begins and bool(_WHOLE.search(begins))
+        return whole or bool(_LOG.match(begins))
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
-        lines = source.ends(".jsonl")
+        lines = _LOG.match(source.probe().beginning)
         session = _replayed(source.rows(notes), notes) if lines else source.document()
         if fields.text(session, "sessionId") is None:
             raise SourceUnfit("it holds no session")
@@ -272,7 +269,7 @@ class CopilotCliImporter(Importer):
     homes = ("~/.copilot/session-state",)
 
     def recognises(self, candidate: Candidate) -> bool:
-        return candidate.ends(".jsonl") and any(map(_is_event, candidate.first_rows))
+        return any(map(_is_event, candidate.first_rows))
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
         run = _ClientRun(source.parent_name, "copilot-cli", source.changed_us(), notes)

@@ -16,7 +16,7 @@ from penstock_jobs.importers.fields import Row, arguments_of
 from penstock_jobs.importers.importer import ImportedEvent, Importer, expanded_home
 from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.stores import DatabaseSource, is_database_with
+from penstock_jobs.importers.stores import DatabaseSource, is_database, is_database_with
 from penstock_jobs.importers.transcript import SessionDraft, tool_call
 
 _TABLE = "cursorDiskKV"
@@ -40,12 +40,11 @@ class CursorImporter(Importer):
     homes = (*_DATABASE_HOMES, "~/.cursor/projects")
 
     def recognises(self, candidate: Candidate) -> bool:
-        if candidate.ends(".vscdb"):
-            return is_database_with(candidate, _DATABASE, _TABLE)
-        return candidate.ends(".jsonl") and any(map(_is_message, candidate.first_rows))
+        rows = candidate.first_rows
+        return any(map(_is_message, rows)) or is_database_with(candidate, _DATABASE, _TABLE)
 
     def sources(self, candidate: Candidate) -> Iterator[Source]:
-        yield candidate.source(DatabaseSource if candidate.ends(".vscdb") else Source)
+        yield candidate.source(DatabaseSource if is_database(candidate) else Source)
 
     def duplicates(self, sources: Sequence[Source]) -> Collection[Source]:
         """Transcripts of conversations that a database holds with times, tokens and results."""

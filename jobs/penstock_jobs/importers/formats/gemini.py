@@ -29,19 +29,17 @@ class GeminiImporter(Importer):
     homes = ("~/.gemini/tmp",)
 
     def recognises(self, candidate: Candidate) -> bool:
-        if candidate.ends(".jsonl"):
-            head = next(iter(candidate.first_rows), {}).keys()
-            return head >= _HEAD and not head & {"uuid", "type"}
-        begins = candidate.beginning[:4096] if candidate.ends(".json") else b""
-        return all(mark in begins for mark in _MARKS)
+        head = next(iter(candidate.first_rows), {}).keys()
+        if head >= _HEAD and not head & {"uuid", "type"}:
+            return True
+        return not candidate.is_lines and all(mark in candidate.beginning[:4096] for mark in _MARKS)
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
         chat = _Chat(notes)
-        if source.ends(".jsonl"):
-            for number, record in source.rows(notes):
-                chat.take(record, number)
-        else:
-            chat.take({"$set": source.json_object()}, 1)
+        for number, record in source.records(notes):
+            if not isinstance(record, dict):
+                raise SourceUnfit("it is not an object")
+            chat.take({"$set": record} if "messages" in record else record, number)
         if not isinstance(chat.facts.get("sessionId"), str):
             raise SourceUnfit("it names no session")
         yield from chat.events(source)
@@ -200,7 +198,7 @@ class QwenCodeImporter(Importer):
     homes = ("~/.qwen/projects", "~/.qwen/tmp")
 
     def recognises(self, candidate: Candidate) -> bool:
-        return candidate.ends(".jsonl") and any(map(_is_record, candidate.first_rows))
+        return any(map(_is_record, candidate.first_rows))
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
         chats: dict[str, _QwenChat] = {}

@@ -22,8 +22,10 @@ from penstock_jobs.importers.transcript import SessionDraft
 _BEGINS = re.compile(
     rb'"(?:messages|conversations)"\s*:\s*\[\s*\{\s*"(?:role|content|from|value|tool_calls|name)"'
 )
-#: Suffixes of other formats that hold messages too.
-_OTHERS = (".traj.json", ".messages.json", ".traj")
+#: Marks of other formats that hold messages too.
+_OTHERS = re.compile(
+    rb'"(?:mini_version|trajectory_format|messageId|modelInfo|tool_call_ids|message_type)"\s*:'
+)
 _SHARE_GPT = {"human": "user", "gpt": "assistant", "system": "system", "tool": "tool",
               "user": "user", "assistant": "assistant", "observation": "tool"}  # fmt: skip
 #: Marks of tracers' documents, which also hold messages.
@@ -41,12 +43,12 @@ class MessagesImporter(Importer):
     def recognises(self, candidate: Candidate) -> bool:
         if candidate.is_folder:
             return _holds_logs(candidate)
-        if candidate.ends(*_OTHERS) or not candidate.ends(".json", ".jsonl"):
-            return False
-        if candidate.ends(".jsonl") and candidate.first_rows:
-            return all(_messages_of(row) is not None for row in candidate.first_rows[:3])
         begins = candidate.beginning
-        return bool(_BEGINS.search(begins[:8192])) and not _TRACED.search(begins)
+        if _OTHERS.search(begins) or _TRACED.search(begins):
+            return False
+        if candidate.is_lines:
+            return all(_messages_of(row) is not None for row in candidate.first_rows[:3])
+        return bool(_BEGINS.search(begins[:8192]))
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
         logs = CallSessions(self.name, notes)

@@ -15,7 +15,7 @@ from penstock_jobs.importers.fields import Row, arguments_of, milliseconds
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.stores import DatabaseSource, is_database_with, tables_of
+from penstock_jobs.importers.stores import DatabaseSource, is_database, is_database_with, tables_of
 from penstock_jobs.importers.transcript import SessionDraft, is_unfinished, tool_call
 
 _DB = ("session", "message", "part")
@@ -56,12 +56,12 @@ class OpenCodeImporter(Importer):
         if candidate.is_folder:
             return candidate.entries >= {"session", "message"} and candidate.name == "storage"
         if candidate.names[-3:-2] == ("session",):
-            return candidate.ends(".json") and b'"projectID"' in candidate.beginning
-        return candidate.ends(".db") and is_database_with(candidate, "opencode.db", *_DB)
+            return b'"projectID"' in candidate.beginning
+        return is_database_with(candidate, "opencode.db", *_DB)
 
     def sources(self, candidate: Candidate) -> Iterator[Source]:
         if not candidate.is_folder:
-            yield candidate.source(StoredSession if candidate.ends(".json") else DatabaseSource)
+            yield candidate.source(DatabaseSource if is_database(candidate) else StoredSession)
             return
         for file in candidate.below("session").files():
             if len(file.names) == len(candidate.names) + 3 and file.name.endswith(".json"):

@@ -33,22 +33,19 @@ class OpenHandsV0Importer(Importer):
 
     def recognises(self, candidate: Candidate) -> bool:
         begins = candidate.beginning
-        if candidate.ends(".jsonl"):
-            return b'"instance_id"' in begins[:4096] and (
-                any({"instance_id", "history"} <= row.keys() for row in candidate.first_rows)
-                or b'"history": [{"id": 0' in begins
-            )
-        return candidate.ends(".json") and bool(_BEGINS.match(begins))
+        attempt = b'"instance_id"' in begins[:4096] and (
+            any({"instance_id", "history"} <= row.keys() for row in candidate.first_rows)
+            or b'"history": [{"id": 0' in begins
+        )
+        return attempt or bool(_BEGINS.match(begins))
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
-        if not source.ends(".jsonl"):
-            events = source.document()
-            if not isinstance(events, list):
+        for number, row in source.records(notes):
+            if isinstance(row, list):
+                yield from _EventStream(row, {}, source, notes).events()
+            elif not isinstance(row, dict):
                 raise SourceUnfit("it is not an array of events")
-            yield from _EventStream(events, {}, source, notes).events()
-            return
-        for number, row in source.rows(notes):
-            if isinstance(history := row.pop("history", None), list):
+            elif isinstance(history := row.pop("history", None), list):
                 yield from _EventStream(history, row, source, notes).events()
             else:
                 notes.skip("attempt without a history", f"line {number}")
@@ -163,7 +160,7 @@ class OpenHandsV1Importer(Importer):
     def recognises(self, candidate: Candidate) -> bool:
         if candidate.is_folder:
             return candidate.entries >= {_STATE, _EVENTS}
-        return candidate.ends(".jsonl") and any(map(_is_event, candidate.first_rows[:3]))
+        return any(map(_is_event, candidate.first_rows[:3]))
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
         if not source.is_folder:

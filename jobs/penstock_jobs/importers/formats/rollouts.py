@@ -11,7 +11,7 @@ tokens that it adds; the prompt is all tokens before it.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from penstock.events.messages import joined, message_of, present, usage_of
@@ -32,17 +32,14 @@ class NemoGymImporter(Importer):
     name = "nemo-gym"
 
     def recognises(self, candidate: Candidate) -> bool:
-        if candidate.ends(".jsonl"):
-            if rows := candidate.first_rows:
-                return "responses_create_params" in rows[0] and "response" in rows[0]
-            return b'"responses_create_params"' in candidate.beginning[:256]
-        return candidate.ends(".json") and bool(_RESPONSE.search(candidate.beginning))
+        if candidate.is_lines:
+            return candidate.first_rows[0].keys() >= {"responses_create_params", "response"}
+        begins = candidate.beginning
+        return b'"responses_create_params"' in begins[:256] or bool(_RESPONSE.search(begins))
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
-        rows: Iterable[tuple[int, dict[str, Any]]]
-        lines = source.ends(".jsonl")
-        rows = source.rows(notes) if lines else [(1, _rollout_of(source.document()))]
-        for number, row in rows:
+        for number, record in source.records(notes):
+            row = _rollout_of(record)
             if isinstance(fields.at(row, "response", "output"), list):
                 yield from _GymRollout(row, source, notes).events()
             else:
@@ -51,6 +48,8 @@ class NemoGymImporter(Importer):
 
 def _rollout_of(document: object) -> dict[str, Any]:
     found = fields.mapping(document)
+    if "responses_create_params" in found:
+        return found
     for response in (found, *found.values()):
         if fields.at(response, "object") == "response":
             return {"response": response}
@@ -181,14 +180,13 @@ class VerifiersImporter(Importer):
     name = "verifiers"
 
     def recognises(self, candidate: Candidate) -> bool:
-        if not candidate.ends(".jsonl"):
-            return False
         if candidate.first_rows:
             row = candidate.first_rows[0]
             return row.keys() >= _RESULT or bool(_traces_of(row))
         begins = candidate.beginning
-        return (b'"nodes"' in begins and b'"sampled"' in begins) or (
-            begins.startswith(b'{"example_id"') and b'"completion"' in begins
+        return begins.startswith(b"{") and (
+            (b'"nodes"' in begins and b'"sampled"' in begins)
+            or (begins.startswith(b'{"example_id"') and b'"completion"' in begins)
         )
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:

@@ -29,15 +29,19 @@ _HEREDOC = re.compile(
     r"""cat\s+(?:<<-?\s*(['"]?)(\w+)\1\s*>\s*(\S+)|>\s*(\S+)\s*<<-?\s*(['"]?)(\w+)\5)[ \t]*\n"""
 )
 _BY_PEOPLE = "UserInterruption"
+_BARE = re.compile(rb'\s*\[\s*\{\s*"(?:role|content)"\s*:')
+_SHELL = re.compile(rb"```(?:mswea_bash_command|bash)\\n|<returncode>")
 
 
 class MiniSweAgentImporter(Importer):
     name = "mini-swe-agent"
 
     def recognises(self, candidate: Candidate) -> bool:
-        begins = candidate.beginning if candidate.ends(".traj.json") else b""
+        begins = candidate.beginning
+        if begins.lstrip()[:1] == b"[":
+            return bool(_BARE.match(begins)) and bool(_SHELL.search(begins))
         named = b'"mini-swe-agent' in begins or b'"mini_version"' in begins
-        return named or (begins.lstrip().startswith(b"[") and b'"role"' in begins)
+        return named and b'"messages"' in begins
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
         document = source.document()
@@ -131,7 +135,10 @@ def _written(command: str) -> Iterator[FileEdit]:
             yield FileEdit(path.strip("'\""), "", f"{text}\n", is_whole=True)
 
 
-_BEGINS = re.compile(rb'"(?:trajectory|history)"\s*:\s*\[')
+_BEGINS = re.compile(
+    rb'"trajectory"\s*:\s*\[\s*\{\s*"(?:action|observation|response|thought)"\s*:'
+    rb'|"history"\s*:\s*\[\s*\{[^{}]*"(?:agent|message_type)"\s*:'
+)
 _STEP_FIELDS = ("action", "observation", "response", "thought", "execution_time", "state", "query",
                 "messages", "extra_info")  # fmt: skip
 _MESSAGE_FIELDS = ("agent", "message_type", "is_demo", "thought", "action", "tags",
@@ -142,7 +149,7 @@ class SweAgentImporter(Importer):
     name = "swe-agent"
 
     def recognises(self, candidate: Candidate) -> bool:
-        return candidate.ends(".traj") and bool(_BEGINS.search(candidate.beginning))
+        return not candidate.is_lines and bool(_BEGINS.search(candidate.beginning))
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
         document = source.json_object()
