@@ -143,6 +143,11 @@ rates-study: .venv/ready ## simulate how often the intervals of corrected rates 
 blame-study: .venv/ready ## compare line_survival with git blame on a real history (REPOSITORY=path ARGS="--edits 300")
 	$(BIN)/python -m bench.blame_study $(REPOSITORY) $(ARGS)
 
+.PHONY: harbor-study
+harbor-study: DATA = harbor-study
+harbor-study: .venv/ready ## try Harbor tasks of others here, one by one (TASKS="dir dir" DATA=dir): verified, or why not
+	$(BIN)/python -m bench.harbor_study $(TASKS) --data $(DATA) $(ARGS)
+
 .PHONY: reward-hacks
 reward-hacks: .venv/ready ## play policies that pad and cut corners: none may beat honest work (ARGS=--write for the page)
 	$(BIN)/python -m bench.reward_hacks $(ARGS)

@@ -1,7 +1,8 @@
 """Lint: untouched trees must fail their check and solutions pass it, twice."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import chain, filterfalse
 from typing import NamedTuple
 
 from penstock.core.settings import MIB
@@ -14,8 +15,9 @@ from penstock_jobs.benchmarks.attempt import (
     score_tree,
 )
 from penstock_jobs.benchmarks.environments.layers import Layer
-from penstock_jobs.benchmarks.harbor.task import SOLUTION
+from penstock_jobs.benchmarks.harbor.task import SOLUTION, needed
 from penstock_jobs.benchmarks.sandbox import sandbox as sandboxes
+from penstock_jobs.benchmarks.sandbox.network import answers
 from penstock_jobs.benchmarks.sandbox.sandbox import SandboxFailed
 from penstock_jobs.benchmarks.sandbox.sandbox_files import File
 from penstock_jobs.benchmarks.suite import BenchmarkTask, TaskFiles
@@ -34,6 +36,13 @@ class LintTask(NamedTuple):
     #: One for each step.
     solutions: list[list[File] | None]
     layer: Layer | None = None
+
+
+def silent_hosts(files: TaskFiles, solutions: Iterable[list[File] | None]) -> str | None:
+    """Say which hosts a Harbor task cannot do without, and do not answer; None without any."""
+    parts = files.setup, *(step.check for step in files.steps), *(each or () for each in solutions)
+    silent = sorted(filterfalse(answers, {*needed(chain.from_iterable(parts))}))
+    return f"it needs {', '.join(silent)}, which this machine cannot reach" if silent else None
 
 
 def lint_task(work: LintTask) -> list[str]:

@@ -41,7 +41,7 @@ from penstock_jobs.benchmarks.attempt import (
 from penstock_jobs.benchmarks.audit.audit import attempt_session, audited_task
 from penstock_jobs.benchmarks.environments.environment import EnvironmentFailed
 from penstock_jobs.benchmarks.environments.layers import ENVIRONMENTS, Layer, make_layer
-from penstock_jobs.benchmarks.lint import LintTask, lint_task
+from penstock_jobs.benchmarks.lint import LintTask, lint_task, silent_hosts
 from penstock_jobs.benchmarks.sandbox.network import address_of, split
 from penstock_jobs.benchmarks.sandbox.sandbox import PathRules, SandboxFailed, check_isolation
 from penstock_jobs.benchmarks.sandbox.sandbox_files import named_places
@@ -420,12 +420,16 @@ def lint_suite(
 
     def works() -> Iterator[LintTask]:
         for task in suite.tasks:
+            files, solutions = load_files(task), load_solutions(task)
+            if silent := silent_hosts(files, solutions) if task.container else None:
+                findings.append(SuiteFinding(task.name, silent))
+                continue
             try:
                 layer = make_layers(suite, [task.name], settings, isolated=isolated).get(task.name)
             except (EnvironmentFailed, SandboxFailed) as error:
                 findings.append(SuiteFinding(task.name, str(error)))
                 continue
-            yield LintTask(how, task, load_files(task), load_solutions(task), layer)
+            yield LintTask(how, task, files, solutions, layer)
 
     tasks = works()
     for number, finished in enumerate(executor.run(lint_task, tasks), 1):

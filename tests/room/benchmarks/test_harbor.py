@@ -130,6 +130,14 @@ def test_what_cannot_be_run_here_says_why(tmp_path: Path, why: str) -> None:
     assert why in suite.left_out["bad"]
 
 
+def test_a_host_that_nobody_reaches_is_said_before_anything_runs(tmp_path: Path) -> None:
+    fetch = "#!/bin/sh\ncurl -LsSf https://nowhere.invalid/install.sh | sh\n"
+    folder = make_task(tmp_path / "one", {"tests/test.sh": fetch})
+    assert findings(folder, tmp_path / "lint") == {
+        "one": "it needs nowhere.invalid:443, which this machine cannot reach"
+    }
+
+
 def test_a_suite_of_nothing(lake: Lake, tmp_path: Path) -> None:
     folder = make_task(tmp_path / "one", {"environment/Dockerfile": "FROM debian:1\n"})
     with pytest.raises(InvalidInput, match="none of its tasks can be run"):

@@ -276,3 +276,31 @@ def test_of_a_home_only_what_is_needed_is_read(isolation: None) -> None:
         assert output[output.index("/home:") + 1] == "", agent
         shown = [line for line in output[: output.index("tool runs")] if line.startswith("./")]
         assert shown == sorted([*files, "./.local/share/tool/bin/tool"]), agent
+
+
+_BESIDE_MOUNTS = """
+from penstock_jobs.benchmarks.sandbox.sandbox import (
+    IsolatedSandbox, PathRules, SandboxLimits, SandboxProgram, SandboxRoot
+)
+tries = (
+    "cat /var/opt/mounted/file; echo more >> /var/opt/mounted/file; readlink /var/run;"
+    "ls -d /var/lib/dpkg; touch /var/new /var/lib/new /etc/new && test ! -s /etc/shadow; echo $?"
+)
+limits, root = SandboxLimits(1 << 30, 64, 1 << 26), SandboxRoot(writable=True)
+with IsolatedSandbox(limits, PathRules(), 9999, root) as sandbox:
+    for name in ("tree", "home", "scratch"):
+        sandbox.put(name, [], writable=True)
+    how = "tree", "home", "scratch", 60, {"PATH": "/usr/bin:/bin"}, {"tree": True}
+    for _ in range(2):
+        print(sandbox.run(SandboxProgram(["sh", "-c", tries], *how)).output.split())
+"""
+
+
+def test_a_container_over_folders_with_mounts_below() -> None:
+    """As podman, docker and lxcfs make them. Programs write over them, and nothing is changed."""
+    mounted = (
+        "mount -t tmpfs own /var/opt\nmkdir /var/opt/mounted\necho one > /var/opt/mounted/file"
+    )
+    first, second = run_in_own_mounts(mounted, _BESIDE_MOUNTS).splitlines()
+    seen = f"'{Path('/var/run').readlink()}', '/var/lib/dpkg', '0']"
+    assert (first, second) == (f"['one', {seen}", f"['one', 'more', {seen}")

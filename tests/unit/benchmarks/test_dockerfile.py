@@ -7,7 +7,7 @@ import pytest
 
 from penstock_jobs.benchmarks.harbor.bases import stand_in
 from penstock_jobs.benchmarks.harbor.dockerfile import CannotBeMade, expand, read_dockerfile
-from penstock_jobs.benchmarks.harbor.task import Network, read_reward
+from penstock_jobs.benchmarks.harbor.task import Network, needed, read_reward
 from penstock_jobs.benchmarks.sandbox.sandbox_files import File
 
 
@@ -44,6 +44,30 @@ CMD ["bash"]
         f"{place} echo 'a b'",
         f"""{place} /bin/sh -c 'python3 << '"'"'PY'"'"'\nprint("FROM nowhere")\nPY'""",
     ]
+
+
+def test_what_comes_before_the_first_file() -> None:
+    """It is the same for many tasks, which share its layer."""
+    first = "FROM debian:12\nENV A=1\nRUN true\n"
+    assert read_dockerfile(first).fileless is None
+    build = read_dockerfile(f"{first}COPY a /a\nENV B=2\nRUN false\nCOPY b /b")
+    assert build.fileless == (["cd /\nexec /bin/sh -c true"], {"A": "1"})
+    assert len(build.commands) == 4
+
+
+def test_hosts_that_a_task_cannot_do_without() -> None:
+    files = {
+        "Dockerfile": b"# curl https://no.example\nRUN apt-get update && \\\n"
+        b"  curl -sL https://setup.example/a.sh | sh\nRUN wget http://or.example/b || true\n",
+        "test.sh": b"git clone http://code.example/x\necho https://no.example\n",
+        "README.md": b"curl https://no.example",
+        "fetch.py": b"get('https://no.example')\nhf_hub_download(repo)\n",
+    }
+    found = {*needed(File(name, content) for name, content in files.items())}
+    hub = {"huggingface.co:443", "cas-bridge.xethub.hf.co:443"}
+    assert found == {"setup.example:443", "code.example:80"} | hub
+    named = Network().addresses([File("fetch.py", files["fetch.py"])])
+    assert {*named} == {"packages", "no.example:443"} | hub
 
 
 COPIES = {

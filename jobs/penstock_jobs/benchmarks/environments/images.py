@@ -16,7 +16,8 @@ def unpack(image: str, place: Path) -> None:
     if runtime is None or _ask(runtime, "info").returncode:
         why = f"the image {image} needs podman or docker, and neither answers on this machine"
         raise EnvironmentFailed(why=why)
-    made = _ask(runtime, "create", image)
+    # It is never started; an image without a command of its own wants one named.
+    made = _ask(runtime, "create", image, "true")
     if made.returncode:
         raise EnvironmentFailed(why=f"{runtime} cannot take {image}: {made.stderr.strip()[-500:]}")
     container, archive = made.stdout.strip().splitlines()[-1], place / "image.tar"

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -27,6 +27,11 @@ _TEMPLATE = re.compile(r"\$\{([^}:]+)(?::-(.*))?\}", re.DOTALL)
 #: A host of a URL with the usual port: a listener at another could be in a task's way.
 _HOST = re.compile(rb"\b(https?)://([A-Za-z0-9.-]+\.[A-Za-z]{2,})\b(?!:)")
 _HOSTS_MAX = 200
+#: Calls of a library that goes to hosts of its own.
+_HUB = re.compile(rb"\b(?:hf_hub_download|snapshot_download|load_dataset)\b")
+_HUB_HOSTS = ("huggingface.co:443", "cas-bridge.xethub.hf.co:443")
+#: A command that fetches, and no other that runs if it fails.
+_FETCH = re.compile(rb"(?m)^(?!\s*#)(?!.*\|\|).*\b(?:curl|wget|clone)\b.*$")
 #: Marks of provenance, which agents do not see.
 _CANARY = re.compile(r"(\s*(<!--.*canary.*-->|#.*canary.*)(\n|\Z))*\s*", re.IGNORECASE)
 
@@ -86,14 +91,25 @@ class Network:
     def addresses(self, *folders: Iterable[File]) -> tuple[str, ...]:
         """The addresses that may be reached. A public network has those that the files name."""
         if self.mode == "public":
-            named = {
-                f"{host.decode()}:{80 if kind == b'http' else 443}"
-                for folder in folders
-                for file in folder
-                for kind, host in _HOST.findall(file.content)
-            }
+            contents = [file.content for folder in folders for file in folder]
+            named = {address for content in contents for address in _named(content)}
             return (PACKAGES, *sorted(named)[:_HOSTS_MAX])
         return tuple(f"{host}:{port}" for host in self.hosts for port in (80, 443))
+
+
+def _named(content: bytes) -> Iterator[str]:
+    for kind, host in _HOST.findall(content):
+        yield f"{host.decode()}:{80 if kind == b'http' else 443}"
+    if _HUB.search(content):
+        yield from _HUB_HOSTS
+
+
+def needed(files: Iterable[File]) -> Iterator[str]:
+    """The addresses that commands and scripts in files cannot do without."""
+    for file in files:
+        is_shell = file.path.endswith(("Dockerfile", ".sh"))
+        lines = (_FETCH if is_shell else _HUB).findall(file.content.replace(b"\\\n", b""))
+        yield from _named(b"\n".join(lines))
 
 
 @dataclass(frozen=True)
@@ -163,13 +179,20 @@ def read_task(folder: Path) -> HarborTask:
         raise CannotBeMade(why="it is an image without a Dockerfile")
     build = read_dockerfile(toml_document.read_text(place / "Dockerfile"))
     commands, variables = stand_in(build.image)
-    workdir = made.workdir or build.workdir
-    variables |= build.variables | _resolved(made.env)
+    workdir, seconds = made.workdir or build.workdir, math.ceil(made.build_timeout_sec)
+    first, known = build.fileless or ((), {})
+    below = None
+    if first:  # tasks of one hand begin alike
+        commands = (*commands, *first)
+        named = Network().addresses([File("", "\n".join(commands).encode())])
+        below = Environment(commands, (), named, _pairs({**variables, **known}), seconds=seconds)
+        commands = ()
     environment = Environment(
-        setup=(*commands, *build.commands, f"mkdir -p '{workdir}'"),
+        setup=(*commands, *build.commands[len(first) :], f"mkdir -p '{workdir}'"),
         network=Network().addresses(read_folder(str(place))),
-        variables=_pairs(variables),
-        seconds=math.ceil(made.build_timeout_sec),
+        variables=_pairs(variables | build.variables | _resolved(made.env)),
+        below=below,
+        seconds=seconds,
     )
     tags = tuple(map(str, task.metadata.get("tags", ())))
     memory_mib = made.memory_mb or _megabytes(made.memory) or _MEMORY_MB

@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
+from functools import cache
 from typing import NamedTuple
 
 from penstock.backends.http.address import HttpAddress
@@ -73,6 +74,16 @@ def plan(addresses: Iterable[str]) -> Forwards:
             extra.append(listen)
         forwards[listen, port] = Forward(listen, host, port)
     return Forwards(list(forwards.values()), names, tuple(extra))
+
+
+@cache
+def answers(address: str) -> bool:
+    """Whether anybody takes a connection there. Asked once per process."""
+    try:
+        socket.create_connection(split(address), timeout=_CONNECT_SECONDS_MAX).close()
+    except OSError:
+        return False
+    return True
 
 
 def _is_number(host: str) -> bool:

@@ -8,6 +8,7 @@ import errno
 import fcntl
 import os
 import re
+import shutil
 import socket
 import stat
 import struct
@@ -54,6 +55,7 @@ _DEVICES = ("null", "zero", "full", "random", "urandom")
 _LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
 #: A folder with mounts is shown entry by entry, up to this many.
 _ENTRIES_MAX = 1_000
+_SETTINGS_BYTES_MAX = 1 << 20
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
@@ -164,10 +166,33 @@ class _MachineFolders:
                     if shown:
                         self.show(f"/{name}", f"{root}/{name}")
                     else:
-                        self._lay_over(lower, name, f"{root}/{name}")
+                        self._lay_over(lower, f"/{name}", f"{root}/{name}")
 
-    def _lay_over(self, lower: list[str], name: str, place: str) -> None:
-        upper, work = f"{self._upper}/files/{name}", f"{self._upper}/overlay/{name}"
+    def _lay_over(self, lower: list[str], path: str, place: str) -> None:
+        divided = path in lower and any(each.startswith(f"{path}/") for each in self._mounts)
+        if not divided:
+            self._mount_over(lower, path, place)
+            return
+        # The kernel cannot make an overlay of a folder with mounts below it.
+        layers = [each for each in lower if each != path]
+        self._mount_over(layers or [self._empty], path, place)
+        for entry in os.scandir(path):
+            inside, here = f"{path}/{entry.name}", f"{place}/{entry.name}"
+            parts = [part for each in layers if os.path.lexists(part := f"{each}/{entry.name}")]
+            if any(stat.S_ISCHR(os.lstat(part).st_mode) for part in parts):
+                continue  # a layer is without it
+            with suppress(OSError):  # what this user may not see is not shown
+                if not os.path.lexists(here):
+                    _copy_entry(entry, here)
+                if entry.is_dir(follow_symlinks=False) and os.path.isdir(here):
+                    os.utime(here)  # brings a folder of a layer up
+                    self._lay_over([*parts, inside], inside, here)
+
+    def _mount_over(self, lower: list[str], path: str, place: str) -> None:
+        upper, work = (
+            f"{self._upper}/files{path}",
+            f"{self._upper}/overlay/{path.replace('/', '%')}",
+        )
         os.makedirs(work, exist_ok=True)
         opened = [os.open(path, os.O_PATH) for path in (*lower, self._empty, upper, work)]
         try:
@@ -270,6 +295,21 @@ def make_whiteouts(place: str, paths: Iterable[str]) -> None:
     for path in paths:
         os.makedirs(os.path.dirname(place + path), exist_ok=True)
         os.mknod(place + path, stat.S_IFCHR, 0)
+
+
+def _copy_entry(entry: os.DirEntry[str], place: str) -> None:
+    """Make a link, an empty folder, or a file that is no larger than settings are."""
+    facts = entry.stat(follow_symlinks=False)
+    if entry.is_symlink():
+        os.symlink(os.readlink(entry.path), place)
+    elif entry.is_dir():
+        os.mkdir(place)
+        shutil.copystat(entry.path, place)
+    elif entry.is_file() and facts.st_size <= _SETTINGS_BYTES_MAX:
+        shutil.copy2(entry.path, place)
+    else:
+        return
+    os.chown(place, facts.st_uid, facts.st_gid, follow_symlinks=False)
 
 
 def _make_file(place: str) -> None:
