@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from typing import Any, get_overloads, get_type_hints
 
 import penstock
+from penstock.doors.python import Shards
 from penstock.ingest.recorder.session import RecordedSession
 from penstock.registry.channels.change import ChannelState
 from penstock.registry.channels.channel import Assignment
+from penstock.registry.channels.promotion_endpoints import PromotionAnswer, RollbackAnswer
 from penstock.registry.checkpoints.checkpoint import Checkpoint
+from penstock.shards.manifest import Manifest
 from penstock.shards.reader import DEFAULTS, ReadingOptions, ShardReader
 
 _HEAD = (
@@ -31,7 +34,19 @@ _NAMES = (
     "Recorder",
     "PenstockError",
 )
-_GIVEN = (RecordedSession, ShardReader, Checkpoint, ChannelState, Assignment)
+_GIVEN = (
+    RecordedSession,
+    ShardReader,
+    Shards,
+    Manifest,
+    Checkpoint,
+    ChannelState,
+    Assignment,
+    PromotionAnswer,
+    RollbackAnswer,
+)
+#: What the lakes' type of queries stands for.
+_QUERIES = {"Lake": "Query", "RemoteLake": "RemoteQuery"}
 _ERRORS = (
     "The root of all errors. Its text is a sentence: what happened, to what, what to do; `facts`"
     " has the same by name. `exit_status` is what a command ends with.\n"
@@ -60,7 +75,9 @@ def _section(name: str, thing: Any) -> Iterator[str]:
         lines = [
             f"- `{_signature(m, function)}`: {_text(function)}\n" for m, function in _methods(thing)
         ]
-        yield "".join(lines) + "\n"
+        named = [(m, value) for m, value in vars(thing).items() if isinstance(value, property)]
+        lines += [f"- `{m}`: {_text(value)}\n" for m, value in named]
+        yield "".join(lines).replace("~QueryT", _QUERIES.get(name, "")) + "\n"
 
 
 def _methods(kind: type) -> Iterator[tuple[str, Any]]:
@@ -83,7 +100,7 @@ def _options() -> Iterator[str]:
 
 
 def _given(kind: type) -> str:
-    if issubclass(kind, ShardReader | RecordedSession):
+    if issubclass(kind, ShardReader | RecordedSession | Shards):
         names = [f"`{_signature(name, function)}`" for name, function in _methods(kind)]
         return f"- `{kind.__name__}`: {_text(kind)} {', '.join(names)}\n"
     named = ", ".join(f"`{name}`" for name in get_type_hints(kind))

@@ -5,7 +5,10 @@ import penstock
 with penstock.open("penstock-data") as lake:  # or a service: penstock.open("https://…")
     rows = lake.query("select type, count(*) from events group by all")
     rows.df()  # a data frame of pandas; .pl() of polars, .arrow() a table
+    lake.sessions("project = 'web'").df()  # and lake.rewards(…); a notebook shows the first rows
+    lake.shards.build("recipe.toml").id
     lake.checkpoint("ckpt-0012").digest
+    lake.promote("ckpt-0012", reason="solves more")  # and lake.rollback(reason=…)
     channel = lake.channel("production")
 
 penstock.assign(channel, "user-7").checkpoint  # which checkpoint serves this user

@@ -1,16 +1,23 @@
 """What Python programs rely on: `import penstock`."""
 
 import pydoc
+import re
 import sys
 from pathlib import Path
 
+import mypy.api
 import pyarrow as pa
 import pytest
 
 import penstock
-from penstock.core.errors import LibraryMissing
+from penstock.core.errors import LibraryMissing, PenstockError
 from penstock.lake.errors import LakeMissing
+from penstock_jobs.rewards.definition import find_definition
+from tests.support.checkpoint_factory import add, promote
 from tests.support.lakes import hand_lake, make_event
+from tests.support.repository import ROOT
+from tests.support.reward_events import DAY_US
+from tests.support.reward_runs import run_at
 
 SQL = "select type, count(*) as n from events group by all order by all"
 
@@ -54,6 +61,99 @@ def test_a_library_that_is_not_installed_is_named(
     monkeypatch.setitem(sys.modules, library, None)
     with penstock.open(data) as lake, pytest.raises(LibraryMissing, match=f"pip install {library}"):
         getattr(lake.query(SQL), form)()
+
+
+EVIL = "<script>alert(1)</script>\u202e" + "x" * 500
+
+
+def test_a_notebook_shows_the_first_rows_and_hostile_text_stays_text(data: Path) -> None:
+    with hand_lake(data) as by_hand:
+        by_hand.send([make_event("s-2", 1, payload={"text": EVIL})])
+    with penstock.open(data) as lake:
+        html = lake.query("select text from user_messages")._repr_html_()
+        assert "&lt;script&gt;" in html
+        assert "<script" not in html
+        assert "\u202e" not in html
+        assert "x" * 300 not in html
+        assert "<td>s-2</td>" in lake.sessions()._repr_html_()
+        many = lake.query("select i as n from range(51) t(i)")._repr_html_()
+    assert many.count("<tr>") == 51
+    assert "The first 50 rows." in many
+
+
+def test_a_lake_completes_what_is_public(data: Path) -> None:
+    with penstock.open(data) as lake:
+        assert dir(lake) == [
+            "channel", "checkpoint", "checkpoints", "close", "promote", "query", "read_shard",
+            "rewards", "rollback", "sessions", "shards",
+        ]  # fmt: skip
+        assert dir(lake.query(SQL)) == ["arrow", "batches", "df", "pl"]
+        assert all(hasattr(lake, name) for name in dir(lake))
+    assert dir(penstock) == sorted(penstock.__all__)
+
+
+def test_sessions_and_rewards_are_queries(data: Path) -> None:
+    with penstock.open(data) as lake:
+        [row] = lake.sessions("user_messages = 3  -- so many").arrow().to_pylist()
+        assert row["session_id"] == "s-1"
+        assert lake.sessions("project = 'none'").arrow().num_rows == 0
+        assert lake.rewards("definition = 'default'").arrow().num_rows == 0
+
+
+def test_a_shard_is_built_and_a_checkpoint_promoted_and_rolled_back(tmp_path: Path) -> None:
+    examples = ROOT / "examples"
+    with hand_lake(tmp_path) as by_hand:
+        for path in sorted((examples / "sessions").glob("*.jsonl")):
+            by_hand.store(path.read_bytes())
+        run_at(by_hand, DAY_US / 1_000_000, find_definition())
+        add(by_hand.lake.database, "one", "two", note="<script>alert(1)</script>")
+        for name in ("one", "two"):
+            promote(by_hand.lake.database, name)
+    with penstock.open(tmp_path) as lake:
+        manifest = lake.shards.build(examples / "recipes" / "sft-persistent.toml")
+        assert manifest.counts.samples > 0
+        assert lake.shards.build(examples / "recipes" / "sft-persistent.toml").id == manifest.id
+        with pytest.raises(PenstockError, match="No such file"):
+            lake.shards.build("nope.toml")
+        back = lake.rollback(reason="it errs")
+        assert (back.checkpoint, back.left) == ("one", "two")
+        with pytest.raises(PenstockError, match="is pinned"):
+            lake.promote("two", reason="it is better")
+        assert "<td>checkpoint</td><td>one</td>" in lake.channel("production")._repr_html_()
+        html = lake.checkpoint("two")._repr_html_()
+    assert "<td>name</td><td>two</td>" in html
+    assert "&lt;script&gt;" in html
+    assert "<script" not in html
+
+
+def test_types_are_what_the_docs_say(tmp_path: Path) -> None:
+    """What `reveal_type` shows is what docs/reference/python.md has after the arrow."""
+    shown = {
+        "penstock.open('data')": "Lake",
+        "lake.query('x')": "Query",
+        "lake.query('x').arrow()": "Table",
+        "lake.sessions()": "Query",
+        "lake.rewards('true')": "Query",
+        "lake.shards.build('x')": "Manifest",
+        "lake.promote('x', reason='y')": "PromotionAnswer",
+        "lake.rollback(reason='y')": "RollbackAnswer",
+        "lake.checkpoint('x')": "Checkpoint",
+        "lake.channel('x')": "ChannelState",
+        "penstock.open('http://x', key='k')": "RemoteLake",
+        "remote.sessions()": "RemoteQuery",
+    }
+    program = tmp_path / "notebook.py"
+    lines = ["import penstock", "lake = penstock.open('data')"]
+    lines += ["remote = penstock.open('http://x', key='k')"]
+    program.write_text("\n".join([*lines, *(f"reveal_type({each})" for each in shown)]))
+    told, problems, _ = mypy.api.run(
+        ["--strict", "--config-file", str(ROOT / "pyproject.toml"), str(program)]
+    )
+    assert problems == ""
+    revealed = re.findall(r'Revealed type is "(.*)"', told)
+    names = [re.sub(r"(?:\w+\.)+", "", name).rstrip("?") for name in revealed]
+    renamed = {"LakeWithChannels": "Lake", "LakeQuery": "Query", "Any": "Table"}
+    assert dict(zip(shown, [renamed.get(name, name) for name in names], strict=True)) == shown
 
 
 def test_help_explains_the_package_and_each_name() -> None:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from penstock_jobs.sessions.observation.observer import ObservedRound, Observer
 
 
+_TITLE_CHARS_MAX = 60
+
 app = typer.Typer(help="List, read and export sessions.", no_args_is_help=True)
 
 Definition = Annotated[
@@ -63,15 +65,15 @@ def list_(page: SessionPage) -> None:
 
     Example: penstock sessions list --outcome negative_by_rule --since 24h
     """
-    columns = ["session", "last event", "project", "checkpoint", "turns", "edits", "outcome"]
+    columns = ["session", "asked", "last event", "project", "client", "model", "checkpoint"]
     rows = []
     for listed in page.sessions:
         worth = None if listed.value is None else f"{listed.value:+.3f}"
-        served = (listed.project, listed.checkpoint, listed.user_messages, listed.edits)
-        rows.append(
-            [listed.session_id, listed.last_ts, *served, listed.outcome, worth, listed.reason]
-        )
-    show_table([*columns, "reward", "why"], rows)
+        title = " ".join((listed.opening or "").split())[:_TITLE_CHARS_MAX] or None
+        made = (listed.project, listed.client, listed.model, listed.checkpoint)
+        ended = (listed.user_messages, listed.edits, listed.outcome, worth, listed.reason)
+        rows.append([listed.session_id, title, listed.last_ts, *made, *ended])
+    show_table([*columns, "turns", "edits", "outcome", "reward", "why"], rows)
     say_next_page(page.next)
 
 

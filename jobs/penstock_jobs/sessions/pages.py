@@ -29,7 +29,7 @@ from penstock_jobs.sessions.reading import (
     neighbours_query,
     sql_of,
 )
-from penstock_jobs.sessions.session_page import SessionsRequest
+from penstock_jobs.sessions.session_page import SessionsRequest, Sorting
 from penstock_jobs.sessions.tokens import TokenTexts, token_calls
 
 PAGES = PageList("penstock_jobs.sessions:pages/", reads_rows=True)
@@ -80,27 +80,19 @@ def _list(visitor: Visitor, asked: SessionsRequest) -> Content:
     fields = list_fields(asked)
     return {
         "sessions": page.sessions,
-        "openings": _openings(visitor, [listed.session_id for listed in page.sessions]),
         "searched": page.searched,
         "next": page.next,
         "fields": fields,
         "filtered": bool(fields),
         "outcomes": get_args(OutcomeKind),
+        "sortings": get_args(Sorting),
     }
 
 
 def list_fields(asked: SessionsRequest) -> dict[str, Any]:
     names = [name for name in SessionsRequest.__struct_fields__ if name not in ("cursor", "limit")]
-    return {name: value for name in names if (value := getattr(asked, name)) is not None}
-
-
-def _openings(visitor: Visitor, sessions: list[str]) -> dict[str, str]:
-    if not sessions:
-        return {}
-    variables = {"sessions": msgspec.json.encode(sessions).decode()}
-    views = frozenset({"user_messages"})
-    rows = visitor.own_rows(sql_of("openings.sql"), views, variables, sessions)
-    return {row["session_id"]: row["opening"] or "" for row in rows}
+    fields = {name: value for name in names if (value := getattr(asked, name)) is not None}
+    return {name: value for name, value in fields.items() if value != "newest"}
 
 
 # One session

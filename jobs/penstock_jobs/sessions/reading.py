@@ -20,7 +20,7 @@ from penstock_jobs.rewards.definition import SURVIVAL
 from penstock_jobs.rewards.due_sessions import definition_known_as
 from penstock_jobs.rewards.explanation import Explanation, stored_query, stored_rewards
 from penstock_jobs.rewards.history.session_chains import SessionUnknown
-from penstock_jobs.sessions.session_page import ListedSession, SessionPage, SessionsRequest
+from penstock_jobs.sessions.session_page import ListedSession, SessionPage, SessionsRequest, Sorting
 
 EVENTS_MAX = 1_000
 #: Payloads of one page, unless a single event is larger.
@@ -161,17 +161,28 @@ _ENDS = {
 }
 _SINCE = "last_ts >= make_timestamptz(cast(getvariable('since_us') as bigint))"
 _UNTIL = "last_ts < make_timestamptz(cast(getvariable('until_us') as bigint))"
-_BEHIND = """(last_ts, session_id) < (
+_BEHIND = """(rank, last_ts, session_id) < (try_cast(getvariable('place_rank') as double),
     make_timestamptz(try_cast(getvariable('place_us') as bigint)), getvariable('place_session'))"""
-_AMONG = """session_id in (select unnest(from_json(getvariable('sessions'), '["VARCHAR"]')))"""
+#: What each order of the list ranks sessions by, the greatest first; without a rank it is left out.
+_RANKS: dict[Sorting, str] = {
+    "newest": "0",
+    "worst": "-value",
+    "best": "value",
+    "failures": "nullif(failed_tool_calls, 0)",
+    "tokens": "prompt_tokens + completion_tokens",
+}
+_WITH_WORTH = """(select sessions.*, value from sessions join (
+    select session_id, arg_max_null(value, computed_at) as value from stored_outcomes
+    where tenant = getvariable('tenant') and {definition} group by session_id
+) using (session_id))"""
 #: If nothing else is needed, summaries are merged only for the page.
 _LAST_HEARD = "(select session_id, max(last_ts) as last_ts from session_parts group by session_id)"
 
 
 def list_sessions(lake: Lake, caller: Caller, asked: SessionsRequest) -> SessionPage:
     rows_max = SEARCHED_MAX if asked.words else asked.limit
-    place = decode_cursor(asked.cursor, 2) if asked.cursor else None
-    listed = _listed(lake, caller.tenant, _conditions(lake, asked, place, rows_max + 1))
+    place = decode_cursor(asked.cursor, 3) if asked.cursor else None
+    listed, ranks = _listed(lake, caller.tenant, asked, place, rows_max + 1)
     more = len(listed) > rows_max
     listed = listed[:rows_max]
     last = listed[-1] if more else None
@@ -187,7 +198,8 @@ def list_sessions(lake: Lake, caller: Caller, asked: SessionsRequest) -> Session
             last = listed[-1]
     follows = None
     if last is not None:
-        follows = encode_cursor(round(last.last_ts.timestamp() * 1_000_000), last.session_id)
+        moment_us = round(last.last_ts.timestamp() * 1_000_000)
+        follows = encode_cursor(str(ranks[last.session_id]), moment_us, last.session_id)
     return SessionPage(listed, follows, searched)
 
 
@@ -213,15 +225,10 @@ class _Conditions:
     below: frozenset[str]
 
 
-def _conditions(
-    lake: Lake, sessions: SessionsRequest, place: list[str] | None = None, rows_max: int = 0
-) -> _Conditions:
-    variables = {"rows_max": str(rows_max)}
-    conditions, source = ["true"], _LAST_HEARD
-    if place is not None:
-        variables["place_us"], variables["place_session"] = place
-        conditions.append(_BEHIND)
-    for name in ("project", "checkpoint"):
+def _conditions(lake: Lake, sessions: SessionsRequest) -> _Conditions:
+    variables: dict[str, str] = {}
+    conditions, source = ["true"], _LAST_HEARD if sessions.sort == "newest" else "sessions"
+    for name in ("project", "checkpoint", "client", "model"):
         if (value := getattr(sessions, name)) is not None:
             variables[name] = value
             conditions.append(f"{name} = getvariable('{name}')")
@@ -239,28 +246,45 @@ def _conditions(
         variables |= {name: str(value) for name, value in ends.items()}
         ended = " and ".join(_ENDS[name] for name in ends)
         conditions.append(_ENDED_SO.format(definition=definition, ended=ended))
-    return _Conditions(
-        " and ".join(conditions),
-        source,
-        definition,
-        variables,
-        views=_SESSIONS if source == "sessions" else frozenset(),
-        below=_SESSIONS | (_OUTCOMES if ends else frozenset()),
+    views = _SESSIONS if source == "sessions" else frozenset()
+    by_worth = sessions.sort in ("worst", "best")
+    if by_worth:
+        source = _WITH_WORTH.format(definition=definition)
+    below = _SESSIONS | (_OUTCOMES if ends or by_worth else frozenset())
+    return _Conditions(" and ".join(conditions), source, definition, variables, views, below)
+
+
+def _listed(
+    lake: Lake, tenant: str, sessions: SessionsRequest, place: list[str] | None, rows_max: int
+) -> tuple[list[ListedSession], dict[str, float]]:
+    """The sessions of a page in their order, and the rank of each."""
+    asked = _conditions(lake, sessions)
+    variables = asked.variables | {"rows_max": str(rows_max)}
+    if place is not None:
+        variables |= zip(("place_rank", "place_us", "place_session"), place, strict=True)
+    sql = sql_of("places.sql").format(
+        source=asked.source,
+        conditions=asked.sql,
+        rank=_RANKS[sessions.sort],
+        behind=_BEHIND if place else "true",
     )
-
-
-def _listed(lake: Lake, tenant: str, asked: _Conditions) -> list[ListedSession]:
-    conditions, variables, among = asked.sql, asked.variables, None
-    if asked.source == _LAST_HEARD:
-        sql = sql_of("places.sql").format(source=asked.source, conditions=conditions)
-        places = OwnQuery(sql, asked.views, below=asked.below, variables=variables)
-        among = lake.query(places, tenant=tenant).table()["session_id"].to_pylist()
-        variables = variables | {"sessions": msgspec.json.encode(among).decode()}
-        conditions = _AMONG
-    sql = sql_of("list.sql").format(conditions=conditions, definition=asked.definition)
-    query = OwnQuery(sql, _SESSIONS, below=_OUTCOMES, variables=variables, sessions=among)
-    rows = lake.query(query, tenant=tenant).table()
-    return msgspec.convert(rows.to_pylist(), list[ListedSession])
+    places = OwnQuery(sql, asked.views, below=asked.below, variables=variables)
+    found = lake.query(places, tenant=tenant).table().to_pylist()
+    ranks: dict[str, float] = {row["session_id"]: row["rank"] for row in found}
+    variables |= {"sessions": msgspec.json.encode(list(ranks)).decode()}
+    query = OwnQuery(
+        sql_of("list.sql").format(definition=asked.definition),
+        _SESSIONS | _EVENTS,
+        others=(sql_of("openings.sql"),),
+        below=_OUTCOMES,
+        variables=variables,
+        sessions=list(ranks),
+    )
+    rows, openings = (table.to_pylist() for table in lake.query(query, tenant=tenant).tables())
+    opening = {row["session_id"]: row["opening"] for row in openings}
+    facts = {row["session_id"]: row | {"opening": opening.get(row["session_id"])} for row in rows}
+    order = [facts[session] for session in ranks if session in facts]
+    return msgspec.convert(order, list[ListedSession]), ranks
 
 
 def _found(lake: Lake, tenant: str, words: str, names: list[str]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """A page of the list of sessions, and its filter."""
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -10,6 +10,7 @@ from penstock.core.endpoint import Request
 from penstock_jobs.rewards import OutcomeKind
 
 LISTED_MAX = 1_000
+Sorting = Literal["newest", "worst", "best", "failures", "tokens"]
 
 
 class ListedSession(msgspec.Struct):
@@ -21,12 +22,17 @@ class ListedSession(msgspec.Struct):
     user: str | None
     project: str | None
     checkpoint: str | None
+    client: str | None
+    model: str | None
     consent: str
     events: int
     user_messages: int
     model_calls: int
     tool_calls: int
+    failed_tool_calls: int
     edits: int
+    prompt_tokens: int
+    completion_tokens: int
     parent_session: str | None
     link: str | None
     end_reason: str | None
@@ -35,6 +41,8 @@ class ListedSession(msgspec.Struct):
     value: float | None
     definition: str | None
     definition_version: str | None
+    #: The first words of the user's first request.
+    opening: str | None = None
     found: str | None = None
 
 
@@ -51,6 +59,7 @@ _SINCE = "With an event since this time, or this age, such as 24h."
 _UNTIL = "Without an event since this time or age."
 _WORDS = "With these words in a message, answer, output or path, in any case."
 _BY = "Definition of the rewards, by name or version. Default: the one that ran last."
+_SORT = "What stands first. By worth, those with a reward are listed; by failures, those with any."
 _CURSOR = "The `next` of the page before."
 
 
@@ -62,9 +71,12 @@ class SessionsRequest(Request):
     outcome: Annotated[OutcomeKind, Meta(description="With this outcome.")] | None = None
     since: Annotated[str, Meta(description=_SINCE)] | None = None
     until: Annotated[str, Meta(description=_UNTIL)] | None = None
+    client: Annotated[str, Meta(description="Of this client, such as claude-code.")] | None = None
+    model: Annotated[str, Meta(description="Last asked of this model.")] | None = None
     worth_min: Annotated[float, Meta(description="With at least this reward.")] | None = None
     worth_max: Annotated[float, Meta(description="With at most this reward.")] | None = None
     words: Annotated[str, Meta(description=_WORDS)] | None = None
     definition: Annotated[str, Meta(description=_BY, extra={"metavar": "NAME"})] | None = None
+    sort: Annotated[Sorting, Meta(description=_SORT)] = "newest"
     cursor: Annotated[str, Meta(description=_CURSOR)] = ""
     limit: Annotated[int, Meta(ge=1, le=LISTED_MAX, description="Most sessions.")] = 50

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import pairwise
 from math import inf
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,7 @@ from msgspec.structs import replace
 
 from penstock.access.privacy.consents import SessionDecisions, newest_decision
 from penstock.backends.audit.entry import OPERATOR
+from penstock.backends.execution import open_executor
 from penstock.backends.execution.executor import Executor
 from penstock.core.errors import InvalidInput
 from penstock.lake.buckets import SessionId, bucket_of_sessions
@@ -53,7 +55,7 @@ from penstock.shards.shard import ShardDamaged, ShardMissing, shard_folder, stag
 from penstock.shards.writer import PartLimits
 from penstock_jobs.shards.hints.written import NAME as WRITTEN
 from penstock_jobs.shards.hints.written import writer_version
-from penstock_jobs.shards.recipe import Recipe, Tokens
+from penstock_jobs.shards.recipe import Recipe, Tokens, load_recipe
 from penstock_jobs.shards.registration import announce_once, forget, mark_denied, register
 from penstock_jobs.shards.rows.documents import build_documents
 from penstock_jobs.shards.rows.hint_rows import HintFrame
@@ -166,6 +168,12 @@ def build_shard(
     problems = sum((result.problems for result in results), Counter[str]())
     branches = sum((result.branches_left_out for result in results), Counter[str]())
     return ShardBuild(stored, new, plan.asked, problems, branches, left_out)
+
+
+def build_from_file(lake: Lake, recipe: Path, tenant: str, by: str) -> Manifest:
+    loaded = load_recipe(recipe)
+    with open_executor(lake.settings) as executor:
+        return build_shard(lake, executor, loaded, tenant=tenant, by=by).manifest
 
 
 def _check_hints(lake: Lake, recipe: Recipe) -> str | None:

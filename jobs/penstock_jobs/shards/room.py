@@ -17,6 +17,7 @@ ROOM = Room(
     endpoints=items(
         "penstock_jobs.shards.endpoints:ENDPOINTS", "penstock_jobs.shards.consents:ENDPOINTS"
     ),
+    python=parts({"build_shard": "penstock_jobs.shards.build:build_from_file"}),
     pages=items("penstock_jobs.shards.pages:PAGES"),
     erasure=parts(
         {

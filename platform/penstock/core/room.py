@@ -79,6 +79,8 @@ class Room:
     withheld: Callable[[], Iterable[Any]] = list
     #: Functions that find reasons to keep a shard.
     shard_uses: Callable[[], Iterable[Any]] = list
+    #: Functions that a lake in Python has beside its queries.
+    python: Callable[[], Parts] = dict
     #: Sections of the proof of a checkpoint.
     proof: Callable[[], Parts] = dict
 

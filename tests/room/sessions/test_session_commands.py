@@ -80,6 +80,50 @@ def test_a_list_holds_what_was_asked_for(data: str, asked: list[str], expected: 
     assert set(listed(data, *asked)) == expected
 
 
+@pytest.mark.parametrize("sort", ["newest", "worst", "best", "failures", "tokens"])
+def test_a_list_is_sorted_and_its_pages_go_on_in_that_order(data: str, sort: str) -> None:
+    whole = document("sessions", "list", "--data", data, "--sort", sort)["sessions"]
+    ranked = {
+        "newest": [row["last_ts"] for row in whole],
+        "worst": [-(row["value"] or 0) for row in whole],
+        "best": [row["value"] or 0 for row in whole],
+        "failures": [row["failed_tool_calls"] for row in whole],
+        "tokens": [row["prompt_tokens"] + row["completion_tokens"] for row in whole],
+    }[sort]
+    assert whole
+    assert ranked == sorted(ranked, reverse=True)
+    assert sort not in ("worst", "best") or all(row["value"] is not None for row in whole)
+    pages: list[str] = []
+    cursor: list[str] = []
+    while cursor != ["--cursor", None]:
+        page = document("sessions", "list", "--data", data, "--sort", sort, "--limit", "3", *cursor)
+        pages += [row["session_id"] for row in page["sessions"]]
+        cursor = ["--cursor", page["next"]]
+    assert pages == [row["session_id"] for row in whole]
+
+
+def test_a_list_shows_what_was_asked_by_which_client_of_which_model(tmp_path: Path) -> None:
+    """What a program sent before the request is no title."""
+    with hand_lake(tmp_path) as lake:
+        lake.store(
+            [
+                make_event("s", 0, "session_start", payload={"client": "ed"}),
+                make_event("s", 1, "user_message", payload={"text": "cwd: /", "synthetic": True}),
+                make_event("s", 2, "user_message", payload={"text": "mend the\ncart, please"}),
+                make_event("s", 3, "model_call", payload={"model": "m-2"}),
+                make_event("other", 4, "model_call", payload={"model": "m-3"}),
+            ]
+        )
+    [row] = document("sessions", "list", "--data", str(tmp_path), "--client", "ed")["sessions"]
+    assert (row["opening"], row["client"], row["model"]) == ("mend the\ncart, please", "ed", "m-2")
+    assert listed(str(tmp_path), "--model", "m-3") == ["other"]
+    shown = ran("sessions", "list", "--data", str(tmp_path)).stdout
+    [line] = [line for line in shown.splitlines() if line.startswith("s ")]
+    assert "mend the cart, please" in line
+    assert " ed " in line
+    assert " m-2 " in line
+
+
 @pytest.mark.parametrize(
     ("asked", "why"),
     [

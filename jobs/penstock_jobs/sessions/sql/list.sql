@@ -1,14 +1,11 @@
--- Sessions, the newest first, each with how it ended by the definition that computed it last.
+-- These sessions, each with how it ended by the definition that computed it last.
 -- Grain:  session_id.
--- Order:  last_ts, session_id, both descending.
--- The conditions are those that were asked for, so that each reaches the scan of summaries.
 with page as (
-    select session_id, first_ts, last_ts, "user", project, checkpoint, consent, events,
-           user_messages, model_calls, tool_calls, edits, parent_session, link, end_reason
+    select session_id, first_ts, last_ts, "user", project, checkpoint, client, model, consent, events,
+           user_messages, model_calls, tool_calls, failed_tool_calls, edits, prompt_tokens,
+           completion_tokens, parent_session, link, end_reason
     from sessions
-    where {conditions}
-    order by last_ts desc, session_id desc
-    limit cast(getvariable('rows_max') as bigint)
+    where session_id in (select unnest(from_json(getvariable('sessions'), '["VARCHAR"]')))
 ),
 ended as (
     select session_id,
@@ -25,4 +22,3 @@ ended as (
 select page.*, outcome, reason, value, definition, definition_version
 from page
 left join ended using (session_id)
-order by last_ts desc, session_id desc

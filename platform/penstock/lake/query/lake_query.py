@@ -4,7 +4,7 @@ Two walls protect other tenants. `guard` checks a user's statement before it run
 connection can open no files but the pinned ones of the lake.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -18,6 +18,7 @@ from penstock.core.endpoint import Answer
 from penstock.core.errors import LibraryMissing
 from penstock.core.fairness import crowded
 from penstock.core.files import make_directory
+from penstock.core.notebook import ROWS_MAX, table_html
 from penstock.events.event import session_key
 from penstock.lake.catalog import READER_LEASE_SECONDS, Pin, pinned
 from penstock.lake.lake_parts import LakeParts
@@ -121,6 +122,22 @@ class QueryRows:
         """Read the rows a batch at a time, in bounded memory."""
         with self.run() as answer:
             yield from answer.batches
+
+    def _repr_html_(self) -> str:
+        """The first rows, for a notebook."""
+        rows: list[Sequence[object]] = []
+        with self.run() as answer:
+            names = answer.batches.schema.names
+            for batch in answer.batches:
+                some = batch.slice(0, ROWS_MAX + 1 - len(rows))
+                rows += zip(*(column.to_pylist() for column in some.columns), strict=True)
+                if len(rows) > ROWS_MAX:
+                    break
+        note = f"The first {ROWS_MAX} rows." if len(rows) > ROWS_MAX else ""
+        return table_html(names, rows[:ROWS_MAX], note)
+
+    def __dir__(self) -> list[str]:
+        return ["arrow", "batches", "df", "pl"]
 
 
 def _library(name: str, what: str) -> Any:

@@ -8,13 +8,14 @@ from typing import Any, Literal
 
 from penstock.backends.audit.entry import NO_HASH
 from penstock.core.errors import PenstockError
+from penstock.core.notebook import NotebookRecord
 
 Action = Literal["promote", "rollback", "canary", "release", "policy"]
 _SHORT_CHARS = len("sha256:") + 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChannelPointer:
+class ChannelPointer(NotebookRecord):
     """One version of a channel: the checkpoint it points at, its canary and its policy."""
 
     channel: str

@@ -5,6 +5,7 @@ from typing import Literal, get_args
 
 from penstock.core.errors import InvalidInput, PenstockError
 from penstock.core.files import DIGEST_PREFIX, sha256_digest
+from penstock.core.notebook import NotebookRecord
 
 Form = Literal["whole", "delta"]
 #: Whether the files of a checkpoint were compared with its digest.
@@ -29,7 +30,7 @@ _REASONS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checkpoint:
+class Checkpoint(NotebookRecord):
     """`shards` does not include the shards of its parents."""
 
     name: str
